@@ -1,0 +1,51 @@
+# Two commands do all the set-up: `make serve` and `make test`. Neither needs the other.
+PYTHON ?= python3
+HOST ?= 127.0.0.1
+PORT ?= 8000
+VENV := .venv
+BIN := $(VENV)/bin
+ORT := $(shell nvidia-smi >/dev/null 2>&1 && echo gpu || echo cpu)
+SOURCES := $(shell find models export -name '*.py')
+INSTALL := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
+
+.PHONY: help serve test lint format clean
+
+help:  ## list the targets
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+serve: model_repository/.exported  ## install, export what is missing or stale, serve at HOST:PORT (127.0.0.1:8000)
+	@echo "serving at http://$(HOST):$(PORT)  (documentation: http://$(HOST):$(PORT)/docs)"
+	@exec $(BIN)/heed serve --host $(HOST) --port $(PORT)
+
+test: $(VENV)/.dev  ## install and run the tests
+	$(BIN)/pytest
+
+lint: $(VENV)/.dev  ## check style and types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(VENV)/.dev  ## put the code into its format
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean:  ## remove the environment and the exported blocks
+	rm -rf $(VENV) model_repository
+
+model_repository/.exported: $(VENV)/.installed $(SOURCES)
+	@echo "exporting the built-in blocks into model_repository/"
+	@$(BIN)/heed export --repository model_repository
+	@touch $@
+
+$(VENV)/.installed: pyproject.toml constraints.txt scripts/install_torch.py
+	@echo "installing into $(VENV): torch for export, ONNX Runtime ($(ORT)), the service"
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip --disable-pip-version-check install --quiet 'pip>=25.1'
+	@$(BIN)/python scripts/install_torch.py
+	@$(INSTALL) --editable '.[$(ORT),export]'
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.installed
+	@echo "installing into $(VENV): what the tests need"
+	@$(INSTALL) --group dev
+	@touch $@

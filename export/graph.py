@@ -1,0 +1,104 @@
+"""A block as an ONNX graph: torch's exporter, then the block's own names, dimensions and defaults.
+
+The dimensions of a graph are said once, by the block: every input and output carries its symbols (``m``, ``past + n``,
+``1|batch``). An optional input is an ONNX input with a default tensor (an initializer of the same name), which ONNX
+Runtime lets a request override.
+"""
+
+import logging
+import math
+import warnings
+from collections.abc import Sequence
+
+import numpy as np
+import onnx
+import torch
+from torch import nn
+from torch.export import Dim
+
+from models.attention import Attended
+from models.block import Block, Input, size
+from models.examples import SIZES
+
+OPSET = 20  # the newest that Triton's ONNX Runtime of 2024 still loads
+DISTINCT = SIZES["distinct"]  # no two sizes alike, so the exporter cannot take one axis for another
+
+
+class _Chosen(nn.Module):
+    """The block with some of its inputs and outputs."""
+
+    def __init__(self, module: nn.Module, outputs: Sequence[str]) -> None:
+        super().__init__()
+        self.module = module
+        self.outputs = outputs
+
+    def forward(self, inputs: dict[str, torch.Tensor]) -> list[torch.Tensor]:
+        attended: Attended = self.module(**inputs)
+        return [getattr(attended, name) for name in self.outputs]
+
+
+def export_graph(block: Block, module: nn.Module, inputs: Sequence[str], outputs: Sequence[str]) -> onnx.ModelProto:
+    """The graph that takes ``inputs`` and answers ``outputs``; options left out are off, at no cost.
+
+    Raises:
+        torch.onnx.OnnxExporterError: torch cannot trace the module, or no ONNX operator says the same.
+    """
+    chosen = {name: block.inputs[name] for name in inputs}
+    traced = {name: _trace_input(of) for name, of in chosen.items()}
+    logging.getLogger("torch.onnx").setLevel(logging.ERROR)  # it reports every optional package it lacks
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of torch's own deprecated calls
+        program = torch.onnx.export(
+            _Chosen(module.eval(), outputs),
+            kwargs={"inputs": traced},
+            dynamo=True,
+            opset_version=OPSET,
+            dynamic_shapes={"inputs": {name: _dynamic(of) for name, of in chosen.items()}},
+            input_names=list(inputs),
+            output_names=list(outputs),
+            verbose=False,
+        )
+    assert program is not None  # only the exporter without dynamo answers None
+    return _finish(program.model_proto, chosen, {name: block.outputs[name].shape for name in outputs})
+
+
+def _trace_input(of: Input) -> torch.Tensor:
+    """A tensor to trace with. Broadcast axes are 1 long, so that no other size is ever read off them."""
+    ones = {dim: 1 for dim in of.shape if isinstance(dim, str) and dim.startswith("1|")}
+    shape = [size(dim, {**DISTINCT, **ones}) for dim in of.shape]
+    return torch.full(shape, of.default or 0, dtype=getattr(torch, of.dtype))
+
+
+def _dynamic(of: Input) -> dict[int, object]:
+    free = (axis for axis, dim in enumerate(of.shape) if isinstance(dim, str) and not dim.startswith("1|"))
+    return dict.fromkeys(free, Dim.DYNAMIC)
+
+
+def _finish(
+    model: onnx.ModelProto, inputs: dict[str, Input], outputs: dict[str, tuple[int | str, ...]]
+) -> onnx.ModelProto:
+    graph = model.graph
+    del graph.value_info[:]  # shapes as the trace saw them; ONNX Runtime infers its own from the names below
+    del model.metadata_props[:]
+    for node in graph.node:
+        del node.metadata_props[:]  # stack traces of this machine
+        node.doc_string = ""
+    shapes = {name: of.shape for name, of in inputs.items()} | outputs
+    for value in [*graph.input, *graph.output]:
+        for declared, dim in zip(value.type.tensor_type.shape.dim, shapes[value.name], strict=True):
+            declared.Clear()
+            if isinstance(dim, int):
+                declared.dim_value = dim
+            else:
+                declared.dim_param = dim
+    for name, of in inputs.items():
+        if not of.required:
+            graph.initializer.append(onnx.numpy_helper.from_array(default_tensor(of), name))
+    onnx.checker.check_model(model, full_check=True)
+    return model
+
+
+def default_tensor(of: Input) -> np.ndarray:
+    """What an optional input is when a request leaves it out: 1 long where it broadcasts, empty along the past."""
+    shape = [dim if isinstance(dim, int) else 0 if dim == "past" else 1 for dim in of.shape]
+    return np.full(shape, math.nan if of.default is None else of.default, of.dtype)

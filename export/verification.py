@@ -1,0 +1,106 @@
+"""Is the exported graph right? ONNX Runtime against the float64 reference, within a budget that comes from data.
+
+The budget of an output is twice the error that plain float32 numpy makes on the same inputs, and one unit in the
+last place of its largest number. Rounding is luck, so numpy's error is the
+largest over several copies of the inputs, each a thousandth apart.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import onnxruntime
+from torch import nn
+
+from models.block import Block
+from models.examples import examples
+
+Arrays = Mapping[str, np.ndarray]
+JITTER = 1e-3
+DRAWS = 12
+MANY = 100_000  # numbers; one draw of so many is no luck
+
+
+@dataclass(frozen=True)
+class Check:
+    """One output of one example: the largest absolute error, and what is allowed."""
+
+    graph: str
+    example: str
+    output: str
+    error: float
+    budget: float
+
+    @property
+    def ok(self) -> bool:
+        return self.error <= self.budget
+
+    def __str__(self) -> str:
+        return f"{self.graph} {self.example} {self.output}: error {self.error:.3g}, allowed {self.budget:.3g}"
+
+
+def checks(block: Block, module: nn.Module, graphs: Mapping[str, bytes]) -> Iterator[Check]:
+    """Run every graph on every example it can take, and compare each of its outputs."""
+
+    def refer(inputs: Arrays, dtype: Any) -> dict[str, np.ndarray]:
+        return block.reference(module, inputs, dtype)
+
+    sessions = {name: session(graph) for name, graph in graphs.items()}
+    for example, inputs in examples(block):
+        exact = refer(inputs, np.float64)
+        budgets = error_budget(refer, inputs)
+        for graph, run in sessions.items():
+            if not inputs.keys() <= taken(run):
+                continue
+            names = [output.name for output in run.get_outputs()]
+            for name, got in zip(names, run.run(names, dict(inputs)), strict=True):
+                yield Check(graph, example, name, largest_error(got, exact[name]), budgets[name])
+
+
+def session(graph: bytes) -> onnxruntime.InferenceSession:
+    """``graph`` on the CPU; severity 3 keeps ONNX Runtime from warning of every optional input."""
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3
+    return onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
+
+
+def taken(run: onnxruntime.InferenceSession) -> set[str]:
+    """The names of the inputs a session takes, optional ones too."""
+    return {of.name for of in [*run.get_inputs(), *run.get_overridable_initializers()]}
+
+
+def error_budget(
+    reference: Callable[[Arrays, Any], dict[str, np.ndarray]], inputs: Arrays, draws: int = DRAWS
+) -> dict[str, float]:
+    """The largest absolute error allowed for each output; ``reference(inputs, dtype)`` answers in numpy."""
+    rng = np.random.default_rng(0)
+    worst: dict[str, float] = {}
+    largest: dict[str, float] = {}
+    for k in range(draws):
+        drawn = inputs if k == 0 else {name: _jittered(array, rng) for name, array in inputs.items()}
+        exact, plain = reference(drawn, np.float64), reference(drawn, np.float32)
+        for name in exact:
+            worst[name] = max(worst.get(name, 0.0), largest_error(plain[name], exact[name]))
+            finite = exact[name][np.isfinite(exact[name])]
+            largest[name] = max(largest.get(name, 0.0), float(np.abs(finite).max(initial=0.0)))
+        if exact["weights"].size > MANY:
+            break
+    return {name: 2 * worst[name] + float(np.finfo(np.float32).eps) * largest[name] for name in worst}
+
+
+def largest_error(got: np.ndarray, exact: np.ndarray) -> float:
+    """max |got - exact|; infinite where shapes differ, or where one is not finite and the other is not the same."""
+    if got.shape != exact.shape:
+        return np.inf
+    finite = np.isfinite(exact)
+    if not np.array_equal(got[~finite], exact[~finite]):
+        return np.inf
+    error = np.abs(got[finite] - exact[finite]).max(initial=0.0)
+    return np.inf if np.isnan(error) else float(error)
+
+
+def _jittered(array: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    if array.ndim == 0 or array.dtype != np.float32:
+        return array
+    return array * (1 + JITTER * rng.uniform(-1, 1, array.shape)).astype(np.float32)

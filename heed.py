@@ -1,0 +1,30 @@
+"""The ``heed`` command. Each of its parts parses its own flags: ``heed serve --help`` lists them."""
+
+import sys
+from importlib import import_module
+
+COMMANDS = {
+    "serve": ("service.__main__", "serve a model repository over HTTP"),
+    "export": ("export.__main__", "export attention blocks from torch into the model repository"),
+}
+
+
+def main() -> int:
+    """Run the command named first; answers its exit status."""
+    if len(sys.argv) < 2 or sys.argv[1] in ("-h", "--help"):
+        listed = "\n".join(f"  {name:8}{what}" for name, (_, what) in COMMANDS.items())
+        print(f"usage: heed COMMAND [flags]\n\n{listed}\n\nheed COMMAND --help lists the flags of each.")
+        return 0
+    name, *arguments = sys.argv[1:]
+    if name not in COMMANDS:
+        print(f"heed: unknown command {name!r}; there are {', '.join(COMMANDS)}", file=sys.stderr)
+        return 2
+    try:
+        command = import_module(COMMANDS[name][0])
+    except ModuleNotFoundError as missing:
+        print(
+            f"heed {name}: {missing.name} is not installed; pip install 'heed-attention[cpu,export]'", file=sys.stderr
+        )
+        return 1
+    status: int = command.main(arguments)
+    return status

@@ -1,0 +1,32 @@
+r"""Dot-product attention, unscaled: :math:`\mathrm{softmax}(QK^\top)\,V`.
+
+Luong et al., "Effective Approaches to Attention-based Neural Machine Translation", 2015,
+https://arxiv.org/abs/1508.04025, the score "dot".
+"""
+
+from torch import Tensor, nn
+
+from models import reference, scaled_dot_product
+from models.attention import Attended, attention
+from models.block import Block
+
+
+class DotProduct(nn.Module):
+    """query [batch, heads, m, d_k], key [batch, kv_heads, n, d_k], value [batch, kv_heads, n, d_v]; no weights."""
+
+    def forward(self, query: Tensor, key: Tensor, value: Tensor, **options: Tensor) -> Attended:
+        return attention(query, key, value, scale=1.0, **options)
+
+
+BLOCK = Block(
+    name="dot_product",
+    title="Dot-product attention",
+    formula=r"\mathrm{softmax}(QK^\top)V",
+    source="Luong et al., Effective Approaches to Attention-based NMT, 2015, https://arxiv.org/abs/1508.04025",
+    description="Scores are plain inner products: no scale, so the softmax sharpens as d_k grows.",
+    build=DotProduct,
+    reference=lambda _module, inputs, dtype: reference.attention(**inputs, scale=1.0, dtype=dtype),
+    inputs={name: of for name, of in scaled_dot_product.INPUTS.items() if name != "scale"},
+    outputs=scaled_dot_product.OUTPUTS,
+    multiples={"heads": "kv_heads"},
+)

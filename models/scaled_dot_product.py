@@ -1,0 +1,40 @@
+r"""Scaled dot-product attention: :math:`\mathrm{softmax}(QK^\top/\sqrt{d_k})\,V`.
+
+Vaswani et al., "Attention Is All You Need", 2017, https://arxiv.org/abs/1706.03762, equation 1.
+"""
+
+from torch import Tensor, nn
+
+from models import reference
+from models.attention import Attended, attention
+from models.block import Block, Input
+from models.options import answers, options
+
+INPUTS = {
+    "query": Input(("batch", "heads", "m", "d_k"), "What is asked: m vectors a head."),
+    "key": Input(("batch", "kv_heads", "n", "d_k"), "What the queries meet; heads is a multiple of kv_heads."),
+    "value": Input(("batch", "kv_heads", "n", "d_v"), "What is averaged."),
+    **options("batch", "heads", "kv_heads", "d_k", "d_v"),
+}
+OUTPUTS = answers(("batch", "heads", "m", "d_v"), "heads", "kv_heads", "d_k", "d_v")
+
+
+class ScaledDotProduct(nn.Module):
+    """query [batch, heads, m, d_k], key [batch, kv_heads, n, d_k], value [batch, kv_heads, n, d_v]; no weights."""
+
+    def forward(self, query: Tensor, key: Tensor, value: Tensor, **options: Tensor) -> Attended:
+        return attention(query, key, value, **options)
+
+
+BLOCK = Block(
+    name="scaled_dot_product",
+    title="Scaled dot-product attention",
+    formula=r"\mathrm{softmax}\left(\frac{QK^\top}{\sqrt{d_k}}\right)V",
+    source="Vaswani et al., Attention Is All You Need, 2017, https://arxiv.org/abs/1706.03762",
+    description="The attention of transformers, with masks, windows, grouped queries, key lengths and a past.",
+    build=ScaledDotProduct,
+    reference=lambda _module, inputs, dtype: reference.attention(**inputs, dtype=dtype),
+    inputs=INPUTS,
+    outputs=OUTPUTS,
+    multiples={"heads": "kv_heads"},
+)

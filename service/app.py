@@ -1,0 +1,57 @@
+"""The application: the faces over one repository, wired from the settings."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from importlib.metadata import version
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi_offline import FastAPIOffline
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+
+from service import docs, errors, health, native
+from service.errors import HeedError
+from service.offload import Offload
+from service.repository import Repository
+from service.settings import Settings
+from service.timing import Envelope
+
+
+def create_app(settings: Settings) -> FastAPI:
+    """The service over ``settings.model_repository``; models are loaded while it already answers liveness."""
+    settings = settings.sized()
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        app.state.repository.open()
+        loading = asyncio.create_task(asyncio.to_thread(app.state.repository.load))
+        yield
+        await loading
+        app.state.offload.close()
+
+    app = FastAPIOffline(
+        title="Heed",
+        version=version("heed-attention"),
+        description="Attention over HTTP: the output, and the weights.",
+        docs_url="/docs" if settings.docs else None,
+        redoc_url=None,
+        openapi_url="/openapi.json",
+        lifespan=lifespan,
+    )
+    app.state.settings = settings
+    app.state.repository = Repository(settings)
+    app.state.offload = Offload(settings.threads, settings.inline_microseconds)
+    app.include_router(native.router)
+    app.include_router(health.router)
+    app.add_middleware(Envelope)
+    app.add_exception_handler(HeedError, _answer)
+    app.add_exception_handler(HTTPException, _answer)
+    app.openapi = lambda: docs.openapi(app)  # type: ignore[method-assign]  # as FastAPI's documentation extends it
+    return app
+
+
+async def _answer(request: Request, error: Any) -> Response:
+    return errors.answer(request, error)

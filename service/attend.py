@@ -1,0 +1,176 @@
+"""The native face, in three verbs: decode a JSON request, run it, encode the answer. No word of HTTP in it."""
+
+import re
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import orjson
+import simdjson
+
+from service.errors import Invalid, Malformed, TooLarge
+from service.json_tensor import Reader
+from service.model import Model
+from service.rank import Rank
+from service.shape import Sizes, length
+
+DEFAULT_OUTPUTS = ("output", "weights")
+CHOICES = ("outputs", "average_attn_weights", "weights_top_k")  # fields that are no input of the graph
+
+LONG = 1 << 20  # bytes
+_own = threading.local()  # simdjson's parser keeps its buffers, and serves one document at a time
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A request, understood: inputs as the graph takes them, and what to answer."""
+
+    inputs: dict[str, np.ndarray]
+    sizes: Sizes
+    rank: Rank
+    outputs: list[str]
+    average_attn_weights: bool
+    weights_top_k: int | None
+
+
+def decode(body: bytes, model: Model, most_memory: int) -> Asked:
+    """Understand ``body`` as a request to ``model``.
+
+    Raises:
+        Malformed: not JSON, or a field the block does not have.
+        Invalid: a tensor or option that is wrong; ``field`` names it.
+        TooLarge: it would need more than ``most_memory`` bytes.
+    """
+    parser = _parser(len(body))
+    try:
+        return _understand(_parse(parser, body), body, model, most_memory)
+    except Exception:
+        _own.parser = None  # the traceback keeps the document alive, and with it this parser busy
+        raise
+
+
+def _parser(length: int) -> simdjson.Parser:
+    """This thread's parser; a long body gets its own, whose buffers go with it."""
+    if length > LONG:
+        return simdjson.Parser()
+    if getattr(_own, "parser", None) is None:
+        _own.parser = simdjson.Parser()
+    parser: simdjson.Parser = _own.parser
+    return parser
+
+
+def _parse(parser: simdjson.Parser, body: bytes) -> simdjson.Object:
+    if not body.strip():
+        raise Malformed("the body is empty; expected a JSON object of tensors")
+    try:
+        document = parser.parse(body)
+    except (ValueError, RuntimeError) as error:
+        said = re.sub(r"^[A-Z\d_]+: | +This is a fatal.*$", "", str(error))  # simdjson's code, and its despair
+        raise Malformed(f"not JSON: {said}") from None
+    if not isinstance(document, simdjson.Object):
+        raise Malformed("expected a JSON object of tensors")
+    return document
+
+
+def _understand(document: simdjson.Object, body: bytes, model: Model, most_memory: int) -> Asked:
+    card = model.card
+    assert card is not None
+    names = list(document)
+    for name in names:
+        if name not in model.inputs and name not in CHOICES:
+            raise Malformed(f"unknown field; {card.block} takes {', '.join((*model.inputs, *CHOICES))}", name)
+    fields = {name: document[name] for name in names}
+    if len(fields) != len(names):
+        raise Malformed("a field is given twice")
+
+    reader = Reader()
+    read = {
+        name: reader.tensor(of, fields[name], card.inputs[name].mask)
+        for name, of in model.inputs.items()
+        if name in fields and not (fields[name] is None and not of.required)
+    }
+    outputs = _outputs(reader, fields, model)
+    average = _flag(fields, "average_attn_weights")
+    top_k = _count(fields, "weights_top_k")
+    reader.finish(body)
+    if (average or top_k) and "weights" not in outputs:
+        raise Invalid("needs weights among the outputs", "average_attn_weights" if average else "weights_top_k")
+
+    missing = [name for name, of in model.inputs.items() if of.required and name not in read]
+    if missing:
+        raise Invalid("required, and not given", missing[0])
+    first = next(iter(read))
+    rank = Rank(model.inputs[first], read[first])
+    inputs = {name: rank.lift(model.inputs[name], array) for name, array in read.items()}
+    sizes = model.bind(inputs)
+    keys = length(model.outputs["weights"].shape[-1], sizes)
+    if top_k is not None and top_k > keys:
+        raise Invalid(f"expected at most {keys}, the number of keys, got {top_k}", "weights_top_k")
+    needed = model.memory(outputs, sizes)
+    if needed > most_memory:
+        raise TooLarge(f"this request needs about {needed:,} bytes; the limit (max_memory_bytes) is {most_memory:,}")
+    return Asked(inputs, sizes, rank, outputs, average, top_k)
+
+
+def run(asked: Asked, model: Model) -> dict[str, Any]:
+    """What was asked for: arrays, or ``{"indices", "values"}`` for the largest weights."""
+    found = model.run(asked.inputs, asked.outputs)
+    answer: dict[str, Any] = {}
+    for name in asked.outputs:
+        array = found[name]
+        _finite(name, array)
+        dims = model.outputs[name].shape
+        if name == "weights" and asked.average_attn_weights:
+            array, dims = array.mean(axis=1), (dims[0], *dims[2:])
+        array = asked.rank.lower(dims, array)
+        answer[name] = _largest(array, asked.weights_top_k) if name == "weights" and asked.weights_top_k else array
+    return answer
+
+
+def encode(model: Model, answer: Mapping[str, Any]) -> bytes:
+    """The answer as JSON; each float32 in the fewest digits that read back as the same number."""
+    return orjson.dumps({"block": model.name, **answer}, option=orjson.OPT_SERIALIZE_NUMPY)
+
+
+def _outputs(reader: Reader, fields: Mapping[str, Any], model: Model) -> list[str]:
+    if fields.get("outputs") is None:
+        return list(DEFAULT_OUTPUTS)
+    outputs = reader.texts("outputs", fields["outputs"])
+    for name in outputs:
+        if name not in model.outputs:
+            raise Malformed(f"unknown output {name!r}; there are {', '.join(model.outputs)}", "outputs")
+    if not outputs or len(set(outputs)) != len(outputs):
+        raise Invalid(f"expected at least one output, each once, got {outputs}", "outputs")
+    return outputs
+
+
+def _flag(fields: Mapping[str, Any], name: str) -> bool:
+    value = fields.get(name)
+    if value is None or isinstance(value, bool):
+        return bool(value)
+    raise Invalid("expected a boolean", name)
+
+
+def _count(fields: Mapping[str, Any], name: str) -> int | None:
+    value = fields.get(name)
+    if value is None or (type(value) is int and value > 0):
+        return value
+    raise Invalid("expected a whole number from 1", name)
+
+
+def _finite(name: str, array: np.ndarray) -> None:
+    """JSON has no infinity; only ``scores`` has one that means something, written as null."""
+    finite = np.isfinite(array)
+    if not (finite.all() or (name == "scores" and (finite | np.isneginf(array)).all())):
+        raise Invalid(f"{name} is not finite: the numbers given overflow {array.dtype}")
+
+
+def _largest(weights: np.ndarray, k: int) -> dict[str, np.ndarray]:
+    """The k largest weights of each query, largest first; of equal ones the earlier key."""
+    indices = np.argsort(-weights, axis=-1, kind="stable")[..., :k]
+    return {
+        "indices": np.ascontiguousarray(indices),
+        "values": np.ascontiguousarray(np.take_along_axis(weights, indices, axis=-1)),
+    }

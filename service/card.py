@@ -1,0 +1,50 @@
+"""What an artifact says of itself, the ``heed`` entry of its metadata; names, shapes and types are the session's."""
+
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict
+
+Scalar = bool | int | float
+
+
+class InputCard(BaseModel):
+    """One input: its meaning, its default where it is a parameter, and what may stand in it."""
+
+    model_config = ConfigDict(frozen=True)
+
+    description: str
+    default: Scalar | None = None
+    minimum: int | float | None = None
+    maximum: int | str | None = None  # a number, or the symbol of a dimension
+    needs: tuple[str, ...] = ()
+    excludes: tuple[str, ...] = ()
+    mask: bool = False  # added to the scores: may hold -inf, may be sent as booleans
+
+
+class OutputCard(BaseModel):
+    """One output: its meaning."""
+
+    model_config = ConfigDict(frozen=True)
+
+    description: str
+
+
+class Card(BaseModel):
+    """A block, as the file that holds it describes it."""
+
+    model_config = ConfigDict(frozen=True)
+
+    block: str
+    version: int
+    title: str
+    description: str
+    formula: str  # LaTeX
+    source: str
+    config: dict[str, Any]
+    inputs: dict[str, InputCard]
+    outputs: dict[str, OutputCard]
+    multiples: dict[str, str]  # a dimension -> the dimension it must be a multiple of
+    example: dict[str, Any]
+    tolerance: dict[str, float]  # largest absolute error against float64 allowed at export
+    opset: int
+    exporter: str

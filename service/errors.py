@@ -1,0 +1,76 @@
+"""What can go wrong, each with its status in both faces, and the one place where an error becomes an answer.
+
+HeedError
+├── Malformed          400 / 400   not JSON, an unknown tensor or field
+├── Invalid            422 / 400   well-formed but wrong: shape, rank, ragged rows, type, NaN
+├── NotFound           404 / 404   unknown block, model or version
+├── TooLarge           413 / 400   the body, or what it would need in memory, over the limit
+├── UnsupportedMedia   415 / 415   unknown media type or encoding
+└── NotReady           503 / 503   not loaded yet, or failed to load
+"""
+
+import json
+from http import HTTPStatus
+from typing import ClassVar
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+
+
+class HeedError(Exception):
+    """An answer that is not the one asked for. ``field`` names the tensor or parameter at fault."""
+
+    status: ClassVar[int] = 500
+    v2_status: ClassVar[int] = 500
+    headers: ClassVar[dict[str, str]] = {}
+
+    def __init__(self, detail: str, field: str | None = None) -> None:
+        super().__init__(detail if field is None else f"{field}: {detail}")
+        self.detail = str(self)
+        self.field = field
+
+
+class Malformed(HeedError):
+    status, v2_status = 400, 400
+
+
+class Invalid(HeedError):
+    status, v2_status = 422, 400
+
+
+class NotFound(HeedError):
+    status, v2_status = 404, 404
+
+
+class TooLarge(HeedError):
+    status, v2_status = 413, 400
+
+
+class UnsupportedMedia(HeedError):
+    status, v2_status = 415, 415
+
+
+class NotReady(HeedError):
+    status, v2_status = 503, 503
+    headers: ClassVar[dict[str, str]] = {"Retry-After": "1"}
+
+
+def answer(request: Request, error: Exception) -> Response:
+    """``error`` in the words of the face that was asked: RFC 9457 problem+json, or V2's ``{"error": ...}``.
+
+    The text of an exception that is not ours is never shown.
+    """
+    v2 = request.url.path.startswith("/v2")
+    if isinstance(error, HeedError):
+        status, detail, headers = error.v2_status if v2 else error.status, error.detail, error.headers
+    elif isinstance(error, HTTPException):
+        status, detail, headers = error.status_code, error.detail, dict(error.headers or {})
+    else:
+        status, detail, headers = 500, "The server failed; its log names this request's X-Request-ID.", {}
+    if v2:
+        return Response(json.dumps({"error": detail}), status, headers, "application/json")
+    problem = {"type": "about:blank", "title": HTTPStatus(status).phrase, "status": status, "detail": detail}
+    if isinstance(error, HeedError) and error.field is not None:
+        problem["field"] = error.field
+    return Response(json.dumps(problem), status, headers, "application/problem+json")

@@ -1,0 +1,167 @@
+"""One loaded model version: its sessions, what they take and answer, and which of them a request needs."""
+
+import json
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+
+from service.card import Card
+from service.errors import Invalid
+from service.provider import Provider, open_session
+from service.shape import Binder, Dim, Sizes, length
+
+Arrays = Mapping[str, np.ndarray]
+CANONICAL = "model.onnx"
+DTYPES: dict[str, type[np.generic]] = {
+    "tensor(float)": np.float32,
+    "tensor(double)": np.float64,
+    "tensor(float16)": np.float16,
+    "tensor(bool)": np.bool_,
+    "tensor(string)": np.object_,
+    **{f"tensor({name})": getattr(np, name) for name in ("int8", "int16", "int32", "int64")},
+    **{f"tensor({name})": getattr(np, name) for name in ("uint8", "uint16", "uint32", "uint64")},
+}
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """An input or output, as the ONNX Runtime session declares it. Shape ``()`` is a parameter."""
+
+    name: str
+    dtype: np.dtype
+    shape: tuple[Dim, ...]
+    required: bool = True
+
+
+@dataclass(frozen=True)
+class Graph:
+    """One graph of the model: the canonical one, or a fast path that takes and answers less."""
+
+    session: onnxruntime.InferenceSession
+    takes: frozenset[str]
+    answers: frozenset[str]
+
+    def serves(self, given: Collection[str], wanted: Collection[str]) -> bool:
+        return self.takes.issuperset(given) and self.answers.issuperset(wanted)
+
+
+class Model:
+    """``<repository>/<name>/<version>``, loaded. ``card`` is None for a model that Heed did not export."""
+
+    def __init__(self, folder: Path, provider: Provider, threads: int) -> None:
+        self.name = folder.parent.name
+        self.version = int(folder.name)
+        sessions = {
+            file.name: open_session(file, provider, threads)
+            for file in [folder / CANONICAL, *sorted(set(folder.glob("*.onnx")) - {folder / CANONICAL})]
+        }
+        canonical = sessions[CANONICAL]
+        card = canonical.get_modelmeta().custom_metadata_map.get("heed")
+        self.card = Card(**json.loads(card)) if card else None
+        self.inputs = {
+            of.name: _tensor(of, required)
+            for required, declared in (
+                (True, canonical.get_inputs()),
+                (False, canonical.get_overridable_initializers()),
+            )
+            for of in declared
+        }
+        if self.card:  # an ONNX session keeps no order between required and optional inputs; the card's is the block's
+            self.inputs = {name: self.inputs[name] for name in self.card.inputs}
+        self.outputs = {of.name: _tensor(of, True) for of in canonical.get_outputs()}
+        self.providers = canonical.get_providers()
+        graphs = [_graph(session) for session in sessions.values()]
+        self._graphs = sorted(graphs, key=lambda graph: (len(graph.takes), len(graph.answers)))
+
+    @cached_property
+    def parameters(self) -> dict[str, Tensor]:
+        """The inputs that are single numbers or flags."""
+        return {name: of for name, of in self.inputs.items() if of.shape == ()}
+
+    def bind(self, inputs: Arrays) -> Sizes:
+        """Hold the inputs, all that are required among them, against each other and against what the graph declares.
+
+        Answers the size of each symbol.
+
+        Raises:
+            Invalid: a rank, size or number that does not fit; an input that another needs or excludes.
+        """
+        binder = Binder()
+        given = [of for name, of in self.inputs.items() if name in inputs]
+        for of in (of for of in given if not _has_sum(of)):
+            binder.bind(of.name, of.shape, inputs[of.name].shape)
+        binder.sizes.setdefault("past", 0)
+        for of in filter(_has_sum, given):  # "past + n", when past and n are known
+            binder.bind(of.name, of.shape, inputs[of.name].shape)
+        if self.card:
+            binder.multiple(self.card.multiples)
+            for name, array in inputs.items():
+                self._hold_to_card(name, array, inputs.keys(), binder.sizes)
+        return binder.sizes
+
+    def _hold_to_card(self, name: str, array: np.ndarray, given: Collection[str], sizes: Sizes) -> None:
+        assert self.card is not None
+        card = self.card.inputs[name]
+        for other in card.needs:
+            if other not in given:
+                raise Invalid(f"needs {other} beside it", name)
+        for other in card.excludes:
+            if other in given:
+                raise Invalid(f"cannot be given together with {other}", name)
+        if card.minimum is not None and (array < card.minimum).any():
+            raise Invalid(f"expected at least {card.minimum}, got {array.min()}", name)
+        if card.maximum is not None:
+            most = length(card.maximum, sizes)
+            if (array > most).any():
+                raise Invalid(f"expected at most {most} ({card.maximum}), got {array.max()}", name)
+
+    def run(self, inputs: Arrays, outputs: Sequence[str]) -> dict[str, np.ndarray]:
+        """``outputs`` for ``inputs`` that ``bind`` has held, by the quickest graph that takes and answers them."""
+        answers: list[np.ndarray] = self.graph_for(inputs, outputs).session.run(list(outputs), dict(inputs))
+        return dict(zip(outputs, answers, strict=True))
+
+    def graph_for(self, given: Collection[str], wanted: Collection[str]) -> Graph:
+        """The smallest graph that takes what is given and answers what is wanted; the canonical one always does."""
+        return next(graph for graph in self._graphs if graph.serves(given, wanted))
+
+    def warm(self) -> None:
+        """Run every graph once on the card's example; a model without a card is warm when it is loaded."""
+        if self.card is None:
+            return
+        example = {name: np.asarray(value, self.inputs[name].dtype) for name, value in self.card.example.items()}
+        for graph in self._graphs:
+            graph.session.run(None, example)
+
+    def numbers(self, outputs: Collection[str], sizes: Sizes) -> int:
+        """How many numbers these outputs hold."""
+        return sum(prod(length(dim, sizes) for dim in self.outputs[name].shape) for name in outputs)
+
+    def memory(self, outputs: Collection[str], sizes: Sizes) -> int:
+        """Bytes a run needs at its peak, about: every pair of query and key three times (scores, mask, weights)."""
+        every = {name for name in self.outputs if name in ("weights", "scores")} | set(outputs)
+        return 4 * (self.numbers(every, sizes) + self.numbers(outputs, sizes))
+
+    def multiplications(self, sizes: Sizes) -> int:
+        """Multiply-adds of a run, about: each score and each weight once for every dimension of key and value."""
+        if "weights" not in self.outputs:
+            return self.numbers(self.outputs, sizes)
+        deep = sum(length(self.inputs[name].shape[-1], sizes) for name in ("key", "value") if name in self.inputs)
+        return self.numbers(["weights"], sizes) * deep
+
+
+def _has_sum(of: Tensor) -> bool:
+    return any(" + " in str(dim) for dim in of.shape)
+
+
+def _tensor(of: onnxruntime.NodeArg, required: bool) -> Tensor:
+    return Tensor(of.name, np.dtype(DTYPES[of.type]), tuple(of.shape), required)
+
+
+def _graph(session: onnxruntime.InferenceSession) -> Graph:
+    takes = [*session.get_inputs(), *session.get_overridable_initializers()]
+    return Graph(session, frozenset(of.name for of in takes), frozenset(of.name for of in session.get_outputs()))

@@ -1,0 +1,153 @@
+"""The native face: ``/v1/attention`` lists, describes and runs the blocks."""
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Request, Response
+from pydantic import BaseModel, Field
+
+from service.attend import Asked, decode, encode, run
+from service.body import read
+from service.card import Scalar
+from service.model import Model, Tensor
+from service.offload import PER_JSON_BYTE, PER_MULTIPLICATION, PER_NUMBER_WRITTEN, Offload
+from service.repository import Repository
+from service.settings import Settings
+from service.shape import symbol
+from service.timing import Timing
+
+router = APIRouter(prefix="/v1/attention", tags=["attention"])
+
+
+class BlockLine(BaseModel):
+    """One block of the list."""
+
+    block: str
+    title: str
+    description: str
+    formula: str = Field(description="LaTeX")
+
+
+class Blocks(BaseModel):
+    blocks: list[BlockLine]
+
+
+class InputDescription(BaseModel):
+    name: str
+    dtype: str
+    shape: list[str | int] = Field(description="numbers and symbols; the same symbol is the same size everywhere")
+    required: bool
+    description: str
+
+
+class ParameterDescription(BaseModel):
+    name: str
+    dtype: str
+    default: Scalar | None
+    description: str
+
+
+class OutputDescription(BaseModel):
+    name: str
+    dtype: str
+    shape: list[str | int]
+    description: str
+
+
+class BlockDescription(BlockLine):
+    """Everything a client needs to call a block."""
+
+    version: int
+    source: str
+    config: dict[str, Any]
+    inputs: list[InputDescription]
+    parameters: list[ParameterDescription]
+    outputs: list[OutputDescription]
+    tolerance: dict[str, float] = Field(description="largest absolute error against float64 allowed at export")
+    providers: list[str] = Field(description="what the ONNX Runtime session runs on")
+    example: dict[str, Any] = Field(description="a body to POST here")
+
+
+def _repository(request: Request) -> Repository:
+    repository: Repository = request.app.state.repository
+    return repository
+
+
+Models = Annotated[Repository, Depends(_repository)]
+
+
+@router.get("", summary="List the blocks")
+async def list_blocks(repository: Models) -> Blocks:
+    repository.must_be_ready()
+    return Blocks(blocks=[BlockLine(**_line(model)) for model in repository.blocks.values()])
+
+
+@router.get("/{block}", summary="Describe a block")
+async def describe_block(block: str, repository: Models) -> BlockDescription:
+    model = repository.block(block)
+    card = model.card
+    assert card is not None
+    return BlockDescription(
+        **_line(model),
+        version=model.version,
+        source=card.source,
+        config=card.config,
+        inputs=[
+            InputDescription(
+                name=name,
+                dtype="float32 or bool" if card.inputs[name].mask else str(of.dtype),
+                shape=_shape(of),
+                required=of.required,
+                description=card.inputs[name].description,
+            )
+            for name, of in model.inputs.items()
+            if name not in model.parameters
+        ],
+        parameters=[
+            ParameterDescription(
+                name=name,
+                dtype=str(of.dtype),
+                default=card.inputs[name].default,
+                description=card.inputs[name].description,
+            )
+            for name, of in model.parameters.items()
+        ],
+        outputs=[
+            OutputDescription(
+                name=name, dtype=str(of.dtype), shape=_shape(of), description=card.outputs[name].description
+            )
+            for name, of in model.outputs.items()
+        ],
+        tolerance=card.tolerance,
+        providers=model.providers,
+        example=card.example,
+    )
+
+
+@router.post("/{block}", summary="Run a block", include_in_schema=False)  # the documentation has a path for each block
+async def run_block(block: str, request: Request) -> Response:
+    settings: Settings = request.app.state.settings
+    offload: Offload = request.app.state.offload
+    model = request.app.state.repository.block(block)
+    timing = Timing.of(request.scope)
+    body = await read(request, settings.max_body_bytes)
+    with timing("decode"):
+        asked: Asked = await offload(PER_JSON_BYTE * len(body), decode, body, model, settings.max_memory_bytes)
+    with timing("compute"):
+        answer = await offload(PER_MULTIPLICATION * model.multiplications(asked.sizes), run, asked, model)
+    with timing("encode"):
+        numbers = model.numbers(asked.outputs, asked.sizes)
+        content = await offload(PER_NUMBER_WRITTEN * numbers, encode, model, answer)
+    return Response(content, media_type="application/json")
+
+
+def _line(model: Model) -> dict[str, str]:
+    card = model.card
+    assert card is not None
+    return {"block": model.name, "title": card.title, "description": card.description, "formula": card.formula}
+
+
+def _shape(of: Tensor) -> list[str | int]:
+    return [
+        dim if isinstance(dim, int) else int(symbol(dim)) if symbol(dim).isdecimal() else symbol(dim)
+        for dim in of.shape
+    ]

@@ -1,0 +1,74 @@
+"""Which ONNX Runtime provider runs the models: asked for, tried, and read back from the session; never assumed."""
+
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import onnxruntime
+
+log = logging.getLogger("heed")
+
+CPU, CUDA = "CPUExecutionProvider", "CUDAExecutionProvider"
+
+
+class ProviderUnavailable(RuntimeError):
+    """``cuda`` was asked for and cannot be had; the message says why."""
+
+
+@dataclass(frozen=True)
+class Provider:
+    """The provider in use, and why it is this one."""
+
+    name: Literal["cuda", "cpu"]
+    reason: str
+
+
+def choose(wanted: Literal["auto", "cuda", "cpu"], probe: Path | None) -> Provider:
+    """Settle on a provider; ``probe`` is a model to try CUDA with.
+
+    Raises:
+        ProviderUnavailable: ``cuda`` was asked for and does not work.
+    """
+    if wanted == "cpu":
+        return Provider("cpu", "asked for")
+    trouble = _cuda_trouble(probe)
+    if trouble is None:
+        return Provider("cuda", "asked for" if wanted == "cuda" else "CUDA works")
+    if wanted == "cuda":
+        raise ProviderUnavailable(f"provider cuda: {trouble}")
+    return Provider("cpu", trouble)
+
+
+def open_session(model: Path, provider: Provider, threads: int) -> onnxruntime.InferenceSession:
+    """A session of ``model`` on ``provider``, with ``threads`` threads a run.
+
+    Raises:
+        ProviderUnavailable: CUDA was chosen and this session fell back.
+        Exception: ONNX Runtime's own, for a file it cannot load.
+    """
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
+    options.log_severity_level = 3  # below errors it reports every optional input of every model
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")  # spinning threads starve the event loop
+    providers = [CUDA, CPU] if provider.name == "cuda" else [CPU]
+    session = onnxruntime.InferenceSession(model, options, providers=providers)
+    if provider.name == "cuda" and CUDA not in session.get_providers():
+        raise ProviderUnavailable(f"provider cuda: {model} fell back to {session.get_providers()}")
+    return session
+
+
+def _cuda_trouble(probe: Path | None) -> str | None:
+    """Why CUDA cannot be used; None when it can."""
+    if CUDA not in onnxruntime.get_available_providers():
+        return "this ONNX Runtime is built without CUDA (install heed-attention[gpu])"
+    if probe is None:
+        return "the model repository is empty, so CUDA could not be tried"
+    onnxruntime.preload_dlls()
+    try:
+        open_session(probe, Provider("cuda", "tried"), 1)
+    except Exception as error:
+        log.debug("CUDA was tried and failed", exc_info=True)
+        return f"CUDA was tried and failed: {error}"
+    return None

@@ -1,0 +1,58 @@
+"""The settings, read once at start: flags of ``heed serve``, and environment variables of the same name."""
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from service import machine
+
+MIB = 1 << 20
+
+
+class Settings(BaseSettings):
+    """Serve a model repository over HTTP. Every flag is also an environment variable: --max-body-bytes is
+    HEED_MAX_BODY_BYTES; a flag wins over the variable."""
+
+    model_config = SettingsConfigDict(
+        env_prefix="HEED_",
+        frozen=True,
+        extra="forbid",
+        protected_namespaces=(),
+        cli_prog_name="heed serve",
+        cli_kebab_case=True,
+        cli_implicit_flags=True,
+        cli_hide_none_type=True,
+    )
+
+    host: str = Field("127.0.0.1", description="address to listen on; 0.0.0.0 for every interface")
+    port: int = Field(8000, ge=0, le=65535, description="port to listen on; 0 takes a free one")
+    workers: int = Field(1, ge=1, description="processes that share the port")
+    provider: Literal["auto", "cuda", "cpu"] = Field(
+        "auto", description="where models run: auto takes CUDA when it truly works, cuda fails at start without it"
+    )
+    model_repository: Path = Field(Path("model_repository"), description="folder of <name>/<version>/model.onnx")
+    threads: int = Field(
+        0, ge=0, description="threads of one model run; 0 = this machine's CPUs, shared by the workers"
+    )
+    max_body_bytes: int = Field(128 * MIB, ge=1, description="longest request body")
+    max_memory_bytes: int = Field(
+        0, ge=0, description="most memory one request may need; 0 = a quarter of this machine's"
+    )
+    inline_microseconds: int = Field(
+        500, ge=0, description="work estimated longer than this leaves the event loop, so that others are answered"
+    )
+    docs: bool = Field(True, description="serve the interactive documentation at /docs")
+    log_level: Literal["critical", "error", "warning", "info", "debug"] = Field(
+        "info", description="least level logged"
+    )
+
+    def sized(self) -> "Settings":
+        """These settings, with what is 0 ("as this machine has it") filled in for one of ``workers`` processes."""
+        return self.model_copy(
+            update={
+                "threads": self.threads or max(1, machine.cpus() // self.workers),
+                "max_memory_bytes": self.max_memory_bytes or machine.memory() // 4,
+            }
+        )

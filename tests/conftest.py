@@ -1,0 +1,67 @@
+"""The exported blocks, and a real server over them, shared by the whole run."""
+
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+from hypothesis import HealthCheck, settings
+
+from export.artifact import export_block
+from models.catalogue import BLOCKS
+
+settings.register_profile("heed", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("heed")
+
+
+@pytest.fixture(scope="session")
+def repository(tmp_path_factory) -> Path:
+    """Every built-in block, exported."""
+    folder = tmp_path_factory.mktemp("model_repository")
+    for block in BLOCKS.values():
+        export_block(block, folder)
+    return folder
+
+
+@contextmanager
+def serving(repository: Path, *flags: str, wait: bool = True) -> Iterator[httpx.Client]:
+    """A client of a fresh ``heed serve`` process over ``repository``."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [sys.executable, "-m", "service", "--port", str(port), "--model-repository", str(repository), *flags]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    try:
+        with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=120) as client:
+            if wait:
+                until_ready(client, process)
+            yield client
+    finally:
+        process.terminate()
+        process.communicate(timeout=30)
+
+
+def until_ready(client: httpx.Client, process: subprocess.Popen, seconds: float = 60) -> None:
+    """Returns when the server is ready; fails with its log if it ends first."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if process.poll() is not None:
+            pytest.fail(f"the server ended: {process.stdout.read()}")
+        try:
+            if client.get("/v2/health/ready").status_code == 200:
+                return
+        except httpx.TransportError:
+            pass
+        time.sleep(0.05)
+    pytest.fail("the server was not ready in time")
+
+
+@pytest.fixture(scope="session")
+def client(repository) -> Iterator[httpx.Client]:
+    with serving(repository) as client:
+        yield client

@@ -1,0 +1,156 @@
+"""The files export writes: right, complete, self-describing, the same each time; or nothing at all."""
+
+import dataclasses
+import json
+
+import numpy as np
+import onnx
+import pytest
+import torch
+
+from export.__main__ import main
+from export.artifact import ExportError, export_block
+from export.graph import default_tensor
+from export.verification import error_budget, largest_error, session, taken
+from models import reference
+from models.attention import attention
+from models.catalogue import BLOCKS
+from models.examples import examples
+from models.scaled_dot_product import ScaledDotProduct
+
+
+class Unscaled(ScaledDotProduct):
+    """Forgets to scale."""
+
+    def forward(self, query, key, value, scale=None, **options):
+        return attention(query, key, value, scale=1.0, **options)
+
+
+class Transposed(ScaledDotProduct):
+    """Takes heads for queries: right only where both are one."""
+
+    def forward(self, query, key, value, **options):
+        found = super().forward(query, key, value, **options)
+        return found._replace(output=found.output.flip(2))
+
+
+class MaskedToEqual(ScaledDotProduct):
+    """Forbids by a large number instead of -inf, so that a row with nothing to attend to is not zero."""
+
+    def forward(self, query, key, value, attn_mask=None, **options):
+        mask = None if attn_mask is None else torch.clamp(attn_mask, min=-1e4)
+        return super().forward(query, key, value, attn_mask=mask, **options)
+
+
+@pytest.mark.parametrize("broken", [Unscaled, Transposed, MaskedToEqual])
+def test_a_broken_block_fails_and_writes_nothing(broken, tmp_path):
+    block = dataclasses.replace(BLOCKS["scaled_dot_product"], build=broken)
+    with pytest.raises(ExportError, match="checks against the float64 reference failed"):
+        export_block(block, tmp_path)
+    assert list(tmp_path.rglob("*.onnx")) == []
+
+
+def test_a_failed_export_leaves_the_old_artifact(repository, tmp_path):
+    good = export_block(BLOCKS["dot_product"], tmp_path)
+    before = {file.name: file.read_bytes() for file in good.iterdir()}
+    with pytest.raises(ExportError):
+        export_block(dataclasses.replace(BLOCKS["dot_product"], build=ScaledDotProduct), tmp_path)
+    assert {file.name: file.read_bytes() for file in good.iterdir()} == before
+
+
+@pytest.mark.parametrize("name", BLOCKS)
+def test_exporting_twice_gives_the_same_bytes(name, repository, tmp_path):
+    again = export_block(BLOCKS[name], tmp_path)
+    for file in again.iterdir():
+        assert file.read_bytes() == (repository / name / "1" / file.name).read_bytes(), file.name
+
+
+@pytest.mark.parametrize("name", BLOCKS)
+def test_the_artifact_describes_itself(name, repository):
+    block = BLOCKS[name]
+    run = session((repository / name / "1" / "model.onnx").read_bytes())
+    card = json.loads(run.get_modelmeta().custom_metadata_map["heed"])
+    assert (card["block"], card["formula"], card["source"]) == (name, block.formula, block.source)
+    assert card["inputs"].keys() == block.inputs.keys() == taken(run)
+    declared = {of.name: tuple(of.shape) for of in [*run.get_inputs(), *run.get_overridable_initializers()]}
+    assert declared == {key: of.shape for key, of in block.inputs.items()}
+    assert {of.name: tuple(of.shape) for of in run.get_outputs()} == {k: of.shape for k, of in block.outputs.items()}
+    assert {of.name for of in run.get_inputs()} == {key for key, of in block.inputs.items() if of.required}
+
+
+@pytest.mark.parametrize("name", BLOCKS)
+def test_no_path_of_the_exporting_machine_is_in_the_file(name, repository):
+    for file in (repository / name / "1").iterdir():
+        text = file.read_bytes()
+        assert b"/models/" not in text
+        assert b".py" not in text
+
+
+@pytest.mark.parametrize("name", BLOCKS)
+def test_onnx_runtime_warns_of_no_dimension(name, repository, capfd):
+    """With its warnings on, ONNX Runtime has nothing to say of any run: every declared dimension is true."""
+    import onnxruntime
+
+    for file in (repository / name / "1").iterdir():
+        run = onnxruntime.InferenceSession(file, providers=["CPUExecutionProvider"])
+        capfd.readouterr()  # of loading: a line for each optional input
+        options = onnxruntime.RunOptions()
+        options.log_severity_level = 2
+        for _, inputs in examples(BLOCKS[name]):
+            if inputs.keys() <= taken(run):
+                run.run(None, inputs, options)
+        assert capfd.readouterr().err == ""
+
+
+def test_defaults_are_what_leaving_out_means(repository):
+    block = BLOCKS["scaled_dot_product"]
+    run = session((repository / block.name / "1" / "model.onnx").read_bytes())
+    name, inputs = next(examples(block))
+    assert name == "documented/plain"
+    defaults = {key: default_tensor(of) for key, of in block.inputs.items() if not of.required}
+    for got, said in zip(run.run(None, inputs), run.run(None, {**inputs, **defaults}), strict=True):
+        np.testing.assert_array_equal(got, said)
+
+
+def test_the_budget_is_tight():
+    """An answer wrong in the last digits that float16 would keep is over it."""
+    block = BLOCKS["scaled_dot_product"]
+    inputs = dict(examples(block))["long/plain"]
+
+    def refer(given, dtype):
+        return reference.attention(**given, dtype=dtype)
+
+    exact = refer(inputs, np.float64)
+    budget = error_budget(refer, inputs)
+    for name, right in exact.items():
+        if name.startswith("present"):
+            continue
+        assert largest_error(right.astype(np.float32), right) <= budget[name]
+        assert largest_error((right * (1 + 1e-5)).astype(np.float32), right) > budget[name]
+
+
+def test_error_of_another_shape_or_nan_is_infinite():
+    x = np.ones((2, 3))
+    assert largest_error(np.ones((3, 2)), x) == np.inf
+    assert largest_error(np.full((2, 3), np.nan), x) == np.inf
+    assert largest_error(x, np.where(x > 0, -np.inf, x)) == np.inf
+
+
+def test_command_exports_one_block(tmp_path, capsys):
+    assert main(["dot_product", "--repository", str(tmp_path), "--version", "3"]) == 0
+    assert "dot_product: verified" in capsys.readouterr().out
+    onnx.checker.check_model(tmp_path / "dot_product/3/model.onnx")
+    assert [path.name for path in tmp_path.iterdir()] == ["dot_product"]
+    assert [path.name for path in (tmp_path / "dot_product").iterdir()] == ["3"]
+
+
+def test_command_names_the_blocks_it_knows(tmp_path, capsys):
+    assert main(["scaled", "--repository", str(tmp_path)]) == 2
+    assert "scaled_dot_product" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("version", ["0", "-1", "one", "1.5"])
+def test_command_refuses_a_version(version, tmp_path, capsys):
+    with pytest.raises(SystemExit, match="2"):
+        main(["dot_product", "--repository", str(tmp_path), f"--version={version}"])
+    assert "whole number" in capsys.readouterr().err

@@ -1,0 +1,50 @@
+"""The README is true: its commands run and answer what it shows, its settings and its tree are the real ones."""
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from service.settings import Settings
+from tests.attending import MODULES
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text()
+CURLS = re.findall(r"```sh\n(curl.*?)```\n\n```text\n(.*?)```", README, re.DOTALL)
+
+
+@pytest.mark.parametrize(("command", "shown"), CURLS)
+def test_commands_answer_what_is_shown(client, command, shown):
+    command = command.replace("http://127.0.0.1:8000", str(client.base_url).rstrip("/"))
+    done = subprocess.run(["bash", "-c", command], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == shown.strip()
+
+
+def test_both_commands_were_found():
+    assert len(CURLS) == 2
+
+
+def test_settings():
+    table = re.findall(r"^\| `HEED_(\w+)` \| `(.*?)` \| (.*) \|$", README, re.MULTILINE)
+    real = [(name.upper(), str(field.default), field.description) for name, field in Settings.model_fields.items()]
+    assert table == real
+
+
+def test_blocks():
+    table = re.search(r"\| block \| formula \|\n(.*?)\n\n", README, re.DOTALL)[1]
+    assert re.findall(r"^\| `(\w+)`", table, re.MULTILINE) == list(MODULES)
+
+
+def test_tree():
+    tree = re.search(r"```text\nmodels/.*?```", README, re.DOTALL)[0]
+    said = re.findall(r"^(\w+/|\w+\.py) ", tree, re.MULTILINE)
+    tracked = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
+    folders = {name.partition("/")[0] + "/" for name in tracked if "/" in name and not name.startswith(".")}
+    assert set(said) == folders | {"heed.py"}
+
+
+def test_targets():
+    makefile = (ROOT / "Makefile").read_text()
+    for target in re.findall(r"^make (\w+)", README, re.MULTILINE):
+        assert re.search(rf"^{target}:", makefile, re.MULTILINE)
