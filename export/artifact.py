@@ -8,7 +8,7 @@ import json
 import math
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from importlib.metadata import version as installed
 from pathlib import Path
 from typing import Any
@@ -17,9 +17,10 @@ import onnx
 from torch import nn
 
 from export.graph import OPSET, export_graph
-from export.verification import Check, checks
+from export.verification import Check, checks, is_large
 from models.block import Block, Input
 from models.examples import documented
+from models.learned import SEED
 
 CANONICAL = "model"
 
@@ -33,23 +34,35 @@ class ExportError(Exception):
         super().__init__(f"{block}: {len(failed)} of {of} checks against the float64 reference failed{listed}")
 
 
-def export_block(block: Block, repository: Path, version: int = 1, on_step: Callable[[str], object] = str) -> Path:
-    """Export, verify and write ``block``; answers the folder written. ``on_step`` hears what is being done.
+def export_block(
+    block: Block,
+    repository: Path,
+    version: int = 1,
+    on_step: Callable[[str], object] = str,
+    beside: Iterable[Path] = (),
+) -> Path:
+    """Export, verify and write ``block``; answers the folder written.
+
+    ``on_step`` hears what is being done; files ``beside`` (a tokenizer) are copied into the folder.
 
     Raises:
         ExportError: the graphs are not right within their budgets. What stood in the repository still stands.
     """
     module = block.build()
     graphs: dict[str, onnx.ModelProto] = {}
-    for name, (inputs, outputs) in _graphs(block).items():
+    for name, (inputs, outputs) in _graphs(block, is_large(module)).items():
         on_step(f"export {name}.onnx")
         graphs[name] = export_graph(block, module, inputs, outputs)
     on_step("verify")
     results = verify(block, module, graphs)
+    matrices = [matrix for name, matrix in module.named_parameters() if matrix.ndim > 1 and "embedding" not in name]
+    learned = sum(matrix.numel() for matrix in matrices)  # multiply-adds for each row, about
     for name, graph in graphs.items():
-        onnx.helper.set_model_props(graph, {"heed": json.dumps(_card(block, name, version, results), indent=1)})
+        onnx.helper.set_model_props(
+            graph, {"heed": json.dumps(_card(block, name, version, learned, results), indent=1)}
+        )
     on_step("write")
-    return _write(graphs, repository / block.name / str(version))
+    return _write(graphs, beside, repository / block.name / str(version))
 
 
 def verify(block: Block, module: nn.Module, graphs: dict[str, onnx.ModelProto]) -> list[Check]:
@@ -65,16 +78,17 @@ def verify(block: Block, module: nn.Module, graphs: dict[str, onnx.ModelProto]) 
     return results
 
 
-def _graphs(block: Block) -> dict[str, tuple[list[str], list[str]]]:
-    """File name -> the inputs it takes and the outputs it answers."""
-    required = [name for name, of in block.inputs.items() if of.required]
-    return {
-        CANONICAL: (list(block.inputs), list(block.outputs)),
-        "plain": (required, ["output", "weights"]),
-    }
+def _graphs(block: Block, large: bool) -> dict[str, tuple[list[str], list[str]]]:
+    """File name -> the inputs it takes and the outputs it answers. Large weights are not written twice for a mask."""
+    graphs = {CANONICAL: (list(block.inputs), list(block.outputs))}
+    if not large:
+        graphs["plain"] = ([name for name, of in block.inputs.items() if of.required], ["output", "weights"])
+    if block.linear:
+        graphs["output"] = (list(block.inputs), ["output"])
+    return graphs
 
 
-def _card(block: Block, graph: str, version: int, results: list[Check]) -> dict[str, Any]:
+def _card(block: Block, graph: str, version: int, learned: int, results: list[Check]) -> dict[str, Any]:
     """What the artifact says of itself; names, shapes and types are the graph's own and are not repeated here."""
     if graph != CANONICAL:
         return {"block": block.name, "fast_path": graph}
@@ -86,9 +100,14 @@ def _card(block: Block, graph: str, version: int, results: list[Check]) -> dict[
         "formula": block.formula,
         "source": block.source,
         "config": dict(block.config),
+        "weights": block.weights or (f"seed {SEED}" if learned else "none"),
         "inputs": {name: _describe(of) for name, of in block.inputs.items()},
         "outputs": {name: {"description": of.description} for name, of in block.outputs.items()},
         "multiples": dict(block.multiples),
+        "limits": dict(block.limits),
+        "left_out": dict(block.left_out),
+        "depth": block.depth,
+        "learned": learned,
         "example": documented(block),
         "tolerance": {name: max(check.budget for check in results if check.output == name) for name in block.outputs},
         "opset": OPSET,
@@ -110,7 +129,7 @@ def _describe(of: Input) -> dict[str, Any]:
     return {key: value for key, value in said.items() if value is not None and value != []}
 
 
-def _write(graphs: dict[str, onnx.ModelProto], folder: Path) -> Path:
+def _write(graphs: dict[str, onnx.ModelProto], beside: Iterable[Path], folder: Path) -> Path:
     """All files or none: they are written beside ``folder``, which is then replaced."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".") as scratch:
@@ -118,6 +137,8 @@ def _write(graphs: dict[str, onnx.ModelProto], folder: Path) -> Path:
         fresh.mkdir()
         for name, graph in graphs.items():
             (fresh / f"{name}.onnx").write_bytes(graph.SerializeToString(deterministic=True))
+        for file in beside:
+            shutil.copy(file, fresh)
         if folder.exists():
             shutil.move(folder, Path(scratch) / "old")
         fresh.rename(folder)

@@ -6,7 +6,6 @@ Runtime lets a request override.
 """
 
 import logging
-import math
 import warnings
 from collections.abc import Sequence
 
@@ -17,11 +16,12 @@ from torch import nn
 from torch.export import Dim
 
 from models.attention import Attended
-from models.block import Block, Input, size
+from models.block import Block, Input, Sizes, size
 from models.examples import SIZES
 
 OPSET = 20  # the newest that Triton's ONNX Runtime of 2024 still loads
-DISTINCT = SIZES["distinct"]  # no two sizes alike, so the exporter cannot take one axis for another
+# No two sizes alike, so that the exporter cannot take one axis for another; long enough for several chunks.
+TRACED = {**SIZES["distinct"], "m": 130, "n": 197, "past": 67}
 
 
 class _Chosen(nn.Module):
@@ -59,14 +59,16 @@ def export_graph(block: Block, module: nn.Module, inputs: Sequence[str], outputs
             verbose=False,
         )
     assert program is not None  # only the exporter without dynamo answers None
-    return _finish(program.model_proto, chosen, {name: block.outputs[name].shape for name in outputs})
+    shapes = {name: block.outputs[name].shape for name in outputs}
+    return _finish(program.model_proto, chosen, shapes, block.left_out)
 
 
 def _trace_input(of: Input) -> torch.Tensor:
     """A tensor to trace with. Broadcast axes are 1 long, so that no other size is ever read off them."""
     ones = {dim: 1 for dim in of.shape if isinstance(dim, str) and dim.startswith("1|")}
-    shape = [size(dim, {**DISTINCT, **ones}) for dim in of.shape]
-    return torch.full(shape, of.default or 0, dtype=getattr(torch, of.dtype))
+    shape = [size(dim, {**TRACED, **ones}) for dim in of.shape]
+    fill = of.default if isinstance(of.default, (bool, int, float)) else 0
+    return torch.full(shape, fill, dtype=getattr(torch, of.dtype))
 
 
 def _dynamic(of: Input) -> dict[int, object]:
@@ -75,7 +77,7 @@ def _dynamic(of: Input) -> dict[int, object]:
 
 
 def _finish(
-    model: onnx.ModelProto, inputs: dict[str, Input], outputs: dict[str, tuple[int | str, ...]]
+    model: onnx.ModelProto, inputs: dict[str, Input], outputs: dict[str, tuple[int | str, ...]], left_out: Sizes
 ) -> onnx.ModelProto:
     graph = model.graph
     del graph.value_info[:]  # shapes as the trace saw them; ONNX Runtime infers its own from the names below
@@ -93,12 +95,13 @@ def _finish(
                 declared.dim_param = dim
     for name, of in inputs.items():
         if not of.required:
-            graph.initializer.append(onnx.numpy_helper.from_array(default_tensor(of), name))
+            graph.initializer.append(onnx.numpy_helper.from_array(default_tensor(of, left_out), name))
     onnx.checker.check_model(model, full_check=True)
     return model
 
 
-def default_tensor(of: Input) -> np.ndarray:
+def default_tensor(of: Input, left_out: Sizes) -> np.ndarray:
     """What an optional input is when a request leaves it out: 1 long where it broadcasts, empty along the past."""
-    shape = [dim if isinstance(dim, int) else 0 if dim == "past" else 1 for dim in of.shape]
-    return np.full(shape, math.nan if of.default is None else of.default, of.dtype)
+    assert of.default is not None
+    shape = [dim if isinstance(dim, int) else left_out.get(dim, 1) for dim in of.shape]
+    return np.broadcast_to(np.asarray(of.default, of.dtype), shape)

@@ -13,13 +13,13 @@ from torch import Tensor
 
 
 class Attended(NamedTuple):
-    """What attention answers: torch tensors of the shapes named here."""
+    """What a block answers: torch tensors of the shapes named here; None where a block has no such thing."""
 
     output: Tensor  # [B, H, M, E]
     weights: Tensor  # [B, H, M, N] after the softmax; rows sum to 1, or are all zero where nothing may be attended to
     scores: Tensor  # [B, H, M, N] before the softmax, masks applied
-    present_key: Tensor  # [B, K, N, D] past and new keys, joined
-    present_value: Tensor  # [B, K, N, E]
+    present_key: Tensor | None = None  # [B, K, N, D] past and new keys, joined
+    present_value: Tensor | None = None  # [B, K, N, E]
 
 
 def attention(
@@ -58,7 +58,7 @@ def attention(
     past = 0 if past_key is None else past_key.shape[2]
     key, value = _join(past_key, key), _join(past_value, value)
     B, H, M, D = query.shape
-    K, N, E = key.shape[1], key.shape[2], value.shape[3]
+    K, N = key.shape[1], key.shape[2]
 
     # Heads of one group lie next to each other, so grouped queries are only a reshape: H/K * M rows for each key head.
     q_BKGD = (query * _scale(scale, D)).reshape(B, K, H // K * M, D)
@@ -67,15 +67,45 @@ def attention(
         capped = softcap * torch.tanh(scores_BHMN / softcap)
         scores_BHMN = torch.where(torch.as_tensor(softcap) > 0, capped, scores_BHMN)
 
+    attended = weigh(
+        scores_BHMN,
+        value,
+        past=past,
+        attn_mask=attn_mask,
+        is_causal=is_causal,
+        left_window_size=left_window_size,
+        right_window_size=right_window_size,
+        nonpad_kv_seqlen=nonpad_kv_seqlen,
+    )
+    return attended._replace(present_key=key, present_value=value)
+
+
+def weigh(
+    scores: Tensor,
+    value: Tensor,
+    *,
+    past: int = 0,
+    attn_mask: Tensor | None = None,
+    is_causal: Tensor | bool = False,
+    left_window_size: Tensor | int = -1,
+    right_window_size: Tensor | int = -1,
+    nonpad_kv_seqlen: Tensor | None = None,
+) -> Attended:
+    """Mask ``scores`` [B, H, M, N], take their softmax, and average ``value`` [B, K, N, E] by it.
+
+    The options are those of ``attention``; ``past`` is how many of the N keys are of the past.
+    """
+    B, H, M, N = scores.shape
+    K, E = value.shape[1], value.shape[3]
     mask = _mask(M, N, past, attn_mask, is_causal, left_window_size, right_window_size, nonpad_kv_seqlen)
     if mask is None:
-        weights_BHMN = torch.softmax(scores_BHMN, -1)
+        weights = torch.softmax(scores, -1)
     else:
-        scores_BHMN = scores_BHMN + mask
+        scores = scores + mask
         nothing = mask.amax(-1, keepdim=True) == -torch.inf  # of the mask, not the scores: an overflow stays visible
-        weights_BHMN = torch.where(nothing, 0.0, torch.softmax(scores_BHMN, -1))
-    output_BHME = (weights_BHMN.reshape(B, K, H // K * M, N) @ value).reshape(B, H, M, E)
-    return Attended(output_BHME, weights_BHMN, scores_BHMN, key, value)
+        weights = torch.where(nothing, 0.0, torch.softmax(scores, -1))
+    output = (weights.reshape(B, K, H // K * M, N) @ value).reshape(B, H, M, E)
+    return Attended(output, weights, scores)
 
 
 def _join(past: Tensor | None, new: Tensor) -> Tensor:

@@ -12,6 +12,7 @@ from torch import nn
 
 Dim = int | str
 Sizes = Mapping[str, int]
+Reference = Callable[[nn.Module, Mapping[str, np.ndarray], Any], dict[str, np.ndarray]]
 
 
 @dataclass(frozen=True)
@@ -21,7 +22,7 @@ class Input:
     shape: tuple[Dim, ...]
     description: str
     dtype: str = "float32"
-    default: bool | int | float | None = None  # fills the graph's own default tensor; NaN stands for "not given"
+    default: bool | int | float | tuple[int, ...] | None = None  # of the graph itself; NaN stands for "not given"
     minimum: int | float | None = None
     maximum: Dim | None = None
     needs: tuple[str, ...] = ()  # inputs that must come with it
@@ -49,11 +50,16 @@ class Block:
     source: str
     description: str
     build: Callable[[], nn.Module]
-    reference: Callable[[nn.Module, Mapping[str, np.ndarray], Any], dict[str, np.ndarray]]
+    reference: Reference
     inputs: Mapping[str, Input]
     outputs: Mapping[str, Output]
+    weights: str = ""  # the file a learned block's weights are from; without one they are drawn from a seed
+    linear: bool = False  # the output needs no m times n; only the weights do
+    depth: Dim = "d_k + d_v"  # multiply-adds for each pair of query and key
     config: Mapping[str, Any] = field(default_factory=dict)
     multiples: Mapping[str, str] = field(default_factory=dict)  # symbol -> the symbol it must be a multiple of
+    limits: Mapping[str, int] = field(default_factory=dict)  # symbol -> the most it can be
+    left_out: Sizes = field(default_factory=lambda: {"past": 0})  # sizes that only optional inputs would say
 
 
 def size(dim: Dim, sizes: Sizes) -> int:

@@ -1,10 +1,45 @@
 """Every built-in block, by the name it has everywhere."""
 
-from models import dot_product, multi_head, scaled_dot_product
+from models import (
+    additive,
+    cosine,
+    dot_product,
+    efficient,
+    encoder,
+    kernel,
+    linear,
+    luong,
+    multi_head,
+    multiplicative,
+    projected,
+    scaled_dot_product,
+)
 from models.block import Block
 
 BLOCKS: dict[str, Block] = {
-    block.name: block for block in (dot_product.BLOCK, scaled_dot_product.BLOCK, multi_head.BLOCK)
+    block.name: block
+    for block in (
+        dot_product.BLOCK,
+        scaled_dot_product.BLOCK,
+        projected.PROJECTED,
+        projected.SELF_ATTENTION,
+        projected.CROSS_ATTENTION,
+        multi_head.BLOCK,
+        multi_head.SELF,
+        multi_head.GROUPED,
+        multi_head.MULTI_QUERY,
+        additive.BLOCK,
+        luong.DOT,
+        luong.GENERAL,
+        additive.LUONG_CONCAT,
+        cosine.BLOCK,
+        kernel.BLOCK,
+        linear.BLOCK,
+        efficient.BLOCK,
+        multiplicative.BLOCK,
+        encoder.ENCODER,
+        encoder.DECODER,
+    )
 }
 
 

@@ -1,103 +1,182 @@
 r"""Multi-head attention: :math:`\mathrm{Concat}(\mathrm{head}_1,\dots,\mathrm{head}_h)W^O + b^O`.
 
-Vaswani et al., "Attention Is All You Need", 2017, https://arxiv.org/abs/1706.03762, section 3.2.2;
-the projections and their biases are those of ``torch.nn.MultiheadAttention``.
+Vaswani et al., "Attention Is All You Need", 2017, https://arxiv.org/abs/1706.03762, section 3.2.2, in the general form:
+every head has its own :math:`W_i^Q, W_i^K` to d_k and :math:`W_i^V` to d_v, key heads may be shared by groups of query
+heads (Ainslie et al., "GQA", 2023, https://arxiv.org/abs/2305.13245), and inputs may be three, two or one.
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Literal
 
 import numpy as np
-import torch
 from torch import Tensor, nn
 
 from models import reference
 from models.attention import Attended, attention
 from models.block import Block, Input
-from models.options import answers, options
+from models.learned import State, weighted
+from models.options import answers, dot_scores, masks, past, present
+
+SOURCE = "Vaswani et al., Attention Is All You Need, 2017, https://arxiv.org/abs/1706.03762"
+FORMULA = (
+    r"\mathrm{Concat}(\mathrm{head}_1,\dots,\mathrm{head}_h)W^O + b^O,\quad "
+    r"\mathrm{head}_i = \mathrm{softmax}\left(\frac{(QW^Q_i+b^Q_i)(KW^K_i+b^K_i)^\top}{\sqrt{d_k}}\right)(VW^V_i+b^V_i)"
+)
 
 
 @dataclass(frozen=True)
 class MultiHeadConfig:
-    """Sizes of the learned projections; kdim and vdim are the widths of key and value."""
+    """Sizes of the learned projections. Zeros are filled in: kdim and vdim are d_model, d_k and d_v d_model/num_heads,
+    num_kv_heads num_heads, d_out d_model."""
 
     d_model: int
     num_heads: int
-    kdim: int
-    vdim: int
+    kdim: int = 0
+    vdim: int = 0
+    num_kv_heads: int = 0
+    d_k: int = 0
+    d_v: int = 0
+    d_out: int = 0
+    bias: bool = True
+    out_proj: bool = True  # False: the heads, joined, are the output
+    inputs: Literal["query, key, value", "x", "x, memory"] = "query, key, value"
 
     def __post_init__(self) -> None:
-        if min(self.d_model, self.num_heads, self.kdim, self.vdim) < 1:
-            raise ValueError(f"every size must be at least 1, got {self}")
-        if self.d_model % self.num_heads:
-            raise ValueError(f"d_model {self.d_model} is not a multiple of num_heads {self.num_heads}")
+        sizes = {name: size for name, size in asdict(self).items() if type(size) is int}
+        if min(sizes.values()) < 0 or self.d_model < 1 or self.num_heads < 1:
+            raise ValueError(f"sizes must be positive, got {sizes}")
+        if self.d_model % self.num_heads and not (self.d_k and self.d_v):
+            raise ValueError(f"d_model {self.d_model} is not a multiple of num_heads {self.num_heads}: say d_k and d_v")
+        if self.num_heads % (self.num_kv_heads or self.num_heads):
+            raise ValueError(f"num_heads {self.num_heads} is not a multiple of num_kv_heads {self.num_kv_heads}")
+        if self.inputs not in ("query, key, value", "x", "x, memory"):
+            raise ValueError(f"inputs must be 'query, key, value', 'x' or 'x, memory', got {self.inputs!r}")
+        if self.inputs == "x" and {self.kdim or self.d_model, self.vdim or self.d_model} != {self.d_model}:
+            raise ValueError("kdim and vdim are d_model where there is one input")
+        if self.inputs == "x, memory" and self.kdim != self.vdim:
+            raise ValueError("kdim and vdim are the same where both are the memory's width")
+
+    @property
+    def filled(self) -> "MultiHeadConfig":
+        """The same, every size a number."""
+        head = self.d_model // self.num_heads
+        sizes = {"kdim": self.d_model, "vdim": self.d_model, "num_kv_heads": self.num_heads, "d_k": head, "d_v": head}
+        sizes["d_out"] = self.d_model if self.out_proj else self.num_heads * (self.d_v or head)
+        filled: dict[str, Any] = {name: getattr(self, name) or size for name, size in sizes.items()}
+        return replace(self, **filled)
 
 
 class MultiHead(nn.Module):
-    """query [batch, m, d_model], key [batch, n, kdim], value [batch, n, vdim] -> output [batch, m, d_model].
+    """query [batch, m, d_model], key [batch, n, kdim], value [batch, n, vdim] -> output [batch, m, d_out].
 
-    ``past_key`` and ``past_value`` are [batch, num_heads, past, d_model / num_heads]: projected, split into heads.
+    ``past_key`` and ``past_value`` are [batch, num_kv_heads, past, d_k or d_v]: projected, split into heads.
     """
 
     def __init__(self, config: MultiHeadConfig) -> None:
         super().__init__()
-        self.num_heads = config.num_heads
-        self.q_proj = nn.Linear(config.d_model, config.d_model)
-        self.k_proj = nn.Linear(config.kdim, config.d_model)
-        self.v_proj = nn.Linear(config.vdim, config.d_model)
-        self.out_proj = nn.Linear(config.d_model, config.d_model)
+        self.config = config = config.filled
+        self.q_proj = nn.Linear(config.d_model, config.num_heads * config.d_k, config.bias)
+        self.k_proj = nn.Linear(config.kdim, config.num_kv_heads * config.d_k, config.bias)
+        self.v_proj = nn.Linear(config.vdim, config.num_kv_heads * config.d_v, config.bias)
+        joined = config.num_heads * config.d_v
+        self.out_proj = nn.Linear(joined, config.d_out, config.bias) if config.out_proj else nn.Identity()
 
-    def forward(self, query: Tensor, key: Tensor, value: Tensor, **options: Tensor) -> Attended:
-        q_BHMD, k_BHND, v_BHND = (
-            self._split(project(x)) for project, x in ((self.q_proj, query), (self.k_proj, key), (self.v_proj, value))
-        )
-        heads = attention(q_BHMD, k_BHND, v_BHND, **options)
+    def forward(
+        self,
+        query: Tensor | None = None,
+        key: Tensor | None = None,
+        value: Tensor | None = None,
+        x: Tensor | None = None,
+        memory: Tensor | None = None,
+        **options: Tensor,
+    ) -> Attended:
+        query = x if query is None else query
+        key = (x if memory is None else memory) if key is None else key
+        value = key if value is None else value
+        assert query is not None and key is not None and value is not None  # noqa: PT018  # as the block declares
+        q_BHMD = _split(self.q_proj(query), self.config.num_heads)
+        k_BKND = _split(self.k_proj(key), self.config.num_kv_heads)
+        v_BKNE = _split(self.v_proj(value), self.config.num_kv_heads)
+        heads = attention(q_BHMD, k_BKND, v_BKNE, **options)
         return heads._replace(output=self.out_proj(heads.output.transpose(1, 2).flatten(2)))
 
-    def _split(self, x: Tensor) -> Tensor:
-        """[B, length, d_model] -> [B, H, length, D]"""
-        B, length, d_model = x.shape
-        return x.reshape(B, length, self.num_heads, d_model // self.num_heads).transpose(1, 2)
+
+def _split(x: Tensor, heads: int) -> Tensor:
+    """[B, length, heads * d] -> [B, heads, length, d]"""
+    B, length, width = x.shape
+    return x.reshape(B, length, heads, width // heads).transpose(1, 2)
 
 
-def block(name: str, config: MultiHeadConfig, seed: int) -> Block:
-    """A multi-head block whose weights are torch's initial ones, drawn from ``seed``."""
-    d_head = config.d_model // config.num_heads
-
-    def build() -> MultiHead:
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
-            module = MultiHead(config)
-            for projection in (module.q_proj, module.k_proj, module.v_proj, module.out_proj):
-                nn.init.normal_(projection.bias, std=0.1)  # torch starts some at zero, which would hide a lost bias
-            return module
-
-    def refer(module: nn.Module, inputs: Mapping[str, np.ndarray], dtype: Any) -> dict[str, np.ndarray]:
-        state = {key: tensor.numpy() for key, tensor in module.state_dict().items()}
-        return reference.multi_head(state, config.num_heads, **inputs, dtype=dtype)
-
-    return Block(
-        name=name,
-        title="Multi-head attention",
-        formula=(
-            r"\mathrm{Concat}(\mathrm{head}_1,\dots,\mathrm{head}_h)W^O + b^O,\quad "
-            r"\mathrm{head}_i = \mathrm{softmax}\left(\frac{(QW^Q_i+b^Q_i)(KW^K_i+b^K_i)^\top}{\sqrt{d_k}}\right)"
-            r"(VW^V_i+b^V_i)"
-        ),
-        source="Vaswani et al., Attention Is All You Need, 2017, https://arxiv.org/abs/1706.03762",
-        description=f"Learned projections with biases around {config.num_heads} heads; answers every head's weights.",
-        build=build,
-        reference=refer,
-        inputs={
+def block(
+    config: MultiHeadConfig,
+    name: str = "multi_head",
+    state: State | None = None,
+    title: str = "Multi-head attention",
+    formula: str = FORMULA,
+    source: str = SOURCE,
+    description: str = "",
+) -> Block:
+    """A multi-head block with the weights of ``state``, or weights drawn from a seed."""
+    config = config.filled
+    heads, kv_heads, d_k, d_v = config.num_heads, config.num_kv_heads, config.d_k, config.d_v
+    n = "m" if config.inputs == "x" else "n"
+    given = {
+        "query, key, value": {
             "query": Input(("batch", "m", config.d_model), "What is asked."),
             "key": Input(("batch", "n", config.kdim), "What the queries meet."),
             "value": Input(("batch", "n", config.vdim), "What is averaged."),
-            **options("batch", config.num_heads, config.num_heads, d_head, d_head),
         },
-        outputs=answers(("batch", "m", config.d_model), config.num_heads, config.num_heads, d_head, d_head),
-        config=asdict(config) | {"seed": seed},
+        "x": {"x": Input(("batch", "m", config.d_model), "Asks, is met and is averaged: self-attention.")},
+        "x, memory": {
+            "x": Input(("batch", "m", config.d_model), "What is asked."),
+            "memory": Input(("batch", "n", config.kdim), "What the queries meet, and what is averaged."),
+        },
+    }[config.inputs]
+
+    def refer(module: nn.Module, inputs: Mapping[str, np.ndarray], dtype: Any) -> dict[str, np.ndarray]:
+        state = {key: tensor.numpy() for key, tensor in module.state_dict().items()}
+        return reference.multi_head(state, heads, kv_heads, **inputs, dtype=dtype)
+
+    return Block(
+        name=name,
+        title=title,
+        formula=formula,
+        source=source,
+        description=description
+        or f"Learned projections{' with biases' * config.bias} around {heads} heads; answers every head's weights.",
+        build=weighted(lambda: MultiHead(config), state),
+        reference=refer,
+        inputs={
+            **given,
+            **masks(heads, keys=n, past=True),
+            **dot_scores(),
+            **past(kv_heads, d_k, d_v),
+        },
+        outputs=answers(("batch", "m", config.d_out), heads, keys=f"past + {n}") | present(kv_heads, d_k, d_v, n),
+        depth=d_k + d_v,
+        config=asdict(config),
     )
 
 
-BLOCK = block("multi_head", MultiHeadConfig(d_model=64, num_heads=8, kdim=64, vdim=64), seed=0)
+BLOCK = block(MultiHeadConfig(d_model=64, num_heads=8))
+SELF = block(
+    MultiHeadConfig(d_model=64, num_heads=4, d_k=8, d_v=20, inputs="x"),
+    name="multi_head_self_attention",
+    title="Multi-head self-attention, per-head form",
+    description="One input; 4 heads with W_i^Q, W_i^K to d_k = 8, W_i^V to d_v = 20, and W^O from 4 * 20 back to 64.",
+)
+GROUPED = block(
+    MultiHeadConfig(d_model=64, num_heads=8, num_kv_heads=2, bias=False, inputs="x"),
+    name="grouped_query",
+    title="Grouped-query attention",
+    source="Ainslie et al., GQA, 2023, https://arxiv.org/abs/2305.13245",
+    description="8 query heads share 2 heads of keys and values, four to each; no biases.",
+)
+MULTI_QUERY = block(
+    MultiHeadConfig(d_model=64, num_heads=8, num_kv_heads=1, bias=False, inputs="x"),
+    name="multi_query",
+    title="Multi-query attention",
+    source="Shazeer, Fast Transformer Decoding, 2019, https://arxiv.org/abs/1911.02150",
+    description="8 query heads share one head of keys and values; no biases.",
+)

@@ -3,6 +3,7 @@ r"""The oracle: attention in numpy, float64, written as the formula stands. For 
 The same lines in float32 are the plain version whose error sets every tolerance (``export.verification``).
 """
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -38,8 +39,8 @@ def attention(
         key = np.concatenate([np.asarray(past_key, dtype), key], axis=2)
         value = np.concatenate([np.asarray(past_value, dtype), value], axis=2)
     present_key, present_value = key, value
-    batch, heads, m, d_k = query.shape
-    kv_heads, n = key.shape[1:3]
+    heads, d_k = query.shape[1], query.shape[3]
+    kv_heads = key.shape[1]
     key = np.repeat(key, heads // kv_heads, axis=1)  # each key head serves a group of neighbouring query heads
     value = np.repeat(value, heads // kv_heads, axis=1)
 
@@ -48,6 +49,32 @@ def attention(
     if softcap:
         scores = dtype(softcap) * np.tanh(scores / dtype(softcap))
 
+    found = weigh(
+        scores,
+        value,
+        past=past,
+        attn_mask=attn_mask,
+        is_causal=is_causal,
+        left_window_size=left_window_size,
+        right_window_size=right_window_size,
+        nonpad_kv_seqlen=nonpad_kv_seqlen,
+    )
+    return found | {"present_key": present_key, "present_value": present_value}
+
+
+def weigh(
+    scores,
+    value,
+    past=0,
+    attn_mask=None,
+    is_causal=False,
+    left_window_size=-1,
+    right_window_size=-1,
+    nonpad_kv_seqlen=None,
+) -> dict[str, np.ndarray]:
+    """Masks, softmax and weighted average; ``scores`` [batch, heads, m, n], ``value`` [batch, heads, n, d_v]."""
+    batch, heads, m, n = scores.shape
+    dtype = scores.dtype.type
     allowed = np.ones((batch, heads, m, n), bool)
     i, j = np.arange(m)[:, None], np.arange(n)[None, :]
     offset = np.full((batch, 1, 1, 1), past)
@@ -69,13 +96,7 @@ def attention(
     scores = np.where(allowed, scores, dtype(-np.inf))
 
     weights = softmax(scores)
-    return {
-        "output": weights @ value,
-        "weights": weights,
-        "scores": scores,
-        "present_key": present_key,
-        "present_value": present_value,
-    }
+    return {"output": weights @ value, "weights": weights, "scores": scores}
 
 
 def softmax(scores):
@@ -87,26 +108,196 @@ def softmax(scores):
 
 
 def multi_head(
-    state: Mapping[str, Any], num_heads: int, query, key, value, dtype=np.float64, **options
+    state: Mapping[str, Any],
+    num_heads,
+    num_kv_heads,
+    query=None,
+    key=None,
+    value=None,
+    x=None,
+    memory=None,
+    dtype=np.float64,
+    **options,
 ) -> dict[str, np.ndarray]:
     """Attention of ``num_heads`` heads between learned projections; ``state`` holds ``q_proj.weight`` and so on.
 
-    ``query`` [batch, m, d_model], ``key`` [batch, n, kdim], ``value`` [batch, n, vdim].
+    ``query`` [batch, m, d_model], ``key`` [batch, n, kdim], ``value`` [batch, n, vdim]; or ``x`` for all three; or
+    ``x`` for the query and ``memory`` for the others.
     """
-
-    def linear(x, name):  # x W + b, with W [in, out] as the formula has it; torch keeps its transpose
-        weight = np.ascontiguousarray(np.transpose(state[f"{name}.weight"]), dtype)
-        return np.asarray(x, dtype) @ weight + np.asarray(state[f"{name}.bias"], dtype)
-
-    def split(x):  # [batch, length, heads * d] -> [batch, heads, length, d]
-        return x.reshape(*x.shape[:2], num_heads, -1).swapaxes(1, 2)
-
+    if x is not None:
+        query, key, value = x, x, x
+    if memory is not None:
+        key, value = memory, memory
     heads = attention(
-        split(linear(query, "q_proj")),
-        split(linear(key, "k_proj")),
-        split(linear(value, "v_proj")),
+        split(linear(state, "q_proj", query, dtype), num_heads),
+        split(linear(state, "k_proj", key, dtype), num_kv_heads),
+        split(linear(state, "v_proj", value, dtype), num_kv_heads),
         dtype=dtype,
         **options,
     )
-    joined = heads["output"].swapaxes(1, 2).reshape(*np.shape(query)[:2], -1)
-    return heads | {"output": linear(joined, "out_proj")}
+    joined = join(heads["output"])
+    return heads | {"output": linear(state, "out_proj", joined, dtype) if "out_proj.weight" in state else joined}
+
+
+def linear(state: Mapping[str, Any], name, x, dtype):
+    """x W + b, added up in the order it is written; torch keeps the transpose of W. Without a bias, x W."""
+    x, weight = np.asarray(x, dtype), np.asarray(state[f"{name}.weight"], dtype)
+    total = np.zeros((*x.shape[:-1], weight.shape[0]), dtype)
+    for k in range(x.shape[-1]):
+        total += x[..., k, None] * weight[:, k]
+    return total + np.asarray(state.get(f"{name}.bias", 0), dtype)
+
+
+def split(x, heads):
+    """[batch, length, heads * d] -> [batch, heads, length, d]"""
+    return x.reshape(*x.shape[:2], heads, -1).swapaxes(1, 2)
+
+
+def join(x):
+    """[batch, heads, length, d] -> [batch, length, heads * d]"""
+    return x.swapaxes(1, 2).reshape(x.shape[0], x.shape[2], -1)
+
+
+def cosine(query, key, value, scale=1.0, dtype=np.float64, **options) -> dict[str, np.ndarray]:
+    """Scores s q.k / (|q| |k|)."""
+    query, key, value = (np.asarray(x, dtype) for x in (query, key, value))
+
+    def unit(x):
+        return x / np.maximum(np.sqrt((x * x).sum(axis=-1, keepdims=True)), dtype(1e-8))
+
+    scores = dtype(scale) * (unit(query) @ np.ascontiguousarray(unit(key).swapaxes(-1, -2)))
+    return weigh(scores, value, **options)
+
+
+def kernel(query, key, value, bandwidth=1.0, dtype=np.float64, **options) -> dict[str, np.ndarray]:
+    """Scores -|q - k|^2 / (2 bandwidth^2)."""
+    query, key, value = (np.asarray(x, dtype) for x in (query, key, value))
+    distance = np.zeros((*query.shape[:-1], key.shape[-2]), dtype)
+    for feature in range(query.shape[-1]):  # added up in the order it is written
+        distance += (query[..., :, None, feature] - key[..., None, :, feature]) ** 2
+    return weigh(-distance / (2 * dtype(bandwidth) ** 2), value, **options)
+
+
+def multiplicative(query, key, value, scale=1.0, dtype=np.float64) -> dict[str, np.ndarray]:
+    """(Q K^T) V, no softmax."""
+    query, key, value = (np.asarray(x, dtype) for x in (query, key, value))
+    weights = dtype(scale) * (query @ np.ascontiguousarray(key.swapaxes(-1, -2)))
+    return {"output": weights @ value, "weights": weights}
+
+
+def linear_attention(
+    query, key, value, is_causal=False, nonpad_kv_seqlen=None, dtype=np.float64
+) -> dict[str, np.ndarray]:
+    """phi(q_i) S_i / phi(q_i).z_i; S_i, z_i sum phi(k_j) v_j^T and phi(k_j) over the keys i may see; phi = elu + 1."""
+    query, key, value = (np.asarray(x, dtype) for x in (query, key, value))
+
+    def phi(x):
+        return np.where(x > 0, x + 1, np.exp(np.minimum(x, 0)))
+
+    q, k = phi(query), phi(key)
+    m, n = query.shape[-2], key.shape[-2]
+    if nonpad_kv_seqlen is not None:
+        k = np.where(np.arange(n)[:, None] < np.reshape(nonpad_kv_seqlen, (-1, 1, 1, 1)), k, dtype(0))
+    scores = q @ np.ascontiguousarray(k.swapaxes(-1, -2))
+    if is_causal:
+        scores = np.where(np.arange(n) <= np.arange(m)[:, None], scores, dtype(0))
+    total = scores.sum(axis=-1, keepdims=True)
+
+    last = np.minimum(np.arange(m), n - 1) if is_causal else np.full(m, n - 1)  # the last key each query sees
+    sums = np.cumsum(k[..., :, None] * value[..., None, :], axis=2)[:, :, last]  # S, [batch, heads, m, d_k, d_v]
+    weighed = (q[..., None] * sums).sum(axis=-2)
+    by = (q * np.cumsum(k, axis=2)[:, :, last]).sum(axis=-1, keepdims=True)
+    return {
+        "output": weighed / np.where(by == 0, 1, by),
+        "weights": scores / np.where(total == 0, 1, total),
+        "scores": scores,
+    }
+
+
+def efficient(query, key, value, nonpad_kv_seqlen=None, dtype=np.float64) -> dict[str, np.ndarray]:
+    """softmax of Q over its features, softmax of K over its positions."""
+    query, key, value = (np.asarray(x, dtype) for x in (query, key, value))
+    if nonpad_kv_seqlen is not None:
+        real = np.arange(key.shape[2])[:, None] < np.reshape(nonpad_kv_seqlen, (-1, 1, 1, 1))
+        key = np.where(real, key, dtype(-np.inf))
+    over_positions = softmax(key.swapaxes(-1, -2))  # [batch, heads, d_k, n]
+    weights = softmax(query) @ over_positions
+    return {"output": weights @ value, "weights": weights}
+
+
+def additive(state, query, key, value, dtype=np.float64, **options) -> dict[str, np.ndarray]:
+    """Scores v^T tanh(W_q q + W_k k) of one head."""
+    added = linear(state, "q_proj", query, dtype)[:, :, None] + linear(state, "k_proj", key, dtype)[:, None]
+    scores = linear(state, "v", np.tanh(added), dtype)[..., 0]
+    found = weigh(scores[:, None], np.asarray(value, dtype)[:, None], **options)
+    return found | {"output": found["output"][:, 0]}
+
+
+def luong_general(state, query, key, value, dtype=np.float64, **options) -> dict[str, np.ndarray]:
+    """Scores q W k^T of one head."""
+    key = np.asarray(key, dtype)
+    scores = linear(state, "q_proj", query, dtype) @ np.ascontiguousarray(key.swapaxes(-1, -2))
+    found = weigh(scores[:, None], np.asarray(value, dtype)[:, None], **options)
+    return found | {"output": found["output"][:, 0]}
+
+
+def transformer(
+    state,
+    config,
+    is_causal,
+    input_ids=None,
+    x=None,
+    token_type_ids=None,
+    layers=None,
+    past_key=None,
+    past_value=None,
+    dtype=np.float64,
+    **options,
+) -> dict[str, np.ndarray]:
+    """Embeddings, and layers of multi-head attention and feed-forward with residuals and norms.
+
+    ``state`` and ``config`` are those of ``models.transformer``; pasts are [layers, batch, heads, past, d].
+    """
+
+    def norm(x, name):
+        centred = x - x.mean(axis=-1, keepdims=True)
+        variance = (centred * centred).mean(axis=-1, keepdims=True)
+        scaled = centred / np.sqrt(variance + dtype(config["layer_norm_eps"]))
+        return scaled * np.asarray(state[f"{name}.weight"], dtype) + np.asarray(state[f"{name}.bias"], dtype)
+
+    def activation(x):
+        if config["activation"] == "relu":
+            return np.maximum(x, 0)
+        return x * (1 + np.vectorize(math.erf, [dtype])(x / dtype(math.sqrt(2)))) / 2
+
+    past = 0 if past_key is None else past_key.shape[3]
+    if x is None:
+        x = np.asarray(state["embeddings.word.weight"], dtype)[input_ids]
+        if config["max_positions"]:
+            x = x + np.asarray(state["embeddings.position.weight"], dtype)[np.arange(input_ids.shape[1]) + past]
+        if config["type_vocab_size"]:
+            types = np.zeros_like(input_ids) if token_type_ids is None else token_type_ids
+            x = x + np.asarray(state["embeddings.token_type.weight"], dtype)[types]
+        if config["embedding_norm"]:
+            x = norm(x, "embedding_norm")
+    x = np.asarray(x, dtype)
+    heads = config["num_heads"]
+    each = []
+    for index in range(config["num_layers"]):
+        name = f"layers.{index}"
+        part = {key.removeprefix(f"{name}.attention."): value for key, value in state.items() if key.startswith(name)}
+        pasts = {} if past_key is None else {"past_key": past_key[index], "past_value": past_value[index]}
+        pre = config["norm"] == "pre"
+        asked = norm(x, f"{name}.norm1") if pre else x
+        each.append(multi_head(part, heads, heads, x=asked, is_causal=is_causal, dtype=dtype, **options, **pasts))
+        x = x + each[-1]["output"] if pre else norm(x + each[-1]["output"], f"{name}.norm1")
+        inner = norm(x, f"{name}.norm2") if pre else x
+        fed = linear(state, f"{name}.linear2", activation(linear(state, f"{name}.linear1", inner, dtype)), dtype)
+        x = x + fed if pre else norm(x + fed, f"{name}.norm2")
+    weights = np.stack([layer["weights"] for layer in each])
+    return {
+        "output": norm(x, "final_norm") if config["final_norm"] else x,
+        "weights": weights if layers is None else weights[layers],
+        "present_key": np.stack([layer["present_key"] for layer in each]),
+        "present_value": np.stack([layer["present_value"] for layer in each]),
+    }

@@ -8,15 +8,17 @@ from torch import Tensor, nn
 from models import reference
 from models.attention import Attended, attention
 from models.block import Block, Input
-from models.options import answers, options
+from models.options import answers, dot_scores, masks, past, present
 
 INPUTS = {
     "query": Input(("batch", "heads", "m", "d_k"), "What is asked: m vectors a head."),
     "key": Input(("batch", "kv_heads", "n", "d_k"), "What the queries meet; heads is a multiple of kv_heads."),
     "value": Input(("batch", "kv_heads", "n", "d_v"), "What is averaged."),
-    **options("batch", "heads", "kv_heads", "d_k", "d_v"),
+    **masks("heads", past=True),
+    **dot_scores(),
+    **past("kv_heads", "d_k", "d_v"),
 }
-OUTPUTS = answers(("batch", "heads", "m", "d_v"), "heads", "kv_heads", "d_k", "d_v")
+OUTPUTS = answers(("batch", "heads", "m", "d_v"), "heads", keys="past + n") | present("kv_heads", "d_k", "d_v")
 
 
 class ScaledDotProduct(nn.Module):

@@ -123,7 +123,7 @@ def run(asked: Asked, model: Model) -> dict[str, Any]:
         _finite(name, array)
         dims = model.outputs[name].shape
         if name == "weights" and asked.average_attn_weights:
-            array, dims = array.mean(axis=1), (dims[0], *dims[2:])
+            array, dims = array.mean(axis=-3), (*dims[:-3], *dims[-2:])
         array = asked.rank.lower(dims, array)
         answer[name] = _largest(array, asked.weights_top_k) if name == "weights" and asked.weights_top_k else array
     return answer

@@ -41,9 +41,14 @@ class Card(BaseModel):
     formula: str  # LaTeX
     source: str
     config: dict[str, Any]
+    weights: str  # where learned weights are from
     inputs: dict[str, InputCard]
     outputs: dict[str, OutputCard]
     multiples: dict[str, str]  # a dimension -> the dimension it must be a multiple of
+    limits: dict[str, int]  # a dimension, or a sum of them -> the most it can be
+    left_out: dict[str, int]  # sizes that only optional inputs would say, when they are left out
+    depth: int | str  # multiply-adds for each pair of query and key
+    learned: int  # multiply-adds for each row: the numbers in the learned matrices
     example: dict[str, Any]
     tolerance: dict[str, float]  # largest absolute error against float64 allowed at export
     opset: int

@@ -95,11 +95,13 @@ class Model:
         given = [of for name, of in self.inputs.items() if name in inputs]
         for of in (of for of in given if not _has_sum(of)):
             binder.bind(of.name, of.shape, inputs[of.name].shape)
-        binder.sizes.setdefault("past", 0)
+        for symbol, size in (self.card.left_out if self.card else {}).items():
+            binder.sizes.setdefault(symbol, size)
         for of in filter(_has_sum, given):  # "past + n", when past and n are known
             binder.bind(of.name, of.shape, inputs[of.name].shape)
         if self.card:
             binder.multiple(self.card.multiples)
+            binder.limit(self.card.limits)
             for name, array in inputs.items():
                 self._hold_to_card(name, array, inputs.keys(), binder.sizes)
         return binder.sizes
@@ -147,11 +149,12 @@ class Model:
         return 4 * (self.numbers(every, sizes) + self.numbers(outputs, sizes))
 
     def multiplications(self, sizes: Sizes) -> int:
-        """Multiply-adds of a run, about: each score and each weight once for every dimension of key and value."""
-        if "weights" not in self.outputs:
+        """Multiply-adds of a run, about: of each pair of query and key, and of each row with what is learned."""
+        if self.card is None:
             return self.numbers(self.outputs, sizes)
-        deep = sum(length(self.inputs[name].shape[-1], sizes) for name in ("key", "value") if name in self.inputs)
-        return self.numbers(["weights"], sizes) * deep
+        pairs = self.numbers(["weights"], sizes)
+        rows = prod(length(dim, sizes) for dim in self.outputs["output"].shape[:-1])
+        return pairs * length(self.card.depth, sizes) + rows * self.card.learned
 
 
 def _has_sum(of: Tensor) -> bool:

@@ -59,6 +59,7 @@ class BlockDescription(BlockLine):
     version: int
     source: str
     config: dict[str, Any]
+    weights: str = Field(description="where learned weights are from: a file, or a seed")
     inputs: list[InputDescription]
     parameters: list[ParameterDescription]
     outputs: list[OutputDescription]
@@ -91,6 +92,7 @@ async def describe_block(block: str, repository: Models) -> BlockDescription:
         version=model.version,
         source=card.source,
         config=card.config,
+        weights=card.weights,
         inputs=[
             InputDescription(
                 name=name,

@@ -1,4 +1,4 @@
-"""Leading axes may be left out: a query [m, d_k] or [batch, m, d_k] is lifted to what the graph takes, and back.
+"""Batch and heads may be left out: a query [m, d_k] or [batch, m, d_k] is lifted to what the graph takes, and back.
 
 Heads go first, then batch, so a query of rank 3 is [batch, m, d_k]. Every other tensor leaves out the same axes.
 """
@@ -11,6 +11,7 @@ from service.errors import Invalid
 from service.model import Tensor
 from service.shape import Dim, broadcasts, symbol, written
 
+LEADING = ("batch", "heads")
 TOGETHER = {"kv_heads": "heads"}  # an axis that is left out where another is
 
 
@@ -18,7 +19,7 @@ class Rank:
     """The axes a request leaves out, read off its first tensor (the query)."""
 
     def __init__(self, of: Tensor, array: np.ndarray) -> None:
-        leading = of.shape[:-2]
+        leading = [dim for dim in of.shape if dim in LEADING]
         left_out = len(of.shape) - array.ndim
         if not 0 <= left_out <= len(leading):
             least = len(of.shape) - len(leading)

@@ -59,7 +59,7 @@ class Binder:
             if got != expected:
                 whose = self._said_by.get(symbol(dim))
                 of = f" ({symbol(dim)} of {whose})" if whose else "" if symbol(dim).isdecimal() else f" ({symbol(dim)})"
-                or_one = "1 or " if broadcasts(dim) else ""
+                or_one = "1 or " if broadcasts(dim) and expected != 1 else ""
                 raise Invalid(f"expected {_axis(axis)} {or_one}{expected}{of}, got {got}", name)
         else:
             self.sizes[symbol(dim)] = got
@@ -78,6 +78,18 @@ class Binder:
                     f"got {self.sizes[few]}",
                     self._said_by[few],
                 )
+
+    def limit(self, most: Mapping[str, int]) -> None:
+        """Hold each dimension, or sum of them, to be at most its limit: the positions a model knows, say.
+
+        Raises:
+            Invalid: it is longer.
+        """
+        for dim, limit in most.items():
+            got = length(dim, self.sizes)
+            if got > limit:
+                whose = next(self._said_by[term] for term in reversed(dim.split(" + ")) if term in self._said_by)
+                raise Invalid(f"expected {dim} of at most {limit}, got {got}", whose)
 
 
 def _axis(axis: int) -> str:

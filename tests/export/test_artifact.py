@@ -58,7 +58,7 @@ def test_a_failed_export_leaves_the_old_artifact(repository, tmp_path):
     assert {file.name: file.read_bytes() for file in good.iterdir()} == before
 
 
-@pytest.mark.parametrize("name", BLOCKS)
+@pytest.mark.parametrize("name", ["scaled_dot_product", "multi_head", "linear", "encoder"])
 def test_exporting_twice_gives_the_same_bytes(name, repository, tmp_path):
     again = export_block(BLOCKS[name], tmp_path)
     for file in again.iterdir():
@@ -107,7 +107,7 @@ def test_defaults_are_what_leaving_out_means(repository):
     run = session((repository / block.name / "1" / "model.onnx").read_bytes())
     name, inputs = next(examples(block))
     assert name == "documented/plain"
-    defaults = {key: default_tensor(of) for key, of in block.inputs.items() if not of.required}
+    defaults = {key: default_tensor(of, block.left_out) for key, of in block.inputs.items() if not of.required}
     for got, said in zip(run.run(None, inputs), run.run(None, {**inputs, **defaults}), strict=True):
         np.testing.assert_array_equal(got, said)
 

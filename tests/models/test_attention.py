@@ -54,7 +54,17 @@ def test_unknown_block_lists_the_known():
         find("scaled")
 
 
-@pytest.mark.parametrize(("sizes", "said"), [((64, 7, 64, 64), "multiple"), ((0, 1, 1, 1), "at least 1")])
+@pytest.mark.parametrize(
+    ("sizes", "said"),
+    [
+        ({"d_model": 64, "num_heads": 7}, "not a multiple of num_heads"),
+        ({"d_model": 0, "num_heads": 1}, "positive"),
+        ({"d_model": 64, "num_heads": 8, "num_kv_heads": 3}, "not a multiple of num_kv_heads"),
+        ({"d_model": 64, "num_heads": 8, "kdim": 3, "inputs": "x"}, "one input"),
+        ({"d_model": 64, "num_heads": 8, "kdim": 3, "vdim": 4, "inputs": "x, memory"}, "memory's width"),
+        ({"d_model": 64, "num_heads": 8, "inputs": "y"}, "inputs must be"),
+    ],
+)
 def test_config_refuses(sizes, said):
     with pytest.raises(ValueError, match=said):
-        MultiHeadConfig(*sizes)
+        MultiHeadConfig(**sizes)

@@ -94,6 +94,8 @@ def test_multi_head_equals_torch():
             f"{letter}_proj.weight": getattr(truth, f"{letter}_proj_weight").detach(),
             f"{letter}_proj.bias": bias,
         }
-    found = reference.multi_head({k: v.numpy() for k, v in state.items()}, 4, query.numpy(), key.numpy(), value.numpy())
+    found = reference.multi_head(
+        {k: v.numpy() for k, v in state.items()}, 4, 4, query.numpy(), key.numpy(), value.numpy()
+    )
     np.testing.assert_allclose(found["output"], output.numpy(), rtol=1e-12, atol=1e-13)
     np.testing.assert_allclose(found["weights"], weights.numpy(), rtol=1e-12)

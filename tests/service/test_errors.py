@@ -179,7 +179,7 @@ def test_422_overflow_is_never_null(client):
 
 def test_404(client):
     body = problem(post(client, "scaled", GOOD), 404)
-    assert "unknown block 'scaled'; there are dot_product, multi_head, scaled_dot_product" in body["detail"]
+    assert "unknown block 'scaled'; there are additive, cosine, " in body["detail"]
     problem(client.get("/v1/attention/scaled"), 404)
     problem(client.get("/v1/nothing"), 404)
     assert client.get("/v2/nothing").json() == {"error": "Not Found"}

@@ -1,0 +1,100 @@
+r"""Additive attention: the score is :math:`v^\top\tanh(W_q q + W_k k)`.
+
+Bahdanau et al., "Neural Machine Translation by Jointly Learning to Align and Translate", 2014,
+https://arxiv.org/abs/1409.0473. Some texts shorten it to :math:`\mathrm{softmax}(\tanh(QW_q + KW_k))`, which leaves
+out :math:`v` and with it how d_a features become one score: it is this block with d_a = 1 and v = 1.
+Luong's "concat", :math:`v^\top\tanh(W[q;k])` (2015, https://arxiv.org/abs/1508.04025), is the same with W = [W_q W_k].
+"""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from models import reference
+from models.attention import Attended, weigh
+from models.block import Block, Input
+from models.learned import State, weighted
+from models.options import answers, masks
+
+
+@dataclass(frozen=True)
+class AdditiveConfig:
+    """Widths of query and key, of the space they are added in (d_a), and of value."""
+
+    d_q: int
+    d_k: int
+    d_a: int
+    d_v: int
+    bias: bool = False
+
+    def __post_init__(self) -> None:
+        if min(self.d_q, self.d_k, self.d_a, self.d_v) < 1:
+            raise ValueError(f"every size must be at least 1, got {self}")
+
+
+class Additive(nn.Module):
+    """query [batch, m, d_q], key [batch, n, d_k], value [batch, n, d_v]; weights of one head."""
+
+    def __init__(self, config: AdditiveConfig) -> None:
+        super().__init__()
+        self.q_proj = nn.Linear(config.d_q, config.d_a, bias=False)
+        self.k_proj = nn.Linear(config.d_k, config.d_a, bias=config.bias)
+        self.v = nn.Linear(config.d_a, 1, bias=False)
+
+    def forward(self, query: Tensor, key: Tensor, value: Tensor, **options: Any) -> Attended:
+        added_BMNA = self.q_proj(query)[:, :, None] + self.k_proj(key)[:, None]
+        scores_BMN = self.v(torch.tanh(added_BMNA)).squeeze(-1)
+        one_head = weigh(scores_BMN[:, None], value[:, None], **options)
+        return one_head._replace(output=one_head.output.squeeze(1))
+
+
+def inputs(d_q: int, d_k: int, d_v: int) -> dict[str, Input]:
+    """Three inputs of three widths, and one head's masks."""
+    return {
+        "query": Input(("batch", "m", d_q), "What is asked, a decoder's state say."),
+        "key": Input(("batch", "n", d_k), "What the queries meet, an encoder's states say."),
+        "value": Input(("batch", "n", d_v), "What is averaged; often the keys themselves."),
+        **masks(1),
+    }
+
+
+def block(
+    config: AdditiveConfig,
+    name: str = "additive",
+    state: State | None = None,
+    title: str = "Additive attention (Bahdanau)",
+    formula: str = r"\mathrm{softmax}_j\left(v^\top\tanh(W_q q_i + W_k k_j)\right)V",
+    source: str = "Bahdanau et al., NMT by Jointly Learning to Align and Translate, 2014, https://arxiv.org/abs/1409.0473",
+) -> Block:
+    """An additive block with the weights of ``state``, or weights drawn from a seed."""
+
+    def refer(module: nn.Module, inputs: Mapping[str, np.ndarray], dtype: Any) -> dict[str, np.ndarray]:
+        return reference.additive({key: x.numpy() for key, x in module.state_dict().items()}, **inputs, dtype=dtype)
+
+    return Block(
+        name=name,
+        title=title,
+        formula=formula,
+        source=source,
+        description=f"Query and key are added in {config.d_a} dimensions; v makes one score of the tanh of the sum.",
+        build=weighted(lambda: Additive(config), state),
+        reference=refer,
+        inputs=inputs(config.d_q, config.d_k, config.d_v),
+        outputs=answers(("batch", "m", config.d_v), 1),
+        depth=8 * config.d_a + config.d_v,  # a tanh costs about eight multiply-adds
+        config=asdict(config),
+    )
+
+
+BLOCK = block(AdditiveConfig(d_q=24, d_k=32, d_a=20, d_v=32))
+LUONG_CONCAT = block(
+    AdditiveConfig(d_q=32, d_k=32, d_a=20, d_v=32),
+    name="luong_concat",
+    title="Luong attention, concat",
+    formula=r"\mathrm{softmax}_j\left(v^\top\tanh(W[q_i;k_j])\right)V,\quad W = [W_q\ W_k]",
+    source="Luong et al., Effective Approaches to Attention-based NMT, 2015, https://arxiv.org/abs/1508.04025",
+)

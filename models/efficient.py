@@ -1,0 +1,45 @@
+r"""Efficient attention: :math:`\rho_q(Q)\,(\rho_k(K)^\top V)`, with softmax over features of Q and over positions of K.
+
+Shen et al., "Efficient Attention: Attention with Linear Complexities", 2018, https://arxiv.org/abs/1812.01243.
+"""
+
+import torch
+from torch import Tensor, nn
+
+from models import reference
+from models.attention import Attended
+from models.block import Block, Output
+from models.cosine import INPUTS, OUTPUT
+from models.options import nonpad
+
+
+class Efficient(nn.Module):
+    """query [batch, heads, m, d_k], key [batch, heads, n, d_k], value [batch, heads, n, d_v]; no weights."""
+
+    def forward(self, query: Tensor, key: Tensor, value: Tensor, nonpad_kv_seqlen: Tensor | None = None) -> Attended:
+        if nonpad_kv_seqlen is None:
+            k = torch.softmax(key, 2)
+        else:
+            real_B111 = nonpad_kv_seqlen[:, None, None, None]
+            real = (torch.arange(key.shape[2])[:, None] < real_B111) | (real_B111 < 0)
+            k = torch.where(real, torch.softmax(torch.where(real, key, -torch.inf), 2), 0.0)
+        q = torch.softmax(query, -1)
+        weights = q @ k.transpose(-1, -2)
+        return Attended(q @ (k.transpose(-1, -2) @ value), weights, weights)
+
+
+BLOCK = Block(
+    name="efficient",
+    title="Efficient attention",
+    formula=r"\mathrm{softmax}_{d}(Q)\left(\mathrm{softmax}_{n}(K)^\top V\right)",
+    source="Shen et al., Efficient Attention, 2018, https://arxiv.org/abs/1812.01243",
+    description="Time and memory are linear in n unless the weights, which sum to 1 in each row, are asked for.",
+    build=Efficient,
+    reference=lambda _module, inputs, dtype: reference.efficient(**inputs, dtype=dtype),
+    inputs={**INPUTS, "nonpad_kv_seqlen": nonpad()},
+    outputs={
+        "output": Output(OUTPUT, "The values, averaged by the weights."),
+        "weights": Output(("batch", "heads", "m", "n"), "softmax(Q) softmax(K)^T: each row sums to 1."),
+    },
+    linear=True,
+)

@@ -1,0 +1,110 @@
+r"""The transformer's two stacks as blocks: ``encoder``, bidirectional, and ``decoder``, causal, with a past.
+
+Vaswani et al., "Attention Is All You Need", 2017, https://arxiv.org/abs/1706.03762. Both answer the hidden states and
+every layer's weights; the decoder's past and present keys and values make one-token-at-a-time decoding equal the whole.
+"""
+
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from typing import Any
+
+import numpy as np
+from torch import nn
+
+from models import reference
+from models.block import Block, Dim, Input, Output
+from models.learned import State, weighted
+from models.options import masks
+from models.transformer import Transformer, TransformerConfig
+
+POST_NORM = (
+    r"x \leftarrow \mathrm{norm}(x + \mathrm{MultiHead}(x)),\ "
+    r"x \leftarrow \mathrm{norm}(x + W_2\,\sigma(W_1x+b_1)+b_2)"
+)
+PRE_NORM = (
+    r"x \leftarrow x + \mathrm{MultiHead}(\mathrm{norm}(x)),\ "
+    r"x \leftarrow x + W_2\,\sigma(W_1\mathrm{norm}(x)+b_1)+b_2"
+)
+
+
+def encoder(config: TransformerConfig, name: str = "encoder", state: State | None = None) -> Block:
+    """Every position attends to every other; nonpad_kv_seqlen or attn_mask leave padding out."""
+    masking = masks(config.num_heads, queries="n", keys="n")
+    inputs = {key: masking[key] for key in ("attn_mask", "nonpad_kv_seqlen")}
+    return _block(config, name, state, is_causal=False, inputs=inputs, keys="n")
+
+
+def decoder(config: TransformerConfig, name: str = "decoder", state: State | None = None) -> Block:
+    """Position i attends to positions j <= i, and to the past."""
+    L, H, D = config.num_layers, config.num_heads, config.d_model // config.num_heads
+    masking = masks(H, queries="n", keys="n", past=True)
+    inputs = {"attn_mask": masking["attn_mask"]}
+    for part, other in (("past_key", "past_value"), ("past_value", "past_key")):
+        shape = (L, "1|batch", f"1|{H}", "past", f"1|{D}")
+        inputs[part] = Input(shape, f"Every layer's {part[5:]}s of earlier steps.", default=0.0, needs=(other,))
+    block = _block(config, name, state, is_causal=True, inputs=inputs, keys="past + n")
+    present = Output((L, "batch", H, "past + n", D), "Every layer's, with the past: the next step's past.")
+    return replace(block, outputs={**block.outputs, "present_key": present, "present_value": present})
+
+
+def _block(
+    config: TransformerConfig, name: str, state: State | None, is_causal: bool, inputs: Mapping[str, Input], keys: str
+) -> Block:
+    given: dict[str, Input] = {}
+    if config.vocab_size:
+        given["input_ids"] = Input(
+            ("batch", "n"), "Token ids.", dtype="int64", minimum=0, maximum=config.vocab_size - 1
+        )
+    else:
+        given["x"] = Input(("batch", "n", config.d_model), "Embeddings or hidden states.")
+    if config.type_vocab_size:
+        given["token_type_ids"] = Input(
+            ("1|batch", "1|n"), "Segment of each token.", dtype="int64", default=0, minimum=0,
+            maximum=config.type_vocab_size - 1,
+        )  # fmt: skip
+    every = tuple(range(config.num_layers))
+    layers = Input(
+        ("layers",), "The layers whose weights to answer, counted from 0; all when not given.", dtype="int64",
+        default=every, minimum=0, maximum=config.num_layers - 1,
+    )  # fmt: skip
+    pairs: tuple[Dim, ...] = ("layers", "batch", config.num_heads, "n", keys)
+
+    def refer(module: nn.Module, inputs: Mapping[str, np.ndarray], dtype: Any) -> dict[str, np.ndarray]:
+        weights = {key: tensor.numpy() for key, tensor in module.state_dict().items()}
+        return reference.transformer(weights, asdict(config), is_causal, **inputs, dtype=dtype)
+
+    kind = "Causal" if is_causal else "Bidirectional"
+    layered = f"{config.num_layers} layers" if config.num_layers > 1 else "one layer"
+    return Block(
+        name=name,
+        title="Transformer decoder" if is_causal else "Transformer encoder",
+        formula=POST_NORM if config.norm == "post" else PRE_NORM,
+        source="Vaswani et al., Attention Is All You Need, 2017, https://arxiv.org/abs/1706.03762",
+        description=f"{kind}: {layered} of {config.num_heads} heads, {config.norm}-norm, {config.activation}; "
+        "answers the hidden states and every layer's weights.",
+        build=weighted(lambda: Transformer(config, is_causal), state),
+        reference=refer,
+        inputs={**given, **inputs, "layers": layers},
+        outputs={
+            "output": Output(("batch", "n", config.d_model), "The hidden states after the last layer."),
+            "weights": Output(pairs, "Each chosen layer's weights, after the softmax."),
+        },
+        depth=2 * config.num_layers * config.d_model // config.num_heads,
+        config=asdict(config),
+        limits={"past + n" if is_causal else "n": config.max_positions} if config.max_positions else {},
+        left_out={"past": 0, "layers": config.num_layers},
+    )
+
+
+ENCODER = encoder(
+    TransformerConfig(
+        d_model=32, num_heads=4, num_layers=2, d_ff=64, vocab_size=100, max_positions=512,
+        norm="post", activation="gelu", embedding_norm=True,
+    )
+)  # fmt: skip
+DECODER = decoder(
+    TransformerConfig(
+        d_model=32, num_heads=4, num_layers=2, d_ff=64, vocab_size=100, max_positions=512,
+        norm="pre", activation="gelu", final_norm=True,
+    )
+)  # fmt: skip

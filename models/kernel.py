@@ -1,0 +1,45 @@
+r"""Gaussian kernel attention: :math:`\sum_j K(q,k_j)v_j / \sum_l K(q,k_l)`, :math:`K(q,k)=e^{-\|q-k\|^2/2\sigma^2}`.
+
+Attention as a kernel machine over stored key-value pairs: Nadaraya, "On Estimating Regression", 1964; Watson, "Smooth
+Regression Analysis", 1964; as attention in Tsai et al., "Transformer Dissection", 2019, https://arxiv.org/abs/1908.11775.
+"""
+
+from typing import Any
+
+from torch import Tensor, nn
+
+from models import reference
+from models.attention import Attended, weigh
+from models.block import Block, Input
+from models.cosine import INPUTS, OUTPUT
+from models.options import answers, masks
+
+
+class Kernel(nn.Module):
+    """query [batch, heads, m, d_k], key [batch, heads, n, d_k], value [batch, heads, n, d_v]; no weights."""
+
+    def forward(
+        self, query: Tensor, key: Tensor, value: Tensor, bandwidth: Tensor | float = 1.0, **options: Any
+    ) -> Attended:
+        q, k = query / bandwidth, key / bandwidth
+        # |q - k|^2 multiplied out needs no m * n * d_k differences; |q|^2 is the same for every key, so the weights
+        # keep their digits without it.
+        attended = weigh(q @ k.transpose(-1, -2) - k.square().sum(-1).unsqueeze(-2) / 2, value, **options)
+        return attended._replace(scores=attended.scores - q.square().sum(-1, keepdim=True) / 2)
+
+
+BLOCK = Block(
+    name="kernel",
+    title="Gaussian kernel attention",
+    formula=r"\sum_j \frac{K(q,k_j)}{\sum_l K(q,k_l)}\,v_j,\quad K(q,k)=\exp\left(-\frac{\|q-k\|^2}{2\sigma^2}\right)",
+    source="Tsai et al., Transformer Dissection, 2019, https://arxiv.org/abs/1908.11775; Nadaraya and Watson, 1964",
+    description="A kernel machine over stored key-value pairs: each value counts as far as its key is near the query.",
+    build=Kernel,
+    reference=lambda _module, inputs, dtype: reference.kernel(**inputs, dtype=dtype),
+    inputs={
+        **INPUTS,
+        "bandwidth": Input((), "sigma, the distance at which a key still counts.", default=1.0, minimum=1e-6),
+        **masks("heads"),
+    },
+    outputs=answers(OUTPUT, "heads"),
+)

