@@ -1,17 +1,20 @@
 """``heed export``: torch blocks into the model repository, each proven before it is written."""
 
 import argparse
+import multiprocessing
 import os
 import re
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor, as_completed
+from functools import partial
 from pathlib import Path
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from export.artifact import ExportError, export_block
+from export.artifact import ExportError, export_block, export_builtin
 from export.checkpoint import CheckpointError, load
 from export.family import FAMILIES, from_checkpoint
 from export.naming import mapped, own_names
@@ -24,44 +27,60 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = _parser()
     options = parser.parse_args(arguments)
     try:
-        chosen, beside = _chosen(parser, options)
+        if options.weights is not None:
+            block, beside = _imported(parser, options)
+            jobs = [(block.name, partial(export_block, block, options.repository, options.version, beside=beside))]
+        elif options.name or options.map or options.set:
+            parser.error("--name, --map and --set come with --weights")
+        else:
+            names = [find(name).name for name in options.blocks or BLOCKS]
+            jobs = [(name, partial(export_builtin, name, options.repository, options.version)) for name in names]
     except (ValueError, CheckpointError) as error:
         print(f"heed export: {error}", file=sys.stderr)
         return 2
+    return _run(jobs, min(options.jobs, len(jobs)))
+
+
+def _run(jobs: Sequence[tuple[str, Callable[[], Path]]], processes: int) -> int:
+    """Run the jobs, each a block, in so many processes; one that fails stops no other."""
     console = Console(highlight=False)
-    with Progress(
-        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), console=console,
-        transient=True, disable=not console.is_terminal,
-    ) as progress:  # fmt: skip
-        task = progress.add_task("", total=len(chosen))
-        for block in chosen:
-            start = time.perf_counter()
-
-            def on_step(step: str, name: str = block.name) -> None:
-                progress.update(task, description=f"{name}: {step}")
-
-            try:
-                folder = export_block(block, options.repository, options.version, on_step, beside)
-            except ExportError as error:
-                print(f"heed export: {error}\nNothing was written for {block.name}.", file=sys.stderr)
-                return 1
+    failed = False
+    with _executor(processes) as executor, _progress(console) as progress:
+        task = progress.add_task(f"exporting {', '.join(name for name, _ in jobs[:3])} ...", total=len(jobs))
+        start = time.perf_counter()
+        running = {executor.submit(job): name for name, job in jobs}
+        for done in as_completed(running):
             progress.advance(task)
-            console.print(f"{block.name}: verified, {folder}/ ({time.perf_counter() - start:.1f} s)", soft_wrap=True)
-    return 0
+            try:
+                folder = done.result()
+            except ExportError as error:
+                failed = True
+                print(f"heed export: {error}\nNothing was written for {running[done]}.", file=sys.stderr)
+            else:
+                seconds = time.perf_counter() - start
+                console.print(f"{running[done]}: verified, {folder}/ (after {seconds:.0f} s)", soft_wrap=True)
+    return int(failed)
 
 
-def _chosen(parser: argparse.ArgumentParser, options: argparse.Namespace) -> tuple[list[Block], Sequence[Path]]:
-    """The blocks to export, and the files to copy beside them."""
-    if options.weights is None:
-        if options.name or options.map or options.set:
-            parser.error("--name, --map and --set come with --weights")
-        return [find(name) for name in options.blocks or BLOCKS], ()
+def _executor(processes: int) -> Executor:
+    if processes == 1:
+        return ThreadPoolExecutor(1)
+    return ProcessPoolExecutor(processes, multiprocessing.get_context("spawn"))
+
+
+def _progress(console: Console) -> Progress:
+    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
+    return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+
+
+def _imported(parser: argparse.ArgumentParser, options: argparse.Namespace) -> tuple[Block, Sequence[Path]]:
+    """The block with weights of a checkpoint, and the files to copy beside it."""
     if len(options.blocks) != 1 or not options.name:
         parser.error("--weights takes one BLOCK and a --name")
     checkpoint = load(options.weights)
     tensors = mapped(checkpoint.tensors, options.map) if options.map else own_names(checkpoint.tensors)
     block = from_checkpoint(options.blocks[0], options.name, checkpoint, tensors, dict(options.set))
-    return [block], checkpoint.tokenizer
+    return block, checkpoint.tokenizer
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -71,7 +90,8 @@ def _parser() -> argparse.ArgumentParser:
         "--repository", type=Path, default=Path(os.environ.get("HEED_MODEL_REPOSITORY", "model_repository")),
         help="the folder that `heed serve` serves (HEED_MODEL_REPOSITORY, default model_repository)",
     )  # fmt: skip
-    parser.add_argument("--version", type=_version, default=1, help="the version folder to write (default 1)")
+    parser.add_argument("--version", type=_whole, default=1, help="the version folder to write (default 1)")
+    parser.add_argument("--jobs", type=_whole, default=min(8, os.cpu_count() or 1), help="processes (default: CPUs)")
     weights = parser.add_argument_group(
         "your weights", f"Blocks that take a checkpoint: {', '.join(FAMILIES)}. Sizes are read off the tensors."
     )
@@ -105,9 +125,9 @@ def _setting(text: str) -> tuple[str, str]:
     return key, value
 
 
-def _version(text: str) -> int:
+def _whole(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"a version is a whole number from 1, got {text!r}")
+        raise argparse.ArgumentTypeError(f"expected a whole number from 1, got {text!r}")
     return int(text)
 
 

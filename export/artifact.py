@@ -8,7 +8,7 @@ import json
 import math
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from importlib.metadata import version as installed
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from torch import nn
 from export.graph import OPSET, export_graph
 from export.verification import Check, checks, is_large
 from models.block import Block, Input
+from models.catalogue import find
 from models.examples import documented
 from models.learned import SEED
 
@@ -28,22 +29,14 @@ CANONICAL = "model"
 class ExportError(Exception):
     """ONNX Runtime does not agree with the reference; nothing was written."""
 
-    def __init__(self, block: str, failed: list[Check], of: int) -> None:
-        worst = sorted(failed, key=lambda check: check.error / (check.budget or math.ulp(0)), reverse=True)[:5]
-        listed = "".join(f"\n  {check}" for check in worst)
-        super().__init__(f"{block}: {len(failed)} of {of} checks against the float64 reference failed{listed}")
-
 
 def export_block(
     block: Block,
     repository: Path,
     version: int = 1,
-    on_step: Callable[[str], object] = str,
     beside: Iterable[Path] = (),
 ) -> Path:
-    """Export, verify and write ``block``; answers the folder written.
-
-    ``on_step`` hears what is being done; files ``beside`` (a tokenizer) are copied into the folder.
+    """Export, verify and write ``block``, with files ``beside`` it (a tokenizer); answers the folder written.
 
     Raises:
         ExportError: the graphs are not right within their budgets. What stood in the repository still stands.
@@ -51,9 +44,7 @@ def export_block(
     module = block.build()
     graphs: dict[str, onnx.ModelProto] = {}
     for name, (inputs, outputs) in _graphs(block, is_large(module)).items():
-        on_step(f"export {name}.onnx")
         graphs[name] = export_graph(block, module, inputs, outputs)
-    on_step("verify")
     results = verify(block, module, graphs)
     matrices = [matrix for name, matrix in module.named_parameters() if matrix.ndim > 1 and "embedding" not in name]
     learned = sum(matrix.numel() for matrix in matrices)  # multiply-adds for each row, about
@@ -61,8 +52,12 @@ def export_block(
         onnx.helper.set_model_props(
             graph, {"heed": json.dumps(_card(block, name, version, learned, results), indent=1)}
         )
-    on_step("write")
     return _write(graphs, beside, repository / block.name / str(version))
+
+
+def export_builtin(name: str, repository: Path, version: int = 1) -> Path:
+    """``export_block`` of a built-in block, by its name: what a process of its own can be told to do."""
+    return export_block(find(name), repository, version)
 
 
 def verify(block: Block, module: nn.Module, graphs: dict[str, onnx.ModelProto]) -> list[Check]:
@@ -74,7 +69,10 @@ def verify(block: Block, module: nn.Module, graphs: dict[str, onnx.ModelProto]) 
     results = list(checks(block, module, {name: graph.SerializeToString() for name, graph in graphs.items()}))
     failed = [check for check in results if not check.ok]
     if failed:
-        raise ExportError(block.name, failed, len(results))
+        worst = sorted(failed, key=lambda check: check.error / (check.budget or math.ulp(0)), reverse=True)[:5]
+        listed = "".join(f"\n  {check}" for check in worst)
+        some = f"{len(failed)} of {len(results)}"
+        raise ExportError(f"{block.name}: {some} checks against the float64 reference failed{listed}")
     return results
 
 

@@ -12,8 +12,7 @@ import httpx
 import pytest
 from hypothesis import HealthCheck, settings
 
-from export.artifact import export_block
-from models.catalogue import BLOCKS
+from export.__main__ import main
 
 settings.register_profile("heed", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("heed")
@@ -23,8 +22,7 @@ settings.load_profile("heed")
 def repository(tmp_path_factory) -> Path:
     """Every built-in block, exported."""
     folder = tmp_path_factory.mktemp("model_repository")
-    for block in BLOCKS.values():
-        export_block(block, folder)
+    assert main(["--repository", str(folder)]) == 0
     return folder
 
 
