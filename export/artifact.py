@@ -1,7 +1,8 @@
 """A block as files: the canonical graph and its fast paths, verified, described in their own metadata, written at once.
 
 ``<repository>/<name>/<version>/model.onnx`` takes every option and answers every output. ``plain.onnx`` is the same
-function for a request without options: no mask is built, so a small request costs half the nodes.
+function for a request without options: no mask is built, so a small request costs half the nodes. The others are for
+large requests that do not ask for weights (``export.fast_path``).
 """
 
 import json
@@ -16,6 +17,7 @@ from typing import Any
 import onnx
 from torch import nn
 
+from export.fast_path import fast_paths
 from export.graph import OPSET, export_graph
 from export.verification import Check, checks
 from models.block import Block, Input
@@ -43,7 +45,7 @@ def export_block(block: Block, repository: Path, version: int = 1, on_step: Call
     graphs: dict[str, onnx.ModelProto] = {}
     for name, (inputs, outputs) in _graphs(block).items():
         on_step(f"export {name}.onnx")
-        graphs[name] = export_graph(block, module, inputs, outputs)
+        graphs[name] = export_graph(block, module, inputs, outputs, fast_paths(block).get(name))
     on_step("verify")
     results = verify(block, module, graphs)
     for name, graph in graphs.items():
@@ -58,7 +60,8 @@ def verify(block: Block, module: nn.Module, graphs: dict[str, onnx.ModelProto]) 
     Raises:
         ExportError: one failed.
     """
-    results = list(checks(block, module, {name: graph.SerializeToString() for name, graph in graphs.items()}))
+    files = {name: graph.SerializeToString() for name, graph in graphs.items()}
+    results = list(checks(block, module, files, {name: path.fixes for name, path in fast_paths(block).items()}))
     failed = [check for check in results if not check.ok]
     if failed:
         raise ExportError(block.name, failed, len(results))
@@ -71,13 +74,15 @@ def _graphs(block: Block) -> dict[str, tuple[list[str], list[str]]]:
     return {
         CANONICAL: (list(block.inputs), list(block.outputs)),
         "plain": (required, ["output", "weights"]),
+        **{name: path.graph(block) for name, path in fast_paths(block).items()},
     }
 
 
 def _card(block: Block, graph: str, version: int, results: list[Check]) -> dict[str, Any]:
     """What the artifact says of itself; names, shapes and types are the graph's own and are not repeated here."""
     if graph != CANONICAL:
-        return {"block": block.name, "fast_path": graph}
+        path = fast_paths(block).get(graph)
+        return {"block": block.name, "fast_path": graph, **(path.card() if path else {})}
     return {
         "block": block.name,
         "version": version,

@@ -16,6 +16,8 @@ SIZES: dict[str, Sizes] = {
     "one_query": {"batch": 3, "heads": 2, "kv_heads": 2, "m": 1, "n": 33, "past": 16, "d_k": 16, "d_v": 16},
     "one_key": {"batch": 2, "heads": 2, "kv_heads": 1, "m": 17, "n": 1, "past": 1, "d_k": 5, "d_v": 3},
     "more_queries": {"batch": 1, "heads": 4, "kv_heads": 1, "m": 40, "n": 24, "past": 8, "d_k": 32, "d_v": 48},
+    "square": {"batch": 1, "heads": 2, "kv_heads": 1, "m": 72, "n": 72, "past": 8, "d_k": 16, "d_v": 16},
+    "blocks": {"batch": 1, "heads": 1, "kv_heads": 1, "m": 270, "n": 290, "past": 9, "d_k": 8, "d_v": 12},
     "long": {"batch": 2, "heads": 2, "kv_heads": 2, "m": 130, "n": 257, "past": 3, "d_k": 64, "d_v": 64},
 }
 
@@ -41,6 +43,7 @@ OPTIONS: dict[str, Given] = {
     "zero_scale": Given(parameters={"scale": 0.0}),
     "softcap": Given(parameters={"softcap": 2.0}),
     "scale_softcap": Given(parameters={"scale": 0.5, "softcap": 3.0}),
+    "causal_window": Given(parameters={"is_causal": True, "left_window_size": 20}),
     "nonpad": Given(("nonpad_kv_seqlen",)),
     "nonpad_causal": Given(("nonpad_kv_seqlen",), {"is_causal": True, "left_window_size": 4}),
     "past": Given(("past_key", "past_value")),
