@@ -17,8 +17,6 @@ from export.kernels import DOMAIN, OPSETS, ROWS, functions
 from models.attention import KERNEL
 from models.block import Block
 
-# Pairs of query and key, over all heads, from which a fast path is the quicker one (benchmarks/fast_paths.md).
-FROM_PAIRS = 1 << 18
 DEFAULTS: dict[str, Tensor] = {
     "attn_mask": torch.zeros(1, 1, 1, 1),
     "is_causal": torch.tensor(False),
@@ -31,9 +29,14 @@ DEFAULTS: dict[str, Tensor] = {
 
 @dataclass(frozen=True)
 class FastPath:
-    """A kernel, the options its graph takes, what it fixes, and how many queries' scores it holds at once."""
+    """A kernel, the options its graph takes, what it fixes, and how many queries' scores it holds at once.
+
+    ``from_pairs``: pairs of query and key, over batch and heads, from which it is the quicker one, as measured
+    (benchmarks/fast_paths.md).
+    """
 
     kernel: str
+    from_pairs: int
     takes: tuple[str, ...]
     arguments: tuple[str, ...] = ()  # the options the kernel itself is called with
     fixes: Mapping[str, bool] = field(default_factory=dict)
@@ -46,7 +49,7 @@ class FastPath:
 
     def card(self) -> dict[str, Any]:
         """What its metadata says beside the names: where it runs, what it fixes, from what size it is worth it."""
-        return {"provider": "cpu", "fixes": dict(self.fixes), "from_pairs": FROM_PAIRS, "rows": self.rows}
+        return {"provider": "cpu", "fixes": dict(self.fixes), "from_pairs": self.from_pairs, "rows": self.rows}
 
     @contextmanager
     def in_place(self) -> Iterator[None]:
@@ -77,14 +80,11 @@ class FastPath:
 
 
 FAST_PATHS: dict[str, FastPath] = {
-    "flash": FastPath("Flash", ("scale", "past_key", "past_value")),
-    "padded": FastPath("Padded", ("scale", "nonpad_kv_seqlen"), ("nonpad_kv_seqlen",)),
-    "causal": FastPath("Causal", ("scale",), fixes={"is_causal": True}),
+    "flash": FastPath("Flash", 1 << 20, ("scale", "past_key", "past_value")),
+    "padded": FastPath("Padded", 1 << 15, ("scale", "nonpad_kv_seqlen"), ("nonpad_kv_seqlen",)),
+    "causal": FastPath("Causal", 0, ("scale",), fixes={"is_causal": True}),
     "blocks": FastPath(
-        "Blocks",
-        ("scale", "past_key", "past_value", *DEFAULTS),
-        (*DEFAULTS, "past"),
-        rows=ROWS,
+        "Blocks", 1 << 19, ("scale", "past_key", "past_value", *DEFAULTS), (*DEFAULTS, "past"), rows=ROWS
     ),
 }
 

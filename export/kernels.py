@@ -66,42 +66,31 @@ Padded (q, k, v, nonpad) => (o) {
 }
 """
 
-# As many queries as keys, as wide as the values: ONNX Runtime's fused causal attention, which skips what is masked.
+# As many queries as keys, as wide as the values, no groups: ONNX Runtime's fused causal attention.
 SQUARE = """
 Square (q, k, v) => (o) {
+    o_shape = Shape (q)
     BH = Shape <start = 0, end = 2> (q)
+    MD = Shape <start = 2> (q)
     M = Shape <start = 2, end = 3> (q)
-    D = Shape <start = 3> (q)
     folded = ReduceProd <keepdims = 1> (BH)
-    shape3 = Concat <axis = 0> (folded, M, D)
-    B = Shape <start = 0, end = 1> (k)
-    K = Shape <start = 1, end = 2> (k)
-    H = Shape <start = 1, end = 2> (q)
-    G = Div (H, K)
-    N = Shape <start = 2, end = 3> (k)
+    shape3 = Concat <axis = 0> (folded, MD)
     one = Constant <value_ints = [1]> ()
-    two = Constant <value_ints = [2]> ()
-    grouped = Concat <axis = 0> (B, K, G, N, D)
-    k5 = Unsqueeze (k, two)
-    v5 = Unsqueeze (v, two)
-    k_each = Expand (k5, grouped)
-    v_each = Expand (v5, grouped)
     q3 = Reshape (q, shape3)
-    k3 = Reshape (k_each, shape3)
-    v3 = Reshape (v_each, shape3)
+    k3 = Reshape (k, shape3)
+    v3 = Reshape (v, shape3)
     last = Sub (M, one)
     last32 = Cast <to = 6> (last)
     lasts = Expand (last32, folded)
     total = Cast <to = 6> (M)
     o3, present_k, present_v = com.microsoft.GroupQueryAttention <num_heads = 1, kv_num_heads = 1, scale = 1.0>
         (q3, k3, v3, , , lasts, total)
-    o_shape = Shape (q)
     o = Reshape (o3, o_shape)
 }
 """
 
 # Causal. Keys past the last query are seen by none, queries past the last key see all; zeros up to a common width that
-# is a multiple of 8, which the fused kernel wants, change no product.
+# is a multiple of 8, which the fused kernel wants, change no product; grouped queries get copies of their keys.
 CAUSAL = """
 Causal (q, k, v) => (o) {
     zero = Constant <value_ints = [0]> ()
@@ -117,8 +106,13 @@ Causal (q, k, v) => (o) {
     as_wide = Equal (D, E)
     over = Mod (D, eight)
     whole = Equal (over, zero)
+    B = Shape <start = 0, end = 1> (k)
+    K = Shape <start = 1, end = 2> (k)
+    H = Shape <start = 1, end = 2> (q)
+    alone = Equal (H, K)
     both = And (square, as_wide)
-    fits1 = And (both, whole)
+    all_three = And (both, whole)
+    fits1 = And (all_three, alone)
     fits = Squeeze (fits1)
     o = If (fits) <then_branch = as_it_is () => (o_fits) {
         o_fits = heed.Square (q, k, v)
@@ -138,7 +132,16 @@ Causal (q, k, v) => (o) {
         q_wide = Pad (q_cut, pads_d, , three)
         k_wide = Pad (k_cut, pads_d, , three)
         v_wide = Pad (v_cut, pads_e, , three)
-        o_wide = heed.Square (q_wide, k_wide, v_wide)
+        G = Div (H, K)
+        grouped = Concat <axis = 0> (B, K, G, L, width)
+        each = Concat <axis = 0> (B, H, L, width)
+        k_group = Unsqueeze (k_wide, two)
+        v_group = Unsqueeze (v_wide, two)
+        k_copied = Expand (k_group, grouped)
+        v_copied = Expand (v_group, grouped)
+        k_each = Reshape (k_copied, each)
+        v_each = Reshape (v_copied, each)
+        o_wide = heed.Square (q_wide, k_each, v_each)
         o_seen = Slice (o_wide, zero, E, three)
         more1 = Greater (M, N)
         more = Squeeze (more1)
@@ -298,7 +301,7 @@ Blocks (q, k, v, mask, causal, left, right, softcap, nonpad, past) => (o) {
             q2 = Reshape (q_block, wide)
             k2 = Reshape (k_block, wide)
             v2 = Reshape (v_block, deep)
-            scores2 = Gemm <transB = 1> (q2, k2)
+            scores2 = com.microsoft.FusedMatMul <transB = 1> (q2, k2)
             four = Concat <axis = 0> (one, G, rows, minus)
             scores4 = Reshape (scores2, four)
             scores = If (is_capped) <then_branch = cap () => (capped) {
@@ -341,7 +344,7 @@ Blocks (q, k, v, mask, causal, left, right, softcap, nonpad, past) => (o) {
     o = Concat <axis = 2> (o_whole, o_tail)
 }
 """
-ROWS = 256  # queries a block: fewer cost more copies of keys, more cost more masked scores
+ROWS = 128  # queries a block: fewer cost more copies of keys, more fall out of the cache
 
 _TEXTS = {"Flash": FLASH, "Padded": PADDED, "Square": SQUARE, "Causal": CAUSAL, "Blocks": BLOCKS}
 _CALLS = {"Padded": ("Flash",), "Causal": ("Square", "Flash")}

@@ -70,7 +70,12 @@ def attention(
 
     query = query * _scale(scale, D)
     if (kernel := KERNEL.get()) is not None:
-        said = {"attn_mask": attn_mask, "is_causal": is_causal, "softcap": softcap, "nonpad_kv_seqlen": nonpad_kv_seqlen}
+        said = {
+            "attn_mask": attn_mask,
+            "is_causal": is_causal,
+            "softcap": softcap,
+            "nonpad_kv_seqlen": nonpad_kv_seqlen,
+        }
         window = {"left_window_size": left_window_size, "right_window_size": right_window_size}
         nothing = query.new_empty(0)
         return Attended(kernel(query, key, value, {**said, **window, "past": past}), nothing, nothing, key, value)

@@ -53,7 +53,8 @@ class Graph:
             return False
         if any(name not in given for name in (self.card.fixes if self.card else ())):
             return False
-        return all(name in self.takes or given[name] == self.fixed.get(name) for name in given)
+        others = given.keys() - self.takes
+        return all(name in self.fixed and bool(given[name] == self.fixed[name]) for name in others)
 
     def run(self, given: Arrays, wanted: Sequence[str]) -> list[np.ndarray]:
         taken = {name: array for name, array in given.items() if name in self.takes}
