@@ -1,7 +1,8 @@
 """A block as files: the canonical graph and its fast paths, verified, described in their own metadata, written at once.
 
 ``<repository>/<name>/<version>/model.onnx`` takes every option and answers every output. ``plain.onnx`` is the same
-function for a request without options: no mask is built, so a small request costs half the nodes.
+function for a request without options: no mask is built, so a small request costs half the nodes. The others are for
+large requests that do not ask for weights (``export.fast_path``).
 """
 
 import json
@@ -16,6 +17,7 @@ from typing import Any
 import onnx
 from torch import nn
 
+from export.fast_path import fast_paths
 from export.graph import OPSET, export_graph
 from export.verification import Check, checks, is_large
 from models.block import Block, Input
@@ -44,7 +46,7 @@ def export_block(
     module = block.build()
     graphs: dict[str, onnx.ModelProto] = {}
     for name, (inputs, outputs) in _graphs(block, is_large(module)).items():
-        graphs[name] = export_graph(block, module, inputs, outputs)
+        graphs[name] = export_graph(block, module, inputs, outputs, fast_paths(block).get(name))
     results = verify(block, module, graphs)
     matrices = [matrix for name, matrix in module.named_parameters() if matrix.ndim > 1 and "embedding" not in name]
     learned = sum(matrix.numel() for matrix in matrices)  # multiply-adds for each row, about
@@ -66,7 +68,8 @@ def verify(block: Block, module: nn.Module, graphs: dict[str, onnx.ModelProto]) 
     Raises:
         ExportError: one failed.
     """
-    results = list(checks(block, module, {name: graph.SerializeToString() for name, graph in graphs.items()}))
+    files = {name: graph.SerializeToString() for name, graph in graphs.items()}
+    results = list(checks(block, module, files, {name: path.fixes for name, path in fast_paths(block).items()}))
     failed = [check for check in results if not check.ok]
     if failed:
         worst = sorted(failed, key=lambda check: check.error / (check.budget or math.ulp(0)), reverse=True)[:5]
@@ -77,19 +80,22 @@ def verify(block: Block, module: nn.Module, graphs: dict[str, onnx.ModelProto]) 
 
 
 def _graphs(block: Block, large: bool) -> dict[str, tuple[list[str], list[str]]]:
-    """File name -> the inputs it takes and the outputs it answers. Large weights are not written twice for a mask."""
+    """File name -> the inputs it takes and the outputs it answers. Large weights are not written once for each path."""
     graphs = {CANONICAL: (list(block.inputs), list(block.outputs))}
-    if not large:
-        graphs["plain"] = ([name for name, of in block.inputs.items() if of.required], ["output", "weights"])
+    if large:
+        return graphs
+    graphs["plain"] = ([name for name, of in block.inputs.items() if of.required], ["output", "weights"])
     if block.linear:
         graphs["output"] = (list(block.inputs), ["output"])
-    return graphs
+    return graphs | {name: path.graph(block) for name, path in fast_paths(block).items()}
 
 
 def _card(block: Block, graph: str, version: int, learned: int, results: list[Check]) -> dict[str, Any]:
     """What the artifact says of itself; names, shapes and types are the graph's own and are not repeated here."""
     if graph != CANONICAL:
-        return {"block": block.name, "fast_path": graph}
+        path = fast_paths(block).get(graph)
+        said = path.card() if path else {"rows": 0} if graph == "output" else {}
+        return {"block": block.name, "fast_path": graph, **said}
     return {
         "block": block.name,
         "version": version,

@@ -7,7 +7,8 @@ Runtime lets a request override.
 
 import logging
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 
 import numpy as np
 import onnx
@@ -15,6 +16,7 @@ import torch
 from torch import nn
 from torch.export import Dim
 
+from export.fast_path import FastPath
 from models.attention import Attended
 from models.block import Block, Input, Sizes, size
 from models.examples import SIZES
@@ -25,20 +27,25 @@ TRACED = {**SIZES["distinct"], "m": 130, "n": 197, "past": 67}
 
 
 class _Chosen(nn.Module):
-    """The block with some of its inputs and outputs."""
+    """The block with some of its inputs and outputs; ``fixed`` parameters are no inputs."""
 
-    def __init__(self, module: nn.Module, outputs: Sequence[str]) -> None:
+    def __init__(self, module: nn.Module, outputs: Sequence[str], fixed: Mapping[str, bool]) -> None:
         super().__init__()
         self.module = module
         self.outputs = outputs
+        self.fixed = fixed
 
     def forward(self, inputs: dict[str, torch.Tensor]) -> list[torch.Tensor]:
-        attended: Attended = self.module(**inputs)
+        attended: Attended = self.module(**inputs, **self.fixed)
         return [getattr(attended, name) for name in self.outputs]
 
 
-def export_graph(block: Block, module: nn.Module, inputs: Sequence[str], outputs: Sequence[str]) -> onnx.ModelProto:
+def export_graph(
+    block: Block, module: nn.Module, inputs: Sequence[str], outputs: Sequence[str], path: FastPath | None = None
+) -> onnx.ModelProto:
     """The graph that takes ``inputs`` and answers ``outputs``; options left out are off, at no cost.
+
+    With ``path``, attention is its kernel, and what it fixes is on.
 
     Raises:
         torch.onnx.OnnxExporterError: torch cannot trace the module, or no ONNX operator says the same.
@@ -46,10 +53,10 @@ def export_graph(block: Block, module: nn.Module, inputs: Sequence[str], outputs
     chosen = {name: block.inputs[name] for name in inputs}
     traced = {name: _trace_input(of) for name, of in chosen.items()}
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)  # it reports every optional package it lacks
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), path.in_place() if path else nullcontext():
         warnings.simplefilter("ignore")  # of torch's own deprecated calls
         program = torch.onnx.export(
-            _Chosen(module.eval(), outputs),
+            _Chosen(module.eval(), outputs, path.fixes if path else {}),
             kwargs={"inputs": traced},
             dynamo=True,
             opset_version=OPSET,
@@ -59,8 +66,10 @@ def export_graph(block: Block, module: nn.Module, inputs: Sequence[str], outputs
             verbose=False,
         )
     assert program is not None  # only the exporter without dynamo answers None
-    shapes = {name: block.outputs[name].shape for name in outputs}
-    return _finish(program.model_proto, chosen, shapes, block.left_out)
+    model = program.model_proto
+    if path:
+        path.complete(model)
+    return _finish(model, chosen, {name: block.outputs[name].shape for name in outputs}, block.left_out)
 
 
 def _trace_input(of: Input) -> torch.Tensor:
@@ -96,7 +105,7 @@ def _finish(
     for name, of in inputs.items():
         if not of.required:
             graph.initializer.append(onnx.numpy_helper.from_array(default_tensor(of, left_out), name))
-    onnx.checker.check_model(model, full_check=True)
+    onnx.checker.check_model(model, full_check=not model.functions)  # onnx infers no types through ORT's own operators
     return model
 
 

@@ -42,8 +42,13 @@ class Check:
         return f"{self.graph} {self.example} {self.output}: error {self.error:.3g}, allowed {self.budget:.3g}"
 
 
-def checks(block: Block, module: nn.Module, graphs: Mapping[str, bytes]) -> Iterator[Check]:
-    """Run every graph on every example it can take, and compare each of its outputs."""
+def checks(
+    block: Block, module: nn.Module, graphs: Mapping[str, bytes], fixed: Mapping[str, Mapping[str, bool]] | None = None
+) -> Iterator[Check]:
+    """Run every graph on every example it can take, and compare each of its outputs.
+
+    ``fixed`` names the parameters that a graph holds at one value; it takes the examples that give that value.
+    """
 
     def refer(inputs: Arrays, dtype: Any) -> dict[str, np.ndarray]:
         return block.reference(module, inputs, dtype)
@@ -54,16 +59,24 @@ def checks(block: Block, module: nn.Module, graphs: Mapping[str, bytes]) -> Iter
         exact = refer(inputs, np.float64)
         budgets = error_budget(refer, inputs, 1 if large else DRAWS)
         for graph, run in sessions.items():
-            if not inputs.keys() <= taken(run):
+            given = without(inputs, (fixed or {}).get(graph, {}))
+            if given is None or not given.keys() <= taken(run):
                 continue
             names = [output.name for output in run.get_outputs()]
-            for name, got in zip(names, run.run(names, dict(inputs)), strict=True):
+            for name, got in zip(names, run.run(names, given), strict=True):
                 yield Check(graph, example, name, largest_error(got, exact[name]), budgets[name])
 
 
 def is_large(module: nn.Module) -> bool:
     """Whether the module has so many learned numbers that the reference, and a second copy of them, weigh."""
     return sum(parameter.numel() for parameter in module.parameters()) > LARGE
+
+
+def without(inputs: Arrays, fixed: Mapping[str, bool]) -> dict[str, np.ndarray] | None:
+    """The inputs less what is fixed; None where one of them has, or is left at, another value."""
+    if any(name not in inputs or inputs[name] != value for name, value in fixed.items()):
+        return None
+    return {name: array for name, array in inputs.items() if name not in fixed}
 
 
 def session(graph: bytes) -> onnxruntime.InferenceSession:

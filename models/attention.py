@@ -6,6 +6,8 @@ torch's ``scaled_dot_product_attention`` and the ONNX ``Attention`` operator.
 Shapes: B batch, H heads, K kv_heads (H is a multiple of K), M queries, N keys with the past, P past, D d_k, E d_v.
 """
 
+from collections.abc import Callable
+from contextvars import ContextVar
 from typing import NamedTuple
 
 import torch
@@ -20,6 +22,12 @@ class Attended(NamedTuple):
     scores: Tensor  # [B, H, M, N] before the softmax, masks applied
     present_key: Tensor | None = None  # [B, K, N, D] past and new keys, joined
     present_value: Tensor | None = None  # [B, K, N, E]
+
+
+# What export puts in place of the formula for a graph that answers ``output`` alone (export/fast_path.py): called with
+# the query already scaled, key and value joined with the past, and the options by name, "past" (its length) among them.
+Kernel = Callable[[Tensor, Tensor, Tensor, dict[str, Tensor | bool | int | float | None]], Tensor]
+KERNEL: ContextVar[Kernel | None] = ContextVar("KERNEL", default=None)
 
 
 def attention(
@@ -60,8 +68,20 @@ def attention(
     B, H, M, D = query.shape
     K, N = key.shape[1], key.shape[2]
 
+    query = query * _scale(scale, D)
+    if (kernel := KERNEL.get()) is not None:
+        said = {
+            "attn_mask": attn_mask,
+            "is_causal": is_causal,
+            "softcap": softcap,
+            "nonpad_kv_seqlen": nonpad_kv_seqlen,
+        }
+        window = {"left_window_size": left_window_size, "right_window_size": right_window_size}
+        nothing = query.new_empty(0)
+        return Attended(kernel(query, key, value, {**said, **window, "past": past}), nothing, nothing, key, value)
+
     # Heads of one group lie next to each other, so grouped queries are only a reshape: H/K * M rows for each key head.
-    q_BKGD = (query * _scale(scale, D)).reshape(B, K, H // K * M, D)
+    q_BKGD = query.reshape(B, K, H // K * M, D)
     scores_BHMN = (q_BKGD @ key.transpose(-1, -2)).reshape(B, H, M, N)
     if isinstance(softcap, Tensor) or softcap > 0:
         capped = softcap * torch.tanh(scores_BHMN / softcap)

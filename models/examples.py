@@ -19,6 +19,8 @@ SIZES: dict[str, Sizes] = {
         "one_query": (2, 3, 2, 2, 1, 33, 16, 16, 16),
         "one_key": (3, 2, 2, 1, 17, 1, 1, 5, 3),
         "more_queries": (1, 1, 4, 1, 40, 24, 8, 32, 48),
+        "square": (1, 1, 2, 1, 72, 72, 8, 16, 16),
+        "blocks": (1, 1, 1, 1, 270, 290, 9, 8, 12),
         "long": (2, 2, 2, 2, 130, 257, 3, 64, 64),
     }.items()
 }
@@ -46,6 +48,7 @@ OPTIONS: dict[str, Given] = {
     "scale_softcap": Given(parameters={"scale": 0.5, "softcap": 3.0}),
     "bandwidth": Given(parameters={"bandwidth": 0.7}),
     "layers": Given(("layers",)),
+    "causal_window": Given(parameters={"is_causal": True, "left_window_size": 20}),
     "nonpad": Given(("nonpad_kv_seqlen",)),
     "nonpad_masked": Given(("nonpad_kv_seqlen", "attn_mask")),
     "nonpad_causal": Given(("nonpad_kv_seqlen",), {"is_causal": True, "left_window_size": 4}),

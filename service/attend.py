@@ -108,7 +108,7 @@ def _understand(document: simdjson.Object, body: bytes, model: Model, most_memor
     keys = length(model.outputs["weights"].shape[-1], sizes)
     if top_k is not None and top_k > keys:
         raise Invalid(f"expected at most {keys}, the number of keys, got {top_k}", "weights_top_k")
-    needed = model.memory(outputs, sizes)
+    needed = model.memory(outputs, sizes, model.graph_for(inputs, outputs, sizes))
     if needed > most_memory:
         raise TooLarge(f"this request needs about {needed:,} bytes; the limit (max_memory_bytes) is {most_memory:,}")
     return Asked(inputs, sizes, rank, outputs, average, top_k)
@@ -116,7 +116,7 @@ def _understand(document: simdjson.Object, body: bytes, model: Model, most_memor
 
 def run(asked: Asked, model: Model) -> dict[str, Any]:
     """What was asked for: arrays, or ``{"indices", "values"}`` for the largest weights."""
-    found = model.run(asked.inputs, asked.outputs)
+    found = model.run(asked.inputs, asked.outputs, asked.sizes)
     answer: dict[str, Any] = {}
     for name in asked.outputs:
         array = found[name]

@@ -53,3 +53,15 @@ class Card(BaseModel):
     tolerance: dict[str, float]  # largest absolute error against float64 allowed at export
     opset: int
     exporter: str
+
+
+class PathCard(BaseModel):
+    """A fast path, as its file describes it: which requests of the block it may serve."""
+
+    model_config = ConfigDict(frozen=True)
+
+    fast_path: str
+    provider: str | None = None  # it is quick on this one only; None = on any
+    fixes: dict[str, Scalar] = {}  # parameters that are no inputs of it, and stand at this value
+    from_pairs: int = 0  # pairs of query and key, over batch and heads, from which it is the quicker one
+    rows: int | None = None  # queries whose scores it holds at once; None = all

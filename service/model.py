@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
 from pathlib import Path
@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import onnxruntime
 
-from service.card import Card
+from service.card import Card, PathCard, Scalar
 from service.errors import Invalid
 from service.provider import Provider, open_session
 from service.shape import Binder, Dim, Sizes, length
@@ -45,9 +45,21 @@ class Graph:
     session: onnxruntime.InferenceSession
     takes: frozenset[str]
     answers: frozenset[str]
+    card: PathCard | None = None
+    fixed: Mapping[str, Scalar] = field(default_factory=dict)  # parameters it does not take -> the value they stand at
 
-    def serves(self, given: Collection[str], wanted: Collection[str]) -> bool:
-        return self.takes.issuperset(given) and self.answers.issuperset(wanted)
+    def serves(self, given: Arrays, wanted: Collection[str], pairs: int) -> bool:
+        if not self.answers.issuperset(wanted) or (self.card and pairs < self.card.from_pairs):
+            return False
+        if any(name not in given for name in (self.card.fixes if self.card else ())):
+            return False
+        others = given.keys() - self.takes
+        return all(name in self.fixed and bool(given[name] == self.fixed[name]) for name in others)
+
+    def run(self, given: Arrays, wanted: Sequence[str]) -> list[np.ndarray]:
+        taken = {name: array for name, array in given.items() if name in self.takes}
+        found: list[np.ndarray] = self.session.run(list(wanted), taken)
+        return found
 
 
 class Model:
@@ -75,8 +87,9 @@ class Model:
             self.inputs = {name: self.inputs[name] for name in self.card.inputs}
         self.outputs = {of.name: _tensor(of, True) for of in canonical.get_outputs()}
         self.providers = canonical.get_providers()
-        graphs = [_graph(session) for session in sessions.values()]
-        self._graphs = sorted(graphs, key=lambda graph: (len(graph.takes), len(graph.answers)))
+        graphs = [_graph(session, self.card) for session in sessions.values()]
+        usable = [of for of in graphs if not (of.card and of.card.provider not in (None, provider.name))]
+        self._graphs = sorted(usable, key=lambda graph: (len(graph.answers), len(graph.takes)))
 
     @cached_property
     def parameters(self) -> dict[str, Tensor]:
@@ -122,14 +135,15 @@ class Model:
             if (array > most).any():
                 raise Invalid(f"expected at most {most} ({card.maximum}), got {array.max()}", name)
 
-    def run(self, inputs: Arrays, outputs: Sequence[str]) -> dict[str, np.ndarray]:
-        """``outputs`` for ``inputs`` that ``bind`` has held, by the quickest graph that takes and answers them."""
-        answers: list[np.ndarray] = self.graph_for(inputs, outputs).session.run(list(outputs), dict(inputs))
-        return dict(zip(outputs, answers, strict=True))
+    def run(self, inputs: Arrays, outputs: Sequence[str], sizes: Sizes | None = None) -> dict[str, np.ndarray]:
+        """``outputs`` for ``inputs`` that ``bind`` has held (and answered ``sizes`` for), by the quickest graph."""
+        graph = self.graph_for(inputs, outputs, self.bind(inputs) if sizes is None else sizes)
+        return dict(zip(outputs, graph.run(inputs, outputs), strict=True))
 
-    def graph_for(self, given: Collection[str], wanted: Collection[str]) -> Graph:
-        """The smallest graph that takes what is given and answers what is wanted; the canonical one always does."""
-        return next(graph for graph in self._graphs if graph.serves(given, wanted))
+    def graph_for(self, given: Arrays, wanted: Collection[str], sizes: Sizes) -> Graph:
+        """The graph with the fewest outputs, then inputs, that serves such a request; the canonical one always does."""
+        pairs = self.numbers(["weights"], sizes) if "weights" in self.outputs else 0
+        return next(graph for graph in self._graphs if graph.serves(given, wanted, pairs))
 
     def warm(self) -> None:
         """Run every graph once on the card's example; a model without a card is warm when it is loaded."""
@@ -143,10 +157,19 @@ class Model:
         """How many numbers these outputs hold."""
         return sum(prod(length(dim, sizes) for dim in self.outputs[name].shape) for name in outputs)
 
-    def memory(self, outputs: Collection[str], sizes: Sizes) -> int:
-        """Bytes a run needs at its peak, about: every pair of query and key three times (scores, mask, weights)."""
-        every = {name for name in self.outputs if name in ("weights", "scores")} | set(outputs)
-        return 4 * (self.numbers(every, sizes) + self.numbers(outputs, sizes))
+    def memory(self, outputs: Collection[str], sizes: Sizes, graph: Graph | None = None) -> int:
+        """Bytes a run needs at its peak, about: every pair of query and key three times (scores, mask, weights).
+
+        A fast path that never holds all pairs (``graph``) needs its tensors a few times, as it splits and joins them.
+        """
+        if graph is None or graph.card is None or graph.card.rows is None:
+            every = {name for name in self.outputs if name in ("weights", "scores")} | set(outputs)
+            return 4 * (self.numbers(every, sizes) + self.numbers(outputs, sizes))
+        required = (of for of in self.inputs.values() if of.required)
+        tensors = sum(prod(length(dim, sizes) for dim in of.shape) for of in required) + self.numbers(outputs, sizes)
+        m, n = (length(dim, sizes) for dim in self.outputs["weights"].shape[-2:])
+        group = prod(sizes[many] // sizes[few] for many, few in self.card.multiples.items()) if self.card else 1
+        return 4 * (4 * tensors + 3 * group * min(graph.card.rows, m) * n)
 
     def multiplications(self, sizes: Sizes) -> int:
         """Multiply-adds of a run, about: of each pair of query and key, and of each row with what is learned."""
@@ -165,6 +188,11 @@ def _tensor(of: onnxruntime.NodeArg, required: bool) -> Tensor:
     return Tensor(of.name, np.dtype(DTYPES[of.type]), tuple(of.shape), required)
 
 
-def _graph(session: onnxruntime.InferenceSession) -> Graph:
-    takes = [*session.get_inputs(), *session.get_overridable_initializers()]
-    return Graph(session, frozenset(of.name for of in takes), frozenset(of.name for of in session.get_outputs()))
+def _graph(session: onnxruntime.InferenceSession, card: Card | None) -> Graph:
+    takes = frozenset(of.name for of in [*session.get_inputs(), *session.get_overridable_initializers()])
+    answers = frozenset(of.name for of in session.get_outputs())
+    said = json.loads(session.get_modelmeta().custom_metadata_map.get("heed", "{}"))
+    path = PathCard(**said) if "fast_path" in said else None
+    defaults = {name: of.default for name, of in card.inputs.items() if of.default is not None} if card else {}
+    fixed = {name: value for name, value in defaults.items() if name not in takes} | (path.fixes if path else {})
+    return Graph(session, takes, answers, path, fixed)

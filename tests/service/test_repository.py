@@ -80,9 +80,11 @@ def test_a_fast_path_serves_only_what_it_answers(repository):
     model = loaded(repository).block("scaled_dot_product")
     x = np.ones((1, 1, 2, 3), np.float32)
     plain = {"query": x, "key": x, "value": x}
-    assert model.graph_for(plain, ["output", "weights"]).takes == {"query", "key", "value"}
-    assert "attn_mask" in model.graph_for(plain, ["scores"]).takes
-    assert "attn_mask" in model.graph_for({**plain, "is_causal": np.asarray(True)}, ["output"]).takes
+    sizes = model.bind(plain)
+    causal = {**plain, "is_causal": np.asarray(True)}
+    assert model.graph_for(plain, ["output", "weights"], sizes).takes == {"query", "key", "value"}
+    assert "attn_mask" in model.graph_for(plain, ["scores"], sizes).takes
+    assert "attn_mask" in model.graph_for(causal, ["output", "weights"], sizes).takes
 
 
 def test_without_its_fast_path_a_block_answers_the_same(repository, tmp_path):

@@ -1,0 +1,104 @@
+"""The fast paths of a block that attends through ``models.attention``: ``output`` alone, the scores never held whole.
+
+A fast path takes some of the block's options; of those it does not take, each parameter stands at its default, or at
+the value the path fixes. It is found by its metadata, which says the same to the service (``card``).
+"""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import onnx
+import torch
+from torch import Tensor
+
+from export.kernels import DOMAIN, OPSETS, ROWS, functions
+from models.attention import KERNEL
+from models.block import Block
+
+DEFAULTS: dict[str, Tensor] = {
+    "attn_mask": torch.zeros(1, 1, 1, 1),
+    "is_causal": torch.tensor(False),
+    "left_window_size": torch.tensor(-1),
+    "right_window_size": torch.tensor(-1),
+    "softcap": torch.tensor(0.0),
+    "nonpad_kv_seqlen": torch.tensor([-1]),
+}
+
+
+@dataclass(frozen=True)
+class FastPath:
+    """A kernel, the options its graph takes, what it fixes, and how many queries' scores it holds at once.
+
+    ``from_pairs``: pairs of query and key, over batch and heads, from which it is the quicker one, as measured
+    (benchmarks/fast_paths.md).
+    """
+
+    kernel: str
+    from_pairs: int
+    takes: tuple[str, ...]
+    arguments: tuple[str, ...] = ()  # the options the kernel itself is called with
+    fixes: Mapping[str, bool] = field(default_factory=dict)
+    rows: int = 0  # few enough to count as none
+
+    def graph(self, block: Block) -> tuple[list[str], list[str]]:
+        """The inputs and outputs of the graph of ``block``."""
+        taken = [name for name, of in block.inputs.items() if of.required or name in self.takes]
+        return taken, ["output"]
+
+    def card(self) -> dict[str, Any]:
+        """What its metadata says beside the names: where it runs, what it fixes, from what size it is worth it."""
+        return {"provider": "cpu", "fixes": dict(self.fixes), "from_pairs": self.from_pairs, "rows": self.rows}
+
+    @contextmanager
+    def in_place(self) -> Iterator[None]:
+        """While this lasts, ``models.attention`` is traced as one node of the kernel."""
+
+        def kernel(query: Tensor, key: Tensor, value: Tensor, options: Mapping[str, Any]) -> Tensor:
+            return torch.onnx.ops.symbolic(
+                f"{DOMAIN}::{self.kernel}",
+                [query, key, value, *(_tensor(name, options[name]) for name in self.arguments)],
+                dtype=query.dtype,
+                shape=[*query.shape[:3], value.shape[3]],
+                version=OPSETS[DOMAIN],
+            )
+
+        token = KERNEL.set(kernel)
+        try:
+            yield
+        finally:
+            KERNEL.reset(token)
+
+    def complete(self, model: onnx.ModelProto) -> None:
+        """Add the kernel's functions to a traced ``model``."""
+        model.functions.extend(functions(self.kernel))
+        declared = {opset.domain for opset in model.opset_import}
+        model.opset_import.extend(
+            onnx.helper.make_opsetid(domain, version) for domain, version in OPSETS.items() if domain not in declared
+        )
+
+
+FAST_PATHS: dict[str, FastPath] = {
+    "flash": FastPath("Flash", 1 << 20, ("scale", "past_key", "past_value")),
+    "padded": FastPath("Padded", 1 << 15, ("scale", "nonpad_kv_seqlen"), ("nonpad_kv_seqlen",)),
+    "causal": FastPath("Causal", 0, ("scale",), fixes={"is_causal": True}),
+    "blocks": FastPath(
+        "Blocks", 1 << 19, ("scale", "past_key", "past_value", *DEFAULTS), (*DEFAULTS, "past"), rows=ROWS
+    ),
+}
+
+
+def _tensor(name: str, value: Any) -> Tensor:
+    if value is None:
+        return DEFAULTS[name]
+    if isinstance(value, Tensor):
+        return value
+    return torch.full((), value)  # not as_tensor, which would fix the length of the past as traced
+
+
+def fast_paths(block: Block) -> dict[str, FastPath]:
+    """The fast paths of ``block``, by file name: none unless it has the options of ``models.attention``."""
+    if not DEFAULTS.keys() <= block.inputs.keys() or "output" not in block.outputs:
+        return {}
+    return FAST_PATHS

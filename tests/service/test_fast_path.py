@@ -1,0 +1,152 @@
+"""Which graph a request gets, what memory it is taken to need and truly needs, and its numbers over HTTP."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from service.model import Model
+from service.provider import Provider
+from tests.attending import assert_close, attend, coded, post
+from tests.conftest import serving
+
+MB = 1 << 20
+SDPA = "scaled_dot_product"
+
+
+def model(repository, name=SDPA, provider="cpu"):
+    return Model(repository / name / "1", Provider(provider, "asked for"), 2)
+
+
+def inputs(n, **more):
+    x = np.zeros((1, 8, n, 64), np.float32)
+    return {"query": x, "key": x, "value": x, **{name: np.asarray(value) for name, value in more.items()}}
+
+
+def chosen(of, given, outputs=("output",)):
+    card = of.graph_for(given, outputs, of.bind(given)).card
+    return card.fast_path if card else "model"
+
+
+MASK = {"attn_mask": np.zeros((1, 1, 1, 2048), np.float32)}
+
+
+@pytest.mark.parametrize(
+    ("n", "more", "outputs", "path"),
+    [
+        (2048, {}, ["output"], "flash"),
+        (16, {}, ["output"], "plain"),
+        (2048, {}, ["output", "weights"], "plain"),
+        (2048, {"is_causal": False, "softcap": np.float32(0), "left_window_size": -1}, ["output"], "flash"),
+        (2048, {"scale": np.float32(0.5)}, ["output"], "flash"),
+        (2048, {"is_causal": True}, ["output"], "causal"),
+        (16, {"is_causal": True}, ["output"], "causal"),
+        (2048, {"is_causal": True}, ["output", "weights"], "model"),
+        (2048, {"is_causal": True, "left_window_size": 512}, ["output"], "blocks"),
+        (16, {"is_causal": True, "left_window_size": 5}, ["output"], "model"),
+        (2048, {"softcap": np.float32(2)}, ["output"], "blocks"),
+        (2048, {"nonpad_kv_seqlen": [7]}, ["output"], "padded"),
+        (2048, {"nonpad_kv_seqlen": [7], "is_causal": False}, ["output"], "padded"),
+        (2048, {"nonpad_kv_seqlen": [7], "is_causal": True}, ["output"], "blocks"),
+        (2048, MASK, ["output"], "blocks"),
+        (2048, {}, ["output", "present_key"], "model"),
+    ],
+)
+def test_the_path_a_request_gets(n, more, outputs, path, repository):
+    assert chosen(model(repository), inputs(n, **more), outputs) == path
+
+
+def test_a_path_of_another_provider_is_left_aside(repository, monkeypatch):
+    monkeypatch.setattr("service.model.open_session", lambda file, _, threads: _open(file, threads))
+    on_cuda = model(repository, provider="cuda")
+    assert chosen(on_cuda, inputs(2048)) == "plain"
+    assert chosen(on_cuda, inputs(2048, is_causal=True)) == "model"
+
+
+def _open(file, threads):
+    from service.provider import open_session
+
+    return open_session(file, Provider("cpu", "asked for"), threads)
+
+
+@pytest.mark.parametrize("more", [{}, {"is_causal": True}, {"nonpad_kv_seqlen": [9]}, {"left_window_size": 512}])
+def test_memory_estimated_is_linear_without_weights(more, repository):
+    of = model(repository)
+
+    def needed(n, outputs):
+        given = inputs(n, **more)
+        sizes = of.bind(given)
+        return of.memory(outputs, sizes, of.graph_for(given, outputs, sizes))
+
+    assert needed(8192, ["output"]) < 300 * MB
+    assert needed(8192, ["output"]) == pytest.approx(2 * needed(4096, ["output"]), rel=0.01)
+    assert needed(8192, ["output", "weights"]) > 4000 * MB
+
+
+PEAK = """
+import json, sys
+from pathlib import Path
+import numpy as np
+from service.model import Model
+from service.provider import Provider
+
+def status(field):
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return int(next(line for line in lines if line.startswith(field)).split()[1])
+
+folder, more, n = sys.argv[1], json.loads(sys.argv[2]), int(sys.argv[3])
+model = Model(Path(folder), Provider("cpu", "asked for"), 2)
+x = np.random.default_rng(0).standard_normal((1, 8, n, 64), np.float32)
+given = {"query": x, "key": x, "value": x, **{name: np.asarray(value) for name, value in more.items()}}
+sizes = model.bind(given)
+before = status("VmRSS")
+Path("/proc/self/clear_refs").write_text("5")
+model.run(given, ["output"], sizes)
+print(status("VmHWM") - before)
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="reads the peak as Linux tells it")
+@pytest.mark.parametrize("more", [{}, {"is_causal": True}, {"nonpad_kv_seqlen": [2000]}, {"left_window_size": 512}])
+def test_memory_is_linear_in_fact(more, repository):
+    """Scores of n = 4096 alone would be 537 MB."""
+    peaks = []
+    for n in (2048, 4096):
+        command = [sys.executable, "-c", PEAK, str(repository / SDPA / "1"), json.dumps(more), str(n)]
+        done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2])
+        peaks.append(int(done.stdout) / 1000)
+    assert peaks[1] < 130, peaks
+    assert peaks[1] < 2.5 * peaks[0] + 10, peaks
+
+
+@pytest.mark.parametrize("name", ["dot_product", SDPA, "multi_head"])
+@pytest.mark.parametrize(
+    "more",
+    [
+        {},
+        {"is_causal": True},
+        {"is_causal": True, "left_window_size": 50},
+        {"nonpad_kv_seqlen": np.array([0, 411])},
+        {"attn_mask": np.where(np.arange(420) % 3, 0, -np.inf).astype(np.float32)[None, None, None]},
+    ],
+)
+def test_numbers_over_http(name, more, client):
+    rng = np.random.default_rng(0)
+    shape = (2, 420, 64) if name == "multi_head" else (2, 4, 420, 8)
+    tensors = {key: rng.standard_normal(shape, np.float32) for key in ("query", "key", "value")}
+    given = {**tensors, **{key: np.asarray(value) for key, value in more.items()}}
+    body = {key: coded(array) if array.dtype == np.float32 else array for key, array in given.items()}
+    assert_close(name, attend(client, name, **body, outputs=["output"]), given)
+
+
+def test_only_what_weighs_too_much_is_refused(repository):
+    """Weights of n = 3000 are over the limit, the output alone is not."""
+    x = np.random.default_rng(0).standard_normal((3000, 4), np.float32)
+    with serving(repository, "--max-memory-bytes", str(64 * MB)) as client:
+        for name, more in (("causal", {"is_causal": True}), ("plain", {})):
+            body = {"query": coded(x), "key": coded(x), "value": coded(x), **more}
+            assert post(client, SDPA, {**body, "outputs": ["output"]}).status_code == 200, name
+            assert post(client, SDPA, {**body, "outputs": ["weights"]}).status_code == 413, name
