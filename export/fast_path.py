@@ -13,7 +13,8 @@ import onnx
 import torch
 from torch import Tensor
 
-from export.kernels import DOMAIN, OPSETS, ROWS, functions
+from export.blocks_kernel import ROWS
+from export.kernels import DOMAIN, OPSETS, functions
 from models.attention import KERNEL
 from models.block import Block
 
