@@ -13,7 +13,8 @@ import onnx
 import torch
 from torch import Tensor
 
-from export.kernels import DOMAIN, OPSETS, ROWS, functions
+from export.blocks_kernel import ROWS
+from export.kernels import DOMAIN, OPSETS, functions
 from models.attention import KERNEL
 from models.block import Block
 
@@ -80,7 +81,7 @@ class FastPath:
 
 
 FAST_PATHS: dict[str, FastPath] = {
-    "flash": FastPath("Flash", 1 << 20, ("scale", "past_key", "past_value")),
+    "flash": FastPath("Flash", 1 << 20, ("scale",)),
     "padded": FastPath("Padded", 1 << 15, ("scale", "nonpad_kv_seqlen"), ("nonpad_kv_seqlen",)),
     "causal": FastPath("Causal", 0, ("scale",), fixes={"is_causal": True}),
     "blocks": FastPath(

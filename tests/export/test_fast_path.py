@@ -5,8 +5,8 @@ import json
 import numpy as np
 import pytest
 
+from export.blocks_kernel import ROWS
 from export.fast_path import FAST_PATHS
-from export.kernels import ROWS
 from export.verification import error_budget, largest_error, session, taken, without
 from models.catalogue import BLOCKS
 
