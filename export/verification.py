@@ -19,7 +19,7 @@ from models.examples import SIZES, examples
 Arrays = Mapping[str, np.ndarray]
 JITTER = 1e-3
 DRAWS = 12
-MANY = 100_000  # numbers; one draw of so many is no luck
+MANY = 30_000  # numbers; one draw of so many is no luck
 LARGE = 1_000_000  # learned numbers; the reference is slow with so many, and each row of them is many draws
 SHORT = ("documented", "distinct", "one_query")
 

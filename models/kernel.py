@@ -21,11 +21,10 @@ class Kernel(nn.Module):
     def forward(
         self, query: Tensor, key: Tensor, value: Tensor, bandwidth: Tensor | float = 1.0, **options: Any
     ) -> Attended:
-        q, k = query / bandwidth, key / bandwidth
-        # |q - k|^2 multiplied out needs no m * n * d_k differences; |q|^2 is the same for every key, so the weights
-        # keep their digits without it.
-        attended = weigh(q @ k.transpose(-1, -2) - k.square().sum(-1).unsqueeze(-2) / 2, value, **options)
-        return attended._replace(scores=attended.scores - q.square().sum(-1, keepdim=True) / 2)
+        # |q - k|^2 multiplied out needs no m * n * d_k differences, but near keys cancel: in double they keep their digits.
+        q, k = query.double(), key.double()
+        halves = q.square().sum(-1, keepdim=True) / 2 + k.square().sum(-1).unsqueeze(-2) / 2
+        return weigh(((q @ k.transpose(-1, -2) - halves) / bandwidth**2).to(query.dtype), value, **options)
 
 
 BLOCK = Block(
