@@ -18,6 +18,8 @@ from service.offload import Offload
 from service.repository import Repository
 from service.settings import Settings
 from service.timing import Envelope
+from service.v2 import control, describe, infer, log_settings, shared_memory
+from service.v2.slash import Slash
 
 
 def create_app(settings: Settings) -> FastAPI:
@@ -28,7 +30,9 @@ def create_app(settings: Settings) -> FastAPI:
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         app.state.repository.open()
         loading = asyncio.create_task(asyncio.to_thread(app.state.repository.load))
+        polling = asyncio.create_task(_poll(loading, app.state.repository, settings))
         yield
+        polling.cancel()
         await loading
         app.state.offload.close()
 
@@ -44,13 +48,22 @@ def create_app(settings: Settings) -> FastAPI:
     app.state.settings = settings
     app.state.repository = Repository(settings)
     app.state.offload = Offload(settings.threads, settings.inline_microseconds)
-    app.include_router(native.router)
-    app.include_router(health.router)
+    app.router.routes.extend(infer.routes)
+    for face in (native, health, describe, control, log_settings, shared_memory):
+        app.include_router(face.router)
+    app.add_middleware(Slash)
     app.add_middleware(Envelope)
     app.add_exception_handler(HeedError, _answer)
     app.add_exception_handler(HTTPException, _answer)
     app.openapi = lambda: docs.openapi(app)  # type: ignore[method-assign]  # as FastAPI's documentation extends it
     return app
+
+
+async def _poll(loading: asyncio.Task[None], repository: Repository, settings: Settings) -> None:
+    await asyncio.wait([loading])
+    while settings.model_control_mode == "poll":
+        await asyncio.sleep(settings.model_poll_seconds)
+        await asyncio.to_thread(repository.poll)
 
 
 async def _answer(request: Request, error: Any) -> Response:

@@ -1,6 +1,7 @@
 """One loaded model version: its sessions, what they take and answer, and which of them a request needs."""
 
 import json
+import logging
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -9,20 +10,27 @@ from pathlib import Path
 
 import numpy as np
 import onnxruntime
+from onnxruntime.capi.onnxruntime_pybind11_state import Fail, InvalidArgument, RuntimeException
 
+from service.bfloat16 import BFLOAT16, run_bfloat16
 from service.card import Card
 from service.errors import Invalid
 from service.provider import Provider, open_session
 from service.shape import Binder, Dim, Sizes, length
+from service.statistics import Statistics
+
+log = logging.getLogger("heed")
 
 Arrays = Mapping[str, np.ndarray]
 CANONICAL = "model.onnx"
-DTYPES: dict[str, type[np.generic]] = {
+REFUSALS = (InvalidArgument, Fail, RuntimeException)  # what ONNX Runtime raises at shapes that do not fit
+DTYPES: dict[str, type[np.generic] | np.dtype] = {
     "tensor(float)": np.float32,
     "tensor(double)": np.float64,
     "tensor(float16)": np.float16,
     "tensor(bool)": np.bool_,
     "tensor(string)": np.object_,
+    "tensor(bfloat16)": BFLOAT16,
     **{f"tensor({name})": getattr(np, name) for name in ("int8", "int16", "int32", "int64")},
     **{f"tensor({name})": getattr(np, name) for name in ("uint8", "uint16", "uint32", "uint64")},
 }
@@ -56,6 +64,8 @@ class Model:
     def __init__(self, folder: Path, provider: Provider, threads: int) -> None:
         self.name = folder.parent.name
         self.version = int(folder.name)
+        self.statistics = Statistics()
+        self.max_batch_size = 0  # rows, where there is a free batch axis; the repository says how many
         sessions = {
             file.name: open_session(file, provider, threads)
             for file in [folder / CANONICAL, *sorted(set(folder.glob("*.onnx")) - {folder / CANONICAL})]
@@ -79,6 +89,10 @@ class Model:
         self._graphs = sorted(graphs, key=lambda graph: (len(graph.takes), len(graph.answers)))
 
     @cached_property
+    def _has_bfloat16(self) -> bool:
+        return any(of.dtype == BFLOAT16 for of in (*self.inputs.values(), *self.outputs.values()))
+
+    @cached_property
     def parameters(self) -> dict[str, Tensor]:
         """The inputs that are single numbers or flags."""
         return {name: of for name, of in self.inputs.items() if of.shape == ()}
@@ -91,6 +105,8 @@ class Model:
         Raises:
             Invalid: a rank, size or number that does not fit; an input that another needs or excludes.
         """
+        if not self.card:  # a symbol's sizes need not agree in a foreign graph: only ONNX Runtime knows
+            return {}
         binder = Binder()
         given = [of for name, of in self.inputs.items() if name in inputs]
         for of in (of for of in given if not _has_sum(of)):
@@ -98,10 +114,9 @@ class Model:
         binder.sizes.setdefault("past", 0)
         for of in filter(_has_sum, given):  # "past + n", when past and n are known
             binder.bind(of.name, of.shape, inputs[of.name].shape)
-        if self.card:
-            binder.multiple(self.card.multiples)
-            for name, array in inputs.items():
-                self._hold_to_card(name, array, inputs.keys(), binder.sizes)
+        binder.multiple(self.card.multiples)
+        for name, array in inputs.items():
+            self._hold_to_card(name, array, inputs.keys(), binder.sizes)
         return binder.sizes
 
     def _hold_to_card(self, name: str, array: np.ndarray, given: Collection[str], sizes: Sizes) -> None:
@@ -122,7 +137,17 @@ class Model:
 
     def run(self, inputs: Arrays, outputs: Sequence[str]) -> dict[str, np.ndarray]:
         """``outputs`` for ``inputs`` that ``bind`` has held, by the quickest graph that takes and answers them."""
-        answers: list[np.ndarray] = self.graph_for(inputs, outputs).session.run(list(outputs), dict(inputs))
+        session = self.graph_for(inputs, outputs).session
+        try:
+            if self._has_bfloat16:
+                return run_bfloat16(session, inputs, outputs)
+            answers: list[np.ndarray] = session.run(list(outputs), dict(inputs))
+        except REFUSALS:
+            if self.card:
+                raise
+            log.warning("model %s refused a request", self.name, exc_info=True)
+            shapes = ", ".join(f"{name} {list(array.shape)}" for name, array in inputs.items())
+            raise Invalid(f"model '{self.name}' cannot be run on these inputs: {shapes}") from None
         return dict(zip(outputs, answers, strict=True))
 
     def graph_for(self, given: Collection[str], wanted: Collection[str]) -> Graph:
@@ -159,6 +184,8 @@ def _has_sum(of: Tensor) -> bool:
 
 
 def _tensor(of: onnxruntime.NodeArg, required: bool) -> Tensor:
+    if of.type not in DTYPES:
+        raise ValueError(f"{of.name} is a {of.type}, which no request can carry")
     return Tensor(of.name, np.dtype(DTYPES[of.type]), tuple(of.shape), required)
 
 
