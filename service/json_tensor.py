@@ -70,7 +70,7 @@ class Reader:
         """
         if _count(body, "[") != self.brackets:
             for name, array, brackets in self._read:
-                if _count(_text(array), "[") != brackets:
+                if _count(minified(array), "[") != brackets:
                     _blame(name, array, lambda item: not isinstance(item, Array), "numbers")
             if strict:
                 raise Malformed("a list stands where none is expected")
@@ -164,7 +164,7 @@ def _numbers(name: str, rows: Array, kind: str) -> np.ndarray:
 
 def _booleans(name: str, rows: Array) -> np.ndarray:
     """Of JSON's words only "true" holds a t and only "false" an f: their places are the values; text is refused."""
-    text = np.frombuffer(_text(rows), np.uint8)
+    text = np.frombuffer(minified(rows), np.uint8)
     true, false = text == ord("t"), text == ord("f")
     flat: np.ndarray = true[true | false]
     values = np.count_nonzero(text == ord(",")) + 1
@@ -173,7 +173,8 @@ def _booleans(name: str, rows: Array) -> np.ndarray:
     return flat
 
 
-def _text(array: Array) -> bytes:
+def minified(array: Array) -> bytes:
+    """The JSON of an array, without blanks."""
     return array.mini  # type: ignore[return-value]  # bytes, whatever simdjson's stub says
 
 

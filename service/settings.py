@@ -59,7 +59,7 @@ class Settings(BaseSettings):
     server_name: str = Field("heed", description="name in /v2")
     compress_responses: Literal["never", "asked", "offered"] = Field(
         "asked",
-        description="V2 answers in gzip or deflate: never, if Accept-Encoding names one of them alone, or if it names any",
+        description="V2 answers in gzip or deflate: never, if Accept-Encoding names one alone, or if it names any",
     )
     json_non_finite: Literal["refuse", "null", "token"] = Field(
         "refuse", description="NaN and infinity in V2's JSON answers: an error, null, or the tokens NaN and Infinity"

@@ -7,6 +7,7 @@ from typing import Literal
 from service.errors import Malformed, TooLarge, UnsupportedEncoding
 
 WINDOWS = {"gzip": 31, "deflate": 15}  # zlib's wbits
+CODING = re.compile(r"([a-z*][\w-]*)(?:\s*;\s*q=(\d(?:\.\d*)?))?", re.ASCII | re.IGNORECASE)
 LEVEL = 1  # more costs much and gains little on random mantissas
 LEAST = 1024  # bytes; below, the headers outweigh it
 
@@ -42,9 +43,7 @@ def accepted(header: str, when: Literal["never", "asked", "offered"], length: in
     """
     if when == "never" or length < LEAST or not header:
         return None
-    offered = {
-        match[1].lower(): float(match[2] or 1) for match in re.finditer(r"([\w*-]+)(?:\s*;\s*q=([\d.]+))?", header)
-    }
+    offered = {match[1].lower(): float(match[2] or 1) for match in CODING.finditer(header)}
     offered.pop("identity", None)
     if when == "asked" and len(offered) != 1:
         return None

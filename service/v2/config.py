@@ -15,6 +15,7 @@ from service.v2.wire import ConfigOverride
 from service.version_policy import VersionPolicy
 
 PLATFORM, BACKEND = "onnxruntime_onnx", "onnxruntime"
+FIXED = ("name", "platform", "backend")
 
 
 def inputs(model: Model) -> list[Tensor]:
@@ -68,9 +69,6 @@ def override(text: Any, model: dict[str, Any], terms: Terms) -> Terms:
             specific=tuple(chosen.specific.get("versions", ())) if chosen.specific is not None else None,
         )
     return Terms(policy, terms.max_batch_size if said.max_batch_size is None else said.max_batch_size)
-
-
-FIXED = ("name", "platform", "backend")
 
 
 def _tensor(of: Tensor, model: Model) -> dict[str, Any]:

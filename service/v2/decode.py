@@ -167,7 +167,7 @@ def _wanted(name: str, given: dict[str, Any], binary: bool) -> Wanted:
 
 
 def _entries(what: str, element: Any) -> Sequence[Object]:
-    entries = list(element) if isinstance(element, Array) else None
+    entries: list[Any] | None = list(element) if isinstance(element, Array) else None
     if entries is None or not all(isinstance(entry, Object) for entry in entries):
         raise Malformed(f"expected '{what}' to be a list of tensors, got {word(element)}")
     return entries

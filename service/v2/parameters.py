@@ -39,7 +39,7 @@ def fields(owner: str, element: Any) -> dict[str, Any]:
     for name, value in found.items():
         if value is None or isinstance(value, (Object, Array)):
             raise Malformed(
-                f"{owner}: expected parameter '{name}' to be a string, number or boolean, got {word(value)}"
+                f"{owner}: expected parameter '{name}' to be text, a number or a boolean, got {word(value)}"
             )
     return found
 

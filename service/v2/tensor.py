@@ -7,7 +7,7 @@ import numpy as np
 from simdjson import Array
 
 from service.errors import Invalid, Malformed
-from service.json_tensor import MAX_RANK, Reader, cast, word
+from service.json_tensor import MAX_RANK, Reader, cast, minified, word
 from service.v2 import texts
 from service.v2.datatype import BF16, BYTES, Datatype
 
@@ -47,7 +47,7 @@ def shape(name: str, element: Any, reader: Reader) -> tuple[int, ...]:
     Raises:
         Malformed: no list of whole numbers from 0.
     """
-    sizes = tuple(element) if isinstance(element, Array) else None
+    sizes: tuple[Any, ...] | None = tuple(element) if isinstance(element, Array) else None
     if sizes is None or not all(type(size) is int and 0 <= size < 2**63 for size in sizes):
         said = list(map(word, sizes)) if sizes is not None else word(element)
         raise Malformed(f"input '{name}': expected shape to be a list of whole numbers from 0, got {said}")
@@ -106,7 +106,7 @@ def _said(array: np.ndarray) -> str:
 
 def _empty(of: Datatype, data: Array, reader: Reader) -> np.ndarray:
     """No element, however deep the empty lists lie; an element makes it one that no empty shape matches."""
-    content = bytes(data.mini)
+    content = minified(data)
     reader.brackets += content.count(b"[")
     return np.empty(1 if content.strip(b"[],") else 0, of.dtype)
 

@@ -15,7 +15,7 @@ def unpack(name: str, content: memoryview, count: int) -> np.ndarray:
     Raises:
         Invalid: more, fewer, or no UTF-8, which is all that ONNX Runtime holds.
     """
-    texts = []
+    texts: list[str] = []
     place = 0
     while place < len(content):
         start = place + LENGTH.size
