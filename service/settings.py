@@ -61,7 +61,7 @@ class Settings(BaseSettings):
         "asked",
         description="V2 answers in gzip or deflate: never, if Accept-Encoding names one alone, or if it names any",
     )
-    json_non_finite: Literal["refuse", "null", "token"] = Field(
+    json_non_finite: Literal["refuse", "nulls", "tokens"] = Field(
         "refuse", description="NaN and infinity in V2's JSON answers: an error, null, or the tokens NaN and Infinity"
     )
     docs: bool = Field(True, description="serve the interactive documentation at /docs")

@@ -14,7 +14,7 @@ from service.v2.classification import classify
 from service.v2.datatype import BF16, BYTES, datatype
 from service.v2.decode import Asked
 
-NonFinite = Literal["refuse", "null", "token"]
+NonFinite = Literal["refuse", "nulls", "tokens"]
 
 
 def encode(
@@ -58,7 +58,7 @@ def _data(name: str, array: np.ndarray, non_finite: NonFinite) -> Any:
         raise Invalid(f"sending BF16 data via JSON is not supported. {_ask(name)}")
     if array.dtype == BYTES.dtype:
         return flat.tolist()
-    if array.dtype.kind == "f" and non_finite != "null" and not np.isfinite(flat).all():
+    if array.dtype.kind == "f" and non_finite != "nulls" and not np.isfinite(flat).all():
         if non_finite == "refuse":
             raise Invalid(f"output '{name}' holds NaN or infinity, which JSON cannot say. {_ask(name)}")
         return orjson.Fragment(json.dumps(flat.tolist()))

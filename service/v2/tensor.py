@@ -49,7 +49,7 @@ def shape(name: str, element: Any, reader: Reader) -> tuple[int, ...]:
     """
     sizes: tuple[Any, ...] | None = tuple(element) if isinstance(element, Array) else None
     if sizes is None or not all(type(size) is int and 0 <= size < 2**63 for size in sizes):
-        said = list(map(word, sizes)) if sizes is not None else word(element)
+        said = f"[{', '.join(map(word, sizes))}]" if sizes is not None else word(element)
         raise Malformed(f"input '{name}': expected shape to be a list of whole numbers from 0, got {said}")
     if len(sizes) > MAX_RANK:
         raise Malformed(f"input '{name}': more than {MAX_RANK} dimensions")
