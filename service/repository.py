@@ -188,6 +188,8 @@ class Repository:
         terms = self.terms_of(name)
         chosen = terms.policy.choose(shelf)
         old = self._models.get(name, {})
+        for folder in [folder for version, folder in shelf.items() if version not in chosen]:
+            self._seen.pop(folder, None)  # it may be chosen again, and then has to be loaded again
         prints = {version: fingerprint(shelf[version]) for version in chosen}
         if list(old) == chosen and all(self._seen.get(shelf[version]) == prints[version] for version in chosen):
             return
