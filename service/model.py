@@ -65,7 +65,8 @@ class Model:
         self.name = folder.parent.name
         self.version = int(folder.name)
         self.statistics = Statistics()
-        self.max_batch_size = 0  # rows, where there is a free batch axis; the repository says how many
+        self.batch_axis: str | None = None  # these two are the repository's to say
+        self.max_batch_size = 0
         sessions = {
             file.name: open_session(file, provider, threads)
             for file in [folder / CANONICAL, *sorted(set(folder.glob("*.onnx")) - {folder / CANONICAL})]

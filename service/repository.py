@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from service.batch_axis import has_batch_axis
+from service.batch_axis import batch_axis
 from service.errors import Invalid, NotFound, NotReady
 from service.model import CANONICAL, Model
 from service.provider import Provider, choose
@@ -218,7 +218,8 @@ class Repository:
         assert self.provider is not None, "open() comes first"
         model = Model(folder, self.provider, self._threads)
         model.warm()
-        model.max_batch_size = terms.max_batch_size if has_batch_axis(model) else 0
+        model.batch_axis = batch_axis(model)
+        model.max_batch_size = terms.max_batch_size if model.batch_axis else 0
         return model
 
     def _serve(self, name: str, models: dict[int, Model], failed: dict[int, str]) -> None:

@@ -52,7 +52,8 @@ def _fits(declared: tuple[Dim, ...], shape: tuple[int, ...]) -> bool:
 def _rows(model: Model, inputs: Mapping[str, np.ndarray]) -> int:
     rows = None
     for name, array in inputs.items():
-        if array.ndim == 0 or (broadcasts(model.inputs[name].shape[0]) and len(array) == 1):
+        declared = model.inputs[name].shape
+        if not declared or symbol(declared[0]) != model.batch_axis or (broadcasts(declared[0]) and len(array) == 1):
             continue
         if rows is not None and len(array) != rows:
             raise Invalid(f"input '{name}' batch size does not match other inputs for '{model.name}'")

@@ -19,8 +19,9 @@ FIXED = ("name", "platform", "backend")
 
 
 def inputs(model: Model) -> list[Tensor]:
-    """The inputs that are tensors; a single number with a default is a parameter."""
-    return [of for of in model.inputs.values() if of.required or of.shape != ()]
+    """The inputs that are listed: those a request needs. perf_analyzer sends all that are listed, and Triton, too,
+    lists no initializer that may be overridden, which is what an optional input is in ONNX."""
+    return [of for of in model.inputs.values() if of.required]
 
 
 def config(model: Model, terms: Terms) -> dict[str, Any]:
@@ -32,7 +33,7 @@ def config(model: Model, terms: Terms) -> dict[str, Any]:
         "backend": BACKEND,
         "version_policy": terms.policy.described(),
         "max_batch_size": model.max_batch_size,
-        "input": [_tensor(of, model) | {"optional": not of.required} for of in inputs(model)],
+        "input": [_tensor(of, model) | {"optional": False} for of in inputs(model)],
         "output": [_tensor(of, model) | {"label_filename": ""} for of in model.outputs.values()],
         "batch_input": [],
         "batch_output": [],

@@ -104,7 +104,9 @@ def _metadata(model: Model, repository: Repository) -> wire.ModelMetadata:
     properties = {"providers": ", ".join(model.providers)}
     if card:
         properties |= {"title": card.title, "formula": card.formula, "source": card.source}
-        properties |= {f"shape of {of.name}": written(of.shape) for of in config.inputs(model)}
+        for name, of in model.inputs.items():
+            said = f"{datatype(of.dtype).name} {written(of.shape)}. {card.inputs[name].description}"
+            properties[name if of.required else f"{name} (optional)"] = said
     return wire.ModelMetadata(
         name=model.name,
         versions=list(map(str, repository.models.get(model.name, {model.version: model}))),

@@ -82,6 +82,12 @@ def test_binary_answers_are_the_engine_s_bytes(server, zoo):
         assert found[name] == array.tobytes()
 
 
+def test_any_byte_but_zero_is_true(server):
+    """As perf_analyzer sends them."""
+    answer, found = parts(binary(server, "identity_BOOL", {"x": np.array([[0, 1, 2, 255]], "u1")}, {"x": "BOOL"}))
+    assert found["y"] == b"\0\1\1\1"
+
+
 SPECIAL = np.array([[np.nan, np.inf, -np.inf, 1]], np.float32)
 
 

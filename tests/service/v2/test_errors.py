@@ -270,10 +270,9 @@ def test_400_of_the_bytes(server, given, content, said):
         ("BYTES", 6, b"\x09\0\0\0ab", "the bytes end within element 0"),
         ("BYTES", 6, b"\x02\0\0\0ab", "expected 2 strings for inference input 'x', got 1"),
         ("BYTES", 10, b"\x02\0\0\0\xff\xfe\0\0\0\0", "not UTF-8"),
-        ("BOOL", 2, b"\x01\x02", "neither 0 nor 1"),
     ],
 )
-def test_400_of_texts_and_flags(server, datatype, size, content, said):
+def test_400_of_texts(server, datatype, size, content, said):
     given = {"name": "x", "shape": [1, 2], "datatype": datatype, "parameters": {"binary_data_size": size}}
     head = json.dumps({"inputs": [given]}).encode()
     headers = {"Inference-Header-Content-Length": str(len(head))}

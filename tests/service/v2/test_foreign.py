@@ -99,12 +99,11 @@ def test_our_own_blocks_describe_themselves(server):
     said = server.get("/v2/models/scaled_dot_product").json()
     assert {"name": "query", "datatype": "FP32", "shape": [-1] * 4} in said["inputs"]
     assert "is_causal" not in {of["name"] for of in said["inputs"]}
-    assert said["properties"]["shape of query"] == "[batch, heads, m, d_k]"
+    assert {of["name"] for of in said["inputs"]} == {"query", "key", "value"}
+    assert said["properties"]["query"].startswith("FP32 [batch, heads, m, d_k]. ")
+    assert said["properties"]["attn_mask (optional)"].startswith("FP32 [batch, heads, m, past + n]. ")
     config = server.get("/v2/models/scaled_dot_product/config").json()
     assert config["parameters"]["is_causal"] == {"string_value": "false"}
-    optional = {of["name"] for of in config["input"] if of["optional"]}
-    assert "attn_mask" in optional
-    assert "query" not in optional
-    assert all(len(of["dims"]) == 3 for of in config["input"] if of["name"] in ("query", "key", "value"))
+    assert [of["dims"] for of in config["input"]] == [[-1] * 3] * 3
     learned = {of["name"]: of["shape"] for of in server.get("/v2/models/multi_head").json()["inputs"]}
     assert learned["query"][-1] == 64
