@@ -32,9 +32,7 @@ def fetch(folder: Path) -> Path:
     binary = next(folder.rglob("bin/perf_analyzer"))
     binary.chmod(0o755)
     libraries = {str(file.parent) for file in folder.resolve().rglob("*.so.*")}
-    command.write_text(
-        f'#!/bin/sh\nLD_LIBRARY_PATH="{":".join(sorted(libraries))}" exec "{binary.resolve()}" "$@"\n'
-    )
+    command.write_text(f'#!/bin/sh\nLD_LIBRARY_PATH="{":".join(sorted(libraries))}" exec "{binary.resolve()}" "$@"\n')
     command.chmod(0o755)
     return command
 

@@ -19,7 +19,7 @@ from service.repository import Repository
 from service.settings import Settings
 from service.timing import Envelope
 from service.v2 import control, describe, infer, log_settings, shared_memory
-from service.v2.slash import Slash
+from service.v2.paths import Slash
 
 
 def create_app(settings: Settings) -> FastAPI:

@@ -1,5 +1,6 @@
 """The native face: ``/v1/attention`` lists, describes and runs the blocks."""
 
+from http import HTTPStatus
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Request, Response
@@ -67,6 +68,12 @@ class BlockDescription(BlockLine):
     example: dict[str, Any] = Field(description="a body to POST here")
 
 
+def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """The documentation of errors."""
+    content = {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}}
+    return {status: {"description": HTTPStatus(status).phrase, "content": content} for status in statuses}
+
+
 def _repository(request: Request) -> Repository:
     repository: Repository = request.app.state.repository
     return repository
@@ -75,13 +82,13 @@ def _repository(request: Request) -> Repository:
 Models = Annotated[Repository, Depends(_repository)]
 
 
-@router.get("", summary="List the blocks")
+@router.get("", summary="List the blocks", responses=problems(503))
 async def list_blocks(repository: Models) -> Blocks:
     repository.must_be_ready()
     return Blocks(blocks=[BlockLine(**_line(model)) for model in repository.blocks.values()])
 
 
-@router.get("/{block}", summary="Describe a block")
+@router.get("/{block}", summary="Describe a block", responses=problems(404, 503))
 async def describe_block(block: str, repository: Models) -> BlockDescription:
     model = repository.block(block)
     card = model.card

@@ -16,6 +16,7 @@ from service.model import CANONICAL
 from service.repository import Repository
 from service.settings import Settings
 from service.v2 import config, wire
+from service.v2.paths import OF_MODEL, Name
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -58,13 +59,13 @@ async def index(request: Request) -> list[wire.ModelState]:
 
 
 @router.post(
-    "/models/{model}/load",
+    OF_MODEL + "/load",
     summary="Load a model, or load it anew",
     response_class=Response,
     responses=CONTROL_FAILURES,
     openapi_extra=_documented(wire.ControlRequest, {"parameters": {"config": '{"max_batch_size": 8}'}}),
 )
-async def load(model: str, request: Request) -> Response:
+async def load(model: Name, request: Request) -> Response:
     must_be_allowed(request, "explicit model load / unload is not allowed if polling is enabled")
     asked = await body(request, wire.ControlRequest)
     try:
@@ -75,13 +76,13 @@ async def load(model: str, request: Request) -> Response:
 
 
 @router.post(
-    "/models/{model}/unload",
+    OF_MODEL + "/unload",
     summary="Serve a model no more",
     response_class=Response,
     responses=CONTROL_FAILURES,
     openapi_extra=_documented(wire.ControlRequest, {"parameters": {"unload_dependents": False}}),
 )
-async def unload(model: str, request: Request) -> Response:
+async def unload(model: Name, request: Request) -> Response:
     must_be_allowed(request, "explicit model load / unload is not allowed if polling is enabled")
     await body(request, wire.ControlRequest)
     await asyncio.to_thread(request.app.state.repository.unload_model, model)

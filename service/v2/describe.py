@@ -13,6 +13,7 @@ from service.signature import free
 from service.statistics import Tally
 from service.v2 import config, wire
 from service.v2.datatype import datatype
+from service.v2.paths import OF_MODEL, OF_VERSION, Name, Number
 
 NOT_FOUND: dict[int | str, dict[str, Any]] = {
     404: {"model": wire.Error, "description": "No such model or version"},
@@ -20,7 +21,6 @@ NOT_FOUND: dict[int | str, dict[str, Any]] = {
 }
 EXTENSIONS = ["classification", "model_configuration", "binary_tensor_data", "parameters", "statistics"]
 CONTROLLED = ["model_repository", "logging"]  # work in model control mode explicit
-OF_MODEL = ("/models/{model}", "/models/{model}/versions/{version:int}")
 
 router = APIRouter(prefix="/v2", tags=["Open Inference Protocol"])
 
@@ -58,44 +58,44 @@ async def all_statistics(repository: Models) -> wire.Statistics:
     return wire.Statistics(model_stats=[_statistics(model) for model in loaded])
 
 
-@router.get(OF_MODEL[0] + "/stats", summary="Statistics of a model", responses=NOT_FOUND)
-async def statistics(model: str, repository: Models) -> wire.Statistics:
+@router.get(OF_MODEL + "/stats", summary="Statistics of a model", responses=NOT_FOUND)
+async def statistics(model: Name, repository: Models) -> wire.Statistics:
     repository.model(model)
     return wire.Statistics(model_stats=[_statistics(served) for served in repository.models[model].values()])
 
 
-@router.get(OF_MODEL[1] + "/stats", summary="Statistics of a version", responses=NOT_FOUND)
-async def version_statistics(model: str, version: int, repository: Models) -> wire.Statistics:
+@router.get(OF_VERSION + "/stats", summary="Statistics of a version", responses=NOT_FOUND)
+async def version_statistics(model: Name, version: Number, repository: Models) -> wire.Statistics:
     return wire.Statistics(model_stats=[_statistics(repository.model(model, version))])
 
 
-@router.get(OF_MODEL[0], summary="A model's metadata", responses=NOT_FOUND)
-async def metadata(model: str, repository: Models) -> wire.ModelMetadata:
+@router.get(OF_MODEL, summary="A model's metadata", responses=NOT_FOUND)
+async def metadata(model: Name, repository: Models) -> wire.ModelMetadata:
     return _metadata(repository.model(model), repository)
 
 
-@router.get(OF_MODEL[1], summary="A version's metadata", responses=NOT_FOUND)
-async def version_metadata(model: str, version: int, repository: Models) -> wire.ModelMetadata:
+@router.get(OF_VERSION, summary="A version's metadata", responses=NOT_FOUND)
+async def version_metadata(model: Name, version: Number, repository: Models) -> wire.ModelMetadata:
     return _metadata(repository.model(model, version), repository)
 
 
-@router.get(OF_MODEL[0] + "/ready", summary="Is a model ready?", responses=NOT_FOUND)
-async def ready(model: str, repository: Models) -> wire.ModelReady:
+@router.get(OF_MODEL + "/ready", summary="Is a model ready?", responses=NOT_FOUND)
+async def ready(model: Name, repository: Models) -> wire.ModelReady:
     return wire.ModelReady(name=repository.model(model).name, ready=True)
 
 
-@router.get(OF_MODEL[1] + "/ready", summary="Is a version ready?", responses=NOT_FOUND)
-async def version_ready(model: str, version: int, repository: Models) -> wire.ModelReady:
+@router.get(OF_VERSION + "/ready", summary="Is a version ready?", responses=NOT_FOUND)
+async def version_ready(model: Name, version: Number, repository: Models) -> wire.ModelReady:
     return wire.ModelReady(name=repository.model(model, version).name, ready=True)
 
 
-@router.get(OF_MODEL[0] + "/config", summary="A model's configuration", responses=NOT_FOUND)
-async def configuration(model: str, repository: Models) -> dict[str, Any]:
+@router.get(OF_MODEL + "/config", summary="A model's configuration", responses=NOT_FOUND)
+async def configuration(model: Name, repository: Models) -> dict[str, Any]:
     return config.config(repository.model(model), repository.terms_of(model))
 
 
-@router.get(OF_MODEL[1] + "/config", summary="A version's configuration", responses=NOT_FOUND)
-async def version_configuration(model: str, version: int, repository: Models) -> dict[str, Any]:
+@router.get(OF_VERSION + "/config", summary="A version's configuration", responses=NOT_FOUND)
+async def version_configuration(model: Name, version: Number, repository: Models) -> dict[str, Any]:
     return config.config(repository.model(model, version), repository.terms_of(model))
 
 

@@ -24,6 +24,7 @@ from service.timing import Timing
 from service.v2.compression import accepted, deflate, inflate
 from service.v2.decode import Asked, decode
 from service.v2.encode import encode
+from service.v2.paths import OF_MODEL, OF_VERSION
 
 JSON_LENGTH = "Inference-Header-Content-Length"
 ALIGNMENT = 16  # bytes; where Python's bytes begin in memory, and more than any number needs
@@ -104,6 +105,5 @@ def _json_length(header: str | None) -> int | None:
 
 # No dependency injection, no parsing of bodies by FastAPI: this is the way that has to be short.
 routes = [
-    Route(f"/v2/models/{{model}}{version}/infer", infer, methods=["POST"], include_in_schema=False)
-    for version in ("", "/versions/{version:int}")
+    Route(f"/v2{path}/infer", infer, methods=["POST"], include_in_schema=False) for path in (OF_MODEL, OF_VERSION)
 ]

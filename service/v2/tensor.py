@@ -71,7 +71,7 @@ def from_bytes(name: str, model: str, of: Datatype, sizes: tuple[int, ...], cont
             f"input byte size mismatch for input '{name}' for model '{model}'. Expected {expected}, got {len(content)}"
         )
     if of.dtype.kind == "b":  # perf_analyzer sends any byte at all
-        return np.frombuffer(content, np.uint8).reshape(sizes) != 0
+        return np.not_equal(np.frombuffer(content, np.uint8).reshape(sizes), 0)
     return np.require(np.frombuffer(content, of.dtype).reshape(sizes), requirements="A")
 
 

@@ -1,5 +1,6 @@
 """Foreign ONNX models that are computed by eye, written by hand: what somebody else might drop into the repository."""
 
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -45,7 +46,12 @@ def mixed(folder: Path) -> None:
             helper.make_node("Neg", ["count"], ["negative"]),
         ],
         [("count", "INT32", [4, "n"]), ("words", "BYTES", [4]), ("flag", "BOOL", [4]), ("wide", "FP64", [4, "n"])],
-        [("total", "FP64", [4, "n"]), ("said", "BYTES", [4]), ("unflagged", "BOOL", [4]), ("negative", "INT32", [4, "n"])],
+        [
+            ("total", "FP64", [4, "n"]),
+            ("said", "BYTES", [4]),
+            ("unflagged", "BOOL", [4]),
+            ("negative", "INT32", [4, "n"]),
+        ],
     )
 
 
@@ -69,14 +75,16 @@ def identity(folder: Path, datatype: str) -> None:
 def product(folder: Path) -> None:
     """c = ab, whose inner dimensions have to agree, though no name says so."""
     node = helper.make_node("MatMul", ["a", "b"], ["c"])
-    write(folder, [node], [("a", "FP32", ["rows", "k"]), ("b", "FP32", ["j", "columns"])], [("c", "FP32", [None, None])])
+    write(
+        folder, [node], [("a", "FP32", ["rows", "k"]), ("b", "FP32", ["j", "columns"])], [("c", "FP32", [None, None])]
+    )
 
 
 def slow(folder: Path, steps: int) -> None:
     """x, times the identity, ``steps`` times."""
     eye = onnx.numpy_helper.from_array(np.eye(512, dtype=np.float32), "eye")
     names = ["x", *(f"x{i}" for i in range(1, steps)), "y"]
-    nodes = [helper.make_node("MatMul", [a, "eye"], [b]) for a, b in zip(names, names[1:], strict=False)]
+    nodes = [helper.make_node("MatMul", [a, "eye"], [b]) for a, b in pairwise(names)]
     write(folder, nodes, [("x", "FP32", ["batch", 512])], [("y", "FP32", ["batch", 512])], [eye])
 
 

@@ -84,7 +84,7 @@ def test_binary_answers_are_the_engine_s_bytes(server, zoo):
 
 def test_any_byte_but_zero_is_true(server):
     """As perf_analyzer sends them."""
-    answer, found = parts(binary(server, "identity_BOOL", {"x": np.array([[0, 1, 2, 255]], "u1")}, {"x": "BOOL"}))
+    _, found = parts(binary(server, "identity_BOOL", {"x": np.array([[0, 1, 2, 255]], "u1")}, {"x": "BOOL"}))
     assert found["y"] == b"\0\1\1\1"
 
 
@@ -92,7 +92,7 @@ SPECIAL = np.array([[np.nan, np.inf, -np.inf, 1]], np.float32)
 
 
 def test_nan_and_infinity(server, zoo):
-    answer, found = parts(binary(server, "identity_FP32", {"x": SPECIAL}, {"x": "FP32"}))
+    _, found = parts(binary(server, "identity_FP32", {"x": SPECIAL}, {"x": "FP32"}))
     assert found["y"] == SPECIAL.tobytes()
     head = {"inputs": [{"name": "x", "shape": [1, 4], "datatype": "FP32", "parameters": {"binary_data_size": 16}}]}
     said = json.dumps(head).encode()
@@ -227,9 +227,7 @@ def test_requests_are_inflated_within_bounds(zoo, encoding):
 )
 def test_answers_are_packed_only_when_asked(server, accept, expected):
     given = {"inputs": [tensor("x", np.ones((400, 3))), tensor("z", np.ones((400, 3)))]}
-    with server.stream(
-        "POST", "/v2/models/adder/infer", json=given, headers={"Accept-Encoding": accept}
-    ) as response:
+    with server.stream("POST", "/v2/models/adder/infer", json=given, headers={"Accept-Encoding": accept}) as response:
         content = b"".join(response.iter_raw())
     assert response.headers.get("content-encoding") == expected
     wbits = {"gzip": 31, "deflate": 15}
@@ -251,4 +249,7 @@ def test_packing_is_a_setting(zoo):
 
 def test_httpx_is_answered_plainly(server):
     given = {"inputs": [tensor("x", np.ones((400, 3))), tensor("z", np.ones((400, 3)))]}
-    assert "content-encoding" not in httpx.post(f"{str(server.base_url).rstrip(chr(47))}/v2/models/adder/infer", json=given).headers
+    assert (
+        "content-encoding"
+        not in httpx.post(f"{str(server.base_url).rstrip(chr(47))}/v2/models/adder/infer", json=given).headers
+    )

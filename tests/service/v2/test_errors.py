@@ -302,7 +302,9 @@ def test_400_oversize_is_read_to_its_end_by_the_client(repository):
     with serving(repository, "--max-body-bytes", "1000") as client:
         size = 64 << 20
         with socket.create_connection((client.base_url.host, client.base_url.port), timeout=30) as raw:
-            raw.sendall(f"POST /v2/models/dot_product/infer HTTP/1.1\r\nHost: x\r\nContent-Length: {size}\r\n\r\n".encode())
+            raw.sendall(
+                f"POST /v2/models/dot_product/infer HTTP/1.1\r\nHost: x\r\nContent-Length: {size}\r\n\r\n".encode()
+            )
             raw.sendall(bytes(size))
             assert raw.recv(12) == b"HTTP/1.1 400"
 
@@ -379,9 +381,17 @@ CONTROL = {
     "a list": ("index", b"[]", "failed to parse"),
     "ready a word": ("index", b'{"ready": "perhaps"}', "ready"),
     "parameter a list": ("models/adder/load", b'{"parameters": {"config": []}}', "failed to parse"),
-    "unknown parameter": ("models/adder/load", b'{"parameters": {"x": 1}}', "failed to load 'adder', unknown parameter"),
+    "unknown parameter": (
+        "models/adder/load",
+        b'{"parameters": {"x": 1}}',
+        "failed to load 'adder', unknown parameter",
+    ),
     "config not JSON": ("models/adder/load", b'{"parameters": {"config": "{"}}', "failed to load 'adder', config"),
-    "another name": ("models/adder/load", b'{"parameters": {"config": "{\\"name\\": \\"b\\"}"}}', "'name' is the model"),
+    "another name": (
+        "models/adder/load",
+        b'{"parameters": {"config": "{\\"name\\": \\"b\\"}"}}',
+        "'name' is the model",
+    ),
     "unknown config": ("models/adder/load", b'{"parameters": {"config": "{\\"speed\\": 1}"}}', "'speed' cannot be set"),
     "no version": (
         "models/adder/load",

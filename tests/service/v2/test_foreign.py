@@ -1,4 +1,4 @@
-"""A model that somebody else wrote: four types in, four out, a fixed batch; described and served like our own blocks."""
+"""A model that somebody else wrote: four types in, four out, a fixed batch; served like our own blocks."""
 
 import json
 
@@ -56,7 +56,12 @@ def test_in_binary(server):
     words = b"".join(len(word).to_bytes(4, "little") + word.encode() for word in WORDS)
     contents = [COUNT.tobytes(), words, bytes(FLAG), WIDE.tobytes()]
     inputs = [
-        {"name": of["name"], "shape": of["shape"], "datatype": of["datatype"], "parameters": {"binary_data_size": len(c)}}
+        {
+            "name": of["name"],
+            "shape": of["shape"],
+            "datatype": of["datatype"],
+            "parameters": {"binary_data_size": len(c)},
+        }
         for of, c in zip(given(), contents, strict=True)
     ]
     head = json.dumps({"inputs": inputs, "parameters": {"binary_data_output": True}}).encode()

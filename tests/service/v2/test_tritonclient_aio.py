@@ -1,4 +1,4 @@
-"""NVIDIA's tritonclient.http.aio, unmodified. It offers br on every call, and reads neither metadata nor errors packed."""
+"""NVIDIA's tritonclient.http.aio, unmodified. It offers br on every call, and unpacks neither metadata nor errors."""
 
 import asyncio
 
@@ -60,7 +60,7 @@ def test_infer(address, sent, answered):
         )
 
     result = run(address, what)
-    assert result.as_numpy("output").shape == Q.shape[:-1] + (6,)
+    assert result.as_numpy("output").shape == (*Q.shape[:-1], 6)
     assert result.get_response()["id"] == "one"
 
 
