@@ -14,8 +14,13 @@ def run_bfloat16(
     session: onnxruntime.InferenceSession, inputs: Mapping[str, np.ndarray], outputs: Sequence[str]
 ) -> dict[str, np.ndarray]:
     """``session.run`` for a graph with bfloat16 among its inputs or outputs."""
-    answers = session.run_with_ort_values(list(outputs), {name: _value(array) for name, array in inputs.items()})
-    return {name: _array(value) for name, value in zip(outputs, answers, strict=True)}
+    binding = session.io_binding()
+    for name, array in inputs.items():
+        binding.bind_ortvalue_input(name, _value(array))
+    for name in outputs:
+        binding.bind_output(name, "cpu")  # wherever it is computed
+    session.run_with_iobinding(binding)
+    return {name: _array(value) for name, value in zip(outputs, binding.get_outputs(), strict=True)}
 
 
 def _value(array: np.ndarray) -> onnxruntime.OrtValue:

@@ -136,6 +136,18 @@ async def run_block(block: str, request: Request) -> Response:
     offload: Offload = request.app.state.offload
     model = request.app.state.repository.block(block)
     timing = Timing.of(request.scope)
+    try:
+        asked, response = await _answer(request, settings, offload, model, timing)
+    except Exception:
+        model.statistics.failed(timing.total)
+        raise
+    model.statistics.succeeded(asked.sizes.get("batch", 1), timing.total, timing.spent)
+    return response
+
+
+async def _answer(
+    request: Request, settings: Settings, offload: Offload, model: Model, timing: Timing
+) -> tuple[Asked, Response]:
     body = await read(request, settings.max_body_bytes)
     with timing("decode"):
         asked: Asked = await offload(PER_JSON_BYTE * len(body), decode, body, model, settings.max_memory_bytes)
@@ -144,7 +156,7 @@ async def run_block(block: str, request: Request) -> Response:
     with timing("encode"):
         numbers = model.numbers(asked.outputs, asked.sizes)
         content = await offload(PER_NUMBER_WRITTEN * numbers, encode, model, answer)
-    return Response(content, media_type="application/json")
+    return asked, Response(content, media_type="application/json")
 
 
 def _line(model: Model) -> dict[str, str]:

@@ -8,38 +8,20 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from service.batch_axis import batch_axis
 from service.errors import Invalid, NotFound, NotReady
+from service.index import State, index
 from service.model import CANONICAL, Model
 from service.provider import Provider, choose
 from service.settings import Settings
 from service.shelf import Versions, fingerprint, found, versions_of
+from service.terms import Terms, open_model
 from service.version_policy import VersionPolicy
 
 log = logging.getLogger("heed")
 T = TypeVar("T")
-
-
-@dataclass(frozen=True)
-class Terms:
-    """On which terms a model is served: the settings', or what a load asked for instead."""
-
-    policy: VersionPolicy
-    max_batch_size: int
-
-
-@dataclass(frozen=True)
-class State:
-    """One line of the index; a model that is not loaded has only its name."""
-
-    name: str
-    version: int | None = None
-    state: str | None = None
-    reason: str | None = None
 
 
 class Repository:
@@ -174,15 +156,8 @@ class Repository:
 
     def index(self) -> list[State]:
         """Every model there is, loaded or not."""
-        states: list[State] = []
-        for name in sorted({*found(self._folder), *self._models, *self._failed}):
-            changing = self._changing.get(name)
-            lines = [State(name, version, changing or "READY") for version in self._models.get(name, {})]
-            lines += [
-                State(name, version, "UNAVAILABLE", reason) for version, reason in self._failed.get(name, {}).items()
-            ]
-            states += lines or [State(name, state=changing)]
-        return states
+        names = {*found(self._folder), *self._models, *self._failed}
+        return index(names, self._models, self._failed, self._changing)
 
     def _follow(self, name: str, shelf: Versions) -> None:
         terms = self.terms_of(name)
@@ -216,11 +191,7 @@ class Repository:
 
     def _open(self, folder: Path, terms: Terms) -> Model:
         assert self.provider is not None, "open() comes first"
-        model = Model(folder, self.provider, self._threads)
-        model.warm()
-        model.batch_axis = batch_axis(model)
-        model.max_batch_size = terms.max_batch_size if model.batch_axis else 0
-        return model
+        return open_model(folder, self.provider, self._threads, terms)
 
     def _serve(self, name: str, models: dict[int, Model], failed: dict[int, str]) -> None:
         self._models = dict(sorted({**self._models, name: models}.items())) if models else _without(self._models, name)

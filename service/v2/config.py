@@ -7,9 +7,9 @@ from pydantic import ValidationError
 
 from service.errors import Malformed
 from service.model import CANONICAL, Model, Tensor
-from service.repository import Terms
 from service.shape import Dim
 from service.signature import free
+from service.terms import Terms
 from service.v2.datatype import datatype
 from service.v2.wire import ConfigOverride
 from service.version_policy import VersionPolicy

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import prod
 from typing import Any
 
 import numpy as np
@@ -13,9 +12,10 @@ from service.json_document import document
 from service.json_tensor import Reader, cast, word
 from service.model import Model
 from service.shape import Sizes
-from service.signature import free, hold
-from service.v2 import parameters, tensor, texts
-from service.v2.datatype import BOOL, BYTES, DATATYPES, Datatype, datatype
+from service.signature import hold
+from service.v2 import parameters, tensor
+from service.v2.datatype import BOOL, DATATYPES, Datatype, datatype
+from service.v2.raw import raw
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ def decode(body: memoryview, json_length: int | None, model: Model, most_memory:
         TooLarge: it would need more than ``most_memory`` bytes.
     """
     if json_length == 0:
-        return _held(model, most_memory, _raw(body, model), [Wanted(name, True) for name in model.outputs])
+        return _held(model, most_memory, raw(body, model), [Wanted(name, True) for name in model.outputs])
     content, attached = body[:json_length], body[len(body) if json_length is None else json_length :]
     with document(content) as request:
         reader = Reader()
@@ -184,25 +184,3 @@ def _id(said: Any) -> str | None:
     if said is not None and not isinstance(said, str):
         raise Malformed(f"expected 'id' to be a string, got {word(said)}")
     return said
-
-
-def _raw(body: memoryview, model: Model) -> dict[str, np.ndarray]:
-    """The body is the model's only input, whose shape follows from its length: a batch of one."""
-    required = [name for name, of in model.inputs.items() if of.required] or list(model.inputs)
-    if len(required) != 1:
-        raise Malformed(f"a raw request needs a model with one input; '{model.name}' has {required}")
-    (name,) = required
-    of = datatype(model.inputs[name].dtype)
-    sizes = free(model.inputs[name])
-    if model.max_batch_size:
-        sizes[0] = 1
-    if of is BYTES:
-        if [abs(size) for size in sizes] != [1] * len(sizes):
-            raise Malformed(f"a raw request of BYTES needs an input of shape [1]; '{name}' has {sizes}")
-        return {name: texts.array([texts.text(name, body)]).reshape([1] * len(sizes))}
-    if sizes.count(-1) > 1:
-        raise Malformed(f"a raw request needs an input with at most one free dimension; '{name}' has {sizes}")
-    row = of.dtype.itemsize * prod(size for size in sizes if size != -1)
-    if -1 in sizes:
-        sizes[sizes.index(-1)] = len(body) // row if row else 0
-    return {name: tensor.from_bytes(name, model.name, of, tuple(sizes), body)}

@@ -98,8 +98,8 @@ async def _body(request: Request, longest: int, offload: Offload, timing: Timing
 def _json_length(header: str | None) -> int | None:
     if header is None:
         return None
-    if not (header.isascii() and header.isdecimal() and int(header) < 2**31):
-        raise Malformed(f"expected {JSON_LENGTH} to be a whole number of bytes, got {header!r}")
+    if not (header.isascii() and header.isdecimal() and len(header) <= 10 and int(header) < 2**31):
+        raise Malformed(f"expected {JSON_LENGTH} to be a whole number of bytes, got {header[:20]!r}")
     return int(header)
 
 

@@ -11,6 +11,8 @@ from service.json_tensor import MAX_RANK, Reader, cast, minified, word
 from service.v2 import texts
 from service.v2.datatype import BF16, BYTES, Datatype
 
+MOST_OF_NOTHING = 2**48  # elements; what numpy can still write the shape of
+
 
 class Attached:
     """The bytes that follow the JSON, taken tensor by tensor in the order of the inputs."""
@@ -53,6 +55,8 @@ def shape(name: str, element: Any, reader: Reader) -> tuple[int, ...]:
         raise Malformed(f"input '{name}': expected shape to be a list of whole numbers from 0, got {said}")
     if len(sizes) > MAX_RANK:
         raise Malformed(f"input '{name}': more than {MAX_RANK} dimensions")
+    if 0 in sizes and prod(size or 1 for size in sizes) > MOST_OF_NOTHING:
+        raise Malformed(f"input '{name}': shape {list(sizes)} is too large, even of nothing")
     reader.brackets += 1
     return sizes
 

@@ -92,6 +92,7 @@ PROTOCOL = {
     "dimension of truth": (one(shape=[True, 2]), "got [a boolean, 2]"),
     "dimension past 64 bits": (one(shape=[2**64, 2]), "failed to parse"),
     "shape overflow": (one(shape=[2**62, 2**62]), "shape does not match true shape of 'data'"),
+    "much of nothing": (one(shape=[0, 2**62], data=[]), "too large, even of nothing"),
     "too many dimensions": (one(shape=[1] * 17), "more than 16 dimensions"),
     "count": (one(data=[1, 2, 3]), "shape does not match true shape of 'data': [1, 2], got 3 elements"),
     "nesting": (one(data=[[1], [2]]), "shape does not match true shape of 'data': [1, 2], got [2, 1]"),
@@ -231,6 +232,7 @@ def test_400_of_the_model(server, model, body, said):
         ("one", b"{}", "expected Inference-Header-Content-Length to be a whole number"),
         ("-1", b"{}", "expected Inference-Header-Content-Length"),
         ("4294967296", b"{}", "expected Inference-Header-Content-Length"),
+        ("9" * 5000, b"{}", "expected Inference-Header-Content-Length"),
         ("3", b"{}", "more than the 2 bytes of the body"),
     ],
 )
