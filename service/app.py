@@ -1,6 +1,7 @@
 """The application: the faces over one repository, wired from the settings."""
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from importlib.metadata import version
@@ -20,6 +21,8 @@ from service.settings import Settings
 from service.timing import Envelope
 from service.v2 import control, describe, infer, log_settings, shared_memory
 from service.v2.paths import Slash
+
+log = logging.getLogger("heed")
 
 
 def create_app(settings: Settings) -> FastAPI:
@@ -63,7 +66,10 @@ async def _poll(loading: asyncio.Task[None], repository: Repository, settings: S
     await asyncio.wait([loading])
     while settings.model_control_mode == "poll":
         await asyncio.sleep(settings.model_poll_seconds)
-        await asyncio.to_thread(repository.poll)
+        try:
+            await asyncio.to_thread(repository.poll)
+        except OSError as error:  # a folder that goes away while it is looked at; the next look finds what is there
+            log.warning("the model repository could not be looked at: %s", error)
 
 
 async def _answer(request: Request, error: Any) -> Response:

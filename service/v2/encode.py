@@ -9,10 +9,11 @@ import orjson
 
 from service.errors import Invalid
 from service.model import Model
+from service.offload import PER_BYTE_COPIED, PER_NUMBER_WRITTEN
 from service.v2 import texts
 from service.v2.classification import classify
 from service.v2.datatype import BF16, BYTES, datatype
-from service.v2.decode import Asked
+from service.v2.decode import Asked, Wanted
 
 NonFinite = Literal["refuse", "nulls", "tokens"]
 
@@ -50,6 +51,13 @@ def encode(
     if not length:
         return header, None
     return b"".join([header, *attached]), len(header)
+
+
+def cost_of_writing(wanted: Wanted, array: np.ndarray) -> float:
+    """Nanoseconds, about: numbers in binary are only copied."""
+    if wanted.binary and not wanted.classes and array.dtype != BYTES.dtype:
+        return PER_BYTE_COPIED * array.nbytes
+    return PER_NUMBER_WRITTEN * array.size
 
 
 def _data(name: str, array: np.ndarray, non_finite: NonFinite) -> Any:

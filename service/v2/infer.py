@@ -15,7 +15,6 @@ from service.offload import (
     PER_BYTE_INFLATED,
     PER_JSON_BYTE,
     PER_MULTIPLICATION,
-    PER_NUMBER_WRITTEN,
     Offload,
 )
 from service.repository import Repository
@@ -23,7 +22,7 @@ from service.settings import Settings
 from service.timing import Timing
 from service.v2.compression import accepted, deflate, inflate
 from service.v2.decode import Asked, decode
-from service.v2.encode import encode
+from service.v2.encode import cost_of_writing, encode
 from service.v2.paths import OF_MODEL, OF_VERSION
 
 JSON_LENGTH = "Inference-Header-Content-Length"
@@ -55,12 +54,12 @@ async def _answer(
     if json_length is not None and json_length > len(body):
         raise Malformed(f"{JSON_LENGTH} is {json_length}, more than the {len(body)} bytes of the body")
     with timing("decode"):
-        cost = PER_JSON_BYTE * (len(body) if json_length is None else json_length)
+        cost = PER_JSON_BYTE * len(body)
         asked: Asked = await offload(cost, decode, body, json_length, model, settings.max_memory_bytes)
     cost = PER_MULTIPLICATION * model.multiplications(asked.sizes) if model.card else UNKNOWN_COST
     found = await offload(cost, run, asked, model, timing, time.perf_counter_ns())
     with timing("encode"):
-        cost = PER_NUMBER_WRITTEN * sum(found[wanted.name].size for wanted in asked.outputs if not wanted.binary)
+        cost = sum(map(cost_of_writing, asked.outputs, (found[name] for name in asked.names)))
         content, json_length = await offload(cost, encode, asked, found, model, settings.json_non_finite)
         answer = {} if json_length is None else {JSON_LENGTH: str(json_length)}
         encoding = accepted(headers.get("accept-encoding", ""), settings.compress_responses, len(content))
