@@ -143,10 +143,10 @@ class Model:
             if self._has_bfloat16:
                 return run_bfloat16(session, inputs, outputs)
             answers: list[np.ndarray] = session.run(list(outputs), dict(inputs))
-        except REFUSALS:
+        except REFUSALS as error:
             if self.card:
                 raise
-            log.warning("model %s refused a request", self.name, exc_info=True)
+            log.info("model %s refused a request: %s", self.name, error)
             shapes = ", ".join(f"{name} {list(array.shape)}" for name, array in inputs.items())
             raise Invalid(f"model '{self.name}' cannot be run on these inputs: {shapes}") from None
         return dict(zip(outputs, answers, strict=True))
