@@ -8,10 +8,10 @@ ORT := $(shell nvidia-smi >/dev/null 2>&1 && echo gpu || echo cpu)
 SOURCES := $(shell find models export -name '*.py')
 INSTALL := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 
-.PHONY: help serve test lint format clean
+.PHONY: help serve test test-perf-analyzer lint format clean
 
 help:  ## list the targets
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
 
 serve: model_repository/.exported  ## install, export what is missing or stale, serve at HOST:PORT (127.0.0.1:8000)
 	@echo "serving at http://$(HOST):$(PORT)  (documentation: http://$(HOST):$(PORT)/docs)"
@@ -19,6 +19,10 @@ serve: model_repository/.exported  ## install, export what is missing or stale, 
 
 test: $(VENV)/.dev  ## install and run the tests
 	$(BIN)/pytest
+
+test-perf-analyzer: $(VENV)/.dev  ## drive the service with NVIDIA's perf_analyzer, which is fetched first
+	PERF_ANALYZER=$$($(BIN)/python scripts/fetch_perf_analyzer.py $(VENV)/perf_analyzer) \
+		$(BIN)/pytest tests/service/v2/test_perf_analyzer.py
 
 lint: $(VENV)/.dev  ## check style and types
 	$(BIN)/ruff check .

@@ -21,7 +21,7 @@ class Kernel(nn.Module):
     def forward(
         self, query: Tensor, key: Tensor, value: Tensor, bandwidth: Tensor | float = 1.0, **options: Any
     ) -> Attended:
-        # |q - k|^2 multiplied out needs no m * n * d_k differences, but near keys cancel: in double they keep their digits.
+        # |q - k|^2 multiplied out needs no m * n * d_k differences; near keys cancel, so in double.
         q, k = query.double(), key.double()
         halves = q.square().sum(-1, keepdim=True) / 2 + k.square().sum(-1).unsqueeze(-2) / 2
         return weigh(((q @ k.transpose(-1, -2) - halves) / bandwidth**2).to(query.dtype), value, **options)

@@ -1,6 +1,7 @@
 """The application: the faces over one repository, wired from the settings."""
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from importlib.metadata import version
@@ -18,6 +19,10 @@ from service.offload import Offload
 from service.repository import Repository
 from service.settings import Settings
 from service.timing import Envelope
+from service.v2 import control, describe, infer, log_settings, shared_memory
+from service.v2.paths import Slash
+
+log = logging.getLogger("heed")
 
 
 def create_app(settings: Settings) -> FastAPI:
@@ -28,7 +33,9 @@ def create_app(settings: Settings) -> FastAPI:
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         app.state.repository.open()
         loading = asyncio.create_task(asyncio.to_thread(app.state.repository.load))
+        polling = asyncio.create_task(_poll(loading, app.state.repository, settings))
         yield
+        polling.cancel()
         await loading
         app.state.offload.close()
 
@@ -44,13 +51,25 @@ def create_app(settings: Settings) -> FastAPI:
     app.state.settings = settings
     app.state.repository = Repository(settings)
     app.state.offload = Offload(settings.threads, settings.inline_microseconds)
-    app.include_router(native.router)
-    app.include_router(health.router)
+    app.router.routes.extend(infer.routes)
+    for face in (native, health, describe, control, log_settings, shared_memory):
+        app.include_router(face.router)
+    app.add_middleware(Slash)
     app.add_middleware(Envelope)
     app.add_exception_handler(HeedError, _answer)
     app.add_exception_handler(HTTPException, _answer)
     app.openapi = lambda: docs.openapi(app)  # type: ignore[method-assign]  # as FastAPI's documentation extends it
     return app
+
+
+async def _poll(loading: asyncio.Task[None], repository: Repository, settings: Settings) -> None:
+    await asyncio.wait([loading])
+    while settings.model_control_mode == "poll":
+        await asyncio.sleep(settings.model_poll_seconds)
+        try:
+            await asyncio.to_thread(repository.poll)
+        except OSError as error:  # a folder that goes away while it is looked at; the next look finds what is there
+            log.warning("the model repository could not be looked at: %s", error)
 
 
 async def _answer(request: Request, error: Any) -> Response:

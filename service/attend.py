@@ -1,7 +1,5 @@
 """The native face, in three verbs: decode a JSON request, run it, encode the answer. No word of HTTP in it."""
 
-import re
-import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -11,6 +9,7 @@ import orjson
 import simdjson
 
 from service.errors import Invalid, Malformed, TooLarge
+from service.json_document import document
 from service.json_tensor import Reader
 from service.model import Model
 from service.rank import Rank
@@ -18,9 +17,6 @@ from service.shape import Sizes, length
 
 DEFAULT_OUTPUTS = ("output", "weights")
 CHOICES = ("outputs", "average_attn_weights", "weights_top_k")  # fields that are no input of the graph
-
-LONG = 1 << 20  # bytes
-_own = threading.local()  # simdjson's parser keeps its buffers, and serves one document at a time
 
 
 @dataclass(frozen=True)
@@ -43,45 +39,18 @@ def decode(body: bytes, model: Model, most_memory: int) -> Asked:
         Invalid: a tensor or option that is wrong; ``field`` names it.
         TooLarge: it would need more than ``most_memory`` bytes.
     """
-    parser = _parser(len(body))
-    try:
-        return _understand(_parse(parser, body), body, model, most_memory)
-    except Exception:
-        _own.parser = None  # the traceback keeps the document alive, and with it this parser busy
-        raise
+    with document(body) as parsed:
+        return _understand(parsed, body, model, most_memory)
 
 
-def _parser(length: int) -> simdjson.Parser:
-    """This thread's parser; a long body gets its own, whose buffers go with it."""
-    if length > LONG:
-        return simdjson.Parser()
-    if getattr(_own, "parser", None) is None:
-        _own.parser = simdjson.Parser()
-    parser: simdjson.Parser = _own.parser
-    return parser
-
-
-def _parse(parser: simdjson.Parser, body: bytes) -> simdjson.Object:
-    if not body.strip():
-        raise Malformed("the body is empty; expected a JSON object of tensors")
-    try:
-        document = parser.parse(body)
-    except (ValueError, RuntimeError) as error:
-        said = re.sub(r"^[A-Z\d_]+: | +This is a fatal.*$", "", str(error))  # simdjson's code, and its despair
-        raise Malformed(f"not JSON: {said}") from None
-    if not isinstance(document, simdjson.Object):
-        raise Malformed("expected a JSON object of tensors")
-    return document
-
-
-def _understand(document: simdjson.Object, body: bytes, model: Model, most_memory: int) -> Asked:
+def _understand(parsed: simdjson.Object, body: bytes, model: Model, most_memory: int) -> Asked:
     card = model.card
     assert card is not None
-    names = list(document)
+    names = list(parsed)
     for name in names:
         if name not in model.inputs and name not in CHOICES:
             raise Malformed(f"unknown field; {card.block} takes {', '.join((*model.inputs, *CHOICES))}", name)
-    fields = {name: document[name] for name in names}
+    fields = {name: parsed[name] for name in names}
     if len(fields) != len(names):
         raise Malformed("a field is given twice")
 

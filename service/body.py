@@ -2,7 +2,7 @@
 
 from starlette.requests import Request
 
-from service.errors import TooLarge, UnsupportedMedia
+from service.errors import TooLarge, UnsupportedEncoding, UnsupportedMedia
 
 
 async def read(request: Request, longest: int) -> bytes:
@@ -17,15 +17,27 @@ async def read(request: Request, longest: int) -> bytes:
         raise UnsupportedMedia(f"expected Content-Type application/json, got {media}")
     encoding = request.headers.get("content-encoding", "identity").lower()
     if encoding != "identity":
-        raise UnsupportedMedia(f"expected no Content-Encoding, got {encoding}")
+        raise UnsupportedEncoding(f"expected no Content-Encoding, got {encoding}")
+    return await receive(request, longest)
+
+
+async def receive(request: Request, longest: int, align: int = 0) -> bytes:
+    """The body as it came, of at most ``longest`` bytes, behind ``align`` zero bytes.
+
+    Raises:
+        TooLarge: it is longer, by its declared length or as it comes.
+    """
     declared = request.headers.get("content-length", "0")
     if declared.isdecimal() and int(declared) > longest:
-        raise TooLarge(f"the body has {int(declared):,} bytes; the limit (max_body_bytes) is {longest:,}")
-    chunks = []
+        raise TooLarge(
+            f"the body has {int(declared):,} bytes; the limit (max_body_bytes) is {longest:,} bytes: "
+            "it exceeds the maximum allowed"
+        )
+    chunks = [bytes(align)] if align else []
     length = 0
     async for chunk in request.stream():
         length += len(chunk)
         if length > longest:
-            raise TooLarge(f"the body is longer than the limit (max_body_bytes), {longest:,} bytes")
+            raise TooLarge(f"the body exceeds the maximum allowed (max_body_bytes), {longest:,} bytes")
         chunks.append(chunk)
     return chunks[0] if len(chunks) == 1 else b"".join(chunks)

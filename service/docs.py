@@ -8,6 +8,7 @@ from fastapi.openapi.utils import get_openapi
 from service.attend import CHOICES
 from service.model import Model, Tensor
 from service.shape import written
+from service.v2 import document as v2
 
 PROBLEMS = {
     "400": "Not JSON, or a field the block does not have",
@@ -73,6 +74,7 @@ def openapi(app: FastAPI) -> dict[str, Any]:
     document.setdefault("components", {}).setdefault("schemas", {}).update(COMPONENTS)
     for name, model in app.state.repository.blocks.items():
         document["paths"].setdefault(f"/v1/attention/{name}", {})["post"] = _operation(model)
+    v2.add(document, app.state.repository.blocks)
     return document
 
 

@@ -5,8 +5,12 @@ HeedError
 ├── Invalid            422 / 400   well-formed but wrong: shape, rank, ragged rows, type, NaN
 ├── NotFound           404 / 404   unknown block, model or version
 ├── TooLarge           413 / 400   the body, or what it would need in memory, over the limit
-├── UnsupportedMedia   415 / 415   unknown media type or encoding
-└── NotReady           503 / 503   not loaded yet, or failed to load
+├── UnsupportedMedia   415 / 415   unknown media type
+│   └── UnsupportedEncoding  415 / 501   unknown Content-Encoding
+├── Unsupported        501 / 501   a part of the protocol that is not offered here
+├── NotReady           503 / 503   not loaded yet, or failed to load
+├── NotAllowed         503 / 503   the settings keep clients from this
+└── TimedOut           504 / 504   past its deadline
 """
 
 import json
@@ -51,9 +55,26 @@ class UnsupportedMedia(HeedError):
     status, v2_status = 415, 415
 
 
+class UnsupportedEncoding(UnsupportedMedia):
+    status, v2_status = 415, 501
+    headers: ClassVar[dict[str, str]] = {"Accept-Encoding": "gzip, deflate"}
+
+
+class Unsupported(HeedError):
+    status, v2_status = 501, 501
+
+
 class NotReady(HeedError):
     status, v2_status = 503, 503
     headers: ClassVar[dict[str, str]] = {"Retry-After": "1"}
+
+
+class NotAllowed(HeedError):
+    status, v2_status = 503, 503
+
+
+class TimedOut(HeedError):
+    status, v2_status = 504, 504
 
 
 def answer(request: Request, error: Exception) -> Response:

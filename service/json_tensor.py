@@ -26,7 +26,7 @@ class Reader:
 
     def __init__(self) -> None:
         self.brackets = 0  # "[" that the tensors read so far account for
-        self._read: list[tuple[str, Array]] = []
+        self._read: list[tuple[str, Array, int]] = []  # with the "[" each accounts for
 
     def tensor(self, of: Tensor, element: Any, mask: bool = False) -> np.ndarray:
         """The array of ``element`` in the type that ``of`` declares; a ``mask`` may be booleans or hold -inf.
@@ -36,20 +36,20 @@ class Reader:
             Invalid: ragged rows, a wrong type, NaN, or a shape that does not match.
         """
         if of.shape == () or (of.dtype.kind == "i" and isinstance(element, int)):
-            array = _scalar(of.name, element, of.dtype)
+            array = scalar(of.name, element, of.dtype)
         elif isinstance(element, Object):
             array = self._object(of.name, element, mask)
         elif isinstance(element, Array):
-            array = self._nested(of.name, element, of.dtype, mask)
+            array = self.nested(of.name, element, of.dtype, mask)
         else:
-            raise Invalid(f"expected a list of numbers, got {_word(element)}", of.name)
+            raise Invalid(f"expected a list of numbers, got {word(element)}", of.name)
         return cast(of.name, array, of.dtype, mask)
 
     def integers(self, name: str, element: Any) -> list[int]:
         """A flat list of whole numbers, such as a shape."""
         if not isinstance(element, Array):
-            raise Invalid(f"expected a list of whole numbers, got {_word(element)}", name)
-        return self._nested(name, element, np.dtype(np.int64), False).reshape(-1).tolist()
+            raise Invalid(f"expected a list of whole numbers, got {word(element)}", name)
+        return self.nested(name, element, np.dtype(np.int64), False).reshape(-1).tolist()
 
     def texts(self, name: str, element: Any) -> list[str]:
         """A flat list of strings."""
@@ -59,18 +59,25 @@ class Reader:
         self.brackets += 1
         return texts
 
-    def finish(self, body: bytes) -> None:
+    def finish(self, body: bytes | memoryview, strict: bool = True) -> None:
         """Hold the lists counted against those in ``body``: ``[1, [2]]`` flattens to the same numbers as ``[1, 2]``.
+
+        Where other fields may hold lists or texts with "[" in them (not ``strict``), a surplus is looked for in the
+        tensors themselves.
 
         Raises:
             Invalid: a list stands where a number should.
         """
-        if np.count_nonzero(np.frombuffer(body, np.uint8) == ord("[")) != self.brackets:
-            for name, array in self._read:
-                _blame(name, array, lambda item: not isinstance(item, Array), "numbers")
-            raise Malformed("a list stands where none is expected")
+        if _count(body, "[") != self.brackets:
+            for name, array, brackets in self._read:
+                if _count(minified(array), "[") != brackets:
+                    _blame(name, array, lambda item: not isinstance(item, Array), "numbers")
+            if strict:
+                raise Malformed("a list stands where none is expected")
 
-    def _nested(self, name: str, rows: Array, dtype: np.dtype, mask: bool) -> np.ndarray:
+    def nested(self, name: str, rows: Array, dtype: np.dtype, mask: bool = False) -> np.ndarray:
+        """The numbers or booleans of nested lists, as the widest type of ``dtype``'s kind."""
+        before = self.brackets
         level: list[Any] = [rows]
         shape: list[int] = []
         while True:
@@ -86,11 +93,11 @@ class Reader:
             if not isinstance(first, Array):
                 break
             level = [row for above in level for row in above]
-        self._read.append((name, rows))
+        self._read.append((name, rows, self.brackets - before))
         if isinstance(first, bool) and (mask or dtype.kind == "b"):
             flat = _booleans(name, rows)
         else:
-            flat = _numbers(name, rows, "i" if dtype.kind == "i" else "d")
+            flat = _numbers(name, rows, dtype.kind if dtype.kind in "iu" else "d")
         if flat.size != prod(shape):
             raise Invalid(f"rows of different lengths at depth {len(shape)}", name)
         return flat.reshape(shape)
@@ -105,8 +112,8 @@ class Reader:
         if "data" in fields:
             data = element["data"]
             if not isinstance(data, Array):
-                raise Invalid(f"expected data to be a list of numbers, got {_word(data)}", name)
-            array = self._nested(name, data, np.dtype(np.float64), mask)
+                raise Invalid(f"expected data to be a list of numbers, got {word(data)}", name)
+            array = self.nested(name, data, np.dtype(np.float64), mask)
             if array.ndim > 1 and list(array.shape) != shape:
                 raise Invalid(f"shape {shape} was said, but data is nested as {list(array.shape)}", name)
         else:
@@ -127,10 +134,13 @@ def cast(name: str, array: np.ndarray, dtype: np.dtype, mask: bool = False) -> n
     if (array.dtype.kind == "b") != (dtype.kind == "b"):
         raise Invalid(f"expected {_kind(dtype)}, got {_kind(array.dtype)}", name)
     if dtype.kind in "iu":
-        whole = array.astype(np.int64)
-        if array.dtype.kind == "f" and (whole != array).any():
+        whole = array if array.dtype.kind in "iu" else array.astype(np.int64)
+        if whole is not array and (whole != array).any():
             raise Invalid("expected whole numbers, got fractions", name)
-        return whole.astype(dtype, copy=False)
+        held = whole.astype(dtype, copy=False)
+        if held.dtype != whole.dtype and ((held != whole).any() or ((held < 0) != (whole < 0)).any()):
+            raise Invalid(f"holds a number past the range of {dtype}", name)
+        return held
     with np.errstate(over="ignore"):
         held = array.astype(dtype, copy=False)
     if dtype.kind == "f" and not np.isfinite(held).all():
@@ -145,16 +155,16 @@ def _numbers(name: str, rows: Array, kind: str) -> np.ndarray:
     try:
         buffer = rows.as_buffer(of_type=kind)  # type: ignore[arg-type]
     except (TypeError, ValueError):
-        if kind == "i":
+        if kind != "d":
             _blame(name, rows, lambda item: type(item) is int, "whole numbers")
         _blame(name, rows, lambda item: type(item) in (int, float), "numbers")
-        raise Invalid("a number does not fit in int64", name) from None
-    return np.frombuffer(buffer, np.int64 if kind == "i" else np.float64)
+        raise Invalid(f"a number does not fit in {'uint64' if kind == 'u' else 'int64'}", name) from None
+    return np.frombuffer(buffer, {"i": np.int64, "u": np.uint64, "d": np.float64}[kind])
 
 
 def _booleans(name: str, rows: Array) -> np.ndarray:
     """Of JSON's words only "true" holds a t and only "false" an f: their places are the values; text is refused."""
-    text = np.frombuffer(rows.mini, np.uint8)  # type: ignore[call-overload]  # bytes, whatever simdjson's stub says
+    text = np.frombuffer(minified(rows), np.uint8)
     true, false = text == ord("t"), text == ord("f")
     flat: np.ndarray = true[true | false]
     values = np.count_nonzero(text == ord(",")) + 1
@@ -163,11 +173,21 @@ def _booleans(name: str, rows: Array) -> np.ndarray:
     return flat
 
 
-def _scalar(name: str, element: Any, dtype: np.dtype) -> np.ndarray:
-    allowed = {"b": (bool,), "i": (int,), "f": (int, float)}[dtype.kind]
+def minified(array: Array) -> bytes:
+    """The JSON of an array, without blanks."""
+    return array.mini  # type: ignore[return-value]  # bytes, whatever simdjson's stub says
+
+
+def _count(text: bytes | memoryview, character: str) -> int:
+    return int(np.count_nonzero(np.frombuffer(text, np.uint8) == ord(character)))
+
+
+def scalar(name: str, element: Any, dtype: np.dtype) -> np.ndarray:
+    """One number or flag, as numpy takes it."""
+    allowed = {"b": (bool,), "i": (int,), "u": (int,), "f": (int, float)}[dtype.kind]
     if type(element) not in allowed:
-        raise Invalid(f"expected {_kind(dtype, one=True)}, got {_word(element)}", name)
-    if dtype.kind == "i" and not -(2**63) <= element < 2**63:
+        raise Invalid(f"expected {_kind(dtype, one=True)}, got {word(element)}", name)
+    if dtype.kind in "iu" and not -(2**63) <= element < 2**63 + (2**63 if dtype.kind == "u" else 0):
         raise Invalid(f"{element} does not fit in {dtype}", name)
     return np.asarray(element)
 
@@ -197,7 +217,7 @@ def _blame(name: str, array: Array, fits: Callable[[Any], bool], expected: str) 
             if isinstance(item, Array) and all(lists):
                 todo.append(((*place, index), item))
             elif not fits(item):
-                raise Invalid(f"expected {expected}, got {_word(item)} at {[*place, index]}", name)
+                raise Invalid(f"expected {expected}, got {word(item)} at {[*place, index]}", name)
 
 
 def _kind(dtype: np.dtype, one: bool = False) -> str:
@@ -205,5 +225,5 @@ def _kind(dtype: np.dtype, one: bool = False) -> str:
     return f"a {words[:-1]}" if one else words
 
 
-def _word(element: Any) -> str:
+def word(element: Any) -> str:
     return WORDS.get(type(element), str(element))

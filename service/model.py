@@ -1,6 +1,7 @@
 """One loaded model version: its sessions, what they take and answer, and which of them a request needs."""
 
 import json
+import logging
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -9,20 +10,27 @@ from pathlib import Path
 
 import numpy as np
 import onnxruntime
+from onnxruntime.capi.onnxruntime_pybind11_state import Fail, InvalidArgument, RuntimeException
 
+from service.bfloat16 import BFLOAT16, run_bfloat16
 from service.card import Card, PathCard, Scalar
 from service.errors import Invalid
 from service.provider import Provider, open_session
 from service.shape import Binder, Dim, Sizes, length
+from service.statistics import Statistics
+
+log = logging.getLogger("heed")
 
 Arrays = Mapping[str, np.ndarray]
 CANONICAL = "model.onnx"
-DTYPES: dict[str, type[np.generic]] = {
+REFUSALS = (InvalidArgument, Fail, RuntimeException)  # what ONNX Runtime raises at shapes that do not fit
+DTYPES: dict[str, type[np.generic] | np.dtype] = {
     "tensor(float)": np.float32,
     "tensor(double)": np.float64,
     "tensor(float16)": np.float16,
     "tensor(bool)": np.bool_,
     "tensor(string)": np.object_,
+    "tensor(bfloat16)": BFLOAT16,
     **{f"tensor({name})": getattr(np, name) for name in ("int8", "int16", "int32", "int64")},
     **{f"tensor({name})": getattr(np, name) for name in ("uint8", "uint16", "uint32", "uint64")},
 }
@@ -68,6 +76,9 @@ class Model:
     def __init__(self, folder: Path, provider: Provider, threads: int) -> None:
         self.name = folder.parent.name
         self.version = int(folder.name)
+        self.statistics = Statistics()
+        self.batch_axis: str | None = None  # these two are the repository's to say
+        self.max_batch_size = 0
         sessions = {
             file.name: open_session(file, provider, threads)
             for file in [folder / CANONICAL, *sorted(set(folder.glob("*.onnx")) - {folder / CANONICAL})]
@@ -92,6 +103,10 @@ class Model:
         self._graphs = sorted(usable, key=lambda graph: (len(graph.answers), len(graph.takes)))
 
     @cached_property
+    def _has_bfloat16(self) -> bool:
+        return any(of.dtype == BFLOAT16 for of in (*self.inputs.values(), *self.outputs.values()))
+
+    @cached_property
     def parameters(self) -> dict[str, Tensor]:
         """The inputs that are single numbers or flags."""
         return {name: of for name, of in self.inputs.items() if of.shape == ()}
@@ -104,19 +119,20 @@ class Model:
         Raises:
             Invalid: a rank, size or number that does not fit; an input that another needs or excludes.
         """
+        if not self.card:  # a symbol's sizes need not agree in a foreign graph: only ONNX Runtime knows
+            return {}
         binder = Binder()
         given = [of for name, of in self.inputs.items() if name in inputs]
         for of in (of for of in given if not _has_sum(of)):
             binder.bind(of.name, of.shape, inputs[of.name].shape)
-        for symbol, size in (self.card.left_out if self.card else {}).items():
+        for symbol, size in self.card.left_out.items():
             binder.sizes.setdefault(symbol, size)
         for of in filter(_has_sum, given):  # "past + n", when past and n are known
             binder.bind(of.name, of.shape, inputs[of.name].shape)
-        if self.card:
-            binder.multiple(self.card.multiples)
-            binder.limit(self.card.limits)
-            for name, array in inputs.items():
-                self._hold_to_card(name, array, inputs.keys(), binder.sizes)
+        binder.multiple(self.card.multiples)
+        binder.limit(self.card.limits)
+        for name, array in inputs.items():
+            self._hold_to_card(name, array, inputs.keys(), binder.sizes)
         return binder.sizes
 
     def _hold_to_card(self, name: str, array: np.ndarray, given: Collection[str], sizes: Sizes) -> None:
@@ -135,14 +151,28 @@ class Model:
             if (array > most).any():
                 raise Invalid(f"expected at most {most} ({card.maximum}), got {array.max()}", name)
 
-    def run(self, inputs: Arrays, outputs: Sequence[str], sizes: Sizes | None = None) -> dict[str, np.ndarray]:
-        """``outputs`` for ``inputs`` that ``bind`` has held (and answered ``sizes`` for), by the quickest graph."""
-        graph = self.graph_for(inputs, outputs, self.bind(inputs) if sizes is None else sizes)
-        return dict(zip(outputs, graph.run(inputs, outputs), strict=True))
+    def run(self, inputs: Arrays, outputs: Sequence[str], sizes: Sizes) -> dict[str, np.ndarray]:
+        """``outputs`` for ``inputs`` that ``bind`` has held, and answered ``sizes`` for, by the quickest graph.
+
+        Raises:
+            Invalid: a foreign graph cannot take inputs of these shapes.
+        """
+        graph = self.graph_for(inputs, outputs, sizes)
+        try:
+            if self._has_bfloat16:
+                return run_bfloat16(graph.session, inputs, outputs)
+            answers = graph.run(inputs, outputs)
+        except REFUSALS as error:
+            if self.card:
+                raise
+            log.info("model %s refused a request: %s", self.name, error)
+            shapes = ", ".join(f"{name} {list(array.shape)}" for name, array in inputs.items())
+            raise Invalid(f"model '{self.name}' cannot be run on these inputs: {shapes}") from None
+        return dict(zip(outputs, answers, strict=True))
 
     def graph_for(self, given: Arrays, wanted: Collection[str], sizes: Sizes) -> Graph:
         """The graph with the fewest outputs, then inputs, that serves such a request; the canonical one always does."""
-        pairs = self.numbers(["weights"], sizes) if "weights" in self.outputs else 0
+        pairs = self.numbers(["weights"], sizes) if self.card else 0
         return next(graph for graph in self._graphs if graph.serves(given, wanted, pairs))
 
     def warm(self) -> None:
@@ -157,12 +187,12 @@ class Model:
         """How many numbers these outputs hold."""
         return sum(prod(length(dim, sizes) for dim in self.outputs[name].shape) for name in outputs)
 
-    def memory(self, outputs: Collection[str], sizes: Sizes, graph: Graph | None = None) -> int:
+    def memory(self, outputs: Collection[str], sizes: Sizes, graph: Graph) -> int:
         """Bytes a run needs at its peak, about: every pair of query and key three times (scores, mask, weights).
 
         A fast path that never holds all pairs (``graph``) needs its tensors a few times, as it splits and joins them.
         """
-        if graph is None or graph.card is None or graph.card.rows is None:
+        if graph.card is None or graph.card.rows is None:
             every = {name for name in self.outputs if name in ("weights", "scores")} | set(outputs)
             return 4 * (self.numbers(every, sizes) + self.numbers(outputs, sizes))
         required = (of for of in self.inputs.values() if of.required)
@@ -185,6 +215,8 @@ def _has_sum(of: Tensor) -> bool:
 
 
 def _tensor(of: onnxruntime.NodeArg, required: bool) -> Tensor:
+    if of.type not in DTYPES:
+        raise ValueError(f"{of.name} is a {of.type}, which no request can carry")
     return Tensor(of.name, np.dtype(DTYPES[of.type]), tuple(of.shape), required)
 
 

@@ -1,5 +1,6 @@
 """The native face: ``/v1/attention`` lists, describes and runs the blocks."""
 
+from http import HTTPStatus
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Request, Response
@@ -68,6 +69,12 @@ class BlockDescription(BlockLine):
     example: dict[str, Any] = Field(description="a body to POST here")
 
 
+def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """The documentation of errors."""
+    content = {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}}
+    return {status: {"description": HTTPStatus(status).phrase, "content": content} for status in statuses}
+
+
 def _repository(request: Request) -> Repository:
     repository: Repository = request.app.state.repository
     return repository
@@ -76,13 +83,13 @@ def _repository(request: Request) -> Repository:
 Models = Annotated[Repository, Depends(_repository)]
 
 
-@router.get("", summary="List the blocks")
+@router.get("", summary="List the blocks", responses=problems(503))
 async def list_blocks(repository: Models) -> Blocks:
     repository.must_be_ready()
     return Blocks(blocks=[BlockLine(**_line(model)) for model in repository.blocks.values()])
 
 
-@router.get("/{block}", summary="Describe a block")
+@router.get("/{block}", summary="Describe a block", responses=problems(404, 503))
 async def describe_block(block: str, repository: Models) -> BlockDescription:
     model = repository.block(block)
     card = model.card
@@ -131,6 +138,18 @@ async def run_block(block: str, request: Request) -> Response:
     offload: Offload = request.app.state.offload
     model = request.app.state.repository.block(block)
     timing = Timing.of(request.scope)
+    try:
+        asked, response = await _answer(request, settings, offload, model, timing)
+    except Exception:
+        model.statistics.failed(timing.total)
+        raise
+    model.statistics.succeeded(asked.sizes.get("batch", 1), timing.total, timing.spent)
+    return response
+
+
+async def _answer(
+    request: Request, settings: Settings, offload: Offload, model: Model, timing: Timing
+) -> tuple[Asked, Response]:
     body = await read(request, settings.max_body_bytes)
     with timing("decode"):
         asked: Asked = await offload(PER_JSON_BYTE * len(body), decode, body, model, settings.max_memory_bytes)
@@ -139,7 +158,7 @@ async def run_block(block: str, request: Request) -> Response:
     with timing("encode"):
         numbers = model.numbers(asked.outputs, asked.sizes)
         content = await offload(PER_NUMBER_WRITTEN * numbers, encode, model, answer)
-    return Response(content, media_type="application/json")
+    return asked, Response(content, media_type="application/json")
 
 
 def _line(model: Model) -> dict[str, str]:

@@ -12,6 +12,9 @@ T = TypeVar("T")
 PER_JSON_BYTE = 2.0
 PER_NUMBER_WRITTEN = 30.0
 PER_MULTIPLICATION = 0.05
+PER_BYTE_COPIED = 0.1
+PER_BYTE_INFLATED = 30.0  # of what is sent; it may grow a thousandfold
+PER_BYTE_DEFLATED = 20.0
 
 
 class Offload:

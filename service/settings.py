@@ -3,10 +3,11 @@
 from pathlib import Path
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from service import machine
+from service.version_policy import PATTERN
 
 MIB = 1 << 20
 
@@ -33,6 +34,18 @@ class Settings(BaseSettings):
         "auto", description="where models run: auto takes CUDA when it truly works, cuda fails at start without it"
     )
     model_repository: Path = Field(Path("model_repository"), description="folder of <name>/<version>/model.onnx")
+    versions: str = Field(
+        "latest:1", pattern=PATTERN, description="versions served of each model: all, latest:N, or numbers, 1,3"
+    )
+    model_control_mode: Literal["none", "poll", "explicit"] = Field(
+        "none",
+        description="explicit: V2 clients may load and unload models and set the logging; "
+        "poll: changes in the repository are followed",
+    )
+    model_poll_seconds: float = Field(15, gt=0, description="how often the repository is looked at in mode poll")
+    max_batch_size: int = Field(
+        1024, ge=0, description="most rows of a V2 request to a model with a free batch axis; 0 = such models say none"
+    )
     threads: int = Field(
         0, ge=0, description="threads of one model run; 0 = this machine's CPUs, shared by the workers"
     )
@@ -43,10 +56,25 @@ class Settings(BaseSettings):
     inline_microseconds: int = Field(
         500, ge=0, description="work estimated longer than this leaves the event loop, so that others are answered"
     )
+    server_name: str = Field("heed", description="name in /v2")
+    compress_responses: Literal["never", "asked", "offered"] = Field(
+        "asked",
+        description="V2 answers in gzip or deflate: never, if Accept-Encoding names one alone, or if it names any",
+    )
+    json_non_finite: Literal["refuse", "nulls", "tokens"] = Field(
+        "refuse", description="NaN and infinity in V2's JSON answers: an error, null, or the tokens NaN and Infinity"
+    )
     docs: bool = Field(True, description="serve the interactive documentation at /docs")
     log_level: Literal["critical", "error", "warning", "info", "debug"] = Field(
         "info", description="least level logged"
     )
+
+    @field_validator("model_control_mode")
+    @classmethod
+    def _one_process(cls, mode: str, info: ValidationInfo) -> str:
+        if mode == "explicit" and info.data.get("workers", 1) > 1:
+            raise ValueError("explicit needs workers 1: a load would reach only one of them")
+        return mode
 
     def sized(self) -> "Settings":
         """These settings, with what is 0 ("as this machine has it") filled in for one of ``workers`` processes."""

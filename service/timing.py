@@ -20,10 +20,11 @@ SANE_ID = re.compile(r"[\x21-\x7e]{1,128}")
 
 
 class Timing:
-    """Milliseconds spent in each stage of one request."""
+    """Nanoseconds spent in each stage of one request, and when it began."""
 
     def __init__(self) -> None:
-        self._spent = dict.fromkeys(STAGES, 0.0)
+        self.began = time.perf_counter_ns()
+        self.spent = dict.fromkeys(STAGES, 0)
 
     @staticmethod
     def of(scope: Scope) -> "Timing":
@@ -32,14 +33,19 @@ class Timing:
 
     @contextmanager
     def __call__(self, stage: str) -> Iterator[None]:
-        start = time.perf_counter()
+        start = time.perf_counter_ns()
         try:
             yield
         finally:
-            self._spent[stage] += 1000 * (time.perf_counter() - start)
+            self.spent[stage] += time.perf_counter_ns() - start
+
+    @property
+    def total(self) -> int:
+        """Nanoseconds since it began."""
+        return time.perf_counter_ns() - self.began
 
     def __str__(self) -> str:
-        return ", ".join(f"{stage};dur={spent:.3f}" for stage, spent in self._spent.items())
+        return ", ".join(f"{stage};dur={spent / 1e6:.3f}" for stage, spent in self.spent.items())
 
 
 class Envelope:

@@ -2,6 +2,7 @@
 
 import re
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,13 @@ CURLS = re.findall(r"```sh\n(curl.*?)```\n\n```text\n(.*?)```", README, re.DOTAL
 def test_commands_answer_what_is_shown(client, command, shown):
     command = command.replace("http://127.0.0.1:8000", str(client.base_url).rstrip("/"))
     done = subprocess.run(["bash", "-c", command], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == shown.strip()
+
+
+def test_python_answers_what_is_shown(client):
+    script, shown = re.search(r"```python\n(.*?)```\n\n```text\n(.*?)```", README, re.DOTALL).groups()
+    script = script.replace("127.0.0.1:8000", f"{client.base_url.host}:{client.base_url.port}")
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == shown.strip()
 
 

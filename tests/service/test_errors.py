@@ -9,6 +9,7 @@ import pytest
 
 from tests.attending import attend, coded, post
 from tests.conftest import serving
+from tests.service.v2.calls import infer, tensor
 
 Q, K, V = [[1, 0], [0, 1]], [[1, 0], [0, 1], [1, 1]], [[1, 0], [0, 1], [0.5, 0.5]]
 GOOD = {"query": Q, "key": K, "value": V}
@@ -239,6 +240,9 @@ def test_500_shows_nothing_but_the_request_id(repository, tmp_path):
         response = post(client, "lying", {"query": [[1.0]], "key": [[1.0]], "value": [[1.0]]})
         body = problem(response, 500)
         assert body["detail"] == "The server failed; its log names this request's X-Request-ID."
+        given = [tensor(name, np.ones((1, 1, 1, 1))) for name in ("query", "key", "value")]
+        response = infer(client, "lying", {"inputs": given})
+        assert (response.status_code, response.json()) == (500, {"error": body["detail"]})
         assert client.get("/v2/health/ready").status_code == 200
 
 

@@ -21,6 +21,11 @@ def test_a_flag_wins_over_its_variable(monkeypatch):
         (["--port", "70000"], "port (HEED_PORT): Input should be less than or equal to 65535, got '70000'"),
         (["--provider", "tpu"], "provider (HEED_PROVIDER): Input should be 'auto', 'cuda' or 'cpu', got 'tpu'"),
         (["--workers", "0"], "workers (HEED_WORKERS)"),
+        (["--versions", "newest"], "versions (HEED_VERSIONS)"),
+        (
+            ["--workers", "2", "--model-control-mode", "explicit"],
+            "model_control_mode (HEED_MODEL_CONTROL_MODE): Value error, explicit needs workers 1",
+        ),
     ],
 )
 def test_a_wrong_setting_is_named(arguments, said, capsys):

@@ -1,0 +1,54 @@
+"""Infer calls without any client library, so that what goes over the wire is in sight."""
+
+import json
+from typing import Any
+
+import httpx
+import numpy as np
+
+DTYPES = {"FP32": "f4", "FP64": "f8", "FP16": "f2", "INT32": "i4", "INT64": "i8", "BOOL": "?", "UINT8": "u1"}
+
+
+def tensor(name: str, array: Any, datatype: str = "FP32", **more: Any) -> dict[str, Any]:
+    """An input in JSON."""
+    array = np.asarray(array, DTYPES.get(datatype))
+    return {"name": name, "shape": list(array.shape), "datatype": datatype, "data": array.reshape(-1).tolist(), **more}
+
+
+def infer(client: httpx.Client, model: str, body: dict[str, Any] | bytes, version: int | None = None, **headers: str):
+    """POST to infer."""
+    content = body if isinstance(body, bytes) else json.dumps(body).encode()
+    path = f"/v2/models/{model}" + (f"/versions/{version}" if version else "") + "/infer"
+    return client.post(path, content=content, headers=headers)
+
+
+def binary(client: httpx.Client, model: str, arrays: dict[str, np.ndarray], datatypes: dict[str, str], **fields: Any):
+    """POST to infer with every tensor in binary, both ways."""
+    inputs = [
+        {
+            "name": name,
+            "shape": list(array.shape),
+            "datatype": datatypes[name],
+            "parameters": {"binary_data_size": array.nbytes},
+        }
+        for name, array in arrays.items()
+    ]
+    parameters = {"binary_data_output": True, **fields.pop("parameters", {})}
+    head = json.dumps({"inputs": inputs, "parameters": parameters, **fields}).encode()
+    content = head + b"".join(array.tobytes() for array in arrays.values())
+    headers = {"Inference-Header-Content-Length": str(len(head))}
+    return client.post(f"/v2/models/{model}/infer", content=content, headers=headers)
+
+
+def parts(response: httpx.Response) -> tuple[dict[str, Any], dict[str, bytes]]:
+    """The JSON of an answer, and the bytes of each output in it."""
+    assert response.status_code == 200, response.text
+    length = int(response.headers.get("inference-header-content-length", len(response.content)))
+    answer, place, found = json.loads(response.content[:length]), length, {}
+    for output in answer["outputs"]:
+        if "parameters" in output:
+            size = output["parameters"]["binary_data_size"]
+            found[output["name"]] = response.content[place : place + size]
+            place += size
+    assert place == len(response.content)
+    return answer, found

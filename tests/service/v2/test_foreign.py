@@ -1,0 +1,114 @@
+"""A model that somebody else wrote: four types in, four out, a fixed batch; served like our own blocks."""
+
+import json
+
+import numpy as np
+import pytest
+
+from tests.service.v2.calls import infer, parts
+from tests.service.v2.test_errors import error
+
+WORDS = ["one", "", "drei", "[4]"]
+COUNT, WIDE = np.array([[1, 2], [3, 4], [5, 6], [-7, 2**31 - 1]], np.int32), np.arange(8.0).reshape(4, 2) / 3
+FLAG = [True, False, False, True]
+
+
+def given():
+    return [
+        {"name": "count", "shape": [4, 2], "datatype": "INT32", "data": COUNT.tolist()},
+        {"name": "words", "shape": [4], "datatype": "BYTES", "data": WORDS},
+        {"name": "flag", "shape": [4], "datatype": "BOOL", "data": FLAG},
+        {"name": "wide", "shape": [4, 2], "datatype": "FP64", "data": WIDE.reshape(-1).tolist()},
+    ]
+
+
+def test_metadata(server):
+    said = server.get("/v2/models/mixed").json()
+    assert (said["name"], said["versions"], said["platform"]) == ("mixed", ["1"], "onnxruntime_onnx")
+    assert said["inputs"] == [
+        {"name": "count", "datatype": "INT32", "shape": [4, -1]},
+        {"name": "words", "datatype": "BYTES", "shape": [4]},
+        {"name": "flag", "datatype": "BOOL", "shape": [4]},
+        {"name": "wide", "datatype": "FP64", "shape": [4, -1]},
+    ]
+    assert [of["name"] for of in said["outputs"]] == ["total", "said", "unflagged", "negative"]
+
+
+def test_configuration(server):
+    said = server.get("/v2/models/mixed/config").json()
+    assert said["max_batch_size"] == 0
+    assert said["input"][0]["dims"] == [4, -1]
+    assert [of["data_type"] for of in said["input"]] == ["TYPE_INT32", "TYPE_STRING", "TYPE_BOOL", "TYPE_FP64"]
+    assert said["instance_group"][0]["kind"] == "KIND_CPU"
+    assert said["version_policy"] == {"all": {}}
+
+
+def test_in_json(server):
+    answer = infer(server, "mixed", {"inputs": given()}).json()
+    found = {of["name"]: of for of in answer["outputs"]}
+    np.testing.assert_array_equal(np.reshape(found["total"]["data"], (4, 2)), COUNT + WIDE)
+    assert found["said"]["data"] == WORDS
+    assert found["unflagged"]["data"] == [not flag for flag in FLAG]
+    assert found["negative"]["data"] == (-COUNT).reshape(-1).tolist()
+
+
+def test_in_binary(server):
+    words = b"".join(len(word).to_bytes(4, "little") + word.encode() for word in WORDS)
+    contents = [COUNT.tobytes(), words, bytes(FLAG), WIDE.tobytes()]
+    inputs = [
+        {
+            "name": of["name"],
+            "shape": of["shape"],
+            "datatype": of["datatype"],
+            "parameters": {"binary_data_size": len(c)},
+        }
+        for of, c in zip(given(), contents, strict=True)
+    ]
+    head = json.dumps({"inputs": inputs, "parameters": {"binary_data_output": True}}).encode()
+    headers = {"Inference-Header-Content-Length": str(len(head))}
+    _, found = parts(infer(server, "mixed", head + b"".join(contents), **headers))
+    assert found["total"] == (COUNT + WIDE).tobytes()
+    assert found["said"] == words
+    assert found["unflagged"] == bytes(not flag for flag in FLAG)
+    assert found["negative"] == (-COUNT).tobytes()
+
+
+@pytest.mark.parametrize("rows", [3, 5])
+def test_its_batch_is_fixed(server, rows):
+    body = given()
+    body[2] = {"name": "flag", "shape": [rows], "datatype": "BOOL", "data": [True] * rows}
+    error(infer(server, "mixed", {"inputs": body}), 400, f"for model 'mixed'. Expected [4], got [{rows}]")
+
+
+def test_a_batch_limit_of_its_own(server, zoo):
+    """A load may say how many rows; then the configuration's dims leave the batch out."""
+    config = json.dumps({"max_batch_size": 2, "version_policy": {"latest": {"num_versions": 1}}})
+    path = "/v2/repository/models/adder"
+    try:
+        assert server.post(f"{path}/load", json={"parameters": {"config": config}}).status_code == 200
+        said = server.get("/v2/models/adder/config").json()
+        assert (said["max_batch_size"], said["input"][0]["dims"]) == (2, [3])
+        assert server.get("/v2/models/adder").json()["inputs"][0]["shape"] == [-1, 3]
+        rows = [{"name": name, "shape": [3, 3], "datatype": "FP32", "data": [0] * 9} for name in "xz"]
+        error(infer(server, "adder", {"inputs": rows}), 400, "inference request batch-size must be <= 2 for 'adder'")
+    finally:
+        assert server.post(f"{path}/load").status_code == 200
+
+
+def test_it_is_no_block(server):
+    assert "mixed" in server.get("/v2/models").json()["models"]
+    assert "mixed" not in server.get("/v1/attention").text
+
+
+def test_our_own_blocks_describe_themselves(server):
+    said = server.get("/v2/models/scaled_dot_product").json()
+    assert {"name": "query", "datatype": "FP32", "shape": [-1] * 4} in said["inputs"]
+    assert "is_causal" not in {of["name"] for of in said["inputs"]}
+    assert {of["name"] for of in said["inputs"]} == {"query", "key", "value"}
+    assert said["properties"]["query"].startswith("FP32 [batch, heads, m, d_k]. ")
+    assert said["properties"]["attn_mask (optional)"].startswith("FP32 [batch, heads, m, past + n]. ")
+    config = server.get("/v2/models/scaled_dot_product/config").json()
+    assert config["parameters"]["is_causal"] == {"string_value": "false"}
+    assert [of["dims"] for of in config["input"]] == [[-1] * 3] * 3
+    learned = {of["name"]: of["shape"] for of in server.get("/v2/models/multi_head").json()["inputs"]}
+    assert learned["query"][-1] == 64

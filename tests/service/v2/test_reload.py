@@ -1,0 +1,161 @@
+"""Models come and go while requests go on: none is lost, each is answered by one version, whole."""
+
+import json
+import os
+import shutil
+import threading
+import time
+
+import httpx
+import numpy as np
+import pytest
+
+from service.repository import Repository
+from service.settings import Settings
+from tests.conftest import serving
+from tests.service.v2 import graphs
+from tests.service.v2.calls import infer, tensor
+
+BODY = {"inputs": [tensor("x", [[0, 0, 0]]), tensor("z", [[0, 0, 0]])]}
+
+
+class Load(threading.Thread):
+    """Requests without a pause, until it is told to stop; keeps what was answered."""
+
+    def __init__(self, address):
+        super().__init__()
+        self.address, self.stopped, self.answers = address, threading.Event(), []
+
+    def run(self):
+        with httpx.Client(base_url=self.address, timeout=30) as client:
+            while not self.stopped.is_set():
+                response = infer(client, "adder", BODY)
+                self.answers.append((response.status_code, response.json()))
+
+    def __enter__(self):
+        self.start()
+        return self
+
+    def __exit__(self, *_):
+        self.stopped.set()
+        self.join()
+
+    def check(self):
+        """Every answer is right for the version it says answered it."""
+        assert len(self.answers) > 50
+        for status, answer in self.answers:
+            assert status == 200, answer
+            assert answer["outputs"][0]["data"] == [float(answer["model_version"])] * 3
+        return {answer["model_version"] for _, answer in self.answers}
+
+
+def test_reload_under_load_loses_nothing(tmp_path):
+    graphs.adder(tmp_path / "adder" / "1", 1.0)
+    with serving(tmp_path, "--model-control-mode", "explicit") as client, Load(client.base_url) as load:
+        for version in range(2, 12):
+            graphs.adder(tmp_path / "adder" / str(version), float(version))
+            assert client.post("/v2/repository/models/adder/load").status_code == 200
+            assert infer(client, "adder", BODY).json()["model_version"] == str(version)
+            time.sleep(0.1)
+        (tmp_path / "adder" / "12").mkdir()
+        (tmp_path / "adder" / "12" / "model.onnx").write_bytes(b"not onnx")
+        response = client.post("/v2/repository/models/adder/load")
+        assert "failed to load 'adder'" in response.json()["error"]
+        assert infer(client, "adder", BODY).json()["model_version"] == "11"
+    assert len(load.check()) > 5
+
+
+def test_poll_follows_the_folder(tmp_path):
+    graphs.adder(tmp_path / "adder" / "1", 1.0)
+    mode = ("--model-control-mode", "poll", "--model-poll-seconds", "0.1", "--versions", "latest:2")
+    with serving(tmp_path, *mode) as client, Load(client.base_url) as load:
+        for version in (2, 3):
+            graphs.adder(tmp_path / "new", float(version))  # elsewhere first: a file is moved in whole
+            (tmp_path / "adder" / str(version)).mkdir()
+            os.replace(tmp_path / "new" / "model.onnx", tmp_path / "adder" / str(version) / "model.onnx")
+            until(lambda version=version: infer(client, "adder", BODY, version).status_code == 200)
+        assert infer(client, "adder", BODY, 1).status_code == 404  # latest:2
+        shutil.rmtree(tmp_path / "adder" / "3")
+        until(lambda: client.get("/v2/models/adder").json()["versions"] == ["1", "2"])
+        graphs.adder(tmp_path / "other" / "1", 5.0)
+        until(lambda: "other" in client.get("/v2/models").json()["models"])
+        shutil.rmtree(tmp_path / "other")
+        until(lambda: "other" not in client.get("/v2/models").json()["models"])
+    assert load.check() == {"1", "2", "3"}
+
+
+def until(true, seconds=20):
+    end = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+def test_a_request_in_flight_finishes_on_the_version_it_started_on(tmp_path):
+    graphs.slow(tmp_path / "slow" / "1", 2000)
+    rows = {"inputs": [tensor("x", np.ones((512, 512)))]}
+    body = json.dumps(rows).encode()
+    with serving(tmp_path, "--model-control-mode", "explicit") as client:
+        answers = []
+
+        def ask():
+            with httpx.Client(base_url=client.base_url, timeout=60) as own:
+                answers.append(infer(own, "slow", body))
+
+        flying = threading.Thread(target=ask)
+        flying.start()
+        time.sleep(0.5)
+        asked = time.monotonic()
+        assert client.get("/v2/health/ready").status_code == 200
+        assert time.monotonic() - asked < 0.5  # the event loop is free while it computes
+        assert client.post("/v2/repository/models/slow/unload").status_code == 200
+        in_flight = flying.is_alive()
+        assert client.get("/v2/models/slow/ready").status_code == 404
+        flying.join()
+    assert in_flight
+    assert answers[0].status_code == 200
+    assert answers[0].json()["model_version"] == "1"
+
+
+@pytest.mark.parametrize(
+    ("policy", "served"),
+    [("all", ["1", "2", "10"]), ("latest:1", ["10"]), ("latest:2", ["2", "10"]), ("1,10,11", ["1", "10"])],
+)
+def test_version_policies(tmp_path, policy, served):
+    for version in (1, 2, 10):
+        graphs.adder(tmp_path / "adder" / str(version), float(version))
+    repository = Repository(Settings(model_repository=tmp_path, versions=policy).sized())
+    repository.open()
+    repository.load()
+    assert list(map(str, repository.models["adder"])) == served
+    assert str(repository.model("adder").version) == served[-1]
+
+
+def test_a_changed_file_that_fails_leaves_the_old(tmp_path):
+    graphs.adder(tmp_path / "adder" / "1", 1.0)
+    repository = Repository(Settings(model_repository=tmp_path).sized())
+    repository.open()
+    repository.load()
+    old = repository.model("adder")
+    repository.poll()
+    assert repository.model("adder") is old
+    (tmp_path / "adder" / "1" / "model.onnx").write_bytes(b"not onnx")
+    repository.poll()
+    assert repository.model("adder") is old
+    assert repository.index()[-1].state == "UNAVAILABLE"
+    repository.poll()
+    graphs.adder(tmp_path / "adder" / "1", 3.0)
+    repository.poll()
+    assert repository.model("adder") is not old
+    assert [line.state for line in repository.index()] == ["READY"]
+
+
+@pytest.mark.parametrize("wrong", ["", "latest", "latest:0", "1,", "newest", "1;2"])
+def test_wrong_policies_are_refused(wrong):
+    with pytest.raises(ValueError, match="versions"):
+        Settings(versions=wrong)
+
+
+def test_explicit_control_needs_one_process():
+    with pytest.raises(ValueError, match="explicit needs workers 1"):
+        Settings(workers=2, model_control_mode="explicit")
