@@ -1,5 +1,7 @@
 """Output-only attention: time against torch's scaled_dot_product_attention in the same run, and peak extra memory.
 
+Then the blocks that are linear in n: their time and peak over n.
+
 Each line is measured in processes of its own: one that takes turns between Heed's path and torch, and one for each
 where the peak of the process is read around a single call, inputs not counted. Processor time (cpu) of all threads is
 shown beside wall time: on a machine that others use, it is the steadier one.
@@ -19,6 +21,8 @@ from typing import Any
 
 ROOT = Path(__file__).parents[1]
 CASES = ("plain", "causal", "window", "padding", "mask")
+LINEAR = {"linear": ("linear", False), "linear_causal": ("linear", True), "efficient": ("efficient", False)}
+LENGTHS = (1024, 2048, 4096, 8192, 16384, 32768, 65536)  # of the linear blocks
 WINDOW = 512
 
 
@@ -30,7 +34,7 @@ def inputs(case: str, heads: int, n: int, d: int) -> dict[str, Any]:
     given: dict[str, Any] = {
         name: rng.standard_normal((1, heads, n, d), dtype=np.float32) for name in ("query", "key", "value")
     }
-    if case in ("causal", "window"):
+    if case in ("causal", "window", "linear_causal"):
         given["is_causal"] = np.array(True)
     if case == "window":
         given["left_window_size"] = np.array(WINDOW)
@@ -42,11 +46,12 @@ def inputs(case: str, heads: int, n: int, d: int) -> dict[str, Any]:
     return given
 
 
-def heed(given: dict[str, Any], repository: Path, threads: int) -> Callable[[], Any]:
+def heed(case: str, given: dict[str, Any], repository: Path, threads: int) -> Callable[[], Any]:
     from service.model import Model
     from service.provider import Provider
 
-    model = Model(repository / "scaled_dot_product" / "1", Provider("cpu", "asked for"), threads)
+    block = LINEAR[case][0] if case in LINEAR else "scaled_dot_product"
+    model = Model(repository / block / "1", Provider("cpu", "asked for"), threads)
     sizes = model.bind(given)
     return lambda: model.run(given, ["output"], sizes)["output"]
 
@@ -112,12 +117,15 @@ def measure(what: str, case: str, n: int, options: argparse.Namespace) -> dict[s
 
 
 def one(what: str, options: argparse.Namespace) -> dict[str, Any]:
-    given = inputs(options.cases[0], options.heads, options.n[0], options.d)
+    case = options.cases[0]
+    given = inputs(case, options.heads, options.n[0], options.d)
     if what == "torch":
         return {"peak": peak(torch_sdpa(given, options.threads))}
-    ours = heed(given, options.repository, options.threads)
+    ours = heed(case, given, options.repository, options.threads)
     if what == "heed":
         return {"peak": peak(ours)}
+    if case in LINEAR:
+        return times({"heed": ours}, options.repeats)
     theirs = torch_sdpa(given, options.threads)
     difference = float(abs(ours() - theirs()).max())
     return {"difference": difference, **times({"heed": ours, "torch": theirs}, options.repeats)}
@@ -125,8 +133,10 @@ def one(what: str, options: argparse.Namespace) -> dict[str, Any]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--cases", nargs="+", default=list(CASES), choices=CASES)
-    parser.add_argument("--n", nargs="+", type=int, default=[2048, 4096, 8192, 16384], help="queries, and keys")
+    parser.add_argument("--cases", nargs="+", default=[*CASES, *LINEAR], choices=[*CASES, *LINEAR])
+    parser.add_argument(
+        "--n", nargs="+", type=int, default=[2048, 4096, 8192, 16384], help="queries, and keys, beside torch"
+    )
     parser.add_argument("--heads", type=int, default=8)
     parser.add_argument("--d", type=int, default=64, help="d_k and d_v")
     parser.add_argument("--threads", type=int, default=2)
@@ -140,19 +150,19 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as scratch:
         if options.repository is None:
             options.repository = Path(scratch)
-            command = [sys.executable, "-m", "export", "scaled_dot_product", "--repository", scratch]
+            blocks = ["scaled_dot_product", *{block for block, _ in LINEAR.values()}]
+            command = [sys.executable, "-m", "export", *blocks, "--repository", scratch]
             subprocess.run(command, check=True, cwd=ROOT, stdout=subprocess.DEVNULL)
-        table(options)
+        print(f"heads {options.heads}, d {options.d}, batch 1, {options.threads} threads, median of {options.repeats}")
+        beside_torch([case for case in options.cases if case in CASES], options)
+        over_length([case for case in options.cases if case in LINEAR], options)
     return 0
 
 
-def table(options: argparse.Namespace) -> None:
-    print(f"heads {options.heads}, d {options.d}, batch 1, {options.threads} threads, median of {options.repeats}\n")
-    print(
-        "| case | n | Heed s | torch s | wall ratio | cpu ratio | Heed peak MB | torch peak MB | largest difference |"
-    )
-    print("| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |")
-    for case in options.cases:
+def beside_torch(cases: list[str], options: argparse.Namespace) -> None:
+    columns = "Heed s", "torch s", "wall ratio", "cpu ratio", "Heed peak MB", "torch peak MB", "largest difference"
+    head(cases, columns)
+    for case in cases:
         for n in options.n:
             found = measure("times", case, n, options)
             ours, theirs = found["heed"], found["torch"]
@@ -162,6 +172,23 @@ def table(options: argparse.Namespace) -> None:
                 f"{ours['cpu'] / theirs['cpu']:.2f} | {peaks[0]:.0f} | {peaks[1]:.0f} | {found['difference']:.1e} |",
                 flush=True,
             )
+
+
+def over_length(cases: list[str], options: argparse.Namespace) -> None:
+    head(cases, ("Heed s", "microseconds a row", "Heed peak MB", "bytes a row"))
+    for case in cases:
+        for n in LENGTHS:
+            wall = measure("times", case, n, options)["heed"]["wall"]
+            grown = measure("heed", case, n, options)["peak"]
+            print(
+                f"| {case} | {n} | {wall:.3f} | {1e6 * wall / n:.1f} | {grown:.0f} | {1e6 * grown / n:.0f} |",
+                flush=True,
+            )
+
+
+def head(cases: list[str], columns: tuple[str, ...]) -> None:
+    if cases:
+        print(f"\n| case | n | {' | '.join(columns)} |\n| --- |{' ---: |' * (1 + len(columns))}", flush=True)
 
 
 if __name__ == "__main__":

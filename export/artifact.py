@@ -19,13 +19,11 @@ from torch import nn
 
 from export.fast_path import fast_paths
 from export.graph import OPSET, export_graph
-from export.verification import Check, checks, is_large
+from export.verification import CANONICAL, Check, checks, is_large
 from models.block import Block, Input
 from models.catalogue import find
 from models.examples import documented
 from models.learned import SEED
-
-CANONICAL = "model"
 
 
 class ExportError(Exception):
