@@ -19,9 +19,9 @@ from models.examples import SIZES, examples
 Arrays = Mapping[str, np.ndarray]
 CANONICAL = "model"
 JITTER = 1e-3
-DRAWS = 12
+DRAWS = 6
 MORE_DRAWS = 64  # before an error is believed
-FEW_DRAWS = 4
+FEW_DRAWS = 2
 MANY = 30_000  # numbers; few draws of so many are no luck
 LARGE = 1_000_000  # learned numbers; the reference is slow with so many, and each row of them is many draws
 SHORT = ("documented", "distinct", "one_query")

@@ -45,7 +45,7 @@ def attention(
     value = np.repeat(value, heads // kv_heads, axis=1)
 
     scale = 1 / np.sqrt(d_k) if scale is None else scale
-    scores = dtype(scale) * (query @ np.ascontiguousarray(np.swapaxes(key, -1, -2)))
+    scores = dtype(scale) * product(query, np.swapaxes(key, -1, -2))
     if softcap:
         scores = dtype(softcap) * np.tanh(scores / dtype(softcap))
 
@@ -96,7 +96,15 @@ def weigh(
     scores = np.where(allowed, scores, dtype(-np.inf))
 
     weights = softmax(scores)
-    return {"output": weights @ value, "weights": weights, "scores": scores}
+    return {"output": product(weights, value), "weights": weights, "scores": scores}
+
+
+def product(a, b):
+    """The matrices' product, each sum added up in the order it is written."""
+    total = np.zeros((*a.shape[:-1], b.shape[-1]), a.dtype)
+    for k in range(a.shape[-1]):
+        total += a[..., :, k, None] * b[..., k, None, :]
+    return total
 
 
 def softmax(scores):
@@ -165,7 +173,7 @@ def cosine(query, key, value, scale=1.0, dtype=np.float64, **options) -> dict[st
     def unit(x):
         return x / np.maximum(np.sqrt((x * x).sum(axis=-1, keepdims=True)), dtype(1e-8))
 
-    scores = dtype(scale) * (unit(query) @ np.ascontiguousarray(unit(key).swapaxes(-1, -2)))
+    scores = dtype(scale) * product(unit(query), unit(key).swapaxes(-1, -2))
     return weigh(scores, value, **options)
 
 
@@ -236,7 +244,7 @@ def additive(state, query, key, value, dtype=np.float64, **options) -> dict[str,
 def luong_general(state, query, key, value, dtype=np.float64, **options) -> dict[str, np.ndarray]:
     """Scores q W k^T of one head."""
     key = np.asarray(key, dtype)
-    scores = linear(state, "q_proj", query, dtype) @ np.ascontiguousarray(key.swapaxes(-1, -2))
+    scores = product(linear(state, "q_proj", query, dtype), key.swapaxes(-1, -2))
     found = weigh(scores[:, None], np.asarray(value, dtype)[:, None], **options)
     return found | {"output": found["output"][:, 0]}
 
