@@ -14,11 +14,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from service import docs, errors, health, native
-from service.errors import HeedError
+from service.envelope import Envelope
 from service.offload import Offload
 from service.repository import Repository
 from service.settings import Settings
-from service.timing import Envelope
+from service.shortcut import Shortcut
 from service.v2 import control, describe, infer, log_settings, shared_memory
 from service.v2.paths import Slash
 
@@ -51,12 +51,13 @@ def create_app(settings: Settings) -> FastAPI:
     app.state.settings = settings
     app.state.repository = Repository(settings)
     app.state.offload = Offload(settings.threads, settings.inline_microseconds)
-    app.router.routes.extend(infer.routes)
+    tensors = [*infer.routes, *native.routes]
+    app.router.routes.extend(tensors)
     for face in (native, health, describe, control, log_settings, shared_memory):
         app.include_router(face.router)
+    app.add_middleware(Shortcut, routes=tensors)
     app.add_middleware(Slash)
     app.add_middleware(Envelope)
-    app.add_exception_handler(HeedError, _answer)
     app.add_exception_handler(HTTPException, _answer)
     app.openapi = lambda: docs.openapi(app)  # type: ignore[method-assign]  # as FastAPI's documentation extends it
     return app
@@ -73,4 +74,4 @@ async def _poll(loading: asyncio.Task[None], repository: Repository, settings: S
 
 
 async def _answer(request: Request, error: Any) -> Response:
-    return errors.answer(request, error)
+    return errors.answer(request.url.path, error)

@@ -8,10 +8,11 @@ import numpy as np
 import orjson
 import simdjson
 
+from service.body import Body
 from service.errors import Invalid, Malformed, TooLarge
 from service.json_document import document
 from service.json_tensor import Reader
-from service.model import Model
+from service.model import Graph, Model
 from service.rank import Rank
 from service.shape import Sizes, length
 
@@ -19,19 +20,20 @@ DEFAULT_OUTPUTS = ("output", "weights")
 CHOICES = ("outputs", "average_attn_weights", "weights_top_k")  # fields that are no input of the graph
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Asked:
     """A request, understood: inputs as the graph takes them, and what to answer."""
 
     inputs: dict[str, np.ndarray]
     sizes: Sizes
+    graph: Graph
     rank: Rank
     outputs: list[str]
     average_attn_weights: bool
     weights_top_k: int | None
 
 
-def decode(body: bytes, model: Model, most_memory: int) -> Asked:
+def decode(body: Body, model: Model, most_memory: int) -> Asked:
     """Understand ``body`` as a request to ``model``.
 
     Raises:
@@ -43,7 +45,7 @@ def decode(body: bytes, model: Model, most_memory: int) -> Asked:
         return _understand(parsed, body, model, most_memory)
 
 
-def _understand(parsed: simdjson.Object, body: bytes, model: Model, most_memory: int) -> Asked:
+def _understand(parsed: simdjson.Object, body: Body, model: Model, most_memory: int) -> Asked:
     card = model.card
     assert card is not None
     names = list(parsed)
@@ -77,15 +79,16 @@ def _understand(parsed: simdjson.Object, body: bytes, model: Model, most_memory:
     keys = length(model.outputs["weights"].shape[-1], sizes)
     if top_k is not None and top_k > keys:
         raise Invalid(f"expected at most {keys}, the number of keys, got {top_k}", "weights_top_k")
-    needed = model.memory(outputs, sizes, model.graph_for(inputs, outputs, sizes))
+    graph = model.graph_for(inputs, outputs, sizes)
+    needed = model.memory(outputs, sizes, graph)
     if needed > most_memory:
         raise TooLarge(f"this request needs about {needed:,} bytes; the limit (max_memory_bytes) is {most_memory:,}")
-    return Asked(inputs, sizes, rank, outputs, average, top_k)
+    return Asked(inputs, sizes, graph, rank, outputs, average, top_k)
 
 
 def run(asked: Asked, model: Model) -> dict[str, Any]:
     """What was asked for: arrays, or ``{"indices", "values"}`` for the largest weights."""
-    found = model.run(asked.inputs, asked.outputs, asked.sizes)
+    found = model.run(asked.graph, asked.inputs, asked.outputs)
     answer: dict[str, Any] = {}
     for name in asked.outputs:
         array = found[name]

@@ -18,7 +18,6 @@ from http import HTTPStatus
 from typing import ClassVar
 
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
 from starlette.responses import Response
 
 
@@ -77,12 +76,12 @@ class TimedOut(HeedError):
     status, v2_status = 504, 504
 
 
-def answer(request: Request, error: Exception) -> Response:
+def answer(path: str, error: Exception) -> Response:
     """``error`` in the words of the face that was asked: RFC 9457 problem+json, or V2's ``{"error": ...}``.
 
     The text of an exception that is not ours is never shown.
     """
-    v2 = request.url.path.startswith("/v2")
+    v2 = path.startswith("/v2")
     if isinstance(error, HeedError):
         status, detail, headers = error.v2_status if v2 else error.status, error.detail, error.headers
     elif isinstance(error, HTTPException):

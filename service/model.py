@@ -7,13 +7,14 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnxruntime
 from onnxruntime.capi.onnxruntime_pybind11_state import Fail, InvalidArgument, RuntimeException
 
 from service.bfloat16 import BFLOAT16, run_bfloat16
-from service.card import Card, PathCard, Scalar
+from service.card import Card, InputCard, PathCard, Scalar
 from service.errors import Invalid
 from service.provider import Provider, open_session
 from service.shape import Binder, Dim, Sizes, length
@@ -65,7 +66,7 @@ class Graph:
         return all(name in self.fixed and bool(given[name] == self.fixed[name]) for name in others)
 
     def run(self, given: Arrays, wanted: Sequence[str]) -> list[np.ndarray]:
-        taken = {name: array for name, array in given.items() if name in self.takes}
+        taken = given if given.keys() <= self.takes else {name: of for name, of in given.items() if name in self.takes}
         found: list[np.ndarray] = self.session.run(list(wanted), taken)
         return found
 
@@ -77,6 +78,7 @@ class Model:
         self.name = folder.parent.name
         self.version = int(folder.name)
         self.statistics = Statistics()
+        self.plans: dict[bytes, Any] = {}  # requests that a face has understood before, for it to keep
         self.batch_axis: str | None = None  # these two are the repository's to say
         self.max_batch_size = 0
         sessions = {
@@ -107,6 +109,11 @@ class Model:
         return any(of.dtype == BFLOAT16 for of in (*self.inputs.values(), *self.outputs.values()))
 
     @cached_property
+    def _limited(self) -> list[tuple[str, InputCard]]:
+        cards = self.card.inputs.items() if self.card else ()
+        return [(name, card) for name, card in cards if card.minimum is not None or card.maximum is not None]
+
+    @cached_property
     def parameters(self) -> dict[str, Tensor]:
         """The inputs that are single numbers or flags."""
         return {name: of for name, of in self.inputs.items() if of.shape == ()}
@@ -131,11 +138,12 @@ class Model:
             binder.bind(of.name, of.shape, inputs[of.name].shape)
         binder.multiple(self.card.multiples)
         binder.limit(self.card.limits)
-        for name, array in inputs.items():
-            self._hold_to_card(name, array, inputs.keys(), binder.sizes)
+        for name in inputs:
+            self._hold_to_others(name, inputs.keys())
+        self.hold_values(inputs, binder.sizes)
         return binder.sizes
 
-    def _hold_to_card(self, name: str, array: np.ndarray, given: Collection[str], sizes: Sizes) -> None:
+    def _hold_to_others(self, name: str, given: Collection[str]) -> None:
         assert self.card is not None
         card = self.card.inputs[name]
         for other in card.needs:
@@ -144,20 +152,30 @@ class Model:
         for other in card.excludes:
             if other in given:
                 raise Invalid(f"cannot be given together with {other}", name)
-        if card.minimum is not None and (array < card.minimum).any():
-            raise Invalid(f"expected at least {card.minimum}, got {array.min()}", name)
-        if card.maximum is not None:
-            most = length(card.maximum, sizes)
-            if (array > most).any():
-                raise Invalid(f"expected at most {most} ({card.maximum}), got {array.max()}", name)
 
-    def run(self, inputs: Arrays, outputs: Sequence[str], sizes: Sizes) -> dict[str, np.ndarray]:
-        """``outputs`` for ``inputs`` that ``bind`` has held, and answered ``sizes`` for, by the quickest graph.
+    def hold_values(self, inputs: Arrays, sizes: Sizes) -> None:
+        """Hold the numbers in the inputs to what the card says of them, where shapes of ``sizes`` were held before.
+
+        Raises:
+            Invalid: a number past its range.
+        """
+        for name, card in self._limited:
+            array = inputs.get(name)
+            if array is None:
+                continue
+            if card.minimum is not None and (array < card.minimum).any():
+                raise Invalid(f"expected at least {card.minimum}, got {array.min()}", name)
+            if card.maximum is not None:
+                most = length(card.maximum, sizes)
+                if (array > most).any():
+                    raise Invalid(f"expected at most {most} ({card.maximum}), got {array.max()}", name)
+
+    def run(self, graph: Graph, inputs: Arrays, outputs: Sequence[str]) -> dict[str, np.ndarray]:
+        """``outputs`` for ``inputs`` that ``bind`` has held, by the ``graph`` that ``graph_for`` has chosen.
 
         Raises:
             Invalid: a foreign graph cannot take inputs of these shapes.
         """
-        graph = self.graph_for(inputs, outputs, sizes)
         try:
             if self._has_bfloat16:
                 return run_bfloat16(graph.session, inputs, outputs)

@@ -3,15 +3,18 @@
 from http import HTTPStatus
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Request, Response
+from fastapi import APIRouter, Depends, Request
 from pydantic import BaseModel, Field
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
 
 from service.attend import Asked, decode, encode, run
-from service.body import read
+from service.body import Headers, receive_json
 from service.card import Scalar
 from service.model import Model, Tensor
 from service.offload import PER_JSON_BYTE, PER_MULTIPLICATION, PER_NUMBER_WRITTEN, Offload
 from service.repository import Repository
+from service.respond import respond
 from service.settings import Settings
 from service.shape import symbol
 from service.timing import Timing
@@ -132,33 +135,41 @@ async def describe_block(block: str, repository: Models) -> BlockDescription:
     )
 
 
-@router.post("/{block}", summary="Run a block", include_in_schema=False)  # the documentation has a path for each block
-async def run_block(block: str, request: Request) -> Response:
-    settings: Settings = request.app.state.settings
-    offload: Offload = request.app.state.offload
-    model = request.app.state.repository.block(block)
-    timing = Timing.of(request.scope)
-    try:
-        asked, response = await _answer(request, settings, offload, model, timing)
-    except Exception:
-        model.statistics.failed(timing.total)
-        raise
-    model.statistics.succeeded(asked.sizes.get("batch", 1), timing.total, timing.spent)
-    return response
+class Attend:
+    """Runs a block on the tensors of the body: raw ASGI, as this is the way that has to be short."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        state = scope["app"].state
+        model = state.repository.block(scope["path_params"]["block"])
+        headers, timing = scope["state"]["headers"], scope["state"]["timing"]
+        try:
+            asked, content = await _answer(
+                headers, receive, timing, model=model, settings=state.settings, offload=state.offload
+            )
+        except Exception:
+            model.statistics.failed(timing.total)
+            raise
+        model.statistics.succeeded(asked.sizes.get("batch", 1), timing.total, timing.spent)
+        await respond(send, [content], [(b"content-type", b"application/json")])
 
 
 async def _answer(
-    request: Request, settings: Settings, offload: Offload, model: Model, timing: Timing
-) -> tuple[Asked, Response]:
-    body = await read(request, settings.max_body_bytes)
-    with timing("decode"):
-        asked: Asked = await offload(PER_JSON_BYTE * len(body), decode, body, model, settings.max_memory_bytes)
-    with timing("compute"):
-        answer = await offload(PER_MULTIPLICATION * model.multiplications(asked.sizes), run, asked, model)
-    with timing("encode"):
-        numbers = model.numbers(asked.outputs, asked.sizes)
-        content = await offload(PER_NUMBER_WRITTEN * numbers, encode, model, answer)
-    return asked, Response(content, media_type="application/json")
+    headers: Headers, receive: Receive, timing: Timing, *, model: Model, settings: Settings, offload: Offload
+) -> tuple[Asked, bytes]:
+    body = await receive_json(receive, headers, settings.max_body_bytes)
+    timing.start()
+    asked: Asked = await offload(PER_JSON_BYTE * len(body), decode, body, model, settings.max_memory_bytes)
+    timing.lap("decode")
+    answer = await offload(PER_MULTIPLICATION * model.multiplications(asked.sizes), run, asked, model)
+    timing.lap("compute")
+    cost = PER_NUMBER_WRITTEN * model.numbers(asked.outputs, asked.sizes)
+    content = await offload(cost, encode, model, answer)
+    timing.lap("encode")
+    return asked, content
+
+
+# The documentation has a path for each block instead.
+routes = [Route("/v1/attention/{block}", Attend(), methods=["POST"], include_in_schema=False)]
 
 
 def _line(model: Model) -> dict[str, str]:

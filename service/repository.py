@@ -127,12 +127,13 @@ class Repository:
             NotFound: there is none.
         """
         self.must_be_ready()
-        if name in self._failed and name not in self._models:
+        versions = self._models.get(name)
+        if versions is None and name in self._failed:
             raise NotReady(f"{name} failed to load; the server's log says why")
-        blocks = self.blocks
-        if name not in blocks:
-            raise NotFound(f"unknown block {name!r}; there are {', '.join(blocks) or 'none'}")
-        return blocks[name]
+        model = versions[next(reversed(versions))] if versions else None
+        if model is None or model.card is None:
+            raise NotFound(f"unknown block {name!r}; there are {', '.join(self.blocks) or 'none'}")
+        return model
 
     def must_be_ready(self) -> None:
         """Raises NotReady while models are being loaded."""

@@ -4,6 +4,7 @@ import re
 import zlib
 from typing import Literal
 
+from service.body import Body
 from service.errors import Malformed, TooLarge, UnsupportedEncoding
 
 WINDOWS = {"gzip": 31, "deflate": 15}  # zlib's wbits
@@ -12,8 +13,8 @@ LEVEL = 1  # more costs much and gains little on random mantissas
 LEAST = 1024  # bytes; below, the headers outweigh it
 
 
-def inflate(body: memoryview, encoding: str, longest: int, align: int) -> bytes:
-    """``body`` without its encoding, of at most ``longest`` bytes, behind ``align`` zero bytes.
+def inflate(body: Body, encoding: str, longest: int) -> bytes:
+    """``body`` without its encoding, of at most ``longest`` bytes.
 
     Raises:
         UnsupportedEncoding: neither gzip, deflate nor identity.
@@ -33,7 +34,7 @@ def inflate(body: memoryview, encoding: str, longest: int, align: int) -> bytes:
         raise Malformed(
             f"the body is not {encoding}: {'more follows its end' if inflater.eof else 'it ends too early'}"
         )
-    return bytes(align) + content
+    return content
 
 
 def accepted(header: str, when: Literal["never", "asked", "offered"], length: int) -> str | None:

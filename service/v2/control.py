@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, ValidationError
 
-from service.body import receive
+from service.body import receive_body
 from service.errors import HeedError, Malformed, NotAllowed, Unsupported
 from service.model import CANONICAL
 from service.repository import Repository
@@ -103,7 +103,8 @@ async def body(request: Request, of: type[M]) -> M:
         Malformed: it is not of the documented form.
     """
     settings: Settings = request.app.state.settings
-    content = await receive(request, settings.max_body_bytes)
+    headers = request.scope["state"]["headers"]
+    content = bytes(await receive_body(request.receive, headers, settings.max_body_bytes))
     try:
         return of.model_validate_json(content.strip() or b"{}")
     except ValidationError as error:

@@ -7,128 +7,134 @@ from typing import Any
 import numpy as np
 from simdjson import Array, Object
 
+from service import signature
+from service.body import Body
 from service.errors import Invalid, Malformed, TooLarge
 from service.json_document import document
 from service.json_tensor import Reader, cast, word
 from service.model import Model
-from service.shape import Sizes
-from service.signature import hold
 from service.v2 import parameters, tensor
+from service.v2.attachment import Attachment
 from service.v2.datatype import BOOL, DATATYPES, Datatype, datatype
+from service.v2.plan import Held, Plan, Wanted
 from service.v2.raw import raw
 
 
-@dataclass(frozen=True)
-class Wanted:
-    """One output asked for: as binary data or JSON, and as its tensor or its ``classes`` largest."""
-
-    name: str
-    binary: bool
-    classes: int = 0
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Asked:
-    """What the request asks: inputs as the graph takes them, and outputs as the client takes them."""
+    """A request, understood: inputs as the graph takes them, and what the client wants to be told."""
 
     inputs: dict[str, np.ndarray]
-    outputs: list[Wanted]
-    sizes: Sizes
-    rows: int
-    id: str | None = None
-    timeout: int = 0  # microseconds; 0 = none
-
-    @property
-    def names(self) -> list[str]:
-        return [wanted.name for wanted in self.outputs]
+    plan: Plan
+    held: Held
 
 
-def decode(body: memoryview, json_length: int | None, model: Model, most_memory: int) -> Asked:
-    """Understand ``body``, whose first ``json_length`` bytes are JSON: all where None; where 0, it is the one input.
+def decode(content: Body, attached: Body | None, model: Model, most_memory: int) -> Asked:
+    """Understand the JSON ``content`` and the bytes behind it: None where all is JSON.
 
     Raises:
         Malformed: not the protocol, or an input, output or parameter that the model does not have.
         Invalid: a tensor or parameter that is wrong.
         TooLarge: it would need more than ``most_memory`` bytes.
     """
-    if json_length == 0:
-        return _held(model, most_memory, raw(body, model), [Wanted(name, True) for name in model.outputs])
-    content, attached = body[:json_length], body[len(body) if json_length is None else json_length :]
     with document(content) as request:
-        reader = Reader()
-        given = parameters.fields("the request", request.get("parameters"))
-        reserved = parameters.reserved(given)
-        inputs = _inputs(request.get("inputs"), reader, tensor.Attached(attached, model.name), model)
-        for name, array in parameters.own(given, model).items():
-            if name in inputs:
-                raise Malformed(f"'{name}' is given as input and as parameter")
-            inputs[name] = array
-        outputs = _outputs(request.get("outputs"), reserved.get("binary_data_output", False), model)
-        reader.finish(content, strict=False)
-        return _held(model, most_memory, inputs, outputs, _id(request.get("id")), reserved.get("timeout", 0))
-
-
-def _held(
-    model: Model,
-    most_memory: int,
-    inputs: dict[str, np.ndarray],
-    outputs: list[Wanted],
-    request_id: str | None = None,
-    timeout: int = 0,
-) -> Asked:
-    rows = hold(model, inputs)
-    sizes = model.bind(inputs)
-    asked = Asked(inputs, outputs, sizes, rows, request_id, timeout)
-    if model.card:
-        needed = model.memory(asked.names, sizes, model.graph_for(asked.inputs, asked.names, sizes))
-        if needed > most_memory:
-            raise TooLarge(
-                f"this request needs about {needed:,} bytes, which exceeds the maximum allowed (max_memory_bytes), "
-                f"{most_memory:,} bytes"
-            )
+        plan = _plan(request, content, model)
+    asked = hold(plan, plan.arrays(attached or b"", model), model, most_memory)
+    if isinstance(attached, bytes | memoryview):
+        plan.held = asked.held
+        plan.keep(bytes(content), model)
     return asked
 
 
-def _inputs(element: Any, reader: Reader, attached: tensor.Attached, model: Model) -> dict[str, np.ndarray]:
+def decode_known(content: bytes, attached: Body, model: Model) -> Asked | None:
+    """The same for JSON that was understood before, and None for other.
+
+    Raises:
+        Malformed, Invalid: the bytes are not what the JSON says of them.
+    """
+    plan: Plan | None = model.plans.get(content)
+    if plan is None or plan.held is None:
+        return None
+    inputs = plan.arrays(attached, model)
+    model.hold_values(inputs, plan.held.sizes)
+    return Asked(inputs, plan, plan.held)
+
+
+def decode_raw(body: Body, model: Model, most_memory: int) -> Asked:
+    """Understand a body that has no JSON and is the model's one input.
+
+    Raises:
+        Malformed, Invalid, TooLarge: as for any other.
+    """
+    return hold(Plan({}, [], [Wanted(name, True) for name in model.outputs]), raw(body, model), model, most_memory)
+
+
+def hold(plan: Plan, inputs: dict[str, np.ndarray], model: Model, most_memory: int) -> Asked:
+    """Hold ``inputs`` against the model and against each other, and what they need against ``most_memory`` bytes."""
+    rows = signature.hold(model, inputs)
+    sizes = model.bind(inputs)
+    graph = model.graph_for(inputs, plan.names, sizes)
+    needed = model.memory(plan.names, sizes, graph) if model.card else 0
+    if needed > most_memory:
+        raise TooLarge(
+            f"this request needs about {needed:,} bytes, which exceeds the maximum allowed (max_memory_bytes), "
+            f"{most_memory:,} bytes"
+        )
+    return Asked(inputs, plan, Held(sizes, rows, graph))
+
+
+def _plan(request: Object, content: Body, model: Model) -> Plan:
+    reader = Reader()
+    given = parameters.fields("the request", request.get("parameters"))
+    reserved = parameters.reserved(given)
+    inputs, attachments = _inputs(request.get("inputs"), reader, model)
+    for name, array in parameters.own(given, model).items():
+        if name in inputs or any(name == attachment.name for attachment in attachments):
+            raise Malformed(f"'{name}' is given as input and as parameter")
+        inputs[name] = array
+    outputs = _outputs(request.get("outputs"), reserved.get("binary_data_output", False), model)
+    reader.finish(content, strict=False)
+    said = _id(request.get("id"))
+    return Plan(inputs, attachments, outputs, said, reserved.get("timeout", 0), reserved.get("priority", 0))
+
+
+def _inputs(element: Any, reader: Reader, model: Model) -> tuple[dict[str, np.ndarray], list[Attachment]]:
     inputs: dict[str, np.ndarray] = {}
+    attachments: list[Attachment] = []
+    seen = set()
+    place = 0
     for entry in _entries("inputs", element):
         name = _name("inputs", entry)
-        if name in inputs:
+        if name in seen:
             raise Malformed(f"input '{name}' already exists in request")
         if name not in model.inputs:
             raise Malformed(f"unexpected inference input '{name}' for model '{model.name}'")
+        seen.add(name)
         of = _datatype(name, entry.get("datatype"), model)
         sizes = tensor.shape(name, entry.get("shape"), reader)
-        if model.inputs[name].shape == () and sizes == (1,):  # a single number may say so
-            array = _array(name, of, (1,), entry, reader, attached, model).reshape(())
+        declared = model.inputs[name]
+        said = () if declared.shape == () and sizes == (1,) else sizes  # a single number may say so
+        size, data = _place(name, entry)
+        if size is None:
+            array = tensor.from_json(name, of, sizes, data, reader).reshape(said)
+            inputs[name] = array if array.dtype == declared.dtype else cast(name, array, declared.dtype, mask=True)
         else:
-            array = _array(name, of, sizes, entry, reader, attached, model)
-        declared = model.inputs[name].dtype
-        inputs[name] = array if array.dtype == declared else cast(name, array, declared, mask=True)
-    attached.finish()
-    return inputs
+            attachments.append(Attachment(name, model.name, of, said, place, size, declared.dtype))
+            place += size
+    return inputs, attachments
 
 
-def _array(
-    name: str,
-    of: Datatype,
-    sizes: tuple[int, ...],
-    entry: Object,
-    reader: Reader,
-    attached: tensor.Attached,
-    model: Model,
-) -> np.ndarray:
+def _place(name: str, entry: Object) -> tuple[int | None, Any]:
+    """The bytes behind the JSON that an input says it has, or its data."""
     given = parameters.fields(f"input '{name}'", entry.get("parameters"))
     if "shared_memory_region" in given:
         raise Malformed(f"input '{name}': shared memory is not offered here; send data or binary data")
     size, data = given.get("binary_data_size"), entry.get("data")
     if (size is None) == (data is None):
         raise Malformed(f"input '{name}' must have exactly one of 'data' and the parameter 'binary_data_size'")
-    if size is None:
-        return tensor.from_json(name, of, sizes, data, reader)
-    if type(size) is not int or size < 0:
+    if size is not None and (type(size) is not int or size < 0):
         raise Malformed(f"input '{name}': expected binary_data_size to be a whole number from 0, got {word(size)}")
-    return tensor.from_bytes(name, model.name, of, sizes, attached.take(name, size))
+    return size, data
 
 
 def _datatype(name: str, said: Any, model: Model) -> Datatype:

@@ -1,56 +1,80 @@
 """A V2 answer: JSON, and behind it the bytes of the outputs that were asked for in binary."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
 import orjson
 
+from service.body import Body
 from service.errors import Invalid
 from service.model import Model
 from service.offload import PER_BYTE_COPIED, PER_NUMBER_WRITTEN
 from service.v2 import texts
 from service.v2.classification import classify
 from service.v2.datatype import BF16, BYTES, datatype
-from service.v2.decode import Asked, Wanted
+from service.v2.decode import Asked
+from service.v2.plan import Plan, Wanted
 
 NonFinite = Literal["refuse", "nulls", "tokens"]
 
 
 def encode(
     asked: Asked, found: Mapping[str, np.ndarray], model: Model, non_finite: NonFinite
-) -> tuple[bytes, int | None]:
-    """The body, and the length of its JSON where bytes follow it.
+) -> tuple[list[Body], int | None]:
+    """The body in its pieces, and the length of its JSON where bytes follow it.
 
     Raises:
         Invalid: what was asked for as JSON cannot be said in JSON.
     """
+    plan = asked.plan
+    arrays = [
+        classify(wanted.name, found[wanted.name], wanted.classes, model.max_batch_size > 0)
+        if wanted.classes
+        else found[wanted.name]
+        for wanted in plan.outputs
+    ]
+    attached = [_bytes(array) for wanted, array in zip(plan.outputs, arrays, strict=True) if wanted.binary]
+    shapes = [array.shape for array in arrays]
+    if plan.header is not None and plan.header[0] == shapes:
+        header = plan.header[1]
+    else:
+        header = _header(plan, arrays, iter(attached), model, non_finite)
+        if all(
+            wanted.binary and array.dtype != BYTES.dtype for wanted, array in zip(plan.outputs, arrays, strict=True)
+        ):
+            plan.header = shapes, header  # nothing in it depends on more than the shapes
+    if not any(attached):
+        return [header], None
+    return [header, *attached], len(header)
+
+
+def _header(
+    plan: Plan, arrays: Sequence[np.ndarray], attached: Iterator[Body], model: Model, non_finite: NonFinite
+) -> bytes:
     outputs = []
-    attached: list[Any] = []
-    length = 0
-    for wanted in asked.outputs:
-        array = found[wanted.name]
-        if wanted.classes:
-            array = classify(wanted.name, array, wanted.classes, model.max_batch_size > 0)
-        of = datatype(array.dtype)
-        output: dict[str, Any] = {"name": wanted.name, "datatype": of.name, "shape": array.shape}
+    for wanted, array in zip(plan.outputs, arrays, strict=True):
+        output: dict[str, Any] = {
+            "name": wanted.name,
+            "datatype": datatype(array.dtype).name,
+            "shape": array.shape,
+        }
         if wanted.binary:
-            content = texts.pack(array) if of is BYTES else np.ascontiguousarray(array).reshape(-1)
-            size = len(content) if isinstance(content, bytes) else content.nbytes
-            output["parameters"] = {"binary_data_size": size}
-            attached.append(content)
-            length += size
+            output["parameters"] = {"binary_data_size": len(next(attached))}
         else:
             output["data"] = _data(wanted.name, array, non_finite)
         outputs.append(output)
     answer: dict[str, Any] = {"model_name": model.name, "model_version": str(model.version), "outputs": outputs}
-    if asked.id is not None:
-        answer["id"] = asked.id
-    header = orjson.dumps(answer, option=orjson.OPT_SERIALIZE_NUMPY)
-    if not length:
-        return header, None
-    return b"".join([header, *attached]), len(header)
+    if plan.id is not None:
+        answer["id"] = plan.id
+    return orjson.dumps(answer, option=orjson.OPT_SERIALIZE_NUMPY)
+
+
+def _bytes(array: np.ndarray) -> Body:
+    if array.dtype == BYTES.dtype:
+        return texts.pack(array)
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
 
 
 def cost_of_writing(wanted: Wanted, array: np.ndarray) -> float:

@@ -1,4 +1,4 @@
-"""One input of a V2 request: from JSON data, nested or flat, or as a view of the bytes after the JSON."""
+"""One input of a V2 request from JSON data, nested or flat."""
 
 from math import prod
 from typing import Any
@@ -12,35 +12,6 @@ from service.v2 import texts
 from service.v2.datatype import BF16, BYTES, Datatype
 
 MOST_OF_NOTHING = 2**48  # elements; what numpy can still write the shape of
-
-
-class Attached:
-    """The bytes that follow the JSON, taken tensor by tensor in the order of the inputs."""
-
-    def __init__(self, content: memoryview, model: str) -> None:
-        self._content = content
-        self._model = model
-        self._place = 0
-
-    def take(self, name: str, size: int) -> memoryview:
-        """The next ``size`` bytes.
-
-        Raises:
-            Malformed: there are fewer.
-        """
-        missing = self._place + size - len(self._content)
-        if missing > 0:
-            raise Malformed(
-                f"unexpected size for input '{name}', expecting {missing} additional bytes for model '{self._model}'"
-            )
-        self._place += size
-        return self._content[self._place - size : self._place]
-
-    def finish(self) -> None:
-        """Raises Malformed if bytes are left that belong to no input."""
-        left = len(self._content) - self._place
-        if left:
-            raise Malformed(f"unexpected additional input data for model '{self._model}': {left} bytes")
 
 
 def shape(name: str, element: Any, reader: Reader) -> tuple[int, ...]:
@@ -59,24 +30,6 @@ def shape(name: str, element: Any, reader: Reader) -> tuple[int, ...]:
         raise Malformed(f"input '{name}': shape {list(sizes)} is too large, even of nothing")
     reader.brackets += 1
     return sizes
-
-
-def from_bytes(name: str, model: str, of: Datatype, sizes: tuple[int, ...], content: memoryview) -> np.ndarray:
-    """The array that ``content`` holds, a view of it wherever the bytes lie as the machine wants them.
-
-    Raises:
-        Invalid: the number of bytes is not that of the shape.
-    """
-    if of is BYTES:
-        return texts.unpack(name, content, prod(sizes)).reshape(sizes)
-    expected = prod(sizes) * of.dtype.itemsize
-    if len(content) != expected:
-        raise Invalid(
-            f"input byte size mismatch for input '{name}' for model '{model}'. Expected {expected}, got {len(content)}"
-        )
-    if of.dtype.kind == "b":  # perf_analyzer sends any byte at all
-        return np.not_equal(np.frombuffer(content, np.uint8).reshape(sizes), 0)
-    return np.require(np.frombuffer(content, of.dtype).reshape(sizes), requirements="A")
 
 
 def from_json(name: str, of: Datatype, sizes: tuple[int, ...], data: Any, reader: Reader) -> np.ndarray:
