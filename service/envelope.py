@@ -1,0 +1,67 @@
+"""What every answer carries: ``X-Request-ID``, and ``Server-Timing``; and what becomes of an error.
+
+It stands around all routes, those that carry tensors too, and is therefore raw ASGI.
+"""
+
+import itertools
+import logging
+import re
+import secrets
+
+from starlette.requests import ClientDisconnect
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from service import errors
+from service.errors import HeedError
+from service.timing import Timing
+
+log = logging.getLogger("heed")
+
+SANE_ID = re.compile(rb"[\x21-\x7e]{1,128}")
+
+
+class Envelope:
+    """ASGI middleware: names each request, times it, and turns errors into answers; unexpected ones show nothing.
+
+    Inside it ``scope["state"]`` holds the request's ``headers``, a dict of lower-case bytes, and its ``timing``.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+        self._process = secrets.token_hex(8).encode()
+        self._count = itertools.count(1)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        headers = dict(scope["headers"])
+        request_id = headers.get(b"x-request-id")
+        if request_id is None or not SANE_ID.fullmatch(request_id):
+            request_id = b"%s%08x" % (self._process, next(self._count))
+        timing = Timing()
+        state = scope.setdefault("state", {})
+        state["headers"], state["timing"] = headers, timing
+        started = False
+
+        async def send_enveloped(message: Message) -> None:
+            nonlocal started
+            if message["type"] == "http.response.start":
+                started = True
+                message["headers"] = [
+                    *message["headers"],
+                    (b"x-request-id", request_id),
+                    (b"server-timing", timing.header()),
+                ]
+            await send(message)
+
+        try:
+            await self._app(scope, receive, send_enveloped)
+        except ClientDisconnect:
+            log.debug("request %s: the client hung up", request_id.decode())
+        except Exception as error:
+            if not isinstance(error, HeedError):
+                log.exception("request %s failed", request_id.decode())
+            if started:
+                raise
+            await errors.answer(scope["path"], error)(scope, receive, send_enveloped)
