@@ -7,9 +7,9 @@ from copy import deepcopy
 from typing import Any
 
 import uvicorn
-from fastapi import FastAPI
 from pydantic import ValidationError
 from pydantic_settings import CliApp
+from starlette.types import ASGIApp
 from uvicorn.config import LOGGING_CONFIG
 
 from service.app import create_app
@@ -50,7 +50,7 @@ def _logging(level: str) -> dict[str, Any]:
     return config
 
 
-def app() -> FastAPI:
+def app() -> ASGIApp:
     """The application of one worker process."""
     return create_app(Settings.model_validate_json(os.environ["HEED_SETTINGS_JSON"]))
 

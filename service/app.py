@@ -12,9 +12,11 @@ from fastapi_offline import FastAPIOffline
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.types import ASGIApp
 
 from service import docs, errors, health, native
 from service.envelope import Envelope
+from service.errors import HeedError
 from service.offload import Offload
 from service.repository import Repository
 from service.settings import Settings
@@ -25,7 +27,7 @@ from service.v2.paths import Slash
 log = logging.getLogger("heed")
 
 
-def create_app(settings: Settings) -> FastAPI:
+def create_app(settings: Settings) -> ASGIApp:
     """The service over ``settings.model_repository``; models are loaded while it already answers liveness."""
     settings = settings.sized()
 
@@ -46,21 +48,22 @@ def create_app(settings: Settings) -> FastAPI:
         docs_url="/docs" if settings.docs else None,
         redoc_url=None,
         openapi_url="/openapi.json",
+        telemetry={"tracing": False, "metrics": False, "logs": False, "auto_configure": False},
         lifespan=lifespan,
     )
     app.state.settings = settings
     app.state.repository = Repository(settings)
     app.state.offload = Offload(settings.threads, settings.inline_microseconds)
-    tensors = [*infer.routes, *native.routes]
+    tensors = [
+        route for face in (infer, native) for route in face.routes(app.state.repository, settings, app.state.offload)
+    ]
     app.router.routes.extend(tensors)
     for face in (native, health, describe, control, log_settings, shared_memory):
         app.include_router(face.router)
-    app.add_middleware(Shortcut, routes=tensors)
-    app.add_middleware(Slash)
-    app.add_middleware(Envelope)
-    app.add_exception_handler(HTTPException, _answer)
+    for kind in (HeedError, HTTPException, Exception):
+        app.add_exception_handler(kind, _answer)
     app.openapi = lambda: docs.openapi(app)  # type: ignore[method-assign]  # as FastAPI's documentation extends it
-    return app
+    return Envelope(Shortcut(Slash(app), tensors))
 
 
 async def _poll(loading: asyncio.Task[None], repository: Repository, settings: Settings) -> None:

@@ -6,13 +6,15 @@ import numpy as np
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive
 
-from service.errors import TooLarge, UnsupportedEncoding, UnsupportedMedia
+from service.errors import Malformed, TooLarge, UnsupportedEncoding, UnsupportedMedia
 
 Body = bytes | memoryview
 Headers = Mapping[bytes, bytes]
+JSON_LENGTH = "Inference-Header-Content-Length"  # what V2 calls the length of the first part
+ALIGNMENT = 64  # bytes; a cache line
 
 
-async def receive_json(receive: Receive, headers: Headers, longest: int) -> Body:
+async def receive_json(receive: Receive, headers: Headers, longest: int) -> bytes:
     """The body of a JSON request, of at most ``longest`` bytes.
 
     Raises:
@@ -28,15 +30,58 @@ async def receive_json(receive: Receive, headers: Headers, longest: int) -> Body
     return await receive_body(receive, headers, longest)
 
 
-async def receive_body(receive: Receive, headers: Headers, longest: int, align: int = 0) -> Body:
-    """The body as it came, of at most ``longest`` bytes: of one piece as it is, of several joined in one buffer.
-
-    In a joined buffer, what follows the first ``align`` bytes lies where numbers may.
+async def receive_body(receive: Receive, headers: Headers, longest: int) -> bytes:
+    """The body as it came, of at most ``longest`` bytes.
 
     Raises:
         TooLarge: it is longer, by its declared length or as it comes.
         ClientDisconnect: the client hung up before its end.
     """
+    _declared(headers, longest)
+    return await _joined(receive, *await _next(receive), longest)
+
+
+async def receive_parts(receive: Receive, headers: Headers, longest: int, first: int) -> tuple[bytes, Body]:
+    """The body in two parts: its first bytes, as many as ``first``, and what follows them, lying where numbers may.
+
+    Raises:
+        Malformed: it ends before.
+        TooLarge, ClientDisconnect: as above.
+    """
+    length = _declared(headers, longest)
+    chunk, more = await _next(receive)
+    if not more or length is None or length < first:
+        return split(await _joined(receive, chunk, more, longest), first)
+    room = -first % ALIGNMENT
+    held = np.empty(room + length, np.uint8)  # filled as the pieces come: joining them later would copy them again
+    place = room + len(chunk)
+    held[room:place] = np.frombuffer(chunk, np.uint8)
+    while more:
+        chunk, more = await _next(receive)
+        held[place : place + len(chunk)] = np.frombuffer(chunk, np.uint8)
+        place += len(chunk)
+    return held.data[room : room + first].tobytes(), held.data[room + first : place]
+
+
+def split(body: bytes, first: int) -> tuple[bytes, bytes]:
+    """The same of a body that is at hand."""
+    if first > len(body):
+        raise Malformed(f"{JSON_LENGTH} is {first}, more than the {len(body)} bytes of the body")
+    return body[:first], body[first:]
+
+
+async def _joined(receive: Receive, chunk: bytes, more: bool, longest: int) -> bytes:
+    chunks, length = [chunk], len(chunk)
+    while more and length <= longest:
+        chunk, more = await _next(receive)
+        chunks.append(chunk)
+        length += len(chunk)
+    if length > longest:
+        raise TooLarge(f"the body exceeds the maximum allowed (max_body_bytes), {longest:,} bytes")
+    return chunk if len(chunks) == 1 else b"".join(chunks)
+
+
+def _declared(headers: Headers, longest: int) -> int | None:
     declared = headers.get(b"content-length", b"")
     length = int(declared) if declared.isdigit() else None
     if length is not None and length > longest:
@@ -44,15 +89,7 @@ async def receive_body(receive: Receive, headers: Headers, longest: int, align: 
             f"the body has {length:,} bytes; the limit (max_body_bytes) is {longest:,} bytes: "
             "it exceeds the maximum allowed"
         )
-    chunk, more = await _next(receive)
-    if not more and len(chunk) <= longest:
-        return chunk
-    buffer = _Buffer(longest if length is None else length, align, growing=length is None)
-    buffer.add(chunk)
-    while more:
-        chunk, more = await _next(receive)
-        buffer.add(chunk)
-    return buffer.content()
+    return length
 
 
 async def _next(receive: Receive) -> tuple[bytes, bool]:
@@ -60,29 +97,3 @@ async def _next(receive: Receive) -> tuple[bytes, bool]:
     if message["type"] == "http.disconnect":
         raise ClientDisconnect
     return message.get("body", b""), message.get("more_body", False)
-
-
-class _Buffer:
-    """Pieces joined as they come: where the length was declared, into the place that is then known."""
-
-    ALIGNMENT = 64  # bytes; a cache line
-
-    def __init__(self, longest: int, align: int, growing: bool) -> None:
-        self._longest = longest
-        self._start = -align % self.ALIGNMENT
-        self._place = self._start
-        self._held = np.empty(self._start + (0 if growing else longest), np.uint8)
-
-    def add(self, piece: bytes) -> None:
-        end = self._place + len(piece)
-        if end - self._start > self._longest:
-            raise TooLarge(f"the body exceeds the maximum allowed (max_body_bytes), {self._longest:,} bytes")
-        if end > len(self._held):
-            grown = np.empty(min(2 * end, self._start + self._longest), np.uint8)
-            grown[: self._place] = self._held[: self._place]
-            self._held = grown
-        self._held[self._place : end] = np.frombuffer(piece, np.uint8)
-        self._place = end
-
-    def content(self) -> memoryview:
-        return self._held.data[self._start : self._place]

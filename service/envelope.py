@@ -42,11 +42,13 @@ class Envelope:
         timing = Timing()
         state = scope.setdefault("state", {})
         state["headers"], state["timing"] = headers, timing
-        started = False
+        started = ended = False
 
         async def send_enveloped(message: Message) -> None:
-            nonlocal started
-            if message["type"] == "http.response.start":
+            nonlocal started, ended
+            if message["type"] != "http.response.start":
+                ended = not message.get("more_body", False)
+            else:
                 started = True
                 message["headers"] = [
                     *message["headers"],
@@ -62,6 +64,7 @@ class Envelope:
         except Exception as error:
             if not isinstance(error, HeedError):
                 log.exception("request %s failed", request_id.decode())
-            if started:
+            if started and not ended:
                 raise
-            await errors.answer(scope["path"], error)(scope, receive, send_enveloped)
+            if not started:
+                await errors.answer(scope["path"], error)(scope, receive, send_enveloped)

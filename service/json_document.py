@@ -5,6 +5,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import numpy as np
 import simdjson
 
 from service.errors import Malformed
@@ -25,6 +26,31 @@ def document(body: bytes | memoryview) -> Iterator[simdjson.Object]:
     except Exception:
         _own.parser = None  # the traceback keeps the document alive, and with it this parser busy
         raise
+
+
+def numbers(content: memoryview, kind: str) -> np.ndarray:
+    """The numbers of a JSON list, as the widest of a ``kind`` of numpy's: f, i or u.
+
+    Raises:
+        ValueError: it is no JSON list of such numbers.
+    """
+    try:
+        parsed = _parser(len(content)).parse(content)
+        if not isinstance(parsed, simdjson.Array):
+            raise ValueError("not a list")
+        return flat(parsed, kind)
+    except (RuntimeError, TypeError) as error:
+        raise ValueError(str(error)) from None
+
+
+def flat(array: simdjson.Array, kind: str) -> np.ndarray:
+    """All numbers in a list of simdjson's, and in the lists in it.
+
+    Raises:
+        TypeError, ValueError: something else is in it.
+    """
+    buffer = array.as_buffer(of_type={"f": "d", "i": "i", "u": "u"}[kind])  # type: ignore[arg-type]
+    return np.frombuffer(buffer, {"f": np.float64, "i": np.int64, "u": np.uint64}[kind])
 
 
 def _parser(length: int) -> simdjson.Parser:

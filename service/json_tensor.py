@@ -13,6 +13,7 @@ import numpy as np
 from simdjson import Array, Object
 
 from service.errors import Invalid, Malformed
+from service.json_document import flat as numbers_of
 from service.model import Tensor
 
 MAX_RANK = 16
@@ -25,7 +26,7 @@ class Reader:
     """Reads the tensors of one document, and proves at the end that no row of numbers hid a list in it."""
 
     def __init__(self) -> None:
-        self.brackets = 0  # "[" that the tensors read so far account for
+        self.brackets = 0  # "[" that what was read so far accounts for
         self._read: list[tuple[str, Array, int]] = []  # with the "[" each accounts for
 
     def tensor(self, of: Tensor, element: Any, mask: bool = False) -> np.ndarray:
@@ -70,7 +71,7 @@ class Reader:
         """
         if _count(body, "[") != self.brackets:
             for name, array, brackets in self._read:
-                if _count(minified(array), "[") != brackets:
+                if minified(array).count(b"[") != brackets:
                     _blame(name, array, lambda item: not isinstance(item, Array), "numbers")
             if strict:
                 raise Malformed("a list stands where none is expected")
@@ -97,7 +98,7 @@ class Reader:
         if isinstance(first, bool) and (mask or dtype.kind == "b"):
             flat = _booleans(name, rows)
         else:
-            flat = _numbers(name, rows, dtype.kind if dtype.kind in "iu" else "d")
+            flat = _numbers(name, rows, dtype.kind if dtype.kind in "iu" else "f")
         if flat.size != prod(shape):
             raise Invalid(f"rows of different lengths at depth {len(shape)}", name)
         return flat.reshape(shape)
@@ -153,13 +154,12 @@ def cast(name: str, array: np.ndarray, dtype: np.dtype, mask: bool = False) -> n
 
 def _numbers(name: str, rows: Array, kind: str) -> np.ndarray:
     try:
-        buffer = rows.as_buffer(of_type=kind)  # type: ignore[arg-type]
+        return numbers_of(rows, kind)
     except (TypeError, ValueError):
-        if kind != "d":
+        if kind != "f":
             _blame(name, rows, lambda item: type(item) is int, "whole numbers")
         _blame(name, rows, lambda item: type(item) in (int, float), "numbers")
         raise Invalid(f"a number does not fit in {'uint64' if kind == 'u' else 'int64'}", name) from None
-    return np.frombuffer(buffer, {"i": np.int64, "u": np.uint64, "d": np.float64}[kind])
 
 
 def _booleans(name: str, rows: Array) -> np.ndarray:

@@ -138,38 +138,40 @@ async def describe_block(block: str, repository: Models) -> BlockDescription:
 class Attend:
     """Runs a block on the tensors of the body: raw ASGI, as this is the way that has to be short."""
 
+    def __init__(self, repository: Repository, settings: Settings, offload: Offload) -> None:
+        self._repository = repository
+        self._settings = settings
+        self._offload = offload
+
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        state = scope["app"].state
-        model = state.repository.block(scope["path_params"]["block"])
         headers, timing = scope["state"]["headers"], scope["state"]["timing"]
+        model = self._repository.block(scope["path_params"]["block"])
         try:
-            asked, content = await _answer(
-                headers, receive, timing, model=model, settings=state.settings, offload=state.offload
-            )
+            asked, content = await self._answer(model, headers, receive, timing)
         except Exception:
             model.statistics.failed(timing.total)
             raise
         model.statistics.succeeded(asked.sizes.get("batch", 1), timing.total, timing.spent)
         await respond(send, [content], [(b"content-type", b"application/json")])
 
-
-async def _answer(
-    headers: Headers, receive: Receive, timing: Timing, *, model: Model, settings: Settings, offload: Offload
-) -> tuple[Asked, bytes]:
-    body = await receive_json(receive, headers, settings.max_body_bytes)
-    timing.start()
-    asked: Asked = await offload(PER_JSON_BYTE * len(body), decode, body, model, settings.max_memory_bytes)
-    timing.lap("decode")
-    answer = await offload(PER_MULTIPLICATION * model.multiplications(asked.sizes), run, asked, model)
-    timing.lap("compute")
-    cost = PER_NUMBER_WRITTEN * model.numbers(asked.outputs, asked.sizes)
-    content = await offload(cost, encode, model, answer)
-    timing.lap("encode")
-    return asked, content
+    async def _answer(self, model: Model, headers: Headers, receive: Receive, timing: Timing) -> tuple[Asked, bytes]:
+        body = await receive_json(receive, headers, self._settings.max_body_bytes)
+        timing.start()
+        cost = PER_JSON_BYTE * len(body)
+        asked: Asked = await self._offload(cost, decode, body, model, self._settings.max_memory_bytes)
+        timing.lap("decode")
+        answer = await self._offload(PER_MULTIPLICATION * model.multiplications(asked.sizes), run, asked, model)
+        timing.lap("compute")
+        cost = PER_NUMBER_WRITTEN * model.numbers(asked.outputs, asked.sizes)
+        content = await self._offload(cost, encode, model, answer)
+        timing.lap("encode")
+        return asked, content
 
 
-# The documentation has a path for each block instead.
-routes = [Route("/v1/attention/{block}", Attend(), methods=["POST"], include_in_schema=False)]
+def routes(repository: Repository, settings: Settings, offload: Offload) -> list[Route]:
+    """The one that runs blocks; the documentation has a path for each block instead."""
+    attend = Attend(repository, settings, offload)
+    return [Route("/v1/attention/{block}", attend, methods=["POST"], include_in_schema=False)]
 
 
 def _line(model: Model) -> dict[str, str]:

@@ -1,5 +1,6 @@
 """One input of a V2 request among the bytes that follow the JSON: a view of them, not a copy, wherever that can be."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -54,7 +55,7 @@ class Attachment:
         return array if array.dtype == self.declared else cast(self.name, array, self.declared, mask=True)
 
 
-def hold_to_length(attachments: list[Attachment], length: int, model: str) -> None:
+def hold_to_length(attachments: Sequence[Attachment], length: int, model: str) -> None:
     """Hold what the JSON says of the bytes behind it against how many there are.
 
     Raises:

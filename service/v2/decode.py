@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import orjson
 from simdjson import Array, Object
 
 from service import signature
@@ -16,8 +17,9 @@ from service.model import Model
 from service.v2 import parameters, tensor
 from service.v2.attachment import Attachment
 from service.v2.datatype import BOOL, DATATYPES, Datatype, datatype
-from service.v2.plan import Held, Plan, Wanted
+from service.v2.plan import Held, Listed, Plan, Wanted
 from service.v2.raw import raw
+from service.v2.skeleton import Skeleton, skeleton
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,49 +29,55 @@ class Asked:
     inputs: dict[str, np.ndarray]
     plan: Plan
     held: Held
+    id: bytes | None = None  # as JSON
 
 
-def decode(content: Body, attached: Body | None, model: Model, most_memory: int) -> Asked:
-    """Understand the JSON ``content`` and the bytes behind it: None where all is JSON.
+def decode(content: bytes, attached: Body, model: Model, most_memory: int) -> Asked:
+    """Understand the JSON ``content`` and the bytes behind it.
 
     Raises:
         Malformed: not the protocol, or an input, output or parameter that the model does not have.
         Invalid: a tensor or parameter that is wrong.
         TooLarge: it would need more than ``most_memory`` bytes.
     """
+    cut = skeleton(content)
+    known = _known(content, attached, cut, model) if cut and cut.content in model.plans else None
+    if known is not None:
+        return known
     with document(content) as request:
-        plan = _plan(request, content, model)
-    asked = hold(plan, plan.arrays(attached or b"", model), model, most_memory)
-    if isinstance(attached, bytes | memoryview):
-        plan.held = asked.held
-        plan.keep(bytes(content), model)
-    return asked
+        plan, inputs, said = _understood(request, content, model)
+    held = _hold(plan, inputs | plan.take(attached, model), model, most_memory)
+    if cut is not None:
+        plan.keep(cut, held.held, model)
+    return Asked(held.inputs, plan, held.held, None if said is None else orjson.dumps(said))
 
 
-def decode_known(content: bytes, attached: Body, model: Model) -> Asked | None:
-    """The same for JSON that was understood before, and None for other.
-
-    Raises:
-        Malformed, Invalid: the bytes are not what the JSON says of them.
-    """
-    plan: Plan | None = model.plans.get(content)
-    if plan is None or plan.held is None:
-        return None
-    inputs = plan.arrays(attached, model)
-    model.hold_values(inputs, plan.held.sizes)
-    return Asked(inputs, plan, plan.held)
-
-
-def decode_raw(body: Body, model: Model, most_memory: int) -> Asked:
+def decode_raw(body: bytes, model: Model, most_memory: int) -> Asked:
     """Understand a body that has no JSON and is the model's one input.
 
     Raises:
         Malformed, Invalid, TooLarge: as for any other.
     """
-    return hold(Plan({}, [], [Wanted(name, True) for name in model.outputs]), raw(body, model), model, most_memory)
+    plan = Plan({}, [], [], [Wanted(name, True) for name in model.outputs])
+    return _hold(plan, raw(body, model), model, most_memory)
 
 
-def hold(plan: Plan, inputs: dict[str, np.ndarray], model: Model, most_memory: int) -> Asked:
+def _known(content: bytes, attached: Body, cut: Skeleton, model: Model) -> Asked | None:
+    """A request whose skeleton was understood before; None where its lists are not what they were then."""
+    plan: Plan = model.plans[cut.content]
+    assert plan.held is not None
+    inputs = plan.take(attached, model)
+    view = memoryview(content)
+    try:
+        for of, (start, end) in zip(plan.lists, cut.lists, strict=True):
+            inputs[of.name] = of.array(view[start:end])
+    except (ValueError, Invalid):
+        return None  # read as a whole, it will say what is wrong, and where
+    model.hold_values(inputs, plan.held.sizes)
+    return Asked(inputs, plan, plan.held, cut.id)
+
+
+def _hold(plan: Plan, inputs: dict[str, np.ndarray], model: Model, most_memory: int) -> Asked:
     """Hold ``inputs`` against the model and against each other, and what they need against ``most_memory`` bytes."""
     rows = signature.hold(model, inputs)
     sizes = model.bind(inputs)
@@ -80,30 +88,32 @@ def hold(plan: Plan, inputs: dict[str, np.ndarray], model: Model, most_memory: i
             f"this request needs about {needed:,} bytes, which exceeds the maximum allowed (max_memory_bytes), "
             f"{most_memory:,} bytes"
         )
-    return Asked(inputs, plan, Held(sizes, rows, graph))
+    return Asked(inputs, plan, Held(sizes, rows, graph, model.multiplications(sizes) if model.card else 0))
 
 
-def _plan(request: Object, content: Body, model: Model) -> Plan:
+def _understood(request: Object, content: bytes, model: Model) -> tuple[Plan, dict[str, np.ndarray], str | None]:
+    """The plan, the tensors that are in the JSON, and the id."""
     reader = Reader()
     given = parameters.fields("the request", request.get("parameters"))
     reserved = parameters.reserved(given)
-    inputs, attachments = _inputs(request.get("inputs"), reader, model)
-    for name, array in parameters.own(given, model).items():
-        if name in inputs or any(name == attachment.name for attachment in attachments):
+    listed, attachments = _inputs(request.get("inputs"), reader, model)
+    own = parameters.own(given, model)
+    for name in own:
+        if name in listed or any(name == attachment.name for attachment in attachments):
             raise Malformed(f"'{name}' is given as input and as parameter")
-        inputs[name] = array
-    outputs = _outputs(request.get("outputs"), reserved.get("binary_data_output", False), model)
+    outputs = _outputs(request.get("outputs"), reader, reserved.get("binary_data_output", False), model)
     reader.finish(content, strict=False)
-    said = _id(request.get("id"))
-    return Plan(inputs, attachments, outputs, said, reserved.get("timeout", 0), reserved.get("priority", 0))
+    lists = [Listed(name, array.shape, model.inputs[name].dtype) for name, array in listed.items()]
+    plan = Plan(own, attachments, lists, outputs, reserved.get("timeout", 0), reserved.get("priority", 0))
+    return plan, listed, _id(request.get("id"))
 
 
 def _inputs(element: Any, reader: Reader, model: Model) -> tuple[dict[str, np.ndarray], list[Attachment]]:
-    inputs: dict[str, np.ndarray] = {}
+    listed: dict[str, np.ndarray] = {}
     attachments: list[Attachment] = []
     seen = set()
     place = 0
-    for entry in _entries("inputs", element):
+    for entry in _entries("inputs", element, reader):
         name = _name("inputs", entry)
         if name in seen:
             raise Malformed(f"input '{name}' already exists in request")
@@ -117,11 +127,11 @@ def _inputs(element: Any, reader: Reader, model: Model) -> tuple[dict[str, np.nd
         size, data = _place(name, entry)
         if size is None:
             array = tensor.from_json(name, of, sizes, data, reader).reshape(said)
-            inputs[name] = array if array.dtype == declared.dtype else cast(name, array, declared.dtype, mask=True)
+            listed[name] = array if array.dtype == declared.dtype else cast(name, array, declared.dtype, mask=True)
         else:
             attachments.append(Attachment(name, model.name, of, said, place, size, declared.dtype))
             place += size
-    return inputs, attachments
+    return listed, attachments
 
 
 def _place(name: str, entry: Object) -> tuple[int | None, Any]:
@@ -149,9 +159,9 @@ def _datatype(name: str, said: Any, model: Model) -> Datatype:
     return DATATYPES[said]
 
 
-def _outputs(element: Any, binary: bool, model: Model) -> list[Wanted]:
+def _outputs(element: Any, reader: Reader, binary: bool, model: Model) -> list[Wanted]:
     wanted: dict[str, Wanted] = {}
-    for entry in _entries("outputs", element) if element is not None else ():
+    for entry in _entries("outputs", element, reader) if element is not None else ():
         name = _name("outputs", entry)
         if name in wanted:
             raise Malformed(f"output '{name}' already exists in request")
@@ -172,10 +182,11 @@ def _wanted(name: str, given: dict[str, Any], binary: bool) -> Wanted:
     return Wanted(name, binary, classes)
 
 
-def _entries(what: str, element: Any) -> Sequence[Object]:
+def _entries(what: str, element: Any, reader: Reader) -> Sequence[Object]:
     entries: list[Any] | None = list(element) if isinstance(element, Array) else None
     if entries is None or not all(isinstance(entry, Object) for entry in entries):
         raise Malformed(f"expected '{what}' to be a list of tensors, got {word(element)}")
+    reader.brackets += 1
     return entries
 
 

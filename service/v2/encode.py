@@ -15,7 +15,7 @@ from service.v2 import texts
 from service.v2.classification import classify
 from service.v2.datatype import BF16, BYTES, datatype
 from service.v2.decode import Asked
-from service.v2.plan import Plan, Wanted
+from service.v2.plan import Wanted
 
 NonFinite = Literal["refuse", "nulls", "tokens"]
 
@@ -40,34 +40,38 @@ def encode(
     if plan.header is not None and plan.header[0] == shapes:
         header = plan.header[1]
     else:
-        header = _header(plan, arrays, iter(attached), model, non_finite)
+        header = _header(plan.outputs, arrays, iter(attached), model, non_finite)
         if all(
             wanted.binary and array.dtype != BYTES.dtype for wanted, array in zip(plan.outputs, arrays, strict=True)
         ):
             plan.header = shapes, header  # nothing in it depends on more than the shapes
+    if asked.id is not None:
+        header = b'%b,"id":%b}' % (header[:-1], asked.id)
     if not any(attached):
         return [header], None
     return [header, *attached], len(header)
 
 
 def _header(
-    plan: Plan, arrays: Sequence[np.ndarray], attached: Iterator[Body], model: Model, non_finite: NonFinite
+    wanted: Sequence[Wanted],
+    arrays: Sequence[np.ndarray],
+    attached: Iterator[Body],
+    model: Model,
+    non_finite: NonFinite,
 ) -> bytes:
     outputs = []
-    for wanted, array in zip(plan.outputs, arrays, strict=True):
+    for one, array in zip(wanted, arrays, strict=True):
         output: dict[str, Any] = {
-            "name": wanted.name,
+            "name": one.name,
             "datatype": datatype(array.dtype).name,
             "shape": array.shape,
         }
-        if wanted.binary:
+        if one.binary:
             output["parameters"] = {"binary_data_size": len(next(attached))}
         else:
-            output["data"] = _data(wanted.name, array, non_finite)
+            output["data"] = _data(one.name, array, non_finite)
         outputs.append(output)
     answer: dict[str, Any] = {"model_name": model.name, "model_version": str(model.version), "outputs": outputs}
-    if plan.id is not None:
-        answer["id"] = plan.id
     return orjson.dumps(answer, option=orjson.OPT_SERIALIZE_NUMPY)
 
 

@@ -1,17 +1,20 @@
-"""What the JSON of a V2 request says. Clients say the same again and again, and only the bytes behind it differ:
-then it is not read again."""
+"""What a V2 request says beside its numbers. Clients say the same again and again: then it is not read again."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
+from service.body import Body
+from service.json_document import numbers
+from service.json_tensor import cast
 from service.model import Graph, Model
 from service.shape import Sizes
 from service.v2.attachment import Attachment, hold_to_length
+from service.v2.skeleton import Skeleton
 
 MOST_PLANS = 256  # kept for each model; what was said first goes first
-LONGEST = 4096  # bytes of JSON; a longer one is read again
+LONGEST = 4096  # bytes of a skeleton; a longer one is read again
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,35 +27,54 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True)
+class Listed:
+    """An input whose numbers are a list in the JSON."""
+
+    name: str
+    shape: tuple[int, ...]
+    declared: np.dtype  # what the model takes
+
+    def array(self, content: memoryview) -> np.ndarray:
+        """The tensor, of a flat list.
+
+        Raises:
+            ValueError: it is no flat list of numbers, or not as many as the shape says.
+            Invalid: a number that the type does not hold.
+        """
+        return cast(self.name, numbers(content, self.declared.kind).reshape(self.shape), self.declared)
+
+
+@dataclass(frozen=True, slots=True)
 class Held:
     """What follows from the shapes, once they are known to be right."""
 
     sizes: Sizes
     rows: int
     graph: Graph
+    multiplications: int  # multiply-adds, about
 
 
 @dataclass(slots=True)
 class Plan:
-    """The inputs that came in the JSON, where the others lie in the bytes, and what to answer."""
+    """The parameters, where the tensors are found, and what to answer."""
 
-    inputs: dict[str, np.ndarray]
-    attachments: list[Attachment]
-    outputs: list[Wanted]
-    id: str | None = None
+    parameters: Mapping[str, np.ndarray]
+    attachments: Sequence[Attachment]
+    lists: Sequence[Listed]
+    outputs: Sequence[Wanted]
     timeout: int = 0  # microseconds; 0 = none
     priority: int = 0  # 1 is the highest; 0 = none said
-    names: list[str] = field(init=False)  # of the outputs
-    length: int = field(init=False)  # bytes of all attachments
     held: Held | None = None
     header: tuple[Sequence[tuple[int, ...]], bytes] | None = None  # shapes of an answer, and its JSON
+    names: list[str] = field(init=False)  # of the outputs
+    length: int = field(init=False)  # bytes of all attachments
 
     def __post_init__(self) -> None:
         self.names = [wanted.name for wanted in self.outputs]
         self.length = sum(attachment.size for attachment in self.attachments)
 
-    def arrays(self, attached: bytes | memoryview, model: Model) -> dict[str, np.ndarray]:
-        """All inputs.
+    def take(self, attached: Body, model: Model) -> dict[str, np.ndarray]:
+        """The parameters, and the tensors that lie in the bytes behind the JSON.
 
         Raises:
             Malformed: more or fewer bytes than the JSON says.
@@ -60,17 +82,20 @@ class Plan:
         """
         if len(attached) != self.length:
             hold_to_length(self.attachments, len(attached), model.name)
-        inputs = self.inputs.copy()
+        inputs = dict(self.parameters)
         for attachment in self.attachments:
             inputs[attachment.name] = attachment.array(attached)
         return inputs
 
-    def keep(self, content: bytes, model: Model) -> None:
-        """Remember it for the next request to ``model`` whose JSON is ``content``.
+    def keep(self, cut: Skeleton, held: Held, model: Model) -> None:
+        """Remember it for the next request to ``model`` whose JSON has this skeleton, where that tells all.
 
-        A number or flag that lies in the bytes may choose another graph the next time; such a plan is not kept.
+        A number or flag among the tensors may choose another graph the next time: such a plan is not kept.
         """
-        if len(content) <= LONGEST and all(attachment.shape for attachment in self.attachments):
+        tensors = {of.name for of in self.attachments} | {of.name for of in self.lists}
+        told = len(cut.lists) == len(self.lists) and len(cut.content) <= LONGEST
+        if told and tensors.isdisjoint(model.parameters) and all(of.declared.kind in "fiu" for of in self.lists):
+            self.held = held
             if len(model.plans) >= MOST_PLANS:
                 model.plans.pop(next(iter(model.plans)), None)
-            model.plans[content] = self
+            model.plans[cut.content] = self

@@ -25,15 +25,18 @@ class Load(threading.Thread):
     def __init__(self, address):
         super().__init__()
         self.address, self.stopped, self.answers = address, threading.Event(), []
+        self.began = threading.Event()
 
     def run(self):
         with httpx.Client(base_url=self.address, timeout=30) as client:
             while not self.stopped.is_set():
                 response = infer(client, "adder", BODY)
                 self.answers.append((response.status_code, response.json()))
+                self.began.set()
 
     def __enter__(self):
         self.start()
+        assert self.began.wait(30)
         return self
 
     def __exit__(self, *_):
