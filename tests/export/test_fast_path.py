@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from export.blocks_kernel import ROWS
-from export.fast_path import FAST_PATHS, fast_paths
+from export.fast_path import ATTENTION, fast_paths
 from export.verification import error_budget, largest_error, session, taken, without
 from models.catalogue import BLOCKS
 
@@ -77,7 +77,7 @@ def test_every_fast_path_agrees_with_the_reference_and_the_canonical_graph(name,
     folder = repository / name / "1"
     canonical = session((folder / "model.onnx").read_bytes()).run(["output"], inputs)[0]
     served = []
-    for path, of in FAST_PATHS.items():
+    for path, of in ATTENTION.items():
         run = session((folder / f"{path}.onnx").read_bytes())
         given = without(inputs, of.fixes)
         if given is None or not given.keys() <= taken(run):
@@ -91,7 +91,7 @@ def test_every_fast_path_agrees_with_the_reference_and_the_canonical_graph(name,
 
 @pytest.mark.parametrize("name", [name for name, block in BLOCKS.items() if fast_paths(block)])
 def test_a_fast_path_describes_itself(name, repository):
-    for path, of in FAST_PATHS.items():
+    for path, of in ATTENTION.items():
         run = session((repository / name / "1" / f"{path}.onnx").read_bytes())
         card = json.loads(run.get_modelmeta().custom_metadata_map["heed"])
         assert (card["block"], card["fast_path"]) == (name, path)
