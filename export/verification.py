@@ -86,8 +86,8 @@ def without(inputs: Arrays, fixed: Mapping[str, bool]) -> dict[str, np.ndarray] 
     return {name: array for name, array in inputs.items() if name not in fixed}
 
 
-def session(graph: bytes, folder: Path | None = None) -> onnxruntime.InferenceSession:
-    """``graph`` on the CPU, its external data in ``folder``."""
+def session(graph: bytes | Path, folder: Path | None = None) -> onnxruntime.InferenceSession:
+    """``graph`` on the CPU; the external data of one that is no file is in ``folder``."""
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3  # below errors it reports every optional input
     if folder:
