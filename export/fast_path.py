@@ -98,7 +98,10 @@ ATTENTION: dict[str, FastPath] = {
 }
 _EVERY = ("token_type_ids", "scale", "past_key", "past_value", *DEFAULTS)
 _NO_WEIGHTS = ("output", "present_key", "present_value")
-LINEAR = {"output": FastPath(None, 0, _EVERY, provider=None)}
+LINEAR = {
+    "output": FastPath(None, 0, ("scale", "nonpad_kv_seqlen"), provider=None),
+    "causal": FastPath(None, 0, ("nonpad_kv_seqlen",), fixes={"is_causal": True}, provider=None),
+}
 ENCODER = {
     "flash": FastPath("Flash", 1 << 18, ("token_type_ids",)),
     "padded": FastPath("Padded", 1 << 18, ("token_type_ids", "nonpad_kv_seqlen"), ("nonpad_kv_seqlen",)),
@@ -122,7 +125,7 @@ def fast_paths(block: Block, from_pairs: int = 0) -> dict[str, FastPath]:
     """The fast paths of ``block``, by file name; none begins before ``from_pairs``."""
     found: dict[str, FastPath] = {}
     if block.linear:
-        found = LINEAR
+        found = {name: path for name, path in LINEAR.items() if block.inputs.keys() >= path.fixes.keys()}
     elif block.is_causal is not None:
         found = DECODER if block.is_causal else ENCODER
     elif block.inputs.keys() >= DEFAULTS.keys():

@@ -73,9 +73,23 @@ def test_the_path_a_request_gets(n, more, outputs, path, repository):
         ("decoder", 1, dict.fromkeys(("past_key", "past_value"), np.zeros((2, 1, 4, 9, 8))), ["present_key"], "output"),
     ],
 )
-def test_the_path_a_stack_takes(name, n, more, outputs, path, repository):
+def test_the_path_of_a_stack(name, n, more, outputs, path, repository):
     given = {"input_ids": np.ones((1, n), np.int64), **{key: np.asarray(value) for key, value in more.items()}}
     assert chosen(model(repository, name), given, outputs) == path
+
+
+@pytest.mark.parametrize(
+    ("name", "more", "path"),
+    [
+        ("linear", {}, "output"),
+        ("linear", {"is_causal": False, "nonpad_kv_seqlen": [3]}, "output"),
+        ("linear", {"is_causal": True, "nonpad_kv_seqlen": [3]}, "causal"),
+        ("efficient", {"nonpad_kv_seqlen": [3]}, "output"),
+        ("multiplicative", {"scale": np.float32(2)}, "output"),
+    ],
+)
+def test_the_path_of_a_linear_block(name, more, path, repository):
+    assert chosen(model(repository, name), inputs(16, **more)) == path
 
 
 def test_a_path_of_another_provider_is_left_aside(repository, monkeypatch):
