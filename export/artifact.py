@@ -13,7 +13,7 @@ import math
 import shutil
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib.metadata import version as installed
 from pathlib import Path
 from typing import Any
@@ -147,10 +147,14 @@ def _describe(of: Input) -> dict[str, Any]:
 def _replacing(folder: Path) -> Iterator[Path]:
     """A fresh folder to write into, which takes the place of ``folder`` when all is written, and only then."""
     folder.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".") as scratch:
-        fresh = Path(scratch) / "fresh"
-        fresh.mkdir()
-        yield fresh
-        if folder.exists():
-            shutil.move(folder, Path(scratch) / "old")
-        fresh.rename(folder)
+    try:
+        with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".") as scratch:
+            fresh = Path(scratch) / "fresh"
+            fresh.mkdir()
+            yield fresh
+            if folder.exists():
+                shutil.move(folder, Path(scratch) / "old")
+            fresh.rename(folder)
+    finally:
+        with suppress(OSError):  # there is a version in it
+            folder.parent.rmdir()

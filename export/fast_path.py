@@ -96,7 +96,7 @@ ATTENTION: dict[str, FastPath] = {
         "Blocks", 1 << 19, ("scale", "past_key", "past_value", *DEFAULTS), (*DEFAULTS, "past"), rows=ROWS
     ),
 }
-_EVERY = ("token_type_ids", "scale", "past_key", "past_value", *DEFAULTS)
+_EVERY = ("token_type_ids", "past_key", "past_value", *DEFAULTS)
 _NO_WEIGHTS = ("output", "present_key", "present_value")
 LINEAR = {
     "output": FastPath(None, 0, ("scale", "nonpad_kv_seqlen"), provider=None),
