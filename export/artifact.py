@@ -2,14 +2,18 @@
 
 ``<repository>/<name>/<version>/model.onnx`` takes every option and answers every output. ``plain.onnx`` is the same
 function for a request without options: no mask is built, so a small request costs half the nodes. The others are for
-large requests that do not ask for weights (``export.fast_path``).
+requests that do not ask for weights (``export.fast_path``).
+
+A block with many learned numbers has them once, in ``weights.bin`` beside its graphs, and no ``plain.onnx``, whose
+nodes saved would be few beside its products. A smaller block's graphs hold their own: each is one whole file.
 """
 
 import json
 import math
 import shutil
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from importlib.metadata import version as installed
 from pathlib import Path
 from typing import Any
@@ -17,13 +21,16 @@ from typing import Any
 import onnx
 from torch import nn
 
-from export.fast_path import fast_paths
+from export.fast_path import FastPath, fast_paths
 from export.graph import OPSET, export_graph
-from export.verification import CANONICAL, Check, checks, is_large
+from export.shared_weights import SharedWeights
+from export.verification import CANONICAL, Check, Sessions, checks, session
 from models.block import Block, Input
 from models.catalogue import find
 from models.examples import documented
 from models.learned import SEED
+
+LARGE = 1_000_000  # learned numbers; the reference is slow with so many, and a copy of them for each graph weighs
 
 
 class ExportError(Exception):
@@ -42,17 +49,28 @@ def export_block(
         ExportError: the graphs are not right within their budgets. What stood in the repository still stands.
     """
     module = block.build()
-    graphs: dict[str, onnx.ModelProto] = {}
-    for name, (inputs, outputs) in _graphs(block, is_large(module)).items():
-        graphs[name] = export_graph(block, module, inputs, outputs, fast_paths(block).get(name))
-    results = verify(block, module, graphs)
+    large = sum(parameter.numel() for parameter in module.parameters()) > LARGE
     matrices = [matrix for name, matrix in module.named_parameters() if matrix.ndim > 1 and "embedding" not in name]
     learned = sum(matrix.numel() for matrix in matrices)  # multiply-adds for each row, about
-    for name, graph in graphs.items():
-        onnx.helper.set_model_props(
-            graph, {"heed": json.dumps(_card(block, name, version, learned, results), indent=1)}
-        )
-    return _write(graphs, beside, repository / block.name / str(version))
+    paths = fast_paths(block, learned if large else 0)
+    with _replacing(repository / block.name / str(version)) as folder:
+        weights = SharedWeights(folder)
+        graphs: dict[str, onnx.ModelProto] = {}
+        for name, (inputs, outputs) in _graphs(block, paths, large).items():
+            graphs[name] = export_graph(block, module, inputs, outputs, paths.get(name))
+            if large:
+                weights.take(graphs[name].graph)
+        sessions = {name: session(graph.SerializeToString(), folder) for name, graph in graphs.items()}
+        results = verify(block, module, sessions, paths, large)
+        cards = {name: {"block": block.name, "fast_path": name} for name in graphs}
+        cards |= {name: cards[name] | path.card() for name, path in paths.items()}
+        cards[CANONICAL] = _card(block, version, learned, results)
+        for name, graph in graphs.items():
+            onnx.helper.set_model_props(graph, {"heed": json.dumps(cards[name], indent=1)})
+            (folder / f"{name}.onnx").write_bytes(graph.SerializeToString(deterministic=True))
+        for file in beside:
+            shutil.copy(file, folder)
+    return repository / block.name / str(version)
 
 
 def export_builtin(name: str, repository: Path, version: int = 1) -> Path:
@@ -60,14 +78,15 @@ def export_builtin(name: str, repository: Path, version: int = 1) -> Path:
     return export_block(find(name), repository, version)
 
 
-def verify(block: Block, module: nn.Module, graphs: dict[str, onnx.ModelProto]) -> list[Check]:
-    """Every check of every graph.
+def verify(
+    block: Block, module: nn.Module, sessions: Sessions, paths: Mapping[str, FastPath], large: bool
+) -> list[Check]:
+    """Every check of every graph; of a ``large`` block, of small requests only.
 
     Raises:
         ExportError: one failed.
     """
-    files = {name: graph.SerializeToString() for name, graph in graphs.items()}
-    results = list(checks(block, module, files, {name: path.fixes for name, path in fast_paths(block).items()}))
+    results = list(checks(block, module, sessions, {name: path.fixes for name, path in paths.items()}, large))
     failed = [check for check in results if not check.ok]
     if failed:
         worst = sorted(failed, key=lambda check: check.error / (check.budget or math.ulp(0)), reverse=True)[:5]
@@ -77,23 +96,16 @@ def verify(block: Block, module: nn.Module, graphs: dict[str, onnx.ModelProto]) 
     return results
 
 
-def _graphs(block: Block, large: bool) -> dict[str, tuple[list[str], list[str]]]:
-    """File name -> the inputs it takes and the outputs it answers. Large weights are not written once for each path."""
-    graphs = {CANONICAL: (list(block.inputs), list(block.outputs))}
-    if large:
-        return graphs
-    graphs["plain"] = ([name for name, of in block.inputs.items() if of.required], ["output", "weights"])
-    if block.linear:
-        graphs["output"] = (list(block.inputs), ["output"])
-    return graphs | {name: path.graph(block) for name, path in fast_paths(block).items()}
+def _graphs(block: Block, paths: Mapping[str, FastPath], large: bool) -> dict[str, tuple[Sequence[str], Sequence[str]]]:
+    """File name -> the inputs it takes and the outputs it answers."""
+    graphs: dict[str, tuple[Sequence[str], Sequence[str]]] = {CANONICAL: (list(block.inputs), list(block.outputs))}
+    if not large:
+        graphs["plain"] = ([name for name, of in block.inputs.items() if of.required], ["output", "weights"])
+    return graphs | {name: path.graph(block) for name, path in paths.items()}
 
 
-def _card(block: Block, graph: str, version: int, learned: int, results: list[Check]) -> dict[str, Any]:
+def _card(block: Block, version: int, learned: int, results: list[Check]) -> dict[str, Any]:
     """What the artifact says of itself; names, shapes and types are the graph's own and are not repeated here."""
-    if graph != CANONICAL:
-        path = fast_paths(block).get(graph)
-        said = path.card() if path else {"rows": 0} if graph == "output" else {}
-        return {"block": block.name, "fast_path": graph, **said}
     return {
         "block": block.name,
         "version": version,
@@ -131,17 +143,18 @@ def _describe(of: Input) -> dict[str, Any]:
     return {key: value for key, value in said.items() if value is not None and value != []}
 
 
-def _write(graphs: dict[str, onnx.ModelProto], beside: Iterable[Path], folder: Path) -> Path:
-    """All files or none: they are written beside ``folder``, which is then replaced."""
+@contextmanager
+def _replacing(folder: Path) -> Iterator[Path]:
+    """A fresh folder to write into, which takes the place of ``folder`` when all is written, and only then."""
     folder.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".") as scratch:
-        fresh = Path(scratch) / "fresh"
-        fresh.mkdir()
-        for name, graph in graphs.items():
-            (fresh / f"{name}.onnx").write_bytes(graph.SerializeToString(deterministic=True))
-        for file in beside:
-            shutil.copy(file, fresh)
-        if folder.exists():
-            shutil.move(folder, Path(scratch) / "old")
-        fresh.rename(folder)
-    return folder
+    try:
+        with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".") as scratch:
+            fresh = Path(scratch) / "fresh"
+            fresh.mkdir()
+            yield fresh
+            if folder.exists():
+                shutil.move(folder, Path(scratch) / "old")
+            fresh.rename(folder)
+    finally:
+        with suppress(OSError):  # there is a version in it
+            folder.parent.rmdir()

@@ -1,4 +1,4 @@
-"""The fast paths of a block that attends through ``models.attention``: ``output`` alone, the scores never held whole.
+"""The fast paths of a block: ``output`` without ``weights``, mostly by a kernel that never holds the scores whole.
 
 A fast path takes some of the block's options; of those it does not take, each parameter stands at its default, or at
 the value the path fixes. It is found by its metadata, which says the same to the service (``card``).
@@ -6,7 +6,7 @@ the value the path fixes. It is found by its metadata, which says the same to th
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import onnx
@@ -32,29 +32,35 @@ DEFAULTS: dict[str, Tensor] = {
 class FastPath:
     """A kernel, the options its graph takes, what it fixes, and how many queries' scores it holds at once.
 
-    ``from_pairs``: pairs of query and key, over batch and heads, from which it is the quicker one, as measured
+    ``from_pairs``: pairs of query and key, over layers, batch and heads, from which it is the quicker one, as measured
     (benchmarks/fast_paths.md).
     """
 
-    kernel: str
+    kernel: str | None  # None: the formula itself, less what only the weights need
     from_pairs: int
     takes: tuple[str, ...]
     arguments: tuple[str, ...] = ()  # the options the kernel itself is called with
     fixes: Mapping[str, bool] = field(default_factory=dict)
-    rows: int = 0  # few enough to count as none
+    rows: int | None = 0  # few enough to count as none; None = all
+    answers: tuple[str, ...] = ("output",)
+    provider: str | None = "cpu"  # None = any
 
     def graph(self, block: Block) -> tuple[list[str], list[str]]:
         """The inputs and outputs of the graph of ``block``."""
         taken = [name for name, of in block.inputs.items() if of.required or name in self.takes]
-        return taken, ["output"]
+        return taken, [name for name in block.outputs if name in self.answers]
 
     def card(self) -> dict[str, Any]:
         """What its metadata says beside the names: where it runs, what it fixes, from what size it is worth it."""
-        return {"provider": "cpu", "fixes": dict(self.fixes), "from_pairs": self.from_pairs, "rows": self.rows}
+        said = {"provider": self.provider, "fixes": dict(self.fixes), "from_pairs": self.from_pairs, "rows": self.rows}
+        return {name: value for name, value in said.items() if value is not None}
 
     @contextmanager
     def in_place(self) -> Iterator[None]:
-        """While this lasts, ``models.attention`` is traced as one node of the kernel."""
+        """While this lasts, ``models.attention`` is traced as one node of the kernel, if there is one."""
+        if self.kernel is None:
+            yield
+            return
 
         def kernel(query: Tensor, key: Tensor, value: Tensor, options: Mapping[str, Any]) -> Tensor:
             return torch.onnx.ops.symbolic(
@@ -73,6 +79,8 @@ class FastPath:
 
     def complete(self, model: onnx.ModelProto) -> None:
         """Add the kernel's functions to a traced ``model``."""
+        if self.kernel is None:
+            return
         model.functions.extend(functions(self.kernel))
         declared = {opset.domain for opset in model.opset_import}
         model.opset_import.extend(
@@ -80,13 +88,28 @@ class FastPath:
         )
 
 
-FAST_PATHS: dict[str, FastPath] = {
+ATTENTION: dict[str, FastPath] = {
     "flash": FastPath("Flash", 1 << 20, ("scale",)),
     "padded": FastPath("Padded", 1 << 15, ("scale", "nonpad_kv_seqlen"), ("nonpad_kv_seqlen",)),
     "causal": FastPath("Causal", 0, ("scale",), fixes={"is_causal": True}),
     "blocks": FastPath(
         "Blocks", 1 << 19, ("scale", "past_key", "past_value", *DEFAULTS), (*DEFAULTS, "past"), rows=ROWS
     ),
+}
+_EVERY = ("token_type_ids", "past_key", "past_value", *DEFAULTS)
+_NO_WEIGHTS = ("output", "present_key", "present_value")
+LINEAR = {
+    "output": FastPath(None, 0, ("scale", "nonpad_kv_seqlen"), provider=None),
+    "causal": FastPath(None, 0, ("nonpad_kv_seqlen",), fixes={"is_causal": True}, provider=None),
+}
+ENCODER = {
+    "flash": FastPath("Flash", 1 << 18, ("token_type_ids",)),
+    "padded": FastPath("Padded", 1 << 18, ("token_type_ids", "nonpad_kv_seqlen"), ("nonpad_kv_seqlen",)),
+    "output": FastPath(None, 0, _EVERY, rows=None, provider=None),
+}
+DECODER = {
+    "causal": FastPath("Causal", 1 << 18, ("token_type_ids",), answers=_NO_WEIGHTS),
+    "output": FastPath(None, 0, _EVERY, rows=None, answers=_NO_WEIGHTS, provider=None),
 }
 
 
@@ -98,8 +121,13 @@ def _tensor(name: str, value: Any) -> Tensor:
     return torch.full((), value)  # not as_tensor, which would fix the length of the past as traced
 
 
-def fast_paths(block: Block) -> dict[str, FastPath]:
-    """The fast paths of ``block``, by file name: none unless it has the options of ``models.attention``."""
-    if not DEFAULTS.keys() <= block.inputs.keys() or "output" not in block.outputs:
-        return {}
-    return FAST_PATHS
+def fast_paths(block: Block, from_pairs: int = 0) -> dict[str, FastPath]:
+    """The fast paths of ``block``, by file name; none begins before ``from_pairs``."""
+    found: dict[str, FastPath] = {}
+    if block.linear:
+        found = {name: path for name, path in LINEAR.items() if block.inputs.keys() >= path.fixes.keys()}
+    elif block.is_causal is not None:
+        found = DECODER if block.is_causal else ENCODER
+    elif block.inputs.keys() >= DEFAULTS.keys():
+        found = ATTENTION
+    return {name: replace(path, from_pairs=max(path.from_pairs, from_pairs)) for name, path in found.items()}

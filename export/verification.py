@@ -7,6 +7,7 @@ largest over several copies of the inputs, each a thousandth apart.
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,13 +18,13 @@ from models.block import Block
 from models.examples import SIZES, examples
 
 Arrays = Mapping[str, np.ndarray]
+Sessions = Mapping[str, onnxruntime.InferenceSession]
 CANONICAL = "model"
 JITTER = 1e-3
 DRAWS = 6
 MORE_DRAWS = 64  # before an error is believed
 FEW_DRAWS = 2
 MANY = 30_000  # numbers; few draws of so many are no luck
-LARGE = 1_000_000  # learned numbers; the reference is slow with so many, and each row of them is many draws
 SHORT = ("documented", "distinct", "one_query")
 
 
@@ -46,24 +47,23 @@ class Check:
 
 
 def checks(
-    block: Block, module: nn.Module, graphs: Mapping[str, bytes], fixed: Mapping[str, Mapping[str, bool]] | None = None
+    block: Block, module: nn.Module, sessions: Sessions, fixed: Mapping[str, Mapping[str, bool]], large: bool
 ) -> Iterator[Check]:
     """Run every graph on every example it can take, and compare each of its outputs.
 
-    ``fixed`` names the parameters that a graph holds at one value; it takes the examples that give that value.
+    ``fixed`` names the parameters that a graph holds at one value; it takes the examples that give that value. With a
+    ``large`` module the reference is slow, and each row of it is many draws: short examples, drawn once.
     """
 
     def refer(inputs: Arrays, dtype: Any) -> dict[str, np.ndarray]:
         return block.reference(module, inputs, dtype)
 
-    sessions = {name: session(graph) for name, graph in graphs.items()}
-    large = is_large(module)
     for example, inputs in examples(block, SHORT if large else SIZES):
         exact = refer(inputs, np.float64)
         budgets = error_budget(refer, inputs, 1 if large else DRAWS)
         canonical: Arrays = {}  # what the canonical graph, which is the first and takes every example, answers
         for graph, run in sessions.items():
-            given = without(inputs, (fixed or {}).get(graph, {}))
+            given = without(inputs, fixed.get(graph, {}))
             if given is None or not given.keys() <= taken(run):
                 continue
             names = [output.name for output in run.get_outputs()]
@@ -79,11 +79,6 @@ def checks(
             canonical = found if graph == CANONICAL else canonical
 
 
-def is_large(module: nn.Module) -> bool:
-    """Whether the module has so many learned numbers that the reference, and a second copy of them, weigh."""
-    return sum(parameter.numel() for parameter in module.parameters()) > LARGE
-
-
 def without(inputs: Arrays, fixed: Mapping[str, bool]) -> dict[str, np.ndarray] | None:
     """The inputs less what is fixed; None where one of them has, or is left at, another value."""
     if any(name not in inputs or inputs[name] != value for name, value in fixed.items()):
@@ -91,10 +86,12 @@ def without(inputs: Arrays, fixed: Mapping[str, bool]) -> dict[str, np.ndarray] 
     return {name: array for name, array in inputs.items() if name not in fixed}
 
 
-def session(graph: bytes) -> onnxruntime.InferenceSession:
-    """``graph`` on the CPU; severity 3 keeps ONNX Runtime from warning of every optional input."""
+def session(graph: bytes | Path, folder: Path | None = None) -> onnxruntime.InferenceSession:
+    """``graph`` on the CPU; the external data of one that is no file is in ``folder``."""
     options = onnxruntime.SessionOptions()
-    options.log_severity_level = 3
+    options.log_severity_level = 3  # below errors it reports every optional input
+    if folder:
+        options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(folder))
     return onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
 
 

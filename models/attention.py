@@ -128,6 +128,11 @@ def weigh(
     return Attended(output, weights, scores)
 
 
+def real(nonpad_B111: Tensor, j: Tensor) -> Tensor:
+    """Which keys ``j``, [N] or [N, 1], are real: the first ``nonpad_B111`` of each batch row; all where it is -1."""
+    return (j < nonpad_B111) | (nonpad_B111 < 0)
+
+
 def _join(past: Tensor | None, new: Tensor) -> Tensor:
     """The past [B, K, P, D] or broadcastable, before the new [B, K, N, D]."""
     if past is None:
@@ -158,9 +163,9 @@ def _mask(
     offset: Tensor | int = past
     rules = []  # each one: where attending is allowed
     if nonpad_kv_seqlen is not None:
-        real_B111 = nonpad_kv_seqlen[:, None, None, None]
-        rules.append((j < real_B111) | (real_B111 < 0))
-        offset = torch.where(real_B111 < 0, past, real_B111 - M)
+        nonpad_B111 = nonpad_kv_seqlen[:, None, None, None]
+        rules.append(real(nonpad_B111, j))
+        offset = torch.where(nonpad_B111 < 0, past, nonpad_B111 - M)
     if isinstance(is_causal, Tensor):
         rules.append((j <= i + offset) | ~is_causal)
     elif is_causal:

@@ -55,6 +55,7 @@ class Block:
     outputs: Mapping[str, Output]
     weights: str = ""  # the file a learned block's weights are from; without one they are drawn from a seed
     linear: bool = False  # the output needs no m times n; only the weights do
+    is_causal: bool | None = None  # of every attention inside; None where a request says, or there is none
     depth: Dim = "d_k + d_v"  # multiply-adds for each pair of query and key
     config: Mapping[str, Any] = field(default_factory=dict)
     multiples: Mapping[str, str] = field(default_factory=dict)  # symbol -> the symbol it must be a multiple of

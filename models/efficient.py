@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from models import reference
-from models.attention import Attended
+from models.attention import Attended, real
 from models.block import Block, Output
 from models.cosine import INPUTS, OUTPUT
 from models.options import nonpad
@@ -20,9 +20,8 @@ class Efficient(nn.Module):
         if nonpad_kv_seqlen is None:
             k = torch.softmax(key, 2)
         else:
-            real_B111 = nonpad_kv_seqlen[:, None, None, None]
-            real = (torch.arange(key.shape[2])[:, None] < real_B111) | (real_B111 < 0)
-            k = torch.where(real, torch.softmax(torch.where(real, key, -torch.inf), 2), 0.0)
+            is_real = real(nonpad_kv_seqlen[:, None, None, None], torch.arange(key.shape[2])[:, None])
+            k = torch.where(is_real, torch.softmax(torch.where(is_real, key, -torch.inf), 2), 0.0)
         q = torch.softmax(query, -1)
         weights = q @ k.transpose(-1, -2)
         return Attended(q @ (k.transpose(-1, -2) @ value), weights, weights)

@@ -91,6 +91,7 @@ def _block(
         },
         depth=2 * config.num_layers * config.d_model // config.num_heads,
         config=asdict(config),
+        is_causal=is_causal,
         limits={"past + n" if is_causal else "n": config.max_positions} if config.max_positions else {},
         left_out={"past": 0, "layers": config.num_layers},
     )

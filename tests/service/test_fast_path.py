@@ -59,17 +59,50 @@ def test_the_path_a_request_gets(n, more, outputs, path, repository):
     assert chosen(model(repository), inputs(n, **more), outputs) == path
 
 
+@pytest.mark.parametrize(
+    ("name", "n", "more", "outputs", "path"),
+    [
+        ("encoder", 16, {}, ["output"], "output"),
+        ("encoder", 300, {}, ["output"], "flash"),
+        ("encoder", 300, {"nonpad_kv_seqlen": [250]}, ["output"], "padded"),
+        ("encoder", 300, {"attn_mask": np.zeros((1, 1, 1, 300), np.float32)}, ["output"], "output"),
+        ("encoder", 300, {}, ["output", "weights"], "plain"),
+        ("encoder", 300, {"layers": [1]}, ["output", "weights"], "model"),
+        ("decoder", 16, {}, ["output"], "output"),
+        ("decoder", 300, {}, ["output", "present_key", "present_value"], "causal"),
+        ("decoder", 1, dict.fromkeys(("past_key", "past_value"), np.zeros((2, 1, 4, 9, 8))), ["present_key"], "output"),
+    ],
+)
+def test_the_path_of_a_stack(name, n, more, outputs, path, repository):
+    given = {"input_ids": np.ones((1, n), np.int64), **{key: np.asarray(value) for key, value in more.items()}}
+    assert chosen(model(repository, name), given, outputs) == path
+
+
+@pytest.mark.parametrize(
+    ("name", "more", "path"),
+    [
+        ("linear", {}, "output"),
+        ("linear", {"is_causal": False, "nonpad_kv_seqlen": [3]}, "output"),
+        ("linear", {"is_causal": True, "nonpad_kv_seqlen": [3]}, "causal"),
+        ("efficient", {"nonpad_kv_seqlen": [3]}, "output"),
+        ("multiplicative", {"scale": np.float32(2)}, "output"),
+    ],
+)
+def test_the_path_of_a_linear_block(name, more, path, repository):
+    assert chosen(model(repository, name), inputs(16, **more)) == path
+
+
 def test_a_path_of_another_provider_is_left_aside(repository, monkeypatch):
-    monkeypatch.setattr("service.model.open_session", lambda file, _, threads: _open(file, threads))
+    monkeypatch.setattr("service.model.open_session", _on_cpu)
     on_cuda = model(repository, provider="cuda")
     assert chosen(on_cuda, inputs(2048)) == "plain"
     assert chosen(on_cuda, inputs(2048, is_causal=True)) == "model"
 
 
-def _open(file, threads):
+def _on_cpu(file, _provider, threads, prepack):
     from service.provider import open_session
 
-    return open_session(file, Provider("cpu", "asked for"), threads)
+    return open_session(file, Provider("cpu", "asked for"), threads, prepack)
 
 
 @pytest.mark.parametrize("more", [{}, {"is_causal": True}, {"nonpad_kv_seqlen": [9]}, {"left_window_size": 512}])
