@@ -1,6 +1,7 @@
 """The supervisor of the worker processes: accepts, hands each connection to the least busy, replaces the dead."""
 
 import gc
+import itertools
 import logging
 import multiprocessing
 import os
@@ -57,7 +58,10 @@ class Supervisor:
         self._selector = selectors.DefaultSelector()
         self._failures = 0
         self._next_start = 0.0
+        self._able: list[_Worker] = []  # those who are given connections
         self._proven = False  # a worker has been live, so the settings are good
+        self._started = False  # all have been live at once
+        self._complete = False  # all have been ready at once
         self._status = 0
         self._signals: list[int] = []
 
@@ -102,14 +106,32 @@ class Supervisor:
         if self._renewed and len(staying) > self._count and all(worker.channel.ready for worker in staying):
             self._renewed.popleft().dismiss()
         wanted = self._count + bool(self._renewed) if self._proven else 1  # the first shows that the settings are good
-        if len(staying) < wanted and time.monotonic() >= self._next_start:
-            self._start()
+        if time.monotonic() >= self._next_start:
+            for _ in range(wanted - len(staying)):
+                self._start()
+        self._choose()
         self._hand_out()
         return True
 
+    def _choose(self) -> None:
+        """Settle on who is given connections: those whose event loop turns, of them those that are ready.
+
+        Nobody until all are live for the first time, so that connections spread over all from the start. Then, until
+        all are ready, those that are not: so a probe hears that the service still loads.
+        """
+        able = [worker for worker in self._workers if worker.channel.live and not worker.leaving_since]
+        self._started |= len(able) >= self._count
+        if not self._started:
+            return
+        able = [worker for worker in able if worker.channel.silence < SILENT] or able
+        ready = [worker for worker in able if worker.channel.ready]
+        self._complete |= len(ready) >= self._count
+        loading = [worker for worker in able if worker not in ready]
+        self._able = (ready or loading) if self._complete else (loading or ready)
+
     def _turn(self) -> None:
         """Accept and hand out connections until it is time to look at the workers."""
-        if self._waiting or not self._takers():
+        if self._waiting or not self._able:
             time.sleep(TICK)
         until = time.monotonic() + TICK
         while not self._waiting and (left := until - time.monotonic()) > 0:
@@ -138,13 +160,10 @@ class Supervisor:
         """Give what waits to the least busy workers; False when something is left."""
         while self._waiting:
             connection = self._waiting[0]
-            if not any(worker.hand(connection) for worker in sorted(self._takers(), key=_Worker.claim)):
+            if not any(worker.hand(connection) for worker in sorted(self._able, key=_Worker.claim)):
                 return False
             self._waiting.popleft().close()
         return True
-
-    def _takers(self) -> list["_Worker"]:
-        return [worker for worker in self._workers if worker.can_take]
 
     def _start(self) -> None:
         channel = Channel()
@@ -191,7 +210,7 @@ class Supervisor:
 
     def _free_the_stuck(self) -> None:
         """Pass on what waits for a worker whose event loop stands still; end one that hangs or will not go."""
-        fresh = any(worker.can_take and worker.channel.silence < SILENT for worker in self._workers)
+        fresh = any(worker.channel.silence < SILENT for worker in self._able)
         for worker in self._workers:
             if worker.channel.live and not worker.leaving_since and worker.channel.silence > SILENT:
                 if fresh:
@@ -231,6 +250,9 @@ class Supervisor:
             time.sleep(TICK / 2)
 
 
+_TURNS = itertools.count(1)
+
+
 class _Worker:
     """A worker, as the supervisor sees it."""
 
@@ -239,30 +261,20 @@ class _Worker:
         self.channel = channel
         self.born = time.monotonic()
         self.handed = 0
-        self.last_handed = 0.0
+        self._turn = 0
         self.leaving_since = 0.0
         self._most = resource.getrlimit(resource.RLIMIT_NOFILE)[0] - SPARE_DESCRIPTORS
 
-    @property
-    def open(self) -> int:
-        """Its connections, those on their way to it included."""
-        return self.handed - self.channel.closed
-
-    @property
-    def can_take(self) -> bool:
-        """One more connection."""
-        return self.channel.live and not self.leaving_since and self.open < self._most
-
-    def claim(self) -> tuple[bool, bool, int, float]:
-        """The lowest gets the next connection."""
-        return self.channel.silence > SILENT, not self.channel.ready, self.open, self.last_handed
+    def claim(self) -> tuple[int, int]:
+        """Its open connections, those on their way to it included, and its turn: the lowest gets the next one."""
+        return self.handed - self.channel.closed, self._turn
 
     def hand(self, connection: socket.socket) -> bool:
-        """Give it the connection; False when its channel is full."""
-        if not self.channel.hand(connection):
+        """Give it the connection; False when it or its channel is full."""
+        if self.handed - self.channel.closed >= self._most or not self.channel.hand(connection):
             return False
         self.handed += 1
-        self.last_handed = time.monotonic()
+        self._turn = next(_TURNS)
         return True
 
     def dismiss(self) -> None:
