@@ -263,7 +263,8 @@ class _Worker:
         self.handed = 0
         self._turn = 0
         self.leaving_since = 0.0
-        self._most = resource.getrlimit(resource.RLIMIT_NOFILE)[0] - SPARE_DESCRIPTORS
+        descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        self._most = max(descriptors - SPARE_DESCRIPTORS, descriptors // 2)
 
     def claim(self) -> tuple[int, int]:
         """Its open connections, those on their way to it included, and its turn: the lowest gets the next one."""

@@ -110,9 +110,10 @@ def models(tmp_path_factory) -> Path:
 
 
 @contextmanager
-def started(models: Path, log: Path, *flags: str) -> Iterator[Service]:
+def started(models: Path, log: Path, *flags: str, descriptors: int = 1024) -> Iterator[Service]:
     """A service on a port of its own choice, once all its workers have loaded their models."""
     command = [sys.executable, "-m", "service", "--port", "0", "--model-repository", str(models), *flags]
+    command = ["bash", "-c", f'ulimit -Sn {descriptors} && exec "$@"', "bash", *command]
     with log.open("w") as file:
         process = subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT)
     try:
@@ -130,6 +131,14 @@ def started(models: Path, log: Path, *flags: str) -> Iterator[Service]:
 def two(models, tmp_path) -> Iterator[Service]:
     with started(models, tmp_path / "log", "--workers", "2") as service:
         yield service
+
+
+def opened(service: Service, count: int, stack: ExitStack) -> list[Connection]:
+    """New connections, each with an answer; ``stack`` closes them."""
+    new = [stack.enter_context(closing(Connection(service.port))) for _ in range(count)]
+    for connection in new:
+        connection.add()
+    return new
 
 
 class Clients:
@@ -185,24 +194,18 @@ class Clients:
 
 @pytest.mark.parametrize("workers", [2, 3])
 def test_connections_spread_evenly(models, tmp_path, workers):
-    """Also those that come after others went, one by one and all at once."""
+    """Also those that come after others went, whichever worker these were on."""
     with started(models, tmp_path / "log", "--workers", str(workers)) as service, ExitStack() as stack:
-
-        def open_some(count: int) -> list[Connection]:
-            new = [Connection(service.port) for _ in range(count)]
-            for connection in new:
-                stack.callback(connection.close)
-                connection.add()
-            return new
-
-        first = open_some(4 * workers)
+        connections = opened(service, 4 * workers, stack)
         assert service.spread() == [4] * workers
-        for chosen in (first[: 2 * workers], first[2 * workers :]):  # whichever worker they are on
-            for connection in chosen:
+        for emptied in service.workers():
+            worker_of = service.worker_of()
+            for connection in [one for one in connections if worker_of[one.own_port] == emptied]:
                 connection.close()
-            until(lambda: len(service.worker_of()) == 2 * workers)
+                connections.remove(connection)
+            until(lambda: service.spread() == [0, *[4] * (workers - 1)])
             time.sleep(0.05)  # the worker counts what it has closed
-            open_some(2 * workers)
+            connections += opened(service, 4, stack)
             assert service.spread() == [4] * workers
 
 
@@ -214,10 +217,7 @@ def test_connections_of_one_request_spread_evenly(two):
         connection.close()
     until(lambda: two.spread() == [0, 0])
     with ExitStack() as stack:
-        for _ in range(8):
-            connection = Connection(two.port)
-            stack.callback(connection.close)
-            connection.add()
+        opened(two, 8, stack)
         assert two.spread() == [4, 4]
 
 
@@ -281,12 +281,25 @@ def test_a_worker_that_stands_still_is_passed_over(two):
     os.kill(still, signal.SIGSTOP)
     try:
         with ExitStack() as stack:
-            for _ in range(8):
-                connection = Connection(two.port)
-                stack.callback(connection.close)
-                connection.add()
+            opened(two, 8, stack)
     finally:
         os.kill(still, signal.SIGCONT)
+
+
+def test_more_connections_than_descriptors_wait(models, tmp_path):
+    """They are answered when others go; nobody is turned away."""
+    with started(models, tmp_path / "log", "--workers", "2", descriptors=140) as service, ExitStack() as stack:
+        full = opened(service, 140, stack)
+        assert service.spread() == [70, 70]
+        late = [stack.enter_context(closing(Connection(service.port))) for _ in range(20)]
+        for connection in late:
+            connection.request("GET", "/v2/health/live")
+        time.sleep(0.3)
+        assert service.spread() == [70, 70]
+        for connection in full:
+            connection.add()
+            connection.close()
+        assert {connection.getresponse().read() for connection in late} == {b'{"live":true}'}
 
 
 def test_workers_end_with_their_supervisor(two):
