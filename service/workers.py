@@ -116,8 +116,8 @@ class Supervisor:
     def _choose(self) -> None:
         """Settle on who is given connections: those whose event loop turns, of them those that are ready.
 
-        Nobody until all are live for the first time, so that connections spread over all from the start. Then, until
-        all are ready, those that are not: so a probe hears that the service still loads.
+        Nobody until all are live for the first time, and all alike until all are ready for the first time: so
+        connections spread over all from the start.
         """
         able = [worker for worker in self._workers if worker.channel.live and not worker.leaving_since]
         self._started |= len(able) >= self._count
@@ -126,8 +126,7 @@ class Supervisor:
         able = [worker for worker in able if worker.channel.silence < SILENT] or able
         ready = [worker for worker in able if worker.channel.ready]
         self._complete |= len(ready) >= self._count
-        loading = [worker for worker in able if worker not in ready]
-        self._able = (ready or loading) if self._complete else (loading or ready)
+        self._able = (ready or able) if self._complete else able
 
     def _turn(self) -> None:
         """Accept and hand out connections until it is time to look at the workers."""

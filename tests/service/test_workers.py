@@ -120,7 +120,6 @@ def started(models: Path, log: Path, *flags: str, descriptors: int = 1024) -> It
         service = Service(process, log)
         workers = int(flags[flags.index("--workers") + 1])
         until(lambda: log.read_text().count("ready: ") == workers)
-        time.sleep(0.3)  # and the supervisor knows
         yield service
     finally:
         process.kill()
