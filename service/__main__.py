@@ -1,43 +1,58 @@
-"""``heed serve``: the service on uvicorn."""
+"""``heed serve``: the service on uvicorn, in one process or in several."""
 
-import os
+import logging
 import sys
 from collections.abc import Sequence
 from copy import deepcopy
+from logging.config import dictConfig
 from typing import Any
 
-import uvicorn
 from pydantic import ValidationError
 from pydantic_settings import CliApp
-from starlette.types import ASGIApp
 from uvicorn.config import LOGGING_CONFIG
 
 from service.app import create_app
+from service.channel import Channel
+from service.server import Server, listen
 from service.settings import Settings
+from service.worker import Worker
+from service.workers import Supervisor
+
+log = logging.getLogger("heed")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Serve until a signal ends it; answers the exit status."""
+    """Serve until a signal ends it; answers the exit status: 2 for a wrong setting, 1 for one that cannot be had."""
     try:
         settings = CliApp.run(Settings, cli_args=list(sys.argv[1:] if arguments is None else arguments))
     except ValidationError as error:
         for problem in error.errors():
             name = "_".join(map(str, problem["loc"]))
-            print(
-                f"heed serve: {name} (HEED_{name.upper()}): {problem['msg']}, got {problem['input']!r}", file=sys.stderr
-            )
+            _say(f"{name} (HEED_{name.upper()}): {problem['msg']}, got {problem['input']!r}")
         return 2
-    os.environ["HEED_SETTINGS_JSON"] = settings.model_dump_json()  # how the settings reach worker processes
-    uvicorn.run(
-        "service.__main__:app",
-        factory=True,
-        host=settings.host,
-        port=settings.port,
-        workers=settings.workers,
-        log_config=_logging(settings.log_level),
-        access_log=False,
-        server_header=False,
-    )
+    if not settings.model_repository.is_dir():
+        _say(f"model_repository (HEED_MODEL_REPOSITORY): there is no folder {str(settings.model_repository)!r}")
+        return 2
+    try:
+        listeners = listen(settings.host, settings.port)
+    except OSError as error:
+        _say(f"cannot listen on {settings.host}, port {settings.port}: {error.strerror}")
+        return 1
+    dictConfig(_logging(settings.log_level))
+    for listener in listeners:
+        host, port, *_ = listener.getsockname()
+        log.info("listening on http://%s:%d", f"[{host}]" if ":" in host else host, port)
+
+    def work(channel: Channel) -> None:
+        app = create_app(settings)
+        Worker(app, settings, channel, app.repository.ready.is_set).run()
+
+    if settings.workers > 1:
+        return Supervisor(work, settings.workers, listeners, settings.shutdown_seconds).run()
+    try:
+        Server(create_app(settings), settings).run(listeners)
+    except SystemExit:  # uvicorn's, of a start that failed; the log says why
+        return 1
     return 0
 
 
@@ -50,9 +65,8 @@ def _logging(level: str) -> dict[str, Any]:
     return config
 
 
-def app() -> ASGIApp:
-    """The application of one worker process."""
-    return create_app(Settings.model_validate_json(os.environ["HEED_SETTINGS_JSON"]))
+def _say(what: str) -> None:
+    print(f"heed serve: {what}", file=sys.stderr)
 
 
 if __name__ == "__main__":

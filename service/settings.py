@@ -64,6 +64,7 @@ class Settings(BaseSettings):
     json_non_finite: Literal["refuse", "nulls", "tokens"] = Field(
         "refuse", description="NaN and infinity in V2's JSON answers: an error, null, or the tokens NaN and Infinity"
     )
+    shutdown_seconds: int = Field(25, ge=1, description="after a signal to end: longest time to finish what runs")
     docs: bool = Field(True, description="serve the interactive documentation at /docs")
     log_level: Literal["critical", "error", "warning", "info", "debug"] = Field(
         "info", description="least level logged"

@@ -1,0 +1,105 @@
+"""One serving process: uvicorn's server, and an end to it that loses no request and comes in time."""
+
+import asyncio
+import errno
+import logging
+import os
+import socket
+import sys
+import threading
+from collections.abc import Mapping
+from types import FrameType
+from typing import Any
+
+import uvicorn
+from uvicorn.lifespan.on import LifespanOn
+
+from service.app import Application
+from service.provider import ProviderUnavailable
+from service.settings import Settings
+
+log = logging.getLogger("heed")
+
+LINGER = 0.5  # seconds in which clients with open connections hear that they are to be closed
+GRACE = 2.0  # seconds, beyond the settings' bound, to end in good order
+
+
+def listen(host: str, port: int) -> list[socket.socket]:
+    """Listening sockets on every address of ``host``, all on one port; port 0 takes a free one.
+
+    Raises:
+        OSError: there is no such host, or the port is taken.
+    """
+    listeners: list[socket.socket] = []
+    missing: OSError | None = None
+    for family, _, _, _, address in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE):
+        chosen = listeners[0].getsockname()[1] if listeners else port
+        try:
+            listeners.append(socket.create_server((address[0], chosen, *address[2:]), family=family, backlog=2048))
+        except OSError as error:
+            if error.errno not in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT):
+                raise
+            missing = error  # localhost names ::1 even where there is no IPv6
+    if missing and not listeners:
+        raise missing
+    return listeners
+
+
+class Server(uvicorn.Server):
+    """uvicorn's server, but for its end.
+
+    A signal ends it: for a moment it goes on and closes each connection with an answer; then it takes no more, finishes
+    what runs, and is cut off (exit status 1) when that takes longer than ``settings.shutdown_seconds``. A second
+    signal ends it at once.
+    """
+
+    def __init__(self, app: Application, settings: Settings) -> None:
+        super().__init__(
+            uvicorn.Config(
+                app,
+                lifespan="on",
+                ws="none",
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                timeout_graceful_shutdown=settings.shutdown_seconds,
+            )
+        )
+        self.config.load()
+        self.config.lifespan_class = _Lifespan
+        self._bound = settings.shutdown_seconds + GRACE
+
+    def handle_exit(self, sig: int, _frame: FrameType | None) -> None:
+        """Ends the process gracefully, the second time at once."""
+        if self.should_exit:
+            os._exit(128 + sig)
+        self.should_exit = True
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Finish what runs, and end."""
+        watchdog = threading.Timer(self._bound, _cut_off)
+        watchdog.daemon = True
+        watchdog.start()
+        state = self.server_state
+        state.default_headers = [*state.default_headers, (b"connection", b"close")]
+        loop = asyncio.get_running_loop()
+        until = loop.time() + LINGER
+        while state.connections and loop.time() < until:
+            await asyncio.sleep(0.01)
+        await super().shutdown(sockets)
+        watchdog.cancel()
+
+
+class _Lifespan(LifespanOn):
+    """Says in one line which setting keeps the application from starting; anything else keeps its traceback."""
+
+    async def send(self, message: Any) -> None:
+        failure = sys.exception()
+        if isinstance(message, Mapping) and isinstance(failure, ProviderUnavailable):
+            message = {**message, "message": str(failure)}
+        await super().send(message)
+
+
+def _cut_off() -> None:
+    log.error("worker %d still had work past the time to shut down, and was cut off", os.getpid())
+    os._exit(1)
