@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import onnxruntime
@@ -14,10 +15,14 @@ from onnxruntime.capi.onnxruntime_pybind11_state import Fail, InvalidArgument, R
 
 from service.bfloat16 import BFLOAT16, run_bfloat16
 from service.card import Card, PathCard, Scalar
+from service.cost import Cost
 from service.errors import Invalid
 from service.provider import Provider, open_session
 from service.shape import Binder, Dim, Sizes, length
 from service.statistics import Statistics
+
+if TYPE_CHECKING:
+    from service.layout import Layout
 
 log = logging.getLogger("heed")
 
@@ -46,7 +51,7 @@ class Tensor:
     required: bool = True
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Graph:
     """One graph of the model: the canonical one, or a fast path that takes and answers less."""
 
@@ -55,6 +60,7 @@ class Graph:
     answers: frozenset[str]
     card: PathCard | None = None
     fixed: Mapping[str, Scalar] = field(default_factory=dict)  # parameters it does not take -> the value they stand at
+    cost: Cost = field(default_factory=Cost)  # of a run, by Model.size
 
     def serves(self, given: Arrays, wanted: Collection[str], pairs: int) -> bool:
         if not self.answers.issuperset(wanted) or (self.card and pairs < self.card.from_pairs):
@@ -77,8 +83,9 @@ class Model:
         self.name = folder.parent.name
         self.version = int(folder.name)
         self.statistics = Statistics()
-        self.batch_axis: str | None = None  # these two are the repository's to say
+        self.batch_axis: str | None = None  # these three are the repository's to say
         self.max_batch_size = 0
+        self.layout: Layout | None = None  # how requests share a run; None = they never do
         sessions = {
             file.name: open_session(file, provider, threads)
             for file in [folder / CANONICAL, *sorted(set(folder.glob("*.onnx")) - {folder / CANONICAL})]
@@ -100,7 +107,7 @@ class Model:
         self.providers = canonical.get_providers()
         graphs = [_graph(session, self.card) for session in sessions.values()]
         usable = [of for of in graphs if not (of.card and of.card.provider not in (None, provider.name))]
-        self._graphs = sorted(usable, key=lambda graph: (len(graph.answers), len(graph.takes)))
+        self.graphs = sorted(usable, key=lambda graph: (len(graph.answers), len(graph.takes)))
 
     @cached_property
     def _has_bfloat16(self) -> bool:
@@ -157,7 +164,14 @@ class Model:
         Raises:
             Invalid: a foreign graph cannot take inputs of these shapes.
         """
-        graph = self.graph_for(inputs, outputs, sizes)
+        return self.run_graph(self.graph_for(inputs, outputs, sizes), inputs, outputs)
+
+    def run_graph(self, graph: Graph, inputs: Arrays, outputs: Sequence[str]) -> dict[str, np.ndarray]:
+        """``outputs`` for ``inputs``, by the graph that ``graph_for`` said.
+
+        Raises:
+            Invalid: a foreign graph cannot take inputs of these shapes.
+        """
         try:
             if self._has_bfloat16:
                 return run_bfloat16(graph.session, inputs, outputs)
@@ -173,14 +187,14 @@ class Model:
     def graph_for(self, given: Arrays, wanted: Collection[str], sizes: Sizes) -> Graph:
         """The graph with the fewest outputs, then inputs, that serves such a request; the canonical one always does."""
         pairs = self.numbers(["weights"], sizes) if self.card else 0
-        return next(graph for graph in self._graphs if graph.serves(given, wanted, pairs))
+        return next(graph for graph in self.graphs if graph.serves(given, wanted, pairs))
 
     def warm(self) -> None:
         """Run every graph once on the card's example; a model without a card is warm when it is loaded."""
         if self.card is None:
             return
         example = {name: np.asarray(value, self.inputs[name].dtype) for name, value in self.card.example.items()}
-        for graph in self._graphs:
+        for graph in self.graphs:
             graph.session.run(None, example)
 
     def numbers(self, outputs: Collection[str], sizes: Sizes) -> int:
@@ -200,6 +214,10 @@ class Model:
         m, n = (length(dim, sizes) for dim in self.outputs["weights"].shape[-2:])
         group = prod(sizes[many] // sizes[few] for many, few in self.card.multiples.items()) if self.card else 1
         return 4 * (4 * tensors + 3 * group * min(graph.card.rows, m) * n)
+
+    def size(self, inputs: Arrays, sizes: Sizes) -> int:
+        """How large a run is, in what its cost grows with: multiply-adds, or a foreign graph's numbers taken."""
+        return self.multiplications(sizes) if self.card else sum(array.size for array in inputs.values())
 
     def multiplications(self, sizes: Sizes) -> int:
         """Multiply-adds of a run, about: of each pair of query and key, and of each row with what is learned."""
