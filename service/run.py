@@ -44,7 +44,7 @@ class Run:
             self.rows, self._size, self.memory, self._expected = rows, size, needed, expected
 
     def pad(self, others: Iterable[Work], most: int, memory: int, saved: float) -> None:
-        """Let ``others``, which are akin, and about as large, join if the longer run on a graph that masks still pays."""
+        """Let ``others``, which are akin and about as large, join if the longer run, on a graph that masks, pays."""
         first, works, apart = self.works[0], list(self.works), sum(work.forecast for work in self.works)
         for work in others:
             near = work.size * first.batch < NEAR * first.size * work.batch < NEAR**2 * work.size * first.batch
