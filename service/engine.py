@@ -185,7 +185,8 @@ class Engine:
         if self.queued >= self._most_waiting:
             self.counts.refused["max_queue"] += 1
             seconds = sum(lane.waiting.forecast for lane in self._lanes) / self._threads_each / 1e9
-            raise Overloaded(f"{self._most_waiting} requests wait, the most there may (max_queue)", math.ceil(seconds))
+            words = f"{self._most_waiting} requests wait, the most there may (max_queue)"
+            raise Overloaded(words, max(1, math.ceil(seconds)))
         lane.waiting.put(work)
         lane.ring()
 
