@@ -159,9 +159,9 @@ class Engine:
         """``function``'s result, worked out here if it is known to be short, else off the loop; ``cost`` learns."""
 
         def timed() -> T:
-            start = time.perf_counter_ns()
+            start = time.thread_time_ns()
             result = function(*args, **kwargs)
-            cost.learn(size, time.perf_counter_ns() - start)
+            cost.learn(size, time.thread_time_ns() - start)
             return result
 
         return timed() if cost.expected(size) <= self._inline_nanoseconds else await self.aside(timed)

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -17,7 +18,7 @@ from service.bfloat16 import BFLOAT16, run_bfloat16
 from service.card import Card, PathCard, Scalar
 from service.cost import Cost
 from service.errors import Invalid
-from service.provider import Provider, open_session
+from service.provider import CUDA, Provider, open_session
 from service.shape import Binder, Dim, Sizes, length
 from service.statistics import Statistics
 
@@ -105,6 +106,8 @@ class Model:
             self.inputs = {name: self.inputs[name] for name in self.card.inputs}
         self.outputs = {of.name: _tensor(of, True) for of in canonical.get_outputs()}
         self.providers = canonical.get_providers()
+        # What a run costs: of a CPU, the thread's own time, as waits for the interpreter's lock are not the run's.
+        self.clock = time.perf_counter_ns if self.providers[0] == CUDA else time.thread_time_ns
         graphs = [_graph(session, self.card) for session in sessions.values()]
         usable = [of for of in graphs if not (of.card and of.card.provider not in (None, provider.name))]
         self.graphs = sorted(usable, key=lambda graph: (len(graph.answers), len(graph.takes)))

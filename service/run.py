@@ -76,15 +76,15 @@ class Run:
             return [(work, _alone(work)) for work in self.works]
 
     def _together(self) -> Sequence[Arrays]:
-        start = time.perf_counter_ns()
         model = self.works[0].model
+        start, spent = time.perf_counter_ns(), model.clock()
         layout = model.layout
         assert layout is not None, "they are akin"
         inputs = batch.pad(self.works, layout, model) if self.padded else batch.stack(self.works, layout)
         found = model.run_graph(self.graph, inputs, self.works[0].outputs)
         answers = batch.split(found, self.works, layout, model)
+        self.graph.cost.learn(self._size, model.clock() - spent)
         taken = time.perf_counter_ns() - start
-        self.graph.cost.learn(self._size, taken)
         for work in self.works:
             work.computed, work.run_rows, work.leads = taken, self.rows, work is self.works[0]
         return answers

@@ -81,9 +81,9 @@ class Work:
         Raises:
             Exception: what ``Model.run_graph`` raises.
         """
-        start = time.perf_counter_ns()
+        start, spent = time.perf_counter_ns(), self.model.clock()
         found = self.model.run_graph(self.graph, self.inputs, self.outputs)
+        self.graph.cost.learn(self.size, self.model.clock() - spent)
         self.computed = time.perf_counter_ns() - start
-        self.graph.cost.learn(self.size, self.computed)
         self.run_rows, self.leads = self.batch, True
         return found
