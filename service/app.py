@@ -12,12 +12,12 @@ from fastapi_offline import FastAPIOffline
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from service import docs, errors, health, native
+from service.engine import Engine
 from service.envelope import Envelope
 from service.errors import HeedError
-from service.offload import Offload
 from service.repository import Repository
 from service.settings import Settings
 from service.shortcut import Shortcut
@@ -27,19 +27,32 @@ from service.v2.paths import Slash
 log = logging.getLogger("heed")
 
 
-def create_app(settings: Settings) -> ASGIApp:
+class Application:
+    """The service as ASGI, and what its process asks it for."""
+
+    def __init__(self, outermost: ASGIApp, repository: Repository) -> None:
+        self._outermost = outermost
+        self.repository = repository
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._outermost(scope, receive, send)
+
+
+def create_app(settings: Settings) -> Application:
     """The service over ``settings.model_repository``; models are loaded while it already answers liveness."""
     settings = settings.sized()
+    repository, engine = Repository(settings), Engine(settings)
 
     @asynccontextmanager
-    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        app.state.repository.open()
-        loading = asyncio.create_task(asyncio.to_thread(app.state.repository.load))
-        polling = asyncio.create_task(_poll(loading, app.state.repository, settings))
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        repository.open()
+        await engine.open()
+        loading = asyncio.create_task(asyncio.to_thread(repository.load))
+        polling = asyncio.create_task(_poll(loading, repository, settings))
         yield
         polling.cancel()
         await loading
-        app.state.offload.close()
+        engine.close()
 
     app = FastAPIOffline(
         title="Heed",
@@ -52,18 +65,15 @@ def create_app(settings: Settings) -> ASGIApp:
         lifespan=lifespan,
     )
     app.state.settings = settings
-    app.state.repository = Repository(settings)
-    app.state.offload = Offload(settings.threads, settings.inline_microseconds)
-    tensors = [
-        route for face in (infer, native) for route in face.routes(app.state.repository, settings, app.state.offload)
-    ]
+    app.state.repository = repository
+    tensors = [route for face in (infer, native) for route in face.routes(repository, settings, engine)]
     app.router.routes.extend(tensors)
     for face in (native, health, describe, control, log_settings, shared_memory):
         app.include_router(face.router)
     for kind in (HeedError, HTTPException, Exception):
         app.add_exception_handler(kind, _answer)
     app.openapi = lambda: docs.openapi(app)  # type: ignore[method-assign]  # as FastAPI's documentation extends it
-    return Envelope(Shortcut(Slash(app), tensors))
+    return Application(Envelope(Shortcut(Slash(app), tensors)), repository)
 
 
 async def _poll(loading: asyncio.Task[None], repository: Repository, settings: Settings) -> None:

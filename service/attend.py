@@ -1,4 +1,4 @@
-"""The native face, in three verbs: decode a JSON request, run it, encode the answer. No word of HTTP in it."""
+"""The native face: decode a JSON request to work for the engine, and encode the answer. No word of HTTP in it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,12 +9,13 @@ import orjson
 import simdjson
 
 from service.body import Body
-from service.errors import Invalid, Malformed, TooLarge
+from service.errors import Invalid, Malformed
 from service.json_document import document
 from service.json_tensor import Reader
-from service.model import Graph, Model
+from service.model import Model, Need
 from service.rank import Rank
-from service.shape import Sizes, length
+from service.shape import length
+from service.work import Work
 
 DEFAULT_OUTPUTS = ("output", "weights")
 CHOICES = ("outputs", "average_attn_weights", "weights_top_k")  # fields that are no input of the graph
@@ -25,8 +26,7 @@ class Asked:
     """A request, understood: inputs as the graph takes them, and what to answer."""
 
     inputs: dict[str, np.ndarray]
-    sizes: Sizes
-    graph: Graph
+    need: Need
     rank: Rank
     outputs: list[str]
     average_attn_weights: bool
@@ -79,17 +79,22 @@ def _understand(parsed: simdjson.Object, body: Body, model: Model, most_memory: 
     keys = length(model.outputs["weights"].shape[-1], sizes)
     if top_k is not None and top_k > keys:
         raise Invalid(f"expected at most {keys}, the number of keys, got {top_k}", "weights_top_k")
-    graph = model.graph_for(inputs, outputs, sizes)
-    needed = model.memory(outputs, sizes, graph)
-    if needed > most_memory:
-        raise TooLarge(f"this request needs about {needed:,} bytes; the limit (max_memory_bytes) is {most_memory:,}")
-    return Asked(inputs, sizes, graph, rank, outputs, average, top_k)
+    need = model.need(inputs, outputs, sizes, most_memory)
+    return Asked(inputs, need, rank, outputs, average, top_k)
 
 
-def run(asked: Asked, model: Model) -> dict[str, Any]:
-    """What was asked for: arrays, or ``{"indices", "values"}`` for the largest weights."""
-    found = model.run(asked.graph, asked.inputs, asked.outputs)
-    answer: dict[str, Any] = {}
+def work(asked: Asked, model: Model) -> Work:
+    """What the engine has to do for it."""
+    return Work(model, asked.need, asked.inputs, asked.outputs, asked.need.sizes.get("batch", 1))
+
+
+def encode(asked: Asked, found: Mapping[str, np.ndarray], model: Model) -> bytes:
+    """The answer as JSON; each float32 in the fewest digits that read back as the same number.
+
+    Raises:
+        Invalid: an output that JSON cannot say.
+    """
+    answer: dict[str, Any] = {"block": model.name}
     for name in asked.outputs:
         array = found[name]
         _finite(name, array)
@@ -98,12 +103,7 @@ def run(asked: Asked, model: Model) -> dict[str, Any]:
             array, dims = array.mean(axis=-3), (*dims[:-3], *dims[-2:])
         array = asked.rank.lower(dims, array)
         answer[name] = _largest(array, asked.weights_top_k) if name == "weights" and asked.weights_top_k else array
-    return answer
-
-
-def encode(model: Model, answer: Mapping[str, Any]) -> bytes:
-    """The answer as JSON; each float32 in the fewest digits that read back as the same number."""
-    return orjson.dumps({"block": model.name, **answer}, option=orjson.OPT_SERIALIZE_NUMPY)
+    return orjson.dumps(answer, option=orjson.OPT_SERIALIZE_NUMPY)
 
 
 def _outputs(reader: Reader, fields: Mapping[str, Any], model: Model) -> list[str]:

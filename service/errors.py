@@ -10,11 +10,14 @@ HeedError
 ├── Unsupported        501 / 501   a part of the protocol that is not offered here
 ├── NotReady           503 / 503   not loaded yet, or failed to load
 ├── NotAllowed         503 / 503   the settings keep clients from this
+├── Overloaded         503 / 503   as much is queued as may be
 └── TimedOut           504 / 504   past its deadline
 """
 
 import json
+from collections.abc import Mapping
 from http import HTTPStatus
+from types import MappingProxyType
 from typing import ClassVar
 
 from starlette.exceptions import HTTPException
@@ -26,7 +29,7 @@ class HeedError(Exception):
 
     status: ClassVar[int] = 500
     v2_status: ClassVar[int] = 500
-    headers: ClassVar[dict[str, str]] = {}
+    headers: Mapping[str, str] = MappingProxyType({})
 
     def __init__(self, detail: str, field: str | None = None) -> None:
         super().__init__(detail if field is None else f"{field}: {detail}")
@@ -56,7 +59,7 @@ class UnsupportedMedia(HeedError):
 
 class UnsupportedEncoding(UnsupportedMedia):
     status, v2_status = 415, 501
-    headers: ClassVar[dict[str, str]] = {"Accept-Encoding": "gzip, deflate"}
+    headers = MappingProxyType({"Accept-Encoding": "gzip, deflate"})
 
 
 class Unsupported(HeedError):
@@ -65,11 +68,21 @@ class Unsupported(HeedError):
 
 class NotReady(HeedError):
     status, v2_status = 503, 503
-    headers: ClassVar[dict[str, str]] = {"Retry-After": "1"}
+    headers = MappingProxyType({"Retry-After": "1"})
 
 
 class NotAllowed(HeedError):
     status, v2_status = 503, 503
+
+
+class Overloaded(HeedError):
+    """``retry_after`` is in seconds."""
+
+    status, v2_status = 503, 503
+
+    def __init__(self, detail: str, retry_after: int) -> None:
+        super().__init__(detail)
+        self.headers = {"Retry-After": str(retry_after)}
 
 
 class TimedOut(HeedError):

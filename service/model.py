@@ -2,12 +2,13 @@
 
 import json
 import logging
+import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnxruntime
@@ -15,15 +16,20 @@ from onnxruntime.capi.onnxruntime_pybind11_state import Fail, InvalidArgument, R
 
 from service.bfloat16 import BFLOAT16, run_bfloat16
 from service.card import Card, InputCard, PathCard, Scalar
-from service.errors import Invalid
-from service.provider import Provider, open_session
+from service.cost import Cost
+from service.errors import Invalid, TooLarge
+from service.provider import CUDA, Provider, open_session
 from service.shape import Binder, Dim, Sizes, length
 from service.statistics import Statistics
+
+if TYPE_CHECKING:
+    from service.layout import Layout
 
 log = logging.getLogger("heed")
 
 Arrays = Mapping[str, np.ndarray]
 CANONICAL = "model.onnx"
+UNSAID = 3  # times its inputs: what a run of a foreign graph is taken to need
 SHARED = "weights.bin"  # what the graphs of a version share, if they do
 REFUSALS = (InvalidArgument, Fail, RuntimeException)  # what ONNX Runtime raises at shapes that do not fit
 DTYPES: dict[str, type[np.generic] | np.dtype] = {
@@ -48,7 +54,7 @@ class Tensor:
     required: bool = True
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Graph:
     """One graph of the model: the canonical one, or a fast path that takes and answers less."""
 
@@ -57,6 +63,7 @@ class Graph:
     answers: frozenset[str]
     card: PathCard | None = None
     fixed: Mapping[str, Scalar] = field(default_factory=dict)  # parameters it does not take -> the value they stand at
+    cost: Cost = field(default_factory=Cost)  # of a run, by Model.size
 
     def burden(self) -> tuple[bool, int, int]:
         """Of two graphs that serve a request, the lesser is the quicker: weights cost more than all else."""
@@ -76,6 +83,16 @@ class Graph:
         return found
 
 
+@dataclass(frozen=True, slots=True)
+class Need:
+    """What a run needs, by the sizes of its inputs."""
+
+    sizes: Sizes
+    graph: Graph
+    size: int  # what its cost grows with: multiply-adds, or the numbers that a foreign graph takes
+    memory: int  # bytes at its peak, about
+
+
 class Model:
     """``<repository>/<name>/<version>``, loaded. ``card`` is None for a model that Heed did not export."""
 
@@ -84,8 +101,9 @@ class Model:
         self.version = int(folder.name)
         self.statistics = Statistics()
         self.plans: dict[bytes, Any] = {}  # requests that a face has understood before, for it to keep
-        self.batch_axis: str | None = None  # these two are the repository's to say
+        self.batch_axis: str | None = None  # these three are the repository's to say
         self.max_batch_size = 0
+        self.layout: Layout | None = None  # how requests share a run; None = they never do
         shared = (folder / SHARED).is_file()  # prepacked, every session would hold a copy: only small requests need it
         sessions = {
             file.name: open_session(file, provider, threads, prepack=not shared or file.name == CANONICAL)
@@ -106,9 +124,11 @@ class Model:
             self.inputs = {name: self.inputs[name] for name in self.card.inputs}
         self.outputs = {of.name: _tensor(of, True) for of in canonical.get_outputs()}
         self.providers = canonical.get_providers()
+        # What a run costs: of a CPU, the thread's own time, as waits for the interpreter's lock are not the run's.
+        self.clock = time.perf_counter_ns if self.providers[0] == CUDA else time.thread_time_ns
         graphs = [_graph(session, self.card) for session in sessions.values()]
         usable = [of for of in graphs if not (of.card and of.card.provider not in (None, provider.name))]
-        self._graphs = sorted(usable, key=Graph.burden)
+        self.graphs = sorted(usable, key=Graph.burden)
 
     @cached_property
     def _has_bfloat16(self) -> bool:
@@ -197,25 +217,28 @@ class Model:
     def graph_for(self, given: Arrays, wanted: Collection[str], sizes: Sizes) -> Graph:
         """The graph of the least burden that serves such a request; the canonical one always does."""
         pairs = self.numbers(["weights"], sizes) if self.card else 0
-        return next(graph for graph in self._graphs if graph.serves(given, wanted, pairs))
+        return next(graph for graph in self.graphs if graph.serves(given, wanted, pairs))
 
     def warm(self) -> None:
         """Run every graph once on the card's example; a model without a card is warm when it is loaded."""
         if self.card is None:
             return
         example = {name: np.asarray(value, self.inputs[name].dtype) for name, value in self.card.example.items()}
-        for graph in self._graphs:
+        for graph in self.graphs:
             graph.session.run(None, example)
 
     def numbers(self, outputs: Collection[str], sizes: Sizes) -> int:
         """How many numbers these outputs hold."""
         return sum(prod(length(dim, sizes) for dim in self.outputs[name].shape) for name in outputs)
 
-    def memory(self, outputs: Collection[str], sizes: Sizes, graph: Graph) -> int:
+    def memory(self, inputs: Arrays, outputs: Collection[str], sizes: Sizes, graph: Graph) -> int:
         """Bytes a run needs at its peak, about: every pair of query and key three times (scores, mask, weights).
 
         A fast path that never holds all pairs (``graph``) needs its tensors a few times, as it splits and joins them.
+        A foreign graph says nothing of itself.
         """
+        if self.card is None:
+            return UNSAID * sum(array.nbytes for array in inputs.values())
         if graph.card is None or graph.card.rows is None:
             every = {name for name in self.outputs if name in ("weights", "scores")} | set(outputs)
             return 4 * (self.numbers(every, sizes) + self.numbers(outputs, sizes))
@@ -224,6 +247,25 @@ class Model:
         m, n = (length(dim, sizes) for dim in self.outputs["weights"].shape[-2:])
         group = prod(sizes[many] // sizes[few] for many, few in self.card.multiples.items()) if self.card else 1
         return 4 * (4 * tensors + 3 * group * min(graph.card.rows, m) * n)
+
+    def need(self, inputs: Arrays, outputs: Collection[str], sizes: Sizes, most_memory: int | None = None) -> Need:
+        """What a run needs for ``outputs``, of ``inputs`` that ``bind`` has held, and answered ``sizes`` for.
+
+        Raises:
+            TooLarge: more than ``most_memory`` bytes.
+        """
+        graph = self.graph_for(inputs, outputs, sizes)
+        memory = self.memory(inputs, outputs, sizes, graph)
+        if most_memory is not None and memory > most_memory:
+            raise TooLarge(
+                f"this request needs about {memory:,} bytes, which exceeds the maximum allowed (max_memory_bytes), "
+                f"{most_memory:,} bytes"
+            )
+        return Need(sizes, graph, self.size(inputs, sizes), memory)
+
+    def size(self, inputs: Arrays, sizes: Sizes) -> int:
+        """How large a run is, in what its cost grows with: multiply-adds, or a foreign graph's numbers taken."""
+        return self.multiplications(sizes) if self.card else sum(array.size for array in inputs.values())
 
     def multiplications(self, sizes: Sizes) -> int:
         """Multiply-adds of a run, about: of each pair of query and key, and of each row with what is learned."""

@@ -1,23 +1,25 @@
 """The native face: ``/v1/attention`` lists, describes and runs the blocks."""
 
+from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Request
 from pydantic import BaseModel, Field
 from starlette.routing import Route
-from starlette.types import Receive, Scope, Send
+from starlette.types import Receive
 
-from service.attend import Asked, decode, encode, run
+from service.attend import decode, encode, work
 from service.body import Headers, receive_json
 from service.card import Scalar
+from service.endpoint import Endpoint, Fields, Pieces
+from service.engine import Engine
 from service.model import Model, Tensor
-from service.offload import PER_JSON_BYTE, PER_MULTIPLICATION, PER_NUMBER_WRITTEN, Offload
 from service.repository import Repository
-from service.respond import respond
 from service.settings import Settings
 from service.shape import symbol
 from service.timing import Timing
+from service.work import Work
 
 router = APIRouter(prefix="/v1/attention", tags=["attention"])
 
@@ -135,42 +137,31 @@ async def describe_block(block: str, repository: Models) -> BlockDescription:
     )
 
 
-class Attend:
-    """Runs a block on the tensors of the body: raw ASGI, as this is the way that has to be short."""
+class Attend(Endpoint):
+    """Runs a block on the tensors of the body."""
 
-    def __init__(self, repository: Repository, settings: Settings, offload: Offload) -> None:
-        self._repository = repository
-        self._settings = settings
-        self._offload = offload
+    def model(self, path: Mapping[str, Any]) -> Model:
+        return self.repository.block(path["block"])
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        headers, timing = scope["state"]["headers"], scope["state"]["timing"]
-        model = self._repository.block(scope["path_params"]["block"])
-        try:
-            asked, content = await self._answer(model, headers, receive, timing)
-        except Exception:
-            model.statistics.failed(timing.total)
-            raise
-        model.statistics.succeeded(asked.sizes.get("batch", 1), timing.total, timing.spent)
-        await respond(send, [content], [(b"content-type", b"application/json")])
-
-    async def _answer(self, model: Model, headers: Headers, receive: Receive, timing: Timing) -> tuple[Asked, bytes]:
-        body = await receive_json(receive, headers, self._settings.max_body_bytes)
+    async def answer(
+        self, model: Model, headers: Headers, receive: Receive, timing: Timing
+    ) -> tuple[Work, Pieces, Fields]:
+        body = await receive_json(receive, headers, self.settings.max_body_bytes)
         timing.start()
-        cost = PER_JSON_BYTE * len(body)
-        asked: Asked = await self._offload(cost, decode, body, model, self._settings.max_memory_bytes)
+        most, measured = self.settings.max_memory_bytes, self.engine.measured
+        asked = await measured(self.decoding, len(body), decode, body, model, most)
+        todo = work(asked, model)
         timing.lap("decode")
-        answer = await self._offload(PER_MULTIPLICATION * model.multiplications(asked.sizes), run, asked, model)
-        timing.lap("compute")
-        cost = PER_NUMBER_WRITTEN * model.numbers(asked.outputs, asked.sizes)
-        content = await self._offload(cost, encode, model, answer)
+        found = await self.run(todo, timing)
+        numbers = sum(array.size for array in found.values())
+        content = await measured(self.encoding, numbers, encode, asked, found, model)
         timing.lap("encode")
-        return asked, content
+        return todo, [content], [(b"content-type", b"application/json")]
 
 
-def routes(repository: Repository, settings: Settings, offload: Offload) -> list[Route]:
+def routes(repository: Repository, settings: Settings, engine: Engine) -> list[Route]:
     """The one that runs blocks; the documentation has a path for each block instead."""
-    attend = Attend(repository, settings, offload)
+    attend = Attend(repository, settings, engine)
     return [Route("/v1/attention/{block}", attend, methods=["POST"], include_in_schema=False)]
 
 

@@ -32,7 +32,7 @@ class Repository:
         self._folder = settings.model_repository
         self._wanted = settings.provider
         self._threads = settings.threads
-        self.terms = Terms(VersionPolicy.parse(settings.versions), settings.max_batch_size)
+        self.terms = Terms(VersionPolicy.parse(settings.versions), settings.max_batch_size, settings.batch_models)
         self._own_terms: dict[str, Terms] = {}
         self._models: dict[str, dict[int, Model]] = {}
         self._failed: dict[str, dict[int, str]] = {}

@@ -53,6 +53,16 @@ class Settings(BaseSettings):
     max_memory_bytes: int = Field(
         0, ge=0, description="most memory one request may need; 0 = a quarter of this machine's"
     )
+    max_running_bytes: int = Field(
+        0, ge=0, description="most memory that what runs at one time may need; 0 = half of this machine's"
+    )
+    max_queue: int = Field(1000, ge=1, description="most requests that wait to be run; more are refused")
+    batching: Literal["auto", "off"] = Field(
+        "auto", description="auto: queued requests share a run where that is quicker, with the same answers"
+    )
+    batch_models: str = Field(
+        "", description="models without a card to batch, all for every one: names with commas; rows must be independent"
+    )
     inline_microseconds: int = Field(
         500, ge=0, description="work estimated longer than this leaves the event loop, so that others are answered"
     )
@@ -83,5 +93,6 @@ class Settings(BaseSettings):
             update={
                 "threads": self.threads or max(1, machine.cpus() // self.workers),
                 "max_memory_bytes": self.max_memory_bytes or machine.memory() // 4,
+                "max_running_bytes": self.max_running_bytes or machine.memory() // (2 * self.workers),
             }
         )

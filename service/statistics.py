@@ -4,10 +4,16 @@ import threading
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from operator import add
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from service.work import Work
 
 STAGES = ("queue", "decode", "compute", "encode")  # of Server-Timing
 MOST_BATCH_SIZES = 1024  # told apart; a client chooses how many there are
 OTHERS = -1  # rows of those that are not
+NOTHING = [0] * (len(STAGES) + 1)
 
 
 @dataclass
@@ -46,22 +52,25 @@ class Statistics:
         self._last = 0  # nanoseconds since 1970
         self._inferences = 0
         self._fail = Tally()
-        self._of: dict[int, list[int]] = {}  # rows -> requests, their nanoseconds in all and in each stage
+        self._success = Tally()
+        self._of_requests = [0] * len(STAGES)  # nanoseconds
+        self._of_runs: dict[int, list[int]] = {}  # rows of a run -> nanoseconds in each stage, and how many runs
 
-    def succeeded(self, rows: int, ns: int, stages: Mapping[str, int]) -> None:
-        """A request was answered: its rows, its nanoseconds in all, and those of each stage."""
+    def succeeded(self, work: "Work", ns: int, stages: Mapping[str, int]) -> None:
+        """A request was answered: the work it made, its nanoseconds in all, and those of each stage."""
+        spent = stages["queue"], stages["decode"], stages["compute"], stages["encode"], 1
         with self._lock:
             self._last = time.time_ns()
-            self._inferences += rows
-            of = self._of.get(rows)
-            if of is None:
-                of = self._of.setdefault(rows if len(self._of) < MOST_BATCH_SIZES else OTHERS, [0] * (2 + len(STAGES)))
-            of[0] += 1
-            of[1] += ns
-            of[2] += stages["queue"]
-            of[3] += stages["decode"]
-            of[4] += stages["compute"]
-            of[5] += stages["encode"]
+            self._inferences += work.rows
+            self._success.add(ns)
+            self._of_requests = list(map(add, self._of_requests, spent))
+            if work.leads:
+                rows = work.run_rows
+                known = self._of_runs.get(rows)
+                if known is None:
+                    rows = rows if len(self._of_runs) < MOST_BATCH_SIZES else OTHERS
+                    known = self._of_runs.get(rows, NOTHING)
+                self._of_runs[rows] = list(map(add, known, spent))
 
     def failed(self, ns: int) -> None:
         """A request was refused, or the model failed it, after so many nanoseconds."""
@@ -71,11 +80,17 @@ class Statistics:
     def snapshot(self) -> Snapshot:
         """A copy that does not change any more."""
         with self._lock:
-            of = {rows: tuple(counts) for rows, counts in self._of.items()}
-            last, inferences, fail = self._last // 1_000_000, self._inferences, self._fail.copy()
-        count, ns, *stages = (sum(column) for column in zip(*of.values(), strict=True)) if of else (0,) * 6
-        batches = {rows: _tallies(of[rows][0], of[rows][2:]) for rows in sorted(of) if rows != OTHERS}
-        return Snapshot(last, inferences, count, Tally(count, ns), fail, _tallies(count, stages), batches)
+            runs = dict(self._of_runs)
+            success, stages = self._success.copy(), self._of_requests
+            return Snapshot(
+                self._last // 1_000_000,
+                self._inferences,
+                sum(of[-1] for of in runs.values()),
+                success,
+                self._fail.copy(),
+                _tallies(success.count, stages),
+                {rows: _tallies(runs[rows][-1], runs[rows][:-1]) for rows in sorted(runs) if rows != OTHERS},
+            )
 
 
 def _tallies(count: int, stages: Iterable[int]) -> dict[str, Tally]:

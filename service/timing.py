@@ -1,7 +1,6 @@
 """How long a request spent in each of its stages, as ``Server-Timing`` and the statistics tell it."""
 
 import time
-from collections.abc import Mapping
 
 STAGES = ("decode", "queue", "compute", "encode")
 
@@ -25,10 +24,10 @@ class Timing:
         self.spent[stage] += now - self._lap
         self._lap = now
 
-    def lap_as(self, spent: Mapping[str, int]) -> None:
-        """What was since the last lap belongs to the stages that ``spent`` names, as it says."""
-        for stage, nanoseconds in spent.items():
-            self.spent[stage] += nanoseconds
+    def lap_as(self, waited: int, computed: int) -> None:
+        """What was since the last lap is known to be of these two stages."""
+        self.spent["queue"] = waited
+        self.spent["compute"] = computed
         self._lap = time.perf_counter_ns()
 
     @property

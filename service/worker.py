@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
-
 from service.app import Application
 from service.channel import Channel
 from service.server import Server

@@ -47,7 +47,7 @@ from pathlib import Path
 from service.__main__ import main
 from service.app import create_app
 from service.settings import Settings
-from service.attend import decode, encode, run
+from service.attend import decode, encode, work
 from service.repository import Repository
 
 create_app(Settings(model_repository=Path({str(repository)!r})))
@@ -56,7 +56,7 @@ repository.open()
 repository.load()
 model = repository.block("scaled_dot_product")
 asked = decode(b'{{"query": [[1]], "key": [[1]], "value": [[1]]}}', model, 10**9)
-assert b"weights" in encode(model, run(asked, model))
+assert b"weights" in encode(asked, work(asked, model).run(), model)
 bad = {{"torch", "models", "export", "onnx"}} & set(sys.modules)
 assert not bad, bad
 """

@@ -1,5 +1,6 @@
 """A model's configuration, as Triton's ``ModelConfig`` writes it, and what a load may change of it."""
 
+from dataclasses import replace
 from typing import Any
 
 import orjson
@@ -69,7 +70,8 @@ def override(text: Any, model: dict[str, Any], terms: Terms) -> Terms:
             latest=max(1, chosen.latest.get("num_versions", 1)) if chosen.latest is not None else None,
             specific=tuple(chosen.specific.get("versions", ())) if chosen.specific is not None else None,
         )
-    return Terms(policy, terms.max_batch_size if said.max_batch_size is None else said.max_batch_size)
+    rows = terms.max_batch_size if said.max_batch_size is None else said.max_batch_size
+    return replace(terms, policy=policy, max_batch_size=rows)
 
 
 def _tensor(of: Tensor, model: Model) -> dict[str, Any]:

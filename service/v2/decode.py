@@ -10,16 +10,17 @@ from simdjson import Array, Object
 
 from service import signature
 from service.body import Body
-from service.errors import Invalid, Malformed, TooLarge
+from service.errors import Invalid, Malformed
 from service.json_document import document
 from service.json_tensor import Reader, cast, word
-from service.model import Model
+from service.model import Model, Need
 from service.v2 import parameters, tensor
 from service.v2.attachment import Attachment
 from service.v2.datatype import BOOL, DATATYPES, Datatype, datatype
-from service.v2.plan import Held, Listed, Plan, Wanted
+from service.v2.plan import Listed, Plan, Wanted
 from service.v2.raw import raw
 from service.v2.skeleton import Skeleton, skeleton
+from service.work import Work
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +29,7 @@ class Asked:
 
     inputs: dict[str, np.ndarray]
     plan: Plan
-    held: Held
+    need: Need
     id: bytes | None = None  # as JSON
 
 
@@ -46,10 +47,11 @@ def decode(content: bytes, attached: Body, model: Model, most_memory: int) -> As
         return known
     with document(content) as request:
         plan, inputs, said = _understood(request, content, model)
-    held = _hold(plan, inputs | plan.take(attached, model), model, most_memory)
+    inputs |= plan.take(attached, model)
+    need = _hold(plan, inputs, model, most_memory)
     if cut is not None:
-        plan.keep(cut, held.held, model)
-    return Asked(held.inputs, plan, held.held, None if said is None else orjson.dumps(said))
+        plan.keep(cut, model)
+    return Asked(inputs, plan, need, None if said is None else orjson.dumps(said))
 
 
 def decode_raw(body: bytes, model: Model, most_memory: int) -> Asked:
@@ -59,13 +61,14 @@ def decode_raw(body: bytes, model: Model, most_memory: int) -> Asked:
         Malformed, Invalid, TooLarge: as for any other.
     """
     plan = Plan({}, [], [], [Wanted(name, True) for name in model.outputs])
-    return _hold(plan, raw(body, model), model, most_memory)
+    inputs = raw(body, model)
+    return Asked(inputs, plan, _hold(plan, inputs, model, most_memory))
 
 
 def _known(content: bytes, attached: Body, cut: Skeleton, model: Model) -> Asked | None:
     """A request whose skeleton was understood before; None where its lists are not what they were then."""
     plan: Plan = model.plans[cut.content]
-    assert plan.held is not None
+    assert plan.need is not None
     inputs = plan.take(attached, model)
     view = memoryview(content)
     try:
@@ -73,22 +76,22 @@ def _known(content: bytes, attached: Body, cut: Skeleton, model: Model) -> Asked
             inputs[of.name] = of.array(view[start:end])
     except (ValueError, Invalid):
         return None  # read as a whole, it will say what is wrong, and where
-    model.hold_values(inputs, plan.held.sizes)
-    return Asked(inputs, plan, plan.held, cut.id)
+    model.hold_values(inputs, plan.need.sizes)
+    return Asked(inputs, plan, plan.need, cut.id)
 
 
-def _hold(plan: Plan, inputs: dict[str, np.ndarray], model: Model, most_memory: int) -> Asked:
+def work(asked: Asked, model: Model, began: int) -> Work:
+    """What the engine has to do for it; the request ``began`` then, of ``time.perf_counter_ns``."""
+    plan = asked.plan
+    deadline = began + 1000 * plan.timeout if plan.timeout else None
+    return Work(model, asked.need, asked.inputs, plan.names, plan.rows, plan.priority, deadline)
+
+
+def _hold(plan: Plan, inputs: dict[str, np.ndarray], model: Model, most_memory: int) -> Need:
     """Hold ``inputs`` against the model and against each other, and what they need against ``most_memory`` bytes."""
-    rows = signature.hold(model, inputs)
-    sizes = model.bind(inputs)
-    graph = model.graph_for(inputs, plan.names, sizes)
-    needed = model.memory(plan.names, sizes, graph) if model.card else 0
-    if needed > most_memory:
-        raise TooLarge(
-            f"this request needs about {needed:,} bytes, which exceeds the maximum allowed (max_memory_bytes), "
-            f"{most_memory:,} bytes"
-        )
-    return Asked(inputs, plan, Held(sizes, rows, graph, model.multiplications(sizes) if model.card else 0))
+    plan.rows = signature.hold(model, inputs)
+    plan.need = model.need(inputs, plan.names, model.bind(inputs), most_memory)
+    return plan.need
 
 
 def _understood(request: Object, content: bytes, model: Model) -> tuple[Plan, dict[str, np.ndarray], str | None]:

@@ -10,12 +10,11 @@ import orjson
 from service.body import Body
 from service.errors import Invalid
 from service.model import Model
-from service.offload import PER_BYTE_COPIED, PER_NUMBER_WRITTEN
 from service.v2 import texts
 from service.v2.classification import classify
 from service.v2.datatype import BF16, BYTES, datatype
 from service.v2.decode import Asked
-from service.v2.plan import Wanted
+from service.v2.plan import Plan, Wanted
 
 NonFinite = Literal["refuse", "nulls", "tokens"]
 
@@ -81,11 +80,13 @@ def _bytes(array: np.ndarray) -> Body:
     return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
 
 
-def cost_of_writing(wanted: Wanted, array: np.ndarray) -> float:
-    """Nanoseconds, about: numbers in binary are only copied."""
-    if wanted.binary and not wanted.classes and array.dtype != BYTES.dtype:
-        return PER_BYTE_COPIED * array.nbytes
-    return PER_NUMBER_WRITTEN * array.size
+def numbers_written(plan: Plan, found: Mapping[str, np.ndarray]) -> int:
+    """How many numbers become text; those in binary are only copied."""
+    return sum(
+        found[wanted.name].size
+        for wanted in plan.outputs
+        if not wanted.binary or wanted.classes or found[wanted.name].dtype == BYTES.dtype
+    )
 
 
 def _data(name: str, array: np.ndarray, non_finite: NonFinite) -> Any:

@@ -8,8 +8,7 @@ import numpy as np
 from service.body import Body
 from service.json_document import numbers
 from service.json_tensor import cast
-from service.model import Graph, Model
-from service.shape import Sizes
+from service.model import Model, Need
 from service.v2.attachment import Attachment, hold_to_length
 from service.v2.skeleton import Skeleton
 
@@ -44,16 +43,6 @@ class Listed:
         return cast(self.name, numbers(content, self.declared.kind).reshape(self.shape), self.declared)
 
 
-@dataclass(frozen=True, slots=True)
-class Held:
-    """What follows from the shapes, once they are known to be right."""
-
-    sizes: Sizes
-    rows: int
-    graph: Graph
-    multiplications: int  # multiply-adds, about
-
-
 @dataclass(slots=True)
 class Plan:
     """The parameters, where the tensors are found, and what to answer."""
@@ -64,7 +53,8 @@ class Plan:
     outputs: Sequence[Wanted]
     timeout: int = 0  # microseconds; 0 = none
     priority: int = 0  # 1 is the highest; 0 = none said
-    held: Held | None = None
+    rows: int = 1  # this and the next follow from the shapes
+    need: Need | None = None
     header: tuple[Sequence[tuple[int, ...]], bytes] | None = None  # shapes of an answer, and its JSON
     names: list[str] = field(init=False)  # of the outputs
     length: int = field(init=False)  # bytes of all attachments
@@ -87,7 +77,7 @@ class Plan:
             inputs[attachment.name] = attachment.array(attached)
         return inputs
 
-    def keep(self, cut: Skeleton, held: Held, model: Model) -> None:
+    def keep(self, cut: Skeleton, model: Model) -> None:
         """Remember it for the next request to ``model`` whose JSON has this skeleton, where that tells all.
 
         A number or flag among the tensors may choose another graph the next time: such a plan is not kept.
@@ -95,7 +85,6 @@ class Plan:
         tensors = {of.name for of in self.attachments} | {of.name for of in self.lists}
         told = len(cut.lists) == len(self.lists) and len(cut.content) <= LONGEST
         if told and tensors.isdisjoint(model.parameters) and all(of.declared.kind in "fiu" for of in self.lists):
-            self.held = held
             if len(model.plans) >= MOST_PLANS:
                 model.plans.pop(next(iter(model.plans)), None)
             model.plans[cut.content] = self

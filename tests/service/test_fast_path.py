@@ -112,7 +112,7 @@ def test_memory_estimated_is_linear_without_weights(more, repository):
     def needed(n, outputs):
         given = inputs(n, **more)
         sizes = of.bind(given)
-        return of.memory(outputs, sizes, of.graph_for(given, outputs, sizes))
+        return of.memory(given, outputs, sizes, of.graph_for(given, outputs, sizes))
 
     assert needed(8192, ["output"]) < 300 * MB
     assert needed(8192, ["output"]) == pytest.approx(2 * needed(4096, ["output"]), rel=0.01)

@@ -45,7 +45,8 @@ def test_sizes_of_zero_are_this_machine_s():
     sized = Settings(workers=1).sized()
     assert sized.threads >= 1
     assert sized.max_memory_bytes > 1 << 20
-    assert Settings(threads=7, max_memory_bytes=5).sized() == Settings(threads=7, max_memory_bytes=5)
+    fixed = Settings(threads=7, max_memory_bytes=5, max_running_bytes=5)
+    assert fixed.sized() == fixed
 
 
 def test_settings_are_frozen():

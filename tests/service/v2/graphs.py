@@ -92,3 +92,10 @@ def scalar(folder: Path) -> None:
     """y = x * by, where ``by`` is a single number that must be given."""
     node = helper.make_node("Mul", ["x", "by"], ["y"])
     write(folder, [node], [("x", "FP32", ["n"]), ("by", "FP32", [])], [("y", "FP32", ["n"])])
+
+
+def lookup(folder: Path) -> None:
+    """y = the rows of [[0], [10], [20]] that ``ids`` number; a run with another number fails."""
+    table = onnx.numpy_helper.from_array(np.array([0, 10, 20], np.float32), "table")
+    node = helper.make_node("Gather", ["table", "ids"], ["y"])
+    write(folder, [node], [("ids", "INT64", ["batch", 1])], [("y", "FP32", ["batch", 1])], [table])

@@ -1,0 +1,67 @@
+"""A route that carries tensors: decode, run, encode. Raw ASGI, as this is the way that has to be short."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from starlette.types import Receive, Scope, Send
+
+from service.body import Body, Headers
+from service.cost import Cost
+from service.engine import Engine
+from service.model import Model
+from service.repository import Repository
+from service.respond import respond
+from service.settings import Settings
+from service.timing import Timing
+from service.work import Work
+
+Pieces = list[Body]
+Fields = list[tuple[bytes, bytes]]  # of an HTTP header
+
+
+class Endpoint(ABC):
+    """What the faces have in common: the model is looked up, its statistics are kept, the engine runs the work."""
+
+    def __init__(self, repository: Repository, settings: Settings, engine: Engine) -> None:
+        self.repository = repository
+        self.settings = settings
+        self.engine = engine
+        self.decoding, self.encoding = Cost(), Cost()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        headers, timing = scope["state"]["headers"], scope["state"]["timing"]
+        model = self.model(scope["path_params"])
+        try:
+            work, pieces, fields = await self.answer(model, headers, receive, timing)
+        except Exception:
+            model.statistics.failed(timing.total)
+            raise
+        model.statistics.succeeded(work, timing.total, timing.spent)
+        await respond(send, pieces, fields)
+
+    @abstractmethod
+    def model(self, path: Mapping[str, Any]) -> Model:
+        """The model that the path names.
+
+        Raises:
+            NotFound, NotReady: there is none, or not yet.
+        """
+
+    @abstractmethod
+    async def answer(
+        self, model: Model, headers: Headers, receive: Receive, timing: Timing
+    ) -> tuple[Work, Pieces, Fields]:
+        """The work that was done for a request, and the body and the header of its answer.
+
+        Raises:
+            HeedError: anything that is wrong with it.
+        """
+
+    async def run(self, work: Work, timing: Timing) -> dict[str, np.ndarray]:
+        """The outputs of ``work``: worked out here where that is short, else in a thread, in its turn."""
+        engine = self.engine
+        found = engine.run_here(work) if engine.fits_here(work) else await engine.run(work)
+        timing.lap_as(work.waited, work.computed)
+        return found

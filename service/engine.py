@@ -1,0 +1,267 @@
+"""What stands between a decoded request and ONNX Runtime: a bounded queue, and threads that run what waits in it.
+
+Work that comes while a thread is free begins at once. What comes while all are busy waits its turn, by urgency and then
+by arrival, and a thread that gets free takes all of it that can share a run and is quicker for it (service/run.py).
+
+There are two lanes of threads. What is expected to take long, or was never run, has its own, so that short work never
+stands behind it.
+"""
+
+import asyncio
+import math
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from queue import SimpleQueue
+from typing import ParamSpec, TypeVar
+
+import numpy as np
+
+from service.cost import Cost
+from service.errors import NotReady, Overloaded, TimedOut
+from service.queue import Queue
+from service.run import Run, Told
+from service.settings import Settings
+from service.work import Work
+
+P = ParamSpec("P")
+T = TypeVar("T")
+Answer = dict[str, np.ndarray]
+LONG = 50e6  # nanoseconds
+HOPS = 50  # measured at the start
+SHARED = 2  # hops that a work takes at most, to share a run
+
+
+class Lane:
+    """A queue, and the threads that empty it."""
+
+    def __init__(self) -> None:
+        self.waiting = Queue()
+        self.running = 0  # runs
+        self.asleep = 0  # threads that wait for the bell
+        self.bell: SimpleQueue[None] = SimpleQueue()
+
+    def ring(self) -> None:
+        if self.asleep and self.waiting:
+            self.asleep -= 1
+            self.bell.put(None)
+
+
+@dataclass
+class Counts:
+    """What has happened since the start."""
+
+    here: int = 0  # runs on the event loop
+    runs: Counter[int] = field(default_factory=Counter)  # in threads, by the works that shared one
+    refused: Counter[str] = field(default_factory=Counter)  # by reason: max_queue, deadline
+    cancelled: int = 0  # dropped from the queue, because nobody waited for them any more
+
+
+class Engine:
+    """Runs works in threads, ``settings.threads`` at a time in each lane. One event loop may ask it."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._threads_each = settings.threads
+        self._most_waiting = settings.max_queue
+        self._most_bytes = settings.max_running_bytes
+        self._batching = settings.batching == "auto"
+        self._inline_nanoseconds = 1000 * settings.inline_microseconds
+        self._lock = threading.Lock()
+        self._lanes = self._short, self._long = Lane(), Lane()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._bytes = 0  # that running work needs
+        self._hop = 0.0  # nanoseconds from the event loop to a thread and back
+        self._closing = False
+        self._others = ThreadPoolExecutor(settings.threads, thread_name_prefix="heed-aside")
+        self._threads = [
+            threading.Thread(target=self._serve, args=(lane,), name=f"heed-{name}-{index}", daemon=True)
+            for name, lane in (("short", self._short), ("long", self._long))
+            for index in range(settings.threads)
+        ]
+        self.counts = Counts()
+        for thread in self._threads:
+            thread.start()
+
+    async def open(self) -> None:
+        """Measure what it costs to run anything in a thread: sharing a run saves that, and pays where the work is less.
+
+        Before that no work shares a run.
+        """
+        hops = []
+        for _ in range(HOPS):
+            start = time.perf_counter_ns()
+            await self.aside(time.perf_counter_ns)
+            hops.append(time.perf_counter_ns() - start)
+        self._hop = sorted(hops)[HOPS // 2]
+
+    @property
+    def queued(self) -> int:
+        return len(self._short.waiting) + len(self._long.waiting)
+
+    @property
+    def running(self) -> int:
+        """Runs in threads, right now."""
+        return self._short.running + self._long.running
+
+    @property
+    def is_idle(self) -> bool:
+        """A thread for short work is free, and nothing waits for one: such work may be run by whoever brings it."""
+        return self._short.running < self._threads_each and not self._short.waiting
+
+    def fits_here(self, work: Work) -> bool:
+        """The engine is idle, and ``work`` in time and so short that the event loop may run it itself."""
+        return work.expected <= self._inline_nanoseconds and self.is_idle and not work.is_late
+
+    def run_here(self, work: Work) -> Answer:
+        """Run ``work`` where the caller is, at once."""
+        self.counts.here += 1
+        return work.run()
+
+    async def run(self, work: Work) -> Answer:
+        """Run ``work`` in a thread, in its turn, alone or with others; the answer is the same.
+
+        Raises:
+            Overloaded: as many works wait as may.
+            TimedOut: its deadline passed before it was begun.
+            Exception: what the run of it alone raises.
+        """
+        self._loop = loop = asyncio.get_running_loop()
+        work.future = loop.create_future()
+        work.prepare(SHARED * self._hop if self._batching else 0)
+        lane = self._long if work.forecast > LONG else self._short
+        work.queued = time.perf_counter_ns()
+        with self._lock:
+            self._admit(work, lane)
+        alarm = None
+        if work.deadline is not None:
+            alarm = loop.call_later(max(0, work.deadline - work.queued) / 1e9, self._expire, work, lane)
+        try:
+            return await work.future
+        except asyncio.CancelledError:
+            with self._lock:
+                self.counts.cancelled += lane.waiting.drop(work)
+            raise
+        finally:
+            work.future = None
+            if alarm:
+                alarm.cancel()
+
+    async def aside(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """``function``'s result, worked out off the event loop: the decoding of a large body, say."""
+        return await asyncio.get_running_loop().run_in_executor(self._others, partial(function, *args, **kwargs))
+
+    async def measured(self, cost: Cost, size: int, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """``function``'s result, worked out here if it is known to be short, else off the loop; ``cost`` learns."""
+
+        def timed() -> T:
+            start = time.thread_time_ns()
+            result = function(*args, **kwargs)
+            cost.learn(size, time.thread_time_ns() - start)
+            return result
+
+        return timed() if cost.expected(size) <= self._inline_nanoseconds else await self.aside(timed)
+
+    def close(self) -> None:
+        """End the threads, once what they run is done; what still waits is cancelled, and nothing more is taken."""
+        with self._lock:
+            self._closing = True
+            for lane in self._lanes:
+                for work in lane.waiting.clear():
+                    self._tell([(work, asyncio.CancelledError())])
+                for _ in self._threads:
+                    lane.bell.put(None)
+        for thread in self._threads:
+            thread.join()
+        self._others.shutdown()
+
+    def _admit(self, work: Work, lane: Lane) -> None:
+        if self._closing:
+            raise NotReady("the server is shutting down")
+        if self.queued >= self._most_waiting:
+            self.counts.refused["max_queue"] += 1
+            seconds = sum(lane.waiting.forecast for lane in self._lanes) / self._threads_each / 1e9
+            words = f"{self._most_waiting} requests wait, the most there may (max_queue)"
+            raise Overloaded(words, max(1, math.ceil(seconds)))
+        lane.waiting.put(work)
+        lane.ring()
+
+    def _serve(self, lane: Lane) -> None:
+        while not self._closing:
+            with self._lock:
+                run = self._next(lane)
+                if run is None:
+                    lane.asleep += 1
+            if run is None:
+                lane.bell.get()
+            else:
+                self._execute(run, lane)
+
+    def _next(self, lane: Lane) -> Run | None:
+        """What a thread of this lane does next, taken from the queue; None if nothing waits, or memory is short."""
+        while lane.waiting:
+            run = Run(lane.waiting.first())
+            first = run.works[0]
+            if first.is_late:
+                lane.waiting.drop(first)
+                self._tell([(first, self._too_late(first))])
+                continue
+            free = self._most_bytes - self._bytes
+            if run.memory > free and self._bytes:
+                return None
+            share = math.ceil(len(lane.waiting) / self._threads_each)
+            run.stack(lane.waiting.mates(first, first.alike), share, free, self._hop)
+            run.pad(lane.waiting.mates(first, first.akin), share, free, self._hop)
+            now = time.perf_counter_ns()
+            for work in run.works:
+                lane.waiting.drop(work)
+                work.waited = now - work.queued
+            lane.running += 1
+            self._bytes += run.memory
+            return run
+        return None
+
+    def _execute(self, run: Run, own: Lane) -> None:
+        told = run.answers()
+        with self._lock:
+            own.running -= 1
+            self._bytes -= run.memory
+            self.counts.runs[len(run.works)] += 1
+            for lane in self._lanes:
+                lane.ring()
+        self._tell(told)
+
+    def _tell(self, told: Told) -> None:
+        """Hand answers over to the event loop, all with one wake-up."""
+        assert self._loop is not None, "they were queued"
+        with suppress(RuntimeError):  # the loop is closed, and nobody waits
+            self._loop.call_soon_threadsafe(_resolve, told)
+
+    def _expire(self, work: Work, lane: Lane) -> None:
+        with self._lock:
+            if not lane.waiting.drop(work):
+                return
+            late = self._too_late(work)
+        _resolve([(work, late)])
+
+    def _too_late(self, work: Work) -> TimedOut:
+        self.counts.refused["deadline"] += 1
+        work.waited = time.perf_counter_ns() - work.queued
+        return TimedOut(f"Request timeout expired: it waited {work.waited // 1000:,} microseconds in the queue")
+
+
+def _resolve(told: Told) -> None:
+    for work, answer in told:
+        future = work.future
+        if future is None or future.done():  # nobody waits for it any more
+            continue
+        if isinstance(answer, asyncio.CancelledError):
+            future.cancel()
+        elif isinstance(answer, BaseException):
+            future.set_exception(answer)
+        else:
+            future.set_result(answer)
