@@ -69,8 +69,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             _measure(started, cells, timing, options, console)
     except KeyboardInterrupt:
         console.print("interrupted; what was measured is kept")
-    except subprocess.CalledProcessError as error:
-        console.print(f"benchmarks.serving: {error}\n{error.stderr or ''}", markup=False)
+    except (RuntimeError, subprocess.CalledProcessError) as error:
+        console.print(f"benchmarks.serving: {error}\n{getattr(error, 'stderr', None) or ''}", markup=False)
         return 1
     if not options.out.exists():
         return 1

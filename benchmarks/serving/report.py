@@ -13,13 +13,14 @@ from benchmarks.serving.workloads import WORKLOADS
 
 ABOUT = """
 A cell is workload / face / connections. Faces: V2 JSON (for servers without V2, nested lists in a JSON object), V2
-binary, and, of Heed's own blocks, V2 JSON (`block-json`) and native. Every output of the graph is answered. Servers have
-two workers. Yardsticks: `floor` is raw ASGI on uvicorn that reads the body and answers canned bytes; `in-process` is
-orjson, numpy, session, orjson, no HTTP, one process for one connection, two for more.
+binary, and, of Heed's own blocks, V2 JSON (`block-json`) and native. Every output of the graph is answered. Servers
+have two workers. Yardsticks: `floor` is raw ASGI on uvicorn that reads the body and answers canned bytes; `in-process`
+is orjson, numpy, session, orjson, no HTTP, one process for one connection, two for more.
 
 **The load generator (wrk, one thread, closed loop) runs on the cores the servers run on.** Answers were compared with
 ONNX Runtime's before measuring. All servers of a run are up at the same time and take turns. Latencies are those wrk
-timed, without the samples it adds."""
+timed, without the samples it adds. † is a rough number, too low: less than three requests a connection were answered,
+and those that the end of a turn cuts off do not count."""
 
 
 def render(file: Path) -> Path:
@@ -46,10 +47,8 @@ def _lines(results: Results, judged: Sequence[Gate], plotted: Sequence[Path]) ->
     rows = ([cell, *(_beside(results, cell, other) for other in others)] for cell in beside)
     yield from _table(["cell", *others], rows)
     yield "\n## Requests a second\n"
-    yield from _table(
-        ["cell", *results.servers],
-        ([cell, *(results.spread(server, cell) or "" for server in results.servers)] for cell in plain),
-    )
+    rows = ([cell, *(_rate(results, cell, server) for server in results.servers)] for cell in plain)
+    yield from _table(["cell", *results.servers], rows)
     if varied := [cell for cell in results.cells if cell.ids == "different"]:
         yield "\n## Another id in each request, over the same id in each\n"
         there = [server for server in results.servers if any((server, cell) in results.turns for cell in varied)]
@@ -71,7 +70,7 @@ def _head(results: Results) -> Iterator[str]:
     yield ABOUT
     turns = results.all()
     loud = sum(row.get("other_cores", 0) > last["quiet"] for row in turns)
-    yield f"\nOf {len(turns)} turns {loud} were disturbed: others used more than {last['quiet']} cores, in each of three tries.\n"
+    yield f"\n{loud} of {len(turns)} turns were disturbed: others used over {last['quiet']} cores, in three tries.\n"
     for run in results.runs:
         yield f"- {run['run']}: `{run['command']}`"
     for server, versions in last["versions"].items():
@@ -83,7 +82,13 @@ def _beside(results: Results, cell: Cell, other: str) -> str:
     if found is None:
         return "none answered in time" if (other, cell) in results.turns else ""
     yardstick = other in (IN_PROCESS, "floor")
-    return f"**{found}**" if found.median < 1 and not yardstick else str(found)
+    text = f"**{found}**" if found.median < 1 and not yardstick else str(found)
+    return text + "†" * (results.rough("heed", cell) or results.rough(other, cell))
+
+
+def _rate(results: Results, cell: Cell, server: str) -> str:
+    found = results.spread(server, cell)
+    return f"{found}{'†' * results.rough(server, cell)}" if found else ""
 
 
 def _plain(cell: Cell) -> Cell:

@@ -64,6 +64,10 @@ class Results:
             if row.get(what) is not None and (per is None or row.get(per))
         )
 
+    def rough(self, server: str, cell: Cell) -> bool:
+        """Whether a turn ended before each connection had three answers."""
+        return any(row["requests"] < 3 * cell.connections for row in self.turns.get((server, cell), {}).values())
+
     def ratio(self, server: str, cell: Cell, other: str, others: Cell | None = None) -> Spread | None:
         """Requests a second of ``server`` over those of ``other`` in the same repeat of the same run."""
         mine, theirs = self.turns.get((server, cell), {}), self.turns.get((other, others or cell), {})
