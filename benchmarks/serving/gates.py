@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from benchmarks.serving.cell import Cell
 from benchmarks.serving.results import Results, Spread
 from benchmarks.serving.servers import IN_PROCESS
-from benchmarks.serving.turn import Cell
 from benchmarks.serving.workloads import WORKLOADS
 
 REPEATS = 5  # fewer prove no gate

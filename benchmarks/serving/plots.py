@@ -7,9 +7,9 @@ from typing import Any
 from matplotlib import pyplot
 from matplotlib.figure import Figure
 
+from benchmarks.serving.cell import Cell
 from benchmarks.serving.gates import Gate
 from benchmarks.serving.results import Results
-from benchmarks.serving.turn import Cell
 
 STYLE: Any = {
     "backend": "svg",

@@ -9,7 +9,8 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from benchmarks.serving.turn import Cell, Running, Timing
+from benchmarks.serving.cell import Cell, Timing
+from benchmarks.serving.turn import Running
 
 RATE = 200  # samples a second of each process, which stands still meanwhile
 

@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.serving import plots
+from benchmarks.serving.cell import Cell
 from benchmarks.serving.gates import Gate, gates
 from benchmarks.serving.results import Results, Spread
 from benchmarks.serving.servers import IN_PROCESS
-from benchmarks.serving.turn import Cell
 from benchmarks.serving.workloads import WORKLOADS
 
 ABOUT = """
@@ -52,7 +52,7 @@ def _lines(results: Results, judged: Sequence[Gate], plotted: Sequence[Path]) ->
     if varied := [cell for cell in results.cells if cell.ids == "different"]:
         yield "\n## Another id in each request, over the same id in each\n"
         there = [server for server in results.servers if any((server, cell) in results.turns for cell in varied)]
-        rows = ([_plain(cell), *(_varied(results, cell, server) for server in there)] for cell in varied)
+        rows = ([cell.without_id, *(_varied(results, cell, server) for server in there)] for cell in varied)
         yield from _table(["cell", *there], rows)
     yield "\n## What it cost\n\nMedians; the largest of resident memory, in which shared pages count in each process.\n"
     heads = ["server", "cell", "p50 ms", "p99 ms", "server CPU ms a request", "peak MiB", "errors"]
@@ -89,10 +89,6 @@ def _beside(results: Results, cell: Cell, other: str) -> str:
 def _rate(results: Results, cell: Cell, server: str) -> str:
     found = results.spread(server, cell)
     return f"{found}{'†' * results.rough(server, cell)}" if found else ""
-
-
-def _plain(cell: Cell) -> Cell:
-    return Cell(cell.workload, cell.face, cell.connections)
 
 
 def _varied(results: Results, cell: Cell, server: str) -> Spread | str:

@@ -8,7 +8,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from benchmarks.serving.turn import Cell
+from benchmarks.serving.cell import Cell
 
 
 @dataclass(frozen=True)

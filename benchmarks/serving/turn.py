@@ -1,11 +1,12 @@
 """One turn: one server, one cell, so many seconds of load, and what it cost."""
 
 import json
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from time import monotonic, perf_counter, sleep
 from typing import Any
@@ -14,6 +15,7 @@ import httpx
 import psutil
 
 from benchmarks.serving import in_process
+from benchmarks.serving.cell import Cell, Timing
 from benchmarks.serving.faces import answer, bodies, understand, worst
 from benchmarks.serving.graphs import ROOT
 from benchmarks.serving.load import load
@@ -22,27 +24,6 @@ from benchmarks.serving.servers import IN_PROCESS, Server, python_of
 from benchmarks.serving.workloads import WORKLOADS, Workload
 
 TOLERANCE = 1e-4
-
-
-@dataclass(frozen=True)
-class Cell:
-    workload: str
-    face: str
-    connections: int
-    ids: str = "none"
-
-    def __str__(self) -> str:
-        return "/".join([self.workload, self.face, str(self.connections), *[self.ids] * (self.ids != "none")])
-
-
-@dataclass(frozen=True)
-class Timing:
-    """Whole seconds of load and of warm-up; a turn in which others used more than ``quiet`` cores is repeated."""
-
-    seconds: int
-    warmup: int
-    quiet: float
-    attempts: int = 3
 
 
 class Running:
@@ -163,6 +144,7 @@ def contestant(
     with ExitStack() as stack:
         processes, log = Processes(), scratch / f"{name}.log"
         if server.command:
+            _must_be_free(port)
             python = python_of(server, venvs)
             environment = server.surroundings(python, port, models, scratch)
             command = server.started_by(python, port, models)
@@ -170,6 +152,12 @@ def contestant(
         running = Running(server, server.url or f"http://127.0.0.1:{port}", processes, models, scratch)
         _until_right(running, first, log)
         yield running
+
+
+def _must_be_free(port: int) -> None:
+    with socket.socket() as probe:
+        if probe.connect_ex(("127.0.0.1", port)) == 0:
+            raise RuntimeError(f"port {port} is taken; --port chooses others")
 
 
 def _until_right(running: Running, first: Cell, log: Path, seconds: float = 90) -> None:

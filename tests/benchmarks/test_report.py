@@ -5,10 +5,10 @@ import json
 import pytest
 
 from benchmarks.serving import report
+from benchmarks.serving.cell import Cell
 from benchmarks.serving.gates import gates
 from benchmarks.serving.profiling import self_times
 from benchmarks.serving.results import Results
-from benchmarks.serving.turn import Cell
 
 RUN = "2026-01-02T03:04:05+00:00"
 
