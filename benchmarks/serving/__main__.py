@@ -36,6 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         servers |= {server.name: server for server in (*options.heed, *options.url)}
         ids = IDS if options.vary_id else IDS[:1]
         cells = plan(options.workloads, options.faces, options.concurrency, ids, servers)
+    status = 0
     try:
         wrk()
         if not cells:
@@ -51,12 +52,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 profiling.profile(profiled, options.profile, timing, options.out.with_name(named))
     except KeyboardInterrupt:
         console.print("interrupted; what was measured is kept")
+        status = 130
     except (FileNotFoundError, RuntimeError, subprocess.CalledProcessError) as error:
         console.print(f"benchmarks.serving: {error}\n{getattr(error, 'stderr', None) or ''}", markup=False)
         return 2
     if options.out.exists() and not options.profile:
         console.print(f"{report.render(options.out)}, from {options.out}")
-    return 0
+    return status
 
 
 def _export(folder: Path, models: Sequence[str], console: Console) -> None:

@@ -51,6 +51,8 @@ def _gates(judged: Sequence[Gate]) -> Figure | None:
     axes.axvline(1, color="black", linewidth=0.8)
     axes.set_yticks(range(len(judged)), [f"{gate.what}, {gate.cell}" for gate in reversed(judged)])
     axes.set_xscale("log")
+    axes.xaxis.set_major_formatter("{x:g}")
+    axes.xaxis.set_minor_formatter("{x:g}")
     axes.set_xlabel("ratio over what it must be: median, smallest to largest; right of the line is met")
     return figure
 
