@@ -8,7 +8,7 @@ ORT := $(shell nvidia-smi >/dev/null 2>&1 && echo gpu || echo cpu)
 SOURCES := $(shell find models export -name '*.py')
 INSTALL := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 
-.PHONY: help serve test test-perf-analyzer lint format clean
+.PHONY: help serve test test-perf-analyzer bench lint format clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -23,6 +23,9 @@ test: $(VENV)/.dev  ## install and run the tests
 test-perf-analyzer: $(VENV)/.dev  ## drive the service with NVIDIA's perf_analyzer, which is fetched first
 	PERF_ANALYZER=$$($(BIN)/python scripts/fetch_perf_analyzer.py $(VENV)/perf_analyzer) \
 		$(BIN)/pytest tests/service/v2/test_perf_analyzer.py
+
+bench: $(VENV)/.bench  ## measure Heed beside yardsticks and other servers; BENCH=--help says how
+	$(BIN)/python -m benchmarks.serving $(BENCH)
 
 lint: $(VENV)/.dev  ## check style and types
 	$(BIN)/ruff check .
@@ -52,4 +55,9 @@ $(VENV)/.installed: pyproject.toml constraints.txt scripts/install_torch.py
 $(VENV)/.dev: $(VENV)/.installed
 	@echo "installing into $(VENV): what the tests need"
 	@$(INSTALL) --group dev
+	@touch $@
+
+$(VENV)/.bench: $(VENV)/.installed
+	@echo "installing into $(VENV): what the benchmarks need"
+	@$(INSTALL) --group bench
 	@touch $@

@@ -1,0 +1,1 @@
+"""Requests per second of Heed beside yardsticks and other servers, in one run, taking turns."""

@@ -1,0 +1,74 @@
+"""Heed beside yardsticks and other servers: ``make bench``, or ``python -m benchmarks.serving``."""
+
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from rich.console import Console
+
+from benchmarks.serving import graphs, profiling, report
+from benchmarks.serving.cell import IDS, Timing, plan
+from benchmarks.serving.load import wrk
+from benchmarks.serving.options import KEPT, parse
+from benchmarks.serving.run import measure, start
+from benchmarks.serving.servers import SERVERS, Server, heed
+from benchmarks.serving.turn import Running
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure, or profile one cell, or only render; answers the exit status."""
+    options = parse(arguments)
+    console = Console(highlight=False, stderr=True, soft_wrap=True)
+    if options.report:
+        print(report.render(options.report))
+        return 0
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was started is stopped
+    timing = Timing(options.seconds, options.warmup, options.quiet)
+    servers: dict[str, Server | None]
+    if options.profile:
+        servers, cells = {"heed": heed(flags=options.profile_flags)}, {options.profile: ["heed"]}
+    else:
+        servers = {name: SERVERS.get(name) for name in options.servers}
+        servers |= {server.name: server for server in (*options.heed, *options.url)}
+        ids = IDS if options.vary_id else IDS[:1]
+        cells = plan(options.workloads, options.faces, options.concurrency, ids, servers)
+    status = 0
+    try:
+        wrk()
+        if not cells:
+            raise RuntimeError("no server chosen has a cell chosen")
+        models = options.models or KEPT / f"models-{graphs.fingerprint()}"
+        _export(models, sorted(set.union(*(cell.models() for cell in cells))), console)
+        with TemporaryDirectory() as scratch, ExitStack() as stack:
+            started = start(stack, servers, cells, models.resolve(), Path(scratch), options, console)
+            if not options.profile:
+                measure(started, cells, timing, options, console)
+            elif isinstance(profiled := started.get("heed"), Running):
+                named = f"{options.out.stem}-{str(options.profile).replace('/', '-')}.speedscope.json"
+                profiling.profile(profiled, options.profile, timing, options.out.with_name(named))
+    except KeyboardInterrupt:
+        console.print("interrupted; what was measured is kept")
+        status = 130
+    except (FileNotFoundError, RuntimeError, subprocess.CalledProcessError) as error:
+        console.print(f"benchmarks.serving: {error}\n{getattr(error, 'stderr', None) or ''}", markup=False)
+        return 2
+    if options.out.exists() and not options.profile:
+        console.print(f"{report.render(options.out)}, from {options.out}")
+    return status
+
+
+def _export(folder: Path, models: Sequence[str], console: Console) -> None:
+    """What is missing in the repository is written, in a process of its own: this one stays small."""
+    missing = [name for name in models if not (folder / name / "1" / "model.onnx").exists()]
+    if missing:
+        console.print(f"exporting {', '.join(missing)} into {folder}")
+        command = [sys.executable, "-m", "benchmarks.serving.graphs", str(folder.resolve()), *missing]
+        subprocess.run(command, cwd=graphs.ROOT, check=True, capture_output=True, text=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

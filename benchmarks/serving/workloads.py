@@ -1,0 +1,65 @@
+"""What is asked: six workloads and their seeded tensors."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from zlib import crc32
+
+import numpy as np
+
+Arrays = dict[str, np.ndarray]
+LENGTHS = tuple(int(m) for m in np.random.default_rng(0).integers(16, 513, 16))
+
+
+@dataclass(frozen=True)
+class Workload:
+    """``graph`` is plain torch as ONNX, and answers exactly ``outputs``; ``block`` is Heed's own, and can do the same.
+
+    ``shapes`` are those of the graph's inputs, one dict for each body. The connections are those measured by default.
+    """
+
+    name: str
+    what: str
+    graph: str
+    block: str
+    shapes: tuple[dict[str, tuple[int, ...]], ...]
+    outputs: tuple[str, ...] = ("output", "weights")
+    connections: tuple[int, ...] = (1, 8, 64)
+
+    @cached_property
+    def tensors(self) -> list[Arrays]:
+        """Inputs of the graph, for each body: normal float32, the same in every run."""
+        rng = np.random.default_rng(crc32(self.name.encode()))
+        return [{name: rng.standard_normal(s, np.float32) for name, s in each.items()} for each in self.shapes]
+
+    @property
+    def by_block(self) -> bool:
+        """Whether Heed is measured by its own block in every face: a graph cannot leave outputs out, the block can."""
+        return "weights" not in self.outputs
+
+    def as_model(self, model: str, tensors: Arrays) -> Arrays:
+        """``tensors`` as ``model`` takes them: scaled_dot_product has an axis for heads, sdpa has not."""
+        one_head = model == self.block and self.graph == "sdpa"
+        return {name: array[:, None] if one_head else array for name, array in tensors.items()}
+
+
+def _qkv(*shape: int) -> tuple[dict[str, tuple[int, ...]]]:
+    return (dict.fromkeys(("query", "key", "value"), shape),)
+
+
+WORKLOADS = {
+    workload.name: workload
+    for workload in (
+        Workload("W1", "batch 1, m = n = 16, d 64", "sdpa", "scaled_dot_product", _qkv(1, 16, 64)),
+        Workload("W2", "batch 1, m = n = 128, d 64", "sdpa", "scaled_dot_product", _qkv(1, 128, 64)),
+        Workload("W3", "multi-head, d 256, 8 heads, m 128", "mha", "mha_block", ({"x": (1, 128, 256)},)),
+        Workload("W4", "batch 8, m = n = 128, d 64", "sdpa", "scaled_dot_product", _qkv(8, 128, 64)),
+        Workload(
+            "W5", "8 heads of 32, 1,024 tokens, output only", "sdpa_output", "scaled_dot_product",
+            _qkv(1, 8, 1024, 32), ("output",), (1, 8),
+        ),
+        Workload(
+            "W6", "multi-head, d 256, 8 heads, mixed lengths 16 to 512, output only", "mha_output", "mha_block",
+            tuple({"x": (1, m, 256)} for m in LENGTHS), ("output",), (64,),
+        ),
+    )
+}  # fmt: skip

@@ -1,0 +1,106 @@
+"""Ratios, gates and the report, from lines as a run records them."""
+
+import json
+
+import pytest
+
+from benchmarks.serving import report
+from benchmarks.serving.cell import Cell
+from benchmarks.serving.gates import gates
+from benchmarks.serving.profiling import self_times
+from benchmarks.serving.results import Results
+
+RUN = "2026-01-02T03:04:05+00:00"
+
+
+def turns(server, cell, rates, **also):
+    return [
+        {
+            "kind": "turn", "run": RUN, "repeat": i, "server": server, "workload": cell.workload, "face": cell.face,
+            "connections": cell.connections, "ids": cell.ids, "rps": rate, "p50_ms": 1.0, "p99_ms": 2.0,
+            "requests": 1000, "errors": {}, "server_cpu_s": 1.0, "rss_peak_bytes": 2**20, "other_cores": 0.0, **also,
+        }
+        for i, rate in enumerate(rates)
+    ]  # fmt: skip
+
+
+W2 = Cell("W2", "json", 8)
+NATIVE = Cell("W2", "native", 8)
+ROWS = [
+    {
+        "kind": "run", "run": RUN, "command": "the command", "quiet": 0.2, "machine": {"cpus": 2},
+        "versions": {"heed": {"python": "3.11"}},
+    },
+    *turns("heed", W2, [100, 240, 120, 130, 110]),
+    *turns("in-process", W2, [100, 120, 100, 100, 100]),
+    *turns("mlserver", W2, [200, 480, 240, 260, 0]),
+    *turns("heed", Cell("W2", "block-json", 8), [100] * 5),
+    *turns("heed", NATIVE, [80] * 4),
+    *turns("heed", Cell("W2", "json", 8, "same"), [100]),
+    *turns("heed", Cell("W2", "json", 8, "different"), [25]),
+    *turns("heed", Cell("W4", "json", 64), [3], requests=100, p50_ms=None, p99_ms=None),
+    {
+        "kind": "failed", "run": RUN, "repeat": 0, "server": "litserve", "workload": "W2", "face": "json",
+        "connections": 8, "ids": "none", "failed": "HTTP 500",
+    },
+]  # fmt: skip
+
+
+@pytest.fixture
+def results():
+    return Results(ROWS)
+
+
+def test_ratios_are_of_the_same_repeat(results):
+    found = results.ratio("heed", W2, "in-process")
+    assert (found.median, found.low, found.high, found.count) == (1.2, 1.0, 2.0, 5)
+
+
+def test_a_repeat_without_an_answer_has_no_ratio(results):
+    found = results.ratio("heed", W2, "mlserver")
+    assert (found.median, found.count) == (0.5, 4)
+    assert results.ratio("heed", W2, "litserve") is None
+
+
+def test_few_requests_are_rough(results):
+    assert results.rough("heed", Cell("W4", "json", 64))
+    assert not results.rough("heed", W2)
+
+
+def test_gates(results):
+    found = {(gate.what, str(gate.cell)): gate.verdict for gate in gates(results)}
+    assert found == {
+        ("against in-process", "W2/json/8"): "met",
+        ("native against V2 JSON of the same block", "W2/native/8"): "**not met**, of 4",
+        ("p99 / p50", "W2/json/8"): "met",
+        ("p99 / p50", "W2/block-json/8"): "met",
+        ("p99 / p50", "W2/native/8"): "met, of 4",
+    }
+
+
+def test_the_report_says_it(tmp_path):
+    file = tmp_path / "2026-01-02-machine.jsonl"
+    file.write_text("".join(json.dumps(row) + "\n" for row in ROWS))
+    written = report.render(file)
+    text = written.read_text()
+    for line in (
+        "| against in-process | W2/json/8 | 1.2 (1 to 2) | ≥ 1.15 | met |",
+        "| W2/json/8 | 1.2 (1 to 2) | **0.5 (0.5 to 0.5)** |",  # behind a peer
+        "| W2/json/8 | 0.25 (0.25 to 0.25) |",  # another id in each request
+        "| W4/json/64 | 3 (3 to 3)† |  |  |",
+        "- litserve W2/json/8: HTTP 500",
+        "- 2026-01-02T03:04:05+00:00: `the command`",
+        "0 of 27 turns were disturbed",
+    ):
+        assert line in text
+    first = {plot.name: plot.read_text() for plot in tmp_path.glob("*.svg")}
+    assert set(first) == {"2026-01-02-machine-gates.svg", "2026-01-02-machine-throughput.svg"}
+    assert all(f"({name})" in text for name in first)
+    report.render(file)
+    assert first == {plot.name: plot.read_text() for plot in tmp_path.glob("*.svg")}
+
+
+def test_self_times_leave_out_who_waits():
+    frames = [{"name": "main", "file": "/a/main.py"}, {"name": "0x7f (libc.so.6)"}, {"name": "epoll_wait"}]
+    document = {"shared": {"frames": frames}, "profiles": [{"samples": [[0], [0, 1], [0, 2]]}]}
+    assert self_times(document) == {"main (main.py)": 2, None: 1}
