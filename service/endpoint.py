@@ -38,7 +38,8 @@ class Endpoint(ABC):
         except Exception:
             model.statistics.failed(timing.total)
             raise
-        model.statistics.succeeded(work, timing.total, timing.spent)
+        of_run = work.run_rows if work.leads else None
+        model.statistics.succeeded(work.rows, of_run, timing.total, timing.spent)
         await respond(send, pieces, fields)
 
     @abstractmethod

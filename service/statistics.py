@@ -5,10 +5,6 @@ import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from operator import add
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from service.work import Work
 
 STAGES = ("queue", "decode", "compute", "encode")  # of Server-Timing
 MOST_BATCH_SIZES = 1024  # told apart; a client chooses how many there are
@@ -56,21 +52,23 @@ class Statistics:
         self._of_requests = [0] * len(STAGES)  # nanoseconds
         self._of_runs: dict[int, list[int]] = {}  # rows of a run -> nanoseconds in each stage, and how many runs
 
-    def succeeded(self, work: "Work", ns: int, stages: Mapping[str, int]) -> None:
-        """A request was answered: the work it made, its nanoseconds in all, and those of each stage."""
+    def succeeded(self, rows: int, of_run: int | None, ns: int, stages: Mapping[str, int]) -> None:
+        """A request was answered: its rows, its nanoseconds in all, and those of each stage.
+
+        ``of_run`` are the rows of the run that answered it, for one of the requests that shared it; else None.
+        """
         spent = stages["queue"], stages["decode"], stages["compute"], stages["encode"], 1
         with self._lock:
             self._last = time.time_ns()
-            self._inferences += work.rows
+            self._inferences += rows
             self._success.add(ns)
             self._of_requests = list(map(add, self._of_requests, spent))
-            if work.leads:
-                rows = work.run_rows
-                known = self._of_runs.get(rows)
+            if of_run is not None:
+                known = self._of_runs.get(of_run)
                 if known is None:
-                    rows = rows if len(self._of_runs) < MOST_BATCH_SIZES else OTHERS
-                    known = self._of_runs.get(rows, NOTHING)
-                self._of_runs[rows] = list(map(add, known, spent))
+                    of_run = of_run if len(self._of_runs) < MOST_BATCH_SIZES else OTHERS
+                    known = self._of_runs.get(of_run, NOTHING)
+                self._of_runs[of_run] = list(map(add, known, spent))
 
     def failed(self, ns: int) -> None:
         """A request was refused, or the model failed it, after so many nanoseconds."""

@@ -16,7 +16,7 @@ FOREVER = 1e9  # nanoseconds, as nothing is known
 
 @dataclass(slots=True, eq=False)
 class Work:
-    """A run that a request needs: ``need`` is what ``model.need`` said. The lower fields are the engine's to fill in; times are nanoseconds."""
+    """A run that a request needs. The lower fields are the engine's to fill in; times are nanoseconds."""
 
     model: Model
     need: Need

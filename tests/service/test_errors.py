@@ -216,31 +216,39 @@ def test_413(repository):
 
 
 def test_500_shows_nothing_but_the_request_id(repository, tmp_path):
-    """A graph whose file lies about itself fails inside ONNX Runtime; the client sees no word of it."""
+    """A graph that takes something out of a list of one that depends on the numbers; the client sees no word of it."""
     import shutil
 
     import onnx
+    from onnx.helper import make_node
 
     folder = tmp_path / "lying" / "1"
     shutil.copytree(repository / "dot_product" / "1", folder)
     for file in folder.iterdir():
         graph = onnx.load(file)
         for node in graph.graph.node:
-            if node.op_type == "Softmax":
-                node.op_type = "Cast"  # of which no kernel takes an axis, but only when it runs does it matter
-                del node.attribute[:]
-                node.attribute.append(onnx.helper.make_attribute("to", onnx.TensorProto.FLOAT))
-        reshape = onnx.helper.make_node("Reshape", ["output_before", "of_seven"], ["output"])
-        for node in graph.graph.node:
             node.output[:] = ["output_before" if name == "output" else name for name in node.output]
-        graph.graph.node.append(reshape)
-        graph.graph.initializer.append(onnx.numpy_helper.from_array(np.array([1, 1, 2, 2]), "of_seven"))
+        graph.graph.initializer.extend(
+            [
+                onnx.numpy_helper.from_array(np.array([0], np.float32), "list_of_one"),
+                onnx.numpy_helper.from_array(np.array(1e6, np.float32), "million"),
+            ]
+        )
+        graph.graph.node.extend(
+            [
+                make_node("ReduceMax", ["query"], ["largest"], keepdims=0),
+                make_node("Greater", ["largest", "million"], ["over"]),
+                make_node("Cast", ["over"], ["place"], to=onnx.TensorProto.INT64),
+                make_node("Gather", ["list_of_one", "place"], ["nothing"]),
+                make_node("Add", ["output_before", "nothing"], ["output"]),
+            ]
+        )
         onnx.save(graph, file)
     with serving(tmp_path) as client:
-        response = post(client, "lying", {"query": [[1.0]], "key": [[1.0]], "value": [[1.0]]})
+        response = post(client, "lying", {"query": [[2e6]], "key": [[1.0]], "value": [[1.0]]})
         body = problem(response, 500)
         assert body["detail"] == "The server failed; its log names this request's X-Request-ID."
-        given = [tensor(name, np.ones((1, 1, 1, 1))) for name in ("query", "key", "value")]
+        given = [tensor(name, np.full((1, 1, 1, 1), 2e6)) for name in ("query", "key", "value")]
         response = infer(client, "lying", {"inputs": given})
         assert (response.status_code, response.json()) == (500, {"error": body["detail"]})
         assert client.get("/v2/health/ready").status_code == 200

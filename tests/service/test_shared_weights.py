@@ -61,7 +61,8 @@ def loaded(folder):
 def answer(repository):
     x = np.zeros((1, SIDE), np.float32)
     x[0, 0] = 1
-    return repository.model("product").run({"x": x}, ["y"], {})["y"][0, 0]
+    product = repository.model("product")
+    return product.run(product.graphs[0], {"x": x}, ["y"])["y"][0, 0]
 
 
 def test_a_change_of_the_weights_alone_is_followed(tmp_path):
@@ -121,9 +122,9 @@ def private():
 
 before = private()
 model = Model(Path(sys.argv[1]), Provider("cpu", "asked for"), 1)
-for graph in model._graphs:
+for graph in model.graphs:
     graph.session.run(None, {"x": np.ones((1, int(sys.argv[2])), np.float32)})
-print(len(model._graphs), private() - before)
+print(len(model.graphs), private() - before)
 """
 
 

@@ -35,7 +35,7 @@ def test_threads_lose_nothing():
     statistics = Statistics()
     with ThreadPoolExecutor(8) as pool:
         for i in range(4000):
-            pool.submit(statistics.succeeded, i % 5, 10, dict.fromkeys(STAGES, 2))
+            pool.submit(statistics.succeeded, i % 5, i % 5, 10, dict.fromkeys(STAGES, 2))
             pool.submit(statistics.failed, 3)
     now = statistics.snapshot()
     assert (now.executions, now.success.count, now.success.ns) == (4000, 4000, 40000)
@@ -47,6 +47,6 @@ def test_threads_lose_nothing():
 def test_batch_sizes_are_bounded():
     statistics = Statistics()
     for rows in range(2 * MOST_BATCH_SIZES):
-        statistics.succeeded(rows, 1, dict.fromkeys(STAGES, 1))
+        statistics.succeeded(rows, rows, 1, dict.fromkeys(STAGES, 1))
     assert len(statistics.snapshot().batches) == MOST_BATCH_SIZES
     assert statistics.snapshot().executions == 2 * MOST_BATCH_SIZES
