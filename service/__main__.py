@@ -39,9 +39,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _say(f"cannot listen on {settings.host}, port {settings.port}: {error.strerror}")
         return 1
     dictConfig(_logging(settings.log_level))
+    scheme = "https" if settings.tls_certificate else "http"
     for listener in listeners:
         host, port, *_ = listener.getsockname()
-        log.info("listening on http://%s:%d", f"[{host}]" if ":" in host else host, port)
+        log.info("listening on %s://%s:%d", scheme, f"[{host}]" if ":" in host else host, port)
 
     def work(channel: Channel) -> None:
         app = create_app(settings)

@@ -10,11 +10,14 @@ from typing import Any
 from fastapi import FastAPI
 from fastapi_offline import FastAPIOffline
 from starlette.exceptions import HTTPException
+from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from service import docs, errors, health, native
+from service.access import Access
+from service.body import JSON_LENGTH
 from service.engine import Engine
 from service.envelope import Envelope
 from service.errors import HeedError
@@ -25,6 +28,8 @@ from service.v2 import control, describe, infer, log_settings, shared_memory
 from service.v2.paths import Slash
 
 log = logging.getLogger("heed")
+
+EXPOSED = ("X-Request-ID", "Server-Timing", "Retry-After", JSON_LENGTH)  # what a page of another origin may read
 
 
 class Application:
@@ -73,7 +78,16 @@ def create_app(settings: Settings) -> Application:
     for kind in (HeedError, HTTPException, Exception):
         app.add_exception_handler(kind, _answer)
     app.openapi = lambda: docs.openapi(app)  # type: ignore[method-assign]  # as FastAPI's documentation extends it
-    return Application(Envelope(Shortcut(Slash(app), tensors)), repository)
+    inner: ASGIApp = Shortcut(Slash(app), tensors)
+    if settings.api_keys_file or settings.admin_keys_file:
+        inner = Access(inner, settings)
+    outermost: ASGIApp = Envelope(inner)
+    if settings.cors_origins:
+        origins = [origin.strip() for origin in settings.cors_origins.split(",")]
+        outermost = CORSMiddleware(
+            outermost, origins, ("GET", "POST"), allow_headers=["*"], expose_headers=EXPOSED, max_age=3600
+        )
+    return Application(outermost, repository)
 
 
 async def _poll(loading: asyncio.Task[None], repository: Repository, settings: Settings) -> None:

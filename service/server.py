@@ -62,6 +62,8 @@ class Server(uvicorn.Server):
                 log_config=None,
                 access_log=False,
                 server_header=False,
+                ssl_certfile=settings.tls_certificate,
+                ssl_keyfile=settings.tls_key,
                 timeout_graceful_shutdown=settings.shutdown_seconds,
             )
         )
