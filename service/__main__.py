@@ -49,7 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         Worker(app, settings, channel, app.repository.ready.is_set).run()
 
     if settings.workers > 1:
-        return Supervisor(work, settings.workers, listeners, settings.shutdown_seconds).run()
+        return Supervisor(work, settings.workers, listeners, settings.drain_seconds, settings.shutdown_seconds).run()
     try:
         Server(create_app(settings), settings).run(listeners)
     except SystemExit:  # uvicorn's, of a start that failed; the log says why

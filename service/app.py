@@ -21,6 +21,7 @@ from service.body import JSON_LENGTH
 from service.engine import Engine
 from service.envelope import Envelope
 from service.errors import HeedError
+from service.readiness import Readiness
 from service.repository import Repository
 from service.settings import Settings
 from service.shortcut import Shortcut
@@ -35,9 +36,10 @@ EXPOSED = ("X-Request-ID", "Server-Timing", "Retry-After", JSON_LENGTH)  # what 
 class Application:
     """The service as ASGI, and what its process asks it for."""
 
-    def __init__(self, outermost: ASGIApp, repository: Repository) -> None:
+    def __init__(self, outermost: ASGIApp, repository: Repository, readiness: Readiness) -> None:
         self._outermost = outermost
         self.repository = repository
+        self.readiness = readiness
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await self._outermost(scope, receive, send)
@@ -71,6 +73,7 @@ def create_app(settings: Settings) -> Application:
     )
     app.state.settings = settings
     app.state.repository = repository
+    app.state.readiness = readiness = Readiness(repository)
     tensors = [route for face in (infer, native) for route in face.routes(repository, settings, engine)]
     app.router.routes.extend(tensors)
     for face in (native, health, describe, control, log_settings, shared_memory):
@@ -87,7 +90,7 @@ def create_app(settings: Settings) -> Application:
         outermost = CORSMiddleware(
             outermost, origins, ("GET", "POST"), allow_headers=["*"], expose_headers=EXPOSED, max_age=3600
         )
-    return Application(outermost, repository)
+    return Application(outermost, repository, readiness)
 
 
 async def _poll(loading: asyncio.Task[None], repository: Repository, settings: Settings) -> None:

@@ -83,9 +83,10 @@ def _understand(parsed: simdjson.Object, body: Body, model: Model, most_memory: 
     return Asked(inputs, need, rank, outputs, average, top_k)
 
 
-def work(asked: Asked, model: Model) -> Work:
-    """What the engine has to do for it."""
-    return Work(model, asked.need, asked.inputs, asked.outputs, asked.need.sizes.get("batch", 1))
+def work(asked: Asked, model: Model, deadline: int | None = None) -> Work:
+    """What the engine has to do for it, begun by ``deadline``, of ``time.perf_counter_ns``."""
+    rows = asked.need.sizes.get("batch", 1)
+    return Work(model, asked.need, asked.inputs, asked.outputs, rows, deadline=deadline)
 
 
 def encode(asked: Asked, found: Mapping[str, np.ndarray], model: Model) -> bytes:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 
-CLOSED, BEAT, LIVE, READY, LEAVING = range(5)
+CLOSED, BEAT, LIVE, READY, LEAVING, WELCOMING = range(6)
 
 
 class Channel:
@@ -46,6 +46,10 @@ class Channel:
         """Let go of both ends, in this process."""
         self._near.close()
         self._far.close()
+
+    def welcome(self, welcoming: bool) -> None:
+        """Tell the worker whether the service as a whole is ready."""
+        self._page[WELCOMING] = welcoming
 
     @property
     def closed(self) -> int:
@@ -94,6 +98,11 @@ class Channel:
                 if connection is None:
                     raise EOFError
                 yield connection
+
+    @property
+    def welcoming(self) -> bool:
+        """All workers are ready, and the service is not about to end."""
+        return bool(self._page[WELCOMING])
 
     def count_closed(self) -> None:
         """A connection is closed."""

@@ -9,7 +9,9 @@ from starlette.types import Receive, Scope, Send
 
 from service.body import Body, Headers
 from service.cost import Cost
+from service.deadline import deadline
 from service.engine import Engine
+from service.hang_up import run_watched
 from service.model import Model
 from service.repository import Repository
 from service.respond import respond
@@ -60,9 +62,13 @@ class Endpoint(ABC):
             HeedError: anything that is wrong with it.
         """
 
-    async def run(self, work: Work, timing: Timing) -> dict[str, np.ndarray]:
+    def deadline(self, headers: Headers, timing: Timing, asked: int = 0) -> int | None:
+        """Until when a run has to begin, of ``time.perf_counter_ns``; ``asked`` is a parameter, in microseconds."""
+        return deadline(timing.began, headers, self.settings.deadline_seconds, asked)
+
+    async def run(self, work: Work, timing: Timing, receive: Receive) -> dict[str, np.ndarray]:
         """The outputs of ``work``: worked out here where that is short, else in a thread, in its turn."""
         engine = self.engine
-        found = engine.run_here(work) if engine.fits_here(work) else await engine.run(work)
+        found = engine.run_here(work) if engine.fits_here(work) else await run_watched(engine, work, receive)
         timing.lap_as(work.waited, work.computed)
         return found

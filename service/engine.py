@@ -23,7 +23,7 @@ from typing import ParamSpec, TypeVar
 import numpy as np
 
 from service.cost import Cost
-from service.errors import NotReady, Overloaded, TimedOut
+from service.errors import NotReady, Overloaded, TimedOut, TooManyRequests
 from service.queue import Queue
 from service.run import Run, Told
 from service.settings import Settings
@@ -68,6 +68,7 @@ class Engine:
     def __init__(self, settings: Settings) -> None:
         self._threads_each = settings.threads
         self._most_waiting = settings.max_queue
+        self._overloaded = TooManyRequests if settings.overload_status == 429 else Overloaded
         self._most_bytes = settings.max_running_bytes
         self._batching = settings.batching == "auto"
         self._inline_nanoseconds = 1000 * settings.inline_microseconds
@@ -186,7 +187,7 @@ class Engine:
             self.counts.refused["max_queue"] += 1
             seconds = sum(lane.waiting.forecast for lane in self._lanes) / self._threads_each / 1e9
             words = f"{self._most_waiting} requests wait, the most there may (max_queue)"
-            raise Overloaded(words, max(1, math.ceil(seconds)))
+            raise self._overloaded(words, max(1, math.ceil(seconds)))
         lane.waiting.put(work)
         lane.ring()
 

@@ -19,8 +19,12 @@ async def live() -> Live:
     return Live(live=True)
 
 
-@router.get("/ready", summary="Has every model been loaded and run once?", responses={503: {"model": Ready}})
+@router.get(
+    "/ready",
+    summary="Has every model been loaded and run once, in all processes, and is it not about to end?",
+    responses={503: {"model": Ready}},
+)
 async def ready(request: Request, response: Response) -> Ready:
-    is_ready = request.app.state.repository.ready.is_set()
+    is_ready = bool(request.app.state.readiness)
     response.status_code = 200 if is_ready else 503
     return Ready(ready=is_ready)

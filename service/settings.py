@@ -62,6 +62,15 @@ class Settings(BaseSettings):
         0, ge=0, description="threads of one model run; 0 = this machine's CPUs, shared by the workers"
     )
     max_body_bytes: int = Field(128 * MIB, ge=1, description="longest request body")
+    max_header_bytes: int = Field(
+        64 << 10, ge=1024, description="longest head of a request: its first line and headers"
+    )
+    receive_seconds: float = Field(
+        60, gt=0, description="longest time for a request to come, from its first byte to its last"
+    )
+    deadline_seconds: float = Field(
+        60, ge=0, description="longest time until a request's run begins, where the client names none; 0 = any"
+    )
     max_memory_bytes: int = Field(
         0, ge=0, description="most memory one request may need; 0 = a quarter of this machine's"
     )
@@ -69,6 +78,7 @@ class Settings(BaseSettings):
         0, ge=0, description="most memory that what runs at one time may need; 0 = half of this machine's"
     )
     max_queue: int = Field(1000, ge=1, description="most requests that wait to be run; more are refused")
+    overload_status: Literal[503, 429] = Field(503, description="status of the answer when the queue is full")
     batching: Literal["auto", "off"] = Field(
         "auto", description="auto: queued requests share a run where that is quicker, with the same answers"
     )
@@ -85,6 +95,11 @@ class Settings(BaseSettings):
     )
     json_non_finite: Literal["refuse", "nulls", "tokens"] = Field(
         "refuse", description="NaN and infinity in V2's JSON answers: an error, null, or the tokens NaN and Infinity"
+    )
+    drain_seconds: float = Field(
+        0,
+        ge=0,
+        description="after a signal to end: time to serve on while saying not ready, for balancers to notice",
     )
     shutdown_seconds: int = Field(25, ge=1, description="after a signal to end: longest time to finish what runs")
     docs: bool = Field(True, description="serve the interactive documentation at /docs")

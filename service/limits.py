@@ -1,0 +1,87 @@
+"""How long a request may take to come, and how long its head may be: a connection that is past it is closed.
+
+uvicorn has neither limit. The clock is looked at once a second for all connections, so that a request pays for none.
+"""
+
+import asyncio
+import math
+import time
+from http import HTTPStatus
+from typing import ClassVar
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from service.settings import Settings
+
+
+class Limits(HttpToolsProtocol):
+    """Of one connection; goes before any other protocol of its kind in the order of bases."""
+
+    max_header_bytes: ClassVar[int]
+    max_wire_bytes: ClassVar[int]  # of a chunked message, whose trailers and whose chunks' heads no body limit counts
+    receive_seconds: ClassVar[float]
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
+        self.since = time.monotonic()  # when what is awaited began to come; infinity while nothing is
+        self._in_head = self._silent = True
+        self._chunked = False
+        self._bytes = 0
+        super().connection_made(transport)
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self._in_head or self._chunked:
+            self._bytes += len(data)
+            if self._in_head and self._bytes > self.max_header_bytes:
+                self._refuse(431, f"The head is longer than {self.max_header_bytes:,} bytes (max_header_bytes).")
+            elif self._bytes > self.max_wire_bytes:
+                self._refuse(413, "The chunks, with their heads and trailers, are too long (max_body_bytes).")
+
+    def on_message_begin(self) -> None:
+        self.since = time.monotonic()
+        self._in_head = True
+        self._silent = self._chunked = False
+        self._bytes = 0
+        super().on_message_begin()
+
+    def on_headers_complete(self) -> None:
+        self._in_head = False
+        super().on_headers_complete()
+
+    def on_chunk_header(self) -> None:
+        self._chunked = True
+
+    def on_message_complete(self) -> None:
+        self.since = math.inf
+        self._chunked = False
+        super().on_message_complete()
+
+    def look(self, now: float) -> None:
+        """Close it if what is awaited should have come by ``now``, of ``time.monotonic``."""
+        if now - self.since <= self.receive_seconds:
+            return
+        if self.flow.read_paused:  # it is this end that does not read
+            self.since = now
+        elif self._silent:
+            self.transport.close()
+        else:
+            self._refuse(408, f"The request did not come within {self.receive_seconds:g} seconds (receive_seconds).")
+
+    def _refuse(self, status: int, words: str) -> None:
+        if self.transport.is_closing():
+            return
+        if self.cycle is None or not self.cycle.response_started or self.cycle.response_complete:
+            head = f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\nContent-Type: text/plain; charset=utf-8\r\n"
+            text = f"{head}Connection: close\r\nContent-Length: {len(words)}\r\n\r\n{words}"
+            self.transport.write(text.encode())
+        self.transport.close()
+
+
+def limited(protocol: type, settings: Settings) -> type[Limits]:
+    """``protocol``, uvicorn's of httptools or one of its kind, within the limits of ``settings``."""
+    limits = {
+        "max_header_bytes": settings.max_header_bytes,
+        "max_wire_bytes": settings.max_header_bytes + 2 * settings.max_body_bytes,
+        "receive_seconds": settings.receive_seconds,
+    }
+    return type("Limited", (Limits, protocol), limits)
