@@ -68,7 +68,7 @@ class Engine:
     def __init__(self, settings: Settings) -> None:
         self._threads_each = settings.threads
         self._most_waiting = settings.max_queue
-        self._overloaded = TooManyRequests if settings.overload_status == 429 else Overloaded
+        self._overloaded = TooManyRequests if settings.overload_status == "429" else Overloaded
         self._most_bytes = settings.max_running_bytes
         self._batching = settings.batching == "auto"
         self._inline_nanoseconds = 1000 * settings.inline_microseconds

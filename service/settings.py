@@ -78,7 +78,7 @@ class Settings(BaseSettings):
         0, ge=0, description="most memory that what runs at one time may need; 0 = half of this machine's"
     )
     max_queue: int = Field(1000, ge=1, description="most requests that wait to be run; more are refused")
-    overload_status: Literal[503, 429] = Field(503, description="status of the answer when the queue is full")
+    overload_status: Literal["503", "429"] = Field("503", description="status of the answer when the queue is full")
     batching: Literal["auto", "off"] = Field(
         "auto", description="auto: queued requests share a run where that is quicker, with the same answers"
     )
