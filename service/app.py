@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from importlib.metadata import version
@@ -30,6 +31,7 @@ from service.v2.paths import Slash
 
 log = logging.getLogger("heed")
 
+IDLE = 10.0  # seconds without a large run
 EXPOSED = ("X-Request-ID", "Server-Timing", "Retry-After", JSON_LENGTH)  # what a page of another origin may read
 
 
@@ -56,8 +58,10 @@ def create_app(settings: Settings) -> Application:
         await engine.open()
         loading = asyncio.create_task(asyncio.to_thread(repository.load))
         polling = asyncio.create_task(_poll(loading, repository, settings))
+        giving_back = asyncio.create_task(_give_back(repository, engine))
         yield
         polling.cancel()
+        giving_back.cancel()
         await loading
         engine.close()
 
@@ -101,6 +105,15 @@ async def _poll(loading: asyncio.Task[None], repository: Repository, settings: S
             await asyncio.to_thread(repository.poll)
         except OSError as error:  # a folder that goes away while it is looked at; the next look finds what is there
             log.warning("the model repository could not be looked at: %s", error)
+
+
+async def _give_back(repository: Repository, engine: Engine) -> None:
+    """Large runs keep their memory for the next, as asking for it anew takes longer than they do; idleness frees it."""
+    while True:
+        await asyncio.sleep(IDLE)
+        if engine.large is not None and time.monotonic() - engine.large > IDLE:
+            engine.large = None
+            await asyncio.to_thread(repository.give_back)
 
 
 async def _answer(request: Request, error: Any) -> Response:

@@ -33,6 +33,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 Answer = dict[str, np.ndarray]
 LONG = 50e6  # nanoseconds
+LARGE = 64 << 20  # bytes
 HOPS = 50  # measured at the start
 SHARED = 2  # hops that a work takes at most, to share a run
 
@@ -77,6 +78,7 @@ class Engine:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._bytes = 0  # that running work needs
         self._hop = 0.0  # nanoseconds from the event loop to a thread and back
+        self.large: float | None = None  # when the last run ended that needed much memory, of time.monotonic
         self._closing = False
         self._others = ThreadPoolExecutor(settings.threads, thread_name_prefix="heed-aside")
         self._threads = [
@@ -231,6 +233,8 @@ class Engine:
         with self._lock:
             own.running -= 1
             self._bytes -= run.memory
+            if run.memory > LARGE:
+                self.large = time.monotonic()
             self.counts.runs[len(run.works)] += 1
             for lane in self._lanes:
                 lane.ring()
