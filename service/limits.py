@@ -13,6 +13,11 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from service.settings import Settings
 
+TOO_LONG = {
+    True: (431, "The head of the request is longer than allowed (max_header_bytes)"),
+    False: (413, "The chunks with their heads and trailers are longer than allowed (twice max_body_bytes)"),
+}
+
 
 class Limits(HttpToolsProtocol):
     """Of one connection; goes before any other protocol of its kind in the order of bases."""
@@ -20,41 +25,42 @@ class Limits(HttpToolsProtocol):
     max_header_bytes: ClassVar[int]
     max_wire_bytes: ClassVar[int]  # of a chunked message, whose trailers and whose chunks' heads no body limit counts
     receive_seconds: ClassVar[float]
+    _most: int | None  # bytes that may come now; None = they are counted elsewhere, as a body's are
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
-        self.since = time.monotonic()  # when what is awaited began to come; infinity while nothing is
-        self._in_head = self._silent = True
-        self._chunked = False
-        self._bytes = 0
+        self._expect()
         super().connection_made(transport)
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
-        if self._in_head or self._chunked:
+        if self._most is not None:
             self._bytes += len(data)
-            if self._in_head and self._bytes > self.max_header_bytes:
-                self._refuse(431, f"The head is longer than {self.max_header_bytes:,} bytes (max_header_bytes).")
-            elif self._bytes > self.max_wire_bytes:
-                self._refuse(413, "The chunks, with their heads and trailers, are too long (max_body_bytes).")
+            if self._bytes > self._most:
+                self._refuse(*TOO_LONG[self._most == self.max_header_bytes], f"{self._most:,} bytes")
 
     def on_message_begin(self) -> None:
-        self.since = time.monotonic()
-        self._in_head = True
-        self._silent = self._chunked = False
-        self._bytes = 0
+        self._expect()
         super().on_message_begin()
 
     def on_headers_complete(self) -> None:
-        self._in_head = False
+        self._most = None
         super().on_headers_complete()
 
     def on_chunk_header(self) -> None:
-        self._chunked = True
+        self._most = self.max_wire_bytes
 
     def on_message_complete(self) -> None:
         self.since = math.inf
-        self._chunked = False
         super().on_message_complete()
+
+    def _expect(self) -> None:
+        self.since = time.monotonic()  # when what is awaited began to come; infinity while nothing is
+        self._bytes = 0
+        self._most = self.max_header_bytes
+
+    @property
+    def _spoken(self) -> bool:
+        return bool(self.scope)
 
     def look(self, now: float) -> None:
         """Close it if what is awaited should have come by ``now``, of ``time.monotonic``."""
@@ -62,16 +68,19 @@ class Limits(HttpToolsProtocol):
             return
         if self.flow.read_paused:  # it is this end that does not read
             self.since = now
-        elif self._silent:
+        elif not self._spoken:
             self.transport.close()
         else:
-            self._refuse(408, f"The request did not come within {self.receive_seconds:g} seconds (receive_seconds).")
+            self._refuse(
+                408, "The request did not come within the time allowed (receive_seconds)", f"{self.receive_seconds:g} s"
+            )
 
-    def _refuse(self, status: int, words: str) -> None:
+    def _refuse(self, status: int, what: str, limit: str) -> None:
         if self.transport.is_closing():
             return
         if self.cycle is None or not self.cycle.response_started or self.cycle.response_complete:
             head = f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\nContent-Type: text/plain; charset=utf-8\r\n"
+            words = f"{what}, {limit}."
             text = f"{head}Connection: close\r\nContent-Length: {len(words)}\r\n\r\n{words}"
             self.transport.write(text.encode())
         self.transport.close()

@@ -35,7 +35,7 @@ def fields(owner: str, element: Any) -> dict[str, Any]:
         return {}
     if not isinstance(element, Object):
         raise Malformed(f"{owner}: expected parameters to be an object, got {word(element)}")
-    found = {name: element[name] for name in element}
+    found = dict(element.items())  # a look-up for each name would look through all of them, each time
     for name, value in found.items():
         if value is None or isinstance(value, (Object, Array)):
             raise Malformed(
