@@ -229,6 +229,7 @@ BODIES = {
     "thousands of parameters": json.dumps(
         {**json.loads(ADD), "parameters": {f"p{n}": n for n in range(50_000)}}
     ).encode(),
+    "a parameter of a million": json.dumps({**json.loads(ADD), "parameters": {"p": [1] * 500_000}}).encode(),
     "a number of a million digits": ADD.replace("[1, 2, 3]", "[1, 2, " + "3" * MIB + "]").encode(),
     "a shape of a million": json.dumps(of_shape([1] * 500_000, [1])).encode(),
     "a product past 64 bits": json.dumps(of_shape([2**32, 2**32], [1, 2, 3])).encode(),
@@ -348,7 +349,7 @@ REASONS = {
     "reaches_out": "external",
     "reaches_nothing": "weights.bin",
     "stranger": "evil",
-    "circle": "",
+    "circle": "acyclic",
 }
 
 
