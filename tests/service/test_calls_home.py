@@ -27,7 +27,7 @@ def counted():
 WATCHED = (
     COUNTED
     + """
-import os, signal, socket, subprocess, sys, time
+import atexit, os, signal, socket, subprocess, sys, time
 
 subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
 models, log, workers = sys.argv[1:4]
@@ -44,6 +44,7 @@ asked, port = 0, 18750
 command = [sys.executable, "-m", "service", "--port", str(port), "--model-repository", models, "--workers", workers]
 with open(log, "w") as file:
     server = subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT)
+atexit.register(server.kill)
 while Path(log).read_text().count("ready: ") < int(workers):
     assert server.poll() is None, Path(log).read_text()
     time.sleep(0.05)
