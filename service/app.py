@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from importlib.metadata import version
 from typing import Any
@@ -12,6 +12,7 @@ from fastapi_offline import FastAPIOffline
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from service import docs, errors, health, native
@@ -19,6 +20,7 @@ from service.engine import Engine
 from service.envelope import Envelope
 from service.errors import HeedError
 from service.repository import Repository
+from service.request_id import RequestIds
 from service.settings import Settings
 from service.shortcut import Shortcut
 from service.v2 import control, describe, infer, log_settings, shared_memory
@@ -30,9 +32,11 @@ log = logging.getLogger("heed")
 class Application:
     """The service as ASGI, and what its process asks it for."""
 
-    def __init__(self, outermost: ASGIApp, repository: Repository) -> None:
-        self._outermost = outermost
+    def __init__(self, app: ASGIApp, repository: Repository, tensors: Sequence[Route]) -> None:
         self.repository = repository
+        self.request_ids = RequestIds()
+        self.shortcut = Shortcut(Slash(app), tensors)
+        self._outermost = Envelope(self.shortcut, self.request_ids)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await self._outermost(scope, receive, send)
@@ -73,7 +77,7 @@ def create_app(settings: Settings) -> Application:
     for kind in (HeedError, HTTPException, Exception):
         app.add_exception_handler(kind, _answer)
     app.openapi = lambda: docs.openapi(app)  # type: ignore[method-assign]  # as FastAPI's documentation extends it
-    return Application(Envelope(Shortcut(Slash(app), tensors)), repository)
+    return Application(app, repository, tensors)
 
 
 async def _poll(loading: asyncio.Task[None], repository: Repository, settings: Settings) -> None:

@@ -7,17 +7,17 @@ from typing import Any
 import numpy as np
 from starlette.types import Receive, Scope, Send
 
-from service.body import Body, Headers
+from service.body import Headers
 from service.cost import Cost
 from service.engine import Engine
 from service.model import Model
 from service.repository import Repository
-from service.respond import respond
+from service.respond import Piece, respond
 from service.settings import Settings
 from service.timing import Timing
 from service.work import Work
 
-Pieces = list[Body]
+Pieces = list[Piece]
 Fields = list[tuple[bytes, bytes]]  # of an HTTP header
 
 
@@ -59,6 +59,25 @@ class Endpoint(ABC):
         Raises:
             HeedError: anything that is wrong with it.
         """
+
+    def at_once(
+        self, path: Mapping[str, Any], headers: Headers, body: bytes, timing: Timing
+    ) -> tuple[Pieces, Fields] | None:
+        """The body and the header of an answer that is right, and takes no time worth a task; else None."""
+        try:
+            model = self.model(path)
+            answer = self.short(model, headers, body, timing)
+        except Exception:
+            return None  # whatever it is, it will come again on the way of every request, and be answered there
+        if answer is None:
+            return None
+        work, pieces, fields = answer
+        model.statistics.succeeded(work.rows, work.run_rows, timing.total, timing.spent)
+        return pieces, fields
+
+    @abstractmethod
+    def short(self, model: Model, headers: Headers, body: bytes, timing: Timing) -> tuple[Work, Pieces, Fields] | None:
+        """As ``answer``, if all of it can be done here and now; None, or any exception, if it cannot."""
 
     async def run(self, work: Work, timing: Timing) -> dict[str, np.ndarray]:
         """The outputs of ``work``: worked out here where that is short, else in a thread, in its turn."""

@@ -115,7 +115,11 @@ class Engine:
 
     def fits_here(self, work: Work) -> bool:
         """The engine is idle, and ``work`` in time and so short that the event loop may run it itself."""
-        return work.expected <= self._inline_nanoseconds and self.is_idle and not work.is_late
+        return self.is_short(work.expected) and not work.is_late
+
+    def is_short(self, nanoseconds: float) -> bool:
+        """The engine is idle, and something that takes so long may be done on the event loop."""
+        return nanoseconds <= self._inline_nanoseconds and self.is_idle
 
     def run_here(self, work: Work) -> Answer:
         """Run ``work`` where the caller is, at once."""

@@ -3,21 +3,17 @@
 It stands around all routes, those that carry tensors too, and is therefore raw ASGI.
 """
 
-import itertools
 import logging
-import re
-import secrets
 
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service import errors
 from service.errors import HeedError
+from service.request_id import RequestIds
 from service.timing import Timing
 
 log = logging.getLogger("heed")
-
-SANE_ID = re.compile(rb"[\x21-\x7e]{1,128}")
 
 
 class Envelope:
@@ -26,19 +22,16 @@ class Envelope:
     Inside it ``scope["state"]`` holds the request's ``headers``, a dict of lower-case bytes, and its ``timing``.
     """
 
-    def __init__(self, app: ASGIApp) -> None:
+    def __init__(self, app: ASGIApp, ids: RequestIds) -> None:
         self._app = app
-        self._process = secrets.token_hex(8).encode()
-        self._count = itertools.count(1)
+        self._ids = ids
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
         headers = dict(scope["headers"])
-        request_id = headers.get(b"x-request-id")
-        if request_id is None or not SANE_ID.fullmatch(request_id):
-            request_id = b"%s%08x" % (self._process, next(self._count))
+        request_id = self._ids.name(headers)
         timing = Timing()
         state = scope.setdefault("state", {})
         state["headers"], state["timing"] = headers, timing

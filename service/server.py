@@ -15,6 +15,7 @@ import uvicorn
 from uvicorn.lifespan.on import LifespanOn
 
 from service.app import Application
+from service.protocol import speaking
 from service.provider import ProviderUnavailable
 from service.settings import Settings
 
@@ -67,6 +68,7 @@ class Server(uvicorn.Server):
         )
         self.config.load()
         self.config.lifespan_class = _Lifespan
+        self.config.http_protocol_class = speaking(app)
         self._bound = settings.shutdown_seconds + GRACE
 
     def handle_exit(self, sig: int, _frame: FrameType | None) -> None:

@@ -42,7 +42,7 @@ def decode(content: bytes, attached: Body, model: Model, most_memory: int) -> As
         TooLarge: it would need more than ``most_memory`` bytes.
     """
     cut = skeleton(content)
-    known = _known(content, attached, cut, model) if cut and cut.content in model.plans else None
+    known = decode_known(content, attached, cut, model) if cut and cut.content in model.plans else None
     if known is not None:
         return known
     with document(content) as request:
@@ -65,7 +65,7 @@ def decode_raw(body: bytes, model: Model, most_memory: int) -> Asked:
     return Asked(inputs, plan, _hold(plan, inputs, model, most_memory))
 
 
-def _known(content: bytes, attached: Body, cut: Skeleton, model: Model) -> Asked | None:
+def decode_known(content: bytes, attached: Body, cut: Skeleton, model: Model) -> Asked | None:
     """A request whose skeleton was understood before; None where its lists are not what they were then."""
     plan: Plan = model.plans[cut.content]
     assert plan.need is not None

@@ -7,9 +7,9 @@ from typing import Any, Literal
 import numpy as np
 import orjson
 
-from service.body import Body
 from service.errors import Invalid
 from service.model import Model
+from service.respond import Piece, length_of
 from service.v2 import texts
 from service.v2.classification import classify
 from service.v2.datatype import BF16, BYTES, datatype
@@ -21,7 +21,7 @@ NonFinite = Literal["refuse", "nulls", "tokens"]
 
 def encode(
     asked: Asked, found: Mapping[str, np.ndarray], model: Model, non_finite: NonFinite
-) -> tuple[list[Body], int | None]:
+) -> tuple[list[Piece], int | None]:
     """The body in its pieces, and the length of its JSON where bytes follow it.
 
     Raises:
@@ -46,7 +46,7 @@ def encode(
             plan.header = shapes, header  # nothing in it depends on more than the shapes
     if asked.id is not None:
         header = b'%b,"id":%b}' % (header[:-1], asked.id)
-    if not any(attached):
+    if not length_of(attached):
         return [header], None
     return [header, *attached], len(header)
 
@@ -54,7 +54,7 @@ def encode(
 def _header(
     wanted: Sequence[Wanted],
     arrays: Sequence[np.ndarray],
-    attached: Iterator[Body],
+    attached: Iterator[Piece],
     model: Model,
     non_finite: NonFinite,
 ) -> bytes:
@@ -66,7 +66,7 @@ def _header(
             "shape": array.shape,
         }
         if one.binary:
-            output["parameters"] = {"binary_data_size": len(next(attached))}
+            output["parameters"] = {"binary_data_size": length_of([next(attached)])}
         else:
             output["data"] = _data(one.name, array, non_finite)
         outputs.append(output)
@@ -74,10 +74,8 @@ def _header(
     return orjson.dumps(answer, option=orjson.OPT_SERIALIZE_NUMPY)
 
 
-def _bytes(array: np.ndarray) -> Body:
-    if array.dtype == BYTES.dtype:
-        return texts.pack(array)
-    return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+def _bytes(array: np.ndarray) -> Piece:
+    return texts.pack(array) if array.dtype == BYTES.dtype else np.ascontiguousarray(array)
 
 
 def numbers_written(plan: Plan, found: Mapping[str, np.ndarray]) -> int:

@@ -55,6 +55,7 @@ class Plan:
     priority: int = 0  # 1 is the highest; 0 = none said
     rows: int = 1  # this and the next follow from the shapes
     need: Need | None = None
+    written: int = 0  # numbers that became text in the last answer
     header: tuple[Sequence[tuple[int, ...]], bytes] | None = None  # shapes of an answer, and its JSON
     names: list[str] = field(init=False)  # of the outputs
     length: int = field(init=False)  # bytes of all attachments
