@@ -75,12 +75,24 @@ def _understand(parsed: simdjson.Object, body: Body, model: Model, most_memory: 
     first = next(iter(read))
     rank = Rank(model.inputs[first], read[first])
     inputs = {name: rank.lift(model.inputs[name], array) for name, array in read.items()}
-    sizes = model.bind(inputs)
-    keys = length(model.outputs["weights"].shape[-1], sizes)
+    need = _need(inputs, outputs, model, most_memory)
+    keys = length(model.outputs["weights"].shape[-1], need.sizes)
     if top_k is not None and top_k > keys:
         raise Invalid(f"expected at most {keys}, the number of keys, got {top_k}", "weights_top_k")
-    need = model.need(inputs, outputs, sizes, most_memory)
     return Asked(inputs, need, rank, outputs, average, top_k)
+
+
+def _need(inputs: dict[str, np.ndarray], outputs: list[str], model: Model, most_memory: int) -> Need:
+    """What the request needs, which is what another of the same shapes and parameters needed."""
+    shapes = [(name, array.shape or array.tobytes()) for name, array in inputs.items()]
+    key = (*outputs, *shapes)
+    need: Need | None = model.plans.get(key)
+    if need is not None:
+        model.hold_values(inputs, need.sizes)
+        return need
+    need = model.need(inputs, outputs, model.bind(inputs), most_memory)
+    model.remember(key, need)
+    return need
 
 
 def work(asked: Asked, model: Model) -> Work:

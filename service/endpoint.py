@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from starlette.types import Receive, Scope, Send
 
-from service.body import Headers
+from service.body import Body, Headers
 from service.cost import Cost
 from service.engine import Engine
 from service.model import Model
@@ -61,12 +61,12 @@ class Endpoint(ABC):
         """
 
     def at_once(
-        self, path: Mapping[str, Any], headers: Headers, body: bytes, timing: Timing
+        self, path: Mapping[str, Any], headers: Headers, content: bytes, attached: Body, timing: Timing
     ) -> tuple[Pieces, Fields] | None:
         """The body and the header of an answer that is right, and takes no time worth a task; else None."""
         try:
             model = self.model(path)
-            answer = self.short(model, headers, body, timing)
+            answer = self.short(model, headers, content, attached, timing)
         except Exception:
             return None  # whatever it is, it will come again on the way of every request, and be answered there
         if answer is None:
@@ -76,7 +76,17 @@ class Endpoint(ABC):
         return pieces, fields
 
     @abstractmethod
-    def short(self, model: Model, headers: Headers, body: bytes, timing: Timing) -> tuple[Work, Pieces, Fields] | None:
+    def first(self, headers: Headers, length: int) -> int:
+        """How many of a body's bytes are JSON.
+
+        Raises:
+            HeedError: anything that is wrong with the header.
+        """
+
+    @abstractmethod
+    def short(
+        self, model: Model, headers: Headers, content: bytes, attached: Body, timing: Timing
+    ) -> tuple[Work, Pieces, Fields] | None:
         """As ``answer``, if all of it can be done here and now; None, or any exception, if it cannot."""
 
     async def run(self, work: Work, timing: Timing) -> dict[str, np.ndarray]:

@@ -3,7 +3,7 @@
 import json
 import logging
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
@@ -29,6 +29,7 @@ log = logging.getLogger("heed")
 
 Arrays = Mapping[str, np.ndarray]
 CANONICAL = "model.onnx"
+MOST_PLANS = 512
 UNSAID = 3  # times its inputs: what a run of a foreign graph is taken to need
 SHARED = "weights.bin"  # what the graphs of a version share, if they do
 REFUSALS = (InvalidArgument, Fail, RuntimeException)  # what ONNX Runtime raises at shapes that do not fit
@@ -100,7 +101,7 @@ class Model:
         self.name = folder.parent.name
         self.version = int(folder.name)
         self.statistics = Statistics()
-        self.plans: dict[bytes, Any] = {}  # requests that a face has understood before, for it to keep
+        self.plans: dict[Hashable, Any] = {}  # what a face has understood of requests before, for it to keep
         self.batch_axis: str | None = None  # these three are the repository's to say
         self.max_batch_size = 0
         self.layout: Layout | None = None  # how requests share a run; None = they never do
@@ -129,6 +130,12 @@ class Model:
         graphs = [_graph(session, self.card) for session in sessions.values()]
         usable = [of for of in graphs if not (of.card and of.card.provider not in (None, provider.name))]
         self.graphs = sorted(usable, key=Graph.burden)
+
+    def remember(self, key: Hashable, plan: Any) -> None:
+        """Keep a plan for the next request of its kind; of many, what came first goes first."""
+        if len(self.plans) >= MOST_PLANS:
+            self.plans.pop(next(iter(self.plans)), None)
+        self.plans[key] = plan
 
     @cached_property
     def _has_bfloat16(self) -> bool:

@@ -10,7 +10,7 @@ from starlette.routing import Route
 from starlette.types import Receive
 
 from service.attend import decode, encode, work
-from service.body import Headers, hold_json, receive_body
+from service.body import Body, Headers, hold_json, receive_body
 from service.card import Scalar
 from service.endpoint import Endpoint, Fields, Pieces
 from service.engine import Engine
@@ -161,12 +161,17 @@ class Attend(Endpoint):
         timing.lap("encode")
         return todo, [content], JSON
 
-    def short(self, model: Model, headers: Headers, body: bytes, timing: Timing) -> tuple[Work, Pieces, Fields] | None:
-        is_short, decoding = self.engine.is_short, self.decoding.expected(len(body))
-        if len(body) > self.settings.max_body_bytes or not is_short(decoding):
-            return None
+    def first(self, headers: Headers, length: int) -> int:
         hold_json(headers)
-        asked = decode(body, model, self.settings.max_memory_bytes)
+        return length
+
+    def short(
+        self, model: Model, _headers: Headers, content: bytes, _attached: Body, timing: Timing
+    ) -> tuple[Work, Pieces, Fields] | None:
+        is_short, decoding = self.engine.is_short, self.decoding.expected(len(content))
+        if len(content) > self.settings.max_body_bytes or not is_short(decoding):
+            return None
+        asked = decode(content, model, self.settings.max_memory_bytes)
         todo = work(asked, model)
         encoding = self.encoding.expected(model.numbers(asked.outputs, asked.need.sizes))
         if not is_short(decoding + todo.expected + encoding):
@@ -174,9 +179,9 @@ class Attend(Endpoint):
         timing.lap("decode")
         found = self.engine.run_here(todo)
         timing.lap_as(0, todo.computed)
-        content = encode(asked, found, model)
+        answer = encode(asked, found, model)
         timing.lap("encode")
-        return todo, [content], JSON
+        return todo, [answer], JSON
 
 
 def routes(repository: Repository, settings: Settings, engine: Engine) -> list[Route]:

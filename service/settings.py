@@ -64,7 +64,7 @@ class Settings(BaseSettings):
         "", description="models without a card to batch, all for every one: names with commas; rows must be independent"
     )
     inline_microseconds: int = Field(
-        500, ge=0, description="work estimated longer than this leaves the event loop, so that others are answered"
+        2000, ge=0, description="work estimated longer than this leaves the event loop, so that others are answered"
     )
     server_name: str = Field("heed", description="name in /v2")
     compress_responses: Literal["never", "asked", "offered"] = Field(

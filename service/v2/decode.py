@@ -70,12 +70,13 @@ def decode_known(content: bytes, attached: Body, cut: Skeleton, model: Model) ->
     plan: Plan = model.plans[cut.content]
     assert plan.need is not None
     inputs = plan.take(attached, model)
-    view = memoryview(content)
-    try:
-        for of, (start, end) in zip(plan.lists, cut.lists, strict=True):
-            inputs[of.name] = of.array(view[start:end])
-    except (ValueError, Invalid):
-        return None  # read as a whole, it will say what is wrong, and where
+    if plan.lists:
+        view = memoryview(content)
+        try:
+            for of, (start, end) in zip(plan.lists, cut.lists, strict=True):
+                inputs[of.name] = of.array(view[start:end])
+        except (ValueError, Invalid):
+            return None  # read as a whole, it will say what is wrong, and where
     model.hold_values(inputs, plan.need.sizes)
     return Asked(inputs, plan, plan.need, cut.id)
 

@@ -65,11 +65,15 @@ class Infer(Endpoint):
         timing.lap("encode")
         return todo, pieces, fields
 
-    def short(self, model: Model, headers: Headers, body: bytes, timing: Timing) -> tuple[Work, Pieces, Fields] | None:
+    def first(self, headers: Headers, length: int) -> int:
         json_length = _json_length(headers.get(HEADER))
-        if json_length == 0 or b"content-encoding" in headers or len(body) > self.settings.max_body_bytes:
+        return length if json_length is None else json_length
+
+    def short(
+        self, model: Model, headers: Headers, content: bytes, attached: Body, timing: Timing
+    ) -> tuple[Work, Pieces, Fields] | None:
+        if b"content-encoding" in headers or len(content) + len(attached) > self.settings.max_body_bytes:
             return None
-        content, attached = split(body, len(body) if json_length is None else json_length)
         cut = skeleton(content)
         if cut is None or cut.content not in model.plans or not self._is_short(model.plans[cut.content], content):
             return None

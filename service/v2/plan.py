@@ -12,7 +12,6 @@ from service.model import Model, Need
 from service.v2.attachment import Attachment, hold_to_length
 from service.v2.skeleton import Skeleton
 
-MOST_PLANS = 256  # kept for each model; what was said first goes first
 LONGEST = 4096  # bytes of a skeleton; a longer one is read again
 
 
@@ -86,6 +85,4 @@ class Plan:
         tensors = {of.name for of in self.attachments} | {of.name for of in self.lists}
         told = len(cut.lists) == len(self.lists) and len(cut.content) <= LONGEST
         if told and tensors.isdisjoint(model.parameters) and all(of.declared.kind in "fiu" for of in self.lists):
-            if len(model.plans) >= MOST_PLANS:
-                model.plans.pop(next(iter(model.plans)), None)
-            model.plans[cut.content] = self
+            model.remember(cut.content, self)
