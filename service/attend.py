@@ -5,13 +5,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import orjson
 import simdjson
 
 from service.body import Body
 from service.errors import Invalid, Malformed
 from service.json_document import document
 from service.json_tensor import Reader
+from service.json_write import written
 from service.model import Model, Need
 from service.rank import Rank
 from service.shape import length
@@ -100,8 +100,8 @@ def work(asked: Asked, model: Model) -> Work:
     return Work(model, asked.need, asked.inputs, asked.outputs, asked.need.sizes.get("batch", 1))
 
 
-def encode(asked: Asked, found: Mapping[str, np.ndarray], model: Model) -> bytes:
-    """The answer as JSON; each float32 in the fewest digits that read back as the same number.
+def encode(asked: Asked, found: Mapping[str, np.ndarray], model: Model) -> list[bytes]:
+    """The answer as JSON, in pieces.
 
     Raises:
         Invalid: an output that JSON cannot say.
@@ -115,7 +115,7 @@ def encode(asked: Asked, found: Mapping[str, np.ndarray], model: Model) -> bytes
             array, dims = array.mean(axis=-3), (*dims[:-3], *dims[-2:])
         array = asked.rank.lower(dims, array)
         answer[name] = _largest(array, asked.weights_top_k) if name == "weights" and asked.weights_top_k else array
-    return orjson.dumps(answer, option=orjson.OPT_SERIALIZE_NUMPY)
+    return written(answer)
 
 
 def _outputs(reader: Reader, fields: Mapping[str, Any], model: Model) -> list[str]:

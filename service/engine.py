@@ -63,10 +63,10 @@ class Counts:
 
 
 class Engine:
-    """Runs works in threads, ``settings.threads`` at a time in each lane. One event loop may ask it."""
+    """Runs works in threads, ``settings.concurrency`` at a time in each lane. One event loop may ask it."""
 
     def __init__(self, settings: Settings) -> None:
-        self._threads_each = settings.threads
+        self._threads_each = settings.concurrency
         self._most_waiting = settings.max_queue
         self._most_bytes = settings.max_running_bytes
         self._batching = settings.batching == "auto"
@@ -77,11 +77,11 @@ class Engine:
         self._bytes = 0  # that running work needs
         self._hop = 0.0  # nanoseconds from the event loop to a thread and back
         self._closing = False
-        self._others = ThreadPoolExecutor(settings.threads, thread_name_prefix="heed-aside")
+        self._others = ThreadPoolExecutor(settings.concurrency, thread_name_prefix="heed-aside")
         self._threads = [
             threading.Thread(target=self._serve, args=(lane,), name=f"heed-{name}-{index}", daemon=True)
             for name, lane in (("short", self._short), ("long", self._long))
-            for index in range(settings.threads)
+            for index in range(settings.concurrency)
         ]
         self.counts = Counts()
         for thread in self._threads:

@@ -157,9 +157,9 @@ class Attend(Endpoint):
         timing.lap("decode")
         found = await self.run(todo, timing)
         numbers = sum(array.size for array in found.values())
-        content = await measured(self.encoding, numbers, encode, asked, found, model)
+        pieces = await measured(self.encoding, numbers, encode, asked, found, model)
         timing.lap("encode")
-        return todo, [content], JSON
+        return todo, [*pieces], JSON
 
     def first(self, headers: Headers, length: int) -> int:
         hold_json(headers)
@@ -179,9 +179,9 @@ class Attend(Endpoint):
         timing.lap("decode")
         found = self.engine.run_here(todo)
         timing.lap_as(0, todo.computed)
-        answer = encode(asked, found, model)
+        pieces = encode(asked, found, model)
         timing.lap("encode")
-        return todo, [answer], JSON
+        return todo, [*pieces], JSON
 
 
 def routes(repository: Repository, settings: Settings, engine: Engine) -> list[Route]:

@@ -46,8 +46,9 @@ class Settings(BaseSettings):
     max_batch_size: int = Field(
         1024, ge=0, description="most rows of a V2 request to a model with a free batch axis; 0 = such models say none"
     )
-    threads: int = Field(
-        0, ge=0, description="threads of one model run; 0 = this machine's CPUs, shared by the workers"
+    threads: int = Field(0, ge=0, description="threads of one long model run; 0 = this machine's CPUs")
+    concurrency: int = Field(
+        0, ge=0, description="model runs at one time in one worker; 0 = this machine's CPUs, shared by the workers"
     )
     max_body_bytes: int = Field(128 * MIB, ge=1, description="longest request body")
     max_memory_bytes: int = Field(
@@ -91,7 +92,8 @@ class Settings(BaseSettings):
         """These settings, with what is 0 ("as this machine has it") filled in for one of ``workers`` processes."""
         return self.model_copy(
             update={
-                "threads": self.threads or max(1, machine.cpus() // self.workers),
+                "threads": self.threads or machine.cpus(),
+                "concurrency": self.concurrency or max(1, machine.cpus() // self.workers),
                 "max_memory_bytes": self.max_memory_bytes or machine.memory() // 4,
                 "max_running_bytes": self.max_running_bytes or machine.memory() // (2 * self.workers),
             }

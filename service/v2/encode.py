@@ -8,6 +8,7 @@ import numpy as np
 import orjson
 
 from service.errors import Invalid
+from service.json_write import written
 from service.model import Model
 from service.respond import Piece, length_of
 from service.v2 import texts
@@ -37,18 +38,18 @@ def encode(
     attached = [_bytes(array) for wanted, array in zip(plan.outputs, arrays, strict=True) if wanted.binary]
     shapes = [array.shape for array in arrays]
     if plan.header is not None and plan.header[0] == shapes:
-        header = plan.header[1]
+        header = [plan.header[1]]
     else:
         header = _header(plan.outputs, arrays, iter(attached), model, non_finite)
         if all(
             wanted.binary and array.dtype != BYTES.dtype for wanted, array in zip(plan.outputs, arrays, strict=True)
         ):
-            plan.header = shapes, header  # nothing in it depends on more than the shapes
+            plan.header = shapes, header[0]  # nothing in it depends on more than the shapes
     if asked.id is not None:
-        header = b'%b,"id":%b}' % (header[:-1], asked.id)
+        header[-1] = b'%b,"id":%b}' % (header[-1][:-1], asked.id)
     if not length_of(attached):
-        return [header], None
-    return [header, *attached], len(header)
+        return [*header], None
+    return [*header, *attached], length_of(header)
 
 
 def _header(
@@ -57,7 +58,7 @@ def _header(
     attached: Iterator[Piece],
     model: Model,
     non_finite: NonFinite,
-) -> bytes:
+) -> list[bytes]:
     outputs = []
     for one, array in zip(wanted, arrays, strict=True):
         output: dict[str, Any] = {
@@ -71,7 +72,7 @@ def _header(
             output["data"] = _data(one.name, array, non_finite)
         outputs.append(output)
     answer: dict[str, Any] = {"model_name": model.name, "model_version": str(model.version), "outputs": outputs}
-    return orjson.dumps(answer, option=orjson.OPT_SERIALIZE_NUMPY)
+    return written(answer)
 
 
 def _bytes(array: np.ndarray) -> Piece:
