@@ -46,7 +46,7 @@ class Attachment:
             held = memoryview(content)[self.place : self.place + self.size]
             return texts.unpack(self.name, held, prod(self.shape)).reshape(self.shape)
         if self.of.dtype.kind == "b":  # perf_analyzer sends any byte at all
-            array = np.frombuffer(content, np.uint8, self.size, self.place).reshape(self.shape) != 0
+            array = np.frombuffer(content, np.uint8, self.size, self.place).reshape(self.shape).astype(np.bool_)
         else:
             array = np.frombuffer(content, self.of.dtype, self.size // self.of.dtype.itemsize, self.place)
             array = array.reshape(self.shape)

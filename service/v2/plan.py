@@ -1,5 +1,6 @@
 """What a V2 request says beside its numbers. Clients say the same again and again: then it is not read again."""
 
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -13,7 +14,7 @@ from service.v2.attachment import Attachment, hold_to_length
 from service.v2.skeleton import Skeleton
 
 MOST_PLANS = 256  # kept for each model; what was said first goes first
-LONGEST = 4096  # bytes of a skeleton; a longer one is read again
+_keeping = threading.Lock()
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +32,7 @@ class Listed:
 
     name: str
     shape: tuple[int, ...]
-    declared: np.dtype  # what the model takes
+    said: np.dtype
 
     def array(self, content: memoryview) -> np.ndarray:
         """The tensor, of a flat list.
@@ -40,7 +41,7 @@ class Listed:
             ValueError: it is no flat list of numbers, or not as many as the shape says.
             Invalid: a number that the type does not hold.
         """
-        return cast(self.name, numbers(content, self.declared.kind).reshape(self.shape), self.declared)
+        return cast(self.name, numbers(content, self.said.kind).reshape(self.shape), self.said)
 
 
 @dataclass(slots=True)
@@ -83,8 +84,10 @@ class Plan:
         A number or flag among the tensors may choose another graph the next time: such a plan is not kept.
         """
         tensors = {of.name for of in self.attachments} | {of.name for of in self.lists}
-        told = len(cut.lists) == len(self.lists) and len(cut.content) <= LONGEST
-        if told and tensors.isdisjoint(model.parameters) and all(of.declared.kind in "fiu" for of in self.lists):
-            if len(model.plans) >= MOST_PLANS:
-                model.plans.pop(next(iter(model.plans)), None)
-            model.plans[cut.content] = self
+        numeric = all(of.said.kind in "fiu" and of.said == model.inputs[of.name].dtype for of in self.lists)
+        told = len(cut.lists) == len(self.lists) and cut.is_plain
+        if told and numeric and tensors.isdisjoint(model.parameters):
+            with _keeping:
+                if len(model.plans) >= MOST_PLANS:
+                    del model.plans[next(iter(model.plans))]
+                model.plans[cut.content] = self
