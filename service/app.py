@@ -9,6 +9,7 @@ from typing import Any
 
 from fastapi import FastAPI
 from fastapi_offline import FastAPIOffline
+from starlette.datastructures import State
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
@@ -30,9 +31,14 @@ log = logging.getLogger("heed")
 class Application:
     """The service as ASGI, and what its process asks it for."""
 
-    def __init__(self, outermost: ASGIApp, repository: Repository) -> None:
+    def __init__(self, outermost: ASGIApp, repository: Repository, state: State) -> None:
         self._outermost = outermost
+        self._state = state
         self.repository = repository
+
+    def stop(self) -> None:
+        """Say that it is not ready any more; what comes is still answered."""
+        self._state.is_stopping = True
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await self._outermost(scope, receive, send)
@@ -66,6 +72,7 @@ def create_app(settings: Settings) -> Application:
     )
     app.state.settings = settings
     app.state.repository = repository
+    app.state.is_stopping = False
     tensors = [route for face in (infer, native) for route in face.routes(repository, settings, engine)]
     app.router.routes.extend(tensors)
     for face in (native, health, describe, control, log_settings, shared_memory):
@@ -73,7 +80,7 @@ def create_app(settings: Settings) -> Application:
     for kind in (HeedError, HTTPException, Exception):
         app.add_exception_handler(kind, _answer)
     app.openapi = lambda: docs.openapi(app)  # type: ignore[method-assign]  # as FastAPI's documentation extends it
-    return Application(Envelope(Shortcut(Slash(app), tensors)), repository)
+    return Application(Envelope(Shortcut(Slash(app), tensors)), repository, app.state)
 
 
 async def _poll(loading: asyncio.Task[None], repository: Repository, settings: Settings) -> None:
