@@ -9,6 +9,7 @@ from typing import Any
 
 from fastapi import FastAPI
 from fastapi_offline import FastAPIOffline
+from starlette.datastructures import State
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
@@ -32,11 +33,16 @@ log = logging.getLogger("heed")
 class Application:
     """The service as ASGI, and what its process asks it for."""
 
-    def __init__(self, app: ASGIApp, repository: Repository, tensors: Sequence[Route]) -> None:
+    def __init__(self, app: ASGIApp, repository: Repository, tensors: Sequence[Route], state: State) -> None:
+        self._state = state
         self.repository = repository
         self.request_ids = RequestIds()
         self.shortcut = Shortcut(Slash(app), tensors)
         self._outermost = Envelope(self.shortcut, self.request_ids)
+
+    def stop(self) -> None:
+        """Say that it is not ready any more; what comes is still answered."""
+        self._state.is_stopping = True
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await self._outermost(scope, receive, send)
@@ -70,6 +76,7 @@ def create_app(settings: Settings) -> Application:
     )
     app.state.settings = settings
     app.state.repository = repository
+    app.state.is_stopping = False
     tensors = [route for face in (infer, native) for route in face.routes(repository, settings, engine)]
     app.router.routes.extend(tensors)
     for face in (native, health, describe, control, log_settings, shared_memory):
@@ -77,7 +84,7 @@ def create_app(settings: Settings) -> Application:
     for kind in (HeedError, HTTPException, Exception):
         app.add_exception_handler(kind, _answer)
     app.openapi = lambda: docs.openapi(app)  # type: ignore[method-assign]  # as FastAPI's documentation extends it
-    return Application(app, repository, tensors)
+    return Application(app, repository, tensors, app.state)
 
 
 async def _poll(loading: asyncio.Task[None], repository: Repository, settings: Settings) -> None:

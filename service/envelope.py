@@ -3,6 +3,7 @@
 It stands around all routes, those that carry tensors too, and is therefore raw ASGI.
 """
 
+import asyncio
 import logging
 
 from starlette.requests import ClientDisconnect
@@ -54,8 +55,8 @@ class Envelope:
             await self._app(scope, receive, send_enveloped)
         except ClientDisconnect:
             log.debug("request %s: the client hung up", request_id.decode())
-        except Exception as error:
-            if not isinstance(error, HeedError):
+        except (Exception, asyncio.CancelledError) as error:
+            if not isinstance(error, (HeedError, asyncio.CancelledError)):
                 log.exception("request %s failed", request_id.decode())
             if started and not ended:
                 raise

@@ -8,12 +8,13 @@ HeedError
 ├── UnsupportedMedia   415 / 415   unknown media type
 │   └── UnsupportedEncoding  415 / 501   unknown Content-Encoding
 ├── Unsupported        501 / 501   a part of the protocol that is not offered here
-├── NotReady           503 / 503   not loaded yet, or failed to load
+├── NotReady           503 / 503   not loaded yet, failed to load, or the server is stopping
 ├── NotAllowed         503 / 503   the settings keep clients from this
 ├── Overloaded         503 / 503   as much is queued as may be
 └── TimedOut           504 / 504   past its deadline
 """
 
+import asyncio
 import json
 from collections.abc import Mapping
 from http import HTTPStatus
@@ -89,12 +90,14 @@ class TimedOut(HeedError):
     status, v2_status = 504, 504
 
 
-def answer(path: str, error: Exception) -> Response:
+def answer(path: str, error: BaseException) -> Response:
     """``error`` in the words of the face that was asked: RFC 9457 problem+json, or V2's ``{"error": ...}``.
 
-    The text of an exception that is not ours is never shown.
+    The text of an exception that is not ours is never shown. A request is cancelled where its server has to end.
     """
     v2 = path.startswith("/v2")
+    if isinstance(error, asyncio.CancelledError):
+        error = NotReady("Server is stopping: this request was not finished in time")
     if isinstance(error, HeedError):
         status, detail, headers = error.v2_status if v2 else error.status, error.detail, error.headers
     elif isinstance(error, HTTPException):

@@ -19,8 +19,13 @@ async def live() -> Live:
     return Live(live=True)
 
 
-@router.get("/ready", summary="Has every model been loaded and run once?", responses={503: {"model": Ready}})
+@router.get(
+    "/ready",
+    summary="Has every model been loaded and run once, and is the server not stopping?",
+    responses={503: {"model": Ready}},
+)
 async def ready(request: Request, response: Response) -> Ready:
-    is_ready = request.app.state.repository.ready.is_set()
+    state = request.app.state
+    is_ready = state.repository.ready.is_set() and not state.is_stopping
     response.status_code = 200 if is_ready else 503
     return Ready(ready=is_ready)

@@ -138,6 +138,7 @@ class Model:
         self.version = int(folder.name)
         self.statistics = Statistics()
         self.plans: dict[Hashable, Any] = {}  # what a face has understood of requests before, for it to keep
+        self._remembering = threading.Lock()
         self.batch_axis: str | None = None  # these three are the repository's to say
         self.max_batch_size = 0
         self.layout: Layout | None = None  # how requests share a run; None = they never do
@@ -178,9 +179,10 @@ class Model:
 
     def remember(self, key: Hashable, plan: Any) -> None:
         """Keep a plan for the next request of its kind; of many, what came first goes first."""
-        if len(self.plans) >= MOST_PLANS:
-            self.plans.pop(next(iter(self.plans)), None)
-        self.plans[key] = plan
+        with self._remembering:
+            if len(self.plans) >= MOST_PLANS:
+                del self.plans[next(iter(self.plans))]
+            self.plans[key] = plan
 
     @cached_property
     def _has_bfloat16(self) -> bool:

@@ -69,6 +69,7 @@ class Server(uvicorn.Server):
         self.config.load()
         self.config.lifespan_class = _Lifespan
         self.config.http_protocol_class = speaking(app)
+        self._app = app
         self._bound = settings.shutdown_seconds + GRACE
 
     def handle_exit(self, sig: int, _frame: FrameType | None) -> None:
@@ -82,6 +83,7 @@ class Server(uvicorn.Server):
         watchdog = threading.Timer(self._bound, _cut_off)
         watchdog.daemon = True
         watchdog.start()
+        self._app.stop()
         state = self.server_state
         state.default_headers = [*state.default_headers, (b"connection", b"close")]
         loop = asyncio.get_running_loop()

@@ -46,7 +46,7 @@ class Attachment:
             held = memoryview(content)[self.place : self.place + self.size]
             return texts.unpack(self.name, held, prod(self.shape)).reshape(self.shape)
         if self.of.dtype.kind == "b":  # perf_analyzer sends any byte at all
-            array = np.ndarray(self.shape, np.uint8, content, self.place) != 0
+            array = np.ndarray(self.shape, np.uint8, content, self.place).astype(np.bool_)
         else:
             array = np.ndarray(self.shape, self.of.dtype, content, self.place)
             if not array.flags.aligned:

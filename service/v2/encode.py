@@ -37,8 +37,9 @@ def encode(
     ]
     attached = [_bytes(array) for wanted, array in zip(plan.outputs, arrays, strict=True) if wanted.binary]
     shapes = [array.shape for array in arrays]
-    if plan.header is not None and plan.header[0] == shapes:
-        header = [plan.header[1]]
+    known = plan.header  # another thread may replace it
+    if known is not None and known[0] == shapes:
+        header = [known[1]]
     else:
         header = _header(plan.outputs, arrays, iter(attached), model, non_finite)
         if all(

@@ -75,9 +75,10 @@ class Infer(Endpoint):
         if b"content-encoding" in headers or len(content) + len(attached) > self.settings.max_body_bytes:
             return None
         cut = skeleton(content)
-        if cut is None or cut.content not in model.plans or not self._is_short(model.plans[cut.content], content):
+        plan = model.plans.get(cut.content) if cut is not None else None
+        if cut is None or plan is None or not self._is_short(plan, content):
             return None
-        asked = decode_known(content, attached, cut, model)
+        asked = decode_known(plan, content, attached, cut, model)
         if asked is None:
             return None
         todo = work(asked, model, timing.began)
