@@ -12,6 +12,7 @@ from pydantic_settings import CliApp
 from uvicorn.config import LOGGING_CONFIG
 
 from service.app import create_app
+from service.board import Board
 from service.channel import Channel
 from service.server import Server, listen
 from service.settings import Settings
@@ -43,12 +44,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         host, port, *_ = listener.getsockname()
         log.info("listening on http://%s:%d", f"[{host}]" if ":" in host else host, port)
 
+    board = Board(2 * settings.workers + 2)  # those that leave have theirs to the end
+
     def work(channel: Channel) -> None:
-        app = create_app(settings)
+        app = create_app(settings, board, channel.slot)
         Worker(app, settings, channel, app.repository.ready.is_set).run()
 
     if settings.workers > 1:
-        return Supervisor(work, settings.workers, listeners, settings.shutdown_seconds).run()
+        return Supervisor(work, settings.workers, listeners, settings.shutdown_seconds, board).run()
     try:
         Server(create_app(settings), settings).run(listeners)
     except SystemExit:  # uvicorn's, of a start that failed; the log says why

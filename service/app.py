@@ -14,7 +14,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from service import docs, errors, health, native
+from service import docs, errors, health, metrics, native
+from service.board import Board, Slot
 from service.engine import Engine
 from service.envelope import Envelope
 from service.errors import HeedError
@@ -38,10 +39,15 @@ class Application:
         await self._outermost(scope, receive, send)
 
 
-def create_app(settings: Settings) -> Application:
-    """The service over ``settings.model_repository``; models are loaded while it already answers liveness."""
+def create_app(settings: Settings, board: Board | None = None, slot: Slot | None = None) -> Application:
+    """The service over ``settings.model_repository``; models are loaded while it already answers liveness.
+
+    It puts up what it counts in ``slot`` of the workers' ``board``.
+    """
     settings = settings.sized()
     repository, engine = Repository(settings), Engine(settings)
+    board = board or Board()
+    counted = metrics.Metrics(repository, engine, board, slot or board.slots[0])
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -49,10 +55,13 @@ def create_app(settings: Settings) -> Application:
         await engine.open()
         loading = asyncio.create_task(asyncio.to_thread(repository.load))
         polling = asyncio.create_task(_poll(loading, repository, settings))
+        publishing = asyncio.create_task(counted.keep_publishing())
         yield
         polling.cancel()
+        publishing.cancel()
         await loading
         engine.close()
+        counted.publish()
 
     app = FastAPIOffline(
         title="Heed",
@@ -66,9 +75,10 @@ def create_app(settings: Settings) -> Application:
     )
     app.state.settings = settings
     app.state.repository = repository
+    app.state.metrics = counted
     tensors = [route for face in (infer, native) for route in face.routes(repository, settings, engine)]
     app.router.routes.extend(tensors)
-    for face in (native, health, describe, control, log_settings, shared_memory):
+    for face in (native, health, metrics, describe, control, log_settings, shared_memory):
         app.include_router(face.router)
     for kind in (HeedError, HTTPException, Exception):
         app.add_exception_handler(kind, _answer)
