@@ -14,7 +14,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from service import docs, errors, health, metrics, native
+from service import docs, errors, health, metrics, native, tracing
+from service.access import AccessLog
 from service.board import Board, Slot
 from service.engine import Engine
 from service.envelope import Envelope
@@ -22,6 +23,7 @@ from service.errors import HeedError
 from service.repository import Repository
 from service.settings import Settings
 from service.shortcut import Shortcut
+from service.timing import Timing
 from service.v2 import control, describe, infer, log_settings, shared_memory
 from service.v2.paths import Slash
 
@@ -47,6 +49,7 @@ def create_app(settings: Settings, board: Board | None = None, slot: Slot | None
     settings = settings.sized()
     repository, engine = Repository(settings), Engine(settings)
     board = board or Board()
+    traces = tracing.provider(settings.server_name) if tracing.is_wanted() else None
     counted = metrics.Metrics(repository, engine, board, slot or board.slots[0])
 
     @asynccontextmanager
@@ -62,6 +65,8 @@ def create_app(settings: Settings, board: Board | None = None, slot: Slot | None
         await loading
         engine.close()
         counted.publish()
+        if traces:
+            await asyncio.to_thread(traces.shutdown)
 
     app = FastAPIOffline(
         title="Heed",
@@ -78,12 +83,19 @@ def create_app(settings: Settings, board: Board | None = None, slot: Slot | None
     app.state.metrics = counted
     tensors = [route for face in (infer, native) for route in face.routes(repository, settings, engine)]
     app.router.routes.extend(tensors)
-    for face in (native, health, metrics, describe, control, log_settings, shared_memory):
+    if settings.metrics:
+        app.include_router(metrics.router)
+    for face in (native, health, describe, control, log_settings, shared_memory):
         app.include_router(face.router)
     for kind in (HeedError, HTTPException, Exception):
         app.add_exception_handler(kind, _answer)
     app.openapi = lambda: docs.openapi(app)  # type: ignore[method-assign]  # as FastAPI's documentation extends it
-    return Application(Envelope(Shortcut(Slash(app), tensors)), repository)
+    outermost: ASGIApp = Envelope(Shortcut(Slash(app), tensors), tracing.Laps if traces else Timing)
+    if settings.access_log != "off":
+        outermost = AccessLog(outermost, settings.access_log, settings.slow_milliseconds)
+    if traces:
+        outermost = tracing.Tracing(outermost, traces)
+    return Application(outermost, repository)
 
 
 async def _poll(loading: asyncio.Task[None], repository: Repository, settings: Settings) -> None:

@@ -23,11 +23,13 @@ SANE_ID = re.compile(rb"[\x21-\x7e]{1,128}")
 class Envelope:
     """ASGI middleware: names each request, times it, and turns errors into answers; unexpected ones show nothing.
 
-    Inside it ``scope["state"]`` holds the request's ``headers``, a dict of lower-case bytes, and its ``timing``.
+    Inside it ``scope["state"]`` holds the request's ``headers``, a dict of lower-case bytes, its ``timing``, and
+    its ``request_id``.
     """
 
-    def __init__(self, app: ASGIApp) -> None:
+    def __init__(self, app: ASGIApp, timing: type[Timing] = Timing) -> None:
         self._app = app
+        self._timing = timing
         self._process = secrets.token_hex(8).encode()
         self._count = itertools.count(1)
 
@@ -39,9 +41,9 @@ class Envelope:
         request_id = headers.get(b"x-request-id")
         if request_id is None or not SANE_ID.fullmatch(request_id):
             request_id = b"%s%08x" % (self._process, next(self._count))
-        timing = Timing()
+        timing = self._timing()
         state = scope.setdefault("state", {})
-        state["headers"], state["timing"] = headers, timing
+        state["headers"], state["timing"], state["request_id"] = headers, timing, request_id
         started = ended = False
 
         async def send_enveloped(message: Message) -> None:
@@ -63,7 +65,7 @@ class Envelope:
             log.debug("request %s: the client hung up", request_id.decode())
         except Exception as error:
             if not isinstance(error, HeedError):
-                log.exception("request %s failed", request_id.decode())
+                log.exception("request %s failed", request_id.decode(), extra={"request_id": request_id.decode()})
             if started and not ended:
                 raise
             if not started:
