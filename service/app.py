@@ -66,7 +66,7 @@ def create_app(settings: Settings, board: Board | None = None, slot: Slot | None
         engine.close()
         counted.publish()
         if traces:
-            await asyncio.to_thread(traces.shutdown)
+            await asyncio.to_thread(tracing.close, traces)
 
     app = FastAPIOffline(
         title="Heed",

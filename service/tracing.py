@@ -5,6 +5,7 @@ The standard variables ``OTEL_*`` say whether, whereto and how many; without the
 
 import importlib.util
 import os
+import threading
 import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 EXPORTER = "opentelemetry.exporter.otlp.proto.http"
 ENDPOINTS = "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT"
 PROTOCOLS = "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"
+LAST_SECONDS = 3.0
 
 
 class CannotTrace(RuntimeError):
@@ -61,9 +63,17 @@ def provider(name: str) -> "TracerProvider":
     from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
     is_named = "OTEL_SERVICE_NAME" in os.environ or SERVICE_NAME in os.environ.get("OTEL_RESOURCE_ATTRIBUTES", "")
-    made = TracerProvider(resource=Resource.create(None if is_named else {SERVICE_NAME: name}))
+    resource = Resource.create(None if is_named else {SERVICE_NAME: name})
+    made = TracerProvider(resource=resource, shutdown_on_exit=False)
     made.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
     return made
+
+
+def close(provider: "TracerProvider") -> None:
+    """Send what there is; for a collector that does not answer, only so long is waited."""
+    sending = threading.Thread(target=provider.shutdown, daemon=True)
+    sending.start()
+    sending.join(LAST_SECONDS)
 
 
 class Laps(Timing):
