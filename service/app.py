@@ -31,11 +31,15 @@ log = logging.getLogger("heed")
 
 
 class Application:
-    """The service as ASGI, and what its process asks it for."""
+    """The service as ASGI, and what its process asks it for.
 
-    def __init__(self, outermost: ASGIApp, repository: Repository) -> None:
+    ``watches`` says that each request is logged or traced, so that none may be answered without it.
+    """
+
+    def __init__(self, outermost: ASGIApp, repository: Repository, watches: bool) -> None:
         self._outermost = outermost
         self.repository = repository
+        self.watches = watches
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await self._outermost(scope, receive, send)
@@ -95,7 +99,7 @@ def create_app(settings: Settings, board: Board | None = None, slot: Slot | None
         outermost = AccessLog(outermost, settings.access_log, settings.slow_milliseconds)
     if traces:
         outermost = tracing.Tracing(outermost, traces)
-    return Application(outermost, repository)
+    return Application(outermost, repository, watches=not isinstance(outermost, Envelope))
 
 
 async def _poll(loading: asyncio.Task[None], repository: Repository, settings: Settings) -> None:

@@ -1,6 +1,7 @@
 """``GET /metrics``: what all workers have counted, in the words of Prometheus or OpenMetrics."""
 
 import asyncio
+import logging
 import os
 import platform
 import time
@@ -24,6 +25,8 @@ from service.families import SIZES, add, families
 from service.repository import Repository
 from service.timing import STAGES
 
+log = logging.getLogger("heed")
+
 STATM = Path("/proc/self/statm")  # where there is one
 
 router = APIRouter()
@@ -41,12 +44,11 @@ class Metrics:
         self._build = version("heed-attention"), platform.python_version(), onnxruntime.__version__
 
     def publish(self) -> None:
-        """Put up the numbers of this moment. From the event loop.
-
-        Raises:
-            ValueError: they are too many.
-        """
-        self._slot.write(Record(add(self._before, self._counters()), self._gauges()))
+        """Put up the numbers of this moment. From the event loop."""
+        try:
+            self._slot.write(Record(add(self._before, self._counters()), self._gauges()))
+        except ValueError as error:
+            log.error("metrics stand still: %s", error)
 
     async def keep_publishing(self) -> None:
         """Publish every second, which is what a worker that is killed may lose."""

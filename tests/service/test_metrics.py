@@ -11,9 +11,13 @@ from contextlib import ExitStack, closing
 import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics
 from prometheus_client.parser import text_string_to_metric_families as text
+from starlette.testclient import TestClient
 
+from service.app import create_app
 from service.families import FAMILIES, add
+from service.settings import Settings
 from tests.service.test_workers import ADD, SLOW, Connection, Service, models, opened, started, two, until
+from tests.service.v2 import graphs
 
 __all__ = ["models", "two"]  # fixtures
 
@@ -191,6 +195,22 @@ def test_renewed_workers_go_on_counting(two):
     until(lambda: two.log.read_text().count("Finished server process") == 2)
     until(lambda: value(two, "heed_workers") == 2)
     assert value(two, "heed_requests_total", **ADDER) == 16
+
+
+def test_models_that_cannot_be_loaded_are_counted(tmp_path):
+    graphs.adder(tmp_path / "models" / "adder" / "1")
+    for name in ("broken", "spoilt"):
+        (tmp_path / "models" / name / "1").mkdir(parents=True)
+        (tmp_path / "models" / name / "1" / "model.onnx").write_bytes(b"no model")
+    with started(tmp_path / "models", tmp_path / "log", "--workers", "1") as service:
+        assert value(service, "heed_model_load_failures_total") == 2
+        assert value(service, "heed_models_failed") == 2
+        assert value(service, "heed_models_loaded") == 1
+
+
+def test_they_can_be_switched_off():
+    for metrics, status in ((True, 200), (False, 404)):
+        assert TestClient(create_app(Settings(metrics=metrics))).get("/metrics").status_code == status
 
 
 def test_sums_have_every_key():
