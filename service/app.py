@@ -2,21 +2,21 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from importlib.metadata import version
 from typing import Any
 
 from fastapi import FastAPI
 from fastapi_offline import FastAPIOffline
-from starlette.datastructures import State
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from service import docs, errors, health, native
+from service import docs, errors, health, metrics, native, tracing
+from service.access import AccessLog
+from service.board import Board, Slot
 from service.engine import Engine
 from service.envelope import Envelope
 from service.errors import HeedError
@@ -24,6 +24,7 @@ from service.repository import Repository
 from service.request_id import RequestIds
 from service.settings import Settings
 from service.shortcut import Shortcut
+from service.timing import Timing
 from service.v2 import control, describe, infer, log_settings, shared_memory
 from service.v2.paths import Slash
 
@@ -31,14 +32,20 @@ log = logging.getLogger("heed")
 
 
 class Application:
-    """The service as ASGI, and what its process asks it for."""
+    """The service as ASGI, and what its process asks it for.
 
-    def __init__(self, app: ASGIApp, repository: Repository, tensors: Sequence[Route], state: State) -> None:
-        self._state = state
-        self.repository = repository
-        self.request_ids = RequestIds()
-        self.shortcut = Shortcut(Slash(app), tensors)
-        self._outermost = Envelope(self.shortcut, self.request_ids)
+    ``watches`` says that each request is logged or traced, so that none may be answered without it.
+    """
+
+    def __init__(
+        self, app: FastAPI, outermost: ASGIApp, shortcut: Shortcut, request_ids: RequestIds, watches: bool
+    ) -> None:
+        self._state = app.state
+        self._outermost = outermost
+        self.repository: Repository = app.state.repository
+        self.shortcut = shortcut
+        self.request_ids = request_ids
+        self.watches = watches
 
     def stop(self) -> None:
         """Say that it is not ready any more; what comes is still answered."""
@@ -48,10 +55,16 @@ class Application:
         await self._outermost(scope, receive, send)
 
 
-def create_app(settings: Settings) -> Application:
-    """The service over ``settings.model_repository``; models are loaded while it already answers liveness."""
+def create_app(settings: Settings, board: Board | None = None, slot: Slot | None = None) -> Application:
+    """The service over ``settings.model_repository``; models are loaded while it already answers liveness.
+
+    It puts up what it counts in ``slot`` of the workers' ``board``.
+    """
     settings = settings.sized()
     repository, engine = Repository(settings), Engine(settings)
+    board = board or Board()
+    traces = tracing.provider(settings.server_name) if tracing.is_wanted() else None
+    counted = metrics.Metrics(repository, engine, board, slot or board.slots[0])
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -59,10 +72,15 @@ def create_app(settings: Settings) -> Application:
         await engine.open()
         loading = asyncio.create_task(asyncio.to_thread(repository.load))
         polling = asyncio.create_task(_poll(loading, repository, settings))
+        publishing = asyncio.create_task(counted.keep_publishing())
         yield
         polling.cancel()
+        publishing.cancel()
         await loading
         engine.close()
+        counted.publish()
+        if traces:
+            await asyncio.to_thread(tracing.close, traces)
 
     app = FastAPIOffline(
         title="Heed",
@@ -77,14 +95,23 @@ def create_app(settings: Settings) -> Application:
     app.state.settings = settings
     app.state.repository = repository
     app.state.is_stopping = False
+    app.state.metrics = counted
     tensors = [route for face in (infer, native) for route in face.routes(repository, settings, engine)]
     app.router.routes.extend(tensors)
+    if settings.metrics:
+        app.include_router(metrics.router)
     for face in (native, health, describe, control, log_settings, shared_memory):
         app.include_router(face.router)
     for kind in (HeedError, HTTPException, Exception):
         app.add_exception_handler(kind, _answer)
     app.openapi = lambda: docs.openapi(app)  # type: ignore[method-assign]  # as FastAPI's documentation extends it
-    return Application(app, repository, tensors, app.state)
+    shortcut, ids = Shortcut(Slash(app), tensors), RequestIds()
+    outermost: ASGIApp = Envelope(shortcut, ids, tracing.Laps if traces else Timing)
+    if settings.access_log != "off":
+        outermost = AccessLog(outermost, settings.access_log, settings.slow_milliseconds)
+    if traces:
+        outermost = tracing.Tracing(outermost, traces)
+    return Application(app, outermost, shortcut, ids, watches=not isinstance(outermost, Envelope))
 
 
 async def _poll(loading: asyncio.Task[None], repository: Repository, settings: Settings) -> None:

@@ -2,13 +2,14 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from starlette.types import Receive, Scope, Send
 
 from service.body import Body, Headers
 from service.cost import Cost
+from service.counts import NO_MODEL
 from service.engine import Engine
 from service.model import Model
 from service.repository import Repository
@@ -24,6 +25,8 @@ Fields = list[tuple[bytes, bytes]]  # of an HTTP header
 class Endpoint(ABC):
     """What the faces have in common: the model is looked up, its statistics are kept, the engine runs the work."""
 
+    face: ClassVar[str]
+
     def __init__(self, repository: Repository, settings: Settings, engine: Engine) -> None:
         self.repository = repository
         self.settings = settings
@@ -32,12 +35,19 @@ class Endpoint(ABC):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers, timing = scope["state"]["headers"], scope["state"]["timing"]
-        model = self.model(scope["path_params"])
+        counts, model = self.engine.counts, None
+        counts.in_flight += 1
         try:
+            model = self.model(scope["path_params"])
             work, pieces, fields = await self.answer(model, headers, receive, timing)
-        except Exception:
-            model.statistics.failed(timing.total)
+        except Exception as error:
+            if model:
+                model.statistics.failed(timing.total)
+            counts.observe_failure(model.name if model else NO_MODEL, self.face, error)
             raise
+        finally:
+            counts.in_flight -= 1
+        counts.observe(model.name, self.face, timing)
         of_run = work.run_rows if work.leads else None
         model.statistics.succeeded(work.rows, of_run, timing.total, timing.spent)
         await respond(send, pieces, fields)
@@ -72,6 +82,7 @@ class Endpoint(ABC):
         if answer is None:
             return None
         work, pieces, fields = answer
+        self.engine.counts.observe(model.name, self.face, timing)
         model.statistics.succeeded(work.rows, work.run_rows, timing.total, timing.spent)
         return pieces, fields
 

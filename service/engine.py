@@ -11,11 +11,9 @@ import asyncio
 import math
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, field
 from functools import partial
 from queue import SimpleQueue
 from typing import ParamSpec, TypeVar
@@ -23,6 +21,7 @@ from typing import ParamSpec, TypeVar
 import numpy as np
 
 from service.cost import Cost
+from service.counts import Counts
 from service.errors import NotReady, Overloaded, TimedOut
 from service.queue import Queue
 from service.run import Run, Told
@@ -50,16 +49,6 @@ class Lane:
         if self.asleep and self.waiting:
             self.asleep -= 1
             self.bell.put(None)
-
-
-@dataclass
-class Counts:
-    """What has happened since the start."""
-
-    here: int = 0  # runs on the event loop
-    runs: Counter[int] = field(default_factory=Counter)  # in threads, by the works that shared one
-    refused: Counter[str] = field(default_factory=Counter)  # by reason: max_queue, deadline
-    cancelled: int = 0  # dropped from the queue, because nobody waited for them any more
 
 
 class Engine:

@@ -20,12 +20,14 @@ log = logging.getLogger("heed")
 class Envelope:
     """ASGI middleware: names each request, times it, and turns errors into answers; unexpected ones show nothing.
 
-    Inside it ``scope["state"]`` holds the request's ``headers``, a dict of lower-case bytes, and its ``timing``.
+    Inside it ``scope["state"]`` holds the request's ``headers``, a dict of lower-case bytes, its ``timing``, and
+    its ``request_id``.
     """
 
-    def __init__(self, app: ASGIApp, ids: RequestIds) -> None:
+    def __init__(self, app: ASGIApp, ids: RequestIds, timing: type[Timing] = Timing) -> None:
         self._app = app
         self._ids = ids
+        self._timing = timing
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -33,9 +35,9 @@ class Envelope:
             return
         headers = dict(scope["headers"])
         request_id = self._ids.name(headers)
-        timing = Timing()
+        timing = self._timing()
         state = scope.setdefault("state", {})
-        state["headers"], state["timing"] = headers, timing
+        state["headers"], state["timing"], state["request_id"] = headers, timing, request_id
         started = ended = False
 
         async def send_enveloped(message: Message) -> None:
@@ -57,7 +59,7 @@ class Envelope:
             log.debug("request %s: the client hung up", request_id.decode())
         except (Exception, asyncio.CancelledError) as error:
             if not isinstance(error, (HeedError, asyncio.CancelledError)):
-                log.exception("request %s failed", request_id.decode())
+                log.exception("request %s failed", request_id.decode(), extra={"request_id": request_id.decode()})
             if started and not ended:
                 raise
             if not started:

@@ -4,7 +4,8 @@ HeedError
 ├── Malformed          400 / 400   not JSON, an unknown tensor or field
 ├── Invalid            422 / 400   well-formed but wrong: shape, rank, ragged rows, type, NaN
 ├── NotFound           404 / 404   unknown block, model or version
-├── TooLarge           413 / 400   the body, or what it would need in memory, over the limit
+├── TooLarge           413 / 400   the body over the limit
+│   └── TooMuchMemory  413 / 400   what it would need in memory over the limit
 ├── UnsupportedMedia   415 / 415   unknown media type
 │   └── UnsupportedEncoding  415 / 501   unknown Content-Encoding
 ├── Unsupported        501 / 501   a part of the protocol that is not offered here
@@ -30,6 +31,7 @@ class HeedError(Exception):
 
     status: ClassVar[int] = 500
     v2_status: ClassVar[int] = 500
+    limit: ClassVar[str] = ""  # of its kind, the one it breaks; what the engine refuses is counted there
     headers: Mapping[str, str] = MappingProxyType({})
 
     def __init__(self, detail: str, field: str | None = None) -> None:
@@ -52,6 +54,11 @@ class NotFound(HeedError):
 
 class TooLarge(HeedError):
     status, v2_status = 413, 400
+    limit = "max_body_bytes"
+
+
+class TooMuchMemory(TooLarge):
+    limit = "max_memory_bytes"
 
 
 class UnsupportedMedia(HeedError):
@@ -69,6 +76,7 @@ class Unsupported(HeedError):
 
 class NotReady(HeedError):
     status, v2_status = 503, 503
+    limit = "not_ready"
     headers = MappingProxyType({"Retry-After": "1"})
 
 

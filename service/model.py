@@ -19,7 +19,7 @@ from onnxruntime.capi.onnxruntime_pybind11_state import Fail, InvalidArgument, R
 from service.bfloat16 import BFLOAT16, run_bfloat16
 from service.card import Card, InputCard, PathCard, Scalar
 from service.cost import Cost
-from service.errors import Invalid, TooLarge
+from service.errors import Invalid, TooMuchMemory
 from service.provider import CUDA, Provider, open_session
 from service.shape import Binder, Dim, Sizes, length
 from service.statistics import Statistics
@@ -306,12 +306,12 @@ class Model:
         """What a run needs for ``outputs``, of ``inputs`` that ``bind`` has held, and answered ``sizes`` for.
 
         Raises:
-            TooLarge: more than ``most_memory`` bytes.
+            TooMuchMemory: more than ``most_memory`` bytes.
         """
         graph = self.graph_for(inputs, outputs, sizes)
         memory = self.memory(inputs, outputs, sizes, graph)
         if most_memory is not None and memory > most_memory:
-            raise TooLarge(
+            raise TooMuchMemory(
                 f"this request needs about {memory:,} bytes, which exceeds the maximum allowed (max_memory_bytes), "
                 f"{most_memory:,} bytes"
             )

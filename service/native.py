@@ -142,6 +142,8 @@ async def describe_block(block: str, repository: Models) -> BlockDescription:
 class Attend(Endpoint):
     """Runs a block on the tensors of the body."""
 
+    face = "v1"
+
     def model(self, path: Mapping[str, Any]) -> Model:
         return self.repository.block(path["block"])
 

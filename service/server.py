@@ -68,7 +68,8 @@ class Server(uvicorn.Server):
         )
         self.config.load()
         self.config.lifespan_class = _Lifespan
-        self.config.http_protocol_class = speaking(app)
+        if not app.watches:
+            self.config.http_protocol_class = speaking(app)
         self._app = app
         self._bound = settings.shutdown_seconds + GRACE
 

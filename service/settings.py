@@ -80,6 +80,12 @@ class Settings(BaseSettings):
     log_level: Literal["critical", "error", "warning", "info", "debug"] = Field(
         "info", description="least level logged"
     )
+    log_format: Literal["text", "json"] = Field("text", description="the log's lines: text, or JSON objects")
+    access_log: Literal["off", "errors", "all"] = Field(
+        "off", description="requests logged: none, those that failed or were slow, or all; never probes and scrapes"
+    )
+    slow_milliseconds: float = Field(1000, ge=0, description="longer than this is slow")
+    metrics: bool = Field(True, description="serve Prometheus metrics at /metrics")
 
     @field_validator("model_control_mode")
     @classmethod

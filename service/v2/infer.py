@@ -32,6 +32,8 @@ OCTETS = (b"content-type", b"application/octet-stream")
 class Infer(Endpoint):
     """Runs a model on the tensors of the body."""
 
+    face = "v2"
+
     def __init__(self, repository: Repository, settings: Settings, engine: Engine) -> None:
         super().__init__(repository, settings, engine)
         self._inflating, self._deflating = Cost(), Cost()
