@@ -50,6 +50,8 @@ def numbers(content: memoryview, kind: str) -> np.ndarray:
             end += comma
         found.append(_numbers(memoryview(b"[%b]" % bytes(content[place:end])), kind))
         place = end + 1
+    if place == last or not all(piece.size for piece in found):
+        raise ValueError("a comma without a number")
     return np.concatenate(found)
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service import errors
+from service import errors, json_document
 from service import model as model_file
 from service.repository import Repository
 from service.settings import Settings
@@ -156,6 +156,19 @@ def test_a_model_loaded_anew_has_no_plans(models):
     assert old.plans
     models.load_model("FP32")
     assert not models.model("FP32").plans
+
+
+@pytest.mark.parametrize("end", ["", ",", ", ", " ,", ",,", " ", ",            ,1"])
+def test_lists_in_pieces(models, monkeypatch, end):
+    """Wherever a piece ends, what is no list is refused."""
+    for piece in range(1, 12):
+        monkeypatch.setattr(json_document, "PIECE", piece)
+        for count in range(1, 20):
+            numbers = ",".join("1" * count) + end
+            good = ",".join("1" * numbers.count("1"))
+            shape = f"[1,{numbers.count('1')}]"
+            text = X.replace("[1,2]", shape, 1) % ('"data":[?]', "")
+            assert_same(models.model("FP32"), raw(text, good, numbers))
 
 
 def test_threads_share_plans(models, monkeypatch):
