@@ -16,9 +16,8 @@ REASONS = ("max_queue", "deadline", "max_memory_bytes", "max_body_bytes", "not_r
 LEAST, MOST = 14, 34  # the powers of two, in nanoseconds, that are bounds of histograms: 16 microseconds, 17 seconds
 BOUNDS = [1 << power for power in range(LEAST, MOST + 1)]
 
-Histogram = list[
-    int
-]  # how many took less than each bound and no less than the one before, how many longer, and the sum
+# How many took less than each bound, but no less than the one before it; how many took longer; nanoseconds of all.
+Histogram = list[int]
 
 
 class Answered(dict[tuple[str, str], list[list[int]]]):
