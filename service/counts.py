@@ -1,7 +1,8 @@
 """What a process has done since its start, counted where it happens: plain numbers in lists, as every request pays."""
 
-from bisect import bisect_left
+import time
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from starlette.requests import ClientDisconnect
@@ -12,25 +13,35 @@ from service.timing import STAGES, Timing
 NO_MODEL = "(none)"  # the label of requests that name no model served here: strangers make no series
 HUNG_UP = 499  # as nginx calls it: the client went before its body was there
 REASONS = ("max_queue", "deadline", "max_memory_bytes", "max_body_bytes", "not_ready")
-BOUNDS = [int(step * 10**power) for power in range(4, 10) for step in (1, 2.5, 5)] + [10**10]  # nanoseconds
-NEW = [0] * (len(BOUNDS) + 2)
+LEAST, MOST = 14, 34  # the powers of two, in nanoseconds, that are bounds of histograms: 16 microseconds, 17 seconds
+BOUNDS = [1 << power for power in range(LEAST, MOST + 1)]
 
-Histogram = list[int]  # how many took up to each bound, how many took longer, and the nanoseconds of all
+# How many took less than each bound, but no less than the one before it; how many took longer; nanoseconds of all.
+Histogram = list[int]
 
 
-class Histograms(dict[tuple[str, str], list[Histogram]]):
-    """Model and face -> a histogram of each stage, and of all, of the requests that were answered."""
+class Answered(dict[tuple[str, str], list[list[int]]]):
+    """Model and face -> for each stage, and for all, how many took nanoseconds of so many bits; and the sums of all."""
 
-    def __missing__(self, key: tuple[str, str]) -> list[Histogram]:
-        self[key] = made = [NEW.copy() for _ in (*STAGES, "total")]
+    def __missing__(self, key: tuple[str, str]) -> list[list[int]]:
+        self[key] = made = [[0] * 64 for _ in (*STAGES, "total", "sums")]
         return made
+
+
+def histograms(answered: Sequence[Sequence[int]]) -> list[Histogram]:
+    """Of each stage, and of all."""
+    *stages, sums = answered
+    return [
+        [sum(bits[: LEAST + 1]), *bits[LEAST + 1 : MOST + 1], sum(bits[MOST + 1 :]), taken]
+        for bits, taken in zip(stages, sums, strict=False)
+    ]
 
 
 @dataclass
 class Counts:
     """Requests are counted on the event loop, runs by the engine under its lock."""
 
-    answered: Histograms = field(default_factory=Histograms)
+    answered: Answered = field(default_factory=Answered)
     failed: Counter[tuple[str, str, int]] = field(default_factory=Counter)  # by model, face and status
     in_flight: int = 0  # requests to run a model that have begun and not ended
     here: int = 0  # runs on the event loop
@@ -40,19 +51,19 @@ class Counts:
 
     def observe(self, model: str, face: str, timing: Timing) -> None:
         """A request to ``model`` was answered with what it asked for."""
-        decode, queue, compute, encode, total = self.answered[model, face]
+        decode, queue, compute, encode, total, sums = self.answered[model, face]
         decoded, queued, computed, encoded = timing.spent.values()
-        decode[bisect_left(BOUNDS, decoded)] += 1
-        decode[-1] += decoded
-        queue[bisect_left(BOUNDS, queued)] += 1
-        queue[-1] += queued
-        compute[bisect_left(BOUNDS, computed)] += 1
-        compute[-1] += computed
-        encode[bisect_left(BOUNDS, encoded)] += 1
-        encode[-1] += encoded
-        taken = timing.total
-        total[bisect_left(BOUNDS, taken)] += 1
-        total[-1] += taken
+        taken = time.perf_counter_ns() - timing.began
+        decode[decoded.bit_length()] += 1
+        queue[queued.bit_length()] += 1
+        compute[computed.bit_length()] += 1
+        encode[encoded.bit_length()] += 1
+        total[taken.bit_length()] += 1
+        sums[0] += decoded
+        sums[1] += queued
+        sums[2] += computed
+        sums[3] += encoded
+        sums[4] += taken
 
     def observe_failure(self, model: str, face: str, error: Exception) -> None:
         """A request was refused, or failed; the engine counts what it refuses itself."""

@@ -19,7 +19,7 @@ from prometheus_client.registry import Collector
 from starlette.concurrency import run_in_threadpool
 
 from service.board import Board, Counters, Gauges, Key, Record, Slot
-from service.counts import REASONS, Counts
+from service.counts import REASONS, Counts, histograms
 from service.engine import Engine
 from service.families import SIZES, add, families
 from service.repository import Repository
@@ -67,11 +67,12 @@ class Metrics:
         found: dict[Key, list[int]] = {
             ("heed_requests", model, face, str(status)): [n] for (model, face, status), n in counts.failed.items()
         }
-        for (model, face), (*stages, total) in counts.answered.items():
+        for (model, face), answered in counts.answered.items():
+            *stages, total = histograms(answered)
             found["heed_requests", model, face, "200"] = [sum(total[:-1])]
-            found["heed_request_seconds", model, face] = total.copy()
+            found["heed_request_seconds", model, face] = total
             for stage, histogram in zip(STAGES, stages, strict=True):
-                found["heed_stage_seconds", model, face, stage] = histogram.copy()
+                found["heed_stage_seconds", model, face, stage] = histogram
         for reason in REASONS:
             found["heed_requests_refused", reason] = [counts.refused[reason]]
         return found | {

@@ -97,7 +97,7 @@ def test_a_client_s_trace_goes_on_with_a_span_for_each_stage(models, tmp_path, c
         "heed.model": "adder",
         "heed.request_id": "mine",
     }
-    assert before <= request.start_time_unix_nano <= request.end_time_unix_nano <= after
+    assert before <= request.start_time_unix_nano <= after  # it ends a moment after the client has its answer
     assert [span.name for span in stages] == ["decode", "queue", "compute", "encode"]
     moments = [moment for span in stages for moment in (span.start_time_unix_nano, span.end_time_unix_nano)]
     assert sorted(moments) == moments
