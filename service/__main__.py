@@ -3,15 +3,13 @@
 import logging
 import sys
 from collections.abc import Sequence
-from copy import deepcopy
-from logging.config import dictConfig
-from typing import Any
 
 from pydantic import ValidationError
 from pydantic_settings import CliApp
-from uvicorn.config import LOGGING_CONFIG
 
+from service import logs, tracing
 from service.app import create_app
+from service.board import Board
 from service.channel import Channel
 from service.server import Server, listen
 from service.settings import Settings
@@ -34,36 +32,35 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _say(f"model_repository (HEED_MODEL_REPOSITORY): there is no folder {str(settings.model_repository)!r}")
         return 2
     try:
+        tracing.is_wanted()
+    except tracing.CannotTrace as error:
+        _say(str(error))
+        return 2
+    try:
         listeners = listen(settings.host, settings.port)
     except OSError as error:
         _say(f"cannot listen on {settings.host}, port {settings.port}: {error.strerror}")
         return 1
-    dictConfig(_logging(settings.log_level))
+    logs.configure(settings.log_level, settings.log_format)
     scheme = "https" if settings.tls_certificate else "http"
     for listener in listeners:
         host, port, *_ = listener.getsockname()
         log.info("listening on %s://%s:%d", scheme, f"[{host}]" if ":" in host else host, port)
 
+    board = Board(2 * settings.workers + 2)  # those that leave have theirs to the end
+
     def work(channel: Channel) -> None:
-        app = create_app(settings)
+        app = create_app(settings, board, channel.slot)
         Worker(app, settings, channel, app.repository.ready.is_set).run()
 
     if settings.workers > 1:
-        return Supervisor(work, settings.workers, listeners, settings.drain_seconds, settings.shutdown_seconds).run()
+        drain, shutdown = settings.drain_seconds, settings.shutdown_seconds
+        return Supervisor(work, settings.workers, listeners, drain, shutdown, board).run()
     try:
         Server(create_app(settings), settings).run(listeners)
     except SystemExit:  # uvicorn's, of a start that failed; the log says why
         return 1
     return 0
-
-
-def _logging(level: str) -> dict[str, Any]:
-    """uvicorn's logging, with the service's own logger beside uvicorn's."""
-    config = deepcopy(LOGGING_CONFIG)
-    config["loggers"]["heed"] = {"handlers": ["default"], "propagate": False}
-    for logger in config["loggers"].values():
-        logger["level"] = level.upper()
-    return config
 
 
 def _say(what: str) -> None:

@@ -16,16 +16,20 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from service import docs, errors, health, native
+from service import docs, errors, health, metrics, native, tracing
 from service.access import Access
+from service.access_log import AccessLog
+from service.board import Board, Slot
 from service.body import JSON_LENGTH
 from service.engine import Engine
 from service.envelope import Envelope
 from service.errors import HeedError
 from service.readiness import Readiness
 from service.repository import Repository
+from service.request_id import RequestIds
 from service.settings import Settings
 from service.shortcut import Shortcut
+from service.timing import Timing
 from service.v2 import control, describe, infer, log_settings, shared_memory
 from service.v2.paths import Slash
 
@@ -36,21 +40,42 @@ EXPOSED = ("X-Request-ID", "Server-Timing", "Retry-After", JSON_LENGTH)  # what 
 
 
 class Application:
-    """The service as ASGI, and what its process asks it for."""
+    """The service as ASGI, and what its process asks it for.
 
-    def __init__(self, outermost: ASGIApp, repository: Repository, readiness: Readiness) -> None:
+    ``watches`` says that each request is logged, traced, or held to a key or an origin, so that none may be answered
+    without it.
+    """
+
+    def __init__(
+        self,
+        outermost: ASGIApp,
+        repository: Repository,
+        readiness: Readiness,
+        shortcut: Shortcut,
+        request_ids: RequestIds,
+        watches: bool,
+    ) -> None:
         self._outermost = outermost
         self.repository = repository
         self.readiness = readiness
+        self.shortcut = shortcut
+        self.request_ids = request_ids
+        self.watches = watches
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await self._outermost(scope, receive, send)
 
 
-def create_app(settings: Settings) -> Application:
-    """The service over ``settings.model_repository``; models are loaded while it already answers liveness."""
+def create_app(settings: Settings, board: Board | None = None, slot: Slot | None = None) -> Application:
+    """The service over ``settings.model_repository``; models are loaded while it already answers liveness.
+
+    It puts up what it counts in ``slot`` of the workers' ``board``.
+    """
     settings = settings.sized()
     repository, engine = Repository(settings), Engine(settings)
+    board = board or Board()
+    traces = tracing.provider(settings.server_name) if tracing.is_wanted() else None
+    counted = metrics.Metrics(repository, engine, board, slot or board.slots[0])
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -58,12 +83,17 @@ def create_app(settings: Settings) -> Application:
         await engine.open()
         loading = asyncio.create_task(asyncio.to_thread(repository.load))
         polling = asyncio.create_task(_poll(loading, repository, settings))
+        publishing = asyncio.create_task(counted.keep_publishing())
         giving_back = asyncio.create_task(_give_back(repository, engine))
         yield
         polling.cancel()
+        publishing.cancel()
         giving_back.cancel()
         await loading
         engine.close()
+        counted.publish()
+        if traces:
+            await asyncio.to_thread(tracing.close, traces)
 
     app = FastAPIOffline(
         title="Heed",
@@ -78,23 +108,32 @@ def create_app(settings: Settings) -> Application:
     app.state.settings = settings
     app.state.repository = repository
     app.state.readiness = readiness = Readiness(repository)
+    app.state.metrics = counted
     tensors = [route for face in (infer, native) for route in face.routes(repository, settings, engine)]
     app.router.routes.extend(tensors)
+    if settings.metrics:
+        app.include_router(metrics.router)
     for face in (native, health, describe, control, log_settings, shared_memory):
         app.include_router(face.router)
     for kind in (HeedError, HTTPException, Exception):
         app.add_exception_handler(kind, _answer)
     app.openapi = lambda: docs.openapi(app)  # type: ignore[method-assign]  # as FastAPI's documentation extends it
-    inner: ASGIApp = Shortcut(Slash(app), tensors)
+    shortcut, ids = Shortcut(Slash(app), tensors), RequestIds()
+    inner: ASGIApp = shortcut
     if settings.api_keys_file or settings.admin_keys_file:
         inner = Access(inner, settings)
-    outermost: ASGIApp = Envelope(inner)
+    outermost: ASGIApp = Envelope(inner, ids, tracing.Laps if traces else Timing)
+    if settings.access_log != "off":
+        outermost = AccessLog(outermost, settings.access_log, settings.slow_milliseconds)
+    if traces:
+        outermost = tracing.Tracing(outermost, traces)
     if settings.cors_origins:
         origins = [origin.strip() for origin in settings.cors_origins.split(",")]
         outermost = CORSMiddleware(
             outermost, origins, ("GET", "POST"), allow_headers=["*"], expose_headers=EXPOSED, max_age=3600
         )
-    return Application(outermost, repository, readiness)
+    watches = inner is not shortcut or not isinstance(outermost, Envelope)
+    return Application(outermost, repository, readiness, shortcut, ids, watches)
 
 
 async def _poll(loading: asyncio.Task[None], repository: Repository, settings: Settings) -> None:

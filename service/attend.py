@@ -5,13 +5,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import orjson
 import simdjson
 
 from service.body import Body
 from service.errors import Invalid, Malformed
 from service.json_document import document
 from service.json_tensor import Reader
+from service.json_write import written
 from service.model import Model, Need
 from service.rank import Rank
 from service.shape import length
@@ -75,12 +75,24 @@ def _understand(parsed: simdjson.Object, body: Body, model: Model, most_memory: 
     first = next(iter(read))
     rank = Rank(model.inputs[first], read[first])
     inputs = {name: rank.lift(model.inputs[name], array) for name, array in read.items()}
-    sizes = model.bind(inputs)
-    keys = length(model.outputs["weights"].shape[-1], sizes)
+    need = _need(inputs, outputs, model, most_memory)
+    keys = length(model.outputs["weights"].shape[-1], need.sizes)
     if top_k is not None and top_k > keys:
         raise Invalid(f"expected at most {keys}, the number of keys, got {top_k}", "weights_top_k")
-    need = model.need(inputs, outputs, sizes, most_memory)
     return Asked(inputs, need, rank, outputs, average, top_k)
+
+
+def _need(inputs: dict[str, np.ndarray], outputs: list[str], model: Model, most_memory: int) -> Need:
+    """What the request needs, which is what another of the same shapes and parameters needed."""
+    shapes = [(name, array.shape or array.tobytes()) for name, array in inputs.items()]
+    key = (*outputs, *shapes)
+    need: Need | None = model.plans.get(key)
+    if need is not None:
+        model.hold_values(inputs, need.sizes)
+        return need
+    need = model.need(inputs, outputs, model.bind(inputs), most_memory)
+    model.remember(key, need)
+    return need
 
 
 def work(asked: Asked, model: Model, deadline: int | None = None) -> Work:
@@ -89,8 +101,8 @@ def work(asked: Asked, model: Model, deadline: int | None = None) -> Work:
     return Work(model, asked.need, asked.inputs, asked.outputs, rows, deadline=deadline)
 
 
-def encode(asked: Asked, found: Mapping[str, np.ndarray], model: Model) -> bytes:
-    """The answer as JSON; each float32 in the fewest digits that read back as the same number.
+def encode(asked: Asked, found: Mapping[str, np.ndarray], model: Model) -> list[bytes]:
+    """The answer as JSON, in pieces.
 
     Raises:
         Invalid: an output that JSON cannot say.
@@ -104,7 +116,7 @@ def encode(asked: Asked, found: Mapping[str, np.ndarray], model: Model) -> bytes
             array, dims = array.mean(axis=-3), (*dims[:-3], *dims[-2:])
         array = asked.rank.lower(dims, array)
         answer[name] = _largest(array, asked.weights_top_k) if name == "weights" and asked.weights_top_k else array
-    return orjson.dumps(answer, option=orjson.OPT_SERIALIZE_NUMPY)
+    return written(answer)
 
 
 def _outputs(reader: Reader, fields: Mapping[str, Any], model: Model) -> list[str]:

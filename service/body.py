@@ -14,12 +14,11 @@ JSON_LENGTH = "Inference-Header-Content-Length"  # what V2 calls the length of t
 ALIGNMENT = 64  # bytes; a cache line
 
 
-async def receive_json(receive: Receive, headers: Headers, longest: int) -> bytes:
-    """The body of a JSON request, of at most ``longest`` bytes.
+def hold_json(headers: Headers) -> None:
+    """Hold a request to be plain JSON.
 
     Raises:
         UnsupportedMedia: it is not declared as JSON, or it is compressed.
-        TooLarge: it is longer, by its declared length or as it comes.
     """
     media = headers.get(b"content-type", b"application/json").partition(b";")[0].strip().lower()
     if media != b"application/json":
@@ -27,7 +26,6 @@ async def receive_json(receive: Receive, headers: Headers, longest: int) -> byte
     encoding = headers.get(b"content-encoding", b"identity").lower()
     if encoding != b"identity":
         raise UnsupportedEncoding(f"expected no Content-Encoding, got {encoding.decode('latin-1')}")
-    return await receive_body(receive, headers, longest)
 
 
 async def receive_body(receive: Receive, headers: Headers, longest: int) -> bytes:

@@ -6,6 +6,8 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 
+from service.board import Slot
+
 CLOSED, BEAT, LIVE, READY, LEAVING, WELCOMING = range(6)
 
 
@@ -16,7 +18,8 @@ class Channel:
     channel's end, by ``end()`` or by the supervisor's death, is what tells a worker to finish.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, slot: Slot) -> None:
+        self.slot = slot  # where the worker puts up what it counts
         self._near, self._far = socket.socketpair()
         self._near.setblocking(False)
         self._far.setblocking(False)

@@ -1,5 +1,6 @@
 """What work takes, learned from what it took: nanoseconds for each order of magnitude of its size."""
 
+EVERY, ALWAYS = 16, 200  # one of so many is timed, and each of the first
 SLOWER, QUICKER = 0.05, 0.3  # how far a measure moves what is known: disturbances only ever slow work down
 
 
@@ -10,10 +11,16 @@ class Cost:
     run costs whatever its size, and caches that overflow, show in it as they are. No lock: a measure lost harms nobody.
     """
 
-    __slots__ = ("_rates",)
+    __slots__ = ("_asked", "_rates")
 
     def __init__(self) -> None:
+        self._asked = 0
         self._rates: dict[int, float] = {}  # order of the size -> nanoseconds for one unit of it
+
+    def is_due(self, size: int) -> bool:
+        """Whether it would learn much: to look at a thread's clock costs something, too."""
+        self._asked += 1
+        return self._asked % EVERY == 1 or self._asked < ALWAYS or size.bit_length() not in self._rates
 
     def learn(self, size: int, nanoseconds: float) -> None:
         """Work of ``size`` took so long."""

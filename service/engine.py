@@ -11,11 +11,9 @@ import asyncio
 import math
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, field
 from functools import partial
 from queue import SimpleQueue
 from typing import ParamSpec, TypeVar
@@ -23,6 +21,7 @@ from typing import ParamSpec, TypeVar
 import numpy as np
 
 from service.cost import Cost
+from service.counts import Counts
 from service.errors import NotReady, Overloaded, TimedOut, TooManyRequests
 from service.queue import Queue
 from service.run import Run, Told
@@ -53,21 +52,11 @@ class Lane:
             self.bell.put(None)
 
 
-@dataclass
-class Counts:
-    """What has happened since the start."""
-
-    here: int = 0  # runs on the event loop
-    runs: Counter[int] = field(default_factory=Counter)  # in threads, by the works that shared one
-    refused: Counter[str] = field(default_factory=Counter)  # by reason: max_queue, deadline
-    cancelled: int = 0  # dropped from the queue, because nobody waited for them any more
-
-
 class Engine:
-    """Runs works in threads, ``settings.threads`` at a time in each lane. One event loop may ask it."""
+    """Runs works in threads, ``settings.concurrency`` at a time in each lane. One event loop may ask it."""
 
     def __init__(self, settings: Settings) -> None:
-        self._threads_each = settings.threads
+        self._threads_each = settings.concurrency
         self._most_waiting = settings.max_queue
         self._overloaded = TooManyRequests if settings.overload_status == "429" else Overloaded
         self._most_bytes = settings.max_running_bytes
@@ -80,11 +69,11 @@ class Engine:
         self._hop = 0.0  # nanoseconds from the event loop to a thread and back
         self.large: float | None = None  # when the last run ended that needed much memory, of time.monotonic
         self._closing = False
-        self._others = ThreadPoolExecutor(settings.threads, thread_name_prefix="heed-aside")
+        self._others = ThreadPoolExecutor(settings.concurrency, thread_name_prefix="heed-aside")
         self._threads = [
             threading.Thread(target=self._serve, args=(lane,), name=f"heed-{name}-{index}", daemon=True)
             for name, lane in (("short", self._short), ("long", self._long))
-            for index in range(settings.threads)
+            for index in range(settings.concurrency)
         ]
         self.counts = Counts()
         for thread in self._threads:
@@ -118,7 +107,11 @@ class Engine:
 
     def fits_here(self, work: Work) -> bool:
         """The engine is idle, and ``work`` in time and so short that the event loop may run it itself."""
-        return work.expected <= self._inline_nanoseconds and self.is_idle and not work.is_late
+        return self.is_short(work.expected) and not work.is_late
+
+    def is_short(self, nanoseconds: float) -> bool:
+        """The engine is idle, and something that takes so long may be done on the event loop."""
+        return nanoseconds <= self._inline_nanoseconds and self.is_idle
 
     def run_here(self, work: Work) -> Answer:
         """Run ``work`` where the caller is, at once."""

@@ -6,17 +6,19 @@ HeedError
 ├── Unauthorized       401 / 401   no API key, or an unknown one, where one is needed
 ├── Forbidden          403 / 403   a key that does not open this
 ├── NotFound           404 / 404   unknown block, model or version
-├── TooLarge           413 / 400   the body, or what it would need in memory, over the limit
+├── TooLarge           413 / 400   the body over the limit
+│   └── TooMuchMemory  413 / 400   what it would need in memory over the limit
 ├── UnsupportedMedia   415 / 415   unknown media type
 │   └── UnsupportedEncoding  415 / 501   unknown Content-Encoding
 ├── Unsupported        501 / 501   a part of the protocol that is not offered here
-├── NotReady           503 / 503   not loaded yet, or failed to load
+├── NotReady           503 / 503   not loaded yet, failed to load, or the server is stopping
 ├── NotAllowed         503 / 503   the settings keep clients from this
 ├── Overloaded         503 / 503   as much is queued as may be
 │   └── TooManyRequests  429 / 429   the same, by setting
 └── TimedOut           504 / 504   past its deadline
 """
 
+import asyncio
 import json
 from collections.abc import Mapping
 from http import HTTPStatus
@@ -32,6 +34,7 @@ class HeedError(Exception):
 
     status: ClassVar[int] = 500
     v2_status: ClassVar[int] = 500
+    limit: ClassVar[str] = ""  # of its kind, the one it breaks; what the engine refuses is counted there
     headers: Mapping[str, str] = MappingProxyType({})
 
     def __init__(self, detail: str, field: str | None = None) -> None:
@@ -63,6 +66,11 @@ class NotFound(HeedError):
 
 class TooLarge(HeedError):
     status, v2_status = 413, 400
+    limit = "max_body_bytes"
+
+
+class TooMuchMemory(TooLarge):
+    limit = "max_memory_bytes"
 
 
 class UnsupportedMedia(HeedError):
@@ -80,6 +88,7 @@ class Unsupported(HeedError):
 
 class NotReady(HeedError):
     status, v2_status = 503, 503
+    limit = "not_ready"
     headers = MappingProxyType({"Retry-After": "1"})
 
 
@@ -106,12 +115,14 @@ class TimedOut(HeedError):
     headers = MappingProxyType({"Retry-After": "1"})
 
 
-def answer(path: str, error: Exception) -> Response:
+def answer(path: str, error: BaseException) -> Response:
     """``error`` in the words of the face that was asked: RFC 9457 problem+json, or V2's ``{"error": ...}``.
 
-    The text of an exception that is not ours is never shown.
+    The text of an exception that is not ours is never shown. A request is cancelled where its server has to end.
     """
     v2 = path.startswith("/v2")
+    if isinstance(error, asyncio.CancelledError):
+        error = NotReady("Server is stopping: this request was not finished in time")
     if isinstance(error, HeedError):
         status, detail, headers = error.v2_status if v2 else error.status, error.detail, error.headers
     elif isinstance(error, HTTPException):

@@ -10,6 +10,8 @@ import simdjson
 
 from service.errors import Malformed
 
+PIECE = 1 << 18  # bytes of numbers; about a millisecond
+LONGEST_NUMBER = 1 << 10  # bytes; where none ends within so many, the list is not one of numbers
 LONG = 1 << 20  # bytes; a longer body gets its own parser, whose buffers go with it
 _own = threading.local()  # a parser serves one document at a time
 
@@ -29,11 +31,31 @@ def document(body: bytes | memoryview) -> Iterator[simdjson.Object]:
 
 
 def numbers(content: memoryview, kind: str) -> np.ndarray:
-    """The numbers of a JSON list, as the widest of a ``kind`` of numpy's: f, i or u.
+    """The numbers of a flat JSON list, as the widest of a ``kind`` of numpy's: f, i or u.
+
+    A long one is parsed in pieces: simdjson holds the interpreter's lock as long as it parses, and everyone else waits.
 
     Raises:
-        ValueError: it is no JSON list of such numbers.
+        ValueError: it is no flat JSON list of such numbers.
     """
+    if len(content) <= PIECE:
+        return _numbers(content, kind)
+    found, place, last = [], 1, len(content) - 1
+    while place < last:
+        end = min(place + PIECE, last)
+        if end < last:
+            comma = bytes(content[end : end + LONGEST_NUMBER]).find(b",")
+            if comma < 0:
+                raise ValueError("no number ends here")
+            end += comma
+        found.append(_numbers(memoryview(b"[%b]" % bytes(content[place:end])), kind))
+        place = end + 1
+    if place == last or not all(piece.size for piece in found):
+        raise ValueError("a comma without a number")
+    return np.concatenate(found)
+
+
+def _numbers(content: memoryview, kind: str) -> np.ndarray:
     try:
         parsed = _parser(len(content)).parse(content)
         if not isinstance(parsed, simdjson.Array):

@@ -20,7 +20,7 @@ TOO_LONG = {
 
 
 class Limits(HttpToolsProtocol):
-    """Of one connection; goes before any other protocol of its kind in the order of bases."""
+    """uvicorn's protocol of one connection, within limits."""
 
     max_header_bytes: ClassVar[int]
     max_wire_bytes: ClassVar[int]  # of a chunked message, whose trailers and whose chunks' heads no body limit counts
@@ -86,11 +86,11 @@ class Limits(HttpToolsProtocol):
         self.transport.close()
 
 
-def limited(protocol: type, settings: Settings) -> type[Limits]:
-    """``protocol``, uvicorn's of httptools or one of its kind, within the limits of ``settings``."""
+def limited(protocol: type[Limits], settings: Settings) -> type[Limits]:
+    """``protocol``, within the limits of ``settings``."""
     limits = {
         "max_header_bytes": settings.max_header_bytes,
         "max_wire_bytes": settings.max_header_bytes + 2 * settings.max_body_bytes,
         "receive_seconds": settings.receive_seconds,
     }
-    return type("Limited", (Limits, protocol), limits)
+    return type("Limited", (protocol,), limits)

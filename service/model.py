@@ -2,10 +2,12 @@
 
 import json
 import logging
+import math
+import threading
 import time
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
 from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,7 +19,7 @@ from onnxruntime.capi.onnxruntime_pybind11_state import Fail, InvalidArgument, R
 from service.bfloat16 import BFLOAT16, run_bfloat16
 from service.card import Card, InputCard, PathCard, Scalar
 from service.cost import Cost
-from service.errors import Invalid, TooLarge
+from service.errors import Invalid, TooMuchMemory
 from service.provider import CUDA, Provider, giving_back, open_session
 from service.shape import Binder, Dim, Sizes, length
 from service.statistics import Statistics
@@ -29,6 +31,8 @@ log = logging.getLogger("heed")
 
 Arrays = Mapping[str, np.ndarray]
 CANONICAL = "model.onnx"
+MOST_PLANS = 512
+WIDE = 250_000  # nanoseconds of a run from which more threads make it quicker
 UNSAID = 3  # times its inputs: what a run of a foreign graph is taken to need
 SHARED = "weights.bin"  # what the graphs of a version share, if they do
 REFUSALS = (InvalidArgument, Fail, RuntimeException)  # what ONNX Runtime raises at shapes that do not fit
@@ -63,7 +67,20 @@ class Graph:
     answers: frozenset[str]
     card: PathCard | None = None
     fixed: Mapping[str, Scalar] = field(default_factory=dict)  # parameters it does not take -> the value they stand at
-    cost: Cost = field(default_factory=Cost)  # of a run, by Model.size
+    cost: Cost = field(default_factory=Cost)  # of a run in one thread, by Model.size
+    wide: "Wide | None" = None  # the same with more threads
+
+    def for_size(self, size: int, to_learn: bool) -> "Graph":
+        """This graph, or the one with more threads where a run of this size is long enough to gain by them.
+
+        Now and then (``to_learn``) a run that is hardly so goes without, lest one slow moment is remembered for ever.
+        """
+        if self.wide is None:
+            return self
+        expected = self.cost.expected(size)
+        if expected < WIDE or expected == math.inf or (to_learn and expected < 10 * WIDE):
+            return self
+        return self.wide.of(self)
 
     def burden(self) -> tuple[bool, int, int]:
         """Of two graphs that serve a request, the lesser is the quicker: weights cost more than all else."""
@@ -83,6 +100,26 @@ class Graph:
         return found
 
 
+class Wide:
+    """A session with more threads: opened when the first long run asks for it, as most graphs never have one."""
+
+    def __init__(self, opened: Callable[[], onnxruntime.InferenceSession]) -> None:
+        self._opened = opened
+        self._lock = threading.Lock()
+        self._graph: Graph | None = None
+
+    def of(self, graph: Graph) -> Graph:
+        """``graph`` with that session; as it is where the session cannot be had any more."""
+        with self._lock:
+            if self._graph is None:
+                try:
+                    self._graph = replace(graph, session=self._opened(), wide=None)
+                except Exception as error:  # its file was removed, say: what runs goes on
+                    log.warning("a graph with more threads could not be opened: %s", error)
+                    self._graph = graph
+            return self._graph
+
+
 @dataclass(frozen=True, slots=True)
 class Need:
     """What a run needs, by the sizes of its inputs."""
@@ -100,16 +137,17 @@ class Model:
         self.name = folder.parent.name
         self.version = int(folder.name)
         self.statistics = Statistics()
-        self.plans: dict[bytes, Any] = {}  # requests that a face has understood before, for it to keep
+        self.plans: dict[Hashable, Any] = {}  # what a face has understood of requests before, for it to keep
+        self._remembering = threading.Lock()
         self.batch_axis: str | None = None  # these three are the repository's to say
         self.max_batch_size = 0
         self.layout: Layout | None = None  # how requests share a run; None = they never do
         shared = (folder / SHARED).is_file()  # prepacked, every session would hold a copy: only small requests need it
         sessions = {
-            file.name: open_session(file, provider, threads, prepack=not shared or file.name == CANONICAL)
+            file: open_session(file, provider, 1, prepack=not shared or file.name == CANONICAL)
             for file in [folder / CANONICAL, *sorted(set(folder.glob("*.onnx")) - {folder / CANONICAL})]
         }
-        canonical = sessions[CANONICAL]
+        canonical = sessions[folder / CANONICAL]
         card = canonical.get_modelmeta().custom_metadata_map.get("heed")
         self.card = Card(**json.loads(card)) if card else None
         self.inputs = {
@@ -126,9 +164,25 @@ class Model:
         self.providers = canonical.get_providers()
         # What a run costs: of a CPU, the thread's own time, as waits for the interpreter's lock are not the run's.
         self.clock = time.perf_counter_ns if self.providers[0] == CUDA else time.thread_time_ns
-        graphs = [_graph(session, self.card) for session in sessions.values()]
+        graphs = [
+            _graph(
+                session,
+                self.card,
+                Wide(partial(open_session, file, provider, threads, not shared or file.name == CANONICAL))
+                if threads > 1 and self.providers[0] != CUDA
+                else None,
+            )
+            for file, session in sessions.items()
+        ]
         usable = [of for of in graphs if not (of.card and of.card.provider not in (None, provider.name))]
         self.graphs = sorted(usable, key=Graph.burden)
+
+    def remember(self, key: Hashable, plan: Any) -> None:
+        """Keep a plan for the next request of its kind; of many, what came first goes first."""
+        with self._remembering:
+            if len(self.plans) >= MOST_PLANS:
+                del self.plans[next(iter(self.plans))]
+            self.plans[key] = plan
 
     @cached_property
     def _has_bfloat16(self) -> bool:
@@ -258,12 +312,12 @@ class Model:
         """What a run needs for ``outputs``, of ``inputs`` that ``bind`` has held, and answered ``sizes`` for.
 
         Raises:
-            TooLarge: more than ``most_memory`` bytes.
+            TooMuchMemory: more than ``most_memory`` bytes.
         """
         graph = self.graph_for(inputs, outputs, sizes)
         memory = self.memory(inputs, outputs, sizes, graph)
         if most_memory is not None and memory > most_memory:
-            raise TooLarge(
+            raise TooMuchMemory(
                 f"this request needs about {memory:,} bytes, which exceeds the maximum allowed (max_memory_bytes), "
                 f"{most_memory:,} bytes"
             )
@@ -292,11 +346,11 @@ def _tensor(of: onnxruntime.NodeArg, required: bool) -> Tensor:
     return Tensor(of.name, np.dtype(DTYPES[of.type]), tuple(of.shape), required)
 
 
-def _graph(session: onnxruntime.InferenceSession, card: Card | None) -> Graph:
+def _graph(session: onnxruntime.InferenceSession, card: Card | None, wide: Wide | None) -> Graph:
     takes = frozenset(of.name for of in [*session.get_inputs(), *session.get_overridable_initializers()])
     answers = frozenset(of.name for of in session.get_outputs())
     said = json.loads(session.get_modelmeta().custom_metadata_map.get("heed", "{}"))
     path = PathCard(**said) if "fast_path" in said else None
     defaults = {name: of.default for name, of in card.inputs.items() if of.default is not None} if card else {}
     fixed = {name: value for name, value in defaults.items() if name not in takes} | (path.fixes if path else {})
-    return Graph(session, takes, answers, path, fixed)
+    return Graph(session, takes, answers, path, fixed, wide=wide)

@@ -10,7 +10,7 @@ from starlette.routing import Route
 from starlette.types import Receive
 
 from service.attend import decode, encode, work
-from service.body import Headers, receive_json
+from service.body import Body, Headers, hold_json, receive_body
 from service.card import Scalar
 from service.endpoint import Endpoint, Fields, Pieces
 from service.engine import Engine
@@ -20,6 +20,8 @@ from service.settings import Settings
 from service.shape import symbol
 from service.timing import Timing
 from service.work import Work
+
+JSON = [(b"content-type", b"application/json")]
 
 router = APIRouter(prefix="/v1/attention", tags=["attention"])
 
@@ -140,13 +142,16 @@ async def describe_block(block: str, repository: Models) -> BlockDescription:
 class Attend(Endpoint):
     """Runs a block on the tensors of the body."""
 
+    face = "v1"
+
     def model(self, path: Mapping[str, Any]) -> Model:
         return self.repository.block(path["block"])
 
     async def answer(
         self, model: Model, headers: Headers, receive: Receive, timing: Timing
     ) -> tuple[Work, Pieces, Fields]:
-        body = await receive_json(receive, headers, self.settings.max_body_bytes)
+        hold_json(headers)
+        body = await receive_body(receive, headers, self.settings.max_body_bytes)
         timing.start()
         most, measured = self.settings.max_memory_bytes, self.engine.measured
         asked = await measured(self.decoding, len(body), decode, body, model, most)
@@ -154,9 +159,31 @@ class Attend(Endpoint):
         timing.lap("decode")
         found = await self.run(todo, timing, receive)
         numbers = sum(array.size for array in found.values())
-        content = await measured(self.encoding, numbers, encode, asked, found, model)
+        pieces = await measured(self.encoding, numbers, encode, asked, found, model)
         timing.lap("encode")
-        return todo, [content], [(b"content-type", b"application/json")]
+        return todo, [*pieces], JSON
+
+    def first(self, headers: Headers, length: int) -> int:
+        hold_json(headers)
+        return length
+
+    def short(
+        self, model: Model, _headers: Headers, content: bytes, _attached: Body, timing: Timing
+    ) -> tuple[Work, Pieces, Fields] | None:
+        is_short, decoding = self.engine.is_short, self.decoding.expected(len(content))
+        if len(content) > self.settings.max_body_bytes or not is_short(decoding):
+            return None
+        asked = decode(content, model, self.settings.max_memory_bytes)
+        todo = work(asked, model)
+        encoding = self.encoding.expected(model.numbers(asked.outputs, asked.need.sizes))
+        if not is_short(decoding + todo.expected + encoding):
+            return None
+        timing.lap("decode")
+        found = self.engine.run_here(todo)
+        timing.lap_as(0, todo.computed)
+        pieces = encode(asked, found, model)
+        timing.lap("encode")
+        return todo, [*pieces], JSON
 
 
 def routes(repository: Repository, settings: Settings, engine: Engine) -> list[Route]:

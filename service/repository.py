@@ -36,6 +36,7 @@ class Repository:
         self._own_terms: dict[str, Terms] = {}
         self._models: dict[str, dict[int, Model]] = {}
         self._failed: dict[str, dict[int, str]] = {}
+        self.load_failures = 0  # since the start
         self._seen: dict[Path, object] = {}  # fingerprints of the version folders that poll() has tried
         self._changing: dict[str, str] = {}
         self._change = threading.RLock()  # one change at a time
@@ -89,6 +90,7 @@ class Repository:
             except Exception as error:
                 reason = _reason(error, shelf)
                 log.error("model %s failed to load: %s", name, error)
+                self.load_failures += 1
                 if name not in self._models:
                     self._failed = {**self._failed, name: dict.fromkeys(chosen, reason)}
                 raise Invalid(f"failed to load '{name}', {reason}") from None
@@ -154,6 +156,11 @@ class Repository:
         return self._models
 
     @property
+    def failed(self) -> dict[str, dict[int, str]]:
+        """Name -> version -> why it could not be loaded."""
+        return self._failed
+
+    @property
     def blocks(self) -> dict[str, Model]:
         """The models that are attention blocks, those that describe themselves, in their highest version."""
         highest = {name: versions[next(reversed(versions))] for name, versions in self._models.items()}
@@ -193,6 +200,7 @@ class Repository:
                     models[version] = self._open(folder, terms)
             except Exception as error:
                 log.error("model %s from %s cannot be served: %s", name, folder, error)
+                self.load_failures += 1
                 failed[version] = _reason(error, shelf)
                 if version in old:
                     models[version] = old[version]

@@ -18,6 +18,7 @@ from uvicorn.lifespan.on import LifespanOn
 
 from service.app import Application
 from service.limits import Limits, limited
+from service.protocol import speaking
 from service.provider import ProviderUnavailable
 from service.settings import Settings
 
@@ -73,7 +74,7 @@ class Server(uvicorn.Server):
         )
         self.config.load()
         self.config.lifespan_class = _Lifespan
-        self.config.http_protocol_class = limited(self.config.http_protocol_class, settings)
+        self.config.http_protocol_class = limited(Limits if app.watches else speaking(app), settings)
         self._readiness = app.readiness
         self._drain_seconds = settings.drain_seconds
         self._drained = math.inf  # when the time to drain is over

@@ -58,8 +58,9 @@ class Settings(BaseSettings):
     max_batch_size: int = Field(
         1024, ge=0, description="most rows of a V2 request to a model with a free batch axis; 0 = such models say none"
     )
-    threads: int = Field(
-        0, ge=0, description="threads of one model run; 0 = this machine's CPUs, shared by the workers"
+    threads: int = Field(0, ge=0, description="threads of one long model run; 0 = this machine's CPUs")
+    concurrency: int = Field(
+        0, ge=0, description="model runs at one time in one worker; 0 = this machine's CPUs, shared by the workers"
     )
     max_body_bytes: int = Field(128 * MIB, ge=1, description="longest request body")
     max_header_bytes: int = Field(
@@ -86,7 +87,7 @@ class Settings(BaseSettings):
         "", description="models without a card to batch, all for every one: names with commas; rows must be independent"
     )
     inline_microseconds: int = Field(
-        500, ge=0, description="work estimated longer than this leaves the event loop, so that others are answered"
+        2000, ge=0, description="work estimated longer than this leaves the event loop, so that others are answered"
     )
     server_name: str = Field("heed", description="name in /v2")
     compress_responses: Literal["never", "asked", "offered"] = Field(
@@ -106,6 +107,12 @@ class Settings(BaseSettings):
     log_level: Literal["critical", "error", "warning", "info", "debug"] = Field(
         "info", description="least level logged"
     )
+    log_format: Literal["text", "json"] = Field("text", description="the log's lines: text, or JSON objects")
+    access_log: Literal["off", "errors", "all"] = Field(
+        "off", description="requests logged: none, those that failed or were slow, or all; never probes and scrapes"
+    )
+    slow_milliseconds: float = Field(1000, ge=0, description="longer than this is slow")
+    metrics: bool = Field(True, description="serve Prometheus metrics at /metrics")
 
     @field_validator("model_control_mode")
     @classmethod
@@ -133,7 +140,8 @@ class Settings(BaseSettings):
         """These settings, with what is 0 ("as this machine has it") filled in for one of ``workers`` processes."""
         return self.model_copy(
             update={
-                "threads": self.threads or max(1, machine.cpus() // self.workers),
+                "threads": self.threads or machine.cpus(),
+                "concurrency": self.concurrency or max(1, machine.cpus() // self.workers),
                 "max_memory_bytes": self.max_memory_bytes or machine.memory() // 4,
                 "max_running_bytes": self.max_running_bytes or machine.memory() // (2 * self.workers),
             }

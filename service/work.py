@@ -83,9 +83,15 @@ class Work:
         Raises:
             Exception: what ``Model.run`` raises.
         """
-        start, spent = time.perf_counter_ns(), self.model.clock()
-        found = self.model.run(self.graph, self.inputs, self.outputs)
-        self.graph.cost.learn(self.size, self.model.clock() - spent)
+        need, model = self.need, self.model
+        cost = need.graph.cost
+        is_due = cost.is_due(need.size)
+        graph = need.graph.for_size(need.size, is_due)
+        is_due = is_due and graph is need.graph  # the clock of this thread knows nothing of others
+        start, spent = time.perf_counter_ns(), model.clock() if is_due else 0
+        found = model.run(graph, self.inputs, self.outputs)
+        if is_due:
+            cost.learn(need.size, model.clock() - spent)
         self.computed = time.perf_counter_ns() - start
         self.run_rows, self.leads = self.batch, True
         return found

@@ -19,6 +19,7 @@ from types import FrameType
 
 from uvicorn.config import STARTUP_FAILURE
 
+from service.board import Board
 from service.channel import Channel
 from service.server import GRACE, LINGER
 
@@ -50,12 +51,14 @@ class Supervisor:
         listeners: Sequence[socket.socket],
         drain_seconds: float,
         shutdown_seconds: float,
+        board: Board,
     ) -> None:
         self._serve = serve
         self._count = count
         self._listeners = listeners
         self._drain_seconds = drain_seconds
         self._drained = math.inf  # when the time to drain is over
+        self._board = board
         self._time_to_end = LINGER + shutdown_seconds + 2 * GRACE
         self._workers: list[_Worker] = []
         self._renewed: deque[_Worker] = deque()  # workers that SIGHUP has still to replace
@@ -180,7 +183,10 @@ class Supervisor:
         return True
 
     def _start(self) -> None:
-        channel = Channel()
+        slot = self._board.take()
+        if slot is None:  # those that are leaving have them
+            return
+        channel = Channel(slot)
         process = multiprocessing.get_context("fork").Process(target=self._work, args=(channel,))
         process.start()
         self._workers.append(_Worker(process, channel))
@@ -221,6 +227,7 @@ class Supervisor:
         self._take_back(worker)
         worker.channel.close()
         worker.process.join()
+        self._board.give_back(worker.channel.slot)
 
     def _free_the_stuck(self) -> None:
         """Pass on what waits for a worker whose event loop stands still; end one that hangs or will not go."""

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from service.families import FAMILIES
 from service.settings import Settings
 from tests.attending import MODULES
 
@@ -37,6 +38,12 @@ def test_settings():
     table = re.findall(r"^\| `HEED_(\w+)` \| `(.*?)` \| (.*) \|$", README, re.MULTILINE)
     real = [(name.upper(), str(field.default), field.description) for name, field in Settings.model_fields.items()]
     assert table == real
+
+
+def test_metrics():
+    table = re.search(r"\| metric \| labels \|.*?\n(.*?)\n\n", README, re.DOTALL)[1]
+    said = re.findall(r"`(\w+)`", " ".join(line.split("|")[1] for line in table.splitlines()))
+    assert sorted(said) == sorted(name + "_total" * (of.kind == "counter") for name, of in FAMILIES.items())
 
 
 def test_blocks():

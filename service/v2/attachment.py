@@ -46,10 +46,9 @@ class Attachment:
             held = memoryview(content)[self.place : self.place + self.size]
             return texts.unpack(self.name, held, prod(self.shape)).reshape(self.shape)
         if self.of.dtype.kind == "b":  # perf_analyzer sends any byte at all
-            array = np.frombuffer(content, np.uint8, self.size, self.place).reshape(self.shape) != 0
+            array = np.ndarray(self.shape, np.uint8, content, self.place).astype(np.bool_)
         else:
-            array = np.frombuffer(content, self.of.dtype, self.size // self.of.dtype.itemsize, self.place)
-            array = array.reshape(self.shape)
+            array = np.ndarray(self.shape, self.of.dtype, content, self.place)
             if not array.flags.aligned:
                 array = array.copy()
         return array if array.dtype == self.declared else cast(self.name, array, self.declared, mask=True)

@@ -42,14 +42,15 @@ def decode(content: bytes, attached: Body, model: Model, most_memory: int) -> As
         TooLarge: it would need more than ``most_memory`` bytes.
     """
     cut = skeleton(content)
-    known = _known(content, attached, cut, model) if cut and cut.content in model.plans else None
-    if known is not None:
-        return known
+    if cut is not None and (kept := model.plans.get(cut.content)):
+        known = decode_known(kept, content, attached, cut, model)
+        if known is not None:
+            return known
     with document(content) as request:
         plan, inputs, said = _understood(request, content, model)
     inputs |= plan.take(attached, model)
     need = _hold(plan, inputs, model, most_memory)
-    if cut is not None:
+    if cut is not None and (said is None or cut.id is not None):
         plan.keep(cut, model)
     return Asked(inputs, plan, need, None if said is None else orjson.dumps(said))
 
@@ -65,17 +66,18 @@ def decode_raw(body: bytes, model: Model, most_memory: int) -> Asked:
     return Asked(inputs, plan, _hold(plan, inputs, model, most_memory))
 
 
-def _known(content: bytes, attached: Body, cut: Skeleton, model: Model) -> Asked | None:
+def decode_known(plan: Plan, content: bytes, attached: Body, cut: Skeleton, model: Model) -> Asked | None:
     """A request whose skeleton was understood before; None where its lists are not what they were then."""
-    plan: Plan = model.plans[cut.content]
     assert plan.need is not None
-    inputs = plan.take(attached, model)
-    view = memoryview(content)
-    try:
-        for of, (start, end) in zip(plan.lists, cut.lists, strict=True):
-            inputs[of.name] = of.array(view[start:end])
-    except (ValueError, Invalid):
-        return None  # read as a whole, it will say what is wrong, and where
+    inputs: dict[str, np.ndarray] = {}
+    if plan.lists:
+        view = memoryview(content)
+        try:
+            for of, (start, end) in zip(plan.lists, cut.lists, strict=True):
+                inputs[of.name] = of.array(view[start:end])
+        except (ValueError, Invalid):
+            return None  # read as a whole, it will say what is wrong, and where
+    inputs |= plan.take(attached, model)
     model.hold_values(inputs, plan.need.sizes)
     return Asked(inputs, plan, plan.need, cut.id)
 
@@ -98,20 +100,20 @@ def _understood(request: Object, content: bytes, model: Model) -> tuple[Plan, di
     reader = Reader()
     given = parameters.fields("the request", request.get("parameters"))
     reserved = parameters.reserved(given)
-    listed, attachments = _inputs(request.get("inputs"), reader, model)
+    listed, lists, attachments = _inputs(request.get("inputs"), reader, model)
     own = parameters.own(given, model)
     for name in own:
         if name in listed or any(name == attachment.name for attachment in attachments):
             raise Malformed(f"'{name}' is given as input and as parameter")
     outputs = _outputs(request.get("outputs"), reader, reserved.get("binary_data_output", False), model)
     reader.finish(content, strict=False)
-    lists = [Listed(name, array.shape, model.inputs[name].dtype) for name, array in listed.items()]
     plan = Plan(own, attachments, lists, outputs, reserved.get("timeout", 0), reserved.get("priority", 0))
     return plan, listed, _id(request.get("id"))
 
 
-def _inputs(element: Any, reader: Reader, model: Model) -> tuple[dict[str, np.ndarray], list[Attachment]]:
+def _inputs(element: Any, reader: Reader, model: Model) -> tuple[dict[str, np.ndarray], list[Listed], list[Attachment]]:
     listed: dict[str, np.ndarray] = {}
+    lists: list[Listed] = []
     attachments: list[Attachment] = []
     seen = set()
     place = 0
@@ -129,11 +131,12 @@ def _inputs(element: Any, reader: Reader, model: Model) -> tuple[dict[str, np.nd
         size, data = _place(name, entry)
         if size is None:
             array = tensor.from_json(name, of, sizes, data, reader).reshape(said)
+            lists.append(Listed(name, said, of.dtype))
             listed[name] = array if array.dtype == declared.dtype else cast(name, array, declared.dtype, mask=True)
         else:
             attachments.append(Attachment(name, model.name, of, said, place, size, declared.dtype))
             place += size
-    return listed, attachments
+    return listed, lists, attachments
 
 
 def _place(name: str, entry: Object) -> tuple[int | None, Any]:

@@ -19,7 +19,14 @@ NOT_FOUND: dict[int | str, dict[str, Any]] = {
     404: {"model": wire.Error, "description": "No such model or version"},
     503: {"model": wire.Error, "description": "Models are being loaded"},
 }
-EXTENSIONS = ["classification", "model_configuration", "binary_tensor_data", "parameters", "statistics"]
+EXTENSIONS = [
+    "classification",
+    "schedule_policy",
+    "model_configuration",
+    "binary_tensor_data",
+    "parameters",
+    "statistics",
+]
 CONTROLLED = ["model_repository", "logging"]  # work in model control mode explicit
 
 router = APIRouter(prefix="/v2", tags=["Open Inference Protocol"])

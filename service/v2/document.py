@@ -15,8 +15,8 @@ STATUSES = {
     "404": "No such model or version",
     "500": "The server failed; its log has the request id",
     "501": "Another Content-Encoding than gzip or deflate",
-    "503": "Models are being loaded",
-    "504": "Past the timeout in its parameters",
+    "503": "Models are being loaded, as many requests wait as may, or the server is stopping",
+    "504": "Past the timeout in its parameters before it was begun",
 }
 PARAMETERS = {
     "type": "object",

@@ -7,9 +7,10 @@ from typing import Any, Literal
 import numpy as np
 import orjson
 
-from service.body import Body
 from service.errors import Invalid
+from service.json_write import written
 from service.model import Model
+from service.respond import Piece, length_of
 from service.v2 import texts
 from service.v2.classification import classify
 from service.v2.datatype import BF16, BYTES, datatype
@@ -21,7 +22,7 @@ NonFinite = Literal["refuse", "nulls", "tokens"]
 
 def encode(
     asked: Asked, found: Mapping[str, np.ndarray], model: Model, non_finite: NonFinite
-) -> tuple[list[Body], int | None]:
+) -> tuple[list[Piece], int | None]:
     """The body in its pieces, and the length of its JSON where bytes follow it.
 
     Raises:
@@ -36,28 +37,29 @@ def encode(
     ]
     attached = [_bytes(array) for wanted, array in zip(plan.outputs, arrays, strict=True) if wanted.binary]
     shapes = [array.shape for array in arrays]
-    if plan.header is not None and plan.header[0] == shapes:
-        header = plan.header[1]
+    known = plan.header  # another thread may replace it
+    if known is not None and known[0] == shapes:
+        header = [known[1]]
     else:
         header = _header(plan.outputs, arrays, iter(attached), model, non_finite)
         if all(
             wanted.binary and array.dtype != BYTES.dtype for wanted, array in zip(plan.outputs, arrays, strict=True)
         ):
-            plan.header = shapes, header  # nothing in it depends on more than the shapes
+            plan.header = shapes, header[0]  # nothing in it depends on more than the shapes
     if asked.id is not None:
-        header = b'%b,"id":%b}' % (header[:-1], asked.id)
-    if not any(attached):
-        return [header], None
-    return [header, *attached], len(header)
+        header[-1] = b'%b,"id":%b}' % (header[-1][:-1], asked.id)
+    if not length_of(attached):
+        return [*header], None
+    return [*header, *attached], length_of(header)
 
 
 def _header(
     wanted: Sequence[Wanted],
     arrays: Sequence[np.ndarray],
-    attached: Iterator[Body],
+    attached: Iterator[Piece],
     model: Model,
     non_finite: NonFinite,
-) -> bytes:
+) -> list[bytes]:
     outputs = []
     for one, array in zip(wanted, arrays, strict=True):
         output: dict[str, Any] = {
@@ -66,18 +68,16 @@ def _header(
             "shape": array.shape,
         }
         if one.binary:
-            output["parameters"] = {"binary_data_size": len(next(attached))}
+            output["parameters"] = {"binary_data_size": length_of([next(attached)])}
         else:
             output["data"] = _data(one.name, array, non_finite)
         outputs.append(output)
     answer: dict[str, Any] = {"model_name": model.name, "model_version": str(model.version), "outputs": outputs}
-    return orjson.dumps(answer, option=orjson.OPT_SERIALIZE_NUMPY)
+    return written(answer)
 
 
-def _bytes(array: np.ndarray) -> Body:
-    if array.dtype == BYTES.dtype:
-        return texts.pack(array)
-    return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+def _bytes(array: np.ndarray) -> Piece:
+    return texts.pack(array) if array.dtype == BYTES.dtype else np.ascontiguousarray(array)
 
 
 def numbers_written(plan: Plan, found: Mapping[str, np.ndarray]) -> int:

@@ -13,12 +13,15 @@ from service.engine import Engine
 from service.errors import Malformed
 from service.model import Model
 from service.repository import Repository
+from service.respond import join, length_of
 from service.settings import Settings
 from service.timing import Timing
 from service.v2.compression import accepted, deflate, inflate
-from service.v2.decode import decode, decode_raw, work
+from service.v2.decode import decode, decode_known, decode_raw, work
 from service.v2.encode import encode, numbers_written
 from service.v2.paths import OF_MODEL, OF_VERSION
+from service.v2.plan import Plan
+from service.v2.skeleton import skeleton
 from service.work import Work
 
 HEADER = JSON_LENGTH.lower().encode()
@@ -28,6 +31,8 @@ OCTETS = (b"content-type", b"application/octet-stream")
 
 class Infer(Endpoint):
     """Runs a model on the tensors of the body."""
+
+    face = "v2"
 
     def __init__(self, repository: Repository, settings: Settings, engine: Engine) -> None:
         super().__init__(repository, settings, engine)
@@ -49,15 +54,56 @@ class Infer(Endpoint):
         todo = work(asked, model, self.deadline(headers, timing, asked.plan.timeout))
         timing.lap("decode")
         found = await self.run(todo, timing, receive)
-        numbers = numbers_written(asked.plan, found)
+        asked.plan.written = numbers = numbers_written(asked.plan, found)
         pieces, json_length = await measured(
             self.encoding, numbers, encode, asked, found, model, self.settings.json_non_finite
         )
         fields = JSON if json_length is None else [OCTETS, (HEADER, b"%d" % json_length)]
-        if b"accept-encoding" in headers:
-            pieces, fields = await self._compress(headers[b"accept-encoding"].decode("latin-1"), pieces, fields)
+        encoding = self._encoding(headers, pieces) if b"accept-encoding" in headers else None
+        if encoding is not None:
+            whole = join(pieces)
+            pieces = [await measured(self._deflating, len(whole), deflate, whole, encoding)]
+            fields = [*fields, (b"content-encoding", encoding.encode())]
         timing.lap("encode")
         return todo, pieces, fields
+
+    def first(self, headers: Headers, length: int) -> int:
+        json_length = _json_length(headers.get(HEADER))
+        return length if json_length is None else json_length
+
+    def short(
+        self, model: Model, headers: Headers, content: bytes, attached: Body, timing: Timing
+    ) -> tuple[Work, Pieces, Fields] | None:
+        if b"content-encoding" in headers or len(content) + len(attached) > self.settings.max_body_bytes:
+            return None
+        cut = skeleton(content)
+        plan = model.plans.get(cut.content) if cut is not None else None
+        if cut is None or plan is None or not self._is_short(plan, content):
+            return None
+        asked = decode_known(plan, content, attached, cut, model)
+        if asked is None:
+            return None
+        todo = work(asked, model, timing.began + 1000 * plan.timeout if plan.timeout else None)
+        if todo.is_late:
+            return None
+        timing.lap("decode")
+        found = self.engine.run_here(todo)
+        timing.lap_as(0, todo.computed)
+        pieces, json_length = encode(asked, found, model, self.settings.json_non_finite)
+        if b"accept-encoding" in headers and self._encoding(headers, pieces):
+            return None
+        timing.lap("encode")
+        return todo, pieces, JSON if json_length is None else [OCTETS, (HEADER, b"%d" % json_length)]
+
+    def _is_short(self, plan: Plan, content: bytes) -> bool:
+        """The engine is idle, and all stages together are quick enough for the event loop."""
+        assert plan.need is not None, "it was kept"
+        nanoseconds = plan.need.graph.cost.expected(plan.need.size)
+        if plan.lists:
+            nanoseconds += self.decoding.expected(len(content))
+        if plan.written:
+            nanoseconds += self.encoding.expected(plan.written)
+        return self.engine.is_short(nanoseconds)
 
     async def _receive(
         self, headers: Headers, receive: Receive, timing: Timing, json_length: int | None
@@ -76,13 +122,9 @@ class Infer(Endpoint):
             body = await self.engine.measured(self._inflating, len(body), inflate, body, name, longest)
         return split(body, len(body) if json_length is None else json_length)
 
-    async def _compress(self, accept: str, pieces: Pieces, fields: Fields) -> tuple[Pieces, Fields]:
-        encoding = accepted(accept, self.settings.compress_responses, sum(map(len, pieces)))
-        if encoding is None:
-            return pieces, fields
-        content = b"".join(pieces)
-        deflated = await self.engine.measured(self._deflating, len(content), deflate, content, encoding)
-        return [deflated], [*fields, (b"content-encoding", encoding.encode())]
+    def _encoding(self, headers: Headers, pieces: Pieces) -> str | None:
+        accept = headers[b"accept-encoding"].decode("latin-1")
+        return accepted(accept, self.settings.compress_responses, length_of(pieces))
 
 
 def _json_length(header: bytes | None) -> int | None:

@@ -12,9 +12,6 @@ from service.model import Model, Need
 from service.v2.attachment import Attachment, hold_to_length
 from service.v2.skeleton import Skeleton
 
-MOST_PLANS = 256  # kept for each model; what was said first goes first
-LONGEST = 4096  # bytes of a skeleton; a longer one is read again
-
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
@@ -31,7 +28,7 @@ class Listed:
 
     name: str
     shape: tuple[int, ...]
-    declared: np.dtype  # what the model takes
+    said: np.dtype
 
     def array(self, content: memoryview) -> np.ndarray:
         """The tensor, of a flat list.
@@ -40,7 +37,7 @@ class Listed:
             ValueError: it is no flat list of numbers, or not as many as the shape says.
             Invalid: a number that the type does not hold.
         """
-        return cast(self.name, numbers(content, self.declared.kind).reshape(self.shape), self.declared)
+        return cast(self.name, numbers(content, self.said.kind).reshape(self.shape), self.said)
 
 
 @dataclass(slots=True)
@@ -55,6 +52,7 @@ class Plan:
     priority: int = 0  # 1 is the highest; 0 = none said
     rows: int = 1  # this and the next follow from the shapes
     need: Need | None = None
+    written: int = 0  # numbers that became text in the last answer
     header: tuple[Sequence[tuple[int, ...]], bytes] | None = None  # shapes of an answer, and its JSON
     names: list[str] = field(init=False)  # of the outputs
     length: int = field(init=False)  # bytes of all attachments
@@ -83,8 +81,7 @@ class Plan:
         A number or flag among the tensors may choose another graph the next time: such a plan is not kept.
         """
         tensors = {of.name for of in self.attachments} | {of.name for of in self.lists}
-        told = len(cut.lists) == len(self.lists) and len(cut.content) <= LONGEST
-        if told and tensors.isdisjoint(model.parameters) and all(of.declared.kind in "fiu" for of in self.lists):
-            if len(model.plans) >= MOST_PLANS:
-                model.plans.pop(next(iter(model.plans)), None)
-            model.plans[cut.content] = self
+        numeric = all(of.said.kind in "fiu" and of.said == model.inputs[of.name].dtype for of in self.lists)
+        told = len(cut.lists) == len(self.lists) and cut.is_plain
+        if told and numeric and tensors.isdisjoint(model.parameters):
+            model.remember(cut.content, self)

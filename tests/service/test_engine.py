@@ -29,7 +29,7 @@ def models(repository):
 
 @asynccontextmanager
 async def engine(hop=None, **settings):
-    made = Engine(Settings(**{"threads": 1, **settings}).sized())
+    made = Engine(Settings(**{"concurrency": 1, **settings}).sized())
     try:
         await made.open()
         made._hop = made._hop if hop is None else hop
@@ -96,7 +96,7 @@ def test_under_load_each_gets_its_own_answer(models, threads, hop):
     works = [works[i] for i in rng.permutation(len(works))]
 
     async def go():
-        async with engine(hop, threads=threads) as made:
+        async with engine(hop, concurrency=threads) as made:
             found = await asyncio.gather(*map(made.run, works))
             return found, made.counts
 
@@ -333,7 +333,7 @@ def test_memory_bounds_what_runs_together(models, monkeypatch):
     gate = Gate(model, monkeypatch)
 
     async def go():
-        async with engine(threads=2, max_running_bytes=works[0].memory * 3 // 2) as made:
+        async with engine(concurrency=2, max_running_bytes=works[0].memory * 3 // 2) as made:
             async with gate.shut(made, works[0]):
                 waiting = [asyncio.create_task(made.run(work)) for work in works[1:]]
                 await asyncio.sleep(0.05)
@@ -408,7 +408,7 @@ def test_after_closing_nothing_is_taken_and_what_waits_is_cancelled(models, monk
     gate = Gate(model, monkeypatch)
 
     async def go():
-        made = Engine(Settings(threads=1).sized())
+        made = Engine(Settings(concurrency=1).sized())
         running = asyncio.create_task(made.run(simple(model)))
         await until(lambda: made.running)
         waiting = asyncio.create_task(made.run(simple(model)))

@@ -15,6 +15,14 @@ def tensor(name: str, array: Any, datatype: str = "FP32", **more: Any) -> dict[s
     return {"name": name, "shape": list(array.shape), "datatype": datatype, "data": array.reshape(-1).tolist(), **more}
 
 
+ADD = {"inputs": [tensor(name, [[1, 2, 3]]) for name in ("x", "z")]}  # a good request to an adder
+
+
+def one(**change: Any) -> dict[str, Any]:
+    """A request to an identity model of INT64, changed."""
+    return {"inputs": [{"name": "x", "shape": [1, 2], "datatype": "INT64", "data": [1, 2], **change}]}
+
+
 def infer(client: httpx.Client, model: str, body: dict[str, Any] | bytes, version: int | None = None, **headers: str):
     """POST to infer."""
     content = body if isinstance(body, bytes) else json.dumps(body).encode()
@@ -52,3 +60,12 @@ def parts(response: httpx.Response) -> tuple[dict[str, Any], dict[str, bytes]]:
             place += size
     assert place == len(response.content)
     return answer, found
+
+
+def error(response: httpx.Response, status: int, *said: str) -> None:
+    """It is a V2 error that says this."""
+    assert response.status_code == status, response.text
+    assert response.headers["content-type"] == "application/json"
+    assert set(response.json()) == {"error"}
+    for words in said:
+        assert words in response.json()["error"]

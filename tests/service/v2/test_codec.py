@@ -88,6 +88,16 @@ def test_any_byte_but_zero_is_true(server):
     assert found["y"] == b"\0\1\1\1"
 
 
+def test_a_flag_in_binary(server):
+    tensors = {name: np.ones((1, 1, 2, 2), np.float32) for name in ("query", "key", "value")}
+    datatypes = {**dict.fromkeys(tensors, "FP32"), "is_causal": "BOOL"}
+    wanted = [{"name": "weights"}]
+    for flag, first in ((True, [1, 0]), (False, [0.5, 0.5])):
+        arrays = {**tensors, "is_causal": np.array(flag)}
+        _, found = parts(binary(server, "scaled_dot_product", arrays, datatypes, outputs=wanted))
+        assert np.frombuffer(found["weights"], np.float32)[:2].tolist() == first
+
+
 SPECIAL = np.array([[np.nan, np.inf, -np.inf, 1]], np.float32)
 
 

@@ -5,8 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from tests.service.v2.calls import infer, parts
-from tests.service.v2.test_errors import error
+from tests.service.v2.calls import error, infer, parts
 
 WORDS = ["one", "", "drei", "[4]"]
 COUNT, WIDE = np.array([[1, 2], [3, 4], [5, 6], [-7, 2**31 - 1]], np.int32), np.arange(8.0).reshape(4, 2) / 3

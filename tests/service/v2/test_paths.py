@@ -68,6 +68,6 @@ def test_the_server(server):
     assert said["name"] == "heed"
     assert said["provider"] == "cpu"
     assert set(said["extensions"]) == {
-        *("classification", "model_configuration", "binary_tensor_data", "parameters", "statistics"),
+        *("classification", "schedule_policy", "model_configuration", "binary_tensor_data", "parameters", "statistics"),
         *("model_repository", "logging"),
     }

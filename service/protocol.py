@@ -1,0 +1,237 @@
+"""Short requests to the routes that carry tensors, answered as they come off the socket.
+
+For requests that take some ten microseconds, a parser's callbacks, a task, and messages in and out cost more than the
+work. A client says the same in the head of each of its requests: a head that was parsed once is known by its bytes.
+Where the body that belongs to it has come whole, is of a kind that was understood before, and is known to be short
+work, the answer is written at once. All else goes the way of every request, as if it had not been looked at.
+"""
+
+import asyncio
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from service.body import ALIGNMENT, Body, Headers
+from service.deadline import HEADERS as DEADLINES
+from service.errors import HeedError
+from service.limits import Limits
+from service.respond import SMALL, flat, join, length_of
+from service.timing import Timing
+
+if TYPE_CHECKING:
+    from service.app import Application
+    from service.endpoint import Endpoint
+
+END = b"\r\n\r\n"
+MOST_HEADS = 256  # remembered; what came first goes first
+LONGEST_HEAD = 2048  # bytes
+LONGEST_BODY = 1 << 20  # bytes
+PATIENCE = 1.0  # seconds for a body to come whole
+REST = 16  # requests of a head that is not looked at, after one that was not short
+
+
+@dataclass(slots=True)
+class Head:
+    """What the head of a request says."""
+
+    endpoint: "Endpoint"
+    path: dict[str, Any]  # what the URL says to the endpoint
+    headers: Headers
+    length: int  # of the body
+    first: int  # bytes of it that are JSON
+    rests: int = 0  # requests still to pass
+
+
+class _Coming:
+    """A body of which some has come, lying so that the numbers in it lie where they may."""
+
+    def __init__(self, said: bytes, head: Head, patience: asyncio.TimerHandle) -> None:
+        self.said = said
+        self.head = head
+        self.patience = patience
+        self._room = -head.first % ALIGNMENT
+        self._held = np.empty(self._room + head.length, np.uint8)
+        self._end = self._room
+
+    def add(self, piece: Body) -> None:
+        self._held[self._end : self._end + len(piece)] = np.frombuffer(piece, np.uint8)
+        self._end += len(piece)
+
+    @property
+    def missing(self) -> int:
+        return len(self._held) - self._end
+
+    def parts(self) -> tuple[bytes, memoryview]:
+        middle = self._room + self.head.first
+        return self._held[self._room : middle].tobytes(), self._held[middle:].data
+
+    def so_far(self) -> bytes:
+        return self._held[self._room : self._end].tobytes()
+
+
+class Protocol(Limits):
+    """uvicorn's, but for requests that can be answered at once. The limits are held for what the parser is given."""
+
+    application: ClassVar["Application"]
+    heads: ClassVar[dict[bytes, Head]]
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._between = True  # requests: the parser is at the beginning of one
+        self._data = b""  # that the parser is looking at
+        self._coming: _Coming | None = None
+        self._answered_at = 0.0  # when the last such answer was written, by the loop's clock
+        self._defaults: list[tuple[bytes, bytes]] = []
+        self._default_header: bytes | None = b""  # None: every answer has to close its connection
+
+    def data_received(self, data: bytes) -> None:
+        if self._coming is not None:
+            self._go_on(self._coming, data)
+        elif not self._taken(data):
+            self._parse(data)
+
+    def on_message_begin(self) -> None:
+        self._between = False
+        super().on_message_begin()
+
+    def on_headers_complete(self) -> None:
+        self._learn()
+        super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        self._between = True
+        super().on_message_complete()
+
+    def timeout_keep_alive_handler(self) -> None:
+        """Closes a connection that is idle; what was answered at once since the timer was set has not set it again."""
+        left = self._answered_at + self.timeout_keep_alive - self.loop.time()
+        if left > 0 or self._coming is not None:
+            self.timeout_keep_alive_task = self.loop.call_later(max(left, PATIENCE), self.timeout_keep_alive_handler)
+        else:
+            super().timeout_keep_alive_handler()
+
+    def shutdown(self) -> None:
+        self._give_up()
+        super().shutdown()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._coming is not None:
+            self._coming.patience.cancel()
+            self._coming = None
+        super().connection_lost(exc)
+
+    def _taken(self, data: bytes) -> bool:
+        """The data begins a request whose head is known: it is answered, or its body waited for."""
+        if not self._between or self.flow.write_paused or not (self.cycle is None or self.cycle.response_complete):
+            return False
+        end = data.find(END, 0, LONGEST_HEAD) + len(END)
+        head = self.heads.get(data[:end])
+        if head is None or self.transport.is_closing():
+            return False
+        if head.rests:
+            head.rests -= 1
+            return False
+        missing = end + head.length - len(data)
+        if missing == 0:
+            middle = end + head.first
+            return self._answered(head, data[end:middle], data[middle:])
+        if missing < 0:  # another request follows
+            return False
+        self._coming = _Coming(data[:end], head, self.loop.call_later(PATIENCE, self._give_up))
+        self._coming.add(memoryview(data)[end:])
+        return True
+
+    def _go_on(self, coming: _Coming, data: bytes) -> None:
+        if len(data) > coming.missing:
+            self._give_up()
+            self._parse(data)
+            return
+        coming.add(data)
+        if coming.missing == 0 and self._answered(coming.head, *coming.parts()):
+            coming.patience.cancel()
+            self._coming = None
+        elif coming.missing == 0:
+            self._give_up()
+
+    def _give_up(self) -> None:
+        """What has come goes the way of every request."""
+        coming, self._coming = self._coming, None
+        if coming is not None:
+            coming.patience.cancel()
+            self._parse(coming.said)
+            self._parse(coming.so_far())
+
+    def _parse(self, data: bytes) -> None:
+        self._data = data
+        super().data_received(data)
+        self._data = b""
+
+    def _learn(self) -> None:
+        """Know the head that was just parsed, if a request like it might be answered at once."""
+        said = self._data[: self._data.find(END, 0, LONGEST_HEAD) + len(END)]
+        parser, headers = self.parser, dict(self.headers)
+        length = headers.get(b"content-length", b"")
+        is_plain = parser.get_method() == b"POST" and parser.get_http_version() == "1.1" and parser.should_keep_alive()
+        if not is_plain or self.expect_100_continue or parser.should_upgrade() or not length.isdigit():
+            return
+        found = self.application.shortcut.find(self.url.decode("latin-1"))
+        if found is None or int(length) > LONGEST_BODY or len(headers) != len(self.headers) or said in self.heads:
+            return
+        if not said.startswith(b"POST " + self.url + b" ") or said.count(b"\r\n") != len(headers) + 2:
+            return  # the data began elsewhere, or has lines that are none of the parser's
+        try:
+            first = found[0].first(headers, int(length))
+        except HeedError:
+            return
+        if first > int(length) or not headers.keys().isdisjoint(DEADLINES):
+            return
+        if len(self.heads) >= MOST_HEADS:
+            self.heads.pop(next(iter(self.heads)), None)
+        self.heads[said] = Head(*found, headers, int(length), first)
+
+    def _answered(self, head: Head, content: bytes, attached: Body) -> bool:
+        defaults = self._defaults_said()
+        if defaults is None:
+            return False
+        timing = Timing()
+        answer = head.endpoint.at_once(head.path, head.headers, content, attached, timing)
+        if answer is None:
+            head.rests = REST
+            return False
+        pieces, fields = answer
+        length = length_of(pieces)
+        said = b"HTTP/1.1 200 OK\r\n%b%bcontent-length: %d\r\nx-request-id: %b\r\nserver-timing: %b\r\n\r\n" % (
+            defaults,
+            b"".join([b"%b: %b\r\n" % field for field in fields]),
+            length,
+            self.application.request_ids.name(head.headers),
+            timing.header(),
+        )
+        if length <= SMALL:
+            self.transport.write(join([said, *pieces]))
+        else:
+            self.transport.write(said)
+            for piece in pieces:
+                self.transport.write(flat(piece))
+        self.server_state.total_requests += 1
+        self._answered_at = self.loop.time()
+        self.since = math.inf
+        if self.timeout_keep_alive_task is None:
+            self.timeout_keep_alive_handler()
+        return True
+
+    def _defaults_said(self) -> bytes | None:
+        """What uvicorn has every answer carry; it makes a new list each second."""
+        defaults = self.server_state.default_headers
+        if defaults is not self._defaults:
+            self._defaults = defaults
+            closes = any(name.lower() == b"connection" for name, _ in defaults)
+            self._default_header = None if closes else b"".join([b"%b: %b\r\n" % field for field in defaults])
+        return self._default_header
+
+
+def speaking(application: "Application") -> type[Protocol]:
+    """The protocol, for ``application``."""
+    return type("Protocol", (Protocol,), {"application": application, "heads": {}})

@@ -1,0 +1,59 @@
+import numpy as np
+import orjson
+import pytest
+
+from service.json_document import LONGEST_NUMBER, PIECE, numbers
+from service.json_write import MOST, written
+
+SHAPES = [
+    (3,),
+    (MOST,),
+    (MOST + 1,),
+    (3 * MOST,),
+    (2, 3, 50_000),
+    (MOST, 2),
+    (1, 8, 128, 128),
+    (2, MOST + 3),
+    (3, 5, 7),
+]
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_pieces_make_what_orjson_writes_at_once(shape):
+    array = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+    answer = {
+        "block": "a\0b",
+        "output": array,
+        "weights": {"indices": array.astype(np.int64)},
+        "outputs": [{"x": array}],
+    }
+    pieces = written(answer)
+    assert b"".join(pieces) == orjson.dumps(answer, option=orjson.OPT_SERIALIZE_NUMPY)
+    assert (len(pieces) > 1) == (array.size > MOST)
+
+
+@pytest.mark.parametrize("separator", [b",", b", ", b" ,\n"])
+def test_long_lists_are_read_in_pieces(separator):
+    array = np.random.default_rng(1).standard_normal(100_000)
+    text = b"[" + separator.join(b"%.17g" % number for number in array) + b"]"
+    assert len(text) > 4 * PIECE
+    assert numbers(memoryview(text), "f").tolist() == array.tolist()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"1,,1",
+        b"1,null",
+        b"1 1",
+        b"1,[2",
+        b"1,",
+        b'1,"2"',
+        b"1" * 2 * LONGEST_NUMBER,
+    ],
+)
+def test_what_is_no_list_of_numbers_is_none_in_pieces(text):
+    ones = b"1," * PIECE
+    for place in (b"%b,%b1" % (text, ones), b"%b%b,%b1" % (ones, text, ones), ones + text):
+        with pytest.raises(ValueError):  # noqa: PT011
+            numbers(memoryview(b"[%b]" % place), "f")

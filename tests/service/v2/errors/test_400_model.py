@@ -1,0 +1,92 @@
+"""400: the request is the protocol, but not what this model takes."""
+
+import numpy as np
+import pytest
+
+from tests.service.v2.calls import ADD, error, infer, one, tensor
+
+QKV = [tensor(name, np.ones((1, 1, 2, 2))) for name in ("query", "key", "value")]
+
+
+OTHERS = {
+    "missing inputs": (
+        "mixed",
+        {"inputs": [tensor("flag", [True] * 4, "BOOL")]},
+        "expected 4 inputs but got 1 inputs for model 'mixed'. Got input(s) ['flag'], but missing required input(s) "
+        "['count', 'words', 'wide']. Please provide all required input(s).",
+    ),
+    "fixed dimension": (
+        "mixed",
+        {
+            "inputs": [
+                tensor("flag", [True] * 3, "BOOL"),
+                tensor("count", [[1]] * 4, "INT32"),
+                tensor("wide", [[1]] * 4, "FP64"),
+                {"name": "words", "shape": [4], "datatype": "BYTES", "data": ["a"] * 4},
+            ]
+        },
+        "unexpected shape for input 'flag' for model 'mixed'. Expected [4], got [3]",
+    ),
+    "batch disagrees": (
+        "adder",
+        {"inputs": [ADD["inputs"][0], tensor("z", [[1, 2, 3]] * 2)]},
+        "input 'z' batch size does not match other inputs for 'adder'",
+    ),
+    "batch too large": (
+        "adder",
+        {"inputs": [tensor("x", np.ones((1025, 3))), tensor("z", np.ones((1025, 3)))]},
+        "inference request batch-size must be <= 1024 for 'adder'",
+    ),
+    "shapes only the runtime knows": (
+        "product",
+        {"inputs": [tensor("a", np.ones((2, 3))), tensor("b", np.ones((4, 2)))]},
+        "model 'product' cannot be run on these inputs: a [2, 3], b [4, 2]",
+    ),
+    "booleans for numbers": ("identity_BOOL", one(datatype="BOOL", data=[1, 0]), "expected booleans, got numbers"),
+    "past int8": ("identity_INT8", one(datatype="INT8", data=[1, 128]), "past the range of int8"),
+    "below uint8": ("identity_UINT8", one(datatype="UINT8", data=[1, -1]), "does not fit in uint64"),
+    "past float16": ("identity_FP16", one(datatype="FP16", data=[1, 1e6]), "past the range of float16"),
+    "past float32": ("identity_FP32", one(datatype="FP32", data=[1, 1e39]), "past the range of float32"),
+    "BF16 in JSON": ("identity_BF16", one(datatype="BF16"), "receiving BF16 data via JSON is not supported"),
+    "a number for text": ("identity_BYTES", one(datatype="BYTES"), "expected strings, got 1"),
+    "class of text": (
+        "identity_BYTES",
+        {**one(datatype="BYTES", data=["a", "b"]), "outputs": [{"name": "y", "parameters": {"classification": 1}}]},
+        "class result not available for output 'y'",
+    ),
+    "our own shapes": (
+        "scaled_dot_product",
+        {"inputs": [QKV[0], tensor("key", np.ones((1, 1, 2, 3))), QKV[2]]},
+        "key: expected last dimension 2 (d_k of query), got 3",
+    ),
+    "our own rank": (
+        "scaled_dot_product",
+        {"inputs": [tensor("query", np.ones((2, 2))), *QKV[1:]]},
+        "unexpected shape for input 'query' for model 'scaled_dot_product'. Expected [-1,-1,-1,-1], got [2,2]",
+    ),
+    "our own parameters": (
+        "scaled_dot_product",
+        {"inputs": QKV, "parameters": {"softcap": -1}},
+        "softcap: expected at least 0",
+    ),
+    "a parameter's type": (
+        "scaled_dot_product",
+        {"inputs": QKV, "parameters": {"is_causal": 1}},
+        "is_causal: expected a boolean, got 1",
+    ),
+    "another block's parameter": (
+        "dot_product",
+        {"inputs": QKV, "parameters": {"scale": 1}},
+        "unknown parameter 'scale' for model 'dot_product'",
+    ),
+}
+
+
+@pytest.mark.parametrize(("model", "body", "said"), OTHERS.values(), ids=OTHERS)
+def test_400_of_the_model(server, model, body, said):
+    error(infer(server, model, body), 400, said)
+
+
+def test_400_an_internal_path_is_never_shown(server):
+    bad = {"inputs": [tensor("a", np.ones((2, 3))), tensor("b", np.ones((4, 2)))]}
+    assert "/" not in infer(server, "product", bad).json()["error"]

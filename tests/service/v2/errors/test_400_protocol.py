@@ -1,0 +1,96 @@
+"""400: the request is not the protocol, or its JSON is wrong."""
+
+import json
+
+import pytest
+
+from tests.service.v2.calls import ADD, error, infer, one
+
+
+def without(field):
+    body = one()
+    del body["inputs"][0][field]
+    return body
+
+
+PROTOCOL = {
+    "malformed": (b'{"inputs": [', "failed to parse the request JSON buffer"),
+    "empty": (b"", "empty"),
+    "a list": (b"[]", "expected a JSON object"),
+    "NaN token": (b'{"inputs": [{"name": "x", "shape": [1], "datatype": "FP32", "data": [NaN]}]}', "failed to parse"),
+    "nested 101 deep": (b'{"inputs":' + b"[" * 101 + b"]" * 101 + b"}", "expected 'inputs' to be a list of tensors"),
+    "nested 5000 deep": (b'{"inputs":' + b"[" * 5000 + b"]" * 5000 + b"}", "failed to parse"),
+    "data nested 101 deep": (one(data=json.loads("[" * 101 + "1" + "]" * 101)), "nested more than 16 deep"),
+    "no inputs": ({}, "expected 'inputs' to be a list of tensors, got null"),
+    "inputs an object": ({"inputs": {}}, "expected 'inputs' to be a list"),
+    "no name": (without("name"), "expected a 'name'"),
+    "no datatype": (without("datatype"), "expected datatype to be one of BOOL"),
+    "no shape": (without("shape"), "expected shape to be a list"),
+    "no data": (without("data"), "exactly one of 'data' and the parameter 'binary_data_size'"),
+    "both data": (one(parameters={"binary_data_size": 16}), "exactly one of 'data'"),
+    "shared memory": (one(parameters={"shared_memory_region": "r"}), "shared memory is not offered"),
+    "id a number": ({**one(), "id": 7}, "expected 'id' to be a string"),
+    "negative dimension": (one(shape=[-1, 2]), "list of whole numbers from 0, got [-1, 2]"),
+    "dimension of a fraction": (one(shape=[1.0, 2]), "got [1.0, 2]"),
+    "dimension of truth": (one(shape=[True, 2]), "got [a boolean, 2]"),
+    "dimension past 64 bits": (one(shape=[2**64, 2]), "failed to parse"),
+    "shape overflow": (one(shape=[2**62, 2**62]), "shape does not match true shape of 'data'"),
+    "much of nothing": (one(shape=[0, 2**62], data=[]), "too large, even of nothing"),
+    "too many dimensions": (one(shape=[1] * 17), "more than 16 dimensions"),
+    "count": (one(data=[1, 2, 3]), "shape does not match true shape of 'data': [1, 2], got 3 elements"),
+    "nesting": (one(data=[[1], [2]]), "shape does not match true shape of 'data': [1, 2], got [2, 1]"),
+    "empty data": (one(data=[]), "shape does not match"),
+    "data for an empty shape": (one(shape=[0, 2], data=[[1]]), "shape does not match"),
+    "ragged": (one(data=[[1], [2, 3]]), "different lengths"),
+    "a list for a number": (one(data=[1, [2]]), "got a list at [1]"),
+    "a hidden list, and brackets in a text": ({**one(data=[1, [2]]), "id": "]]"}, "got a list at [1]"),
+    "data an object": (one(data={}), "expected data to be a list"),
+    "1.5 for an integer": (one(data=[1, 1.5]), "expected whole numbers, got 1.5 at [1]"),
+    "text for an integer": (one(data=["1", "2"]), "got text at [0]"),
+    "null for an integer": (one(data=[1, None]), "got null at [1]"),
+    "truth for an integer": (one(data=[True, False]), "whole numbers"),
+    "past int64": (one(data=[1, 2**63]), "does not fit in int64"),
+    "unknown datatype": (one(datatype="FP4"), "expected datatype to be one of"),
+    "datatype mismatch": (
+        one(datatype="INT32"),
+        "inference input 'x' data-type is 'INT32', but model 'identity_INT64' expects 'INT64'",
+    ),
+    "rank": (
+        one(shape=[2]),
+        "unexpected shape for input 'x' for model 'identity_INT64'. Expected [-1,-1], got [2]",
+    ),
+    "unknown input": (
+        {"inputs": [{**one()["inputs"][0], "name": "q"}]},
+        "unexpected inference input 'q' for model 'identity_INT64'",
+    ),
+    "input twice": ({"inputs": one()["inputs"] * 2}, "input 'x' already exists in request"),
+    "outputs an object": ({**one(), "outputs": {}}, "expected 'outputs' to be a list"),
+    "unknown output": ({**one(), "outputs": [{"name": "q"}]}, "unexpected inference output 'q' for model 'identity"),
+    "output twice": ({**one(), "outputs": [{"name": "y"}] * 2}, "output 'y' already exists in request"),
+    "output in shared memory": (
+        {**one(), "outputs": [{"name": "y", "parameters": {"shared_memory_region": "r"}}]},
+        "not offered",
+    ),
+    "binary_data a number": ({**one(), "outputs": [{"name": "y", "parameters": {"binary_data": 1}}]}, "a boolean"),
+    "classification": ({**one(), "outputs": [{"name": "y", "parameters": {"classification": -1}}]}, "a whole number"),
+    "parameters a list": ({**one(), "parameters": []}, "expected parameters to be an object"),
+    "a parameter a list": ({**one(), "parameters": {"timeout": [1]}}, "to be text, a number or a boolean"),
+    "triton's own parameter": ({**one(), "parameters": {"triton_x": 1}}, "'triton_x' is reserved"),
+    "headers": ({**one(), "parameters": {"headers": "x"}}, "'headers' is reserved"),
+    "unknown parameter": ({**one(), "parameters": {"is_casual": True}}, "unknown parameter 'is_casual'"),
+    "timeout": ({**one(), "parameters": {"timeout": -1}}, "'timeout' to be a whole number"),
+    "priority": ({**one(), "parameters": {"priority": "high"}}, "'priority' to be a whole number"),
+    "sequence_id": ({**one(), "parameters": {"sequence_id": 1.5}}, "'sequence_id'"),
+    "sequence_start": ({**one(), "parameters": {"sequence_start": 1}}, "'sequence_start' to be a boolean"),
+}
+
+
+@pytest.mark.parametrize(("body", "said"), PROTOCOL.values(), ids=PROTOCOL)
+def test_400_of_the_protocol(server, body, said):
+    error(infer(server, "identity_INT64", body), 400, said)
+
+
+def test_after_every_error_the_next_request_is_right(server):
+    for body, _ in PROTOCOL.values():
+        infer(server, "identity_INT64", body)
+    assert infer(server, "adder", ADD, 1).json()["outputs"][0]["data"] == [3, 5, 7]

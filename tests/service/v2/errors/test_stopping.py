@@ -1,0 +1,64 @@
+"""A server that is told to end: what comes is answered for a moment, what runs too long is told so."""
+
+import json
+import threading
+import time
+from contextlib import closing
+
+import pytest
+
+from tests.service.test_workers import ADD, ADDED, Connection, started, until
+from tests.service.v2 import graphs
+
+ROWS = 1000
+LONG = json.dumps({"inputs": [{"name": "x", "shape": [ROWS, 512], "datatype": "FP32", "data": [1] * ROWS * 512}]})
+
+
+@pytest.fixture
+def service(tmp_path):
+    graphs.adder(tmp_path / "models" / "adder" / "1")
+    graphs.slow(tmp_path / "models" / "slow" / "1", 4000)  # many times longer than the server has
+    flags = ("--workers", "1", "--threads", "1", "--shutdown-seconds", "1")
+    with started(tmp_path / "models", tmp_path / "log", *flags) as service:
+        yield service
+
+
+def test_every_request_is_told(service):
+    answers = []
+
+    def ask():
+        with closing(Connection(service.port)) as own:
+            own.request("POST", "/v2/models/slow/infer", LONG)
+            response = own.getresponse()
+            answers.append((response.status, response.getheader("retry-after"), json.loads(response.read())))
+
+    long = [threading.Thread(target=ask) for _ in range(2)]  # one runs, one is queued
+    with closing(Connection(service.port)) as probe, closing(Connection(service.port)) as client:
+        assert probe.ask("/v2/health/ready") == b'{"ready":true}'
+        client.add()
+        for thread in long:
+            thread.start()
+        time.sleep(0.3)
+        service.process.terminate()
+        time.sleep(0.1)
+        probe.request("GET", "/v2/health/ready")
+        said = probe.getresponse()
+        assert (said.status, said.read(), said.will_close) == (503, b'{"ready":false}', True)
+        assert json.loads(client.ask("/v2/models/adder/infer", ADD))["outputs"][0]["data"] == ADDED
+        assert client.closing
+    for thread in long:
+        thread.join()
+    stopping = {"error": "Server is stopping: this request was not finished in time"}
+    assert answers == [(503, "1", stopping)] * 2
+    with pytest.raises(ConnectionRefusedError):
+        Connection(service.port)
+    assert service.ended() == 1  # the run had to be cut off
+    assert "Traceback" not in service.log.read_text()
+
+
+def test_an_idle_connection_is_closed(service):
+    with closing(Connection(service.port)) as idle:
+        idle.add()
+        service.process.terminate()
+        until(lambda: idle.sock.recv(1) == b"")
+    assert service.ended() == 0

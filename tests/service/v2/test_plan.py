@@ -1,0 +1,203 @@
+"""What was understood once answers the next request of its form exactly as if it were read anew."""
+
+import json
+import sys
+import threading
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from service import errors, json_document
+from service import model as model_file
+from service.repository import Repository
+from service.settings import Settings
+from service.v2.decode import decode, work
+from service.v2.encode import encode
+from tests.service.v2 import graphs
+from tests.service.v2.calls import tensor
+from tests.service.v2.siblings import Request, siblings
+
+IDENTITIES = ["FP32", "FP16", "INT64", "UINT8", "BOOL", "BYTES"]
+MODELS = [*IDENTITIES, "adder", "product", "mixed", "scalar", "scaled_dot_product"]
+MASK = {"name": "attn_mask", "shape": [1, 1, 2, 2]}
+
+
+@pytest.fixture(scope="module")
+def models(repository, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("models")
+    for name in ("adder", "product", "mixed", "scalar"):
+        getattr(graphs, name)(folder / name / "1")
+    for name in IDENTITIES:
+        graphs.identity(folder / name / "1", name)
+    (folder / "scaled_dot_product").symlink_to(repository / "scaled_dot_product")
+    made = Repository(Settings(model_repository=folder, threads=1))
+    made.open()
+    made.load()
+    return made
+
+
+def answer(model, request):
+    """Status, body and length of the JSON in it."""
+    try:
+        asked = decode(request.content, request.attached, model, 1 << 30)
+        pieces, length = encode(asked, work(asked, model, 0).run(), model, "refuse")
+    except errors.HeedError as error:
+        said = errors.answer("/v2", error)
+        return said.status_code, bytes(said.body), None
+    return 200, b"".join(pieces), length
+
+
+def fresh(model, request):
+    model.plans.clear()
+    return answer(model, request)
+
+
+def assert_same(model, requests):
+    """Each request is answered as it is by a model that has seen none, whichever of the others came before it."""
+    expected = [fresh(model, request) for request in requests]
+    for first in requests:
+        fresh(model, first)
+        assert [answer(model, request) for request in requests] == expected
+
+
+@pytest.mark.parametrize("name", MODELS)
+@settings(max_examples=60)
+@given(data=st.data())
+def test_any_request_is_answered_as_if_it_were_the_first(models, name, data):
+    model = models.model(name)
+    assert_same(model, data.draw(siblings(model)))
+
+
+def said(*inputs, attached=b"", **fields):
+    return Request(json.dumps({**fields, "inputs": list(inputs)}).encode(), attached)
+
+
+def plain(numbers, **fields):
+    return said({"name": "x", "shape": [1, 2], "datatype": "FP32", "data": numbers}, **fields)
+
+
+def raw(text, *fills):
+    return [Request(text.replace("?", fill).encode(), b"") for fill in fills]
+
+
+X = '{"inputs":[{"name":"x","shape":[1,2],"datatype":"FP32",%s}]%s}'
+QKV = [tensor(name, np.ones((1, 1, 2, 2))) for name in ("query", "key", "value")]
+BEHIND = {"name": "z", "shape": [1, 3], "datatype": "FP32", "parameters": {"binary_data_size": 12}}
+MISLEADING = {
+    "an id after the inputs": ("FP32", raw(X % ('"data":[1,2]', ',"id":"?"'), "a", "b")),
+    "a list that is no tensor's": ("FP32", raw(X % ('"data" :[1,2]', ',"data":[?]'), "1,2", "8,9")),
+    "a key with an escape": ("FP32", raw(X % (r'"d\u0061ta":[1,2],"data":[?]', ""), "1,2", "8,9")),
+    "a key that ends alike": ("FP32", raw(X % (r'"\"data":[?],"data" :[1,2]', ""), "1,2", "8,9")),
+    "numbers where booleans were": (
+        "scaled_dot_product",
+        [
+            said(*QKV, {**MASK, "datatype": "BOOL", "data": mask}, outputs=[{"name": "output"}])
+            for mask in ([True, False, True, True], [1, 0, 1, 1])
+        ],
+    ),
+    "wrong in two ways": (
+        "adder",
+        [
+            said(tensor("x", [[1, 2, 3]]), BEHIND, attached=bytes(12)),
+            said({"name": "x", "shape": [1, 3], "datatype": "FP32", "data": [1, 2]}, BEHIND, attached=bytes(13)),
+        ],
+    ),
+    "named in the order they were given": (
+        "product",
+        [
+            said(
+                tensor("a", [[1, 2, 3]]),
+                {"name": "b", "shape": [2, 1], "datatype": "FP32", "parameters": {"binary_data_size": 8}},
+                attached=bytes(8),
+            )
+        ]
+        * 2,
+    ),
+}
+
+
+@pytest.mark.parametrize(("name", "requests"), MISLEADING.values(), ids=MISLEADING)
+def test_what_looks_alike_is_told_apart(models, name, requests):
+    assert_same(models.model(name), requests)
+
+
+@pytest.mark.parametrize("separators", [(",", ":"), (", ", ": ")])
+def test_what_clients_send_is_understood_once(models, separators):
+    model = models.model("FP32")
+    model.plans.clear()
+    first, second = (
+        json.dumps(json.loads(plain(numbers, id=name).content), separators=separators).encode()
+        for numbers, name in (([1, 2], "a"), ([3.5, -4e3], "another"))
+    )
+    kept = decode(first, b"", model, 1 << 30).plan
+    asked = decode(second, b"", model, 1 << 30)
+    assert asked.plan is kept
+    assert asked.id == b'"another"'
+    assert asked.inputs["x"].tolist() == [[3.5, -4e3]]
+
+
+def test_plans_are_bounded_and_the_oldest_goes_first(models):
+    model = models.model("FP32")
+    model.plans.clear()
+    for rows in range(1, model_file.MOST_PLANS + 10):
+        answer(model, said({"name": "x", "shape": [rows, 1], "datatype": "FP32", "data": [1] * rows}))
+    assert len(model.plans) == model_file.MOST_PLANS
+    assert b"[10, 1]" in next(iter(model.plans))
+    long = plain([1, 2], parameters={"binary_data_output": False}, note="x" * 5000)
+    assert answer(model, long)[0] == 200
+    assert all(len(content) < 5000 for content in model.plans)
+
+
+def test_a_model_loaded_anew_has_no_plans(models):
+    old = models.model("FP32")
+    answer(old, plain([1, 2]))
+    assert old.plans
+    models.load_model("FP32")
+    assert not models.model("FP32").plans
+
+
+@pytest.mark.parametrize("end", ["", ",", ", ", " ,", ",,", " ", ",            ,1"])
+def test_lists_in_pieces(models, monkeypatch, end):
+    """Wherever a piece ends, what is no list is refused."""
+    for piece in range(1, 12):
+        monkeypatch.setattr(json_document, "PIECE", piece)
+        for count in range(1, 20):
+            numbers = ",".join("1" * count) + end
+            good = ",".join("1" * numbers.count("1"))
+            shape = f"[1,{numbers.count('1')}]"
+            text = X.replace("[1,2]", shape, 1) % ('"data":[?]', "")
+            assert_same(models.model("FP32"), raw(text, good, numbers))
+
+
+def test_threads_share_plans(models, monkeypatch):
+    """Each drops what another has just kept, or is about to use."""
+    monkeypatch.setattr(model_file, "MOST_PLANS", 1)
+    model = models.model("FP32")
+    model.plans.clear()
+    requests = [
+        said({"name": "x", "shape": [rows, 1], "datatype": "FP32", "data": [rows] * rows}) for rows in range(1, 4)
+    ]
+    wrong = []
+
+    def ask(seed):
+        for at in np.random.default_rng(seed).integers(0, len(requests), 6000):
+            try:
+                asked = decode(requests[at].content, b"", model, 1 << 30)
+                assert asked.inputs["x"].tolist() == [[at + 1]] * (at + 1)
+            except Exception as error:
+                wrong.append(error)
+
+    threads = [threading.Thread(target=ask, args=(seed,)) for seed in range(4)]
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(interval)
+    assert wrong == []
+    assert len(model.plans) == 1

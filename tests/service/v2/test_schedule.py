@@ -1,0 +1,131 @@
+"""Triton's schedule_policy: priority and timeout, where one thread computes and others wait for it."""
+
+import asyncio
+from contextlib import asynccontextmanager
+
+import httpx
+import numpy as np
+import pytest
+
+from tests.conftest import serving
+from tests.service.v2 import graphs
+from tests.service.v2.calls import ADD, error, infer, tensor
+
+QUEUE = 4
+LONG, BRIEF = 160, 8  # rows: a second and more; a twentieth of that
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("models")
+    graphs.slow(folder / "slow" / "1", 2000)
+    graphs.adder(folder / "adder" / "1")
+    with serving(folder, "--threads", "1", "--concurrency", "1", "--max-queue", str(QUEUE)) as client:
+        assert infer(client, "adder", ADD).status_code == 200  # what never ran is taken to be long
+        yield client.base_url
+
+
+class Crowd:
+    """Requests to the slow model, each on a connection of its own; who was answered, in that order."""
+
+    def __init__(self, client):
+        self.client = client
+        self.answered = []
+        self.came = []
+
+    async def ask(self, name, rows=BRIEF, **parameters):
+        body = {"inputs": [tensor("x", np.ones((rows, 512)))], "parameters": parameters}
+        response = await self.client.post("/v2/models/slow/infer", json=body)
+        self.answered.append(name)
+        return response
+
+    async def come(self, *requests):
+        """One after another, none waiting for the one before."""
+        tasks = []
+        for request in requests:
+            tasks.append(asyncio.create_task(request))
+            await asyncio.sleep(0.05)
+        self.came += tasks
+        return tasks
+
+
+@asynccontextmanager
+async def busy(address):
+    """A crowd, the first of which keeps the only thread for long runs busy; in the end all have been answered."""
+    async with httpx.AsyncClient(base_url=address, timeout=60) as client:
+        crowd = Crowd(client)
+        (long,) = await crowd.come(crowd.ask("long", LONG))
+        await asyncio.sleep(0.1)
+        try:
+            yield crowd
+        finally:
+            await asyncio.wait(crowd.came)
+        assert long.result().status_code == 200
+
+
+def test_the_urgent_overtake(address):
+    async def asked():
+        async with busy(address) as crowd:
+            waiting = await crowd.come(
+                crowd.ask("default"),
+                crowd.ask("patient", priority=200),
+                crowd.ask("as default", priority=100),
+                crowd.ask("urgent", priority=1),
+            )
+            assert crowd.answered == []
+        assert [one.result().status_code for one in waiting] == [200] * 4
+        assert crowd.answered == ["long", "urgent", "default", "as default", "patient"]
+
+    asyncio.run(asked())
+
+
+def test_504_while_it_is_queued(address):
+    async def asked():
+        async with busy(address) as crowd:
+            late, in_time = await crowd.come(
+                crowd.ask("late", timeout=100_000), crowd.ask("in time", timeout=60_000_000)
+            )
+            error(await late, 504, "Request timeout expired: it waited ", "microseconds in the queue")
+            assert crowd.answered == ["late"]
+        assert in_time.result().status_code == 200
+
+    asyncio.run(asked())
+
+
+def test_503_when_the_queue_is_full(address):
+    async def asked():
+        async with busy(address) as crowd:
+            waiting = await crowd.come(*(crowd.ask(f"waits {number}") for number in range(QUEUE)))
+            refused = await crowd.ask("refused", priority=1)
+            error(refused, 503, f"{QUEUE} requests wait, the most there may (max_queue)")
+            assert int(refused.headers["retry-after"]) >= 1
+            assert crowd.answered == ["refused"]
+        assert [one.result().status_code for one in waiting] == [200] * QUEUE
+
+    asyncio.run(asked())
+
+
+def test_short_work_passes_by(address):
+    async def asked():
+        async with busy(address) as crowd:
+            added = await crowd.client.post("/v2/models/adder/infer", json=ADD)
+            assert added.json()["outputs"][0]["data"] == [3, 5, 7]
+            assert crowd.answered == []
+
+    asyncio.run(asked())
+
+
+def test_who_was_refused_counts_as_failed(address):
+    with httpx.Client(base_url=address) as client:
+
+        def failed():
+            return client.get("/v2/models/slow/stats").json()["model_stats"][0]["inference_stats"]["fail"]["count"]
+
+        before = failed()
+
+        async def asked():
+            async with busy(address) as crowd:
+                await crowd.ask("late", timeout=1000)
+
+        asyncio.run(asked())
+        assert failed() == before + 1
