@@ -49,7 +49,7 @@ def statistics(port: int) -> tuple[int, int]:
 
 @pytest.mark.parametrize("headers", [{"X-Request-Timeout": "0.05"}, {"x-envoy-expected-rq-timeout-ms": "50"}])
 def test_504_past_the_deadline_of_a_header(models, tmp_path, headers):
-    with started(models, tmp_path / "log", "--workers", "1", "--threads", "1") as service, busy(service.port):
+    with started(models, tmp_path / "log", "--workers", "1", "--concurrency", "1") as service, busy(service.port):
         start = time.monotonic()
         status, found, body = asked(service.port, headers)
         assert time.monotonic() - start < 0.5
@@ -59,7 +59,7 @@ def test_504_past_the_deadline_of_a_header(models, tmp_path, headers):
 
 
 def test_504_past_the_deadline_of_the_setting(models, tmp_path):
-    flags = ["--workers", "1", "--threads", "1", "--deadline-seconds", "0.05"]
+    flags = ["--workers", "1", "--concurrency", "1", "--deadline-seconds", "0.05"]
     with started(models, tmp_path / "log", *flags) as service, busy(service.port):
         assert asked(service.port, {})[0] == 504
         assert asked(service.port, {"X-Request-Timeout": "30"})[0] == 200
@@ -96,7 +96,7 @@ def test_a_deadline_is_a_number(value):
 
 @pytest.mark.parametrize("status", [503, 429])
 def test_a_full_queue_refuses_at_once(models, tmp_path, status):
-    flags = ["--workers", "1", "--threads", "1", "--max-queue", "1", "--overload-status", str(status)]
+    flags = ["--workers", "1", "--concurrency", "1", "--max-queue", "1", "--overload-status", str(status)]
     with (
         started(models, tmp_path / "log", *flags) as service,
         busy(service.port),
@@ -115,7 +115,7 @@ def test_a_full_queue_refuses_at_once(models, tmp_path, status):
 
 def test_who_hangs_up_is_not_worked_for(models, tmp_path):
     """What waited is dropped from the queue; what runs is run to its end, and harms nobody."""
-    with started(models, tmp_path / "log", "--workers", "1", "--threads", "1") as service:
+    with started(models, tmp_path / "log", "--workers", "1", "--concurrency", "1") as service:
         first = Connection(service.port)
         first.request("POST", INFER, SLOW)
         time.sleep(0.05)
