@@ -66,8 +66,17 @@ def written(folder: Path, nodes, initializers=(), domains=()) -> None:
 
 @pytest.fixture(scope="module")
 def service(models, tmp_path_factory):
-    flags = ["--workers", "1", "--concurrency", "1", "--model-control-mode", "explicit", "--max-body-bytes", str(4 * MIB)]
-    flags += ["--max-header-bytes", "8192", "--receive-seconds", str(RECEIVE), "--max-memory-bytes", str(256 * MIB)]
+    flags = ["--workers", "1", "--concurrency", "1", "--model-control-mode", "explicit"]
+    flags += [
+        "--max-body-bytes",
+        str(4 * MIB),
+        "--max-header-bytes",
+        "8192",
+        "--receive-seconds",
+        str(RECEIVE),
+        "--max-memory-bytes",
+        str(256 * MIB),
+    ]
     with started(models, tmp_path_factory.mktemp("log") / "log", *flags) as service:
         for _ in range(200):
             alive(service)
