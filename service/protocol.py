@@ -78,7 +78,7 @@ class Protocol(HttpToolsProtocol):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._between = True  # requests: the parser is at the beginning of one
-        self._data = b""  # that the parser is looking at
+        self._data = b""  # that the parser is looking at, if a request begins with it
         self._coming: _Coming | None = None
         self._answered_at = 0.0  # when the last such answer was written, by the loop's clock
         self._defaults: list[tuple[bytes, bytes]] = []
@@ -95,8 +95,9 @@ class Protocol(HttpToolsProtocol):
         super().on_message_begin()
 
     def on_headers_complete(self) -> None:
-        self._learn()
         super().on_headers_complete()
+        self._learn()
+        self._data = b""  # what follows in it may look like a head and be none
 
     def on_message_complete(self) -> None:
         self._between = True
@@ -162,7 +163,7 @@ class Protocol(HttpToolsProtocol):
             self._parse(coming.so_far())
 
     def _parse(self, data: bytes) -> None:
-        self._data = data
+        self._data = data if self._between else b""
         super().data_received(data)
         self._data = b""
 
@@ -174,11 +175,11 @@ class Protocol(HttpToolsProtocol):
         is_plain = parser.get_method() == b"POST" and parser.get_http_version() == "1.1" and parser.should_keep_alive()
         if not is_plain or self.expect_100_continue or parser.should_upgrade() or not length.isdigit():
             return
-        found = self.application.shortcut.find(self.url.decode("latin-1"))
+        found = self.application.shortcut.find(self.scope["path"])
         if found is None or int(length) > LONGEST_BODY or len(headers) != len(self.headers) or said in self.heads:
             return
         if not said.startswith(b"POST " + self.url + b" ") or said.count(b"\r\n") != len(headers) + 2:
-            return  # the data began elsewhere, or has lines that are none of the parser's
+            return  # it came in pieces, or has lines that are none of the parser's
         try:
             first = found[0].first(headers, int(length))
         except HeedError:

@@ -84,6 +84,8 @@ class Infer(Endpoint):
         if asked is None:
             return None
         todo = work(asked, model, timing.began)
+        if todo.is_late:
+            return None
         timing.lap("decode")
         found = self.engine.run_here(todo)
         timing.lap_as(0, todo.computed)
