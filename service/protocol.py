@@ -170,16 +170,15 @@ class Protocol(HttpToolsProtocol):
     def _learn(self) -> None:
         """Know the head that was just parsed, if a request like it might be answered at once."""
         said = self._data[: self._data.find(END, 0, LONGEST_HEAD) + len(END)]
-        parser, headers = self.parser, dict(self.headers)
+        headers = dict(self.headers)
+        if not said.startswith(b"POST %b HTTP/1.1\r\n" % self.url) or said.count(b"\r\n") != len(headers) + 2:
+            return  # it came in pieces, or has a name twice, or lines that are none of the parser's
+        if self.expect_100_continue or self.parser.should_upgrade() or not self.parser.should_keep_alive():
+            return
         length = headers.get(b"content-length", b"")
-        is_plain = parser.get_method() == b"POST" and parser.get_http_version() == "1.1" and parser.should_keep_alive()
-        if not is_plain or self.expect_100_continue or parser.should_upgrade() or not length.isdigit():
-            return
         found = self.application.shortcut.find(self.scope["path"])
-        if found is None or int(length) > LONGEST_BODY or len(headers) != len(self.headers) or said in self.heads:
+        if found is None or not length.isdigit() or int(length) > LONGEST_BODY or said in self.heads:
             return
-        if not said.startswith(b"POST " + self.url + b" ") or said.count(b"\r\n") != len(headers) + 2:
-            return  # it came in pieces, or has lines that are none of the parser's
         try:
             first = found[0].first(headers, int(length))
         except HeedError:

@@ -50,7 +50,7 @@ def decode(content: bytes, attached: Body, model: Model, most_memory: int) -> As
         plan, inputs, said = _understood(request, content, model)
     inputs |= plan.take(attached, model)
     need = _hold(plan, inputs, model, most_memory)
-    if cut is not None and (said is None or cut.id is not None):  # an id that is not cut out would be forgotten
+    if cut is not None and (said is None or cut.id is not None):
         plan.keep(cut, model)
     return Asked(inputs, plan, need, None if said is None else orjson.dumps(said))
 

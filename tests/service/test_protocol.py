@@ -283,6 +283,7 @@ MEANINGS = {  # heads that are right and never remembered
     "HEAD": http(b"", "/v2/health/live", method="HEAD"),
     "PUT": http(add(1.5), method="PUT"),
     "HTTP/1.0": http(add(1.5), version="1.0"),
+    "HTTP/1.0 that stays": http(add(1.5), ADDER, "Connection: keep-alive", version="1.0"),
     "close": http(add(1.5), ADDER, "Connection: close"),
     "continue": http(add(1.5), ADDER, "Expect: 100-continue"),
     "upgrade": http(b"", ADDER, "Connection: upgrade", "Upgrade: other"),
@@ -371,6 +372,22 @@ def test_a_body_that_reads_like_a_head_is_not_remembered(service, client, other)
     assert [client.answer().status, client.answer().status] == [400, 200]
     assert said not in service.protocol.heads
     assert other.ask(said + json.dumps(add(2.5)).encode()).sum() == [3.5] * 3
+
+
+def test_a_body_that_reads_like_a_request_is_none(client):
+    """The request it belongs to is answered before it comes."""
+    request = known(client)
+    about = head("POST /v2/models/none/infer HTTP/1.1", f"Content-Length: {2 * len(request)}")
+    assert client.ask(about).status == 404
+    client.send(request, request)
+    assert client.ask(http(add(4.5))).sum() == [5.5] * 3
+
+
+def test_a_header_that_reads_like_a_request_is_none(client):
+    request = known(client)
+    client.send(b"POST /v2/models/none/infer HTTP/1.1\r\nX: ", request)
+    assert client.answer().status == 404
+    assert client.ask(http(add(4.5))).sum() == [5.5] * 3
 
 
 def test_of_requests_in_one_packet_no_head_is_taken_for_another(service, client, other):
@@ -464,6 +481,8 @@ def test_a_client_that_never_reads_is_not_written_to_without_end(service, client
             greedy.send(request)
             until(lambda: state.total_requests > answered)  # noqa: B023
         assert service.parsed == before
+        greedy.send(request)
+        until(lambda: service.parsed == before + 1)
         greedy.socket.settimeout(1)
         with pytest.raises(TimeoutError):
             greedy.send(request * 1000)
@@ -509,7 +528,9 @@ def test_while_it_ends_each_answer_closes_its_connection(models):
         request = known(client)
         service.server.should_exit = True
         until(lambda: (b"connection", b"close") in service.server.server_state.default_headers)
+        before = service.parsed
         assert client.ask(request).fields["connection"] == "close"
+        assert service.parsed == before + 1
         assert client.is_closed()
 
 
