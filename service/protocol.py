@@ -10,10 +10,9 @@ import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-import numpy as np
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from service.body import ALIGNMENT, Body, Headers
+from service.body import Body, Coming, Headers
 from service.errors import HeedError
 from service.respond import SMALL, flat, join, length_of
 from service.timing import Timing
@@ -42,31 +41,14 @@ class Head:
     rests: int = 0  # requests still to pass
 
 
-class _Coming:
-    """A body of which some has come, lying so that the numbers in it lie where they may."""
+@dataclass(slots=True)
+class Started:
+    """A request whose head is known and whose body has come in part."""
 
-    def __init__(self, said: bytes, head: Head, patience: asyncio.TimerHandle) -> None:
-        self.said = said
-        self.head = head
-        self.patience = patience
-        self._room = -head.first % ALIGNMENT
-        self._held = np.empty(self._room + head.length, np.uint8)
-        self._end = self._room
-
-    def add(self, piece: Body) -> None:
-        self._held[self._end : self._end + len(piece)] = np.frombuffer(piece, np.uint8)
-        self._end += len(piece)
-
-    @property
-    def missing(self) -> int:
-        return len(self._held) - self._end
-
-    def parts(self) -> tuple[bytes, memoryview]:
-        middle = self._room + self.head.first
-        return self._held[self._room : middle].tobytes(), self._held[middle:].data
-
-    def so_far(self) -> bytes:
-        return self._held[self._room : self._end].tobytes()
+    said: bytes  # the head
+    head: Head
+    body: Coming
+    patience: asyncio.TimerHandle
 
 
 class Protocol(HttpToolsProtocol):
@@ -79,14 +61,14 @@ class Protocol(HttpToolsProtocol):
         super().__init__(*args, **kwargs)
         self._between = True  # requests: the parser is at the beginning of one
         self._data = b""  # that the parser is looking at, if a request begins with it
-        self._coming: _Coming | None = None
+        self._started: Started | None = None
         self._answered_at = 0.0  # when the last such answer was written, by the loop's clock
         self._defaults: list[tuple[bytes, bytes]] = []
         self._default_header: bytes | None = b""  # None: every answer has to close its connection
 
     def data_received(self, data: bytes) -> None:
-        if self._coming is not None:
-            self._go_on(self._coming, data)
+        if self._started is not None:
+            self._go_on(self._started, data)
         elif not self._taken(data):
             self._parse(data)
 
@@ -106,7 +88,7 @@ class Protocol(HttpToolsProtocol):
     def timeout_keep_alive_handler(self) -> None:
         """Closes a connection that is idle; what was answered at once since the timer was set has not set it again."""
         left = self._answered_at + self.timeout_keep_alive - self.loop.time()
-        if left > 0 or self._coming is not None:
+        if left > 0 or self._started is not None:
             self.timeout_keep_alive_task = self.loop.call_later(max(left, PATIENCE), self.timeout_keep_alive_handler)
         else:
             super().timeout_keep_alive_handler()
@@ -116,9 +98,9 @@ class Protocol(HttpToolsProtocol):
         super().shutdown()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        if self._coming is not None:
-            self._coming.patience.cancel()
-            self._coming = None
+        if self._started is not None:
+            self._started.patience.cancel()
+            self._started = None
         super().connection_lost(exc)
 
     def _taken(self, data: bytes) -> bool:
@@ -138,29 +120,31 @@ class Protocol(HttpToolsProtocol):
             return self._answered(head, data[end:middle], data[middle:])
         if missing < 0:  # another request follows
             return False
-        self._coming = _Coming(data[:end], head, self.loop.call_later(PATIENCE, self._give_up))
-        self._coming.add(memoryview(data)[end:])
+        body = Coming(head.length, head.first)
+        body.add(memoryview(data)[end:])
+        self._started = Started(data[:end], head, body, self.loop.call_later(PATIENCE, self._give_up))
         return True
 
-    def _go_on(self, coming: _Coming, data: bytes) -> None:
-        if len(data) > coming.missing:
+    def _go_on(self, started: Started, data: bytes) -> None:
+        body = started.body
+        if len(data) > body.missing:
             self._give_up()
             self._parse(data)
             return
-        coming.add(data)
-        if coming.missing == 0 and self._answered(coming.head, *coming.parts()):
-            coming.patience.cancel()
-            self._coming = None
-        elif coming.missing == 0:
+        body.add(data)
+        if body.missing == 0 and self._answered(started.head, *body.parts()):
+            started.patience.cancel()
+            self._started = None
+        elif body.missing == 0:
             self._give_up()
 
     def _give_up(self) -> None:
         """What has come goes the way of every request."""
-        coming, self._coming = self._coming, None
-        if coming is not None:
-            coming.patience.cancel()
-            self._parse(coming.said)
-            self._parse(coming.so_far())
+        started, self._started = self._started, None
+        if started is not None:
+            started.patience.cancel()
+            self._parse(started.said)
+            self._parse(started.body.so_far())
 
     def _parse(self, data: bytes) -> None:
         self._data = data if self._between else b""
