@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pydantic import ValidationError
 from pydantic_settings import CliApp
 
-from service import logs, tracing
+from service import logs, machine, tracing
 from service.app import create_app
 from service.board import Board
 from service.channel import Channel
@@ -41,6 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except OSError as error:
         _say(f"cannot listen on {settings.host}, port {settings.port}: {error.strerror}")
         return 1
+    machine.keep_heap()
     logs.configure(settings.log_level, settings.log_format)
     scheme = "https" if settings.tls_certificate else "http"
     for listener in listeners:

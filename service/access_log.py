@@ -19,6 +19,19 @@ def is_quiet(scope: Scope) -> bool:
     return scope["type"] != "http" or path.startswith("/v2/health/") or path == "/metrics"
 
 
+class Watched:
+    """``send`` that remembers the status of the answer; it stays HUNG_UP where none was sent."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self.status = HUNG_UP
+
+    async def __call__(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+        await self._send(message)
+
+
 class AccessLog:
     """ASGI middleware around the envelope, whose ``scope["state"]`` it reads."""
 
@@ -31,18 +44,12 @@ class AccessLog:
         if is_quiet(scope):
             await self._app(scope, receive, send)
             return
-        status = HUNG_UP
-
-        async def send_watched(message: Message) -> None:
-            nonlocal status
-            if message["type"] == "http.response.start":
-                status = message["status"]
-            await send(message)
-
+        watched = Watched(send)
         start = time.perf_counter_ns()
         try:
-            await self._app(scope, receive, send_watched)
+            await self._app(scope, receive, watched)
         finally:
+            status = watched.status
             milliseconds = (time.perf_counter_ns() - start) / 1e6
             if self._all or status >= 400 or milliseconds > self._slow:
                 log.log(_level(status), "request", extra=_event(scope, status, milliseconds))

@@ -50,15 +50,40 @@ async def receive_parts(receive: Receive, headers: Headers, longest: int, first:
     chunk, more = await _next(receive)
     if not more or length is None or length < first:
         return split(await _joined(receive, chunk, more, longest), first)
-    room = -first % ALIGNMENT
-    held = np.empty(room + length, np.uint8)  # filled as the pieces come: joining them later would copy them again
-    place = room + len(chunk)
-    held[room:place] = np.frombuffer(chunk, np.uint8)
+    coming = Coming(length, first)
+    coming.add(chunk)
     while more:
         chunk, more = await _next(receive)
-        held[place : place + len(chunk)] = np.frombuffer(chunk, np.uint8)
-        place += len(chunk)
-    return held.data[room : room + first].tobytes(), held.data[room + first : place]
+        coming.add(chunk)
+    return coming.parts()
+
+
+class Coming:
+    """A body of known length, filled as its pieces come: joining them later would copy them again.
+
+    What follows its first bytes, as many as ``first``, lies where numbers may.
+    """
+
+    def __init__(self, length: int, first: int) -> None:
+        self._start = -first % ALIGNMENT
+        self._middle = self._start + first
+        self._held = np.empty(self._start + length, np.uint8)
+        self._end = self._start
+
+    def add(self, piece: Body) -> None:
+        end = self._end + len(piece)
+        self._held[self._end : end] = np.frombuffer(piece, np.uint8)
+        self._end = end
+
+    @property
+    def missing(self) -> int:
+        return len(self._held) - self._end
+
+    def parts(self) -> tuple[bytes, Body]:
+        return self._held[self._start : self._middle].tobytes(), self._held.data[self._middle : self._end]
+
+    def so_far(self) -> bytes:
+        return self._held[self._start : self._end].tobytes()
 
 
 def split(body: bytes, first: int) -> tuple[bytes, bytes]:

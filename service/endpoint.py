@@ -22,6 +22,7 @@ from service.work import Work
 
 Pieces = list[Piece]
 Fields = list[tuple[bytes, bytes]]  # of an HTTP header
+JSON: Fields = [(b"content-type", b"application/json")]
 
 
 class Endpoint(ABC):
@@ -49,9 +50,7 @@ class Endpoint(ABC):
             raise
         finally:
             counts.in_flight -= 1
-        counts.observe(model.name, self.face, timing)
-        of_run = work.run_rows if work.leads else None
-        model.statistics.succeeded(work.rows, of_run, timing.total, timing.spent)
+        self._count(model, work, timing)
         await respond(send, pieces, fields)
 
     @abstractmethod
@@ -88,9 +87,14 @@ class Endpoint(ABC):
         if answer is None:
             return None
         work, pieces, fields = answer
-        self.engine.counts.observe(model.name, self.face, timing)
-        model.statistics.succeeded(work.rows, work.run_rows, timing.total, timing.spent)
+        self._count(model, work, timing)
         return pieces, fields
+
+    def _count(self, model: Model, work: Work, timing: Timing) -> None:
+        """What was answered, in the metrics and in the model's statistics."""
+        self.engine.counts.observe(model.name, self.face, timing)
+        of_run = work.run_rows if work.leads else None
+        model.statistics.succeeded(work.rows, of_run, timing.total, timing.spent)
 
     @abstractmethod
     def first(self, headers: Headers, length: int) -> int:

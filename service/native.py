@@ -12,7 +12,7 @@ from starlette.types import Receive
 from service.attend import decode, encode, work
 from service.body import Body, Headers, hold_json, receive_body
 from service.card import Scalar
-from service.endpoint import Endpoint, Fields, Pieces
+from service.endpoint import JSON, Endpoint, Fields, Pieces
 from service.engine import Engine
 from service.model import Model, Tensor
 from service.repository import Repository
@@ -20,8 +20,6 @@ from service.settings import Settings
 from service.shape import symbol
 from service.timing import Timing
 from service.work import Work
-
-JSON = [(b"content-type", b"application/json")]
 
 router = APIRouter(prefix="/v1/attention", tags=["attention"])
 

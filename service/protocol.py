@@ -11,9 +11,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-import numpy as np
-
-from service.body import ALIGNMENT, Body, Headers
+from service.body import Body, Coming, Headers
 from service.deadline import HEADERS as DEADLINES
 from service.errors import HeedError
 from service.limits import Limits
@@ -44,31 +42,14 @@ class Head:
     rests: int = 0  # requests still to pass
 
 
-class _Coming:
-    """A body of which some has come, lying so that the numbers in it lie where they may."""
+@dataclass(slots=True)
+class Started:
+    """A request whose head is known and whose body has come in part."""
 
-    def __init__(self, said: bytes, head: Head, patience: asyncio.TimerHandle) -> None:
-        self.said = said
-        self.head = head
-        self.patience = patience
-        self._room = -head.first % ALIGNMENT
-        self._held = np.empty(self._room + head.length, np.uint8)
-        self._end = self._room
-
-    def add(self, piece: Body) -> None:
-        self._held[self._end : self._end + len(piece)] = np.frombuffer(piece, np.uint8)
-        self._end += len(piece)
-
-    @property
-    def missing(self) -> int:
-        return len(self._held) - self._end
-
-    def parts(self) -> tuple[bytes, memoryview]:
-        middle = self._room + self.head.first
-        return self._held[self._room : middle].tobytes(), self._held[middle:].data
-
-    def so_far(self) -> bytes:
-        return self._held[self._room : self._end].tobytes()
+    said: bytes  # the head
+    head: Head
+    body: Coming
+    patience: asyncio.TimerHandle
 
 
 class Protocol(Limits):
@@ -80,15 +61,15 @@ class Protocol(Limits):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._between = True  # requests: the parser is at the beginning of one
-        self._data = b""  # that the parser is looking at
-        self._coming: _Coming | None = None
+        self._data = b""  # that the parser is looking at, if a request begins with it
+        self._started: Started | None = None
         self._answered_at = 0.0  # when the last such answer was written, by the loop's clock
         self._defaults: list[tuple[bytes, bytes]] = []
         self._default_header: bytes | None = b""  # None: every answer has to close its connection
 
     def data_received(self, data: bytes) -> None:
-        if self._coming is not None:
-            self._go_on(self._coming, data)
+        if self._started is not None:
+            self._go_on(self._started, data)
         elif not self._taken(data):
             self._parse(data)
 
@@ -97,8 +78,9 @@ class Protocol(Limits):
         super().on_message_begin()
 
     def on_headers_complete(self) -> None:
-        self._learn()
         super().on_headers_complete()
+        self._learn()
+        self._data = b""  # what follows in it may look like a head and be none
 
     def on_message_complete(self) -> None:
         self._between = True
@@ -107,7 +89,7 @@ class Protocol(Limits):
     def timeout_keep_alive_handler(self) -> None:
         """Closes a connection that is idle; what was answered at once since the timer was set has not set it again."""
         left = self._answered_at + self.timeout_keep_alive - self.loop.time()
-        if left > 0 or self._coming is not None:
+        if left > 0 or self._started is not None:
             self.timeout_keep_alive_task = self.loop.call_later(max(left, PATIENCE), self.timeout_keep_alive_handler)
         else:
             super().timeout_keep_alive_handler()
@@ -117,9 +99,9 @@ class Protocol(Limits):
         super().shutdown()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        if self._coming is not None:
-            self._coming.patience.cancel()
-            self._coming = None
+        if self._started is not None:
+            self._started.patience.cancel()
+            self._started = None
         super().connection_lost(exc)
 
     def _taken(self, data: bytes) -> bool:
@@ -139,48 +121,49 @@ class Protocol(Limits):
             return self._answered(head, data[end:middle], data[middle:])
         if missing < 0:  # another request follows
             return False
-        self._coming = _Coming(data[:end], head, self.loop.call_later(PATIENCE, self._give_up))
-        self._coming.add(memoryview(data)[end:])
+        body = Coming(head.length, head.first)
+        body.add(memoryview(data)[end:])
+        self._started = Started(data[:end], head, body, self.loop.call_later(PATIENCE, self._give_up))
         return True
 
-    def _go_on(self, coming: _Coming, data: bytes) -> None:
-        if len(data) > coming.missing:
+    def _go_on(self, started: Started, data: bytes) -> None:
+        body = started.body
+        if len(data) > body.missing:
             self._give_up()
             self._parse(data)
             return
-        coming.add(data)
-        if coming.missing == 0 and self._answered(coming.head, *coming.parts()):
-            coming.patience.cancel()
-            self._coming = None
-        elif coming.missing == 0:
+        body.add(data)
+        if body.missing == 0 and self._answered(started.head, *body.parts()):
+            started.patience.cancel()
+            self._started = None
+        elif body.missing == 0:
             self._give_up()
 
     def _give_up(self) -> None:
         """What has come goes the way of every request."""
-        coming, self._coming = self._coming, None
-        if coming is not None:
-            coming.patience.cancel()
-            self._parse(coming.said)
-            self._parse(coming.so_far())
+        started, self._started = self._started, None
+        if started is not None:
+            started.patience.cancel()
+            self._parse(started.said)
+            self._parse(started.body.so_far())
 
     def _parse(self, data: bytes) -> None:
-        self._data = data
+        self._data = data if self._between else b""
         super().data_received(data)
         self._data = b""
 
     def _learn(self) -> None:
         """Know the head that was just parsed, if a request like it might be answered at once."""
         said = self._data[: self._data.find(END, 0, LONGEST_HEAD) + len(END)]
-        parser, headers = self.parser, dict(self.headers)
+        headers = dict(self.headers)
+        if not said.startswith(b"POST %b HTTP/1.1\r\n" % self.url) or said.count(b"\r\n") != len(headers) + 2:
+            return  # it came in pieces, or has a name twice, or lines that are none of the parser's
+        if self.expect_100_continue or self.parser.should_upgrade() or not self.parser.should_keep_alive():
+            return
         length = headers.get(b"content-length", b"")
-        is_plain = parser.get_method() == b"POST" and parser.get_http_version() == "1.1" and parser.should_keep_alive()
-        if not is_plain or self.expect_100_continue or parser.should_upgrade() or not length.isdigit():
+        found = self.application.shortcut.find(self.scope["path"])
+        if found is None or not length.isdigit() or int(length) > LONGEST_BODY or said in self.heads:
             return
-        found = self.application.shortcut.find(self.url.decode("latin-1"))
-        if found is None or int(length) > LONGEST_BODY or len(headers) != len(self.headers) or said in self.heads:
-            return
-        if not said.startswith(b"POST " + self.url + b" ") or said.count(b"\r\n") != len(headers) + 2:
-            return  # the data began elsewhere, or has lines that are none of the parser's
         try:
             first = found[0].first(headers, int(length))
         except HeedError:

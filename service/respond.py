@@ -1,4 +1,4 @@
-"""An answer sent in pieces: small ones as one, large ones as they lie, since joining them costs another copy."""
+"""An answer in its pieces: joined, unless they are so large that another copy costs more than waiting between them."""
 
 from collections.abc import Sequence
 
@@ -7,7 +7,8 @@ from starlette.types import Send
 
 from service.body import Body
 
-SMALL = 1 << 16  # bytes
+SMALL = 1 << 16  # bytes, of which a copy costs nothing
+LARGE = 1 << 24  # bytes; each piece waits until the client has taken the one before
 Piece = bytes | np.ndarray  # an array is contiguous
 
 
@@ -16,7 +17,7 @@ async def respond(send: Send, pieces: Sequence[Piece], fields: Sequence[tuple[by
     length = length_of(pieces)
     headers = [*fields, (b"content-length", b"%d" % length)]
     await send({"type": "http.response.start", "status": 200, "headers": headers})
-    if len(pieces) > 1 and length > SMALL:
+    if len(pieces) > 1 and length > LARGE:
         for piece in pieces[:-1]:
             await send({"type": "http.response.body", "body": flat(piece), "more_body": True})
         await send({"type": "http.response.body", "body": flat(pieces[-1])})

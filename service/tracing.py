@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING
 
 from opentelemetry import propagate, trace
 from opentelemetry.trace import SpanKind, Status, StatusCode
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
-from service.access_log import is_quiet, model_of
-from service.counts import HUNG_UP
+from service.access_log import Watched, is_quiet, model_of
 from service.timing import Timing
 
 if TYPE_CHECKING:
@@ -112,19 +111,12 @@ class Tracing:
         span = self._tracer.start_span(scope["method"], propagate.extract(carrier), SpanKind.SERVER, start_time=epoch)
         state = scope.setdefault("state", {})
         state["trace_id"] = trace.format_trace_id(span.get_span_context().trace_id)
-        status = HUNG_UP
-
-        async def send_watched(message: Message) -> None:
-            nonlocal status
-            if message["type"] == "http.response.start":
-                status = message["status"]
-            await send(message)
-
+        watched = Watched(send)
         try:
-            await self._app(scope, receive, send_watched)
+            await self._app(scope, receive, watched)
         finally:
             if span.is_recording():
-                self._describe(span, scope, status, epoch - began)
+                self._describe(span, scope, watched.status, epoch - began)
             span.end()
 
     def _describe(self, span: trace.Span, scope: Scope, status: int, epoch: int) -> None:

@@ -8,7 +8,7 @@ from starlette.types import Receive
 
 from service.body import JSON_LENGTH, Body, Headers, receive_body, receive_parts, split
 from service.cost import Cost
-from service.endpoint import Endpoint, Fields, Pieces
+from service.endpoint import JSON, Endpoint, Fields, Pieces
 from service.engine import Engine
 from service.errors import Malformed
 from service.model import Model
@@ -25,7 +25,6 @@ from service.v2.skeleton import skeleton
 from service.work import Work
 
 HEADER = JSON_LENGTH.lower().encode()
-JSON = [(b"content-type", b"application/json")]
 OCTETS = (b"content-type", b"application/octet-stream")
 
 
@@ -58,7 +57,7 @@ class Infer(Endpoint):
         pieces, json_length = await measured(
             self.encoding, numbers, encode, asked, found, model, self.settings.json_non_finite
         )
-        fields = JSON if json_length is None else [OCTETS, (HEADER, b"%d" % json_length)]
+        fields = _fields(json_length)
         encoding = self._encoding(headers, pieces) if b"accept-encoding" in headers else None
         if encoding is not None:
             whole = join(pieces)
@@ -93,7 +92,7 @@ class Infer(Endpoint):
         if b"accept-encoding" in headers and self._encoding(headers, pieces):
             return None
         timing.lap("encode")
-        return todo, pieces, JSON if json_length is None else [OCTETS, (HEADER, b"%d" % json_length)]
+        return todo, pieces, _fields(json_length)
 
     def _is_short(self, plan: Plan, content: bytes) -> bool:
         """The engine is idle, and all stages together are quick enough for the event loop."""
@@ -133,6 +132,10 @@ def _json_length(header: bytes | None) -> int | None:
     if not (header.isdigit() and len(header) <= 10 and int(header) < 2**31):
         raise Malformed(f"expected {JSON_LENGTH} to be a whole number of bytes, got {header[:20].decode('latin-1')!r}")
     return int(header)
+
+
+def _fields(json_length: int | None) -> Fields:
+    return JSON if json_length is None else [OCTETS, (HEADER, b"%d" % json_length)]
 
 
 def routes(repository: Repository, settings: Settings, engine: Engine) -> list[Route]:
