@@ -2,15 +2,27 @@
 
 import ssl
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field, FilePath, ValidationInfo, field_validator
+from pydantic import AfterValidator, Field, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from service import machine
 from service.version_policy import PATTERN
 
 MIB = 1 << 20
+
+
+def _readable(path: Path) -> Path:
+    try:
+        with path.open("rb") as file:
+            file.read(1)
+    except OSError as error:
+        raise ValueError(f"this file cannot be read: {error.strerror}") from None
+    return path
+
+
+ReadableFile = Annotated[Path, AfterValidator(_readable)]
 
 
 class Settings(BaseSettings):
@@ -30,12 +42,14 @@ class Settings(BaseSettings):
 
     host: str = Field("127.0.0.1", description="address to listen on; 0.0.0.0 for every interface")
     port: int = Field(8000, ge=0, le=65535, description="port to listen on; 0 takes a free one")
-    tls_certificate: FilePath | None = Field(None, description="PEM file of a certificate chain: HTTPS instead of HTTP")
-    tls_key: FilePath | None = Field(None, description="PEM file of its private key", validate_default=True)
-    api_keys_file: FilePath | None = Field(
+    tls_certificate: ReadableFile | None = Field(
+        None, description="PEM file of a certificate chain: HTTPS instead of HTTP"
+    )
+    tls_key: ReadableFile | None = Field(None, description="PEM file of its private key", validate_default=True)
+    api_keys_file: ReadableFile | None = Field(
         None, description="file of API keys, one a line, read again when it changes; every path but health needs one"
     )
-    admin_keys_file: FilePath | None = Field(
+    admin_keys_file: ReadableFile | None = Field(
         None, description="the same of keys that also load, unload and set the logging"
     )
     cors_origins: str = Field(

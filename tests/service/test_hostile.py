@@ -41,6 +41,8 @@ def models(repository, tmp_path_factory) -> Path:
     written(folder / "stranger" / "1", [node], domains=["evil"])
     nodes = [helper.make_node("Identity", ["y"], ["z"]), helper.make_node("Identity", ["z"], ["y"])]
     written(folder / "circle" / "1", nodes)
+    (folder / "unreadable" / "1").mkdir(parents=True)
+    (folder / "unreadable" / "1" / "model.onnx").symlink_to("/proc/self/mem")  # even to root
     return folder
 
 
@@ -359,6 +361,7 @@ REASONS = {
     "reaches_nothing": "weights.bin",
     "stranger": "evil",
     "circle": "acyclic",
+    "unreadable": "version 1/model.onnx failed",
 }
 
 

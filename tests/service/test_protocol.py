@@ -2,6 +2,7 @@
 
 import json
 import logging
+import os
 import shutil
 import socket
 import threading
@@ -546,6 +547,47 @@ def test_models_that_come_and_go(tmp_path):
         answer = client.learn(request)
         assert answer.sum() == [4.5] * 3
         assert json.loads(answer.body)["model_version"] == "2"
+
+
+def test_keys_are_asked_for_once_a_head_and_again_when_they_change(models, tmp_path):
+    file = tmp_path / "keys"
+    file.write_text("old\n")
+    mine, none, wrong = (
+        http(add(1.5), ADDER, *lines) for lines in (["X-API-Key: old"], [], ["Authorization: Bearer x"])
+    )
+    with serving(models, api_keys_file=file) as service, Client(service) as client:
+        assert client.learn(mine).sum() == [2.5] * 3
+        for refused in (none, wrong) * 3:
+            assert client.ask(refused).status == 401
+            assert client.ask_quick(mine).sum() == [2.5] * 3
+        (tmp_path / "next").write_text("new\n")
+        os.replace(tmp_path / "next", file)
+        until(lambda: client.ask(mine).status == 401)
+        assert not service.protocol.heads
+        assert client.ask(mine).status == 401
+        assert client.learn(http(add(1.5), ADDER, "X-API-Key: new")).sum() == [2.5] * 3
+
+
+def test_keys_of_administrators_leave_the_quick_way(models, tmp_path):
+    (tmp_path / "keys").write_text("admin\n")
+    with serving(models, admin_keys_file=tmp_path / "keys") as service, Client(service) as client:
+        assert client.ask_quick(known(client)).sum() == [3.5] * 3
+        assert client.ask(http(b"{}", "/v2/logging")).status == 401
+
+
+def test_limits_hold_after_quick_answers(models):
+    with serving(models, receive_seconds=0.5, max_header_bytes=4096) as service:
+        for piece, status in ((b"X: " + b"x" * 8192, 431), (b"X", 408), (b"Content-Length: 9\r\n\r\n{", 408)):
+            with Client(service) as client:
+                request = known(client)
+                for _ in range(4):
+                    time.sleep(0.4)
+                    assert client.ask_quick(request).sum() == [3.5] * 3  # what was before does not count against it
+                began = time.monotonic()
+                client.send(f"POST {ADDER} HTTP/1.1\r\n".encode() + piece)
+                assert client.file.readline().startswith(b"HTTP/1.1 %d " % status)
+                assert client.file.read().endswith(b".")
+                assert (status == 431) == (time.monotonic() - began < 0.4)
 
 
 def test_a_body_that_is_too_long(models):
