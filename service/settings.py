@@ -77,6 +77,9 @@ class Settings(BaseSettings):
         0, ge=0, description="model runs at one time in one worker; 0 = this machine's CPUs, shared by the workers"
     )
     max_body_bytes: int = Field(128 * MIB, ge=1, description="longest request body")
+    max_bodies_bytes: int = Field(
+        0, ge=0, description="longest bodies of all requests together; 0 = a quarter of this machine's memory"
+    )
     max_header_bytes: int = Field(
         64 << 10, ge=1024, description="longest head of a request: its first line and headers"
     )
@@ -156,6 +159,7 @@ class Settings(BaseSettings):
             update={
                 "threads": self.threads or machine.cpus(),
                 "concurrency": self.concurrency or max(1, machine.cpus() // self.workers),
+                "max_bodies_bytes": self.max_bodies_bytes or machine.memory() // (4 * self.workers),
                 "max_memory_bytes": self.max_memory_bytes or machine.memory() // 4,
                 "max_running_bytes": self.max_running_bytes or machine.memory() // (2 * self.workers),
             }
