@@ -7,10 +7,11 @@ What is said to a request that is past a limit, or is no HTTP, follows the answe
 import asyncio
 import math
 import time
+from collections import deque
 from http import HTTPStatus
 from typing import ClassVar
 
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from service.settings import Settings
 
@@ -30,7 +31,7 @@ class Limits(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
         self._in_body = False
-        self._unanswered = 0  # requests whose head has come
+        self._unanswered: deque[RequestResponseCycle] = deque()  # requests whose head has come, in that order
         self._last: bytes | None = None  # what is still to be said, before the connection is closed
         self._expect()
         super().connection_made(transport)
@@ -45,6 +46,12 @@ class Limits(HttpToolsProtocol):
                 status, what = TOO_LONG[self._most == self.max_header_bytes]
                 self._refuse(status, f"{what}, {self._most:,} bytes.")
 
+    def connection_lost(self, exc: Exception | None) -> None:
+        for cycle in self._unanswered:  # uvicorn tells only the last one
+            cycle.disconnected = True
+            cycle.message_event.set()
+        super().connection_lost(exc)
+
     def on_message_begin(self) -> None:
         self._expect()
         super().on_message_begin()
@@ -53,7 +60,7 @@ class Limits(HttpToolsProtocol):
         self._most = None
         super().on_headers_complete()
         self._in_body = True
-        self._unanswered += 1
+        self._unanswered.append(self.cycle)
 
     def on_chunk_header(self) -> None:
         self._most = self.max_wire_bytes
@@ -64,7 +71,8 @@ class Limits(HttpToolsProtocol):
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
-        self._unanswered -= 1
+        if self._unanswered:
+            self._unanswered.popleft()
         super().on_response_complete()
         self._part()
 
@@ -109,12 +117,13 @@ class Limits(HttpToolsProtocol):
                 self._last = b""
             elif self.pipeline:
                 self.pipeline.popleft()  # the one that came last
-            self._unanswered -= not self.cycle.response_complete
+            if not self.cycle.response_complete:
+                self._unanswered.pop()
         self._part()
 
     def _part(self) -> None:
         """Say the last word, if there is one, once all is answered that came before."""
-        if self._last is not None and self._unanswered <= 0 and not self.transport.is_closing():
+        if self._last is not None and not self._unanswered and not self.transport.is_closing():
             self.transport.write(self._last)
             self.transport.close()
 

@@ -49,7 +49,7 @@ def main() -> int:
         for check in runs[name](asked.repository, asked.portion):
             broken += not check.held
             table.add_row(name, check.must, check.found, "holds" if check.held else "[red]DOES NOT HOLD")
-    Console().print(table)
+    Console(width=max(120, Console().width)).print(table)
     return int(broken > 0)
 
 

@@ -99,7 +99,8 @@ class Fuzzer:
         unknown_coding = found.status == 501 and b"Content-Encoding" in found.body
         if found.status >= 500 and found.status not in REFUSALS and not unknown_coding:
             return "a failure"
-        if any(name not in said for name in NAME.findall(b"%r" % (found,))):
+        own_names = {name_of(number).encode() for number in numbers}
+        if any(name not in said for name in {*NAME.findall(b"%r" % (found,))} - own_names):
             return "the name of another"
         if row in self._owners and not self._owners[row] & numbers:
             return "the numbers of another"
@@ -161,7 +162,6 @@ def fuzz(repository: Path, portion: float, seed: int) -> list[Check]:
 
 def checks(server: Served, seed: int, count: int) -> list[Check]:
     fuzzer = Fuzzer(server.port)
-    before = server.resident()
     uvloop.run(fuzz_connections(fuzzer, seed, count))
     for wrong in fuzzer.wrong[:20]:
         print("  " + wrong[:1200])
@@ -171,5 +171,5 @@ def checks(server: Served, seed: int, count: int) -> list[Check]:
             f"{dict(sorted(fuzzer.statuses.items()))}, {len(fuzzer.wrong)} wrong",
             not fuzzer.wrong and fuzzer.mutated == count,
         ),
-        Check("the server is sound", f"{before >> 20} MiB, then {server.resident() >> 20} MiB", server.is_sound()),
+        server.is_sound(),
     ]

@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
+from benchmarks.soak.check import Check
+
 START = 120  # seconds, at most
 
 
@@ -32,9 +34,14 @@ class Served:
     def descriptors(self) -> int:
         return len(os.listdir(f"/proc/{self.process.pid}/fd"))
 
-    def is_sound(self) -> bool:
+    def is_sound(self) -> Check:
         """It runs, and nothing unexpected happened in it."""
-        return self.process.poll() is None and "Traceback" not in self.log()
+        _, _, trouble = self.log().partition("Traceback")
+        print(trouble[:5000], end="")
+        found = trouble[:100] or f"{self.resident() >> 20} MiB"
+        return Check(
+            "the server runs, without a traceback in its log", found, self.process.poll() is None and not trouble
+        )
 
 
 @contextmanager
