@@ -3,6 +3,7 @@
 import argparse
 import sys
 import time
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
@@ -24,7 +25,7 @@ PARTS = {
 }
 
 
-def main() -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     known = "\n".join(f"  {name:10} {what}" for name, what in PARTS.items())
     parser = argparse.ArgumentParser(
         "make soak", description=f"parts:\n{known}", formatter_class=argparse.RawDescriptionHelpFormatter
@@ -33,7 +34,7 @@ def main() -> int:
     parser.add_argument("--portion", type=float, default=1, help="how much of each: 0.1 is a tenth (%(default)s)")
     parser.add_argument("--seed", type=int, default=time.time_ns() % 10**6, help="of the mutants (one of its own)")
     parser.add_argument("--repository", type=Path, default=Path("model_repository"), help="(%(default)s)")
-    asked = parser.parse_args()
+    asked = parser.parse_args(arguments)
     if unknown := set(asked.parts) - set(PARTS):
         parser.error(f"unknown part {min(unknown)!r}; there are {', '.join(PARTS)}")
     runs = {

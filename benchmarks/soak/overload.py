@@ -123,8 +123,9 @@ async def _overload(server: Served, seconds: float) -> list[Check]:
         ),
         Check(
             f"p99 of the served < {DEADLINE:g} s, the deadline",
-            f"{p99:.2f} s ({refused:.2f} s refused)",
+            f"{p99:.2f} s, of the refused {refused:.2f} s",
             p99 < DEADLINE,
+            quiet=True,
         ),
         Check(
             "memory holds still",
@@ -132,10 +133,15 @@ async def _overload(server: Served, seconds: float) -> list[Check]:
             late < early * (1 + GROWTH) + SLACK,
         ),
         Check(
-            f"probes < {HEALTH} ms, beyond what the machine keeps everybody waiting",
-            f"at most {max(probes.taken):.0f} ms, {probes.noise:.0f} of them the machine's; "
+            f"half of the probes < {HEALTH} ms",
             f"median {np.median(probes.taken):.1f} ms of {len(probes.taken)}",
+            np.median(probes.taken) < HEALTH,
+        ),
+        Check(
+            f"all probes < {HEALTH} ms, beyond what the machine keeps everybody waiting",
+            f"at most {max(probes.taken):.0f} ms; the machine {probes.noise:.0f} ms",
             max(probes.taken) < HEALTH + probes.noise,
+            quiet=True,
         ),
         server.is_sound(),
     ]

@@ -2,26 +2,26 @@
 
 import pytest
 
-from benchmarks.soak.__main__ import PARTS
+from benchmarks.soak.__main__ import PARTS, main
 from benchmarks.soak.beside import SECONDS as LONG
 from benchmarks.soak.beside import beside
+from benchmarks.soak.check import Check
 from benchmarks.soak.overload import SECONDS, overload
 
 
-def held(checks) -> None:
-    assert not [check for check in checks if not check.held]
+def broken(checks) -> list[Check]:
+    return [check for check in checks if not check.held and not check.quiet]
 
 
 def test_overload(repository):
-    answered, p99, memory, probes, sound = overload(repository, 3 / SECONDS)
-    held([answered, memory, probes, sound])
-    assert "p99" in p99.must  # which is measured for a minute, on a machine that is not busy
+    assert not broken(overload(repository, 2 / SECONDS))
 
 
 def test_beside_a_long_run(repository):
-    held(beside(repository, 2 / LONG))
+    assert not broken(beside(repository, 2 / LONG))
 
 
-@pytest.mark.parametrize("part", PARTS)
-def test_each_part_is_told(part):
-    assert PARTS[part]
+def test_unknown_parts_are_told(capsys):
+    with pytest.raises(SystemExit, match="2"):
+        main(["overloads"])
+    assert f"unknown part 'overloads'; there are {', '.join(PARTS)}" in capsys.readouterr().err
