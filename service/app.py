@@ -21,6 +21,7 @@ from service.access import Access
 from service.access_log import AccessLog
 from service.board import Board, Slot
 from service.body import JSON_LENGTH
+from service.counts import Counts
 from service.engine import Engine
 from service.envelope import Envelope
 from service.errors import HeedError
@@ -57,6 +58,7 @@ class Application:
         readiness: Readiness,
         shortcut: Shortcut,
         request_ids: RequestIds,
+        counts: Counts,
         access: Access | None,
         watches: bool,
     ) -> None:
@@ -65,6 +67,7 @@ class Application:
         self.readiness = readiness
         self.shortcut = shortcut
         self.request_ids = request_ids
+        self.counts = counts
         self.access = access
         self.heads: dict[bytes, Head] = {}
         self.watches = watches
@@ -140,7 +143,7 @@ def create_app(settings: Settings, board: Board | None = None, slot: Slot | None
             outermost, origins, ("GET", "POST"), allow_headers=["*"], expose_headers=EXPOSED, max_age=3600
         )
     watches = not isinstance(outermost, Envelope)
-    application = Application(outermost, repository, readiness, shortcut, ids, access, watches)
+    application = Application(outermost, repository, readiness, shortcut, ids, engine.counts, access, watches)
     return application
 
 

@@ -13,11 +13,16 @@ from typing import ClassVar
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
+from service.counts import Counts
 from service.settings import Settings
 
 TOO_LONG = {
-    True: (431, "The head of the request is longer than allowed (max_header_bytes)"),
-    False: (413, "The chunks with their heads and trailers are longer than allowed (twice max_body_bytes)"),
+    True: (431, "max_header_bytes", "The head of the request is longer than allowed (max_header_bytes)"),
+    False: (
+        413,
+        "max_body_bytes",
+        "The chunks with their heads and trailers are longer than allowed (twice max_body_bytes)",
+    ),
 }
 
 
@@ -27,6 +32,7 @@ class Limits(HttpToolsProtocol):
     max_header_bytes: ClassVar[int]
     max_wire_bytes: ClassVar[int]  # of a chunked message, whose trailers and whose chunks' heads no body limit counts
     receive_seconds: ClassVar[float]
+    counts: ClassVar[Counts]
     _most: int | None  # bytes that may come now; None = they are counted elsewhere, as a body's are
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
@@ -43,8 +49,8 @@ class Limits(HttpToolsProtocol):
         if self._most is not None:
             self._bytes += len(data)
             if self._bytes > self._most:
-                status, what = TOO_LONG[self._most == self.max_header_bytes]
-                self._refuse(status, f"{what}, {self._most:,} bytes.")
+                status, limit, what = TOO_LONG[self._most == self.max_header_bytes]
+                self._refuse(status, f"{what}, {self._most:,} bytes.", limit)
 
     def connection_lost(self, exc: Exception | None) -> None:
         for cycle in self._unanswered:  # uvicorn tells only the last one
@@ -98,12 +104,18 @@ class Limits(HttpToolsProtocol):
             self.transport.close()
         else:
             seconds = f"{self.receive_seconds:g} s"
-            self._refuse(408, f"The request did not come within the time allowed (receive_seconds), {seconds}.")
+            self._refuse(
+                408,
+                f"The request did not come within the time allowed (receive_seconds), {seconds}.",
+                "receive_seconds",
+            )
 
-    def _refuse(self, status: int, words: str) -> None:
+    def _refuse(self, status: int, words: str, limit: str = "") -> None:
         """Say so in place of the answer to the request that is coming, unless it has been answered already."""
         if self._last is not None:
             return
+        if limit:
+            self.counts.refused[limit] += 1
         self.since = math.inf
         fields = dict(self.server_state.default_headers) | {
             b"content-type": b"text/plain; charset=utf-8",
@@ -128,11 +140,12 @@ class Limits(HttpToolsProtocol):
             self.transport.close()
 
 
-def limited(protocol: type[Limits], settings: Settings) -> type[Limits]:
-    """``protocol``, within the limits of ``settings``."""
+def limited(protocol: type[Limits], settings: Settings, counts: Counts) -> type[Limits]:
+    """``protocol``, within the limits of ``settings``; ``counts`` has what they refuse."""
     limits = {
         "max_header_bytes": settings.max_header_bytes,
         "max_wire_bytes": settings.max_header_bytes + 2 * settings.max_body_bytes,
         "receive_seconds": settings.receive_seconds,
+        "counts": counts,
     }
     return type("Limited", (protocol,), limits)

@@ -179,6 +179,8 @@ def test_a_head_a_little_too_long_is_told(service):
     found = said(service, "GET /v2 HTTP/1.1\r\nX: " + "x" * 9000)
     assert found.startswith(b"HTTP/1.1 431 Request Header Fields Too Large\r\n")
     assert b"(max_header_bytes), 8,192 bytes." in found
+    counted = httpx.get(f"http://127.0.0.1:{service.port}/metrics").text
+    assert re.search(r'heed_requests_refused_total{reason="max_header_bytes"} [1-9]', counted)
 
 
 CHUNKED = f"{INFER}Transfer-Encoding: chunked\r\n\r\n"
