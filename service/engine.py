@@ -11,7 +11,7 @@ import asyncio
 import math
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
@@ -26,7 +26,7 @@ from service.errors import NotReady, Overloaded, TimedOut, TooManyRequests
 from service.queue import Queue
 from service.run import Run, Told
 from service.settings import Settings
-from service.work import FOREVER, Work
+from service.work import Work
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -51,9 +51,10 @@ class Lane:
         self.asleep = 0  # threads that wait for the bell
         self.bell: SimpleQueue[None] = SimpleQueue()
 
-    def learn(self, forecast: float, taken: int) -> None:
-        """Works of which this was forecast, if anything was known of them, took a thread so many nanoseconds."""
-        if 0 < forecast < FOREVER:
+    def learn(self, works: Sequence[Work], taken: int) -> None:
+        """A run of ``works`` took a thread so many nanoseconds."""
+        forecast = sum(work.forecast for work in works)
+        if forecast and all(work.is_known for work in works):
             self.pace += PACED * (taken / forecast - self.pace)
 
     def ring(self) -> None:
@@ -263,7 +264,7 @@ class Engine:
         start = time.perf_counter_ns()
         told = run.answers()
         with self._lock:
-            own.learn(sum(work.forecast for work in run.works), time.perf_counter_ns() - start)
+            own.learn(run.works, time.perf_counter_ns() - start)
             own.running -= 1
             self._bytes -= run.memory
             if run.memory > LARGE:

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Hashable
 from math import inf
 
-from service.work import FOREVER, Work
+from service.work import Work
 
 Works = dict[Work, None]  # in the order they came
 
@@ -67,4 +67,4 @@ class Queue:
 
 
 def _known(work: Work) -> float:
-    return work.forecast if work.forecast < FOREVER else 0.0
+    return work.forecast if work.is_known else 0.0
