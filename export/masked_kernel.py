@@ -1,10 +1,10 @@
-"""An ONNX function that attends under a mask alone, with ONNX Runtime's fused kernel; shapes as in ``export.kernels``."""
+"""An ONNX function around ONNX Runtime's fused attention, for a mask alone; shapes as in ``export.kernels``."""
 
 MASKED_ROWS = 1024  # queries a block: fewer cost more copies of keys, more hold more of the mask
 
 # A block of MASKED_ROWS queries after the other, and in each one head of the mask after the other: the heads that share
-# it come next, so that it is cut once for all of them. The kernel takes the lowest float for forbidden, so a row of such
-# is raised, to where it still outweighs every score. The keys go in as a past, which may be longer than the queries but
+# it come next, so that it is cut once for all. The kernel takes the lowest float for forbidden, so a row of such alone
+# is raised to where it still outweighs every score. The keys go in as a past, which may be longer than the queries but
 # not shorter. The last block overlaps the one before. What the fused kernel cannot take goes to Blocks.
 MASKED = """
 Masked (q, k, v, mask) => (o) {
