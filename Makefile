@@ -49,7 +49,7 @@ $(VENV)/.installed: pyproject.toml constraints.txt scripts/install_torch.py
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip --disable-pip-version-check install --quiet 'pip>=25.1'
 	@$(BIN)/python scripts/install_torch.py
-	@$(INSTALL) --editable '.[$(ORT),export]'
+	@$(INSTALL) --editable '.[$(ORT),export,client]'
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.installed
