@@ -31,3 +31,7 @@ def main() -> int:
         return 1
     status: int = command.main(arguments)
     return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())
