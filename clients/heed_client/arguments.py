@@ -19,10 +19,12 @@ TENSORS = {
     "nonpad_kv_seqlen": "how many leading keys of each row are real",
     "past_key": "keys of earlier steps",
     "past_value": "values of earlier steps",
+    "layers": "which layers' weights are answered",
 }
-NUMBERS = {"left_window_size": int, "right_window_size": int, "scale": float, "softcap": float}
+NUMBERS = {"left_window_size": int, "right_window_size": int, "scale": float, "softcap": float, "bandwidth": float}
 FILES = """\
-A FILE is npy, npz, safetensors or JSON, told by what it holds; - is standard input. Of several tensors in a file the
+A FILE is npy, npz, safetensors or JSON, told by what it holds; - is standard input. Lists may stand in its
+place: '[[1, 0], [0, 1]]'. Of several tensors in a file the
 one of the flag's name is taken, or FILE:NAME says which. Tensors may leave out batch and heads: [m, d], [batch, m, d],
 [batch, heads, m, d].
 

@@ -23,7 +23,7 @@ class FileError(Exception):
 
 
 def read(path: str) -> Any:
-    """What a file, or ``-`` for standard input, holds: an array, or a mapping of them by name.
+    """What a file holds, or standard input (``-``), or lists in its place: an array, or a mapping of them by name.
 
     JSON may hold whatever a request does: lists, numbers, flags.
 
@@ -31,7 +31,10 @@ def read(path: str) -> Any:
         FileError: none of these formats, or damaged, or pickled.
     """
     try:
-        content = sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
+        if path.startswith("["):
+            content = path.encode()
+        else:
+            content = sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
     except OSError as error:
         raise FileError(f"{path}: {error.strerror}") from None
     try:
@@ -46,7 +49,7 @@ def pick(path: str, name: str) -> Any:
     Raises:
         FileError: as ``read``, or there is none of that name.
     """
-    if not Path(path).exists() and ":" in path:
+    if ":" in path and not Path(path).exists():
         path, _, name = path.rpartition(":")
     held = read(path)
     if not isinstance(held, Mapping):

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 
 import httpx
 import pytest
+
 from heed_client import AsyncClient, Client
 
 

@@ -6,8 +6,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 import torch
-from heed_client import Largest
 
+from heed_client import Largest
 from models.catalogue import BLOCKS
 from models.examples import OPTIONS, SIZES, draw
 from tests.attending import assert_close

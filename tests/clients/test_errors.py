@@ -7,10 +7,10 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-import heed_client
 import numpy as np
 import pytest
 
+import heed_client
 from tests.clients.test_attend import SDPA, drawn, sdpa
 from tests.conftest import serving
 
