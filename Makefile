@@ -9,7 +9,7 @@ ORT := $(shell nvidia-smi >/dev/null 2>&1 && echo gpu || echo cpu)
 SOURCES := $(shell find models export -name '*.py')
 INSTALL := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 
-.PHONY: help serve test test-perf-analyzer soak bench lint format clean
+.PHONY: help serve test test-perf-analyzer test-examples soak bench lint format clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -27,6 +27,9 @@ test-perf-analyzer: $(VENV)/.dev  ## drive the service with NVIDIA's perf_analyz
 
 soak: $(VENV)/.bench model_repository/.exported  ## serve mixed requests for SOAK=3 minutes; memory must hold still
 	$(BIN)/python -m benchmarks.soak --minutes $(SOAK)
+
+test-examples: $(VENV)/.dev  ## run every example, the one that exports a checkpoint too
+	HEED_TEST_EXPORT=1 $(BIN)/pytest tests/examples
 
 bench: $(VENV)/.bench  ## measure Heed beside yardsticks and other servers; BENCH=--help says how
 	$(BIN)/python -m benchmarks.serving $(BENCH)

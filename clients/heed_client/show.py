@@ -29,7 +29,7 @@ def _print(name: str, weights: np.ndarray, found: Matrices, console: Console) ->
     note = f", a cell is the largest of {step} x {step}" if step > 1 else ""
     console.print(Text(f"{name}: {low:.2f} to {top:.2f}{note}", style="bold"), soft_wrap=True)
     for letters in _heads(found.keys[::step]):
-        console.print(Text(" " * (width + 1) + letters), soft_wrap=True)
+        console.print(Text(f"{'':{width}} {letters}".rstrip()), soft_wrap=True)
     for word, row in zip(found.queries[::step], (pooled - low) / (top - low), strict=True):
         line = Text(set_cell_size(word, min(width, cell_len(word))).rjust(width) + " ")
         for level in row:

@@ -174,6 +174,17 @@ def test_the_key_is_sent(connect):
     assert [headers.get("Authorization") for headers in asked] == ["Bearer secret", None]
 
 
+def test_a_server_that_asks_for_keys(connect, repository, tmp_path):
+    (tmp_path / "keys").write_text("secret\n")
+    with serving(repository, "--api-keys-file", str(tmp_path / "keys")) as server:
+        for binary in (False, True):
+            assert connect(server.base_url, api_key="secret").attend(SDPA, **sdpa(), binary=binary)
+            for key in ("wrong", None):
+                with pytest.raises(heed_client.Unauthorized) as caught:
+                    connect(server.base_url, api_key=key).attend(SDPA, **sdpa(), binary=binary)
+                assert caught.value.status == 401
+
+
 def test_connections_are_kept(connect):
     with answering(GOOD) as (url, asked):
         heed = connect(url)

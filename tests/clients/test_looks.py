@@ -32,8 +32,8 @@ def test_shades():
     lines = shown(WEIGHTS, at=[0], words=["a", "bc", "d"]).splitlines()
     assert lines == [
         "weights[0]: 0.00 to 1.00",
-        "     b   ",
-        "   a c d ",
+        "     b",
+        "   a c d",
         " a ██····",
         "bc ▒▒▒▒··",
         " d ░░░░▒▒",
