@@ -14,9 +14,9 @@ from tests.attending import MODULES
 
 ROOT = Path(__file__).parents[1]
 IMPORTING = os.environ | {"PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'clients'}"}
-README = (ROOT / "README.md").read_text()
-ATTENDS = re.findall(r"```sh\n(heed attend.*?)```\n\n```text\n(.*?)```", README, re.DOTALL)
-SCRIPTS = re.findall(r"```python\n(.*?)```\n\n```text\n(.*?)```", README, re.DOTALL)
+README, CLIENT = ((ROOT / folder / "README.md").read_text() for folder in (".", "clients"))
+ATTENDS = re.findall(r"```sh\n(heed attend[^`]*)```\n\n```text\n([^`]*)```", README)
+SCRIPTS = re.findall(r"```python\n(.*?)```\n\n```text\n(.*?)```", README + CLIENT, re.DOTALL)
 CURLS = re.findall(r"```sh\n(curl.*?)```\n\n```text\n(.*?)```", README, re.DOTALL)
 
 
@@ -44,7 +44,7 @@ def test_python_answers_what_is_shown(client, script, shown):
 
 
 def test_all_were_found():
-    assert (len(CURLS), len(ATTENDS), len(SCRIPTS)) == (2, 1, 2)
+    assert (len(CURLS), len(ATTENDS), len(SCRIPTS)) == (2, 1, 3)
 
 
 def test_settings():

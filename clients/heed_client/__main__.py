@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import Any
 
+from httpx import InvalidURL
+
 from heed_client import files
 from heed_client.arguments import NUMBERS, TENSORS, parser
 from heed_client.block import Block
@@ -35,7 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Problem as error:
         print(f"heed attend: {_blame(error)} ({error.status} {error.title})", file=sys.stderr)
         return 2 if error.status < 500 else 1
-    except HeedError as error:
+    except (HeedError, InvalidURL) as error:
         print(f"heed attend: --url: {error}", file=sys.stderr)
         return 1
     return 0

@@ -1,6 +1,6 @@
 """The calls, without a word of how bytes travel: generators of requests and waits that are sent the responses."""
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any, TypeVar
 from urllib.parse import quote
 
@@ -10,13 +10,13 @@ from heed_client import binary, native
 from heed_client.answer import Answer
 from heed_client.arrays import Given, array
 from heed_client.block import Block, Line, block, line
-from heed_client.errors import BadRequest, Unauthorized, problem
+from heed_client.errors import BadRequest, ServerFailed, Unauthorized, problem
 
 T = TypeVar("T")
 Seconds = float
 Call = Generator[httpx.Request | Seconds, httpx.Response | None, T]
 
-LARGE = 1 << 12  # numbers, going and coming, from which binary is the quicker way
+LARGE = 512  # numbers, going and coming, from which bytes take less time than text
 DEFAULT_OUTPUTS = ("output", "weights")
 
 
@@ -35,11 +35,11 @@ class Calls:
 
     def blocks(self) -> Call[list[Line]]:
         response = yield from self._ask("GET", "/v1/attention")
-        return [line(said) for said in response.json()["blocks"]]
+        return _read(response, lambda: [line(said) for said in response.json()["blocks"]])
 
     def describe(self, name: str) -> Call[Block]:
         response = yield from self._ask("GET", f"/v1/attention/{quote(name, safe='')}")
-        self._described[name] = described = block(response.json())
+        self._described[name] = described = _read(response, lambda: block(response.json()))
         return described
 
     def attend(
@@ -66,23 +66,26 @@ class Calls:
                 except Unauthorized:
                     raise
                 except BadRequest:
-                    del self._described[name]  # it may have changed; the native face says what is wrong, if anything is
+                    self._described.pop(
+                        name, None
+                    )  # it may have changed; the native face says what is wrong, if anything is
         return (yield from self._natively(name, native.build(arrays, options)))
 
     def _in_binary(self, name: str, call: binary.Call) -> Call[Answer]:
         headers, pieces = call.build()
         path = f"/v2/models/{quote(name, safe='')}/infer"
         response = yield from self._ask("POST", path, b"".join(pieces), headers)
-        return _answer(name, call.read(response.content, int(response.headers[binary.HEADER])), response)
+        outputs = _read(response, lambda: call.read(response.content, int(response.headers[binary.HEADER])))
+        return _answer(name, outputs, response)
 
     def _natively(self, name: str, content: bytes) -> Call[Answer]:
         path = f"/v1/attention/{quote(name, safe='')}"
         response = yield from self._ask("POST", path, content, {"Content-Type": "application/json"})
-        said = native.said(response.content)
+        said = _read(response, lambda: native.said(response.content))
         described = self._described.get(name)
         if described is None or said.keys() - described.outputs:
             described = yield from self.describe(name)
-        return _answer(name, native.read(said, described), response)
+        return _answer(name, _read(response, lambda: native.read(said, described)), response)
 
     def _ask(
         self, method: str, path: str, content: bytes | None = None, headers: Mapping[str, str] | None = None
@@ -103,6 +106,18 @@ class Calls:
                 raise error
             yield wait
         raise AssertionError("the last one returns or raises")
+
+
+def _read(response: httpx.Response, reader: Callable[[], T]) -> T:
+    """What is in a good answer.
+
+    Raises:
+        ServerFailed: not what Heed answers; something else listens there.
+    """
+    try:
+        return reader()
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        raise ServerFailed(response.status_code, "No answer of Heed", f"from {response.url}") from error
 
 
 def _answer(name: str, outputs: Mapping[str, Any], response: httpx.Response) -> Answer:

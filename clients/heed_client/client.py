@@ -98,7 +98,7 @@ class Client:
             if isinstance(step, httpx.Request):
                 try:
                     response = self._http.send(step)
-                except httpx.TransportError as error:
+                except httpx.RequestError as error:
                     raise unreachable(error) from error
             else:
                 time.sleep(step)
@@ -162,7 +162,7 @@ class AsyncClient:
             if isinstance(step, httpx.Request):
                 try:
                     response = await self._http.send(step)
-                except httpx.TransportError as error:
+                except httpx.RequestError as error:
                     raise unreachable(error) from error
             else:
                 await asyncio.sleep(step)

@@ -7,7 +7,7 @@ HeedError
     ├── BadRequest        4xx: the request is wrong; ``field`` names the tensor or parameter, where it is one
     │   ├── Unauthorized  401, 403: the API key is missing or wrong
     │   └── NotFound      404: unknown block
-    └── ServerFailed      5xx
+    └── ServerFailed      5xx, or an answer that is not Heed's
         ├── Unavailable   429, 503: loading, full, stopping; retried where the server says when
         └── TooLate       504: past its deadline
 """
@@ -94,7 +94,7 @@ def problem(response: httpx.Response) -> Problem:
     )
 
 
-def unreachable(error: httpx.TransportError) -> Unreachable:
+def unreachable(error: httpx.RequestError) -> Unreachable:
     """httpx's error as one of ours."""
     what = str(error) or type(error).__name__
     address = f"{error.request.url.scheme}://{error.request.url.netloc.decode()}"

@@ -9,7 +9,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def test_importing_it_brings_httpx_and_numpy_alone():
-    brought = {"fastapi", "matplotlib", "models", "onnxruntime", "pydantic", "rich", "safetensors", "service", "torch"}
+    brought = {"fastapi", "matplotlib", "models", "onnxruntime", "pydantic", "safetensors", "service", "torch"}
     script = f"""
 import sys
 sys.path.insert(0, {str(ROOT / "clients")!r})

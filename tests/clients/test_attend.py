@@ -1,13 +1,15 @@
 """Every block, option, rank and dtype through the client, as JSON and as bytes: the same numbers, and the true ones."""
 
+import asyncio
 import json
+from concurrent.futures import ThreadPoolExecutor
 
 import ml_dtypes
 import numpy as np
 import pytest
 import torch
 
-from heed_client import Largest
+from heed_client import AsyncClient, Client, Largest
 from models.catalogue import BLOCKS
 from models.examples import OPTIONS, SIZES, draw
 from tests.attending import assert_close
@@ -143,6 +145,23 @@ def test_what_the_binary_way_refuses_is_asked_natively(heed):
     asked = [f"GET {V1}/{SDPA}", f"POST /v2/models/{SDPA}/infer", f"POST {V1}/{SDPA}", f"GET {V1}/{SDPA}"]
     assert heed.asked == asked
     assert_close(SDPA, dict(found), inputs)
+
+
+def test_many_at_once(client):
+    """Each gets its own answer, over threads of one client and tasks of another."""
+    url = str(client.base_url)
+    inputs = [sdpa(2, 2, m=m) | {"scale": m / 10} for m in range(1, 30)]
+
+    async def together():
+        async with AsyncClient(url) as heed:
+            return await asyncio.gather(*(heed.attend(SDPA, **one) for one in inputs))
+
+    with Client(url) as heed, ThreadPoolExecutor(8) as threads:
+        threaded = list(threads.map(lambda one: heed.attend(SDPA, **one), inputs))
+        alone = [heed.attend(SDPA, **one) for one in inputs]
+    for found in (threaded, asyncio.run(together())):
+        for one, expected in zip(found, alone, strict=True):
+            np.testing.assert_allclose(one.weights, expected.weights, rtol=1e-5, atol=1e-6)
 
 
 def test_answers(heed):

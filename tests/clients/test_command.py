@@ -222,3 +222,6 @@ def test_no_server(attend, tmp_path):
         status, _, wrong = attend(SDPA, *written(tmp_path, "npy", sdpa()), "--url", url)
     assert status == 1
     assert wrong.startswith(f"heed attend: --url: no answer from {url}")
+    for url in ("http://[", "no-scheme", "ftp://127.0.0.1"):
+        status, _, wrong = attend(SDPA, "--query", "[[1]]", "--url", url)
+        assert (status, wrong.startswith("heed attend: --url: ")) == (1, True), wrong

@@ -153,6 +153,16 @@ def test_what_is_not_asked_again(connect, answer, error, times):
         heed.close()
 
 
+@pytest.mark.parametrize("body", [b"<html>", b"[]", b"{}", b"null", b'{"blocks": [{}]}'])
+def test_another_server(connect, body):
+    with answering((200, {}, body)) as (url, _):
+        heed = connect(url)
+        for ask in (heed.blocks, lambda: heed.describe("any"), lambda: heed.attend("any", query=[[1]])):
+            with pytest.raises(heed_client.ServerFailed, match="No answer of Heed"):
+                ask()
+        heed.close()
+
+
 def test_the_members_of_a_problem(connect):
     body = {"type": "about:blank", "title": "Full", "status": 503, "detail": "as much waits as may", "field": "x"}
     header = {"X-Request-ID": "abc", "Retry-After": 7, "Content-Type": "application/problem+json"}
