@@ -48,7 +48,7 @@ def _attend(heed: Client, options: argparse.Namespace) -> None:
     given = _given(options)
     if looks and (options.weights_top_k or given.get("weights_top_k")):
         raise Wrong(f"--{looks[0]}: needs all weights, not those of --weights-top-k alone")
-    queries, keys = _labels(options)
+    queries, keys = _words("--labels", options.labels), _words("--key-labels", options.key_labels)
     answer = heed.attend(options.block, **given)
     if looks and "weights" not in answer:
         raise Wrong(f"--{looks[0]}: needs weights among --outputs")
@@ -56,7 +56,7 @@ def _attend(heed: Client, options: argparse.Namespace) -> None:
         try:
             found = matrices(answer.weights, options.at, queries, keys)
         except ValueError as error:
-            raise Wrong(f"--{'labels' if 'labels' in str(error) else 'at'}: {error}") from None
+            raise Wrong(f"--{error}") from None
         for name in looks:
             _look(name, getattr(options, name), found, options.block)
     if options.out or not looks:
@@ -103,12 +103,6 @@ def _given(options: argparse.Namespace) -> dict[str, Any]:
     return given | {name: value for name, value in flags.items() if value is not None}
 
 
-def _labels(options: argparse.Namespace) -> tuple[list[str], list[str]]:
-    """The words of rows and of columns; without words of their own, columns have those of the rows."""
-    queries = _words("--labels", options.labels)
-    return queries, _words("--key-labels", options.key_labels) or queries
-
-
 def _words(flag: str, path: str | None) -> list[str]:
     if path is None:
         return []
@@ -126,19 +120,18 @@ def _read(flag: str, path: str) -> Any:
 
 
 def _describe(block: Block) -> None:
-    print(
-        f"{block.block}, version {block.version}: {block.title}\n{block.description}\n{block.formula}\n{block.source}"
-    )
+    lines = [f"{block.block}, version {block.version}: {block.title}", block.description, block.formula, block.source]
     for title, tensors in (("inputs", block.inputs), ("outputs", block.outputs)):
-        print(f"\n{title}")
+        lines += ["", title]
         for one in tensors.values():
             must = ", required" if one.required else ""
-            print(f"  {one.name} [{', '.join(map(str, one.shape))}] {one.dtype}{must}\n      {one.description}")
-    print("\nparameters" if block.parameters else "", end="")
+            lines += [f"  {one.name} [{', '.join(map(str, one.shape))}] {one.dtype}{must}", f"      {one.description}"]
+    if block.parameters:
+        lines += ["", "parameters"]
     for of in block.parameters.values():
         default = "" if of.default is None else f" = {json.dumps(of.default)}"
-        print(f"\n  {of.name} {of.dtype}{default}\n      {of.description}", end="")
-    print()
+        lines += [f"  {of.name} {of.dtype}{default}", f"      {of.description}"]
+    print("\n".join(lines))
 
 
 def _blame(error: Problem) -> str:

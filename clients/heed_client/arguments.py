@@ -94,7 +94,7 @@ def parser() -> argparse.ArgumentParser:
         "--at", type=_index, default=(), metavar="I[,I]",
         help="only those under this leading index: 0,1 is row 0 of the batch, head 1 (default: all)",
     )  # fmt: skip
-    looks.add_argument("--labels", metavar="FILE", help="words of the rows, and of the columns: a JSON list")
+    looks.add_argument("--labels", metavar="FILE", help="words of the rows, and of as many columns: a JSON list")
     looks.add_argument("--key-labels", metavar="FILE", help="words of the columns, where they are others")
     return said
 

@@ -51,7 +51,7 @@ class Calls:
         weights_top_k: int | None,
         in_binary: bool | None,
     ) -> Call[Answer]:
-        arrays = {name: array(name, given) for name, given in inputs.items() if given is not None}
+        arrays = {key: array(key, given) for key, given in inputs.items() if given is not None}
         options: dict[str, Any] = {"outputs": [*outputs]} if outputs is not None else {}
         if average_attn_weights:
             options["average_attn_weights"] = True
@@ -65,10 +65,8 @@ class Calls:
                     return (yield from self._in_binary(name, call))
                 except Unauthorized:
                     raise
-                except BadRequest:
-                    self._described.pop(
-                        name, None
-                    )  # it may have changed; the native face says what is wrong, if anything is
+                except BadRequest:  # the native face says what is wrong, or does what V2 cannot
+                    self._described.pop(name, None)  # the block may have changed
         return (yield from self._natively(name, native.build(arrays, options)))
 
     def _in_binary(self, name: str, call: binary.Call) -> Call[Answer]:

@@ -13,8 +13,8 @@ import numpy as np
 
 from heed_client.answer import Largest
 
-SAFE = {f"{word}{8 * size}": f"<{kind}{size}" for word, kind in ("Ff", "Ii", "Uu") for size in (1, 2, 4, 8)}
-SAFE["BOOL"] = "?"
+SAFE = {"BOOL": "?", "I8": "i1", "U8": "u1"}  # safetensors' words, numpy's types
+SAFE |= {f"{kind.upper()}{8 * size}": f"<{kind}{size}" for kind in "fiu" for size in (2, 4, 8)}
 SUFFIXES = (".npz", ".npy", ".safetensors", ".json")
 
 
@@ -97,7 +97,9 @@ def _parsed(content: bytes) -> Any:
         return _of_safetensors(content)
     if content.lstrip()[:1] in (b"{", b"["):
         held = json.loads(content)
-        return {name: _tensor(value) for name, value in held.items()} if isinstance(held, dict) else held
+        if not isinstance(held, dict) or "shape" in held:
+            return _tensor(held)
+        return {name: _tensor(value) for name, value in held.items()}
     raise FileError("neither npy, npz, safetensors nor JSON")
 
 

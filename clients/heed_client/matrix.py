@@ -25,23 +25,26 @@ class Matrices:
 def matrices(
     weights: np.ndarray, at: Sequence[int] = (), queries: Sequence[str] = (), keys: Sequence[str] = ()
 ) -> Matrices:
-    """Those under the leading index ``at``; rows and columns without words have their numbers.
+    """Those under the leading index ``at``; columns without words have those of as many rows, and
+    what has none its numbers.
 
     Raises:
-        ValueError: the index or the words do not fit.
+        ValueError: the index or the words do not fit; the message begins with ``at`` or ``labels``.
     """
     leading, (m, n) = weights.shape[:-2], weights.shape[-2:]
     if len(at) > len(leading) or any(not 0 <= index < length for index, length in zip(at, leading, strict=False)):
-        raise ValueError(f"index {list(at)} is not within the leading axes {list(leading)} of the weights")
+        raise ValueError(f"at: {list(at)} is not within the leading axes {list(leading)} of the weights")
     under = weights[tuple(at)]
     names = [
         f"weights[{', '.join(map(str, (*at, *more)))}]" if leading else "weights"
         for more in np.ndindex(under.shape[:-2])
     ]
-    return Matrices(names, under.reshape(-1, m, n), _words("queries", queries, m), _words("keys", keys, n))
+    return Matrices(
+        names, under.reshape(-1, m, n), _words("queries", queries, m), _words("keys", keys or queries * (m == n), n)
+    )
 
 
 def _words(which: str, given: Sequence[str], count: int) -> Sequence[str]:
     if given and len(given) != count:
-        raise ValueError(f"{len(given)} labels for {count} {which}")
+        raise ValueError(f"labels: {len(given)} words for {count} {which}")
     return given or [str(index) for index in range(count)]

@@ -98,6 +98,9 @@ def test_json_holds_tensors_as_the_api_takes_them(attend, tmp_path, expected):
     }
     (tmp_path / "r.json").write_text(json.dumps(request))
     _, said, _ = attend(SDPA, "--request", tmp_path / "r.json")
+    (tmp_path / "q.json").write_text(json.dumps(request.pop("query")))
+    (tmp_path / "r.json").write_text(json.dumps(request))
+    assert attend(SDPA, "--request", tmp_path / "r.json", "--query", tmp_path / "q.json") == (0, said, "")
     assert json.loads(said) == {"weights": expected.weights.astype(str).astype(float).tolist()}
 
 
@@ -197,10 +200,10 @@ def test_what_is_wrong_names_the_argument(attend, tmp_path):
         (["--out", "out.txt"], r"--out: expected a file that ends in \.npz"),
         (["--out", tmp_path / "both.npy"], "both.npy: .npy holds one array, there are output, weights"),
         (["--out", tmp_path / "no" / "out.npz"], "no/out.npz: No such file"),
-        (["--show", "--at", "1"], r"--at: index \[1\] is not within the leading axes \[\]"),
+        (["--show", "--at", "1"], r"--at: \[1\] is not within the leading axes \[\]"),
         (["--show", "--weights-top-k", "2"], "--show: needs all weights"),
         (["--show", "--outputs", "output"], "--show: needs weights among --outputs"),
-        (["--show", *SENTENCE[2:]], "--labels: 16 labels for 5 queries"),
+        (["--show", *SENTENCE[2:]], "--labels: 16 words for 5 queries"),
         (["--show", "--labels", tmp_path / "list.json"], "--labels .*expected a JSON list of texts"),
         (["--plot", tmp_path / "plot.xyz"], "--plot .*plot.xyz: "),
         (["--plot", tmp_path / "no" / "plot.png"], "--plot .*plot.png: No such file"),

@@ -73,11 +73,20 @@ def test_negative_weights_have_a_range_of_their_own():
     assert "░" not in shown(np.zeros((2, 2)))
 
 
+def test_words():
+    wide = matrices(np.zeros((2, 3)), queries=["a", "b"])
+    assert (wide.queries, wide.keys) == (["a", "b"], ["0", "1", "2"])
+    square = matrices(np.zeros((2, 2)), queries=["a", "b"])
+    assert (square.queries, square.keys) == (["a", "b"], ["a", "b"])
+    both = matrices(np.zeros((2, 2)), queries=["a", "b"], keys=["c", "d"])
+    assert (both.queries, both.keys) == (["a", "b"], ["c", "d"])
+
+
 def test_what_does_not_fit():
     for at in ([2], [0, 0], [-1]):
         with pytest.raises(ValueError, match="leading axes"):
             matrices(WEIGHTS, at)
-    with pytest.raises(ValueError, match="2 labels for 3 keys"):
+    with pytest.raises(ValueError, match="labels: 2 words for 3 keys"):
         matrices(WEIGHTS, keys=["a", "b"])
 
 
