@@ -25,8 +25,8 @@ class Matrices:
 def matrices(
     weights: np.ndarray, at: Sequence[int] = (), queries: Sequence[str] = (), keys: Sequence[str] = ()
 ) -> Matrices:
-    """Those under the leading index ``at``; columns without words have those of as many rows, and
-    what has none its numbers.
+    """Those under the leading index ``at``; columns without words have those of as many rows, else
+    their numbers, as rows do.
 
     Raises:
         ValueError: the index or the words do not fit; the message begins with ``at`` or ``labels``.
@@ -39,9 +39,9 @@ def matrices(
         f"weights[{', '.join(map(str, (*at, *more)))}]" if leading else "weights"
         for more in np.ndindex(under.shape[:-2])
     ]
-    return Matrices(
-        names, under.reshape(-1, m, n), _words("queries", queries, m), _words("keys", keys or queries * (m == n), n)
-    )
+    rows = _words("queries", queries, m)
+    columns = _words("keys", keys or (queries if m == n else ()), n)
+    return Matrices(names, under.reshape(-1, m, n), rows, columns)
 
 
 def _words(which: str, given: Sequence[str], count: int) -> Sequence[str]:
