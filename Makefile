@@ -8,7 +8,7 @@ ORT := $(shell nvidia-smi >/dev/null 2>&1 && echo gpu || echo cpu)
 SOURCES := $(shell find models export -name '*.py')
 INSTALL := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 
-.PHONY: help serve test test-perf-analyzer soak bench lint format clean
+.PHONY: help serve test test-perf-analyzer test-examples soak bench lint format clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -26,6 +26,9 @@ test-perf-analyzer: $(VENV)/.dev  ## drive the service with NVIDIA's perf_analyz
 
 soak: $(VENV)/.bench model_repository/.exported  ## try to bring a server down, for some 15 minutes; SOAK=--help says how
 	$(BIN)/python -m benchmarks.soak $(SOAK)
+
+test-examples: $(VENV)/.dev  ## run every example, the one that exports a checkpoint too
+	HEED_TEST_EXPORT=1 $(BIN)/pytest tests/examples
 
 bench: $(VENV)/.bench  ## measure Heed beside yardsticks and other servers; BENCH=--help says how
 	$(BIN)/python -m benchmarks.serving $(BENCH)
@@ -52,7 +55,7 @@ $(VENV)/.installed: pyproject.toml constraints.txt scripts/install_torch.py
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip --disable-pip-version-check install --quiet 'pip>=25.1'
 	@$(BIN)/python scripts/install_torch.py
-	@$(INSTALL) --editable '.[$(ORT),export]'
+	@$(INSTALL) --editable '.[$(ORT),export,client]'
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.installed

@@ -6,6 +6,7 @@ from importlib import import_module
 COMMANDS = {
     "serve": ("service.__main__", "serve a model repository over HTTP"),
     "list": ("service.listing", "list the blocks in a model repository"),
+    "attend": ("heed_client.__main__", "run a block of a server on tensors from files, and look at its weights"),
     "export": ("export.__main__", "export attention blocks from torch into the model repository"),
 }
 
@@ -24,8 +25,13 @@ def main() -> int:
         command = import_module(COMMANDS[name][0])
     except ModuleNotFoundError as missing:
         print(
-            f"heed {name}: {missing.name} is not installed; pip install 'heed-attention[cpu,export]'", file=sys.stderr
+            f"heed {name}: {missing.name} is not installed; pip install 'heed-attention[cpu,client,export]'",
+            file=sys.stderr,
         )
         return 1
     status: int = command.main(arguments)
     return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,5 +1,6 @@
 """The README is true: its commands run and answer what it shows, its settings and its tree are the real ones."""
 
+import os
 import re
 import subprocess
 import sys
@@ -12,7 +13,10 @@ from service.settings import Settings
 from tests.attending import MODULES
 
 ROOT = Path(__file__).parents[1]
-README = (ROOT / "README.md").read_text()
+IMPORTING = os.environ | {"PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'clients'}"}
+README, CLIENT = ((ROOT / folder / "README.md").read_text() for folder in (".", "clients"))
+ATTENDS = re.findall(r"```sh\n(heed attend[^`]*)```\n\n```text\n([^`]*)```", README)
+SCRIPTS = re.findall(r"```python\n(.*?)```\n\n```text\n(.*?)```", README + CLIENT, re.DOTALL)
 CURLS = re.findall(r"```sh\n(curl.*?)```\n\n```text\n(.*?)```", README, re.DOTALL)
 
 
@@ -23,15 +27,24 @@ def test_commands_answer_what_is_shown(client, command, shown):
     assert done.stdout.strip() == shown.strip()
 
 
-def test_python_answers_what_is_shown(client):
-    script, shown = re.search(r"```python\n(.*?)```\n\n```text\n(.*?)```", README, re.DOTALL).groups()
-    script = script.replace("127.0.0.1:8000", f"{client.base_url.host}:{client.base_url.port}")
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+@pytest.mark.parametrize(("command", "shown"), ATTENDS)
+def test_heed_attend_answers_what_is_shown(client, command, shown):
+    done = subprocess.run(
+        ["bash", "-c", command.replace("heed", f"{sys.executable} -m heed", 1)],
+        env=IMPORTING | {"HEED_URL": str(client.base_url)}, cwd=ROOT, capture_output=True, text=True, check=True,
+    )  # fmt: skip
     assert done.stdout.strip() == shown.strip()
 
 
-def test_both_commands_were_found():
-    assert len(CURLS) == 2
+@pytest.mark.parametrize(("script", "shown"), SCRIPTS)
+def test_python_answers_what_is_shown(client, script, shown):
+    script = script.replace("127.0.0.1:8000", f"{client.base_url.host}:{client.base_url.port}")
+    done = subprocess.run([sys.executable, "-c", script], env=IMPORTING, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == shown.strip()
+
+
+def test_all_were_found():
+    assert (len(CURLS), len(ATTENDS), len(SCRIPTS)) == (2, 1, 3)
 
 
 def test_settings():

@@ -1,0 +1,45 @@
+"""A client of Heed, which serves attention: the output, and the weights.
+
+from heed_client import Client
+
+with Client("http://127.0.0.1:8000") as heed:
+    answer = heed.attend("scaled_dot_product", query=query, key=key, value=value, is_causal=True)
+    answer.output, answer.weights
+"""
+
+from heed_client.answer import Answer, Largest
+from heed_client.block import Block, Line, Parameter, Tensor
+from heed_client.client import AsyncClient, Client
+from heed_client.errors import (
+    BadRequest,
+    HeedError,
+    NotFound,
+    Problem,
+    ServerFailed,
+    TimedOut,
+    TooLate,
+    Unauthorized,
+    Unavailable,
+    Unreachable,
+)
+
+__all__ = [
+    "Answer",
+    "AsyncClient",
+    "BadRequest",
+    "Block",
+    "Client",
+    "HeedError",
+    "Largest",
+    "Line",
+    "NotFound",
+    "Parameter",
+    "Problem",
+    "ServerFailed",
+    "Tensor",
+    "TimedOut",
+    "TooLate",
+    "Unauthorized",
+    "Unavailable",
+    "Unreachable",
+]

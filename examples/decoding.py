@@ -1,0 +1,32 @@
+"""Causal decoding: one token at a time, with the keys and values of the past, equals the whole at once.
+
+usage: .venv/bin/python examples/decoding.py      (a server runs: make serve)
+"""
+
+import os
+
+import numpy as np
+
+from heed_client import Client
+
+LENGTH = 12
+
+with Client(os.environ.get("HEED_URL", "http://127.0.0.1:8000")) as heed:
+    block = heed.describe("grouped_query")
+    x = np.random.default_rng(0).standard_normal((LENGTH, block.inputs["x"].shape[-1]), dtype=np.float32)
+    whole = heed.attend(block.block, x=x, is_causal=True)
+
+    past: dict[str, np.ndarray] = {}
+    for token in range(LENGTH):
+        step = heed.attend(
+            block.block,
+            x=x[token : token + 1],
+            **past,
+            is_causal=True,
+            outputs=["output", "weights", "present_key", "present_value"],
+        )
+        past = {"past_key": step.present_key, "past_value": step.present_value}
+        difference = np.abs(step.output[0] - whole.output[token]).max()
+        print(f"token {token}: attends to {step.weights.shape[-1]}, largest difference from the whole {difference:.1g}")
+        assert difference <= 2 * block.tolerance["output"]
+        assert np.abs(step.weights[:, 0] - whole.weights[:, token, : token + 1]).max() <= 2 * block.tolerance["weights"]

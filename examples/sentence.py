@@ -1,0 +1,21 @@
+"""Attention of a sentence: which word attends to which in one layer of a trained encoder.
+
+usage: .venv/bin/python examples/sentence.py [HEAD]      (of 12; a server runs: make serve)
+"""
+
+import json
+import os
+import sys
+from pathlib import Path
+
+from who_attends import table
+
+from heed_client import Client
+
+HERE = Path(__file__).parent
+head = int(sys.argv[1]) if len(sys.argv) > 1 else 1
+request = json.loads((HERE / "sentence.json").read_text())
+words = json.loads((HERE / "sentence.tokens.json").read_text())
+with Client(os.environ.get("HEED_URL", "http://127.0.0.1:8000")) as heed:
+    answer = heed.attend("scaled_dot_product", **request, outputs=["weights"])
+print(table(answer.weights[0, head].tolist(), words))

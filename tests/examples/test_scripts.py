@@ -1,0 +1,64 @@
+"""The examples run; each holds its own claims."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import matplotlib
+import pytest
+
+ROOT = Path(__file__).parents[2]
+EXAMPLES = ROOT / "examples"
+
+
+def run(name, url="", *arguments):
+    paths = os.pathsep.join([str(ROOT), str(ROOT / "clients")])
+    return subprocess.run(
+        [sys.executable, EXAMPLES / f"{name}.py", *arguments],
+        env=os.environ | {"HEED_URL": url, "PYTHONPATH": paths},
+        capture_output=True,
+        text=True,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "last"),
+    [("sentence", "[SEP]"), ("cross_attention", "row 2: 5 of 8"), ("decoding", "token 11: attends to 12")],
+)
+def test_script(client, name, last):
+    done = run(name, str(client.base_url))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines()[-1].strip().startswith(last)
+
+
+@pytest.mark.skipif(
+    "HEED_TEST_EXPORT" not in os.environ, reason="exports for half a minute; make test-examples runs it"
+)
+def test_a_checkpoint_of_one_s_own():
+    done = run("own_checkpoint")
+    assert done.returncode == 0, done.stderr
+    assert "weights [2, 6, 5, 9]: largest difference from torch" in done.stdout
+
+
+def test_notebook(client, monkeypatch):
+    """Its cells run in order, and it was saved with what they showed."""
+    monkeypatch.chdir(EXAMPLES)
+    monkeypatch.setenv("HEED_URL", str(client.base_url))
+    cells = [cell for cell in json.loads(Path("attention.ipynb").read_text())["cells"] if cell["cell_type"] == "code"]
+    names: dict[str, object] = {}
+    with matplotlib.rc_context():
+        matplotlib.use("agg")
+        for cell in cells:
+            exec("".join(cell["source"]), names)  # noqa: S102
+    names["plt"].close("all")
+    names["heed"].close()
+    assert sum("image/png" in output.get("data", ()) for cell in cells for output in cell["outputs"]) == 3
+
+
+def test_every_example_is_run_here():
+    tested = {"sentence", "cross_attention", "decoding", "own_checkpoint"}
+    others = {"make_sentence", "who_attends"}  # tested beside the request they make and read
+    assert {path.stem for path in EXAMPLES.glob("*.py")} == tested | others
+    assert [path.name for path in EXAMPLES.glob("*.ipynb")] == ["attention.ipynb"]
