@@ -1,0 +1,74 @@
+"""What is seen while it runs, and the summary after it."""
+
+from collections import deque
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from loadtest.load import Tick
+
+LOOKED_BACK = 1.0  # seconds that the rate and tail shown are of
+
+
+class Live:
+    """A bar over all turns, with the rate and the tail of the last second. Where no terminal is, nothing."""
+
+    def __init__(self, console: Console, seconds: float) -> None:
+        columns = TextColumn("{task.description}"), BarColumn(24), TimeElapsedColumn(), TextColumn("{task.fields[now]}")
+        self.progress = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+        self._task = self.progress.add_task("", total=seconds, now="")
+        self._title = ""
+        self._processes = 1
+        self._ticks: deque[Tick] = deque()
+
+    def turn(self, title: str, processes: int) -> None:
+        """Another begins."""
+        self._title, self._processes = title, processes
+        self._ticks.clear()
+
+    def show(self, tick: Tick) -> None:
+        self._ticks.append(tick)
+        while sum(each.seconds for each in self._ticks) > (LOOKED_BACK + 0.1) * self._processes:
+            self._ticks.popleft()
+        seconds = sum(each.seconds for each in self._ticks) / self._processes
+        latencies = 1e3 * np.concatenate([each.latencies for each in self._ticks] or [np.empty(0)])
+        now = f"{sum(each.answered for each in self._ticks) / seconds:>8,.0f}/s" if seconds else ""
+        if len(latencies):
+            p50, p99 = np.percentile(latencies, (50, 99))
+            now += f"  p50 {short(p50)} ms  p99 {short(p99)} ms"
+        if errors := sum(sum(each.errors.values()) for each in self._ticks):
+            now += f"  [red]{errors:,} errors[/]"
+        done = tick.seconds / self._processes if tick.phase == "measured" else 0
+        self.progress.update(self._task, advance=done, now=now, description=f"{self._title}, {tick.phase}")
+
+
+def table(results: Sequence[dict[str, Any]], compared: dict[str, Any]) -> Table:
+    """A row for each level and server."""
+    several = len({result["server"] for result in results}) > 1
+    found = Table(box=None, header_style="bold", pad_edge=False)
+    for name in ("load", *(("server",) if several else ()), "rate/s", "mean", "p50", "p95", "p99", "p99.9", "max", "errors", ""):
+        found.add_column(name, justify="left" if name in ("load", "server", "") else "right")
+    for result in results:
+        times = [short(result[of]) for of in ("mean", "p50", "p95", "p99", "p99.9", "max")]
+        errors = f"[red]{sum(result['errors'].values()):,}[/]" if result["errors"] else "0"
+        verdict = "[green]steady[/]" if result["steady"] else "[yellow]not steady[/]"
+        verdict += " [yellow]generator too slow[/]" * result["bottleneck"]
+        server = [result["server"]] if several else []
+        found.add_row(result["level"], *server, short(result["rate"]), *times, errors, verdict)
+    for level, of in compared.items():
+        for what, spread in of.items():
+            if spread["median"]:
+                said = f"{spread['median']:.3f} ({spread['low']:.3f} to {spread['high']:.3f})"
+                found.add_row(level, f"first / second, {what}", said)
+    return found
+
+
+def short(number: float | None) -> str:
+    """Three digits, or all before the point."""
+    if number is None:
+        return "-"
+    return f"{number:,.0f}" if abs(number) >= 100 else f"{number:.3g}"
