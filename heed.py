@@ -6,6 +6,7 @@ from importlib import import_module
 COMMANDS = {
     "serve": ("service.__main__", "serve a model repository over HTTP"),
     "list": ("service.listing", "list the blocks in a model repository"),
+    "loadtest": ("loadtest.__main__", "load on a server, measured"),
     "export": ("export.__main__", "export attention blocks from torch into the model repository"),
 }
 
@@ -13,7 +14,7 @@ COMMANDS = {
 def main() -> int:
     """Run the command named first; answers its exit status."""
     if len(sys.argv) < 2 or sys.argv[1] in ("-h", "--help"):
-        listed = "\n".join(f"  {name:8}{what}" for name, (_, what) in COMMANDS.items())
+        listed = "\n".join(f"  {name:10}{what}" for name, (_, what) in COMMANDS.items())
         print(f"usage: heed COMMAND [flags]\n\n{listed}\n\nheed COMMAND --help lists the flags of each.")
         return 0
     name, *arguments = sys.argv[1:]
@@ -24,7 +25,8 @@ def main() -> int:
         command = import_module(COMMANDS[name][0])
     except ModuleNotFoundError as missing:
         print(
-            f"heed {name}: {missing.name} is not installed; pip install 'heed-attention[cpu,export]'", file=sys.stderr
+            f"heed {name}: {missing.name} is not installed; pip install 'heed-attention[cpu,export,loadtest]'",
+            file=sys.stderr,
         )
         return 1
     status: int = command.main(arguments)

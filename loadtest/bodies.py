@@ -36,7 +36,9 @@ def bodies(ask: Ask, inputs: Sequence[Input], rng: np.random.Generator) -> list[
         except OSError as error:
             raise ScenarioError(str(error)) from error
     if unknown := set(ask.shapes) - {of.name for of in inputs}:
-        raise ScenarioError(f"{ask.block} has no input {', '.join(unknown)}; it has {', '.join(i.name for i in inputs)}")
+        raise ScenarioError(
+            f"{ask.block} has no input {', '.join(unknown)}; it has {', '.join(i.name for i in inputs)}"
+        )
     used = [of for of in inputs if of.required or of.name in ask.shapes]
     return [_body(ask, {of.name: _values(of, ask, sizes, rng) for of in used}) for sizes in _sizes(ask, used)]
 

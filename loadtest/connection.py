@@ -73,7 +73,7 @@ class Connection(asyncio.Protocol):
         else:
             self._transport.close()
 
-    def connection_lost(self, exc: Exception | None) -> None:
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
         self._end("connection lost")
         self._lost(self)
 

@@ -2,7 +2,7 @@
 
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
@@ -72,20 +72,23 @@ class Crew:
             pipe.send(FINISH)
         missing = set(self._busy)
         while missing:
-            for pipe in wait(list(missing)):
+            for pipe in self._ready(missing):
                 tick = self._receive(pipe)
                 yield tick
                 if tick.last:
-                    missing.discard(pipe)  # type: ignore[arg-type]
+                    missing.discard(pipe)
 
     def ticks(self, seconds: float) -> Iterator[Tick]:
         """Those of the next ``seconds``."""
         end = monotonic() + seconds
         while (left := end - monotonic()) > 0:
-            for pipe in wait(self._busy, left):
+            for pipe in self._ready(self._busy, left):
                 yield self._receive(pipe)
 
-    def _receive(self, pipe: Any) -> Tick:
+    def _ready(self, pipes: Collection[Connection[Any, Any]], seconds: float | None = None) -> list[Any]:
+        return wait(list(pipes), seconds)
+
+    def _receive(self, pipe: Connection[Any, Any]) -> Tick:
         try:
             tick: Tick = pipe.recv()
         except (EOFError, OSError) as error:

@@ -62,7 +62,7 @@ def take(crew: Crew, turn: Turn, server: Server, timing: Timing, show: Show) -> 
         before = beside.submit(stages.scrape, server)
         several = [stretch("measured", timing.measured / MEASURED) for _ in range(MEASURED)]
         after = beside.submit(stages.scrape, server)
-        late = []
+        late: list[Tick] = []
         for tick in crew.finish():
             show(tick)
             (several[-1] if tick.phase == "measured" else late).append(tick)

@@ -1,6 +1,6 @@
 """What came of a level of load on one server, as the JSON file and the report tell it."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -84,9 +84,8 @@ def ratios(turns: Sequence[Taken], others: Sequence[Taken]) -> dict[str, dict[st
     """The first server's numbers over the other's, of turns that stood next to each other: median, least, most."""
     found = {}
     for what in ("rate", "p50", "p99"):
-        each = [
-            a / b for a, b in ((_number(mine, what), _number(theirs, what)) for mine, theirs in zip(turns, others, strict=True)) if a and b
-        ]
+        pairs = [(_number(mine, what), _number(theirs, what)) for mine, theirs in zip(turns, others, strict=True)]
+        each = [mine / theirs for mine, theirs in pairs if mine and theirs]
         spread = {"median": float(np.median(each)), "low": min(each), "high": max(each)} if each else {}
         found[what] = {name: spread.get(name) for name in ("median", "low", "high")}
     return found
@@ -103,16 +102,17 @@ def _number(taken: Taken, what: str) -> float | None:
 def _times(latencies: np.ndarray) -> dict[str, float | None]:
     if not len(latencies):
         return dict.fromkeys(["mean", *(f"p{of:g}" for of in PERCENTILES), "max"])
-    found = dict(zip((f"p{of:g}" for of in PERCENTILES), map(float, np.percentile(latencies, PERCENTILES)), strict=True))
+    found = {f"p{of:g}": float(np.percentile(latencies, of)) for of in PERCENTILES}
     return {"mean": float(latencies.mean(dtype=np.float64)), **found, "max": float(latencies.max())}
 
 
 def _server_side(turns: Sequence[Taken], seconds: float) -> dict[str, Any] | None:
     if any(taken.counts is None for taken in turns):
         return None
-    counts: stages.Counts = Counter()
+    counts: stages.Counts = defaultdict(float)
     for taken in turns:
-        counts.update(taken.counts or {})
+        for key, count in (taken.counts or {}).items():
+            counts[key] += count
     return stages.told(counts, seconds)
 
 
@@ -125,6 +125,6 @@ def _bottleneck(result: dict[str, Any]) -> list[str]:
         )
     if generator["late_p99"] > max(LATE, LATE_SHARE * (result["p99"] or 0)):
         found.append(
-            f"the load generator lacked processor time: late by {generator['late_p99']:.1f} ms (p99), as much too long"
+            f"the load generator itself is late, by {generator['late_p99']:.1f} ms (p99): it lacks processor time"
         )
     return found

@@ -45,11 +45,10 @@ class Ask:
             raise ScenarioError(f"share: expected more than 0, got {self.share}")
         if (self.body is None) != (not self.path):
             raise ScenarioError("path and body come together")
-        for what in ("sizes", "shapes"):
+        for what, least in (("sizes", 1), ("shapes", 0)):
             for name, value in getattr(self, what).items():
                 several = value if isinstance(value, list) else [value]
-                least = 0 if what == "shapes" else 1
-                if not all(type(size) is int and size >= least for size in several) or (what == "sizes" and not several):
+                if not several or not all(type(size) is int and size >= least for size in several):
                     raise ScenarioError(f"{what}: {name}: expected whole numbers, got {value!r}")
 
     @property

@@ -4,7 +4,7 @@ import http.client
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 import orjson
 
@@ -27,12 +27,12 @@ class Server:
             raise ServerError(f"expected http://HOST:PORT, got {self.url!r}")
 
     @cached_property
-    def _parts(self) -> Any:
+    def _parts(self) -> SplitResult:
         return urlsplit(self.url)
 
     @property
     def tls(self) -> bool:
-        return bool(self._parts.scheme == "https")
+        return self._parts.scheme == "https"
 
     @property
     def host(self) -> str:

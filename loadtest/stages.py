@@ -1,6 +1,6 @@
 """What the server itself says it did meanwhile: its histograms at /metrics, before and after."""
 
-from collections import Counter
+from collections import defaultdict
 from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
@@ -8,13 +8,13 @@ from prometheus_client.parser import text_string_to_metric_families
 from loadtest.server import Server, ServerError
 
 STAGES = ("decode", "queue", "compute", "encode")
-Counts = Counter[tuple[str, str, str]]  # by metric, stage, and upper bound in seconds
+Counts = dict[tuple[str, str, str], float]  # by metric, stage, and upper bound in seconds
 KEPT = ("heed_request_seconds", "heed_stage_seconds", "heed_run_requests", "process_cpu_seconds_total")
 
 
 def scrape(server: Server) -> Counts | None:
     """The counters of all models and workers; None if the server tells none."""
-    counts: Counts = Counter()
+    counts: Counts = defaultdict(float)
     try:
         status, content = server.call("/metrics")
         if status != 200:
@@ -23,7 +23,7 @@ def scrape(server: Server) -> Counts | None:
             for sample in family.samples:
                 if sample.name.startswith(KEPT):
                     labels = sample.labels
-                    counts[sample.name, labels.get("stage", ""), labels.get("le", "")] += sample.value  # type: ignore[assignment]
+                    counts[sample.name, labels.get("stage", ""), labels.get("le", "")] += sample.value
     except (ServerError, ValueError):
         return None
     return counts if any(name.startswith("heed_") for name, *_ in counts) else None
@@ -33,9 +33,7 @@ def between(before: Counts | None, after: Counts | None) -> Counts | None:
     """What was counted from one scrape to the next."""
     if before is None or after is None:
         return None
-    counts = Counter(after)
-    counts.subtract(before)
-    return counts
+    return defaultdict(float, {key: count - before.get(key, 0) for key, count in after.items()})
 
 
 def told(counts: Counts, seconds: float) -> dict[str, Any] | None:
@@ -55,9 +53,8 @@ def told(counts: Counts, seconds: float) -> dict[str, Any] | None:
 
 def _times(counts: Counts, metric: str, stage: str) -> dict[str, float]:
     count = counts[f"{metric}_count", stage, ""]
-    buckets = sorted(
-        (float(bound), below) for (name, of, bound), below in counts.items() if (name, of) == (f"{metric}_bucket", stage)
-    )
+    bucket = (f"{metric}_bucket", stage)
+    buckets = sorted((float(bound), below) for (*of, bound), below in counts.items() if tuple(of) == bucket)
     return {"mean": 1e3 * counts[f"{metric}_sum", stage, ""] / max(1, count), "p99": 1e3 * _quantile(buckets, 0.99)}
 
 

@@ -11,6 +11,7 @@ from rich.table import Table
 
 from loadtest.load import Tick
 
+TIMES = ("mean", "p50", "p95", "p99", "p99.9", "max")
 LOOKED_BACK = 1.0  # seconds that the rate and tail shown are of
 
 
@@ -50,13 +51,14 @@ def table(results: Sequence[dict[str, Any]], compared: dict[str, Any]) -> Table:
     """A row for each level and server."""
     several = len({result["server"] for result in results}) > 1
     found = Table(box=None, header_style="bold", pad_edge=False)
-    for name in ("load", *(("server",) if several else ()), "rate/s", "mean", "p50", "p95", "p99", "p99.9", "max", "errors", ""):
-        found.add_column(name, justify="left" if name in ("load", "server", "") else "right")
+    for name in ("load", "server", "rate/s", *TIMES, "errors", ""):
+        if several or name != "server":
+            found.add_column(name, justify="left" if name in ("load", "server", "") else "right", no_wrap=True)
     for result in results:
-        times = [short(result[of]) for of in ("mean", "p50", "p95", "p99", "p99.9", "max")]
+        times = [short(result[of]) for of in TIMES]
         errors = f"[red]{sum(result['errors'].values()):,}[/]" if result["errors"] else "0"
         verdict = "[green]steady[/]" if result["steady"] else "[yellow]not steady[/]"
-        verdict += " [yellow]generator too slow[/]" * result["bottleneck"]
+        verdict += " [yellow]generator slow[/]" * result["bottleneck"]
         server = [result["server"]] if several else []
         found.add_row(result["level"], *server, short(result["rate"]), *times, errors, verdict)
     for level, of in compared.items():

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 TIMES = ("mean", "p50", "p90", "p95", "p99", "p99.9", "max")
-UNITS = {**dict.fromkeys(TIMES, {"us": 1e-3, "ms": 1.0, "s": 1e3}), "rate": {"/s": 1.0}, "failed": {"%": 0.01},
-         "ratio": {"": 1.0}}  # fmt: skip
+MILLISECONDS = {"us": 1e-3, "ms": 1.0, "s": 1e3}
+UNITS = {**dict.fromkeys(TIMES, MILLISECONDS), "rate": {"/s": 1.0}, "failed": {"%": 0.01}, "ratio": {"": 1.0}}
 FLAGS = ("unsteady", "bottleneck")
 KNOWN = f"p99>50ms ({', '.join(TIMES)}; us, ms, s), rate<1000/s, failed>0.1%, ratio<0.95, {', '.join(FLAGS)}"
 COMPARE = {"<": operator.lt, ">": operator.gt}
@@ -26,9 +26,8 @@ class Threshold:
     def broken(self, result: dict[str, Any], ratio: float | None) -> str | None:
         """What was found instead; None if it holds. What was not measured does not hold."""
         if self.what in FLAGS:
-            return "; ".join(result["notes"]) if result["bottleneck" if self.what == "bottleneck" else "steady"] == (
-                self.what == "bottleneck"
-            ) else None
+            broken = result["bottleneck"] if self.what == "bottleneck" else not result["steady"]
+            return "; ".join(result["notes"]) if broken else None
         value = ratio if self.what == "ratio" else result[self.what]
         if value is None:
             return "nothing was measured"

@@ -62,18 +62,14 @@ def disagreement(windows: Sequence[Window], is_open: bool) -> str | None:
     A closed loop must keep its rate; an open one must be answered as fast as it asks, for the rate of strangers wavers.
     Both must keep their median.
     """
-    medians = [of.percentile(50) for of in windows]
-    if not windows or any(median is None for median in medians):
+    medians = [float(np.median(of.latencies)) for of in windows if len(of.latencies)]
+    if not windows or len(medians) < len(windows):
         return "a window without an answer"
-    if is_open:
-        rates = [of.answered / max(1, of.arrived) for of in windows]
-    else:
-        rates = [of.rate for of in windows]
-    for what, numbers in (("answered of asked" if is_open else "rate", rates), ("median", medians)):
-        mean = float(np.mean(numbers))  # type: ignore[arg-type]
-        if any(abs(number - mean) > WITHIN * mean for number in numbers):  # type: ignore[operator]
-            unit = {"rate": "/s", "median": " ms"}.get(what, "")
-            return f"{what} from {min(numbers):.4g} to {max(numbers):.4g}{unit}"  # type: ignore[type-var]
+    rates = [of.answered / max(1, of.arrived) if is_open else of.rate for of in windows]
+    for what, numbers, unit in (("answered of asked" if is_open else "rate", rates, ""), ("median", medians, " ms")):
+        mean = sum(numbers) / len(numbers)
+        if any(abs(number - mean) > WITHIN * mean for number in numbers):
+            return f"{what} from {min(numbers):.4g} to {max(numbers):.4g}{unit}"
     if is_open and np.mean(rates) < 1 - WITHIN:
         return f"answers only {np.mean(rates):.0%} of what is asked"
     return None
