@@ -103,6 +103,7 @@ def _measure(
                         level.concurrency or options.connections,
                         level.rate,
                         options.timeout,
+                        timing.tick,
                         options.seed + 1000 * i,
                     )
                     live.turn(f"{level} {server.url}", min(options.processes, turn.connections))

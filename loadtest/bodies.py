@@ -61,7 +61,7 @@ def _values(of: Input, ask: Ask, sizes: Mapping[str, int], rng: np.random.Genera
     if of.dtype == "bool":
         return rng.random(shape) < 0.8
     if of.dtype.startswith("float"):
-        return rng.standard_normal(shape, np.float32).astype(ask.dtype)
+        return rng.standard_normal(shape, np.float32).astype(ask.dtype or of.dtype)
     if of.example is None:
         raise ScenarioError(f"{of.name}: the server gives no example of its {of.dtype}; send a body of your own")
     return rng.choice(of.example.ravel(), shape).astype(of.dtype)

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Collection, Iterator
 from dataclasses import replace
 from multiprocessing import Pipe
-from multiprocessing.connection import Connection, wait
+from multiprocessing.connection import wait
 from pathlib import Path
 from time import monotonic
 from typing import Any, Self
@@ -21,9 +21,9 @@ class Crew:
 
     def __init__(self, processes: int) -> None:
         self._processes = processes
-        self._pipes: list[Connection[Any, Any]] = []
+        self._pipes: list[Any] = []
         self._running: list[subprocess.Popen[bytes]] = []
-        self._busy: list[Connection[Any, Any]] = []  # in this turn
+        self._busy: list[Any] = []  # in this turn
 
     def __enter__(self) -> Self:
         for _ in range(self._processes):
@@ -34,6 +34,8 @@ class Crew:
             )
             theirs.close()
             self._pipes.append(ours)
+        for pipe in self._pipes:
+            self._receive(pipe)  # it is ready
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -73,7 +75,7 @@ class Crew:
         missing = set(self._busy)
         while missing:
             for pipe in self._ready(missing):
-                tick = self._receive(pipe)
+                tick: Tick = self._receive(pipe)
                 yield tick
                 if tick.last:
                     missing.discard(pipe)
@@ -85,12 +87,11 @@ class Crew:
             for pipe in self._ready(self._busy, left):
                 yield self._receive(pipe)
 
-    def _ready(self, pipes: Collection[Connection[Any, Any]], seconds: float | None = None) -> list[Any]:
+    def _ready(self, pipes: Collection[Any], seconds: float | None = None) -> list[Any]:
         return wait(list(pipes), seconds)
 
-    def _receive(self, pipe: Connection[Any, Any]) -> Tick:
+    def _receive(self, pipe: Any) -> Any:
         try:
-            tick: Tick = pipe.recv()
+            return pipe.recv()
         except (EOFError, OSError) as error:
             raise RuntimeError("a process that makes the load has ended") from error
-        return tick

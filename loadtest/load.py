@@ -34,6 +34,7 @@ class Turn:
     connections: int
     rate: float | None  # a second; None: closed
     timeout: float  # seconds
+    tick: float  # seconds
     seed: int
 
 

@@ -12,6 +12,7 @@ from loadtest.window import Window, disagreement, window
 
 WARM = 3  # windows that must agree before anything is measured
 MEASURED = 5  # windows of a measurement
+TICK = 0.25  # seconds
 
 Show = Callable[[Tick], None]
 
@@ -23,6 +24,11 @@ class Timing:
     window: float
     measured: float
     patience: float
+
+    @property
+    def tick(self) -> float:
+        """Seconds between two looks at a process: some to each window."""
+        return min(TICK, self.window / 4, self.measured / MEASURED / 4)
 
 
 @dataclass(frozen=True)

@@ -44,7 +44,7 @@ def parse(arguments: Sequence[str] | None) -> tuple[argparse.Namespace, list[Ask
     add("--block", default=Ask.block, help="or any model of a V2 server (default %(default)s)")
     add("--face", choices=scenario.FACES, default=Ask.face, help="the API: v1 native, v2 Open Inference Protocol")
     add("--encoding", choices=scenario.ENCODINGS, default=Ask.encoding, help="of tensors; binary in v1 is base64")
-    add("--dtype", choices=scenario.DTYPES, default=Ask.dtype, help="of floats (default %(default)s)")
+    add("--dtype", choices=scenario.DTYPES[1:], default=Ask.dtype, help="of floats (default: the model's)")
     add("--size", action="append", default=[], type=_sizes, metavar="SYMBOL=N[,N...]", help="m=128; several: all")
     add("--shape", action="append", default=[], type=_sizes, metavar="INPUT=N,...", help="attn_mask=64,64 adds it, too")
     add("--outputs", type=lambda text: text.split(","), default=[], metavar="NAME,...", help="default: the server's")

@@ -8,7 +8,7 @@ from typing import Any, get_type_hints
 
 FACES = ("v1", "v2")
 ENCODINGS = ("json", "binary")
-DTYPES = ("float16", "float32", "float64")
+DTYPES = ("", "float16", "float32", "float64")  # the first: as the model says
 
 
 class ScenarioError(ValueError):
@@ -27,7 +27,7 @@ class Ask:
     share: float = 1
     face: str = "v1"
     encoding: str = "json"
-    dtype: str = "float32"
+    dtype: str = ""
     sizes: dict[str, Any] = field(default_factory=dict)
     shapes: dict[str, Any] = field(default_factory=dict)
     outputs: list[Any] = field(default_factory=list)
@@ -40,7 +40,7 @@ class Ask:
     def __post_init__(self) -> None:
         for what, known in (("face", FACES), ("encoding", ENCODINGS), ("dtype", DTYPES)):
             if getattr(self, what) not in known:
-                raise ScenarioError(f"{what}: there are {', '.join(known)}, got {getattr(self, what)!r}")
+                raise ScenarioError(f"{what}: there are {', '.join(filter(None, known))}, got {getattr(self, what)!r}")
         if not self.share > 0:
             raise ScenarioError(f"share: expected more than 0, got {self.share}")
         if (self.body is None) != (not self.path):

@@ -11,7 +11,7 @@ from rich.table import Table
 
 from loadtest.load import Tick
 
-TIMES = ("mean", "p50", "p95", "p99", "p99.9", "max")
+TIMES = ("p50", "p95", "p99", "p99.9", "max")
 LOOKED_BACK = 1.0  # seconds that the rate and tail shown are of
 
 
@@ -58,7 +58,6 @@ def table(results: Sequence[dict[str, Any]], compared: dict[str, Any]) -> Table:
         times = [short(result[of]) for of in TIMES]
         errors = f"[red]{sum(result['errors'].values()):,}[/]" if result["errors"] else "0"
         verdict = "[green]steady[/]" if result["steady"] else "[yellow]not steady[/]"
-        verdict += " [yellow]generator slow[/]" * result["bottleneck"]
         server = [result["server"]] if several else []
         found.add_row(result["level"], *server, short(result["rate"]), *times, errors, verdict)
     for level, of in compared.items():

@@ -3,20 +3,20 @@
 import asyncio
 import sys
 from multiprocessing.connection import Connection as Pipe
+from typing import Any
 
 import uvloop
 
 from loadtest.load import Load
 
-TICK = 0.25  # seconds
-MEASURE, FINISH = "measure", "finish"
+READY, MEASURE, FINISH = "ready", "measure", "finish"
 SWITCH = 0.0005  # seconds until the thread that waits for arrivals gets its turn
 
 
 class Worker:
     """Obeys: a Turn begins one, MEASURE ends its warm-up, FINISH ends it. The pipe's end ends the process."""
 
-    def __init__(self, pipe: "Pipe[object, object]") -> None:
+    def __init__(self, pipe: "Pipe[Any, Any]") -> None:
         self._pipe = pipe
         self._loop = asyncio.get_running_loop()
         self._load: Load | None = None
@@ -24,6 +24,7 @@ class Worker:
         self._finishing: asyncio.Task[None] | None = None
         self.over = asyncio.Event()
         self._loop.add_reader(pipe.fileno(), self._obey)
+        pipe.send(READY)
 
     def _obey(self) -> None:
         try:
@@ -38,20 +39,20 @@ class Worker:
             self._ticking.cancel()
             self._finishing = self._loop.create_task(self._finish(self._load))
         else:
-            self._load = Load(order)  # type: ignore[arg-type]
+            self._load = Load(order)
             self._load.start()
-            self._ticking = self._loop.call_later(TICK, self._tick, self._load)
+            self._ticking = self._loop.call_later(order.tick, self._tick, self._load)
 
     def _tick(self, load: Load) -> None:
         self._pipe.send(load.tick())
-        self._ticking = self._loop.call_later(TICK, self._tick, load)
+        self._ticking = self._loop.call_later(load.turn.tick, self._tick, load)
 
     async def _finish(self, load: Load) -> None:
         for tick in await load.finish():
             self._pipe.send(tick)
 
 
-async def work(pipe: "Pipe[object, object]") -> None:
+async def work(pipe: "Pipe[Any, Any]") -> None:
     await Worker(pipe).over.wait()
 
 
