@@ -21,7 +21,7 @@ from loadtest.outcome import Level, outcome, ratios
 from loadtest.scenario import Ask, ScenarioError
 from loadtest.server import Server, ServerError
 from loadtest.signature import inputs
-from loadtest.terminal import Live, table
+from loadtest.terminal import Live, ratio_table, table
 from loadtest.thresholds import broken
 
 Taking = dict[tuple[Level, str], list[Taken]]
@@ -30,7 +30,7 @@ Taking = dict[tuple[Level, str], list[Taken]]
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure every level, show and write what came of it; answers the exit status."""
     options, asked = flags.parse(arguments)
-    console = Console(highlight=False, soft_wrap=True)
+    console = Console(highlight=False)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was started is stopped
     taking: Taking = defaultdict(list)
     status = 0
@@ -55,7 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return status or 2
     _tell(document, options, console)
     for line in document["broken"]:
-        console.print(f"[red]failed[/] {line}")
+        console.print(f"[red]failed:[/] {line}")
     return status or int(bool(document["broken"]))
 
 
@@ -115,16 +115,22 @@ def _document(
 ) -> dict[str, Any]:
     """Everything, as the JSON file has it."""
     titles = [ask.title for ask in asked]
-    results = [outcome(level, url, titles, turns) for (level, url), turns in taking.items()]
+    named = dict(zip("AB", (server.url for server in servers), strict=False))
+    results = [
+        outcome(level, name, titles, taking[level, url])
+        for level in options.levels
+        for name, url in named.items()
+        if (level, url) in taking
+    ]
     compared = {
         str(level): ratios(*(taking[level, server.url] for server in servers))
         for level in options.levels
         if len(servers) == 2 and len({len(taking.get((level, server.url), [])) for server in servers}) == 1
     }
-    first = [result for result in results if result["server"] == servers[0].url]
+    first = [result for result in results if result["server"] == "A"]
     return {
         "at": datetime.now(UTC).isoformat(timespec="seconds"),
-        "servers": [server.url for server in servers],
+        "servers": named,
         "requests": [
             {"name": ask.title, "share": ask.share / sum(each.share for each in asked), "path": several[0].path}
             | {"bodies": len(several), "bytes": sum(len(body.content) for body in several) // len(several)}
@@ -141,12 +147,19 @@ def _document(
 
 def _tell(document: dict[str, Any], options: Any, console: Console) -> None:
     """The summary, and the files asked for."""
-    console.print(table(document["results"], document["ratios"]))
+    several = len(document["servers"]) > 1
+    for name, url in document["servers"].items():
+        console.print(f"{name} {url}" if several else url)
+    console.print(table(document["results"], several))
+    if document["ratios"]:
+        console.print("\nA over B, in turns next to each other: median, and least to most")
+        console.print(ratio_table(document["ratios"]))
     for result in document["results"]:
+        where = f"{result['level']}, {result['server']}" if several else result["level"]
         for note in result["notes"]:
-            console.print(f"[yellow]{result['level']}[/] {note}")
+            console.print(f"[yellow]{where}:[/] {note}")
         for error, count in result["errors"].items():
-            console.print(f"[red]{result['level']}[/] {count:,} times {error}")
+            console.print(f"[red]{where}:[/] {count:,} times {error}")
     if options.json:
         options.json.write_bytes(orjson.dumps(document, option=orjson.OPT_INDENT_2))
     if options.report:

@@ -70,13 +70,15 @@ def outcome(level: Level, server: str, kinds: Sequence[str], turns: Sequence[Tak
         ],
         "server_side": _server_side(turns, seconds),
     }  # fmt: skip
-    unsteady = [f"not steady: {taken.steady}" for taken in turns if taken.steady]
-    unsteady += [f"measured before it was steady: {taken.warmed}" for taken in turns if taken.warmed]
+    unsteady = [
+        *_several("not steady", [taken.steady for taken in turns]),
+        *_several("measured before it was steady", [taken.warmed for taken in turns]),
+    ]
     bottleneck = _bottleneck(result)
     return result | {
         "steady": not unsteady,
         "bottleneck": bool(bottleneck),
-        "notes": [*dict.fromkeys(unsteady), *bottleneck],
+        "notes": unsteady + bottleneck,
     }  # fmt: skip
 
 
@@ -114,6 +116,13 @@ def _server_side(turns: Sequence[Taken], seconds: float) -> dict[str, Any] | Non
         for key, count in (taken.counts or {}).items():
             counts[key] += count
     return stages.told(counts, seconds)
+
+
+def _several(what: str, reasons: Sequence[str | None]) -> list[str]:
+    """One note for all turns: how many, and the first reason."""
+    found = [reason for reason in reasons if reason]
+    count = f" in {len(found)} of {len(reasons)} turns" if len(reasons) > 1 else ""
+    return [f"{what}{count}: {found[0]}"] if found else []
 
 
 def _bottleneck(result: dict[str, Any]) -> list[str]:

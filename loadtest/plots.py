@@ -46,7 +46,7 @@ def _html(figure: go.Figure) -> str:
         plot_bgcolor="rgba(0,0,0,0)",
         font={"family": "system-ui, sans-serif", "size": 12, "color": GREY},
         hovermode="x unified",
-        legend={"orientation": "h", "y": -0.2, "x": 0, "traceorder": "normal"},
+        legend={"orientation": "h", "y": -0.22, "x": 0, "traceorder": "normal"},
         template="none",
     )
     figure.update_xaxes(axis)

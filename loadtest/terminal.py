@@ -47,24 +47,33 @@ class Live:
         self.progress.update(self._task, advance=done, now=now, description=f"{self._title}, {tick.phase}")
 
 
-def table(results: Sequence[dict[str, Any]], compared: dict[str, Any]) -> Table:
-    """A row for each level and server."""
-    several = len({result["server"] for result in results}) > 1
-    found = Table(box=None, header_style="bold", pad_edge=False)
-    for name in ("load", "server", "rate/s", *TIMES, "errors", ""):
-        if several or name != "server":
-            found.add_column(name, justify="left" if name in ("load", "server", "") else "right", no_wrap=True)
+def table(results: Sequence[dict[str, Any]], several: bool) -> Table:
+    """A row for each level, and server if there are several; times are milliseconds."""
+    found = _table("load", *(["server"] * several), "rate/s", *TIMES, "errors", "")
     for result in results:
         times = [short(result[of]) for of in TIMES]
         errors = f"[red]{sum(result['errors'].values()):,}[/]" if result["errors"] else "0"
         verdict = "[green]steady[/]" if result["steady"] else "[yellow]not steady[/]"
-        server = [result["server"]] if several else []
-        found.add_row(result["level"], *server, short(result["rate"]), *times, errors, verdict)
-    for level, of in compared.items():
-        for what, spread in of.items():
-            if spread["median"]:
-                said = f"{spread['median']:.3f} ({spread['low']:.3f} to {spread['high']:.3f})"
-                found.add_row(level, f"first / second, {what}", said)
+        found.add_row(result["level"], *([result["server"]] * several), short(result["rate"]), *times, errors, verdict)
+    return found
+
+
+def ratio_table(ratios: dict[str, Any]) -> Table:
+    """A row for each level."""
+    found = _table("load", *next(iter(ratios.values())))
+    for level, of in ratios.items():
+        spreads = [
+            f"{spread['median']:.3f} ({spread['low']:.3f} to {spread['high']:.3f})" if spread["median"] else "-"
+            for spread in of.values()
+        ]
+        found.add_row(level, *spreads)
+    return found
+
+
+def _table(*columns: str) -> Table:
+    found = Table(box=None, header_style="bold", pad_edge=False)
+    for name in columns:
+        found.add_column(name, justify="left" if name in ("load", "server", "") else "right", no_wrap=True)
     return found
 
 

@@ -1,6 +1,7 @@
 """A process that makes load: ``python -m loadtest.worker FD``. It takes turns from a pipe and answers ticks."""
 
 import asyncio
+import os
 import sys
 from multiprocessing.connection import Connection as Pipe
 from typing import Any
@@ -24,12 +25,13 @@ class Worker:
         self._finishing: asyncio.Task[None] | None = None
         self.over = asyncio.Event()
         self._loop.add_reader(pipe.fileno(), self._obey)
+        os.set_blocking(pipe.fileno(), True)  # the loop made it otherwise; messages come and go whole
         pipe.send(READY)
 
     def _obey(self) -> None:
         try:
             order = self._pipe.recv()
-        except (EOFError, OSError):
+        except (EOFError, ConnectionResetError):
             self._loop.remove_reader(self._pipe.fileno())
             self.over.set()
             return

@@ -77,7 +77,8 @@ def test_servers_are_compared_in_turns(url, tmp_path):
     flags = ["--concurrency", "2", "--compare", other, "--rounds", "2", "--fail-if", "ratio<0.01", "--json", str(out)]
     assert main([url, *SMALL, *QUICK, *flags]) == 0
     document = json.loads(out.read_text())
-    assert [found["server"] for found in document["results"]] == [url, other]
+    assert document["servers"] == {"A": url, "B": other}
+    assert [found["server"] for found in document["results"]] == ["A", "B"]
     rate = document["ratios"]["2 connections"]["rate"]
     assert 0.1 < rate["low"] <= rate["median"] <= rate["high"] < 10
 
@@ -86,7 +87,7 @@ def test_thresholds_decide_the_exit_status(url, capsys):
     flags = ["--concurrency", "1", "--fail-if", "p50>1us", "--fail-if", "rate<1/s"]
     assert main([url, *SMALL, *QUICK, *flags]) == 1
     shown = capsys.readouterr().out
-    assert re.search(r"failed 1 connection: p50>1us: 0\.\d+|failed 1 connection: p50>1us: \d", shown)
+    assert re.search(r"failed: 1 connection: p50>1us: \d", shown)
     assert "rate<1/s" not in shown
 
 
@@ -117,7 +118,7 @@ def test_interrupted_it_tells_what_was_measured(url):
     """And leaves no process behind."""
     command = [sys.executable, "-m", "loadtest", url, *SMALL, *QUICK, "--concurrency", "1," * 99 + "1"]
     process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    time.sleep(5)
+    time.sleep(4)
     process.send_signal(signal.SIGINT)
     shown, errors = process.communicate(timeout=20)
     assert process.returncode == 130, errors
