@@ -125,6 +125,8 @@ def _pair(text: str, separator: str = "=") -> tuple[str, str]:
 
 
 def _header(text: str) -> tuple[str, str]:
+    if not (text.isascii() and text.isprintable()):
+        raise argparse.ArgumentTypeError(f"expected printable ASCII, got {text!r}")
     return _pair(text, ":")
 
 

@@ -23,7 +23,11 @@ class Server:
     headers: dict[str, str]
 
     def __post_init__(self) -> None:
-        if self._parts.scheme not in ("http", "https") or not self._parts.hostname:
+        try:
+            known = self._parts.scheme in ("http", "https") and self._parts.hostname and self.port
+        except ValueError:  # a port that is none
+            known = False
+        if not known:
             raise ServerError(f"expected http://HOST:PORT, got {self.url!r}")
 
     @cached_property
@@ -75,6 +79,6 @@ class Server:
 
     def wire(self, path: str, body: bytes, headers: dict[str, str]) -> bytes:
         """The whole request that posts ``body``, as it goes over the wire."""
-        said = {"Host": f"{self.host}:{self.port}", **headers, **self.headers, "Content-Length": str(len(body))}
+        said = {"Host": self._parts.netloc, **headers, **self.headers, "Content-Length": str(len(body))}
         head = "".join(f"{name}: {value}\r\n" for name, value in said.items())
         return f"POST {self.target(path)} HTTP/1.1\r\n{head}\r\n".encode("latin-1") + body

@@ -45,6 +45,7 @@ def test_what_is_asked():
         (["--concurrency", "1,x"], "expected a whole number from 1, got 'x'"),
         (["--size", "m"], "expected NAME=VALUE"),
         (["--header", "x"], "expected NAME:VALUE"),
+        (["--header", "x: \n"], "expected printable ASCII"),
         (["--fail-if", "p99>50"], "expected something like p99>50ms"),
         (["--fail-if", "ratio<1"], "a ratio needs --compare"),
         (["--scenario", "nonesuch.toml"], "No such file"),
