@@ -2,13 +2,14 @@
 PYTHON ?= python3
 HOST ?= 127.0.0.1
 PORT ?= 8000
+SOAK ?= 3
 VENV := .venv
 BIN := $(VENV)/bin
 ORT := $(shell nvidia-smi >/dev/null 2>&1 && echo gpu || echo cpu)
 SOURCES := $(shell find models export -name '*.py')
 INSTALL := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 
-.PHONY: help serve test test-perf-analyzer bench bench-loadtest lint format clean
+.PHONY: help serve test test-perf-analyzer soak bench bench-loadtest lint format clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -23,6 +24,9 @@ test: $(VENV)/.dev  ## install and run the tests
 test-perf-analyzer: $(VENV)/.dev  ## drive the service with NVIDIA's perf_analyzer, which is fetched first
 	PERF_ANALYZER=$$($(BIN)/python scripts/fetch_perf_analyzer.py $(VENV)/perf_analyzer) \
 		$(BIN)/pytest tests/service/v2/test_perf_analyzer.py
+
+soak: $(VENV)/.bench model_repository/.exported  ## serve mixed requests for SOAK=3 minutes; memory must hold still
+	$(BIN)/python -m benchmarks.soak --minutes $(SOAK)
 
 bench: $(VENV)/.bench  ## measure Heed beside yardsticks and other servers; BENCH=--help says how
 	$(BIN)/python -m benchmarks.serving $(BENCH)

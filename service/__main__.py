@@ -43,9 +43,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
     machine.keep_heap()
     logs.configure(settings.log_level, settings.log_format)
+    scheme = "https" if settings.tls_certificate else "http"
     for listener in listeners:
         host, port, *_ = listener.getsockname()
-        log.info("listening on http://%s:%d", f"[{host}]" if ":" in host else host, port)
+        log.info("listening on %s://%s:%d", scheme, f"[{host}]" if ":" in host else host, port)
 
     board = Board(2 * settings.workers + 2)  # those that leave have theirs to the end
 
@@ -54,7 +55,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         Worker(app, settings, channel, app.repository.ready.is_set).run()
 
     if settings.workers > 1:
-        return Supervisor(work, settings.workers, listeners, settings.shutdown_seconds, board).run()
+        drain, shutdown = settings.drain_seconds, settings.shutdown_seconds
+        return Supervisor(work, settings.workers, listeners, drain, shutdown, board).run()
     try:
         Server(create_app(settings), settings).run(listeners)
     except SystemExit:  # uvicorn's, of a start that failed; the log says why

@@ -1,82 +1,110 @@
-"""The access log: a line for each request, or for each that failed or was slow, with the time of its stages."""
+"""Who may ask what: API keys from files, which are read again when they change.
 
+Inference and all that only reads need a key of ``api_keys_file``; what changes the server (load, unload, logging) needs
+one of ``admin_keys_file``, which opens all else, too. Health is open to everyone. Without a file no key is asked for.
+"""
+
+import hashlib
+import hmac
 import logging
+import re
 import time
-from typing import Any, Literal
+from collections.abc import Mapping
+from pathlib import Path
 
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
-from service.counts import HUNG_UP
+from service.errors import Forbidden, HeedError, Unauthorized
+from service.settings import Settings
 
 log = logging.getLogger("heed")
 
-MOST_OF_PATH = 200  # characters
+LOOK = 1.0  # seconds between looks at a file
+OPEN = re.compile(r"/v2/health/(live|ready)/?")
+READING = ("GET", "HEAD", "OPTIONS")
+PLAIN = re.compile(r"/v1/attention/[^/]+|/v2/models/[^/]+(/versions/[^/]+)?/infer/?|/v2/repository(/[^/]+)?/index/?")
 
 
-def is_quiet(scope: Scope) -> bool:
-    """What probes and scrapers ask for every few seconds is neither logged nor traced."""
-    path: str = scope.get("path", "")
-    return scope["type"] != "http" or path.startswith("/v2/health/") or path == "/metrics"
+class Keys:
+    """The keys in a file, one a line; blank lines and those that begin with # are none. Only their hashes are kept.
+
+    A file that is put in its place counts within a second. One that cannot be read any more leaves the keys as they
+    were; an empty one leaves none.
+
+    Raises:
+        OSError: it cannot be read at the start.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._seen: object = None
+        self._looked = time.monotonic()
+        self._hashes: list[bytes] = []
+        self._read()
+
+    def __contains__(self, key: bytes) -> bool:
+        """Takes as long for a key that is nearly right as for any other."""
+        self._look()
+        wanted = _hash(key)
+        return sum(hmac.compare_digest(wanted, known) for known in self._hashes) > 0
+
+    def _look(self) -> None:
+        now = time.monotonic()
+        if now - self._looked < LOOK:
+            return
+        self._looked = now
+        try:
+            self._read()
+        except OSError as error:
+            if self._seen is not None:
+                log.error("the keys in %s stay as they were: %s", self._path, error.strerror)
+            self._seen = None
+
+    def _read(self) -> None:
+        now = self._path.stat()
+        seen = now.st_mtime_ns, now.st_size, now.st_ino
+        if seen != self._seen:
+            lines = [line.strip() for line in self._path.read_bytes().splitlines()]
+            self._hashes = [_hash(line) for line in lines if line and not line.startswith(b"#")]
+            self._seen = seen
+            log.info("%d keys in %s", len(self._hashes), self._path)
 
 
-class Watched:
-    """``send`` that remembers the status of the answer; it stays HUNG_UP where none was sent."""
+class Access:
+    """ASGI middleware: a request without the key that it needs goes no further."""
 
-    def __init__(self, send: Send) -> None:
-        self._send = send
-        self.status = HUNG_UP
-
-    async def __call__(self, message: Message) -> None:
-        if message["type"] == "http.response.start":
-            self.status = message["status"]
-        await self._send(message)
-
-
-class AccessLog:
-    """ASGI middleware around the envelope, whose ``scope["state"]`` it reads."""
-
-    def __init__(self, app: ASGIApp, which: Literal["errors", "all"], slow_milliseconds: float) -> None:
+    def __init__(self, app: ASGIApp, settings: Settings) -> None:
         self._app = app
-        self._all = which == "all"
-        self._slow = slow_milliseconds
+        self._admin = Keys(settings.admin_keys_file) if settings.admin_keys_file else None
+        self._api = Keys(settings.api_keys_file) if settings.api_keys_file else None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if is_quiet(scope):
-            await self._app(scope, receive, send)
-            return
-        watched = Watched(send)
-        start = time.perf_counter_ns()
-        try:
-            await self._app(scope, receive, watched)
-        finally:
-            status = watched.status
-            milliseconds = (time.perf_counter_ns() - start) / 1e6
-            if self._all or status >= 400 or milliseconds > self._slow:
-                log.log(_level(status), "request", extra=_event(scope, status, milliseconds))
+        if scope["type"] == "http":
+            refused = self.refusal(scope["state"]["headers"], scope["path"], scope["method"])
+            if refused:
+                raise refused
+        await self._app(scope, receive, send)
+
+    def refusal(self, headers: Mapping[bytes, bytes], path: str, method: str) -> HeedError | None:
+        """Why a request with these headers, by lower-case name, may not go on; None if it may."""
+        administers = self._admin is not None and method not in READING and not PLAIN.fullmatch(path)
+        if (self._api is None and not administers) or OPEN.fullmatch(path):
+            return None
+        key = _key(headers)
+        if key is None:
+            return Unauthorized("an API key is needed, as Authorization: Bearer <key> or as X-API-Key")
+        is_admin = self._admin is not None and key in self._admin
+        if is_admin or (not administers and self._api is not None and key in self._api):
+            return None
+        if self._api is not None and key in self._api:
+            return Forbidden("this API key does not open the administration of this server")
+        return Unauthorized("this API key is not known here")
 
 
-def model_of(scope: Scope) -> str | None:
-    """The model that the path names, if it names one."""
-    path: dict[str, str] = scope.get("path_params", {})
-    return path.get("model") or path.get("block")
+def _key(headers: Mapping[bytes, bytes]) -> bytes | None:
+    scheme, _, key = headers.get(b"authorization", b"").strip().partition(b" ")
+    return key.strip() if scheme.lower() == b"bearer" else headers.get(b"x-api-key")
 
 
-def _level(status: int) -> int:
-    return logging.ERROR if status >= 500 else logging.WARNING if status >= 400 else logging.INFO
-
-
-def _event(scope: Scope, status: int, milliseconds: float) -> dict[str, Any]:
-    state = scope["state"]
-    event = {
-        "request_id": state["request_id"].decode(),
-        "method": scope["method"],
-        "path": scope["path"][:MOST_OF_PATH],
-        "status": status,
-        "milliseconds": round(milliseconds, 3),
-    }
-    if model := model_of(scope):
-        event["model"] = model[:MOST_OF_PATH]
-    if "trace_id" in state:
-        event["trace_id"] = state["trace_id"]
-    spent = state["timing"].spent
-    return event | {stage: round(ns / 1e6, 3) for stage, ns in spent.items() if any(spent.values())}
+def _hash(key: bytes) -> bytes:
+    return hashlib.sha256(key).digest()

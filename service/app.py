@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from importlib.metadata import version
@@ -10,16 +11,20 @@ from typing import Any
 from fastapi import FastAPI
 from fastapi_offline import FastAPIOffline
 from starlette.exceptions import HTTPException
+from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from service import docs, errors, health, metrics, native, tracing
-from service.access import AccessLog
+from service.access import Access
+from service.access_log import AccessLog
 from service.board import Board, Slot
+from service.body import JSON_LENGTH
 from service.engine import Engine
 from service.envelope import Envelope
 from service.errors import HeedError
+from service.readiness import Readiness
 from service.repository import Repository
 from service.request_id import RequestIds
 from service.settings import Settings
@@ -30,26 +35,32 @@ from service.v2.paths import Slash
 
 log = logging.getLogger("heed")
 
+IDLE = 10.0  # seconds without a large run
+EXPOSED = ("X-Request-ID", "Server-Timing", "Retry-After", JSON_LENGTH)  # what a page of another origin may read
+
 
 class Application:
     """The service as ASGI, and what its process asks it for.
 
-    ``watches`` says that each request is logged or traced, so that none may be answered without it.
+    ``watches`` says that each request is logged, traced, or held to a key or an origin, so that none may be answered
+    without it.
     """
 
     def __init__(
-        self, app: FastAPI, outermost: ASGIApp, shortcut: Shortcut, request_ids: RequestIds, watches: bool
+        self,
+        outermost: ASGIApp,
+        repository: Repository,
+        readiness: Readiness,
+        shortcut: Shortcut,
+        request_ids: RequestIds,
+        watches: bool,
     ) -> None:
-        self._state = app.state
         self._outermost = outermost
-        self.repository: Repository = app.state.repository
+        self.repository = repository
+        self.readiness = readiness
         self.shortcut = shortcut
         self.request_ids = request_ids
         self.watches = watches
-
-    def stop(self) -> None:
-        """Say that it is not ready any more; what comes is still answered."""
-        self._state.is_stopping = True
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await self._outermost(scope, receive, send)
@@ -73,9 +84,11 @@ def create_app(settings: Settings, board: Board | None = None, slot: Slot | None
         loading = asyncio.create_task(asyncio.to_thread(repository.load))
         polling = asyncio.create_task(_poll(loading, repository, settings))
         publishing = asyncio.create_task(counted.keep_publishing())
+        giving_back = asyncio.create_task(_give_back(repository, engine))
         yield
         polling.cancel()
         publishing.cancel()
+        giving_back.cancel()
         await loading
         engine.close()
         counted.publish()
@@ -94,7 +107,7 @@ def create_app(settings: Settings, board: Board | None = None, slot: Slot | None
     )
     app.state.settings = settings
     app.state.repository = repository
-    app.state.is_stopping = False
+    app.state.readiness = readiness = Readiness(repository)
     app.state.metrics = counted
     tensors = [route for face in (infer, native) for route in face.routes(repository, settings, engine)]
     app.router.routes.extend(tensors)
@@ -106,12 +119,21 @@ def create_app(settings: Settings, board: Board | None = None, slot: Slot | None
         app.add_exception_handler(kind, _answer)
     app.openapi = lambda: docs.openapi(app)  # type: ignore[method-assign]  # as FastAPI's documentation extends it
     shortcut, ids = Shortcut(Slash(app), tensors), RequestIds()
-    outermost: ASGIApp = Envelope(shortcut, ids, tracing.Laps if traces else Timing)
+    inner: ASGIApp = shortcut
+    if settings.api_keys_file or settings.admin_keys_file:
+        inner = Access(inner, settings)
+    outermost: ASGIApp = Envelope(inner, ids, tracing.Laps if traces else Timing)
     if settings.access_log != "off":
         outermost = AccessLog(outermost, settings.access_log, settings.slow_milliseconds)
     if traces:
         outermost = tracing.Tracing(outermost, traces)
-    return Application(app, outermost, shortcut, ids, watches=not isinstance(outermost, Envelope))
+    if settings.cors_origins:
+        origins = [origin.strip() for origin in settings.cors_origins.split(",")]
+        outermost = CORSMiddleware(
+            outermost, origins, ("GET", "POST"), allow_headers=["*"], expose_headers=EXPOSED, max_age=3600
+        )
+    watches = inner is not shortcut or not isinstance(outermost, Envelope)
+    return Application(outermost, repository, readiness, shortcut, ids, watches)
 
 
 async def _poll(loading: asyncio.Task[None], repository: Repository, settings: Settings) -> None:
@@ -122,6 +144,15 @@ async def _poll(loading: asyncio.Task[None], repository: Repository, settings: S
             await asyncio.to_thread(repository.poll)
         except OSError as error:  # a folder that goes away while it is looked at; the next look finds what is there
             log.warning("the model repository could not be looked at: %s", error)
+
+
+async def _give_back(repository: Repository, engine: Engine) -> None:
+    """Large runs keep their memory for the next, as asking for it anew takes longer than they do; idleness frees it."""
+    while True:
+        await asyncio.sleep(IDLE)
+        if engine.large is not None and time.monotonic() - engine.large > IDLE:
+            engine.large = None
+            await asyncio.to_thread(repository.give_back)
 
 
 async def _answer(request: Request, error: Any) -> Response:

@@ -95,9 +95,10 @@ def _need(inputs: dict[str, np.ndarray], outputs: list[str], model: Model, most_
     return need
 
 
-def work(asked: Asked, model: Model) -> Work:
-    """What the engine has to do for it."""
-    return Work(model, asked.need, asked.inputs, asked.outputs, asked.need.sizes.get("batch", 1))
+def work(asked: Asked, model: Model, deadline: int | None = None) -> Work:
+    """What the engine has to do for it, begun by ``deadline``, of ``time.perf_counter_ns``."""
+    rows = asked.need.sizes.get("batch", 1)
+    return Work(model, asked.need, asked.inputs, asked.outputs, rows, deadline=deadline)
 
 
 def encode(asked: Asked, found: Mapping[str, np.ndarray], model: Model) -> list[bytes]:

@@ -8,7 +8,7 @@ from contextlib import suppress
 
 from service.board import Slot
 
-CLOSED, BEAT, LIVE, READY, LEAVING = range(5)
+CLOSED, BEAT, LIVE, READY, LEAVING, WELCOMING = range(6)
 
 
 class Channel:
@@ -49,6 +49,10 @@ class Channel:
         """Let go of both ends, in this process."""
         self._near.close()
         self._far.close()
+
+    def welcome(self, welcoming: bool) -> None:
+        """Tell the worker whether the service as a whole is ready."""
+        self._page[WELCOMING] = welcoming
 
     @property
     def closed(self) -> int:
@@ -97,6 +101,11 @@ class Channel:
                 if connection is None:
                     raise EOFError
                 yield connection
+
+    @property
+    def welcoming(self) -> bool:
+        """All workers are ready, and the service is not about to end."""
+        return bool(self._page[WELCOMING])
 
     def count_closed(self) -> None:
         """A connection is closed."""

@@ -10,7 +10,9 @@ from starlette.types import Receive, Scope, Send
 from service.body import Body, Headers
 from service.cost import Cost
 from service.counts import NO_MODEL
+from service.deadline import deadline
 from service.engine import Engine
+from service.hang_up import run_watched
 from service.model import Model
 from service.repository import Repository
 from service.respond import Piece, respond
@@ -69,6 +71,10 @@ class Endpoint(ABC):
             HeedError: anything that is wrong with it.
         """
 
+    def deadline(self, headers: Headers, timing: Timing, asked: int = 0) -> int | None:
+        """Until when a run has to begin, of ``time.perf_counter_ns``; ``asked`` is a parameter, in microseconds."""
+        return deadline(timing.began, headers, self.settings.deadline_seconds, asked)
+
     def at_once(
         self, path: Mapping[str, Any], headers: Headers, content: bytes, attached: Body, timing: Timing
     ) -> tuple[Pieces, Fields] | None:
@@ -104,9 +110,9 @@ class Endpoint(ABC):
     ) -> tuple[Work, Pieces, Fields] | None:
         """As ``answer``, if all of it can be done here and now; None, or any exception, if it cannot."""
 
-    async def run(self, work: Work, timing: Timing) -> dict[str, np.ndarray]:
+    async def run(self, work: Work, timing: Timing, receive: Receive) -> dict[str, np.ndarray]:
         """The outputs of ``work``: worked out here where that is short, else in a thread, in its turn."""
         engine = self.engine
-        found = engine.run_here(work) if engine.fits_here(work) else await engine.run(work)
+        found = engine.run_here(work) if engine.fits_here(work) else await run_watched(engine, work, receive)
         timing.lap_as(work.waited, work.computed)
         return found

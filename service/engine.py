@@ -22,7 +22,7 @@ import numpy as np
 
 from service.cost import Cost
 from service.counts import Counts
-from service.errors import NotReady, Overloaded, TimedOut
+from service.errors import NotReady, Overloaded, TimedOut, TooManyRequests
 from service.queue import Queue
 from service.run import Run, Told
 from service.settings import Settings
@@ -32,6 +32,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 Answer = dict[str, np.ndarray]
 LONG = 50e6  # nanoseconds
+LARGE = 64 << 20  # bytes
 HOPS = 50  # measured at the start
 SHARED = 2  # hops that a work takes at most, to share a run
 
@@ -57,6 +58,7 @@ class Engine:
     def __init__(self, settings: Settings) -> None:
         self._threads_each = settings.concurrency
         self._most_waiting = settings.max_queue
+        self._overloaded = TooManyRequests if settings.overload_status == "429" else Overloaded
         self._most_bytes = settings.max_running_bytes
         self._batching = settings.batching == "auto"
         self._inline_nanoseconds = 1000 * settings.inline_microseconds
@@ -65,6 +67,7 @@ class Engine:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._bytes = 0  # that running work needs
         self._hop = 0.0  # nanoseconds from the event loop to a thread and back
+        self.large: float | None = None  # when the last run ended that needed much memory, of time.monotonic
         self._closing = False
         self._others = ThreadPoolExecutor(settings.concurrency, thread_name_prefix="heed-aside")
         self._threads = [
@@ -179,7 +182,7 @@ class Engine:
             self.counts.refused["max_queue"] += 1
             seconds = sum(lane.waiting.forecast for lane in self._lanes) / self._threads_each / 1e9
             words = f"{self._most_waiting} requests wait, the most there may (max_queue)"
-            raise Overloaded(words, max(1, math.ceil(seconds)))
+            raise self._overloaded(words, max(1, math.ceil(seconds)))
         lane.waiting.put(work)
         lane.ring()
 
@@ -223,6 +226,8 @@ class Engine:
         with self._lock:
             own.running -= 1
             self._bytes -= run.memory
+            if run.memory > LARGE:
+                self.large = time.monotonic()
             self.counts.runs[len(run.works)] += 1
             for lane in self._lanes:
                 lane.ring()

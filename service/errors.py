@@ -3,6 +3,8 @@
 HeedError
 ├── Malformed          400 / 400   not JSON, an unknown tensor or field
 ├── Invalid            422 / 400   well-formed but wrong: shape, rank, ragged rows, type, NaN
+├── Unauthorized       401 / 401   no API key, or an unknown one, where one is needed
+├── Forbidden          403 / 403   a key that does not open this
 ├── NotFound           404 / 404   unknown block, model or version
 ├── TooLarge           413 / 400   the body over the limit
 │   └── TooMuchMemory  413 / 400   what it would need in memory over the limit
@@ -12,6 +14,7 @@ HeedError
 ├── NotReady           503 / 503   not loaded yet, failed to load, or the server is stopping
 ├── NotAllowed         503 / 503   the settings keep clients from this
 ├── Overloaded         503 / 503   as much is queued as may be
+│   └── TooManyRequests  429 / 429   the same, by setting
 └── TimedOut           504 / 504   past its deadline
 """
 
@@ -46,6 +49,15 @@ class Malformed(HeedError):
 
 class Invalid(HeedError):
     status, v2_status = 422, 400
+
+
+class Unauthorized(HeedError):
+    status, v2_status = 401, 401
+    headers = MappingProxyType({"WWW-Authenticate": "Bearer"})
+
+
+class Forbidden(HeedError):
+    status, v2_status = 403, 403
 
 
 class NotFound(HeedError):
@@ -94,8 +106,13 @@ class Overloaded(HeedError):
         self.headers = {"Retry-After": str(retry_after)}
 
 
+class TooManyRequests(Overloaded):
+    status, v2_status = 429, 429
+
+
 class TimedOut(HeedError):
     status, v2_status = 504, 504
+    headers = MappingProxyType({"Retry-After": "1"})
 
 
 def answer(path: str, error: BaseException) -> Response:

@@ -21,11 +21,10 @@ async def live() -> Live:
 
 @router.get(
     "/ready",
-    summary="Has every model been loaded and run once, and is the server not stopping?",
+    summary="Has every model been loaded and run once, in all processes, and is it not about to end?",
     responses={503: {"model": Ready}},
 )
 async def ready(request: Request, response: Response) -> Ready:
-    state = request.app.state
-    is_ready = state.repository.ready.is_set() and not state.is_stopping
+    is_ready = bool(request.app.state.readiness)
     response.status_code = 200 if is_ready else 503
     return Ready(ready=is_ready)

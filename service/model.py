@@ -20,7 +20,7 @@ from service.bfloat16 import BFLOAT16, run_bfloat16
 from service.card import Card, InputCard, PathCard, Scalar
 from service.cost import Cost
 from service.errors import Invalid, TooMuchMemory
-from service.provider import CUDA, Provider, open_session
+from service.provider import CUDA, Provider, giving_back, open_session
 from service.shape import Binder, Dim, Sizes, length
 from service.statistics import Statistics
 
@@ -280,6 +280,12 @@ class Model:
         example = {name: np.asarray(value, self.inputs[name].dtype) for name, value in self.card.example.items()}
         for graph in self.graphs:
             graph.session.run(None, example)
+
+    def give_back(self) -> None:
+        """Give the system the memory that past runs of any model needed, and that nobody uses now."""
+        assert self.card is not None, "only a block has an example to run"
+        example = {name: np.asarray(value, self.inputs[name].dtype) for name, value in self.card.example.items()}
+        self.graphs[-1].session.run(None, example, giving_back())
 
     def numbers(self, outputs: Collection[str], sizes: Sizes) -> int:
         """How many numbers these outputs hold."""

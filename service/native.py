@@ -153,9 +153,9 @@ class Attend(Endpoint):
         timing.start()
         most, measured = self.settings.max_memory_bytes, self.engine.measured
         asked = await measured(self.decoding, len(body), decode, body, model, most)
-        todo = work(asked, model)
+        todo = work(asked, model, self.deadline(headers, timing))
         timing.lap("decode")
-        found = await self.run(todo, timing)
+        found = await self.run(todo, timing, receive)
         numbers = sum(array.size for array in found.values())
         pieces = await measured(self.encoding, numbers, encode, asked, found, model)
         timing.lap("encode")

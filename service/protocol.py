@@ -7,13 +7,14 @@ work, the answer is written at once. All else goes the way of every request, as 
 """
 
 import asyncio
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
-
 from service.body import Body, Coming, Headers
+from service.deadline import HEADERS as DEADLINES
 from service.errors import HeedError
+from service.limits import Limits
 from service.respond import SMALL, flat, join, length_of
 from service.timing import Timing
 
@@ -51,8 +52,8 @@ class Started:
     patience: asyncio.TimerHandle
 
 
-class Protocol(HttpToolsProtocol):
-    """uvicorn's, but for requests that can be answered at once."""
+class Protocol(Limits):
+    """uvicorn's, but for requests that can be answered at once. The limits are held for what the parser is given."""
 
     application: ClassVar["Application"]
     heads: ClassVar[dict[bytes, Head]]
@@ -167,7 +168,7 @@ class Protocol(HttpToolsProtocol):
             first = found[0].first(headers, int(length))
         except HeedError:
             return
-        if first > int(length):
+        if first > int(length) or not headers.keys().isdisjoint(DEADLINES):
             return
         if len(self.heads) >= MOST_HEADS:
             self.heads.pop(next(iter(self.heads)), None)
@@ -199,6 +200,7 @@ class Protocol(HttpToolsProtocol):
                 self.transport.write(flat(piece))
         self.server_state.total_requests += 1
         self._answered_at = self.loop.time()
+        self.since = math.inf
         if self.timeout_keep_alive_task is None:
             self.timeout_keep_alive_handler()
         return True

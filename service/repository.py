@@ -97,6 +97,13 @@ class Repository:
             self._own_terms[name] = terms
             self._serve(name, models, {})
 
+    def give_back(self) -> None:
+        """Give the system the memory that past runs needed; it takes a block to do so."""
+        assert self.provider is not None, "open() comes first"
+        block = next(iter(self.blocks.values()), None)
+        if block and self.provider.name == "cpu":
+            block.give_back()
+
     def unload_model(self, name: str) -> None:
         """Serve it no more; requests in flight finish on it.
 

@@ -3,10 +3,12 @@
 import asyncio
 import errno
 import logging
+import math
 import os
 import socket
 import sys
 import threading
+import time
 from collections.abc import Mapping
 from types import FrameType
 from typing import Any
@@ -15,6 +17,7 @@ import uvicorn
 from uvicorn.lifespan.on import LifespanOn
 
 from service.app import Application
+from service.limits import Limits, limited
 from service.protocol import speaking
 from service.provider import ProviderUnavailable
 from service.settings import Settings
@@ -49,42 +52,55 @@ def listen(host: str, port: int) -> list[socket.socket]:
 class Server(uvicorn.Server):
     """uvicorn's server, but for its end.
 
-    A signal ends it: for a moment it goes on and closes each connection with an answer; then it takes no more, finishes
-    what runs, and is cut off (exit status 1) when that takes longer than ``settings.shutdown_seconds``. A second
-    signal ends it at once.
+    A signal ends it: for ``settings.drain_seconds`` it goes on, but says that it is not ready; for a moment it closes
+    each connection with an answer; then it takes no more, finishes what runs, and is cut off (exit status 1) when that
+    takes longer than ``settings.shutdown_seconds``. A second signal ends it at once.
     """
 
     def __init__(self, app: Application, settings: Settings) -> None:
         super().__init__(
             uvicorn.Config(
                 app,
+                http="httptools",
                 lifespan="on",
                 ws="none",
                 log_config=None,
                 access_log=False,
                 server_header=False,
+                ssl_certfile=settings.tls_certificate,
+                ssl_keyfile=settings.tls_key,
                 timeout_graceful_shutdown=settings.shutdown_seconds,
             )
         )
         self.config.load()
         self.config.lifespan_class = _Lifespan
-        if not app.watches:
-            self.config.http_protocol_class = speaking(app)
-        self._app = app
+        self.config.http_protocol_class = limited(Limits if app.watches else speaking(app), settings)
+        self._readiness = app.readiness
+        self._drain_seconds = settings.drain_seconds
+        self._drained = math.inf  # when the time to drain is over
         self._bound = settings.shutdown_seconds + GRACE
+
+    async def on_tick(self, counter: int) -> bool:
+        if counter % 10 == 0:  # once a second
+            now = time.monotonic()
+            for connection in list(self.server_state.connections):
+                assert isinstance(connection, Limits)
+                connection.look(now)
+        return await super().on_tick(counter) or time.monotonic() >= self._drained
 
     def handle_exit(self, sig: int, _frame: FrameType | None) -> None:
         """Ends the process gracefully, the second time at once."""
-        if self.should_exit:
+        if self._readiness.draining:
             os._exit(128 + sig)
-        self.should_exit = True
+        self._readiness.draining = True
+        self._drained = time.monotonic() + self._drain_seconds
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Finish what runs, and end."""
+        self._readiness.draining = True
         watchdog = threading.Timer(self._bound, _cut_off)
         watchdog.daemon = True
         watchdog.start()
-        self._app.stop()
         state = self.server_state
         state.default_headers = [*state.default_headers, (b"connection", b"close")]
         loop = asyncio.get_running_loop()

@@ -1,9 +1,10 @@
 """The settings, read once at start: flags of ``heed serve``, and environment variables of the same name."""
 
+import ssl
 from pathlib import Path
 from typing import Literal
 
-from pydantic import Field, ValidationInfo, field_validator
+from pydantic import Field, FilePath, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from service import machine
@@ -29,6 +30,17 @@ class Settings(BaseSettings):
 
     host: str = Field("127.0.0.1", description="address to listen on; 0.0.0.0 for every interface")
     port: int = Field(8000, ge=0, le=65535, description="port to listen on; 0 takes a free one")
+    tls_certificate: FilePath | None = Field(None, description="PEM file of a certificate chain: HTTPS instead of HTTP")
+    tls_key: FilePath | None = Field(None, description="PEM file of its private key", validate_default=True)
+    api_keys_file: FilePath | None = Field(
+        None, description="file of API keys, one a line, read again when it changes; every path but health needs one"
+    )
+    admin_keys_file: FilePath | None = Field(
+        None, description="the same of keys that also load, unload and set the logging"
+    )
+    cors_origins: str = Field(
+        "", description="origins whose pages may ask from a browser: https://a.example, with commas; * for every one"
+    )
     workers: int = Field(1, ge=1, description="processes that share the port")
     provider: Literal["auto", "cuda", "cpu"] = Field(
         "auto", description="where models run: auto takes CUDA when it truly works, cuda fails at start without it"
@@ -51,6 +63,15 @@ class Settings(BaseSettings):
         0, ge=0, description="model runs at one time in one worker; 0 = this machine's CPUs, shared by the workers"
     )
     max_body_bytes: int = Field(128 * MIB, ge=1, description="longest request body")
+    max_header_bytes: int = Field(
+        64 << 10, ge=1024, description="longest head of a request: its first line and headers"
+    )
+    receive_seconds: float = Field(
+        60, gt=0, description="longest time for a request to come, from its first byte to its last"
+    )
+    deadline_seconds: float = Field(
+        60, ge=0, description="longest time until a request's run begins, where the client names none; 0 = any"
+    )
     max_memory_bytes: int = Field(
         0, ge=0, description="most memory one request may need; 0 = a quarter of this machine's"
     )
@@ -58,6 +79,7 @@ class Settings(BaseSettings):
         0, ge=0, description="most memory that what runs at one time may need; 0 = half of this machine's"
     )
     max_queue: int = Field(1000, ge=1, description="most requests that wait to be run; more are refused")
+    overload_status: Literal["503", "429"] = Field("503", description="status of the answer when the queue is full")
     batching: Literal["auto", "off"] = Field(
         "auto", description="auto: queued requests share a run where that is quicker, with the same answers"
     )
@@ -75,6 +97,11 @@ class Settings(BaseSettings):
     json_non_finite: Literal["refuse", "nulls", "tokens"] = Field(
         "refuse", description="NaN and infinity in V2's JSON answers: an error, null, or the tokens NaN and Infinity"
     )
+    drain_seconds: float = Field(
+        0,
+        ge=0,
+        description="after a signal to end: time to serve on while saying not ready, for balancers to notice",
+    )
     shutdown_seconds: int = Field(25, ge=1, description="after a signal to end: longest time to finish what runs")
     docs: bool = Field(True, description="serve the interactive documentation at /docs")
     log_level: Literal["critical", "error", "warning", "info", "debug"] = Field(
@@ -89,10 +116,25 @@ class Settings(BaseSettings):
 
     @field_validator("model_control_mode")
     @classmethod
-    def _one_process(cls, mode: str, info: ValidationInfo) -> str:
+    def _can_be_controlled(cls, mode: str, info: ValidationInfo) -> str:
         if mode == "explicit" and info.data.get("workers", 1) > 1:
             raise ValueError("explicit needs workers 1: a load would reach only one of them")
+        if mode == "explicit" and info.data.get("api_keys_file") and not info.data.get("admin_keys_file"):
+            raise ValueError("explicit beside api_keys_file needs admin_keys_file: who may load and unload")
         return mode
+
+    @field_validator("tls_key")
+    @classmethod
+    def _opens_tls(cls, key: Path | None, info: ValidationInfo) -> Path | None:
+        certificate = info.data.get("tls_certificate")
+        if (key is None) != (certificate is None) and "tls_certificate" in info.data:
+            raise ValueError("tls_certificate and tls_key are needed together")
+        if key and certificate:
+            try:
+                ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key, password="")
+            except (OSError, ValueError) as error:
+                raise ValueError(f"they cannot be used: {error}") from None
+        return key
 
     def sized(self) -> "Settings":
         """These settings, with what is 0 ("as this machine has it") filled in for one of ``workers`` processes."""

@@ -14,7 +14,7 @@ from opentelemetry import propagate, trace
 from opentelemetry.trace import SpanKind, Status, StatusCode
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from service.access import Watched, is_quiet, model_of
+from service.access_log import Watched, is_quiet, model_of
 from service.timing import Timing
 
 if TYPE_CHECKING:

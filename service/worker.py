@@ -22,6 +22,7 @@ class Worker(Server):
     def __init__(self, app: Application, settings: Settings, channel: Channel, ready: Callable[[], bool]) -> None:
         super().__init__(app, settings)
         self._channel = channel
+        app.readiness.others = lambda: channel.welcoming
         self._ready = ready
         self._connecting: set[asyncio.Task[None]] = set()
         plain: Any = self.config.http_protocol_class

@@ -3,6 +3,7 @@
 import gc
 import itertools
 import logging
+import math
 import multiprocessing
 import os
 import resource
@@ -39,7 +40,8 @@ class Supervisor:
 
     Workers are forked from this process, which starts no thread and opens no session; so they share the memory of the
     code. Each connection goes to the worker with the fewest open; one that is still loading, or whose event loop stands
-    still, gets none while another can take it. SIGTERM and SIGINT end the service, SIGHUP renews the workers.
+    still, gets none while another can take it. SIGTERM and SIGINT end the service, after a time to drain; SIGHUP renews
+    the workers. Each worker is told when all are ready, as it answers for all.
     """
 
     def __init__(
@@ -47,12 +49,15 @@ class Supervisor:
         serve: Callable[[Channel], None],
         count: int,
         listeners: Sequence[socket.socket],
+        drain_seconds: float,
         shutdown_seconds: float,
         board: Board,
     ) -> None:
         self._serve = serve
         self._count = count
         self._listeners = listeners
+        self._drain_seconds = drain_seconds
+        self._drained = math.inf  # when the time to drain is over
         self._board = board
         self._time_to_end = LINGER + shutdown_seconds + 2 * GRACE
         self._workers: list[_Worker] = []
@@ -91,9 +96,12 @@ class Supervisor:
 
     def _tend(self) -> bool:
         """Look after the workers; False when it is time to end."""
-        if {signal.SIGTERM, signal.SIGINT} & set(self._signals):
-            return False
-        if self._signals:
+        if self._ends:
+            if math.isinf(self._drained):
+                self._drained = time.monotonic() + self._drain_seconds
+            if self._ends > 1 or time.monotonic() >= self._drained:
+                return False
+        elif self._signals:
             self._signals.clear()
             log.info("renewing the workers, one after another")
             self._renewed.extend(worker for worker in self._workers if not worker.leaving_since)
@@ -114,7 +122,14 @@ class Supervisor:
                 self._start()
         self._choose()
         self._hand_out()
+        for worker in self._workers:
+            worker.channel.welcome(self._complete and not self._ends)
         return True
+
+    @property
+    def _ends(self) -> int:
+        """Signals to end that have come."""
+        return len(self._signals) - self._signals.count(signal.SIGHUP)
 
     def _choose(self) -> None:
         """Settle on who is given connections: those whose event loop turns, of them those that are ready.
@@ -243,9 +258,8 @@ class Supervisor:
         log.info("ending %d workers", len(self._workers))
         for worker in self._workers:
             worker.dismiss()
-        signals = len(self._signals)
         while self._workers:
-            if len(self._signals) > signals:
+            if self._ends > 1:
                 self._status = 128 + self._signals[-1]
                 for worker in self._workers:
                     worker.process.kill()

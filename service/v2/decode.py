@@ -82,10 +82,9 @@ def decode_known(plan: Plan, content: bytes, attached: Body, cut: Skeleton, mode
     return Asked(inputs, plan, plan.need, cut.id)
 
 
-def work(asked: Asked, model: Model, began: int) -> Work:
-    """What the engine has to do for it; the request ``began`` then, of ``time.perf_counter_ns``."""
+def work(asked: Asked, model: Model, deadline: int | None = None) -> Work:
+    """What the engine has to do for it, begun by ``deadline``, of ``time.perf_counter_ns``."""
     plan = asked.plan
-    deadline = began + 1000 * plan.timeout if plan.timeout else None
     return Work(model, asked.need, asked.inputs, plan.names, plan.rows, plan.priority, deadline)
 
 

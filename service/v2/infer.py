@@ -50,9 +50,9 @@ class Infer(Endpoint):
             asked = decode_raw(bytes(attached), model, most)
         else:
             asked = await measured(self.decoding, len(content), decode, content, attached, model, most)
-        todo = work(asked, model, timing.began)
+        todo = work(asked, model, self.deadline(headers, timing, asked.plan.timeout))
         timing.lap("decode")
-        found = await self.run(todo, timing)
+        found = await self.run(todo, timing, receive)
         asked.plan.written = numbers = numbers_written(asked.plan, found)
         pieces, json_length = await measured(
             self.encoding, numbers, encode, asked, found, model, self.settings.json_non_finite
@@ -82,7 +82,7 @@ class Infer(Endpoint):
         asked = decode_known(plan, content, attached, cut, model)
         if asked is None:
             return None
-        todo = work(asked, model, timing.began)
+        todo = work(asked, model, timing.began + 1000 * plan.timeout if plan.timeout else None)
         if todo.is_late:
             return None
         timing.lap("decode")

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from simdjson import Array, Object
+from simdjson import Object
 
 from service.errors import Malformed
 from service.json_tensor import cast, scalar, word
@@ -35,12 +35,11 @@ def fields(owner: str, element: Any) -> dict[str, Any]:
         return {}
     if not isinstance(element, Object):
         raise Malformed(f"{owner}: expected parameters to be an object, got {word(element)}")
-    found = {name: element[name] for name in element}
+    found = dict(element.items())  # a look-up for each name would look through all of them, each time
     for name, value in found.items():
-        if value is None or isinstance(value, (Object, Array)):
-            raise Malformed(
-                f"{owner}: expected parameter '{name}' to be text, a number or a boolean, got {word(value)}"
-            )
+        if value is None or isinstance(value, (dict, list)):
+            got = "null" if value is None else "an object" if isinstance(value, dict) else "a list"
+            raise Malformed(f"{owner}: expected parameter '{name}' to be text, a number or a boolean, got {got}")
     return found
 
 

@@ -6,6 +6,7 @@ import os
 import re
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import threading
@@ -34,9 +35,11 @@ class Connection(http.client.HTTPConnection):
 
     auto_open = 0
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, trust: ssl.SSLContext | None = None) -> None:
         super().__init__("127.0.0.1", port, timeout=60)
         self.connect()
+        if trust:
+            self.sock = trust.wrap_socket(self.sock, server_hostname="127.0.0.1")
         self.own_port = self.sock.getsockname()[1]
         self.closing = False
 
@@ -55,14 +58,15 @@ class Connection(http.client.HTTPConnection):
 class Service:
     """A running ``heed serve``."""
 
-    def __init__(self, process: subprocess.Popen, log: Path) -> None:
+    def __init__(self, process: subprocess.Popen, log: Path, trust: ssl.SSLContext | None = None) -> None:
         self.process = process
         self.log = log
-        self.port = int(until(lambda: re.search(r"listening on http://127\.0\.0\.1:(\d+)", log.read_text()))[1])
+        self._trust = trust
+        self.port = int(until(lambda: re.search(r"listening on https?://127\.0\.0\.1:(\d+)", log.read_text()))[1])
 
     def is_ready(self) -> bool:
         """What the next worker in turn says."""
-        with closing(Connection(self.port)) as connection:
+        with closing(Connection(self.port, self._trust)) as connection:
             connection.request("GET", "/v2/health/ready")
             return connection.getresponse().status == 200
 
@@ -116,14 +120,16 @@ def models(tmp_path_factory) -> Path:
 
 
 @contextmanager
-def started(models: Path, log: Path, *flags: str, descriptors: int = 1024) -> Iterator[Service]:
+def started(
+    models: Path, log: Path, *flags: str, descriptors: int = 1024, trust: ssl.SSLContext | None = None
+) -> Iterator[Service]:
     """A service on a port of its own choice, once all its workers have loaded their models."""
     command = [sys.executable, "-m", "service", "--port", "0", "--model-repository", str(models), *flags]
     command = ["bash", "-c", f'ulimit -Sn {descriptors} && exec "$@"', "bash", *command]
     with log.open("w") as file:
         process = subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT)
     try:
-        service = Service(process, log)
+        service = Service(process, log, trust)
         workers = int(flags[flags.index("--workers") + 1])
         until(lambda: log.read_text().count("ready: ") == workers)
         until(lambda: all(service.is_ready() for _ in range(2 * workers)))  # which log it just before they are

@@ -1,0 +1,98 @@
+"""Ready when all are, not ready from the signal to end on, and served until the time to drain is over."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from contextlib import closing
+
+import pytest
+
+from tests.service.test_workers import SLOW, Clients, Connection, Service, started, until
+from tests.service.v2 import graphs
+
+DRAIN = 1.5  # seconds
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("models")
+    graphs.adder(folder / "adder" / "1")
+    graphs.slow(folder / "slow" / "1", 2000)
+    return folder
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_it_drains_before_it_ends(models, tmp_path, workers):
+    """Not ready at once; new and old connections are served on; then nothing is lost, and the status is 0."""
+    flags = ["--workers", str(workers), "--drain-seconds", str(DRAIN)]
+    with started(models, tmp_path / "log", *flags) as service, Clients(service, 4, reopen=False) as clients:
+        answers: list[bytes] = []
+        slow = Connection(service.port)
+        long = threading.Thread(target=lambda: answers.append(slow.ask("/v2/models/slow/infer", SLOW)))
+        start = time.monotonic()
+        service.process.terminate()
+        until(lambda: not service.is_ready(), DRAIN / 2)
+        assert all(not service.is_ready() for _ in range(2 * workers))
+        asked = sum(clients.asked)
+        with closing(Connection(service.port)) as late:
+            late.add()
+            while time.monotonic() - start < DRAIN - 0.5:
+                late.add()
+        assert sum(clients.asked) > asked
+        assert not service.is_ready()
+        long.start()
+        assert service.ended() == 0
+        assert time.monotonic() - start > DRAIN
+        long.join()
+        slow.close()
+        assert len(answers) == 1
+        assert not clients.failed
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_second_signal_ends_the_draining(models, tmp_path, workers):
+    with started(models, tmp_path / "log", "--workers", str(workers), "--drain-seconds", "60") as service:
+        service.process.terminate()
+        until(lambda: not service.is_ready())
+        service.process.terminate()
+        assert service.ended(10) == 128 + signal.SIGTERM
+
+
+def test_a_worker_that_dies_while_draining_is_replaced(models, tmp_path):
+    with started(models, tmp_path / "log", "--workers", "2", "--drain-seconds", "3") as service:
+        service.process.terminate()
+        until(lambda: not service.is_ready())
+        killed = min(service.workers())
+        os.kill(killed, signal.SIGKILL)
+        until(lambda: killed not in service.workers())
+        for _ in range(4):
+            with closing(Connection(service.port)) as connection:
+                connection.add()
+        assert service.ended() == 0
+
+
+def test_no_worker_says_ready_before_all_are(repository, tmp_path):
+    """One is stopped while it loads: the other, which has loaded, says that the service is not ready."""
+    log = tmp_path / "log"
+    command = [sys.executable, "-m", "service", "--port", "0", "--workers", "2", "--model-repository", str(repository)]
+    with log.open("w") as file:
+        process = subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT)
+    try:
+        service = Service(process, log)
+        until(lambda: log.read_text().count("Application startup complete") == 2)
+        time.sleep(0.3)  # so that the supervisor has seen them live
+        held = max(service.workers())
+        os.kill(held, signal.SIGSTOP)
+        until(lambda: log.read_text().count("ready: ") == 1)
+        time.sleep(0.3)
+        assert not service.is_ready()
+        os.kill(held, signal.SIGCONT)
+        until(service.is_ready)
+        assert log.read_text().count("ready: ") == 2
+        assert all(service.is_ready() for _ in range(8))
+    finally:
+        process.kill()
+        process.wait()
