@@ -24,13 +24,14 @@ from loadtest.signature import inputs
 from loadtest.terminal import Live, ratio_table, table
 from loadtest.thresholds import broken
 
+WIDE = 160  # columns, of files and pipes
 Taking = dict[tuple[Level, str], list[Taken]]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure every level, show and write what came of it; answers the exit status."""
     options, asked = flags.parse(arguments)
-    console = Console(highlight=False)
+    console = Console(highlight=False, width=None if sys.stdout.isatty() else WIDE)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was started is stopped
     taking: Taking = defaultdict(list)
     status = 0
@@ -47,6 +48,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         except KeyboardInterrupt:
             console.print("interrupted; what was measured follows")
             status = 130
+    except KeyboardInterrupt:
+        return 130
     except (OSError, RuntimeError, ScenarioError) as error:
         print(f"heed loadtest: {error}", file=sys.stderr)
         return 2
@@ -55,7 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return status or 2
     _tell(document, options, console)
     for line in document["broken"]:
-        console.print(f"[red]failed:[/] {line}")
+        console.print(f"[red]failed:[/] {line}", soft_wrap=True)
     return status or int(bool(document["broken"]))
 
 
@@ -157,16 +160,16 @@ def _tell(document: dict[str, Any], options: Any, console: Console) -> None:
     for result in document["results"]:
         where = f"{result['level']}, {result['server']}" if several else result["level"]
         for note in result["notes"]:
-            console.print(f"[yellow]{where}:[/] {note}")
+            console.print(f"[yellow]{where}:[/] {note}", soft_wrap=True)
         for error, count in result["errors"].items():
-            console.print(f"[red]{where}:[/] {count:,} times {error}")
+            console.print(f"[red]{where}:[/] {count:,} times {error}", soft_wrap=True)
     if options.json:
         options.json.write_bytes(orjson.dumps(document, option=orjson.OPT_INDENT_2))
     if options.report:
         from loadtest.report import render  # plots take a second to import
 
         options.report.write_text(render(document))
-        console.print(f"report: {options.report}")
+        console.print(f"report: {options.report}", soft_wrap=True)
 
 
 if __name__ == "__main__":

@@ -53,7 +53,7 @@ def table(results: Sequence[dict[str, Any]], several: bool) -> Table:
     for result in results:
         times = [short(result[of]) for of in TIMES]
         errors = f"[red]{sum(result['errors'].values()):,}[/]" if result["errors"] else "0"
-        verdict = "[green]steady[/]" if result["steady"] else "[yellow]not steady[/]"
+        verdict = "[green]steady[/]" if result["steady"] else "[yellow]unsteady[/]"
         found.add_row(result["level"], *([result["server"]] * several), short(result["rate"]), *times, errors, verdict)
     return found
 
@@ -63,7 +63,7 @@ def ratio_table(ratios: dict[str, Any]) -> Table:
     found = _table("load", *next(iter(ratios.values())))
     for level, of in ratios.items():
         spreads = [
-            f"{spread['median']:.3f} ({spread['low']:.3f} to {spread['high']:.3f})" if spread["median"] else "-"
+            f"{spread['median']:.3g} ({spread['low']:.3g} to {spread['high']:.3g})" if spread["median"] else "-"
             for spread in of.values()
         ]
         found.add_row(level, *spreads)
@@ -71,7 +71,7 @@ def ratio_table(ratios: dict[str, Any]) -> Table:
 
 
 def _table(*columns: str) -> Table:
-    found = Table(box=None, header_style="bold", pad_edge=False)
+    found = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 1, 0, 0))
     for name in columns:
         found.add_column(name, justify="left" if name in ("load", "server", "") else "right", no_wrap=True)
     return found
