@@ -13,7 +13,7 @@ from loadtest.scenario import Ask, ScenarioError
 from loadtest.signature import DATATYPES, Input
 
 JSON = {"Content-Type": "application/json"}
-USUAL = {"batch": 1, "heads": 8, "m": 64, "n": 64, "d_k": 64, "d_v": 64, "past": 0}  # sizes where none is said
+USUAL = {"batch": 1, "heads": 4, "m": 32, "n": 32, "d_k": 32, "d_v": 32, "past": 0}  # sizes where none is said
 NAMES = {dtype: datatype for datatype, dtype in DATATYPES.items()}
 
 

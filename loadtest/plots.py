@@ -29,7 +29,7 @@ def all_of(results: Sequence[dict[str, Any]]) -> list[tuple[str, str, str]]:
         ),
         (
             "Inside the server",
-            "By the server's own metrics, mean. The rest is network, parsing, waiting to be read; a click on it hides it.",
+            "By the server's own metrics, mean. The rest is network, parsing, waiting to be read; a click hides it.",
             _stages(results),
         ),
         ("Through time", "Rate in each window; pale: warm-up, not counted.", _time(results)),
