@@ -110,7 +110,9 @@ def _measure(
                         options.seed + 1000 * i,
                     )
                     live.turn(f"{level} {server.url}", min(options.processes, turn.connections))
-                    taking[level, server.url].append(take(crew, turn, server, timing, live.show))
+                    taken = take(crew, turn, server, timing, live.show)
+                    taking[level, server.url].append(taken)
+                    live.over(taken.rate)
 
 
 def _document(

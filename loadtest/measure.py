@@ -45,6 +45,11 @@ class Taken:
     def measured(self) -> list[Window]:
         return [of for of in self.windows if of.phase == "measured"]
 
+    @property
+    def rate(self) -> float:
+        """Answers a second of the measurement."""
+        return sum(of.answered for of in self.measured) / sum(of.seconds for of in self.measured)
+
 
 def take(crew: Crew, turn: Turn, server: Server, timing: Timing, show: Show) -> Taken:
     """Every request of the measurement counts, none of the warm-up."""

@@ -72,8 +72,8 @@ def parse(arguments: Sequence[str] | None) -> tuple[argparse.Namespace, list[Ask
     options = parser.parse_args(arguments)
     if options.concurrency and options.rate:
         parser.error("--concurrency and --rate are two kinds of load: choose one")
-    options.levels = [Level(rate=rate) for rate in options.rate or []] or [
-        Level(concurrency=concurrency) for concurrency in options.concurrency or [1, 8, 64]
+    options.levels = [Level(rate=rate) for rate in dict.fromkeys(options.rate or [])] or [
+        Level(concurrency=concurrency) for concurrency in dict.fromkeys(options.concurrency or [1, 8, 64])
     ]
     options.rounds = options.rounds or (4 if options.compare else 1)
     if not options.compare and any(threshold.what == "ratio" for threshold in options.fail_if):

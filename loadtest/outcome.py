@@ -94,9 +94,8 @@ def ratios(turns: Sequence[Taken], others: Sequence[Taken]) -> dict[str, dict[st
 
 
 def _number(taken: Taken, what: str) -> float | None:
-    windows = taken.measured
     if what == "rate":
-        return sum(of.answered for of in windows) / sum(of.seconds for of in windows)
+        return taken.rate
     latencies = np.concatenate([of.latencies for of in taken.windows if of.phase != "warm-up"])
     return float(np.percentile(latencies, float(what[1:]))) if len(latencies) else None
 

@@ -16,7 +16,7 @@ LOOKED_BACK = 1.0  # seconds that the rate and tail shown are of
 
 
 class Live:
-    """A bar over all turns, with the rate and the tail of the last second. Where no terminal is, nothing."""
+    """A bar over all turns, with the rate and the tail of the last second; where no terminal is, a line a turn."""
 
     def __init__(self, console: Console, seconds: float) -> None:
         columns = TextColumn("{task.description}"), BarColumn(24), TimeElapsedColumn(), TextColumn("{task.fields[now]}")
@@ -30,6 +30,11 @@ class Live:
         """Another begins."""
         self._title, self._processes = title, processes
         self._ticks.clear()
+
+    def over(self, rate: float) -> None:
+        """The turn ended."""
+        if self.progress.disable:
+            self.progress.console.print(f"{self._title}: {short(rate)}/s", soft_wrap=True)
 
     def show(self, tick: Tick) -> None:
         self._ticks.append(tick)

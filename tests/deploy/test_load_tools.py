@@ -39,7 +39,7 @@ def test_locust(client, tmp_path):
     found = {row["name"]: row for row in json.loads(done.stdout[done.stdout.index("[") :])}
     assert found.keys() == {"/v1/attention/scaled_dot_product", "/v2/models/scaled_dot_product/infer"}
     for row in found.values():
-        assert row["num_requests"] > 3
+        assert row["num_requests"] > 0
         assert row["num_failures"] == 0
 
 
