@@ -7,25 +7,19 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-import numpy as np
 import orjson
 from rich.console import Console
 
 from loadtest import options as flags
-from loadtest.bodies import Body, bodies
-from loadtest.connection import Request
-from loadtest.crew import Crew
-from loadtest.load import Turn
-from loadtest.measure import Taken, Timing, take
-from loadtest.outcome import Level, outcome, ratios
+from loadtest.bodies import Body
+from loadtest.outcome import outcome, ratios
+from loadtest.run import Taking, bodies_of, measure
 from loadtest.scenario import Ask, ScenarioError
-from loadtest.server import Server, ServerError
-from loadtest.signature import inputs
-from loadtest.terminal import Live, ratio_table, table
+from loadtest.server import Server
+from loadtest.terminal import ratio_table, table
 from loadtest.thresholds import broken
 
 WIDE = 160  # columns, of files and pipes
-Taking = dict[tuple[Level, str], list[Taken]]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -42,9 +36,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if options.compare and len(urls) < 2:
             raise ScenarioError("--compare: expected another server")
         servers = [Server(url, dict(options.header)) for url in urls]
-        made = _bodies(asked, servers, options.seed)
+        made = bodies_of(asked, servers, options.seed)
         try:
-            _measure(options, servers, asked, made, taking, console)
+            measure(options, servers, asked, made, taking, console)
         except KeyboardInterrupt:
             console.print("interrupted; what was measured follows")
             status = 130
@@ -62,59 +56,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return status or int(bool(document["broken"]))
 
 
-def _bodies(asked: Sequence[Ask], servers: Sequence[Server], seed: int) -> list[list[Body]]:
-    """Of each request asked; every server has answered each of them once."""
-    rng = np.random.default_rng(seed)
-    made = [bodies(ask, [] if ask.body else inputs(servers[0], ask.block), rng) for ask in asked]
-    for server in servers:
-        for ask, several in zip(asked, made, strict=True):
-            for body in several:
-                status, content = server.call(body.path, body.content, body.headers)
-                if status != 200:
-                    raise ServerError(
-                        f"{server.url} answers {status} to {ask.title}: {content[:300].decode(errors='replace')}"
-                    )
-    return made
-
-
-def _measure(
-    options: Any,
-    servers: Sequence[Server],
-    asked: Sequence[Ask],
-    made: Sequence[Sequence[Body]],
-    taking: Taking,
-    console: Console,
-) -> None:
-    """Level by level, in rounds; in every other round the servers come in the other order."""
-    timing = Timing(options.window, options.seconds / options.rounds, options.patience)
-    shares = [ask.share / len(several) for ask, several in zip(asked, made, strict=True) for _ in several]
-    live = Live(console, options.seconds * len(options.levels) * len(servers))
-    with Crew(options.processes) as crew, live.progress:
-        for level in options.levels:
-            for i in range(options.rounds):
-                for server in servers[:: -1 if i % 2 else 1]:
-                    turn = Turn(
-                        server.host,
-                        server.port,
-                        server.tls,
-                        [
-                            Request(server.wire(body.path, body.content, body.headers), kind)
-                            for kind, several in enumerate(made)
-                            for body in several
-                        ],
-                        shares,
-                        level.concurrency or options.connections,
-                        level.rate,
-                        options.timeout,
-                        timing.tick,
-                        options.seed + 1000 * i,
-                    )
-                    live.turn(f"{level} {server.url}", min(options.processes, turn.connections))
-                    taken = take(crew, turn, server, timing, live.show)
-                    taking[level, server.url].append(taken)
-                    live.over(taken.rate)
-
-
 def _document(
     options: Any, servers: Sequence[Server], asked: Sequence[Ask], made: Sequence[Sequence[Body]], taking: Taking
 ) -> dict[str, Any]:
@@ -125,12 +66,12 @@ def _document(
         outcome(level, name, titles, taking[level, url])
         for level in options.levels
         for name, url in named.items()
-        if (level, url) in taking
+        if taking[level, url]
     ]
     compared = {
         str(level): ratios(*(taking[level, server.url] for server in servers))
         for level in options.levels
-        if len(servers) == 2 and len({len(taking.get((level, server.url), [])) for server in servers}) == 1
+        if len(servers) == 2 and {len(taking[level, server.url]) for server in servers} == {options.rounds}
     }
     first = [result for result in results if result["server"] == "A"]
     return {

@@ -25,8 +25,10 @@ class Input:
 
 
 def inputs(server: Server, model: str) -> list[Input]:
-    """Raises:
-    ServerError: the server does not know the model.
+    """The inputs of ``model``.
+
+    Raises:
+        ServerError: the server does not know the model.
     """
     described = server.document(f"/v1/attention/{model}")
     if described is not None:
