@@ -29,7 +29,7 @@ def all_of(results: Sequence[dict[str, Any]]) -> list[tuple[str, str, str]]:
         ),
         (
             "Inside the server",
-            "By the server's own metrics, mean. The rest is network, parsing, waiting to be read; a click hides it.",
+            "By the server's own metrics, mean. A click adds the rest: network, parsing, waiting to be read.",
             _stages(results),
         ),
         ("Through time", "Rate in each window; pale: warm-up, not counted.", _time(results)),
@@ -128,8 +128,8 @@ def _stages(results: Sequence[dict[str, Any]]) -> go.Figure:
         ]
         if told:
             figure.add_bar(
-                y=[title for _, title in told], x=times, name=stage, marker={"color": color}, orientation="h",
-                hovertemplate="%{x:.3g} ms",
+                y=[title for _, title in told], x=times, name=stage, orientation="h", marker={"color": color},
+                hovertemplate="%{x:.3g} ms", visible="legendonly" if stage == "rest" else True,
             )  # fmt: skip
     figure.update_layout(barmode="stack", bargap=0.35)
     figure.update_xaxes(title="ms")

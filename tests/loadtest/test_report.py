@@ -34,7 +34,7 @@ def test_it_renders_alone(client, tmp_path):
     body = dom[dom.index("<body>") :]
     assert len(re.findall(r'class="js-plotly-plot"|class="plotly-graph-div js-plotly-plot"', body)) == 5
     assert len(re.findall(r'class="trace scatter', body)) == 2 + 1 + 3 + 2  # curves, rate, percentiles, time
-    assert len(re.findall(r'class="trace bars"', body)) == 5  # stages and the rest
+    assert len(re.findall(r'class="trace bars"', body)) == 4  # stages
     assert "4 connections" in body
 
 
