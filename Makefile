@@ -8,7 +8,7 @@ ORT := $(shell nvidia-smi >/dev/null 2>&1 && echo gpu || echo cpu)
 SOURCES := $(shell find models export -name '*.py')
 INSTALL := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 
-.PHONY: help serve test test-perf-analyzer test-examples soak bench lint format clean
+.PHONY: help serve test test-perf-analyzer test-examples soak bench bench-loadtest lint format clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -33,6 +33,9 @@ test-examples: $(VENV)/.dev  ## run every example, the one that exports a checkp
 bench: $(VENV)/.bench  ## measure Heed beside yardsticks and other servers; BENCH=--help says how
 	$(BIN)/python -m benchmarks.serving $(BENCH)
 
+bench-loadtest: $(VENV)/.bench  ## compare heed loadtest with wrk, on the server at HOST:PORT
+	$(BIN)/python -m benchmarks.loadtest http://$(HOST):$(PORT)
+
 lint: $(VENV)/.dev  ## check style and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -51,11 +54,11 @@ model_repository/.exported: $(VENV)/.installed $(SOURCES)
 	@touch $@
 
 $(VENV)/.installed: pyproject.toml constraints.txt scripts/install_torch.py
-	@echo "installing into $(VENV): torch for export, ONNX Runtime ($(ORT)), the service"
+	@echo "installing into $(VENV): torch for export, ONNX Runtime ($(ORT)), the service, the load test"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip --disable-pip-version-check install --quiet 'pip>=25.1'
 	@$(BIN)/python scripts/install_torch.py
-	@$(INSTALL) --editable '.[$(ORT),export,client]'
+	@$(INSTALL) --editable '.[$(ORT),export,client,loadtest]'
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.installed

@@ -7,6 +7,7 @@ COMMANDS = {
     "serve": ("service.__main__", "serve a model repository over HTTP"),
     "list": ("service.listing", "list the blocks in a model repository"),
     "attend": ("heed_client.__main__", "run a block of a server on tensors from files, and look at its weights"),
+    "loadtest": ("loadtest.__main__", "load on a server, measured"),
     "export": ("export.__main__", "export attention blocks from torch into the model repository"),
 }
 
@@ -14,7 +15,7 @@ COMMANDS = {
 def main() -> int:
     """Run the command named first; answers its exit status."""
     if len(sys.argv) < 2 or sys.argv[1] in ("-h", "--help"):
-        listed = "\n".join(f"  {name:8}{what}" for name, (_, what) in COMMANDS.items())
+        listed = "\n".join(f"  {name:10}{what}" for name, (_, what) in COMMANDS.items())
         print(f"usage: heed COMMAND [flags]\n\n{listed}\n\nheed COMMAND --help lists the flags of each.")
         return 0
     name, *arguments = sys.argv[1:]
@@ -25,7 +26,7 @@ def main() -> int:
         command = import_module(COMMANDS[name][0])
     except ModuleNotFoundError as missing:
         print(
-            f"heed {name}: {missing.name} is not installed; pip install 'heed-attention[cpu,client,export]'",
+            f"heed {name}: {missing.name} is not installed; pip install 'heed-attention[cpu,client,export,loadtest]'",
             file=sys.stderr,
         )
         return 1

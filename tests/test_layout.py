@@ -8,12 +8,13 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-OURS = {"models", "export", "service", "clients"}
-ALLOWED = {"models": set(), "export": {"models"}, "service": set(), "clients": set()}
+OURS = {"models", "export", "service", "clients", "loadtest"}
+ALLOWED = {"models": set(), "export": {"models"}, "service": set(), "clients": set(), "loadtest": set()}
 FORBIDDEN = {
     "models": {"onnx", "onnxruntime", "fastapi"},
     "export": {"fastapi", "uvicorn"},
     "service": {"torch", "onnx", "onnxscript", "transformers"},
+    "loadtest": {"torch", "onnx", "onnxruntime", "fastapi"},
     "clients": {"torch", "onnxruntime", "fastapi"},
 }
 

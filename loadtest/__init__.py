@@ -1,0 +1,1 @@
+"""Load on an attention server, and what came of it: ``heed loadtest``."""

@@ -1,0 +1,66 @@
+"""Answers of every form; and what is none."""
+
+import asyncio
+
+import pytest
+
+from loadtest.connection import Connection, Request
+
+OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"
+
+
+@pytest.mark.parametrize(
+    ("sent", "told"),
+    [
+        ([OK], [200, 200]),
+        ([OK[:20], OK[20:]], [200, 200]),
+        ([b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n", b"0\r\n\r\n"], [200, 200]),
+        ([b"HTTP/1.1 100 Continue\r\n\r\n" + OK], [200, 200]),
+        ([b"HTTP/1.1 503 Busy\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"], [503]),
+        ([b"what?\r\n\r\n"], ["not HTTP"]),
+        ([b""], ["connection lost"]),
+        ([OK[:20], b""], ["connection lost"]),
+    ],
+)
+def test_answers(sent, told):
+    """Two requests on one connection, each answered so; nothing sent closes it."""
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while await reader.read(4):
+                for part in sent:
+                    if not part:
+                        return
+                    writer.write(part)
+                    await asyncio.sleep(0.01)
+        except ConnectionError:
+            pass
+        finally:
+            writer.close()
+            ended.set()
+
+    async def ask() -> list[int | str]:
+        found: list[int | str] = []
+        lost = asyncio.get_running_loop().create_future()
+
+        def done(request: Request, began: float, how: int | str) -> None:
+            found.append(how)
+
+        def free(connection: Connection) -> None:
+            if len(found) < 2:
+                connection.post(Request(b"ping", 0), 0, 0)
+            else:
+                connection.abort("over")
+
+        server = await asyncio.start_server(answer, "127.0.0.1", 0)
+        address = server.sockets[0].getsockname()
+        await asyncio.get_running_loop().create_connection(lambda: Connection(done, free, lost.set_result), *address)
+        await asyncio.wait_for(lost, 10)
+        await asyncio.wait_for(ended.wait(), 10)
+        await asyncio.sleep(0.05)
+        server.close()
+        await server.wait_closed()
+        return found
+
+    ended = asyncio.Event()
+    assert asyncio.run(ask()) == told

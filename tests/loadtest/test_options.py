@@ -1,0 +1,58 @@
+"""The commands that the README and ``--help`` show are understood; mistakes are explained."""
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from loadtest import options
+from loadtest.outcome import Level
+
+README = (Path(__file__).parents[2] / "README.md").read_text()
+SHOWN = re.findall(r"^heed loadtest (.*)$", README + options.ENDS, re.MULTILINE)
+
+
+@pytest.mark.parametrize("command", SHOWN)
+def test_what_is_shown(command, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("mix.toml").write_text(re.search(r"```toml\n(\[\[request.*?)```", README, re.DOTALL)[1])
+    parsed, asked = options.parse(shlex.split(command))
+    assert parsed.levels
+    assert len(asked) == (2 if "mix.toml" in command else 1)
+
+
+def test_something_is_shown():
+    assert len(SHOWN) >= 6
+
+
+def test_what_is_asked():
+    flags = ["--block", "linear", "--size", "m=1,2", "--shape", "query=1,3", "--set", "is_causal=true", "--set", "x=y"]
+    parsed, (ask,) = options.parse([*flags, "--rate", "10,0.5", "--header", "Authorization: Bearer a:b"])
+    assert parsed.levels == [Level(rate=10), Level(rate=0.5)]
+    assert parsed.header == [("Authorization", "Bearer a:b")]
+    assert ask.sizes == {"m": [1, 2]}
+    assert ask.shapes == {"query": [1, 3]}
+    assert ask.parameters == {"is_causal": True, "x": "y"}
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (["--rate", "1", "--concurrency", "1"], "choose one"),
+        (["--rate", "0"], "expected a number above 0"),
+        (["--rate", "nan"], "expected a number above 0"),
+        (["--concurrency", "1,x"], "expected a whole number from 1, got 'x'"),
+        (["--size", "m"], "expected NAME=VALUE"),
+        (["--header", "x"], "expected NAME:VALUE"),
+        (["--header", "x: \n"], "expected printable ASCII"),
+        (["--fail-if", "p99>50"], "expected something like p99>50ms"),
+        (["--fail-if", "ratio<1"], "a ratio needs --compare"),
+        (["--scenario", "nonesuch.toml"], "No such file"),
+    ],
+)
+def test_mistakes(flags, said, capsys):
+    with pytest.raises(SystemExit) as ended:
+        options.parse(flags)
+    assert ended.value.code == 2
+    assert said in capsys.readouterr().err

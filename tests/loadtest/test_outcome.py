@@ -1,0 +1,73 @@
+"""What is made of windows: all that was measured, late answers, and what the load generator says of itself."""
+
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from loadtest.measure import Taken
+from loadtest.outcome import Level, outcome, ratios
+from loadtest.window import Window
+
+
+def window(phase="measured", latencies=(1.0,) * 99 + (9.0,), cores=0.3, late=0.1, errors=0, kind=0):
+    count = len(latencies)
+    return Window(
+        phase, 2.0, count, count, np.array(latencies, np.float32), np.full(count, kind, np.uint16),
+        Counter({"status 503": errors} if errors else {}), cores, np.full(50, late, np.float32), 0,
+    )  # fmt: skip
+
+
+def taken(*windows, warmed=None, steady=None):
+    return Taken(list(windows), warmed, steady, None, 1)
+
+
+def test_what_counts():
+    """Not the warm-up; what came late counts as latency and not as rate."""
+    turn = taken(window("warm-up", [500.0]), window(errors=25), window(kind=1), window("late", [80.0] * 50))
+    found = outcome(Level(concurrency=2), "A", ["x", "y"], [turn, turn])
+    assert found["rate"] == 50
+    assert found["requests"] == 500
+    assert found["errors"] == {"status 503": 50}
+    assert found["failed"] == pytest.approx(50 / 550)
+    assert (found["p50"], found["max"]) == (1, 80)
+    assert [of["requests"] for of in found["kinds"]] == [300, 200]
+    assert found["steady"]
+    assert not found["notes"]
+
+
+@pytest.mark.parametrize(
+    ("windows", "said"),
+    [
+        ({"cores": 0.97}, "the load generator is the bottleneck: 97% of a core each process; --processes 2"),
+        ({"late": 4.5}, "the load generator itself is late, by 4.5 ms (p99): it lacks processor time"),
+    ],
+)
+def test_the_generator_is_the_limit(windows, said):
+    found = outcome(Level(rate=5), "A", ["x"], [taken(window(**windows))])
+    assert found["bottleneck"]
+    assert found["notes"] == [said]
+
+
+def test_late_by_little_beside_what_is_measured():
+    found = outcome(Level(rate=5), "A", ["x"], [taken(window(latencies=[100.0] * 9, late=4.5))])
+    assert not found["bottleneck"]
+
+
+def test_unsteady_turns_are_counted():
+    turns = [taken(window(), steady="because"), taken(window(), warmed="so"), taken(window(), steady="not")]
+    found = outcome(Level(rate=1000), "A", ["x"], turns)
+    assert found["notes"] == [
+        "not steady in 2 of 3 turns: because",
+        "measured before it was steady in 1 of 3 turns: so",
+    ]
+    assert not found["steady"]
+
+
+def test_ratios_are_of_adjacent_turns():
+    mine = [taken(window(latencies=[1.0] * n)) for n in (100, 300, 50)]
+    theirs = [taken(window(latencies=[2.0] * n)) for n in (100, 100, 100)]
+    found = ratios(mine, theirs)
+    assert found["rate"] == {"median": 1, "low": 0.5, "high": 3}
+    assert found["p99"] == {"median": 0.5, "low": 0.5, "high": 0.5}
+    assert ratios([taken(window(latencies=[]))], theirs[:1])["p50"]["median"] is None
