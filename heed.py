@@ -5,6 +5,7 @@ from importlib import import_module
 
 COMMANDS = {
     "serve": ("service.__main__", "serve a model repository over HTTP"),
+    "probe": ("service.probe", "tell by the exit status whether the service on this machine is ready"),
     "list": ("service.listing", "list the blocks in a model repository"),
     "export": ("export.__main__", "export attention blocks from torch into the model repository"),
 }
