@@ -1,4 +1,4 @@
-"""``heed probe``: whether the service on this machine is ready, for a container's health check. Light, as it runs often."""
+"""``heed probe``: is the service on this machine ready? For a container's health check; light, as it runs often."""
 
 import os
 import ssl

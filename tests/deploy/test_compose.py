@@ -1,4 +1,4 @@
-"""docker-compose.yml, read: what the Compose specification takes, and its parts agree. `make container` brings it up."""
+"""docker-compose.yml, read: the Compose specification takes it, its parts agree. `make container` brings it up."""
 
 import json
 import re
@@ -66,9 +66,11 @@ def test_it_is_given_the_time_to_end():
 def test_what_is_mounted_is_there(name):
     for volume in SERVICES[name].get("volumes", []):
         source, _, how = volume.partition(":")
-        assert (
-            (ROOT / source).exists() and how.endswith(":ro") if source.startswith(".") else source in COMPOSE["volumes"]
-        )
+        if source.startswith("."):
+            assert (ROOT / source).exists()
+            assert how.endswith(":ro")
+        else:
+            assert source in COMPOSE["volumes"]
 
 
 def test_prometheus_asks_the_services_that_there_are():

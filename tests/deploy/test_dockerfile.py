@@ -1,4 +1,4 @@
-"""The Dockerfile, read: its style, what it may be told, and that what it copies reaches it. `make container` builds it."""
+"""The Dockerfile, read: its style, what it says of itself, and what reaches it. `make container` builds it."""
 
 import fnmatch
 import re
