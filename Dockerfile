@@ -10,6 +10,7 @@ ARG PYTHON=3.11-slim-bookworm
 FROM scratch AS wheels
 COPY wheel[s] /
 
+# First what the export needs, without Heed, so that a change elsewhere exports nothing again.
 FROM python:${PYTHON} AS export
 WORKDIR /heed
 COPY pyproject.toml constraints.txt LICENSE ./

@@ -50,6 +50,8 @@ def test_they_are_of_one_another():
     assert MODEL["modelFormat"]["name"] in {known["name"] for known in RUNTIME["spec"]["supportedModelFormats"]}
     assert MODEL["protocolVersion"] in RUNTIME["spec"]["protocolVersions"]
     assert CONTAINER["name"] == "kserve-container"
+    (image,) = kubernetes.KUSTOMIZATION["images"]
+    assert CONTAINER["image"] == f"{image['name']}:{image['newTag']}"
     assert RUNTIME["spec"]["annotations"]["prometheus.kserve.io/port"] == str(CONTAINER["ports"][0]["containerPort"])
 
 

@@ -1,6 +1,7 @@
 """The manifests are what Kubernetes takes, and agree with each other and with the service's life."""
 
 import copy
+from importlib.metadata import version
 from pathlib import Path
 
 import kubernetes_validate
@@ -22,10 +23,10 @@ POD = DEPLOYMENT["spec"]["template"]
 ENVIRONMENT = {variable["name"]: variable["value"] for variable in CONTAINER["env"]}
 
 
-@pytest.mark.parametrize("version", ["1.30", "1.37"])
+@pytest.mark.parametrize("release", ["1.30", "1.37"])
 @pytest.mark.parametrize("name", MANIFESTS)
-def test_kubernetes_takes_them(name, version):
-    kubernetes_validate.validate(MANIFESTS[name], version, strict=True)
+def test_kubernetes_takes_them(name, release):
+    kubernetes_validate.validate(MANIFESTS[name], release, strict=True)
 
 
 @pytest.mark.parametrize("name", MANIFESTS)
@@ -38,7 +39,7 @@ def test_a_wrong_one_is_found(name):
 
 def test_every_manifest_is_a_resource():
     assert {file.name for file in FOLDER.glob("*.yaml")} == MANIFESTS.keys() | {"kustomization.yaml"}
-    assert [image["name"] for image in KUSTOMIZATION["images"]] == [CONTAINER["image"]]
+    assert KUSTOMIZATION["images"] == [{"name": CONTAINER["image"], "newTag": version("heed-attention")}]
 
 
 def test_they_are_of_one_another():
