@@ -191,6 +191,10 @@ def values(url: str, query: str) -> list[str]:
     return [series["value"][1] for series in answer["data"]["result"]]
 
 
+def test_compose_takes_every_profile():
+    docker("compose", "--profile=*", "config", "--quiet")
+
+
 def test_prometheus_scrapes_it_and_grafana_shows_it(composed):
     until(lambda: values(composed.prometheus, 'up{job="heed"}') == ["1"])
     assert values(composed.prometheus, "heed_models_loaded") == ["2"]

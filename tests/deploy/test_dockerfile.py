@@ -16,7 +16,8 @@ ROOT = Path(__file__).parents[2]
 DOCKERFILE = (ROOT / "Dockerfile").read_text().replace("\\\n", " ")
 STAGES = re.split(r"^(?=FROM )", DOCKERFILE, flags=re.MULTILINE)[1:]
 NAMES = [re.match(r"FROM \S+ AS (\S+)", stage)[1] for stage in STAGES]
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+PROJECT = PYPROJECT["project"]
 
 
 def test_it_is_written_as_hadolint_wants_it():
@@ -43,6 +44,13 @@ def test_what_it_says_is_what_there_is():
     assert re.search(r"^EXPOSE (\d+)", runtime, re.MULTILINE)[1] == str(Settings.model_fields["port"].default)
     for command in re.findall(r'CMD \["(?:heed", ")?(\w+)"\]', runtime):
         assert command in COMMANDS
+
+
+def test_the_wheel_holds_all_commands_and_the_image_all_of_the_wheel():
+    wheel = set(PYPROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["only-include"])
+    assert {module.partition(".")[0] for module, _ in COMMANDS.values()} | {"heed.py"} <= wheel
+    (environment,) = (stage for name, stage in zip(NAMES, STAGES, strict=True) if name == "environment")
+    assert wheel <= set(" ".join(re.findall(r"^COPY (.*) \S+$", environment, re.MULTILINE)).split())
 
 
 @pytest.mark.parametrize("name", sorted(set(" ".join(re.findall(r"^COPY ([^-].*) \S+$", DOCKERFILE, re.M)).split())))
