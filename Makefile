@@ -8,7 +8,7 @@ ORT := $(shell nvidia-smi >/dev/null 2>&1 && echo gpu || echo cpu)
 SOURCES := $(shell find models export -name '*.py')
 INSTALL := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 
-.PHONY: help serve test test-perf-analyzer test-examples soak bench bench-loadtest lint format clean
+.PHONY: help serve test test-perf-analyzer test-examples container soak bench bench-loadtest lint format clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -23,6 +23,10 @@ test: $(VENV)/.dev  ## install and run the tests
 test-perf-analyzer: $(VENV)/.dev  ## drive the service with NVIDIA's perf_analyzer, which is fetched first
 	PERF_ANALYZER=$$($(BIN)/python scripts/fetch_perf_analyzer.py $(VENV)/perf_analyzer) \
 		$(BIN)/pytest tests/service/v2/test_perf_analyzer.py
+
+container: $(VENV)/.dev  ## build the image with docker; try it, and docker-compose.yml
+	docker compose build
+	HEED_IMAGE=heed $(BIN)/pytest -rP tests/deploy/test_container.py
 
 soak: $(VENV)/.bench model_repository/.exported  ## try to bring a server down, for some 15 minutes; SOAK=--help says how
 	$(BIN)/python -m benchmarks.soak $(SOAK)

@@ -5,6 +5,7 @@ from importlib import import_module
 
 COMMANDS = {
     "serve": ("service.__main__", "serve a model repository over HTTP"),
+    "probe": ("service.probe", "tell by the exit status whether the service on this machine is ready"),
     "list": ("service.listing", "list the blocks in a model repository"),
     "attend": ("heed_client.__main__", "run a block of a server on tensors from files, and look at its weights"),
     "loadtest": ("loadtest.__main__", "load on a server, measured"),

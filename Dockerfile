@@ -1,0 +1,70 @@
+# Heed as an image, without torch and without a compiler:
+#
+#   docker build -t heed .                       ONNX Runtime on the CPU
+#   docker build -t heed:cuda --target cuda .    the same on CUDA; the host brings the driver
+#
+# The blocks are exported on the way, by torch's CPU build: from the folder wheels, where there is one, or from one that
+# --build-context wheels=DIR names; otherwise it is fetched. PYTHON may hold a digest: 3.11-slim-bookworm@sha256:...
+ARG PYTHON=3.11-slim-bookworm
+
+FROM scratch AS wheels
+COPY wheel[s] /
+
+# First what the export needs, without Heed, so that a change elsewhere exports nothing again.
+FROM python:${PYTHON} AS export
+WORKDIR /heed
+COPY pyproject.toml constraints.txt LICENSE ./
+COPY scripts/install_torch.py scripts/
+RUN --mount=type=cache,target=/root/.cache/pip --mount=type=bind,from=wheels,target=/wheels \
+    PIP_FIND_LINKS=/wheels python scripts/install_torch.py \
+    && touch README.md heed.py \
+    && pip install --constraint constraints.txt '.[cpu,export]'
+COPY models models
+COPY export export
+RUN python -m export --repository /model_repository
+
+FROM python:${PYTHON} AS environment
+WORKDIR /heed
+ENV PIP_PYTHON=/opt/heed/bin/python PIP_CONSTRAINT=/heed/constraints.txt
+RUN python -m venv --without-pip /opt/heed
+COPY pyproject.toml constraints.txt LICENSE README.md heed.py ./
+COPY models models
+COPY export export
+COPY service service
+COPY loadtest loadtest
+COPY clients clients
+ARG EXTRAS=otel
+
+FROM environment AS environment-cuda
+RUN --mount=type=cache,target=/root/.cache/pip pip install ".[gpu,${EXTRAS}]" \
+    && find /opt/heed -type d -name tests -prune -exec rm -r {} +
+
+FROM environment AS environment-cpu
+RUN --mount=type=cache,target=/root/.cache/pip pip install ".[cpu,${EXTRAS}]" \
+    && find /opt/heed -type d -name tests -prune -exec rm -r {} +
+
+FROM python:${PYTHON} AS runtime
+LABEL org.opencontainers.image.title="Heed" \
+      org.opencontainers.image.description="An HTTP inference service for attention: the output, and the weights." \
+      org.opencontainers.image.version="0.1.0" \
+      org.opencontainers.image.licenses="MIT"
+COPY --from=export /model_repository /model_repository
+ENV PATH=/opt/heed/bin:$PATH HEED_HOST=0.0.0.0 HEED_MODEL_REPOSITORY=/model_repository
+EXPOSE 8000
+STOPSIGNAL SIGTERM
+HEALTHCHECK --interval=10s --timeout=5s --start-period=60s --start-interval=1s CMD ["heed", "probe"]
+ENTRYPOINT ["heed"]
+CMD ["serve"]
+
+# NVIDIA's libraries come as wheels with ONNX Runtime: a CUDA base image would bring a second set.
+FROM runtime AS cuda
+ENV NVIDIA_VISIBLE_DEVICES=all NVIDIA_DRIVER_CAPABILITIES=compute,utility
+COPY --from=environment-cuda /opt/heed /opt/heed
+RUN ["python", "-c", "import service.__main__"]
+USER 10001:10001
+
+# As root, the import leaves the standard library's bytecode, which nobody can write later.
+FROM runtime AS cpu
+COPY --from=environment-cpu /opt/heed /opt/heed
+RUN ["python", "-c", "import service.__main__"]
+USER 10001:10001

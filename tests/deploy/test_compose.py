@@ -1,0 +1,92 @@
+"""docker-compose.yml, read: the Compose specification takes it, its parts agree. `make container` brings it up."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from service.server import GRACE, LINGER
+from service.settings import Settings
+
+ROOT = Path(__file__).parents[2]
+FILE = ROOT / "docker-compose.yml"
+COMPOSE = yaml.safe_load(FILE.read_text())
+SERVICES = COMPOSE["services"]
+PORT = Settings.model_fields["port"].default
+
+
+def read(path: str):
+    return yaml.safe_load((ROOT / "deploy" / path).read_text())
+
+
+def checked(file: Path) -> subprocess.CompletedProcess:
+    check = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.compose-spec", file]
+    return subprocess.run(check, capture_output=True, text=True)
+
+
+def test_the_specification_takes_it(tmp_path):
+    assert checked(FILE).returncode == 0, checked(FILE).stdout
+    wrong = tmp_path / "wrong.yml"
+    wrong.write_text(FILE.read_text().replace("mem_limit", "memory_limit"))
+    assert checked(wrong).returncode == 1
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_each_may_do_little_and_take_little(name):
+    service = SERVICES[name]
+    assert service["cap_drop"] == ["ALL"]
+    assert service["security_opt"] == ["no-new-privileges:true"]
+    assert service["mem_limit"]
+    assert "build" in service or int(service["user"].partition(":")[0]) > 0  # what is built says so itself
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_ports_and_their_addresses_may_be_chosen(name):
+    for published in SERVICES[name].get("ports", []):
+        assert re.fullmatch(r"\$\{HEED_HOST:-127\.0\.0\.1}:\$\{\w+_PORT:-\d+}:\d+", published)
+
+
+def test_each_waits_for_what_it_needs():
+    for service in SERVICES.values():
+        for needed, how in service.get("depends_on", {}).items():
+            assert how == {"condition": "service_healthy"}
+            assert "build" in SERVICES[needed] or "healthcheck" in SERVICES[needed]
+
+
+def test_it_is_given_the_time_to_end():
+    shutdown = Settings.model_fields["shutdown_seconds"].default
+    assert int(SERVICES["heed"]["stop_grace_period"].removesuffix("s")) > LINGER + shutdown + 2 * GRACE
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_what_is_mounted_is_there(name):
+    for volume in SERVICES[name].get("volumes", []):
+        source, _, how = volume.partition(":")
+        if source.startswith("."):
+            assert (ROOT / source).exists()
+            assert how.endswith(":ro")
+        else:
+            assert source in COMPOSE["volumes"]
+
+
+def test_prometheus_asks_the_services_that_there_are():
+    (job,) = read("prometheus/compose.yml")["scrape_configs"]
+    (names,) = job["dns_sd_configs"]
+    assert names["port"] == PORT
+    assert set(names["names"]) == {name for name in SERVICES if name.startswith("heed")}
+    (source,) = read("grafana/provisioning/datasources/prometheus.yml")["datasources"]
+    port = SERVICES["prometheus"]["ports"][0].rpartition(":")[2]
+    assert source["url"] == f"http://prometheus:{port}"
+    assert source["jsonData"]["timeInterval"] == job["scrape_interval"]
+
+
+def test_grafana_is_given_the_dashboard():
+    (provider,) = read("grafana/provisioning/dashboards/heed.yml")["providers"]
+    mounts = {volume.split(":")[1]: volume.split(":")[0] for volume in SERVICES["grafana"]["volumes"]}
+    home = SERVICES["grafana"]["environment"]["GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"]
+    assert json.loads((ROOT / mounts[home]).read_text())["title"] == "Heed"
+    assert home.startswith(provider["options"]["path"] + "/")

@@ -1,0 +1,60 @@
+"""The Dockerfile, read: its style, what it says of itself, and what reaches it. `make container` builds it."""
+
+import fnmatch
+import re
+import subprocess
+import sysconfig
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from heed import COMMANDS
+from service.settings import Settings
+
+ROOT = Path(__file__).parents[2]
+DOCKERFILE = (ROOT / "Dockerfile").read_text().replace("\\\n", " ")
+STAGES = re.split(r"^(?=FROM )", DOCKERFILE, flags=re.MULTILINE)[1:]
+NAMES = [re.match(r"FROM \S+ AS (\S+)", stage)[1] for stage in STAGES]
+PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+PROJECT = PYPROJECT["project"]
+
+
+def test_it_is_written_as_hadolint_wants_it():
+    constrained = "DL3013"  # of pip's packages: constraints.txt holds their versions
+    hadolint = Path(sysconfig.get_path("scripts"), "hadolint")
+    subprocess.run([hadolint, "--ignore", constrained, ROOT / "Dockerfile"], check=True)
+
+
+def test_the_default_is_the_last_stage_and_has_no_root():
+    assert NAMES[-1] == "cpu"
+    for stage in STAGES[-2:]:
+        user = re.findall(r"^USER (\d+):\d+$", stage, re.MULTILINE)
+        assert [int(number) > 0 for number in user] == [True]
+        assert "torch" not in stage
+
+
+def test_what_it_says_is_what_there_is():
+    (runtime,) = (stage for name, stage in zip(NAMES, STAGES, strict=True) if name == "runtime")
+    labels = dict(re.findall(r'opencontainers\.image\.(\w+)="([^"]*)"', runtime))
+    assert {key: PROJECT[key] for key in ("description", "version")}.items() <= labels.items()
+    assert labels["licenses"] == PROJECT["license"]
+    settings = {name.lower() for name in re.findall(r"HEED_(\w+)=", runtime)}
+    assert settings <= Settings.model_fields.keys()
+    assert re.search(r"^EXPOSE (\d+)", runtime, re.MULTILINE)[1] == str(Settings.model_fields["port"].default)
+    for command in re.findall(r'CMD \["(?:heed", ")?(\w+)"\]', runtime):
+        assert command in COMMANDS
+
+
+def test_the_wheel_holds_all_commands_and_the_image_all_of_the_wheel():
+    wheel = set(PYPROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["only-include"])
+    assert {module.partition(".")[0] for module, _ in COMMANDS.values()} | {"heed.py"} <= wheel
+    (environment,) = (stage for name, stage in zip(NAMES, STAGES, strict=True) if name == "environment")
+    assert wheel <= set(" ".join(re.findall(r"^COPY (.*) \S+$", environment, re.MULTILINE)).split())
+
+
+@pytest.mark.parametrize("name", sorted(set(" ".join(re.findall(r"^COPY ([^-].*) \S+$", DOCKERFILE, re.M)).split())))
+def test_what_it_copies_is_let_through(name):
+    admitted = re.findall(r"^!(\S+)", (ROOT / ".dockerignore").read_text(), re.MULTILINE)
+    assert any(fnmatch.fnmatch(admitted_name, name) for admitted_name in admitted)
+    assert (ROOT / name).exists() or "[" in name

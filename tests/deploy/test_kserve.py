@@ -1,0 +1,69 @@
+"""The manifests for KServe hold what KServe's own types have, and agree with each other and with Kubernetes'."""
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.deploy import test_kubernetes as kubernetes
+from tests.service.v2.test_kserve import kserve_python
+
+__all__ = ["kserve_python"]  # a fixture
+
+FOLDER = Path(__file__).parents[2] / "deploy/kserve"
+RUNTIME, INFERENCE = (yaml.safe_load((FOLDER / f"{name}.yaml").read_text()) for name in ("runtime", "inference"))
+(CONTAINER,) = RUNTIME["spec"]["containers"]
+MODEL = INFERENCE["spec"]["predictor"]["model"]
+
+
+@pytest.fixture(scope="module")
+def faults(kserve_python):
+    """What KServe's types find wrong with manifests: a list for each."""
+
+    def found(*manifests) -> list[list[str]]:
+        script = Path(__file__).with_name("kserve_types.py")
+        asked = json.dumps(manifests)
+        done = subprocess.run([kserve_python, script], input=asked, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout.splitlines()[-1])
+
+    return found
+
+
+def test_kserve_takes_them(faults):
+    assert faults(RUNTIME, INFERENCE) == [[], []]
+
+
+def test_wrong_ones_are_found(faults):
+    runtime = {**RUNTIME, "spec": {**RUNTIME["spec"], "containers": [{**CONTAINER, "imgae": "heed"}]}}
+    inference = {**INFERENCE, "spec": {"predictor": {"minReplicas": "one", "model": {"runtime": "heed"}}}}
+    assert faults(runtime, inference) == [
+        ["spec.containers[0]: no imgae in V1Container"],
+        ["spec.predictor.minReplicas: 'one' is no int", "spec.predictor.model: modelFormat is missing"],
+    ]
+
+
+def test_they_are_of_one_another():
+    assert MODEL["runtime"] == RUNTIME["metadata"]["name"]
+    assert MODEL["modelFormat"]["name"] in {known["name"] for known in RUNTIME["spec"]["supportedModelFormats"]}
+    assert MODEL["protocolVersion"] in RUNTIME["spec"]["protocolVersions"]
+    assert CONTAINER["name"] == "kserve-container"
+    (image,) = kubernetes.KUSTOMIZATION["images"]
+    assert CONTAINER["image"] == f"{image['name']}:{image['newTag']}"
+    assert RUNTIME["spec"]["annotations"]["prometheus.kserve.io/port"] == str(CONTAINER["ports"][0]["containerPort"])
+
+
+def test_probes_limits_and_grace_are_those_of_the_deployment():
+    def numbered(probe: dict) -> dict:
+        return {**probe, "httpGet": {**probe["httpGet"], "port": CONTAINER["ports"][0]["containerPort"]}}
+
+    for probe in ("livenessProbe", "readinessProbe"):
+        assert CONTAINER[probe] == numbered(kubernetes.CONTAINER[probe])
+    assert CONTAINER["resources"] == kubernetes.CONTAINER["resources"]
+    assert CONTAINER["securityContext"].items() >= kubernetes.CONTAINER["securityContext"].items()
+    grace = INFERENCE["spec"]["predictor"]["terminationGracePeriodSeconds"]
+    assert grace == kubernetes.POD["spec"]["terminationGracePeriodSeconds"]
+    environment = {variable["name"]: variable["value"] for variable in CONTAINER["env"]}
+    assert environment.items() >= kubernetes.ENVIRONMENT.items()
