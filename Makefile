@@ -9,7 +9,7 @@ ORT := $(shell nvidia-smi >/dev/null 2>&1 && echo gpu || echo cpu)
 SOURCES := $(shell find models export -name '*.py')
 INSTALL := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 
-.PHONY: help serve test test-perf-analyzer soak bench lint format clean
+.PHONY: help serve test test-perf-analyzer test-ray soak bench lint format clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -24,6 +24,9 @@ test: $(VENV)/.dev  ## install and run the tests
 test-perf-analyzer: $(VENV)/.dev  ## drive the service with NVIDIA's perf_analyzer, which is fetched first
 	PERF_ANALYZER=$$($(BIN)/python scripts/fetch_perf_analyzer.py $(VENV)/perf_analyzer) \
 		$(BIN)/pytest tests/service/v2/test_perf_analyzer.py
+
+test-ray: $(VENV)/.ray  ## run the service on a Ray cluster of several nodes on this machine, and lose one
+	TEST_RAY=1 $(BIN)/pytest tests/deploy/ray
 
 soak: $(VENV)/.bench model_repository/.exported  ## serve mixed requests for SOAK=3 minutes; memory must hold still
 	$(BIN)/python -m benchmarks.soak --minutes $(SOAK)
@@ -64,4 +67,9 @@ $(VENV)/.dev: $(VENV)/.installed
 $(VENV)/.bench: $(VENV)/.installed
 	@echo "installing into $(VENV): what the benchmarks need"
 	@$(INSTALL) --group bench
+	@touch $@
+
+$(VENV)/.ray: $(VENV)/.dev
+	@echo "installing into $(VENV): Ray"
+	@$(INSTALL) --group ray
 	@touch $@

@@ -11,27 +11,12 @@ from service import logs, machine
 from service.app import Application, create_app
 from service.settings import Settings
 
-SERVER_S = {  # settings of the server, which heed.yaml has other words for
+SERVER_S = {  # settings of the server, for which the config file has words of Ray's
     *("host", "port", "tls_certificate", "tls_key", "workers"),
     *("max_header_bytes", "receive_seconds", "drain_seconds", "shutdown_seconds"),
 }
 
 
-def application(settings: dict[str, Any]) -> serve.Application:
-    """The application over ``settings``, as ``heed serve`` names them; what they leave out is the replicas' environment's.
-
-    Raises:
-        ValueError: one is unknown or wrong, or is not for a replica to decide.
-    """
-    if theirs := sorted(SERVER_S & settings.keys()):
-        raise ValueError(f"{', '.join(theirs)}: the server is Ray's; see http_options and deployments")
-    if Settings(**settings).model_control_mode == "explicit":
-        raise ValueError("model_control_mode: explicit would reach one replica only; poll reaches all")
-    return Heed.bind(settings)
-
-
-@serve.deployment
-@serve.ingress()
 class Heed:
     """A replica; it is healthy once its models are loaded."""
 
@@ -40,8 +25,9 @@ class Heed:
         self._service: Application | None = None
 
     def __serve_build_asgi_app__(self) -> ASGIApp:
-        if not self._settings.model_repository.is_dir():
-            raise FileNotFoundError(f"model_repository: there is no folder {self._settings.model_repository.absolute()}")
+        folder = self._settings.model_repository
+        if not folder.is_dir():
+            raise FileNotFoundError(f"model_repository: there is no folder {folder.absolute()}")
         machine.keep_heap()
         logs.configure(self._settings.log_level, self._settings.log_format)
         self._service = create_app(self._settings)
@@ -52,6 +38,20 @@ class Heed:
         assert self._service is not None
         while not self._service.readiness:
             await asyncio.sleep(0.05)
+
+
+def application(settings: dict[str, Any]) -> serve.Application:
+    """The application over ``settings``, named as those of ``heed serve``; the others come from the environment.
+
+    Raises:
+        ValueError: one is unknown or wrong, or is not for a replica to settle.
+    """
+    read = Settings(**settings)
+    if theirs := SERVER_S & settings.keys() | {"tls_certificate"} & read.model_fields_set:
+        raise ValueError(f"{', '.join(sorted(theirs))}: the server is Ray's; see http_options and deployments")
+    if read.model_control_mode == "explicit":
+        raise ValueError("model_control_mode: explicit would reach one replica only; poll reaches all")
+    return serve.deployment(serve.ingress()(Heed)).bind(settings)
 
 
 class _Carried:
@@ -72,7 +72,15 @@ class _Carried:
 
 
 def _sized(settings: Settings) -> Settings:
-    """``settings`` for a replica that has ``num_cpus`` of this machine, and as large a share of its memory."""
-    cpus = max(1, int(ray.get_runtime_context().get_assigned_resources().get("CPU", 0)))
-    own = {"threads": settings.threads or cpus, "concurrency": settings.concurrency or cpus}
-    return settings.model_copy(update={**own, "workers": max(1, machine.cpus() // cpus)})
+    """``settings`` for a replica that has ``num_cpus`` of this machine, as large a share of its memory, and CUDA only
+    if it has ``num_gpus``."""
+    given = ray.get_runtime_context().get_assigned_resources()
+    cpus = max(1, int(given.get("CPU", 0)))
+    return settings.model_copy(
+        update={
+            "threads": settings.threads or cpus,
+            "concurrency": settings.concurrency or cpus,
+            "workers": max(1, machine.cpus() // cpus),
+            "provider": "cpu" if settings.provider == "auto" and not given.get("GPU") else settings.provider,
+        }
+    )

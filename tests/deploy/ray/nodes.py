@@ -4,6 +4,7 @@ import contextlib
 import os
 import re
 import secrets
+import shlex
 import shutil
 import socket
 import subprocess
@@ -19,10 +20,11 @@ import psutil
 import yaml
 
 from tests.service.test_workers import until
+from tests.test_readme import README, ROOT
 
-ROOT = Path(__file__).parents[3]
-CONFIG = ROOT / "deploy/ray/heed.yaml"
+COMMAND, NAME = re.search(r"^(serve run (.*))$", README, re.MULTILINE).groups()
 MEMORY = 80 << 20  # bytes of each node's object store
+AT_ONCE = 2  # requests that a replica is given at a time
 
 
 class Nodes:
@@ -33,28 +35,31 @@ class Nodes:
 
         self._folder = folder
         self._cluster = Cluster(initialize_head=True, head_node_args={**self._of_one(0), "include_dashboard": False})
-        self.nodes = [self.add() for _ in range(count)]
+        self.nodes: list[Any] = []
+        for _ in range(count):
+            self.add()
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self.port = free.getsockname()[1]
+        self.address = f"http://127.0.0.1:{self.port}"
 
     @staticmethod
     def _of_one(cpus: int) -> dict[str, Any]:
         here = {"node_ip_address": "127.0.0.2", "include_log_monitor": False}
         return {"num_cpus": cpus, "object_store_memory": MEMORY, **here}
 
-    def add(self) -> Any:
-        return self._cluster.add_node(**self._of_one(1))
+    def add(self) -> None:
+        self.nodes.append(self._cluster.add_node(**self._of_one(1)))
 
-    def serve(self, models: Path, replicas: int | dict[str, Any], **settings: Any) -> subprocess.CompletedProcess:
-        """``serve run`` of the config file with these models, replicas (or autoscaling) and settings."""
-        config = yaml.safe_load(CONFIG.read_text())
+    def serve(self, models: Path, replicas: int | dict[str, Any], **settings: Any) -> None:
+        """The README's ``serve run``, with these models, replicas (or autoscaling) and settings in its config file."""
+        config = yaml.safe_load((ROOT / NAME).read_text())
         config["proxy_location"] = "HeadOnly"
         config["http_options"]["port"] = self.port
         (application,) = config["applications"]
         application["args"] = {"model_repository": str(models), "access_log": "all", **settings}
         (deployment,) = application["deployments"]
-        deployment["max_ongoing_requests"] = 2
+        deployment["max_ongoing_requests"] = AT_ONCE
         deployment["health_check_period_s"] = 1
         if isinstance(replicas, int):
             del deployment["autoscaling_config"]
@@ -63,12 +68,13 @@ class Nodes:
             deployment["autoscaling_config"] = replicas
         written = self._folder / "heed.yaml"
         written.write_text(yaml.safe_dump(config))
-        serve = Path(sys.executable).with_name("serve")
-        command = [serve, "run", "--non-blocking", "--address", self._cluster.address, str(written)]
-        return subprocess.run(command, check=True, capture_output=True, text=True, timeout=120)
+        program, *arguments = shlex.split(COMMAND.replace(NAME, str(written)))
+        command = [Path(sys.executable).with_name(program), *arguments, "--non-blocking"]
+        environment = {**os.environ, "RAY_ADDRESS": self._cluster.address}
+        subprocess.run(command, check=True, capture_output=True, env=environment, timeout=120)
 
     def client(self) -> httpx.Client:
-        return httpx.Client(base_url=f"http://127.0.0.1:{self.port}", timeout=60)
+        return httpx.Client(base_url=self.address, timeout=60)
 
     def status(self) -> Any:
         """Of the application, as Ray Serve tells it."""
