@@ -82,6 +82,11 @@ class Nodes:
 
         return serve.status().applications.get("heed")
 
+    def told(self) -> str:
+        """What Ray Serve says of the application and its deployment."""
+        status = self.status()
+        return "\n".join([status.message, *(of.message for of in status.deployments.values())])
+
     def until_running(self, replicas: int, seconds: float = 60) -> None:
         """Returns when the application runs on as many replicas, and no others."""
 

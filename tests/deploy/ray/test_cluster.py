@@ -17,6 +17,7 @@ import httpx
 import numpy as np
 import pytest
 
+from service.settings import Settings
 from tests.conftest import serving
 from tests.deploy.ray.nodes import AT_ONCE, Nodes, running
 from tests.service.test_workers import until
@@ -214,13 +215,13 @@ def test_fewer_replicas_lose_nothing(nodes, models):
 
 
 def test_new_settings_lose_nothing(nodes, models):
-    """The replicas are replaced, one after another."""
-    nodes.serve(models, 2, **ONE)
-    nodes.until_running(2)
+    """Not even where one replica is all."""
+    nodes.serve(models, 1, **ONE)
+    nodes.until_running(1)
     with load(nodes, 4) as clients, nodes.client() as client:
-        nodes.serve(models, 2, server_name="renewed", **ONE)
+        nodes.serve(models, 1, server_name="renewed", **ONE)
         until(lambda: {client.get("/v2").json()["name"] for _ in range(10)} == {"renewed"}, 60)
-        nodes.until_running(2)
+        nodes.until_running(1)
     assert not clients.failures
 
 
@@ -236,16 +237,35 @@ def test_replicas_follow_the_load(nodes, models):
 
 
 @pytest.mark.parametrize(
+    ("wrong", "said"), [({"thread": 1}, "Extra inputs are not permitted"), ({"model_repository": "no"}, "no folder")]
+)
+def test_a_wrong_setting_is_told_and_the_service_stays(nodes, models, wrong, said):
+    nodes.serve(models, 1, **ONE)
+    nodes.until_running(1)
+    with nodes.client() as client:
+        nodes.serve(models, 1, **wrong)
+        until(lambda: nodes.status().status == "DEPLOY_FAILED", 90)
+        assert said in nodes.told()
+        assert client.get("/v2/health/ready").status_code == 200
+
+
+@pytest.mark.parametrize(
     ("wrong", "said"),
     [
-        ({"port": 1}, "port: the server is Ray's"),
+        ({"port": 1, "workers": 2}, "port, workers: the server is Ray's"),
         ({"thread": 1}, "Extra inputs are not permitted"),
         ({"threads": "many"}, "valid integer"),
         ({"model_control_mode": "explicit"}, "would reach one replica only"),
-        ({"model_repository": "nowhere"}, "there is no folder"),
     ],
 )
-def test_a_wrong_setting_is_named(nodes, models, wrong, said):
-    nodes.serve(models, 1, **wrong)
-    until(lambda: said in str(nodes.status()), 60)
-    assert nodes.status().status != "RUNNING"
+def test_a_wrong_setting_is_named(wrong, said):
+    from deploy.ray.application import application
+
+    with pytest.raises(ValueError, match=said):
+        application(wrong)
+
+
+def test_the_settings_of_the_server_are_settings():
+    from deploy.ray.application import SERVER_S
+
+    assert Settings.model_fields.keys() > SERVER_S
