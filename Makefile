@@ -19,7 +19,7 @@ serve: model_repository/.exported  ## install, export what is missing or stale, 
 	@exec $(BIN)/heed serve --host $(HOST) --port $(PORT)
 
 test: $(VENV)/.dev  ## install and run the tests
-	$(BIN)/pytest
+	$(BIN)/pytest --numprocesses logical --maxprocesses 4 --dist worksteal
 
 test-perf-analyzer: $(VENV)/.dev  ## drive the service with NVIDIA's perf_analyzer, which is fetched first
 	PERF_ANALYZER=$$($(BIN)/python scripts/fetch_perf_analyzer.py $(VENV)/perf_analyzer) \

@@ -47,13 +47,15 @@ def inputs(case: str, heads: int, n: int, d: int) -> dict[str, Any]:
 
 
 def heed(case: str, given: dict[str, Any], repository: Path, threads: int) -> Callable[[], Any]:
+    """The graph the service would choose, with the threads of a long run."""
     from service.model import Model
     from service.provider import Provider
 
     block = LINEAR[case][0] if case in LINEAR else "scaled_dot_product"
     model = Model(repository / block / "1", Provider("cpu", "asked for"), threads)
-    sizes = model.bind(given)
-    return lambda: model.run(given, ["output"], sizes)["output"]
+    graph = model.graph_for(given, ["output"], model.bind(given))
+    graph = graph.wide.of(graph) if graph.wide else graph
+    return lambda: model.run(graph, given, ["output"])["output"]
 
 
 def torch_sdpa(given: dict[str, Any], threads: int) -> Callable[[], Any]:

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from export.blocks_kernel import ROWS
 from export.kernels import DOMAIN, OPSETS, functions
+from export.masked_kernel import MASKED_ROWS
 from models.attention import KERNEL
 from models.block import Block
 
@@ -92,6 +93,7 @@ ATTENTION: dict[str, FastPath] = {
     "flash": FastPath("Flash", 1 << 20, ("scale",)),
     "padded": FastPath("Padded", 1 << 15, ("scale", "nonpad_kv_seqlen"), ("nonpad_kv_seqlen",)),
     "causal": FastPath("Causal", 0, ("scale",), fixes={"is_causal": True}),
+    "masked": FastPath("Masked", 1 << 19, ("scale", "attn_mask"), ("attn_mask",), rows=MASKED_ROWS),
     "blocks": FastPath(
         "Blocks", 1 << 19, ("scale", "past_key", "past_value", *DEFAULTS), (*DEFAULTS, "past"), rows=ROWS
     ),

@@ -9,17 +9,24 @@ from onnx import parser
 
 from export.blocks_kernel import BLOCKS, ROWS
 from export.fused_kernels import CAUSAL, FLASH, PADDED, SQUARE
+from export.masked_kernel import MASKED, MASKED_ROWS
 
 DOMAIN = "heed"
 OPSETS = {"": 20, "com.microsoft": 1, DOMAIN: 1}
 
-_TEXTS = {"Flash": FLASH, "Padded": PADDED, "Square": SQUARE, "Causal": CAUSAL, "Blocks": BLOCKS}
-_CALLS = {"Padded": ("Flash",), "Causal": ("Square", "Flash")}
+_TEXTS = {
+    "Flash": FLASH,
+    "Padded": PADDED,
+    "Square": SQUARE,
+    "Causal": CAUSAL,
+    "Blocks": BLOCKS.replace("ROWS", str(ROWS)),
+    "Masked": MASKED.replace("MASKED_ROWS", str(MASKED_ROWS)),
+}
+_CALLS = {"Padded": ("Flash",), "Causal": ("Square", "Flash"), "Masked": ("Blocks",)}
 
 
 def functions(kernel: str) -> list[onnx.FunctionProto]:
     """``kernel`` and the functions it calls."""
     opsets = ", ".join(f'"{domain}" : {version}' for domain, version in OPSETS.items())
     head = f'<opset_import: [{opsets}], domain: "{DOMAIN}">'
-    texts = (_TEXTS[name].replace("ROWS", str(ROWS)) for name in (*_CALLS.get(kernel, ()), kernel))
-    return [parser.parse_function(head + text) for text in texts]
+    return [parser.parse_function(head + _TEXTS[name]) for name in (*_CALLS.get(kernel, ()), kernel)]

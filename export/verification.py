@@ -87,8 +87,9 @@ def without(inputs: Arrays, fixed: Mapping[str, bool]) -> dict[str, np.ndarray] 
 
 
 def session(graph: bytes | Path, folder: Path | None = None) -> onnxruntime.InferenceSession:
-    """``graph`` on the CPU; the external data of one that is no file is in ``folder``."""
+    """``graph`` on one thread of the CPU; the external data of one that is no file is in ``folder``."""
     options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1  # more would spin between such small runs, beside other blocks' exports
     options.log_severity_level = 3  # below errors it reports every optional input
     if folder:
         options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(folder))

@@ -10,8 +10,7 @@ import simdjson
 from service.body import Body
 from service.errors import Invalid, Malformed
 from service.json_document import document
-from service.json_tensor import Reader
-from service.json_write import written
+from service.json_tensor import Reader, is_finite
 from service.model import Model, Need
 from service.rank import Rank
 from service.shape import length
@@ -101,8 +100,8 @@ def work(asked: Asked, model: Model, deadline: int | None = None) -> Work:
     return Work(model, asked.need, asked.inputs, asked.outputs, rows, deadline=deadline)
 
 
-def encode(asked: Asked, found: Mapping[str, np.ndarray], model: Model) -> list[bytes]:
-    """The answer as JSON, in pieces.
+def prepare(asked: Asked, found: Mapping[str, np.ndarray], model: Model) -> dict[str, Any]:
+    """What is to be answered as JSON, of what was ``found``.
 
     Raises:
         Invalid: an output that JSON cannot say.
@@ -116,7 +115,7 @@ def encode(asked: Asked, found: Mapping[str, np.ndarray], model: Model) -> list[
             array, dims = array.mean(axis=-3), (*dims[:-3], *dims[-2:])
         array = asked.rank.lower(dims, array)
         answer[name] = _largest(array, asked.weights_top_k) if name == "weights" and asked.weights_top_k else array
-    return written(answer)
+    return answer
 
 
 def _outputs(reader: Reader, fields: Mapping[str, Any], model: Model) -> list[str]:
@@ -147,8 +146,7 @@ def _count(fields: Mapping[str, Any], name: str) -> int | None:
 
 def _finite(name: str, array: np.ndarray) -> None:
     """JSON has no infinity; only ``scores`` has one that means something, written as null."""
-    finite = np.isfinite(array)
-    if not (finite.all() or (name == "scores" and (finite | np.isneginf(array)).all())):
+    if not (is_finite(array) or (name == "scores" and (array < np.inf).all())):
         raise Invalid(f"{name} is not finite: the numbers given overflow {array.dtype}")
 
 

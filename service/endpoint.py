@@ -34,7 +34,7 @@ class Endpoint(ABC):
         self.repository = repository
         self.settings = settings
         self.engine = engine
-        self.decoding, self.encoding = Cost(), Cost()
+        self.decoding, self.preparing, self.encoding = Cost(), Cost(), Cost()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers, timing = scope["state"]["headers"], scope["state"]["timing"]

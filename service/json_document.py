@@ -30,7 +30,7 @@ def document(body: bytes | memoryview) -> Iterator[simdjson.Object]:
         raise
 
 
-def numbers(content: memoryview, kind: str) -> np.ndarray:
+def numbers(content: memoryview, kind: str) -> Iterator[np.ndarray]:
     """The numbers of a flat JSON list, as the widest of a ``kind`` of numpy's: f, i or u.
 
     A long one is parsed in pieces: simdjson holds the interpreter's lock as long as it parses, and everyone else waits.
@@ -39,8 +39,9 @@ def numbers(content: memoryview, kind: str) -> np.ndarray:
         ValueError: it is no flat JSON list of such numbers.
     """
     if len(content) <= PIECE:
-        return _numbers(content, kind)
-    found, place, last = [], 1, len(content) - 1
+        yield _numbers(content, kind)
+        return
+    place, last = 1, len(content) - 1
     while place < last:
         end = min(place + PIECE, last)
         if end < last:
@@ -48,11 +49,11 @@ def numbers(content: memoryview, kind: str) -> np.ndarray:
             if comma < 0:
                 raise ValueError("no number ends here")
             end += comma
-        found.append(_numbers(memoryview(b"[%b]" % bytes(content[place:end])), kind))
+        piece = _numbers(memoryview(b"[%b]" % bytes(content[place:end])), kind)
+        if not piece.size or end + 1 == last:
+            raise ValueError("a comma without a number")
+        yield piece
         place = end + 1
-    if place == last or not all(piece.size for piece in found):
-        raise ValueError("a comma without a number")
-    return np.concatenate(found)
 
 
 def _numbers(content: memoryview, kind: str) -> np.ndarray:

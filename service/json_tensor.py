@@ -144,12 +144,17 @@ def cast(name: str, array: np.ndarray, dtype: np.dtype, mask: bool = False) -> n
         return held
     with np.errstate(over="ignore"):
         held = array.astype(dtype, copy=False)
-    if dtype.kind == "f" and not np.isfinite(held).all():
+    if dtype.kind == "f" and not is_finite(held):
         if np.isnan(held).any():
             raise Invalid("holds NaN", name)
         if not mask or np.isposinf(held).any():
             raise Invalid(f"holds infinity, or a number past the range of {dtype}", name)
     return held
+
+
+def is_finite(array: np.ndarray) -> bool:
+    """No number in it is NaN or infinite."""
+    return bool(np.count_nonzero(np.isfinite(array)) == array.size)  # several times quicker than all() on small arrays
 
 
 def _numbers(name: str, rows: Array, kind: str) -> np.ndarray:

@@ -7,13 +7,15 @@ from typing import Any
 import numpy as np
 import orjson
 
+from service.turns import Steps
+
 MOST = 1 << 16  # numbers of a piece; about a millisecond
 PLACE = b"\0"  # in JSON text, such a byte is never left as it is
 
 
-def written(answer: Mapping[str, Any]) -> list[bytes]:
-    """``answer`` in pieces that make one JSON document."""
-    large: list[np.ndarray] = []
+def written(answer: Mapping[str, Any]) -> Steps[list[bytes]]:
+    """``answer`` in pieces that make one JSON document; each large array takes several steps."""
+    large: list[np.ndarray | bytes] = []
 
     def default(value: Any) -> Any:
         if not isinstance(value, _Large):
@@ -23,9 +25,19 @@ def written(answer: Mapping[str, Any]) -> list[bytes]:
 
     text = orjson.dumps(_set_aside(answer), default=default, option=orjson.OPT_SERIALIZE_NUMPY)
     first, *rest = text.split(PLACE) if large else [text]
-    pieces = [first]
-    for array, after in zip(large, rest, strict=True):
-        pieces.extend(_pieces(array))
+    return (yield from filled([first, *rest], large))
+
+
+def filled(frame: list[bytes], lists: list[np.ndarray | bytes]) -> Steps[list[bytes]]:
+    """A JSON document in pieces: what is in ``frame``, and between each two of them a list of ``lists``.
+
+    An array is contiguous; bytes are JSON already.
+    """
+    pieces = frame[:1]
+    for of, after in zip(lists, frame[1:], strict=True):
+        for piece in (of,) if isinstance(of, bytes) else _pieces(of):
+            pieces.append(piece)
+            yield
         pieces.append(after)
     return pieces
 

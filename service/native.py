@@ -9,16 +9,18 @@ from pydantic import BaseModel, Field
 from starlette.routing import Route
 from starlette.types import Receive
 
-from service.attend import decode, encode, work
+from service.attend import decode, prepare, work
 from service.body import Body, Headers, hold_json, receive_body
 from service.card import Scalar
 from service.endpoint import JSON, Endpoint, Fields, Pieces
 from service.engine import Engine
+from service.json_write import written
 from service.model import Model, Tensor
 from service.repository import Repository
 from service.settings import Settings
 from service.shape import symbol
 from service.timing import Timing
+from service.turns import at_once, in_turns
 from service.work import Work
 
 router = APIRouter(prefix="/v1/attention", tags=["attention"])
@@ -157,7 +159,8 @@ class Attend(Endpoint):
         timing.lap("decode")
         found = await self.run(todo, timing, receive)
         numbers = sum(array.size for array in found.values())
-        pieces = await measured(self.encoding, numbers, encode, asked, found, model)
+        answer = await measured(self.preparing, numbers, prepare, asked, found, model)
+        pieces = await in_turns(self.encoding, numbers, written(answer))
         timing.lap("encode")
         return todo, [*pieces], JSON
 
@@ -179,7 +182,7 @@ class Attend(Endpoint):
         timing.lap("decode")
         found = self.engine.run_here(todo)
         timing.lap_as(0, todo.computed)
-        pieces = encode(asked, found, model)
+        pieces = at_once(written(prepare(asked, found, model)))
         timing.lap("encode")
         return todo, [*pieces], JSON
 

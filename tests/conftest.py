@@ -10,19 +10,27 @@ from pathlib import Path
 
 import httpx
 import pytest
+import torch
+from filelock import FileLock
 from hypothesis import HealthCheck, settings
 
 from export.__main__ import main
 
+torch.set_num_threads(1)  # the tests are spread over the CPUs; more threads only spin beside other workers
 settings.register_profile("heed", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("heed")
 
 
 @pytest.fixture(scope="session")
-def repository(tmp_path_factory) -> Path:
-    """Every built-in block, exported."""
-    folder = tmp_path_factory.mktemp("model_repository")
-    assert main(["--repository", str(folder)]) == 0
+def repository(tmp_path_factory, worker_id) -> Path:
+    """Every built-in block, exported once for all of pytest-xdist's workers, which read it and never write."""
+    own = tmp_path_factory.getbasetemp()
+    folder = (own if worker_id == "master" else own.parent) / "model_repository"
+    done = folder.with_suffix(".done")
+    with FileLock(folder.with_suffix(".lock")):
+        if not done.exists():
+            assert main(["--repository", str(folder)]) == 0
+            done.touch()
     return folder
 
 

@@ -14,6 +14,7 @@ from service.errors import Invalid, Malformed
 from service.json_document import document
 from service.json_tensor import Reader, cast, word
 from service.model import Model, Need
+from service.turns import Steps, at_once
 from service.v2 import parameters, tensor
 from service.v2.attachment import Attachment
 from service.v2.datatype import BOOL, DATATYPES, Datatype, datatype
@@ -43,7 +44,7 @@ def decode(content: bytes, attached: Body, model: Model, most_memory: int) -> As
     """
     cut = skeleton(content)
     if cut is not None and (kept := model.plans.get(cut.content)):
-        known = decode_known(kept, content, attached, cut, model)
+        known = at_once(decode_known(kept, content, attached, cut, model))
         if known is not None:
             return known
     with document(content) as request:
@@ -66,15 +67,19 @@ def decode_raw(body: bytes, model: Model, most_memory: int) -> Asked:
     return Asked(inputs, plan, _hold(plan, inputs, model, most_memory))
 
 
-def decode_known(plan: Plan, content: bytes, attached: Body, cut: Skeleton, model: Model) -> Asked | None:
-    """A request whose skeleton was understood before; None where its lists are not what they were then."""
+def decode_known(plan: Plan, content: bytes, attached: Body, cut: Skeleton, model: Model) -> Steps[Asked | None]:
+    """A request whose skeleton was understood before; None where its lists are not what they were then.
+
+    Raises:
+        Malformed, Invalid: as for any other.
+    """
     assert plan.need is not None
     inputs: dict[str, np.ndarray] = {}
     if plan.lists:
         view = memoryview(content)
         try:
             for of, (start, end) in zip(plan.lists, cut.lists, strict=True):
-                inputs[of.name] = of.array(view[start:end])
+                inputs[of.name] = yield from of.array(view[start:end])
         except (ValueError, Invalid):
             return None  # read as a whole, it will say what is wrong, and where
     inputs |= plan.take(attached, model)

@@ -2,15 +2,18 @@
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 import orjson
 
 from service.errors import Invalid
-from service.json_write import written
+from service.json_tensor import is_finite
+from service.json_write import PLACE, filled
 from service.model import Model
 from service.respond import Piece, length_of
+from service.turns import Steps
 from service.v2 import texts
 from service.v2.classification import classify
 from service.v2.datatype import BF16, BYTES, datatype
@@ -20,10 +23,17 @@ from service.v2.plan import Plan, Wanted
 NonFinite = Literal["refuse", "nulls", "tokens"]
 
 
-def encode(
-    asked: Asked, found: Mapping[str, np.ndarray], model: Model, non_finite: NonFinite
-) -> tuple[list[Piece], int | None]:
-    """The body in its pieces, and the length of its JSON where bytes follow it.
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A V2 answer that can be said: its JSON but for the lists in it, the lists, and what follows it in binary."""
+
+    frame: list[bytes]
+    lists: list[np.ndarray | bytes]
+    attached: list[Piece]
+
+
+def prepare(asked: Asked, found: Mapping[str, np.ndarray], model: Model, non_finite: NonFinite) -> Answer:
+    """What is to be said of what was ``found``.
 
     Raises:
         Invalid: what was asked for as JSON cannot be said in JSON.
@@ -35,30 +45,38 @@ def encode(
         else found[wanted.name]
         for wanted in plan.outputs
     ]
-    attached = [_bytes(array) for wanted, array in zip(plan.outputs, arrays, strict=True) if wanted.binary]
+    attached: list[Piece] = []
+    lists: list[np.ndarray | bytes] = []
+    for wanted, array in zip(plan.outputs, arrays, strict=True):
+        if wanted.binary:
+            attached.append(_bytes(array))
+        else:
+            lists.append(_list(wanted.name, array, non_finite))
     shapes = [array.shape for array in arrays]
-    known = plan.header  # another thread may replace it
+    known = plan.frame  # another thread may replace it
     if known is not None and known[0] == shapes:
-        header = [known[1]]
+        frame = known[1]
     else:
-        header = _header(plan.outputs, arrays, iter(attached), model, non_finite)
-        if all(
-            wanted.binary and array.dtype != BYTES.dtype for wanted, array in zip(plan.outputs, arrays, strict=True)
+        frame = _frame(plan.outputs, arrays, iter(attached), model)
+        if not any(
+            wanted.binary and array.dtype == BYTES.dtype for wanted, array in zip(plan.outputs, arrays, strict=True)
         ):
-            plan.header = shapes, header[0]  # nothing in it depends on more than the shapes
+            plan.frame = shapes, frame  # nothing in it depends on more than the shapes
     if asked.id is not None:
-        header[-1] = b'%b,"id":%b}' % (header[-1][:-1], asked.id)
-    if not length_of(attached):
-        return [*header], None
-    return [*header, *attached], length_of(header)
+        frame = [*frame[:-1], b'%b,"id":%b}' % (frame[-1][:-1], asked.id)]
+    return Answer(frame, lists, attached)
 
 
-def _header(
-    wanted: Sequence[Wanted],
-    arrays: Sequence[np.ndarray],
-    attached: Iterator[Piece],
-    model: Model,
-    non_finite: NonFinite,
+def encode(answer: Answer) -> Steps[tuple[list[Piece], int | None]]:
+    """The body in its pieces, and the length of its JSON where bytes follow it."""
+    said = yield from filled(answer.frame, answer.lists)
+    if not length_of(answer.attached):
+        return [*said], None
+    return [*said, *answer.attached], length_of(said)
+
+
+def _frame(
+    wanted: Sequence[Wanted], arrays: Sequence[np.ndarray], attached: Iterator[Piece], model: Model
 ) -> list[bytes]:
     outputs = []
     for one, array in zip(wanted, arrays, strict=True):
@@ -70,10 +88,10 @@ def _header(
         if one.binary:
             output["parameters"] = {"binary_data_size": length_of([next(attached)])}
         else:
-            output["data"] = _data(one.name, array, non_finite)
+            output["data"] = orjson.Fragment(PLACE)
         outputs.append(output)
     answer: dict[str, Any] = {"model_name": model.name, "model_version": str(model.version), "outputs": outputs}
-    return written(answer)
+    return orjson.dumps(answer).split(PLACE)
 
 
 def _bytes(array: np.ndarray) -> Piece:
@@ -89,16 +107,16 @@ def numbers_written(plan: Plan, found: Mapping[str, np.ndarray]) -> int:
     )
 
 
-def _data(name: str, array: np.ndarray, non_finite: NonFinite) -> Any:
-    flat = array.reshape(-1)
+def _list(name: str, array: np.ndarray, non_finite: NonFinite) -> np.ndarray | bytes:
+    flat: np.ndarray = array.reshape(-1)
     if array.dtype == BF16.dtype:
         raise Invalid(f"sending BF16 data via JSON is not supported. {_ask(name)}")
     if array.dtype == BYTES.dtype:
-        return flat.tolist()
-    if array.dtype.kind == "f" and non_finite != "nulls" and not np.isfinite(flat).all():
+        return orjson.dumps(flat.tolist())
+    if array.dtype.kind == "f" and non_finite != "nulls" and not is_finite(flat):
         if non_finite == "refuse":
             raise Invalid(f"output '{name}' holds NaN or infinity, which JSON cannot say. {_ask(name)}")
-        return orjson.Fragment(json.dumps(flat.tolist()))
+        return json.dumps(flat.tolist()).encode()
     return flat
 
 

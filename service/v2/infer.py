@@ -16,9 +16,10 @@ from service.repository import Repository
 from service.respond import join, length_of
 from service.settings import Settings
 from service.timing import Timing
+from service.turns import at_once, in_turns
 from service.v2.compression import accepted, deflate, inflate
 from service.v2.decode import decode, decode_known, decode_raw, work
-from service.v2.encode import encode, numbers_written
+from service.v2.encode import encode, numbers_written, prepare
 from service.v2.paths import OF_MODEL, OF_VERSION
 from service.v2.plan import Plan
 from service.v2.skeleton import skeleton
@@ -35,7 +36,7 @@ class Infer(Endpoint):
 
     def __init__(self, repository: Repository, settings: Settings, engine: Engine) -> None:
         super().__init__(repository, settings, engine)
-        self._inflating, self._deflating = Cost(), Cost()
+        self._understanding, self._inflating, self._deflating = Cost(), Cost(), Cost()
 
     def model(self, path: Mapping[str, Any]) -> Model:
         return self.repository.model(path["model"], path.get("version"))
@@ -46,17 +47,20 @@ class Infer(Endpoint):
         json_length = _json_length(headers.get(HEADER))
         content, attached = await self._receive(headers, receive, timing, json_length)
         most, measured = self.settings.max_memory_bytes, self.engine.measured
+        asked = None
         if json_length == 0:
             asked = decode_raw(bytes(attached), model, most)
-        else:
-            asked = await measured(self.decoding, len(content), decode, content, attached, model, most)
+        elif (cut := skeleton(content)) is not None and (plan := model.plans.get(cut.content)):
+            asked = await in_turns(self.decoding, len(content), decode_known(plan, content, attached, cut, model))
+        if asked is None:
+            asked = await measured(self._understanding, len(content), decode, content, attached, model, most)
         todo = work(asked, model, self.deadline(headers, timing, asked.plan.timeout))
         timing.lap("decode")
         found = await self.run(todo, timing, receive)
         asked.plan.written = numbers = numbers_written(asked.plan, found)
-        pieces, json_length = await measured(
-            self.encoding, numbers, encode, asked, found, model, self.settings.json_non_finite
-        )
+        non_finite = self.settings.json_non_finite
+        answer = await measured(self.preparing, numbers, prepare, asked, found, model, non_finite)
+        pieces, json_length = await in_turns(self.encoding, numbers, encode(answer))
         fields = _fields(json_length)
         encoding = self._encoding(headers, pieces) if b"accept-encoding" in headers else None
         if encoding is not None:
@@ -79,7 +83,7 @@ class Infer(Endpoint):
         plan = model.plans.get(cut.content) if cut is not None else None
         if cut is None or plan is None or not self._is_short(plan, content):
             return None
-        asked = decode_known(plan, content, attached, cut, model)
+        asked = at_once(decode_known(plan, content, attached, cut, model))
         if asked is None:
             return None
         todo = work(asked, model, timing.began + 1000 * plan.timeout if plan.timeout else None)
@@ -88,7 +92,7 @@ class Infer(Endpoint):
         timing.lap("decode")
         found = self.engine.run_here(todo)
         timing.lap_as(0, todo.computed)
-        pieces, json_length = encode(asked, found, model, self.settings.json_non_finite)
+        pieces, json_length = at_once(encode(prepare(asked, found, model, self.settings.json_non_finite)))
         if b"accept-encoding" in headers and self._encoding(headers, pieces):
             return None
         timing.lap("encode")

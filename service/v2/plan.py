@@ -9,6 +9,7 @@ from service.body import Body
 from service.json_document import numbers
 from service.json_tensor import cast
 from service.model import Model, Need
+from service.turns import Steps
 from service.v2.attachment import Attachment, hold_to_length
 from service.v2.skeleton import Skeleton
 
@@ -30,14 +31,18 @@ class Listed:
     shape: tuple[int, ...]
     said: np.dtype
 
-    def array(self, content: memoryview) -> np.ndarray:
-        """The tensor, of a flat list.
+    def array(self, content: memoryview) -> Steps[np.ndarray]:
+        """The tensor, of a flat list; a long one takes several steps.
 
         Raises:
             ValueError: it is no flat list of numbers, or not as many as the shape says.
             Invalid: a number that the type does not hold.
         """
-        return cast(self.name, numbers(content, self.said.kind).reshape(self.shape), self.said)
+        pieces = []
+        for piece in numbers(content, self.said.kind):
+            pieces.append(cast(self.name, piece, self.said))
+            yield
+        return (pieces[0] if len(pieces) == 1 else np.concatenate(pieces)).reshape(self.shape)
 
 
 @dataclass(slots=True)
@@ -53,7 +58,7 @@ class Plan:
     rows: int = 1  # this and the next follow from the shapes
     need: Need | None = None
     written: int = 0  # numbers that became text in the last answer
-    header: tuple[Sequence[tuple[int, ...]], bytes] | None = None  # shapes of an answer, and its JSON
+    frame: tuple[Sequence[tuple[int, ...]], list[bytes]] | None = None  # shapes of an answer, and its JSON
     names: list[str] = field(init=False)  # of the outputs
     length: int = field(init=False)  # bytes of all attachments
 

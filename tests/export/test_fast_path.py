@@ -7,6 +7,7 @@ import pytest
 
 from export.blocks_kernel import ROWS
 from export.fast_path import ATTENTION, fast_paths
+from export.masked_kernel import MASKED_ROWS
 from export.verification import error_budget, largest_error, session, taken, without
 from models.catalogue import BLOCKS
 
@@ -88,6 +89,31 @@ def test_every_fast_path_agrees_with_the_reference_and_the_canonical_graph(name,
         assert largest_error(got, canonical) <= 2 * budget, path
         served.append(path)
     assert "blocks" in served
+
+
+@pytest.mark.parametrize("size", [(1, 1, 1, 1), (1, 1, 1, 0), (1, 2, 0, 1), (2, 1, 0, 0), (2, 2, 0, 0)])
+def test_a_mask_over_several_blocks_of_queries(size, repository):
+    """Its first row is the lowest float, which forbids nothing, its last all forbidden; 0 is a whole axis."""
+    rng = np.random.default_rng(0)
+    m, n = MASKED_ROWS + 77, MASKED_ROWS + 100
+    batch, heads, rows, keys = size
+    mask = rng.standard_normal((batch, heads, rows or m, keys or n), np.float32)
+    mask[rng.random(mask.shape) < 0.4] = -np.inf
+    if not rows:
+        mask[:, :, 0], mask[:, :, -1] = np.finfo(np.float32).min, -np.inf
+    query = rng.standard_normal((2, 2, m, 8), np.float32)
+    key, value = rng.standard_normal((2, 2, 1, n, 8), np.float32)
+    inputs = {"query": query, "key": key, "value": value, "attn_mask": mask}
+    block = BLOCKS["scaled_dot_product"]
+    module = block.build()
+
+    def refer(given, dtype):
+        return block.reference(module, given, dtype)
+
+    exact, budget = refer(inputs, np.float64)["output"], error_budget(refer, inputs, draws=1)["output"]
+    found = session((repository / "scaled_dot_product" / "1" / "masked.onnx").read_bytes()).run(None, inputs)[0]
+    assert largest_error(found, exact) <= budget
+    assert rows or not found[:, :, -1].any()
 
 
 @pytest.mark.parametrize("name", [name for name, block in BLOCKS.items() if fast_paths(block)])

@@ -51,7 +51,10 @@ MASK = {"attn_mask": np.zeros((1, 1, 1, 2048), np.float32)}
         (2048, {"nonpad_kv_seqlen": [7]}, ["output"], "padded"),
         (2048, {"nonpad_kv_seqlen": [7], "is_causal": False}, ["output"], "padded"),
         (2048, {"nonpad_kv_seqlen": [7], "is_causal": True}, ["output"], "blocks"),
-        (2048, MASK, ["output"], "blocks"),
+        (2048, MASK, ["output"], "masked"),
+        (2048, MASK | {"is_causal": False, "scale": np.float32(0.5)}, ["output"], "masked"),
+        (2048, MASK | {"is_causal": True}, ["output"], "blocks"),
+        (16, {"attn_mask": MASK["attn_mask"][..., :16]}, ["output"], "model"),
         (2048, {}, ["output", "present_key"], "model"),
     ],
 )
@@ -133,7 +136,8 @@ def status(field):
 folder, more, n = sys.argv[1], json.loads(sys.argv[2]), int(sys.argv[3])
 model = Model(Path(folder), Provider("cpu", "asked for"), 2)
 x = np.random.default_rng(0).standard_normal((1, 8, n, 64), np.float32)
-given = {"query": x, "key": x, "value": x, **{name: np.asarray(value) for name, value in more.items()}}
+more = {name: np.asarray(value, model.inputs[name].dtype) for name, value in more.items()}
+given = {"query": x, "key": x, "value": x, **more}
 sizes = model.bind(given)
 before = status("VmRSS")
 Path("/proc/self/clear_refs").write_text("5")
@@ -143,7 +147,10 @@ print(status("VmHWM") - before)
 
 
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="reads the peak as Linux tells it")
-@pytest.mark.parametrize("more", [{}, {"is_causal": True}, {"nonpad_kv_seqlen": [2000]}, {"left_window_size": 512}])
+@pytest.mark.parametrize(
+    "more",
+    [{}, {"is_causal": True}, {"nonpad_kv_seqlen": [2000]}, {"left_window_size": 512}, {"attn_mask": [[[[0]]]]}],
+)
 def test_memory_is_linear_in_fact(more, repository):
     """Scores of n = 4096 alone would be 537 MB."""
     peaks = []

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from filelock import FileLock
 
 KSERVE = "kserve==0.21.0"
 
@@ -17,10 +18,11 @@ KSERVE = "kserve==0.21.0"
 def kserve_python(request) -> Path:
     folder = Path(request.config.cache.mkdir(f"{KSERVE}-{sys.version_info.major}.{sys.version_info.minor}"))
     python = folder / "bin" / "python"
-    if not (folder / "complete").exists():
-        venv.create(folder, with_pip=True, clear=True)
-        subprocess.run([python, "-m", "pip", "install", "--quiet", KSERVE], check=True)
-        (folder / "complete").touch()
+    with FileLock(f"{folder}.lock"):  # of pytest-xdist's workers one makes it
+        if not (folder / "complete").exists():
+            venv.create(folder, with_pip=True, clear=True)
+            subprocess.run([python, "-m", "pip", "install", "--quiet", KSERVE], check=True)
+            (folder / "complete").touch()
     return python
 
 

@@ -13,8 +13,9 @@ from service import errors, json_document
 from service import model as model_file
 from service.repository import Repository
 from service.settings import Settings
+from service.turns import at_once
 from service.v2.decode import decode, work
-from service.v2.encode import encode
+from service.v2.encode import encode, prepare
 from tests.service.v2 import graphs
 from tests.service.v2.calls import tensor
 from tests.service.v2.siblings import Request, siblings
@@ -42,7 +43,7 @@ def answer(model, request):
     """Status, body and length of the JSON in it."""
     try:
         asked = decode(request.content, request.attached, model, 1 << 30)
-        pieces, length = encode(asked, work(asked, model, 0).run(), model, "refuse")
+        pieces, length = at_once(encode(prepare(asked, work(asked, model).run(), model, "refuse")))
     except errors.HeedError as error:
         said = errors.answer("/v2", error)
         return said.status_code, bytes(said.body), None
