@@ -130,7 +130,10 @@ class Nodes:
 
 @contextmanager
 def running(count: int) -> Iterator[Nodes]:
-    """A cluster that tells nobody of itself, with a password of its own, which leaves nothing behind."""
+    """A cluster that tells nobody of itself, with a password of its own, which leaves nothing behind.
+
+    Ray reads its environment when it is first imported: no test may do that sooner.
+    """
     folder = Path(tempfile.mkdtemp(prefix="heed"))  # short, as the names of its sockets have to be
     os.environ |= {
         "RAY_USAGE_STATS_ENABLED": "0",

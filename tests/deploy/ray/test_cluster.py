@@ -258,14 +258,14 @@ def test_a_wrong_setting_is_told_and_the_service_stays(nodes, models, wrong, sai
         ({"model_control_mode": "explicit"}, "would reach one replica only"),
     ],
 )
-def test_a_wrong_setting_is_named(wrong, said):
+def test_a_wrong_setting_is_named(nodes, wrong, said):
     from deploy.ray.application import application
 
     with pytest.raises(ValueError, match=said):
         application(wrong)
 
 
-def test_the_settings_of_the_server_are_settings():
+def test_the_settings_of_the_server_are_settings(nodes):
     from deploy.ray.application import SERVER_S
 
     assert Settings.model_fields.keys() > SERVER_S
