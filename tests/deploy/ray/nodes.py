@@ -5,7 +5,6 @@ import os
 import re
 import secrets
 import shlex
-import shutil
 import socket
 import subprocess
 import sys
@@ -134,20 +133,19 @@ def running(count: int) -> Iterator[Nodes]:
 
     Ray reads its environment when it is first imported: no test may do that sooner.
     """
-    folder = Path(tempfile.mkdtemp(prefix="heed"))  # short, as the names of its sockets have to be
-    os.environ |= {
-        "RAY_USAGE_STATS_ENABLED": "0",
-        "RAY_AUTH_MODE": "token",
-        "RAY_AUTH_TOKEN": secrets.token_hex(32),
-        "RAY_TMPDIR": str(folder),
-    }
-    import ray
+    with tempfile.TemporaryDirectory(prefix="heed", ignore_cleanup_errors=True) as folder:  # sockets' names are short
+        os.environ |= {
+            "RAY_USAGE_STATS_ENABLED": "0",
+            "RAY_AUTH_MODE": "token",
+            "RAY_AUTH_TOKEN": secrets.token_hex(32),
+            "RAY_TMPDIR": folder,
+        }
+        import ray
 
-    nodes = Nodes(count, folder)
-    try:
-        ray.init(nodes._cluster.address, namespace="serve", log_to_driver=False)
-        yield nodes
-    finally:
-        ray.shutdown()
-        nodes.close()
-        shutil.rmtree(folder, ignore_errors=True)
+        nodes = Nodes(count, Path(folder))
+        try:
+            ray.init(nodes._cluster.address, namespace="serve", log_to_driver=False)
+            yield nodes
+        finally:
+            ray.shutdown()
+            nodes.close()
