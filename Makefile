@@ -2,7 +2,6 @@
 PYTHON ?= python3
 HOST ?= 127.0.0.1
 PORT ?= 8000
-SOAK ?= 3
 VENV := .venv
 BIN := $(VENV)/bin
 ORT := $(shell nvidia-smi >/dev/null 2>&1 && echo gpu || echo cpu)
@@ -28,8 +27,8 @@ test-perf-analyzer: $(VENV)/.dev  ## drive the service with NVIDIA's perf_analyz
 test-ray: $(VENV)/.ray  ## run the service on a Ray cluster of several nodes on this machine, and lose one
 	TEST_RAY=1 $(BIN)/pytest tests/deploy/ray
 
-soak: $(VENV)/.bench model_repository/.exported  ## serve mixed requests for SOAK=3 minutes; memory must hold still
-	$(BIN)/python -m benchmarks.soak --minutes $(SOAK)
+soak: $(VENV)/.bench model_repository/.exported  ## try to bring a server down, for some 15 minutes; SOAK=--help says how
+	$(BIN)/python -m benchmarks.soak $(SOAK)
 
 bench: $(VENV)/.bench  ## measure Heed beside yardsticks and other servers; BENCH=--help says how
 	$(BIN)/python -m benchmarks.serving $(BENCH)

@@ -1,6 +1,7 @@
 """``heed serve``: the service on uvicorn, in one process or in several."""
 
 import logging
+import os
 import sys
 from collections.abc import Sequence
 
@@ -28,8 +29,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
             name = "_".join(map(str, problem["loc"]))
             _say(f"{name} (HEED_{name.upper()}): {problem['msg']}, got {problem['input']!r}")
         return 2
-    if not settings.model_repository.is_dir():
-        _say(f"model_repository (HEED_MODEL_REPOSITORY): there is no folder {str(settings.model_repository)!r}")
+    try:
+        os.scandir(settings.model_repository).close()
+    except OSError as error:
+        folder = str(settings.model_repository)
+        _say(f"model_repository (HEED_MODEL_REPOSITORY): {folder!r} is no folder to read: {error.strerror}")
         return 2
     try:
         tracing.is_wanted()

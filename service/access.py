@@ -2,13 +2,13 @@
 
 Inference and all that only reads need a key of ``api_keys_file``; what changes the server (load, unload, logging) needs
 one of ``admin_keys_file``, which opens all else, too. Health is open to everyone. Without a file no key is asked for.
+The files are looked at once a second for all requests, so that a request pays for no look.
 """
 
 import hashlib
 import hmac
 import logging
 import re
-import time
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -19,7 +19,6 @@ from service.settings import Settings
 
 log = logging.getLogger("heed")
 
-LOOK = 1.0  # seconds between looks at a file
 OPEN = re.compile(r"/v2/health/(live|ready)/?")
 READING = ("GET", "HEAD", "OPTIONS")
 PLAIN = re.compile(r"/v1/attention/[^/]+|/v2/models/[^/]+(/versions/[^/]+)?/infer/?|/v2/repository(/[^/]+)?/index/?")
@@ -28,8 +27,8 @@ PLAIN = re.compile(r"/v1/attention/[^/]+|/v2/models/[^/]+(/versions/[^/]+)?/infe
 class Keys:
     """The keys in a file, one a line; blank lines and those that begin with # are none. Only their hashes are kept.
 
-    A file that is put in its place counts within a second. One that cannot be read any more leaves the keys as they
-    were; an empty one leaves none.
+    A file that is put in its place counts from the next look on. One that cannot be read any more leaves the keys as
+    they were; an empty one leaves none.
 
     Raises:
         OSError: it cannot be read at the start.
@@ -38,36 +37,34 @@ class Keys:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._seen: object = None
-        self._looked = time.monotonic()
         self._hashes: list[bytes] = []
         self._read()
 
     def __contains__(self, key: bytes) -> bool:
         """Takes as long for a key that is nearly right as for any other."""
-        self._look()
         wanted = _hash(key)
         return sum(hmac.compare_digest(wanted, known) for known in self._hashes) > 0
 
-    def _look(self) -> None:
-        now = time.monotonic()
-        if now - self._looked < LOOK:
-            return
-        self._looked = now
+    def look(self) -> bool:
+        """Whether the file was read anew, as it is another than before."""
         try:
-            self._read()
+            return self._read()
         except OSError as error:
             if self._seen is not None:
                 log.error("the keys in %s stay as they were: %s", self._path, error.strerror)
             self._seen = None
+            return False
 
-    def _read(self) -> None:
+    def _read(self) -> bool:
         now = self._path.stat()
         seen = now.st_mtime_ns, now.st_size, now.st_ino
-        if seen != self._seen:
-            lines = [line.strip() for line in self._path.read_bytes().splitlines()]
-            self._hashes = [_hash(line) for line in lines if line and not line.startswith(b"#")]
-            self._seen = seen
-            log.info("%d keys in %s", len(self._hashes), self._path)
+        if seen == self._seen:
+            return False
+        lines = [line.strip() for line in self._path.read_bytes().splitlines()]
+        self._hashes = [_hash(line) for line in lines if line and not line.startswith(b"#")]
+        self._seen = seen
+        log.info("%d keys in %s", len(self._hashes), self._path)
+        return True
 
 
 class Access:
@@ -84,6 +81,11 @@ class Access:
             if refused:
                 raise refused
         await self._app(scope, receive, send)
+
+    def look(self) -> bool:
+        """Look at the files; whether keys were read anew, so that what was allowed before may not be now."""
+        changed = [keys.look() for keys in (self._admin, self._api) if keys]
+        return any(changed)
 
     def refusal(self, headers: Mapping[bytes, bytes], path: str, method: str) -> HeedError | None:
         """Why a request with these headers, by lower-case name, may not go on; None if it may."""

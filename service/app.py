@@ -6,7 +6,7 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from importlib.metadata import version
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fastapi import FastAPI
 from fastapi_offline import FastAPIOffline
@@ -21,6 +21,7 @@ from service.access import Access
 from service.access_log import AccessLog
 from service.board import Board, Slot
 from service.body import JSON_LENGTH
+from service.counts import Counts
 from service.engine import Engine
 from service.envelope import Envelope
 from service.errors import HeedError
@@ -33,17 +34,21 @@ from service.timing import Timing
 from service.v2 import control, describe, infer, log_settings, shared_memory
 from service.v2.paths import Slash
 
+if TYPE_CHECKING:
+    from service.protocol import Head
+
 log = logging.getLogger("heed")
 
 IDLE = 10.0  # seconds without a large run
+LOOK = 1.0  # seconds between looks at the files of keys
 EXPOSED = ("X-Request-ID", "Server-Timing", "Retry-After", JSON_LENGTH)  # what a page of another origin may read
 
 
 class Application:
     """The service as ASGI, and what its process asks it for.
 
-    ``watches`` says that each request is logged, traced, or held to a key or an origin, so that none may be answered
-    without it.
+    ``watches`` says that each request is logged, traced, or held to an origin, so that none may be answered without it.
+    ``access`` holds requests to a key; ``heads`` are of requests that it lets through, forgotten when keys change.
     """
 
     def __init__(
@@ -53,6 +58,8 @@ class Application:
         readiness: Readiness,
         shortcut: Shortcut,
         request_ids: RequestIds,
+        counts: Counts,
+        access: Access | None,
         watches: bool,
     ) -> None:
         self._outermost = outermost
@@ -60,6 +67,9 @@ class Application:
         self.readiness = readiness
         self.shortcut = shortcut
         self.request_ids = request_ids
+        self.counts = counts
+        self.access = access
+        self.heads: dict[bytes, Head] = {}
         self.watches = watches
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -85,10 +95,12 @@ def create_app(settings: Settings, board: Board | None = None, slot: Slot | None
         polling = asyncio.create_task(_poll(loading, repository, settings))
         publishing = asyncio.create_task(counted.keep_publishing())
         giving_back = asyncio.create_task(_give_back(repository, engine))
+        looking = asyncio.create_task(_look(application))
         yield
         polling.cancel()
         publishing.cancel()
         giving_back.cancel()
+        looking.cancel()
         await loading
         engine.close()
         counted.publish()
@@ -119,10 +131,8 @@ def create_app(settings: Settings, board: Board | None = None, slot: Slot | None
         app.add_exception_handler(kind, _answer)
     app.openapi = lambda: docs.openapi(app)  # type: ignore[method-assign]  # as FastAPI's documentation extends it
     shortcut, ids = Shortcut(Slash(app), tensors), RequestIds()
-    inner: ASGIApp = shortcut
-    if settings.api_keys_file or settings.admin_keys_file:
-        inner = Access(inner, settings)
-    outermost: ASGIApp = Envelope(inner, ids, tracing.Laps if traces else Timing)
+    access = Access(shortcut, settings) if settings.api_keys_file or settings.admin_keys_file else None
+    outermost: ASGIApp = Envelope(access or shortcut, ids, tracing.Laps if traces else Timing)
     if settings.access_log != "off":
         outermost = AccessLog(outermost, settings.access_log, settings.slow_milliseconds)
     if traces:
@@ -132,8 +142,9 @@ def create_app(settings: Settings, board: Board | None = None, slot: Slot | None
         outermost = CORSMiddleware(
             outermost, origins, ("GET", "POST"), allow_headers=["*"], expose_headers=EXPOSED, max_age=3600
         )
-    watches = inner is not shortcut or not isinstance(outermost, Envelope)
-    return Application(outermost, repository, readiness, shortcut, ids, watches)
+    watches = not isinstance(outermost, Envelope)
+    application = Application(outermost, repository, readiness, shortcut, ids, engine.counts, access, watches)
+    return application
 
 
 async def _poll(loading: asyncio.Task[None], repository: Repository, settings: Settings) -> None:
@@ -153,6 +164,14 @@ async def _give_back(repository: Repository, engine: Engine) -> None:
         if engine.large is not None and time.monotonic() - engine.large > IDLE:
             engine.large = None
             await asyncio.to_thread(repository.give_back)
+
+
+async def _look(application: Application) -> None:
+    """Follow the files of keys; what was known to be allowed is asked again after a change."""
+    while application.access:
+        await asyncio.sleep(LOOK)
+        if application.access.look():
+            application.heads.clear()
 
 
 async def _answer(request: Request, error: Any) -> Response:

@@ -13,6 +13,7 @@ from service.counts import NO_MODEL
 from service.deadline import deadline
 from service.engine import Engine
 from service.hang_up import run_watched
+from service.holding import Holding
 from service.model import Model
 from service.repository import Repository
 from service.respond import Piece, respond
@@ -40,9 +41,11 @@ class Endpoint(ABC):
         headers, timing = scope["state"]["headers"], scope["state"]["timing"]
         counts, model = self.engine.counts, None
         counts.in_flight += 1
+        holding = Holding(self.engine, receive)
         try:
             model = self.model(scope["path_params"])
-            work, pieces, fields = await self.answer(model, headers, receive, timing)
+            self.engine.must_have_room()
+            work, pieces, fields = await self.answer(model, headers, holding, timing)
         except Exception as error:
             if model:
                 model.statistics.failed(timing.total)
@@ -50,6 +53,7 @@ class Endpoint(ABC):
             raise
         finally:
             counts.in_flight -= 1
+            holding.end()
         self._count(model, work, timing)
         await respond(send, pieces, fields)
 

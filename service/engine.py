@@ -11,7 +11,7 @@ import asyncio
 import math
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
@@ -35,6 +35,10 @@ LONG = 50e6  # nanoseconds
 LARGE = 64 << 20  # bytes
 HOPS = 50  # measured at the start
 SHARED = 2  # hops that a work takes at most, to share a run
+HOPEFUL = (
+    0.5  # of the time until its deadline, how much a work may be expected to wait: forecasts err, and it has to run
+)
+PACED = 0.1  # how far a run moves what is known of the lane's pace
 
 
 class Lane:
@@ -43,8 +47,15 @@ class Lane:
     def __init__(self) -> None:
         self.waiting = Queue()
         self.running = 0  # runs
+        self.pace = 1.0  # the time that runs take, for each nanosecond forecast: others share the machine, works a run
         self.asleep = 0  # threads that wait for the bell
         self.bell: SimpleQueue[None] = SimpleQueue()
+
+    def learn(self, works: Sequence[Work], taken: int) -> None:
+        """A run of ``works`` took a thread so many nanoseconds."""
+        forecast = sum(work.forecast for work in works)
+        if forecast and all(work.is_known for work in works):
+            self.pace += PACED * (taken / forecast - self.pace)
 
     def ring(self) -> None:
         if self.asleep and self.waiting:
@@ -60,6 +71,8 @@ class Engine:
         self._most_waiting = settings.max_queue
         self._overloaded = TooManyRequests if settings.overload_status == "429" else Overloaded
         self._most_bytes = settings.max_running_bytes
+        self._most_held = settings.max_bodies_bytes
+        self.held = 0  # bytes of bodies
         self._batching = settings.batching == "auto"
         self._inline_nanoseconds = 1000 * settings.inline_microseconds
         self._lock = threading.Lock()
@@ -78,6 +91,23 @@ class Engine:
         self.counts = Counts()
         for thread in self._threads:
             thread.start()
+
+    def must_have_room(self) -> None:
+        """Raises Overloaded where there is no use in looking at a request: it could neither be run now nor wait."""
+        if not self.is_idle:
+            self._must_have_room()
+
+    def hold(self, more: int, own: int) -> None:
+        """Take in ``more`` bytes of the body of a request that has brought ``own`` already.
+
+        Raises:
+            Overloaded: together with those of others they are too many.
+        """
+        if own < self.held and self.held + more > self._most_held:
+            self.counts.refused["max_bodies_bytes"] += 1
+            words = f"the bodies of requests take {self.held:,} bytes, of {self._most_held:,} (max_bodies_bytes)"
+            raise self._overloaded(words, 1)
+        self.held += more
 
     async def open(self) -> None:
         """Measure what it costs to run anything in a thread: sharing a run saves that, and pays where the work is less.
@@ -122,7 +152,7 @@ class Engine:
         """Run ``work`` in a thread, in its turn, alone or with others; the answer is the same.
 
         Raises:
-            Overloaded: as many works wait as may.
+            Overloaded: as many works wait as may, or too many for its deadline.
             TimedOut: its deadline passed before it was begun.
             Exception: what the run of it alone raises.
         """
@@ -178,13 +208,22 @@ class Engine:
     def _admit(self, work: Work, lane: Lane) -> None:
         if self._closing:
             raise NotReady("the server is shutting down")
-        if self.queued >= self._most_waiting:
-            self.counts.refused["max_queue"] += 1
-            seconds = sum(lane.waiting.forecast for lane in self._lanes) / self._threads_each / 1e9
-            words = f"{self._most_waiting} requests wait, the most there may (max_queue)"
-            raise self._overloaded(words, max(1, math.ceil(seconds)))
+        self._must_have_room()
+        if work.deadline is not None and lane.waiting:
+            wait = lane.waiting.forecast(work.rank) * lane.pace / self._threads_each
+            if wait > HOPEFUL * (work.deadline - work.queued):
+                self.counts.refused["deadline"] += 1
+                words = f"it would wait {wait / 1e9:.1f} s, too long to be run before its deadline"
+                raise self._overloaded(words, max(1, math.ceil(wait / 1e9)))
         lane.waiting.put(work)
         lane.ring()
+
+    def _must_have_room(self) -> None:
+        if self.queued >= self._most_waiting:
+            self.counts.refused["max_queue"] += 1
+            seconds = max(lane.waiting.forecast() * lane.pace for lane in self._lanes) / self._threads_each / 1e9
+            words = f"{self._most_waiting} requests wait, the most there may (max_queue)"
+            raise self._overloaded(words, max(1, math.ceil(seconds)))
 
     def _serve(self, lane: Lane) -> None:
         while not self._closing:
@@ -222,8 +261,10 @@ class Engine:
         return None
 
     def _execute(self, run: Run, own: Lane) -> None:
+        start = time.perf_counter_ns()
         told = run.answers()
         with self._lock:
+            own.learn(run.works, time.perf_counter_ns() - start)
             own.running -= 1
             self._bytes -= run.memory
             if run.memory > LARGE:

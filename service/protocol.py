@@ -164,6 +164,9 @@ class Protocol(Limits):
         found = self.application.shortcut.find(self.scope["path"])
         if found is None or not length.isdigit() or int(length) > LONGEST_BODY or said in self.heads:
             return
+        access = self.application.access
+        if access and access.refusal(headers, self.scope["path"], "POST"):
+            return
         try:
             first = found[0].first(headers, int(length))
         except HeedError:
@@ -217,4 +220,4 @@ class Protocol(Limits):
 
 def speaking(application: "Application") -> type[Protocol]:
     """The protocol, for ``application``."""
-    return type("Protocol", (Protocol,), {"application": application, "heads": {}})
+    return type("Protocol", (Protocol,), {"application": application, "heads": application.heads})

@@ -1,6 +1,7 @@
 """Works that wait: the most urgent first, of equally urgent ones the one that came first."""
 
 from collections.abc import Collection, Hashable
+from math import inf
 
 from service.work import Work
 
@@ -13,7 +14,7 @@ class Queue:
     def __init__(self) -> None:
         self._ranks: dict[int, Works] = {}
         self._mates: dict[tuple[int, Hashable], Works] = {}  # by rank and what they have to have in common
-        self.forecast = 0.0  # nanoseconds that all of them will take, about
+        self._forecasts: dict[int, float] = {}  # nanoseconds that those of a rank will take, about
 
     def __len__(self) -> int:
         return sum(map(len, self._ranks.values()))
@@ -26,7 +27,7 @@ class Queue:
         for mates in (work.alike, work.akin):
             if mates is not None:
                 self._mates.setdefault((work.rank, mates), {})[work] = None
-        self.forecast += work.forecast
+        self._forecasts[work.rank] = self._forecasts.get(work.rank, 0) + _known(work)
 
     def drop(self, work: Work) -> bool:
         """Take it out; False where it is not in the queue."""
@@ -34,16 +35,20 @@ class Queue:
         if work not in same:
             return False
         del same[work]
+        self._forecasts[work.rank] -= _known(work)
         if not same:
-            del self._ranks[work.rank]
+            del self._ranks[work.rank], self._forecasts[work.rank]
         for mates in (work.alike, work.akin):
             if mates is not None:
                 of = self._mates[work.rank, mates]
                 del of[work]
                 if not of:
                     del self._mates[work.rank, mates]
-        self.forecast = self.forecast - work.forecast if self._ranks else 0.0
         return True
+
+    def forecast(self, rank: float = inf) -> float:
+        """Nanoseconds that those of this rank, and those before it, will take; what never ran counts as none."""
+        return sum(of for own, of in self._forecasts.items() if own <= rank)
 
     def first(self) -> Work:
         """Raises ValueError where nothing waits."""
@@ -59,3 +64,7 @@ class Queue:
         for work in works:
             self.drop(work)
         return works
+
+
+def _known(work: Work) -> float:
+    return work.forecast if work.is_known else 0.0

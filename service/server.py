@@ -74,7 +74,7 @@ class Server(uvicorn.Server):
         )
         self.config.load()
         self.config.lifespan_class = _Lifespan
-        self.config.http_protocol_class = limited(Limits if app.watches else speaking(app), settings)
+        self.config.http_protocol_class = limited(Limits if app.watches else speaking(app), settings, app.counts)
         self._readiness = app.readiness
         self._drain_seconds = settings.drain_seconds
         self._drained = math.inf  # when the time to drain is over

@@ -2,15 +2,27 @@
 
 import ssl
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field, FilePath, ValidationInfo, field_validator
+from pydantic import AfterValidator, Field, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from service import machine
 from service.version_policy import PATTERN
 
 MIB = 1 << 20
+
+
+def _readable(path: Path) -> Path:
+    try:
+        with path.open("rb") as file:
+            file.read(1)
+    except OSError as error:
+        raise ValueError(f"this file cannot be read: {error.strerror}") from None
+    return path
+
+
+ReadableFile = Annotated[Path, AfterValidator(_readable)]
 
 
 class Settings(BaseSettings):
@@ -30,12 +42,14 @@ class Settings(BaseSettings):
 
     host: str = Field("127.0.0.1", description="address to listen on; 0.0.0.0 for every interface")
     port: int = Field(8000, ge=0, le=65535, description="port to listen on; 0 takes a free one")
-    tls_certificate: FilePath | None = Field(None, description="PEM file of a certificate chain: HTTPS instead of HTTP")
-    tls_key: FilePath | None = Field(None, description="PEM file of its private key", validate_default=True)
-    api_keys_file: FilePath | None = Field(
+    tls_certificate: ReadableFile | None = Field(
+        None, description="PEM file of a certificate chain: HTTPS instead of HTTP"
+    )
+    tls_key: ReadableFile | None = Field(None, description="PEM file of its private key", validate_default=True)
+    api_keys_file: ReadableFile | None = Field(
         None, description="file of API keys, one a line, read again when it changes; every path but health needs one"
     )
-    admin_keys_file: FilePath | None = Field(
+    admin_keys_file: ReadableFile | None = Field(
         None, description="the same of keys that also load, unload and set the logging"
     )
     cors_origins: str = Field(
@@ -63,6 +77,9 @@ class Settings(BaseSettings):
         0, ge=0, description="model runs at one time in one worker; 0 = this machine's CPUs, shared by the workers"
     )
     max_body_bytes: int = Field(128 * MIB, ge=1, description="longest request body")
+    max_bodies_bytes: int = Field(
+        0, ge=0, description="longest bodies of all requests together; 0 = a quarter of this machine's memory"
+    )
     max_header_bytes: int = Field(
         64 << 10, ge=1024, description="longest head of a request: its first line and headers"
     )
@@ -142,6 +159,7 @@ class Settings(BaseSettings):
             update={
                 "threads": self.threads or machine.cpus(),
                 "concurrency": self.concurrency or max(1, machine.cpus() // self.workers),
+                "max_bodies_bytes": self.max_bodies_bytes or machine.memory() // (4 * self.workers),
                 "max_memory_bytes": self.max_memory_bytes or machine.memory() // 4,
                 "max_running_bytes": self.max_running_bytes or machine.memory() // (2 * self.workers),
             }

@@ -23,8 +23,11 @@ def versions_of(folder: Path, name: str) -> dict[int, Path]:
 
 
 def fingerprint(folder: Path) -> tuple[tuple[str, int, int], ...]:
-    """Changes when a file of a version does."""
-    stats = [(str(file.relative_to(folder)), file.stat()) for file in sorted(folder.rglob("*")) if file.is_file()]
+    """Changes when a file of a version does; that it may not be looked at is a state of it, too."""
+    try:
+        stats = [(str(file.relative_to(folder)), file.stat()) for file in sorted(folder.rglob("*")) if file.is_file()]
+    except OSError as error:
+        return ((str(error), 0, 0),)
     return tuple((name, stat.st_mtime_ns, stat.st_size) for name, stat in stats)
 
 

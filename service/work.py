@@ -1,6 +1,7 @@
 """One decoded request as the engine takes it: what to run, how urgently, and what became of it."""
 
 import asyncio
+import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -32,6 +33,7 @@ class Work:
     run_rows: int = field(init=False, default=0)  # rows of that run, its own and its mates'
     leads: bool = field(init=False, default=False)  # one of each run does: runs are counted by it
     forecast: float = field(init=False, default=0)  # nanoseconds the run was expected to take when it was queued
+    is_known: bool = field(init=False, default=False)  # what it takes, as such runs were made before
     alike: object = field(init=False, default=None)  # Layout.alike
     akin: object = field(init=False, default=None)  # Layout.akin
     future: "asyncio.Future[dict[str, np.ndarray]] | None" = field(init=False, default=None)
@@ -72,7 +74,9 @@ class Work:
 
     def prepare(self, shared: float) -> None:
         """Work out all that the queue has to know; it may share a run if it takes ``shared`` nanoseconds or less."""
-        self.forecast = min(self.expected, FOREVER)
+        expected = self.expected
+        self.is_known = math.isfinite(expected)
+        self.forecast = expected if self.is_known else FOREVER
         layout = self.model.layout
         if layout and self.forecast <= shared:
             self.alike, self.akin = layout.alike(self), layout.akin(self)

@@ -34,6 +34,14 @@ def repository(tmp_path_factory, worker_id) -> Path:
     return folder
 
 
+@pytest.fixture
+def free_port() -> int:
+    """The first of eight; another process may still take one of them."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]
+
+
 @contextmanager
 def serving(repository: Path, *flags: str, wait: bool = True) -> Iterator[httpx.Client]:
     """A client of a fresh ``heed serve`` process over ``repository``."""

@@ -11,10 +11,11 @@ from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, ValidationError
 
 from service.body import receive_body
-from service.errors import HeedError, Malformed, NotAllowed, Unsupported
+from service.errors import HeedError, Malformed, NotAllowed, NotReady, Unsupported
 from service.model import CANONICAL
 from service.repository import Repository
 from service.settings import Settings
+from service.terms import Terms
 from service.v2 import config, wire
 from service.v2.paths import OF_MODEL, Name
 
@@ -136,6 +137,14 @@ def _load(repository: Repository, name: str, parameters: Mapping[str, Any]) -> N
         return
     if not name.strip(".") or "/" in name or "\\" in name or "\0" in name:
         raise Malformed("failed to load: this name is no name of a folder")
+    try:
+        _load_files(repository, name, files, terms)
+    except OSError as error:
+        raise NotReady(f"failed to load '{name}', its files cannot be written: {error.strerror}") from None
+
+
+def _load_files(repository: Repository, name: str, files: Mapping[str, Any], terms: Terms) -> None:
+    """Raises OSError where there is no room for them."""
     with tempfile.TemporaryDirectory(prefix="heed-") as folder:
         shelf: dict[int, Path] = {}
         for key, value in files.items():

@@ -10,7 +10,8 @@ import httpx
 import pytest
 
 from service.__main__ import main
-from service.access import LOOK, Access
+from service.access import Access
+from service.app import LOOK
 from service.settings import Settings
 from tests.service.test_workers import ADD, ADDED, started, until
 from tests.service.v2 import graphs
@@ -18,6 +19,7 @@ from tests.service.v2 import graphs
 INFER = "/v2/models/adder/infer"
 ADMINISTRATION = ["/v2/repository/models/adder/load", "/v2/repository/models/adder/unload", "/v2/logging"]
 API, ADMIN = "an-api-key", "an-admin-key"
+UNREADABLE = "/proc/self/mem"  # even to root
 
 
 @pytest.fixture(scope="module")
@@ -131,7 +133,12 @@ def test_admin_keys_alone_leave_inference_open(tmp_path):
 @pytest.mark.parametrize(
     ("flags", "said"),
     [
-        (["--api-keys-file", "nowhere"], "api_keys_file (HEED_API_KEYS_FILE): Path does not point to a file"),
+        (["--api-keys-file", "nowhere"], "(HEED_API_KEYS_FILE): Value error, this file cannot be read: No such file"),
+        (["--admin-keys-file", "/tmp"], "(HEED_ADMIN_KEYS_FILE): Value error, this file cannot be read: Is a"),
+        (["--api-keys-file", "x" * 9999], "(HEED_API_KEYS_FILE): Value error, this file cannot be read: File name too"),
+        (["--api-keys-file", UNREADABLE], "(HEED_API_KEYS_FILE): Value error, this file cannot be read: Input/output"),
+        (["--tls-certificate", UNREADABLE, "--tls-key", __file__], "(HEED_TLS_CERTIFICATE): Value error, this file"),
+        (["--tls-certificate", __file__, "--tls-key", UNREADABLE], "(HEED_TLS_KEY): Value error, this file cannot be"),
         (["--tls-certificate", __file__], "tls_certificate and tls_key are needed together"),
         (["--tls-certificate", __file__, "--tls-key", __file__], "tls_key (HEED_TLS_KEY): Value error, they cannot be"),
         (

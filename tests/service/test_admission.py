@@ -3,7 +3,7 @@
 import json
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 
 import pytest
 
@@ -111,6 +111,43 @@ def test_a_full_queue_refuses_at_once(models, tmp_path, status):
         assert int(headers["Retry-After"]) >= 1
         assert "max_queue" in body["error"]
         assert waiting.getresponse().status == 200
+
+
+def test_who_would_wait_too_long_is_refused_at_once(models, tmp_path):
+    """By what is known of the runs that wait; whoever has time waits."""
+    with started(models, tmp_path / "log", "--workers", "1", "--concurrency", "1") as service:
+        start = time.monotonic()
+        assert asked(service.port, {})[0] == 200
+        one = time.monotonic() - start
+        with busy(service.port), ExitStack() as stack:
+            waiting = [stack.enter_context(closing(Connection(service.port))) for _ in range(4)]
+            for connection in waiting:
+                connection.request("POST", INFER, SLOW)
+                time.sleep(0.02)
+            start = time.monotonic()
+            status, headers, body = asked(service.port, {"X-Request-Timeout": f"{one:.3f}"})
+            assert time.monotonic() - start < one
+            assert (status, int(headers["Retry-After"]) >= 1) == (503, True)
+            assert "too long to be run before its deadline" in body["error"]
+            assert asked(service.port, {"X-Request-Timeout": "60"})[0] == 200
+            assert [connection.getresponse().status for connection in waiting] == [200] * 4
+
+
+def test_the_bodies_of_all_are_bounded(models, tmp_path):
+    """One alone may be longer; another is refused while it is here."""
+    longer = json.dumps({"inputs": [], "x": "y" * 300_000})
+    with started(models, tmp_path / "log", "--workers", "1", "--max-bodies-bytes", "200000") as service:
+        with closing(Connection(service.port)) as first:
+            first.putrequest("POST", INFER)
+            first.putheader("Content-Length", str(len(longer)))
+            first.endheaders(longer[:-10].encode())
+            time.sleep(0.2)
+            status, headers, body = asked(service.port, {}, body=longer[:150_000])
+            assert (status, headers["Retry-After"]) == (503, "1")
+            assert "200,000 (max_bodies_bytes)" in body["error"]
+            first.send(longer[-10:].encode())
+            assert first.getresponse().status == 400
+        assert asked(service.port, {}, body=longer[:150_000])[0] == 400
 
 
 def test_who_hangs_up_is_not_worked_for(models, tmp_path):

@@ -37,7 +37,7 @@ async def engine(hop=None, **settings):
         await until(lambda: not made.running)
         assert made.queued == 0
         assert made._bytes == 0
-        assert all(not lane.waiting._mates and lane.waiting.forecast == 0 for lane in made._lanes)
+        assert all(not lane.waiting._mates and lane.waiting.forecast() == 0 for lane in made._lanes)
     finally:
         made.close()
     assert not any(thread.is_alive() for thread in made._threads)

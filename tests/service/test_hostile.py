@@ -41,6 +41,8 @@ def models(repository, tmp_path_factory) -> Path:
     written(folder / "stranger" / "1", [node], domains=["evil"])
     nodes = [helper.make_node("Identity", ["y"], ["z"]), helper.make_node("Identity", ["z"], ["y"])]
     written(folder / "circle" / "1", nodes)
+    (folder / "unreadable" / "1").mkdir(parents=True)
+    (folder / "unreadable" / "1" / "model.onnx").symlink_to("/proc/self/mem")  # even to root
     return folder
 
 
@@ -177,6 +179,8 @@ def test_a_head_a_little_too_long_is_told(service):
     found = said(service, "GET /v2 HTTP/1.1\r\nX: " + "x" * 9000)
     assert found.startswith(b"HTTP/1.1 431 Request Header Fields Too Large\r\n")
     assert b"(max_header_bytes), 8,192 bytes." in found
+    counted = httpx.get(f"http://127.0.0.1:{service.port}/metrics").text
+    assert re.search(r'heed_requests_refused_total{reason="max_header_bytes"} [1-9]', counted)
 
 
 CHUNKED = f"{INFER}Transfer-Encoding: chunked\r\n\r\n"
@@ -359,6 +363,7 @@ REASONS = {
     "reaches_nothing": "weights.bin",
     "stranger": "evil",
     "circle": "acyclic",
+    "unreadable": "version 1/model.onnx failed",
 }
 
 

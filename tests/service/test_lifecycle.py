@@ -6,7 +6,7 @@ import subprocess
 import sys
 import threading
 import time
-from contextlib import closing
+from contextlib import ExitStack, closing
 
 import pytest
 
@@ -50,6 +50,21 @@ def test_it_drains_before_it_ends(models, tmp_path, workers):
         slow.close()
         assert len(answers) == 1
         assert not clients.failed
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_what_waits_at_the_end_is_answered(tmp_path, workers):
+    """Many times more than can run at one time: nothing that was accepted is lost."""
+    graphs.slow(tmp_path / "models" / "slow" / "1", 20)
+    flags = ["--workers", str(workers), "--concurrency", "1"]
+    with started(tmp_path / "models", tmp_path / "log", *flags) as service, ExitStack() as stack:
+        waiting = [stack.enter_context(closing(Connection(service.port))) for _ in range(40)]
+        for connection in waiting:
+            connection.request("POST", "/v2/models/slow/infer", SLOW)
+        time.sleep(0.2)
+        service.process.terminate()
+        assert [connection.getresponse().status for connection in waiting] == [200] * 40
+        assert service.ended() == 0
 
 
 @pytest.mark.parametrize("workers", [1, 2])

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import os
 import shutil
 import socket
 import threading
@@ -37,7 +38,7 @@ class Service:
     """A real server over ``models`` in a thread of this process, so that its protocol can be looked at."""
 
     def __init__(self, models: Path, **more) -> None:
-        chosen = Settings(model_repository=models, inline_microseconds=10**6, shutdown_seconds=20, **more)
+        chosen = Settings(model_repository=models, **{"inline_microseconds": 10**6, "shutdown_seconds": 20, **more})
         self.server = Server(create_app(chosen), chosen)
         self.parsed = 0  # heads; a request that was answered without is the quick way's
 
@@ -410,7 +411,8 @@ def test_requests_in_one_packet(client):
     client.send(request[:-5], request[-5:] + request, request)
     assert [client.answer().sum() for _ in range(3)] == [[3.5] * 3] * 3
     assert client.ask(request + b"\r\n").sum() == [3.5] * 3
-    assert client.ask(request + b"\0").status == 400
+    assert client.ask(request + b"\0").sum() == [3.5] * 3
+    assert client.answer().status == 400
     assert client.is_closed()
 
 
@@ -546,6 +548,95 @@ def test_models_that_come_and_go(tmp_path):
         answer = client.learn(request)
         assert answer.sum() == [4.5] * 3
         assert json.loads(answer.body)["model_version"] == "2"
+
+
+def test_keys_are_asked_for_once_a_head_and_again_when_they_change(models, tmp_path):
+    file = tmp_path / "keys"
+    file.write_text("old\n")
+    mine, none, wrong = (
+        http(add(1.5), ADDER, *lines) for lines in (["X-API-Key: old"], [], ["Authorization: Bearer x"])
+    )
+    with serving(models, api_keys_file=file) as service, Client(service) as client:
+        assert client.learn(mine).sum() == [2.5] * 3
+        for refused in (none, wrong) * 3:
+            assert client.ask(refused).status == 401
+            assert client.ask_quick(mine).sum() == [2.5] * 3
+        (tmp_path / "next").write_text("new\n")
+        os.replace(tmp_path / "next", file)
+        until(lambda: client.ask(mine).status == 401)
+        assert not service.protocol.heads
+        assert client.ask(mine).status == 401
+        assert client.learn(http(add(1.5), ADDER, "X-API-Key: new")).sum() == [2.5] * 3
+
+
+def test_keys_of_administrators_leave_the_quick_way(models, tmp_path):
+    (tmp_path / "keys").write_text("admin\n")
+    with serving(models, admin_keys_file=tmp_path / "keys") as service, Client(service) as client:
+        assert client.ask_quick(known(client)).sum() == [3.5] * 3
+        assert client.ask(http(b"{}", "/v2/logging")).status == 401
+
+
+def test_limits_hold_after_quick_answers(models):
+    with serving(models, receive_seconds=0.5, max_header_bytes=4096) as service:
+        for piece, status in ((b"X: " + b"x" * 8192, 431), (b"X", 408), (b"Content-Length: 9\r\n\r\n{", 408)):
+            with Client(service) as client:
+                request = known(client)
+                for _ in range(4):
+                    time.sleep(0.4)
+                    assert client.ask_quick(request).sum() == [3.5] * 3  # what was before does not count against it
+                began = time.monotonic()
+                client.send(f"POST {ADDER} HTTP/1.1\r\n".encode() + piece)
+                assert client.file.readline().startswith(b"HTTP/1.1 %d " % status)
+                assert client.file.read().endswith(b".")
+                assert (status == 431) == (time.monotonic() - began < 0.4)
+
+
+LAST = {  # what comes behind a request that is still being answered, and what is said to it then
+    "no HTTP": (b"\0", 400),
+    "a broken head": (MALFORMED["two lengths"], 400),
+    "a broken chunk": (head(f"POST {ADDER} HTTP/1.1", "Transfer-Encoding: chunked") + b"2\r\n{}\r\n-1\r\n", 400),
+    "a long head": (b"GET /v2 HTTP/1.1\r\nX: " + b"x" * (70 << 10), 431),
+    "no head": (b"GET /v2 HTTP/1.1\r\n", 408),
+    "no body": (http(add(1.5))[:-5], 408),
+}
+
+
+@pytest.fixture(scope="module")
+def hasty(models) -> Iterator[Service]:
+    """A server that waits half a second for a request to come, and runs all in threads."""
+    with serving(models, receive_seconds=0.5, inline_microseconds=0) as service:
+        yield service
+
+
+@pytest.mark.parametrize("name", LAST)
+def test_what_is_refused_waits_for_the_answers_before(name, hasty):
+    last, status = LAST[name]
+    with Client(hasty) as client:
+        client.send(http(SLOW, "/v2/models/slow/infer") + http(add(4.5)) + last)
+        assert json.loads(client.answer().body)["model_name"] == "slow"
+        assert client.answer().sum() == [5.5] * 3
+        refused = client.answer()
+        assert (refused.status, refused.fields["connection"]) == (status, "close")
+        assert client.is_closed()
+
+
+def test_a_client_that_hangs_up_with_requests_in_the_pipe(hasty, caplog):
+    """The one that runs is not written to a connection that is gone, though others came behind it."""
+    for last in (b"", LAST["a broken chunk"][0]):
+        with Client(hasty) as client:
+            client.send(http(add(4.5)) + http(SLOW, "/v2/models/slow/infer") + http(add(5.5)) + last)
+            assert client.answer().sum() == [5.5] * 3
+            client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+    until(lambda: not hasty.connections)
+    until(lambda: not hasty.server.server_state.tasks)
+    assert "Traceback" not in caplog.text
+
+
+def test_what_is_answered_early_is_not_answered_twice(hasty):
+    """Its body does not come: the connection is closed without another word."""
+    with Client(hasty) as client:
+        assert client.ask(head("POST /v2/models/none/infer HTTP/1.1", "Content-Length: 9")).status == 404
+        assert client.is_closed()
 
 
 def test_a_body_that_is_too_long(models):

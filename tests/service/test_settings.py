@@ -45,7 +45,7 @@ def test_sizes_of_zero_are_this_machine_s():
     sized = Settings(workers=1).sized()
     assert sized.threads >= 1
     assert sized.max_memory_bytes > 1 << 20
-    fixed = Settings(threads=7, concurrency=3, max_memory_bytes=5, max_running_bytes=5)
+    fixed = Settings(threads=7, concurrency=3, max_bodies_bytes=5, max_memory_bytes=5, max_running_bytes=5)
     assert fixed.sized() == fixed
 
 

@@ -361,7 +361,7 @@ def test_a_start_that_fails_says_why(models, tmp_path, workers, what):
         port = taken.getsockname()[1]
         flags, status, said = {
             "port": (["--port", str(port)], 1, f"cannot listen on 127.0.0.1, port {port}: Address already in use"),
-            "repository": (["--model-repository", "nowhere"], 2, "there is no folder 'nowhere'"),
+            "repository": (["--model-repository", "nowhere"], 2, "'nowhere' is no folder to read: No such file"),
             "provider": (["--provider", "cuda"], 1, "provider cuda: this ONNX Runtime is built without CUDA"),
         }[what]
         if what == "provider" and "CUDAExecutionProvider" in onnxruntime.get_available_providers():

@@ -1,17 +1,7 @@
-"""A soak: minutes of mixed requests, errors, reloads and hang-ups, over which memory and descriptors hold still.
+"""Minutes of mixed requests, errors, reloads and hang-ups, over which memory and descriptors hold still."""
 
-``python -m benchmarks.soak --minutes 3 --repository model_repository`` exits with 1 where resident memory grew by more
-than 5 percent (and 16 MiB) after the first fifth, where descriptors leaked, or where an answer was a wrong one.
-"""
-
-import argparse
-import os
 import random
-import re
 import socket
-import subprocess
-import sys
-import tempfile
 import threading
 import time
 from collections import Counter
@@ -20,10 +10,15 @@ from pathlib import Path
 import httpx
 import numpy as np
 
+from benchmarks.soak.check import Check
+from benchmarks.soak.served import Served, served
+
 GROWTH, SLACK = 0.05, 16 << 20
+QUIET = 12  # seconds, past keep-alive, and past the idleness that gives memory back
 ATTEND = "/v1/attention/scaled_dot_product"
 INFER = "/v2/models/scaled_dot_product/infer"
 CLIENTS = 4
+MINUTES = 3
 
 
 def body(draw: random.Random, n: int) -> dict:
@@ -81,61 +76,36 @@ def soak(port: int, until: float, seed: int, told: Counter) -> None:
             told[kind.__name__ if kind(client, draw, port) else f"wrong: {kind.__name__}"] += 1
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--minutes", type=float, default=3)
-    parser.add_argument("--repository", type=Path, default=Path("model_repository"))
-    asked = parser.parse_args()
-    with tempfile.TemporaryFile("w+") as log:
-        command = [sys.executable, "-m", "service", "--port", "0", "--model-repository", str(asked.repository)]
-        server = subprocess.Popen([*command, "--model-control-mode", "explicit"], stdout=log, stderr=subprocess.STDOUT)
-        try:
-            return watch(server, log, asked.minutes)
-        finally:
-            server.terminate()
-            server.wait()
+def mix(repository: Path, portion: float) -> list[Check]:
+    with served(repository, "--model-control-mode", "explicit") as server:
+        return _mix(server, 60 * MINUTES * portion)
 
 
-def watch(server: subprocess.Popen, log, minutes: float) -> int:
-    """Soak it, and hold it to its limits."""
-
-    def read() -> str:
-        log.seek(0)
-        return log.read()
-
-    while "ready: " not in read():
-        if server.poll() is not None:
-            print(read())
-            return 1
-        time.sleep(0.1)
-    port = int(re.search(r"listening on http://[^:]+:(\d+)", read())[1])
-    process, seconds = Path(f"/proc/{server.pid}"), 60 * minutes
-
-    def resident() -> int:
-        """Bytes."""
-        return int((process / "statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-
-    def descriptors() -> int:
-        return len(list((process / "fd").iterdir()))
-
-    idle = descriptors()
-    start, told = time.monotonic(), Counter()
-    threads = [threading.Thread(target=soak, args=(port, start + seconds, seed, told)) for seed in range(CLIENTS)]
+def _mix(server: Served, seconds: float) -> list[Check]:
+    idle, told, settled = server.descriptors(), Counter(), 0
+    start = time.monotonic()
+    arguments = [(server.port, start + seconds, seed, told) for seed in range(CLIENTS)]
+    threads = [threading.Thread(target=soak, args=each) for each in arguments]
     for thread in threads:
         thread.start()
-    settled = 0
     while any(thread.is_alive() for thread in threads):
         time.sleep(seconds / 20)
-        past = time.monotonic() - start
+        past, now = time.monotonic() - start, server.resident()
         if past < seconds / 5:
-            settled = max(settled, resident())
-        print(f"{past:6.0f} s  {sum(told.values()):8,} requests  {resident() >> 20:5} MiB  {descriptors()} descriptors")
-    time.sleep(12)  # past keep-alive, and past the idleness that gives memory back
-    print(f"   end  {dict(told)}  {resident() >> 20} MiB (settled at {settled >> 20})  {descriptors()} descriptors")
-    wrong = [name for name in told if name.startswith("wrong")]
-    grown = resident() > settled * (1 + GROWTH) + SLACK
-    return int(bool(wrong) or grown or descriptors() > idle + 2 or "Traceback" in read())
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+            settled = max(settled, now)
+        print(
+            f"  {past:4.0f} s  {sum(told.values()):7,} requests  {now >> 20} MiB  {server.descriptors()} descriptors",
+            flush=True,
+        )
+    time.sleep(QUIET)
+    now, wrong = server.resident(), [name for name in told if name.startswith("wrong")]
+    return [
+        Check("every answer is right", f"{dict(told)}", not wrong),
+        Check(
+            f"after a fifth memory grows by less than {GROWTH:.0%} and {SLACK >> 20} MiB",
+            f"{settled >> 20} MiB, then {now >> 20} MiB",
+            now < settled * (1 + GROWTH) + SLACK,
+        ),
+        Check("descriptors are given back", f"{idle}, then {server.descriptors()}", server.descriptors() <= idle + 2),
+        server.is_sound(),
+    ]
