@@ -8,7 +8,7 @@ ORT := $(shell nvidia-smi >/dev/null 2>&1 && echo gpu || echo cpu)
 SOURCES := $(shell find models export -name '*.py')
 INSTALL := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 
-.PHONY: help serve test test-perf-analyzer test-examples container soak bench bench-loadtest lint format clean
+.PHONY: help serve test test-perf-analyzer test-examples test-ray container soak bench bench-loadtest lint format clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -27,6 +27,9 @@ test-perf-analyzer: $(VENV)/.dev  ## drive the service with NVIDIA's perf_analyz
 container: $(VENV)/.dev  ## build the image with docker; try it, and docker-compose.yml
 	docker compose build
 	HEED_IMAGE=heed $(BIN)/pytest -rP tests/deploy/test_container.py
+
+test-ray: $(VENV)/.ray  ## run the service on a Ray cluster of several nodes on this machine, and lose one
+	TEST_RAY=1 $(BIN)/pytest tests/deploy/ray
 
 soak: $(VENV)/.bench model_repository/.exported  ## try to bring a server down, for some 15 minutes; SOAK=--help says how
 	$(BIN)/python -m benchmarks.soak $(SOAK)
@@ -73,4 +76,9 @@ $(VENV)/.dev: $(VENV)/.installed
 $(VENV)/.bench: $(VENV)/.installed
 	@echo "installing into $(VENV): what the benchmarks need"
 	@$(INSTALL) --group bench
+	@touch $@
+
+$(VENV)/.ray: $(VENV)/.dev
+	@echo "installing into $(VENV): Ray"
+	@$(INSTALL) --group ray
 	@touch $@

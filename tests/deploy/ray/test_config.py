@@ -1,0 +1,27 @@
+"""The config file names what is there. What Ray makes of it: ``make test-ray``."""
+
+import ast
+from pathlib import Path
+
+import yaml
+
+from service.settings import Settings
+
+ROOT = Path(__file__).parents[3]
+CONFIG = yaml.safe_load((ROOT / "deploy/ray/heed.yaml").read_text())
+
+
+def test_it_is_of_the_default_address():
+    default = Settings.model_fields
+    assert CONFIG["http_options"] == {name: default[name].default for name in ("host", "port")}
+
+
+def test_its_names_are_those_of_the_code():
+    (application,) = CONFIG["applications"]
+    (deployment,) = application["deployments"]
+    module, _, function = application["import_path"].partition(":")
+    body = ast.parse((ROOT / (module.replace(".", "/") + ".py")).read_text()).body
+    assert {(ast.FunctionDef, function), (ast.ClassDef, deployment["name"])} <= {
+        (type(node), node.name) for node in body if isinstance(node, (ast.FunctionDef, ast.ClassDef))
+    }
+    assert Settings.model_validate(application["args"]).model_fields_set == application["args"].keys()
