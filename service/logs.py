@@ -1,12 +1,14 @@
 """The log, one line an event on standard error: as text, or each line a JSON object. uvicorn's lines are alike."""
 
+import io
 import json
 import logging
 import re
+import sys
 import time
 from collections.abc import Mapping
 from logging.config import dictConfig
-from typing import Any, Literal
+from typing import Any, Literal, TextIO
 
 STANDARD = {*logging.makeLogRecord({}).__dict__, "message", "asctime", "taskName", "color_message"}
 PLAIN = re.compile(r"[\w./:+%@-]+")  # written without quotes
@@ -14,6 +16,7 @@ PLAIN = re.compile(r"[\w./:+%@-]+")  # written without quotes
 
 def configure(level: str, form: Literal["text", "json"]) -> None:
     """Log in ``form`` from ``level`` on; other libraries' warnings, too."""
+    sys.stderr = _unbuffered(sys.stderr)
     dictConfig(
         {
             "version": 1,
@@ -51,6 +54,12 @@ class Json(Text):
         if record.exc_info:
             event["exception"] = self.formatException(record.exc_info)
         return json.dumps(event, default=str)
+
+
+def _unbuffered(stream: TextIO) -> TextIO:
+    """The stream, keeping nothing: what there is no room for is lost, where a buffer would fail again at each flush."""
+    raw = io.FileIO(stream.fileno(), "w", closefd=False)
+    return io.TextIOWrapper(raw, stream.encoding, "backslashreplace", write_through=True)
 
 
 def _fields(record: logging.LogRecord) -> Mapping[str, Any]:

@@ -118,7 +118,10 @@ def test_no_server(capsys):
 def test_interrupted_it_tells_what_was_measured(url):
     """And leaves no process behind."""
     command = [sys.executable, "-m", "loadtest", url, *SMALL, *QUICK, "--concurrency", "1,2,3,4,5,6,7,8,9"]
-    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a shell's background job ignores it
+    )  # fmt: skip
     assert process.stdout.readline().startswith("1 connection http://")
     process.send_signal(signal.SIGINT)
     shown, errors = process.communicate(timeout=20)
