@@ -35,9 +35,7 @@ LONG = 50e6  # nanoseconds
 LARGE = 64 << 20  # bytes
 HOPS = 50  # measured at the start
 SHARED = 2  # hops that a work takes at most, to share a run
-HOPEFUL = (
-    0.5  # of the time until its deadline, how much a work may be expected to wait: forecasts err, and it has to run
-)
+HOPEFUL = 0.5  # how much of the time until its deadline a work may be expected to wait, as forecasts err
 PACED = 0.1  # how far a run moves what is known of the lane's pace
 
 

@@ -277,15 +277,17 @@ class Model:
         """Run every graph once on the card's example; a model without a card is warm when it is loaded."""
         if self.card is None:
             return
-        example = {name: np.asarray(value, self.inputs[name].dtype) for name, value in self.card.example.items()}
+        example = self._example()
         for graph in self.graphs:
             graph.session.run(None, example)
 
     def give_back(self) -> None:
         """Give the system the memory that past runs of any model needed, and that nobody uses now."""
+        self.graphs[-1].session.run(None, self._example(), giving_back())
+
+    def _example(self) -> dict[str, np.ndarray]:
         assert self.card is not None, "only a block has an example to run"
-        example = {name: np.asarray(value, self.inputs[name].dtype) for name, value in self.card.example.items()}
-        self.graphs[-1].session.run(None, example, giving_back())
+        return {name: np.asarray(value, self.inputs[name].dtype) for name, value in self.card.example.items()}
 
     def numbers(self, outputs: Collection[str], sizes: Sizes) -> int:
         """How many numbers these outputs hold."""

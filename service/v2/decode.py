@@ -14,13 +14,13 @@ from service.errors import Invalid, Malformed
 from service.json_document import document
 from service.json_tensor import Reader, cast, word
 from service.model import Model, Need
-from service.turns import Steps, at_once
+from service.turns import Steps
 from service.v2 import parameters, tensor
 from service.v2.attachment import Attachment
 from service.v2.datatype import BOOL, DATATYPES, Datatype, datatype
 from service.v2.plan import Listed, Plan, Wanted
 from service.v2.raw import raw
-from service.v2.skeleton import Skeleton, skeleton
+from service.v2.skeleton import Skeleton
 from service.work import Work
 
 
@@ -34,19 +34,14 @@ class Asked:
     id: bytes | None = None  # as JSON
 
 
-def decode(content: bytes, attached: Body, model: Model, most_memory: int) -> Asked:
-    """Understand the JSON ``content`` and the bytes behind it.
+def decode(content: bytes, cut: Skeleton | None, attached: Body, model: Model, most_memory: int) -> Asked:
+    """Understand the JSON ``content``, whose skeleton is ``cut``, and the bytes behind it.
 
     Raises:
         Malformed: not the protocol, or an input, output or parameter that the model does not have.
         Invalid: a tensor or parameter that is wrong.
         TooLarge: it would need more than ``most_memory`` bytes.
     """
-    cut = skeleton(content)
-    if cut is not None and (kept := model.plans.get(cut.content)):
-        known = at_once(decode_known(kept, content, attached, cut, model))
-        if known is not None:
-            return known
     with document(content) as request:
         plan, inputs, said = _understood(request, content, model)
     inputs |= plan.take(attached, model)

@@ -47,13 +47,13 @@ class Infer(Endpoint):
         json_length = _json_length(headers.get(HEADER))
         content, attached = await self._receive(headers, receive, timing, json_length)
         most, measured = self.settings.max_memory_bytes, self.engine.measured
-        asked = None
+        asked, cut = None, skeleton(content)
         if json_length == 0:
             asked = decode_raw(bytes(attached), model, most)
-        elif (cut := skeleton(content)) is not None and (plan := model.plans.get(cut.content)):
+        elif cut is not None and (plan := model.plans.get(cut.content)):
             asked = await in_turns(self.decoding, len(content), decode_known(plan, content, attached, cut, model))
         if asked is None:
-            asked = await measured(self._understanding, len(content), decode, content, attached, model, most)
+            asked = await measured(self._understanding, len(content), decode, content, cut, attached, model, most)
         todo = work(asked, model, self.deadline(headers, timing, asked.plan.timeout))
         timing.lap("decode")
         found = await self.run(todo, timing, receive)
