@@ -11,6 +11,7 @@ from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
+import torch
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -20,6 +21,7 @@ from export.family import FAMILIES, from_checkpoint
 from export.naming import mapped, own_names
 from models.block import Block
 from models.catalogue import BLOCKS, find
+from models.precision import DTYPES, in_precision
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -29,12 +31,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         if options.weights is not None:
             block, beside = _imported(parser, options)
-            jobs = [(block.name, partial(export_block, block, options.repository, options.version, beside=beside))]
+            block = in_precision(block, options.dtype)
+            work = partial(export_block, block, options.repository, options.version, beside, options.cuda)
+            jobs = [(block.name, work)]
         elif options.name or options.map or options.set:
             parser.error("--name, --map and --set come with --weights")
         else:
-            names = [find(name).name for name in options.blocks or BLOCKS]
-            jobs = [(name, partial(export_builtin, name, options.repository, options.version)) for name in names]
+            blocks = {in_precision(find(name), options.dtype).name: name for name in options.blocks or BLOCKS}
+            jobs = [
+                (name, partial(export_builtin, of, options.repository, options.version, options.dtype, options.cuda))
+                for name, of in blocks.items()
+            ]
     except (ValueError, CheckpointError) as error:
         print(f"heed export: {error}", file=sys.stderr)
         return 2
@@ -65,7 +72,8 @@ def _run(jobs: Sequence[tuple[str, Callable[[], Path]]], processes: int) -> int:
 def _executor(processes: int) -> Executor:
     if processes == 1:
         return ThreadPoolExecutor(1)
-    return ProcessPoolExecutor(processes, multiprocessing.get_context("spawn"))
+    context = multiprocessing.get_context("spawn")
+    return ProcessPoolExecutor(processes, context, torch.set_num_threads, (1,))  # more would spin beside the others
 
 
 def _progress(console: Console) -> Progress:
@@ -92,6 +100,13 @@ def _parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     parser.add_argument("--version", type=_whole, default=1, help="the version folder to write (default 1)")
     parser.add_argument("--jobs", type=_whole, default=min(8, os.cpu_count() or 1), help="processes (default: CPUs)")
+    parser.add_argument(
+        "--dtype", choices=DTYPES, default=DTYPES[0],
+        help="of tensors and weights (default float32); others make blocks of their own, NAME_float16, NAME_bfloat16",
+    )  # fmt: skip
+    parser.add_argument(
+        "--cuda", action="store_true", help="fast paths for CUDA, too; float16 and bfloat16 always have them"
+    )
     weights = parser.add_argument_group(
         "your weights", f"Blocks that take a checkpoint: {', '.join(FAMILIES)}. Sizes are read off the tensors."
     )

@@ -23,14 +23,21 @@ from torch import nn
 
 from export.fast_path import FastPath, fast_paths
 from export.graph import OPSET, export_graph
+from export.rounding import rounding_twin
 from export.shared_weights import SharedWeights
 from export.verification import CANONICAL, Check, Sessions, checks, session
 from models.block import Block, Input
 from models.catalogue import find
 from models.examples import documented
 from models.learned import SEED
+from models.precision import in_precision
 
 LARGE = 1_000_000  # learned numbers; the reference is slow with so many, and a copy of them for each graph weighs
+VERIFIED = {
+    "float16": "on the CPU, as it is and rounded to float16 after every operator",
+    "bfloat16": "on the CPU, in float32 rounded to bfloat16 after every operator",
+}
+AS_IT_IS = " on the CPU"  # a graph, beside its rounding twin
 
 
 class ExportError(Exception):
@@ -42,8 +49,11 @@ def export_block(
     repository: Path,
     version: int = 1,
     beside: Iterable[Path] = (),
+    cuda: bool = False,
 ) -> Path:
     """Export, verify and write ``block``, with files ``beside`` it (a tokenizer); answers the folder written.
+
+    With ``cuda`` it has the fast paths of CUDA, too, which it always has in half precision.
 
     Raises:
         ExportError: the graphs are not right within their budgets. What stood in the repository still stands.
@@ -52,7 +62,7 @@ def export_block(
     large = sum(parameter.numel() for parameter in module.parameters()) > LARGE
     matrices = [matrix for name, matrix in module.named_parameters() if matrix.ndim > 1 and "embedding" not in name]
     learned = sum(matrix.numel() for matrix in matrices)  # multiply-adds for each row, about
-    paths = fast_paths(block, learned if large else 0)
+    paths = fast_paths(block, learned if large else 0, cuda)
     with _replacing(repository / block.name / str(version)) as folder:
         weights = SharedWeights(folder)
         graphs: dict[str, onnx.ModelProto] = {}
@@ -60,8 +70,7 @@ def export_block(
             graphs[name] = export_graph(block, module, inputs, outputs, paths.get(name))
             if large:
                 weights.take(graphs[name].graph)
-        sessions = {name: session(graph.SerializeToString(), folder) for name, graph in graphs.items()}
-        results = verify(block, module, sessions, paths, large)
+        results = verify(block, module, _sessions(block, graphs, folder), paths, large)
         cards = {name: {"block": block.name, "fast_path": name} for name in graphs}
         cards |= {name: cards[name] | path.card() for name, path in paths.items()}
         cards[CANONICAL] = _card(block, version, learned, results)
@@ -73,9 +82,19 @@ def export_block(
     return repository / block.name / str(version)
 
 
-def export_builtin(name: str, repository: Path, version: int = 1) -> Path:
+def export_builtin(name: str, repository: Path, version: int = 1, dtype: str = "float32", cuda: bool = False) -> Path:
     """``export_block`` of a built-in block, by its name: what a process of its own can be told to do."""
-    return export_block(find(name), repository, version)
+    return export_block(in_precision(find(name), dtype), repository, version, cuda=cuda)
+
+
+def _sessions(block: Block, graphs: Mapping[str, onnx.ModelProto], folder: Path) -> Sessions:
+    """A session of every graph on the CPU; in half precision of its rounding twin, and of float16 both."""
+    if block.dtype == "float32":
+        return {name: session(graph.SerializeToString(), folder) for name, graph in graphs.items()}
+    twins = {name: session(rounding_twin(graph, folder).SerializeToString()) for name, graph in graphs.items()}
+    if block.dtype == "bfloat16":  # the CPU has no kernels for it
+        return twins
+    return twins | {f"{name}{AS_IT_IS}": session(of.SerializeToString(), folder) for name, of in graphs.items()}
 
 
 def verify(
@@ -86,7 +105,10 @@ def verify(
     Raises:
         ExportError: one failed.
     """
-    results = list(checks(block, module, sessions, {name: path.fixes for name, path in paths.items()}, large))
+    fixes = {
+        name: paths[name.removesuffix(AS_IT_IS)].fixes for name in sessions if name.removesuffix(AS_IT_IS) in paths
+    }
+    results = list(checks(block, module, sessions, fixes, large))
     failed = [check for check in results if not check.ok]
     if failed:
         worst = sorted(failed, key=lambda check: check.error / (check.budget or math.ulp(0)), reverse=True)[:5]
@@ -126,7 +148,7 @@ def _card(block: Block, version: int, learned: int, results: list[Check]) -> dic
         "tolerance": {name: max(check.budget for check in results if check.output == name) for name in block.outputs},
         "opset": OPSET,
         "exporter": f"torch {installed('torch')}",
-    }
+    } | ({} if block.dtype == "float32" else {"dtype": block.dtype, "verified": VERIFIED[block.dtype]})
 
 
 def _describe(of: Input) -> dict[str, Any]:

@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 
 from export.blocks_kernel import ROWS
-from export.kernels import DOMAIN, OPSETS, functions
+from export.kernels import DOMAIN, OPSETS, SCALES, functions, opsets_of
 from export.masked_kernel import MASKED_ROWS
-from models.attention import KERNEL
+from models.attention import KERNEL, scaled
 from models.block import Block
 
 DEFAULTS: dict[str, Tensor] = {
@@ -64,9 +64,15 @@ class FastPath:
             return
 
         def kernel(query: Tensor, key: Tensor, value: Tensor, options: Mapping[str, Any]) -> Tensor:
+            attributes: dict[str, Any] = {}
+            if self.kernel in SCALES:
+                attributes["scale"] = float(options["scale"] or 0)
+            else:
+                query = scaled(query, options["scale"])
             return torch.onnx.ops.symbolic(
                 f"{DOMAIN}::{self.kernel}",
                 [query, key, value, *(_tensor(name, options[name]) for name in self.arguments)],
+                attributes,
                 dtype=query.dtype,
                 shape=[*query.shape[:3], value.shape[3]],
                 version=OPSETS[DOMAIN],
@@ -83,10 +89,12 @@ class FastPath:
         if self.kernel is None:
             return
         model.functions.extend(functions(self.kernel))
-        declared = {opset.domain for opset in model.opset_import}
-        model.opset_import.extend(
-            onnx.helper.make_opsetid(domain, version) for domain, version in OPSETS.items() if domain not in declared
-        )
+        declared = {opset.domain: opset for opset in model.opset_import}
+        for domain, version in opsets_of(self.kernel).items():
+            if domain in declared:
+                declared[domain].version = version
+            else:
+                model.opset_import.append(onnx.helper.make_opsetid(domain, version))
 
 
 ATTENTION: dict[str, FastPath] = {
@@ -97,6 +105,14 @@ ATTENTION: dict[str, FastPath] = {
     "blocks": FastPath(
         "Blocks", 1 << 19, ("scale", "past_key", "past_value", *DEFAULTS), (*DEFAULTS, "past"), rows=ROWS
     ),
+}
+# From what size they are worth it no CUDA device was there to tell: from the first pair on. Lengths and a mask come
+# with a scale, so that a request for a scale alone has a fused kernel, too.
+CUDA = {
+    "fused": FastPath("Fused", 0, (), provider="cuda"),
+    "fused_causal": FastPath("FusedCausal", 0, (), fixes={"is_causal": True}, provider="cuda"),
+    "fused_padded": FastPath("FusedPadded", 0, ("scale", "nonpad_kv_seqlen"), ("nonpad_kv_seqlen",), provider="cuda"),
+    "fused_masked": FastPath("FusedMasked", 0, ("scale", "attn_mask"), ("attn_mask",), provider="cuda"),
 }
 _EVERY = ("token_type_ids", "past_key", "past_value", *DEFAULTS)
 _NO_WEIGHTS = ("output", "present_key", "present_value")
@@ -115,6 +131,12 @@ DECODER = {
 }
 
 
+CUDA_ENCODER = {
+    name: replace(CUDA[name], takes=("token_type_ids", *CUDA[name].arguments)) for name in CUDA if "causal" not in name
+}
+CUDA_DECODER = {"fused_causal": replace(CUDA["fused_causal"], takes=("token_type_ids",), answers=_NO_WEIGHTS, fixes={})}
+
+
 def _tensor(name: str, value: Any) -> Tensor:
     if value is None:
         return DEFAULTS[name]
@@ -123,13 +145,21 @@ def _tensor(name: str, value: Any) -> Tensor:
     return torch.full((), value)  # not as_tensor, which would fix the length of the past as traced
 
 
-def fast_paths(block: Block, from_pairs: int = 0) -> dict[str, FastPath]:
-    """The fast paths of ``block``, by file name; none begins before ``from_pairs``."""
+def fast_paths(block: Block, from_pairs: int = 0, cuda: bool = False) -> dict[str, FastPath]:
+    """The fast paths of ``block``, by file name; none on the CPU begins before ``from_pairs``.
+
+    Those on CUDA are among them if asked for, and in half precision, where there are none for the CPU.
+    """
+    half = block.dtype != "float32"
     found: dict[str, FastPath] = {}
+    fused: dict[str, FastPath] = {}
     if block.linear:
         found = {name: path for name, path in LINEAR.items() if block.inputs.keys() >= path.fixes.keys()}
     elif block.is_causal is not None:
-        found = DECODER if block.is_causal else ENCODER
+        found, fused = (DECODER, CUDA_DECODER) if block.is_causal else (ENCODER, CUDA_ENCODER)
     elif block.inputs.keys() >= DEFAULTS.keys():
-        found = ATTENTION
-    return {name: replace(path, from_pairs=max(path.from_pairs, from_pairs)) for name, path in found.items()}
+        found, fused = ATTENTION, CUDA
+    if half:
+        found = {name: path for name, path in found.items() if path.provider != "cpu"}
+    found = {name: replace(path, from_pairs=max(path.from_pairs, from_pairs)) for name, path in found.items()}
+    return found | fused if cuda or half else found

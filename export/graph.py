@@ -10,6 +10,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 
+import ml_dtypes  # noqa: F401  # by which numpy knows bfloat16
 import numpy as np
 import onnx
 import torch
@@ -113,4 +114,4 @@ def default_tensor(of: Input, left_out: Sizes) -> np.ndarray:
     """What an optional input is when a request leaves it out: 1 long where it broadcasts, empty along the past."""
     assert of.default is not None
     shape = [dim if isinstance(dim, int) else left_out.get(dim, 1) for dim in of.shape]
-    return np.broadcast_to(np.asarray(of.default, of.dtype), shape)
+    return np.broadcast_to(np.asarray(of.default, np.dtype(of.dtype)), shape)

@@ -13,6 +13,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from models.precision import wide
+
 
 class Attended(NamedTuple):
     """What a block answers: torch tensors of the shapes named here; None where a block has no such thing."""
@@ -68,11 +70,11 @@ def attention(
     B, H, M, D = query.shape
     K, N = key.shape[1], key.shape[2]
 
-    query = query * _scale(scale, D)
     if (kernel := KERNEL.get()) is not None:
         said = {
             "attn_mask": attn_mask,
             "is_causal": is_causal,
+            "scale": scale,
             "softcap": softcap,
             "nonpad_kv_seqlen": nonpad_kv_seqlen,
         }
@@ -80,6 +82,7 @@ def attention(
         nothing = query.new_empty(0)
         return Attended(kernel(query, key, value, {**said, **window, "past": past}), nothing, nothing, key, value)
 
+    query = scaled(query, scale)
     # Heads of one group lie next to each other, so grouped queries are only a reshape: H/K * M rows for each key head.
     q_BKGD = query.reshape(B, K, H // K * M, D)
     scores_BHMN = (q_BKGD @ key.transpose(-1, -2)).reshape(B, H, M, N)
@@ -121,8 +124,9 @@ def weigh(
     if mask is None:
         weights = torch.softmax(scores, -1)
     else:
-        scores = scores + mask
-        nothing = mask.amax(-1, keepdim=True) == -torch.inf  # of the mask, not the scores: an overflow stays visible
+        scores = scores + mask.to(scores.dtype)
+        # Of the mask, not the scores: an overflow stays visible. In float32, as CUDA compares no bfloat16.
+        nothing = wide(mask).amax(-1, keepdim=True) == -torch.inf
         weights = torch.where(nothing, 0.0, torch.softmax(scores, -1))
     output = (weights.reshape(B, K, H // K * M, N) @ value).reshape(B, H, M, E)
     return Attended(output, weights, scores)
@@ -141,10 +145,12 @@ def _join(past: Tensor | None, new: Tensor) -> Tensor:
     return torch.cat([past.expand(B, K, -1, D), new], 2)
 
 
-def _scale(scale: Tensor | float | None, d_k: int) -> Tensor | float:
-    if isinstance(scale, Tensor):
-        return torch.where(torch.isnan(scale), d_k**-0.5, scale)
-    return d_k**-0.5 if scale is None else scale
+def scaled(query: Tensor, scale: Tensor | float | None) -> Tensor:
+    """``query`` [..., D] times ``scale``, which is 1/sqrt(D) where it is None or NaN."""
+    d_k = query.shape[-1]
+    if isinstance(scale, Tensor):  # float32, and may be more than the type of the query holds
+        return (wide(query) * torch.where(torch.isnan(scale), d_k**-0.5, scale)).to(query.dtype)
+    return query * (d_k**-0.5 if scale is None else scale)
 
 
 def _mask(

@@ -61,6 +61,7 @@ class Block:
     multiples: Mapping[str, str] = field(default_factory=dict)  # symbol -> the symbol it must be a multiple of
     limits: Mapping[str, int] = field(default_factory=dict)  # symbol -> the most it can be
     left_out: Sizes = field(default_factory=lambda: {"past": 0})  # sizes that only optional inputs would say
+    dtype: str = "float32"  # of tensors and weights, and of what is answered
 
 
 def size(dim: Dim, sizes: Sizes) -> int:

@@ -12,6 +12,7 @@ from models import reference
 from models.attention import Attended, weigh
 from models.block import Block, Input
 from models.options import answers, masks
+from models.precision import wide
 
 EPS = 1e-8  # the least norm, as torch's cosine_similarity has it: a zero vector is like nothing
 
@@ -22,10 +23,12 @@ class Cosine(nn.Module):
     def forward(
         self, query: Tensor, key: Tensor, value: Tensor, scale: Tensor | float = 1.0, **options: Any
     ) -> Attended:
-        return weigh((_unit(query) * scale) @ _unit(key).transpose(-1, -2), value, **options)
+        q, k = (_unit(query) * scale).to(query.dtype), _unit(key).to(key.dtype)
+        return weigh(q @ k.transpose(-1, -2), value, **options)
 
 
 def _unit(x: Tensor) -> Tensor:
+    x = wide(x)  # in float16 squares would not fit, and EPS would be zero
     return x / torch.clamp(x.square().sum(-1, keepdim=True).sqrt(), min=EPS)
 
 

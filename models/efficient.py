@@ -11,20 +11,23 @@ from models.attention import Attended, real
 from models.block import Block, Output
 from models.cosine import INPUTS, OUTPUT
 from models.options import nonpad
+from models.precision import wide
 
 
 class Efficient(nn.Module):
     """query [batch, heads, m, d_k], key [batch, heads, n, d_k], value [batch, heads, n, d_v]; no weights."""
 
     def forward(self, query: Tensor, key: Tensor, value: Tensor, nonpad_kv_seqlen: Tensor | None = None) -> Attended:
+        dtype = query.dtype
+        query, key, value = wide(query), wide(key), wide(value)  # weights may be less than the least float16
         if nonpad_kv_seqlen is None:
             k = torch.softmax(key, 2)
         else:
             is_real = real(nonpad_kv_seqlen[:, None, None, None], torch.arange(key.shape[2])[:, None])
             k = torch.where(is_real, torch.softmax(torch.where(is_real, key, -torch.inf), 2), 0.0)
         q = torch.softmax(query, -1)
-        weights = q @ k.transpose(-1, -2)
-        return Attended(q @ (k.transpose(-1, -2) @ value), weights, weights)
+        weights = (q @ k.transpose(-1, -2)).to(dtype)
+        return Attended((q @ (k.transpose(-1, -2) @ value)).to(dtype), weights, weights)
 
 
 BLOCK = Block(

@@ -14,6 +14,7 @@ from models.attention import Attended, real
 from models.block import Block, Input, Output
 from models.cosine import INPUTS, OUTPUT
 from models.options import nonpad
+from models.precision import wide
 
 CHUNK = 64
 
@@ -29,7 +30,8 @@ class Linear(nn.Module):
         is_causal: Tensor | bool = False,
         nonpad_kv_seqlen: Tensor | None = None,
     ) -> Attended:
-        q, k = _phi(query), _phi(key)
+        dtype = query.dtype
+        q, k, value = _phi(wide(query)), _phi(wide(key)), wide(value)  # sums grow with n, past the most float16
         M, N = q.shape[2], k.shape[2]
         if nonpad_kv_seqlen is not None:
             k = torch.where(real(nonpad_kv_seqlen[:, None, None, None], torch.arange(N)[:, None]), k, 0.0)
@@ -42,7 +44,8 @@ class Linear(nn.Module):
         if isinstance(is_causal, Tensor) or is_causal:
             seen = torch.arange(N) <= torch.arange(M)[:, None]
             kernel = torch.where(seen | ~torch.as_tensor(is_causal), kernel, 0.0)
-        return Attended(_divide(sums[..., :-1], sums[..., -1:]), _divide(kernel, kernel.sum(-1, keepdim=True)), kernel)
+        output, weights = _divide(sums[..., :-1], sums[..., -1:]), _divide(kernel, kernel.sum(-1, keepdim=True))
+        return Attended(output.to(dtype), weights.to(dtype), kernel.to(dtype))
 
 
 def _phi(x: Tensor) -> Tensor:

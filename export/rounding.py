@@ -1,0 +1,72 @@
+"""A half precision graph as one that every provider can run: float32, rounded to half after every operator.
+
+ONNX Runtime's CPU has hardly a kernel for bfloat16, and runs float16 in float32 throughout. The twin has the nodes of
+the graph as they are; each number between them is one that the half type holds.
+"""
+
+from pathlib import Path
+
+import onnx
+import onnx.inliner
+from onnx import TensorProto, helper, numpy_helper
+
+HALVES = {TensorProto.FLOAT16, TensorProto.BFLOAT16}
+MAKERS = {"Cast", "Constant", "ConstantOfShape"}  # whose own attribute says the type they make
+
+
+def rounding_twin(model: onnx.ModelProto, folder: Path) -> onnx.ModelProto:
+    """``model`` with float32 in place of float16 and bfloat16, inputs and outputs too; functions are inlined.
+
+    Its external data is in ``folder``; the twin has none.
+
+    Raises:
+        ValueError: onnx does not infer the type of a tensor.
+    """
+    twin = onnx.inliner.inline_local_functions(model)
+    onnx.load_external_data_for_model(twin, str(folder))
+    half = next(value.type.tensor_type.elem_type for value in twin.graph.output)
+    _declare(twin.graph, half)
+    twin = onnx.shape_inference.infer_shapes(twin)
+    _twin(twin.graph)
+    return twin
+
+
+def _declare(graph: onnx.GraphProto, half: int) -> None:
+    """Say of ONNX Runtime's own operators, which onnx does not know, that they make ``half``."""
+    for node in graph.node:
+        if node.domain:
+            graph.value_info.extend(helper.make_tensor_value_info(name, half, None) for name in node.output if name)
+        for attribute in node.attribute:
+            if attribute.type == onnx.AttributeProto.GRAPH:
+                _declare(attribute.g, half)
+
+
+def _twin(graph: onnx.GraphProto) -> None:
+    values = [*graph.value_info, *graph.input, *graph.output]
+    types = {value.name: value.type.tensor_type.elem_type for value in values}
+    for value in [*graph.input, *graph.output]:
+        if types[value.name] in HALVES:
+            value.type.tensor_type.elem_type = TensorProto.FLOAT
+    for tensor in graph.initializer:
+        if tensor.data_type in HALVES:
+            tensor.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(tensor).astype("float32"), tensor.name))
+    del graph.value_info[:]
+    nodes = list(graph.node)
+    del graph.node[:]
+    for node in nodes:
+        for attribute in node.attribute:
+            if attribute.type == onnx.AttributeProto.GRAPH:
+                _twin(attribute.g)
+        rounded = []
+        for place, name in enumerate(node.output):
+            if name and name not in types:
+                raise ValueError(f"the type of {name}, which {node.op_type} makes, is not known")
+            if name and types[name] in HALVES:
+                node.output[place] = f"{name} as made"
+                half = f"{name} in half"
+                if node.op_type in MAKERS:
+                    half = node.output[place]
+                else:
+                    rounded.append(helper.make_node("Cast", [node.output[place]], [half], to=types[name]))
+                rounded.append(helper.make_node("Cast", [half], [name], to=TensorProto.FLOAT))
+        graph.node.extend([node, *rounded])
