@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import simdjson
 
+from service.bfloat16 import wide
 from service.body import Body
 from service.errors import Invalid, Malformed
 from service.json_document import document
@@ -108,7 +109,7 @@ def prepare(asked: Asked, found: Mapping[str, np.ndarray], model: Model) -> dict
     """
     answer: dict[str, Any] = {"block": model.name}
     for name in asked.outputs:
-        array = found[name]
+        array = wide(found[name])
         _finite(name, array)
         dims = model.outputs[name].shape
         if name == "weights" and asked.average_attn_weights:

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from service.bfloat16 import astype
 from service.layout import Layout
 from service.model import Model, Tensor
 from service.shape import Sizes, length
@@ -74,7 +75,7 @@ def _mask(works: Sequence[Work], of: Tensor, sizes: Sizes) -> np.ndarray:
     broadcast = [all(array.shape[axis] == 1 for array in own) for axis in range(len(of.shape))]
     shape = [1 if broadcast[axis] else length(dim, sizes) for axis, dim in enumerate(of.shape)]
     shape[0], shape[-1] = sizes["batch"], length(of.shape[-1], sizes)
-    mask = np.zeros(shape, of.dtype)
+    mask, forbidden = np.zeros(shape, of.dtype), astype(np.array(-np.inf), of.dtype)
     row = 0
     for work in works:
         rows = slice(row, row + work.batch)
@@ -82,7 +83,7 @@ def _mask(works: Sequence[Work], of: Tensor, sizes: Sizes) -> np.ndarray:
         m, n = (length(dim, work.sizes) for dim in of.shape[-2:])
         if of.name in work.inputs:
             mask[rows, :, :m, :n] = work.inputs[of.name]
-        mask[rows, :, :, n:] = -np.inf
+        mask[rows, :, :, n:] = forbidden
     return mask
 
 

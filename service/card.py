@@ -53,6 +53,8 @@ class Card(BaseModel):
     tolerance: dict[str, float]  # largest absolute error against float64 allowed at export
     opset: int
     exporter: str
+    dtype: str = "float32"  # of tensors, but parameters, indices and lengths
+    verified: str = "on the CPU, as it is"  # where, and how
 
 
 class PathCard(BaseModel):

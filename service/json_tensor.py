@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from simdjson import Array, Object
 
+from service.bfloat16 import BFLOAT16, astype, name_of, wide
 from service.errors import Invalid, Malformed
 from service.json_document import flat as numbers_of
 from service.model import Tensor
@@ -19,7 +20,7 @@ from service.model import Tensor
 MAX_RANK = 16
 WORDS = {type(None): "null", bool: "a boolean", str: "text", Object: "an object", Array: "a list"}
 INTEGERS = {f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)}
-NUMERIC = {"bool", "float16", "float32", "float64", *INTEGERS}
+NUMERIC = {"bool", "bfloat16", "float16", "float32", "float64", *INTEGERS}
 
 
 class Reader:
@@ -131,7 +132,7 @@ def cast(name: str, array: np.ndarray, dtype: np.dtype, mask: bool = False) -> n
         Invalid: fractions for integers, numbers for booleans, NaN, infinity, or a number ``dtype`` cannot hold.
     """
     if mask and array.dtype == np.bool_:
-        return np.where(array, 0, -np.inf).astype(dtype)
+        return astype(np.where(array, 0, -np.inf), dtype)
     if (array.dtype.kind == "b") != (dtype.kind == "b"):
         raise Invalid(f"expected {_kind(dtype)}, got {_kind(array.dtype)}", name)
     if dtype.kind in "iu":
@@ -143,12 +144,12 @@ def cast(name: str, array: np.ndarray, dtype: np.dtype, mask: bool = False) -> n
             raise Invalid(f"holds a number past the range of {dtype}", name)
         return held
     with np.errstate(over="ignore"):
-        held = array.astype(dtype, copy=False)
-    if dtype.kind == "f" and not is_finite(held):
-        if np.isnan(held).any():
+        held = astype(array, dtype)
+    if dtype.kind != "b" and not is_finite(numbers := wide(held)):
+        if np.isnan(numbers).any():
             raise Invalid("holds NaN", name)
-        if not mask or np.isposinf(held).any():
-            raise Invalid(f"holds infinity, or a number past the range of {dtype}", name)
+        if not mask or np.isposinf(numbers).any():
+            raise Invalid(f"holds infinity, or a number past the range of {name_of(dtype)}", name)
     return held
 
 
@@ -206,7 +207,7 @@ def _bytes(name: str, dtype: Any, text: Any) -> np.ndarray:
         data = binascii.a2b_base64(text.encode(), strict_mode=True)
     except ValueError:
         raise Invalid("base64 is not base64", name) from None
-    of = np.dtype(dtype).newbyteorder("<")
+    of = BFLOAT16 if dtype == "bfloat16" else np.dtype(dtype).newbyteorder("<")
     if len(data) % of.itemsize:
         raise Invalid(f"base64 holds {len(data)} bytes, no multiple of {of.itemsize} ({dtype})", name)
     return np.frombuffer(data, of)

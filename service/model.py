@@ -16,10 +16,11 @@ import numpy as np
 import onnxruntime
 from onnxruntime.capi.onnxruntime_pybind11_state import Fail, InvalidArgument, RuntimeException
 
-from service.bfloat16 import BFLOAT16, run_bfloat16
+from service.bfloat16 import BFLOAT16, astype, run_bfloat16
 from service.card import Card, InputCard, PathCard, Scalar
 from service.cost import Cost
-from service.errors import Invalid, TooMuchMemory
+from service.errors import HeedError, Invalid, TooMuchMemory
+from service.metadata import metadata
 from service.provider import CUDA, Provider, giving_back, open_session
 from service.shape import Binder, Dim, Sizes, length
 from service.statistics import Statistics
@@ -94,9 +95,11 @@ class Graph:
         others = given.keys() - self.takes
         return all(name in self.fixed and bool(given[name] == self.fixed[name]) for name in others)
 
+    def taken(self, given: Arrays) -> Arrays:
+        return given if given.keys() <= self.takes else {name: of for name, of in given.items() if name in self.takes}
+
     def run(self, given: Arrays, wanted: Sequence[str]) -> list[np.ndarray]:
-        taken = given if given.keys() <= self.takes else {name: of for name, of in given.items() if name in self.takes}
-        found: list[np.ndarray] = self.session.run(list(wanted), taken)
+        found: list[np.ndarray] = self.session.run(list(wanted), self.taken(given))
         return found
 
 
@@ -143,13 +146,24 @@ class Model:
         self.max_batch_size = 0
         self.layout: Layout | None = None  # how requests share a run; None = they never do
         shared = (folder / SHARED).is_file()  # prepacked, every session would hold a copy: only small requests need it
-        sessions = {
-            file: open_session(file, provider, 1, prepack=not shared or file.name == CANONICAL)
-            for file in [folder / CANONICAL, *sorted(set(folder.glob("*.onnx")) - {folder / CANONICAL})]
-        }
-        canonical = sessions[folder / CANONICAL]
-        card = canonical.get_modelmeta().custom_metadata_map.get("heed")
+        card = metadata(folder / CANONICAL).get("heed")
         self.card = Card(**json.loads(card)) if card else None
+        paths = {file: _path(file) for file in sorted(set(folder.glob("*.onnx")) - {folder / CANONICAL})}
+        sessions = {}
+        for file, path in {folder / CANONICAL: None, **paths}.items():
+            if path and path.provider not in (None, provider.name):
+                continue
+            try:
+                sessions[file] = open_session(file, provider, 1, prepack=not shared or file.name == CANONICAL)
+            except Exception as error:
+                if path is None and self.card and self.card.dtype == "bfloat16" and provider.name == "cpu":
+                    raise ValueError("bfloat16 needs CUDA: ONNX Runtime's CPU has no kernels for it") from error
+                if path is None:
+                    raise
+                log.warning("model %s does without %s, which cannot be opened: %s", self.name, file.name, error)
+        if self.card and self.card.dtype != "float32" and provider.name == "cpu":
+            log.info("model %s: the CPU computes %s in float32, which takes longer", self.name, self.card.dtype)
+        canonical = sessions[folder / CANONICAL]
         self.inputs = {
             of.name: _tensor(of, required)
             for required, declared in (
@@ -168,14 +182,14 @@ class Model:
             _graph(
                 session,
                 self.card,
+                paths.get(file),
                 Wide(partial(open_session, file, provider, threads, not shared or file.name == CANONICAL))
                 if threads > 1 and self.providers[0] != CUDA
                 else None,
             )
             for file, session in sessions.items()
         ]
-        usable = [of for of in graphs if not (of.card and of.card.provider not in (None, provider.name))]
-        self.graphs = sorted(usable, key=Graph.burden)
+        self.graphs = sorted(graphs, key=Graph.burden)
 
     def remember(self, key: Hashable, plan: Any) -> None:
         """Keep a plan for the next request of its kind; of many, what came first goes first."""
@@ -258,7 +272,7 @@ class Model:
         """
         try:
             if self._has_bfloat16:
-                return run_bfloat16(graph.session, inputs, outputs)
+                return run_bfloat16(graph.session, graph.taken(inputs), outputs)
             answers = graph.run(inputs, outputs)
         except REFUSALS as error:
             if self.card:
@@ -278,8 +292,14 @@ class Model:
         if self.card is None:
             return
         example = self._example()
-        for graph in self.graphs:
-            graph.session.run(None, example)
+        for graph in list(self.graphs):
+            try:
+                self.run(graph, example, sorted(graph.answers))
+            except Exception as error:
+                if graph.card is None or isinstance(error, HeedError):
+                    raise
+                log.warning("model %s does without %s, which cannot run: %s", self.name, graph.card.fast_path, error)
+                self.graphs.remove(graph)
 
     def give_back(self) -> None:
         """Give the system the memory that past runs of any model needed, and that nobody uses now."""
@@ -287,7 +307,7 @@ class Model:
 
     def _example(self) -> dict[str, np.ndarray]:
         assert self.card is not None, "only a block has an example to run"
-        return {name: np.asarray(value, self.inputs[name].dtype) for name, value in self.card.example.items()}
+        return {name: astype(np.asarray(value), self.inputs[name].dtype) for name, value in self.card.example.items()}
 
     def numbers(self, outputs: Collection[str], sizes: Sizes) -> int:
         """How many numbers these outputs hold."""
@@ -348,11 +368,15 @@ def _tensor(of: onnxruntime.NodeArg, required: bool) -> Tensor:
     return Tensor(of.name, np.dtype(DTYPES[of.type]), tuple(of.shape), required)
 
 
-def _graph(session: onnxruntime.InferenceSession, card: Card | None, wide: Wide | None) -> Graph:
+def _path(file: Path) -> PathCard | None:
+    """What a fast path says of itself; None of a graph that is none."""
+    said = json.loads(metadata(file).get("heed", "{}"))
+    return PathCard(**said) if "fast_path" in said else None
+
+
+def _graph(session: onnxruntime.InferenceSession, card: Card | None, path: PathCard | None, wide: Wide | None) -> Graph:
     takes = frozenset(of.name for of in [*session.get_inputs(), *session.get_overridable_initializers()])
     answers = frozenset(of.name for of in session.get_outputs())
-    said = json.loads(session.get_modelmeta().custom_metadata_map.get("heed", "{}"))
-    path = PathCard(**said) if "fast_path" in said else None
     defaults = {name: of.default for name, of in card.inputs.items() if of.default is not None} if card else {}
     fixed = {name: value for name, value in defaults.items() if name not in takes} | (path.fixes if path else {})
     return Graph(session, takes, answers, path, fixed, wide=wide)

@@ -10,6 +10,7 @@ from starlette.routing import Route
 from starlette.types import Receive
 
 from service.attend import decode, prepare, work
+from service.bfloat16 import name_of
 from service.body import Body, Headers, hold_json, receive_body
 from service.card import Scalar
 from service.endpoint import JSON, Endpoint, Fields, Pieces
@@ -72,6 +73,7 @@ class BlockDescription(BlockLine):
     parameters: list[ParameterDescription]
     outputs: list[OutputDescription]
     tolerance: dict[str, float] = Field(description="largest absolute error against float64 allowed at export")
+    verified: str = Field(description="where that was found right at export, and how")
     providers: list[str] = Field(description="what the ONNX Runtime session runs on")
     example: dict[str, Any] = Field(description="a body to POST here")
 
@@ -110,7 +112,7 @@ async def describe_block(block: str, repository: Models) -> BlockDescription:
         inputs=[
             InputDescription(
                 name=name,
-                dtype="float32 or bool" if card.inputs[name].mask else str(of.dtype),
+                dtype=f"{name_of(of.dtype)} or bool" if card.inputs[name].mask else name_of(of.dtype),
                 shape=_shape(of),
                 required=of.required,
                 description=card.inputs[name].description,
@@ -129,11 +131,12 @@ async def describe_block(block: str, repository: Models) -> BlockDescription:
         ],
         outputs=[
             OutputDescription(
-                name=name, dtype=str(of.dtype), shape=_shape(of), description=card.outputs[name].description
+                name=name, dtype=name_of(of.dtype), shape=_shape(of), description=card.outputs[name].description
             )
             for name, of in model.outputs.items()
         ],
         tolerance=card.tolerance,
+        verified=card.verified,
         providers=model.providers,
         example=card.example,
     )

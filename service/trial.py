@@ -9,6 +9,7 @@ from zlib import crc32
 
 import numpy as np
 
+from service.bfloat16 import astype
 from service.card import Card
 from service.model import Arrays, Graph, Model
 from service.shape import Sizes, length, symbol
@@ -38,9 +39,9 @@ def _is_exact(model: Model, graph: Graph, works: Sequence[Arrays]) -> bool:
 def _timed(model: Model, graph: Graph, inputs: Arrays, names: list[str]) -> list[np.ndarray]:
     sizes = model.bind(inputs)
     spent = model.clock()
-    found = graph.run(inputs, names)
+    found = model.run(graph, inputs, names)
     graph.cost.learn(model.size(inputs, sizes), model.clock() - spent)
-    return found
+    return [found[name] for name in names]
 
 
 def _draw(model: Model, card: Card, lengths: tuple[int, ...], seed: int) -> dict[str, np.ndarray]:
@@ -55,7 +56,7 @@ def _draw(model: Model, card: Card, lengths: tuple[int, ...], seed: int) -> dict
             least, most = card.inputs[name].minimum or 0, card.inputs[name].maximum or 0
             drawn[name] = rng.integers(int(least), length(most, sizes) + 1, shape, of.dtype)
         else:
-            drawn[name] = rng.standard_normal(shape).astype(of.dtype)
+            drawn[name] = astype(rng.standard_normal(shape), of.dtype)
     return drawn
 
 

@@ -35,7 +35,7 @@ DATATYPES = {
         ("BYTES", "TYPE_STRING", np.object_),
     )
 }
-BOOL, BF16, BYTES = (DATATYPES[name] for name in ("BOOL", "BF16", "BYTES"))
+BOOL, BYTES = DATATYPES["BOOL"], DATATYPES["BYTES"]
 _OF = {of.dtype: of for of in DATATYPES.values()}
 
 

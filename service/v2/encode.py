@@ -8,6 +8,7 @@ from typing import Any, Literal
 import numpy as np
 import orjson
 
+from service.bfloat16 import wide
 from service.errors import Invalid
 from service.json_tensor import is_finite
 from service.json_write import PLACE, filled
@@ -16,7 +17,7 @@ from service.respond import Piece, length_of
 from service.turns import Steps
 from service.v2 import texts
 from service.v2.classification import classify
-from service.v2.datatype import BF16, BYTES, datatype
+from service.v2.datatype import BYTES, datatype
 from service.v2.decode import Asked
 from service.v2.plan import Plan, Wanted
 
@@ -40,7 +41,7 @@ def prepare(asked: Asked, found: Mapping[str, np.ndarray], model: Model, non_fin
     """
     plan = asked.plan
     arrays = [
-        classify(wanted.name, found[wanted.name], wanted.classes, model.max_batch_size > 0)
+        classify(wanted.name, wide(found[wanted.name]), wanted.classes, model.max_batch_size > 0)
         if wanted.classes
         else found[wanted.name]
         for wanted in plan.outputs
@@ -108,12 +109,10 @@ def numbers_written(plan: Plan, found: Mapping[str, np.ndarray]) -> int:
 
 
 def _list(name: str, array: np.ndarray, non_finite: NonFinite) -> np.ndarray | bytes:
-    flat: np.ndarray = array.reshape(-1)
-    if array.dtype == BF16.dtype:
-        raise Invalid(f"sending BF16 data via JSON is not supported. {_ask(name)}")
+    flat: np.ndarray = wide(array.reshape(-1))
     if array.dtype == BYTES.dtype:
         return orjson.dumps(flat.tolist())
-    if array.dtype.kind == "f" and non_finite != "nulls" and not is_finite(flat):
+    if flat.dtype.kind == "f" and non_finite != "nulls" and not is_finite(flat):
         if non_finite == "refuse":
             raise Invalid(f"output '{name}' holds NaN or infinity, which JSON cannot say. {_ask(name)}")
         return json.dumps(flat.tolist()).encode()

@@ -9,7 +9,7 @@ from simdjson import Array
 from service.errors import Invalid, Malformed
 from service.json_tensor import MAX_RANK, Reader, cast, minified, word
 from service.v2 import texts
-from service.v2.datatype import BF16, BYTES, Datatype
+from service.v2.datatype import BYTES, Datatype
 
 MOST_OF_NOTHING = 2**48  # elements; what numpy can still write the shape of
 
@@ -38,10 +38,6 @@ def from_json(name: str, of: Datatype, sizes: tuple[int, ...], data: Any, reader
     Raises:
         Invalid: ragged, of another count or nesting than the shape, or of elements that ``of`` does not hold.
     """
-    if of is BF16:
-        raise Invalid(
-            f"receiving BF16 data via JSON is not supported. Please use the binary data format for input '{name}'"
-        )
     if not isinstance(data, Array):
         raise Malformed(f"input '{name}': expected data to be a list, got {word(data)}")
     if prod(sizes) == 0 or len(data) == 0:
