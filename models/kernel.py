@@ -13,6 +13,7 @@ from models.attention import Attended, weigh
 from models.block import Block, Input
 from models.cosine import INPUTS, OUTPUT
 from models.options import answers, masks
+from models.precision import wide
 
 
 class Kernel(nn.Module):
@@ -24,7 +25,9 @@ class Kernel(nn.Module):
         # |q - k|^2 multiplied out needs no m * n * d_k differences; near keys cancel, so in double.
         q, k = query.double(), key.double()
         halves = q.square().sum(-1, keepdim=True) / 2 + k.square().sum(-1).unsqueeze(-2) / 2
-        return weigh(((q @ k.transpose(-1, -2) - halves) / bandwidth**2).to(query.dtype), value, **options)
+        scores = ((q @ k.transpose(-1, -2) - halves) / bandwidth**2).to(wide(query).dtype)
+        found = weigh(scores, wide(value), **options)  # the nearest key may be further off than float16 reaches
+        return found._replace(**{name: x.to(value.dtype) for name, x in found._asdict().items() if x is not None})
 
 
 BLOCK = Block(

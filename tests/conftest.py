@@ -4,7 +4,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -15,6 +15,8 @@ from filelock import FileLock
 from hypothesis import HealthCheck, settings
 
 from export.__main__ import main
+from export.artifact import export_block
+from tests.halves import HALVES
 
 torch.set_num_threads(1)  # the tests are spread over the CPUs; more threads only spin beside other workers
 settings.register_profile("heed", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
@@ -22,16 +24,41 @@ settings.load_profile("heed")
 
 
 @pytest.fixture(scope="session")
-def repository(tmp_path_factory, worker_id) -> Path:
-    """Every built-in block, exported once for all of pytest-xdist's workers, which read it and never write."""
+def once(tmp_path_factory, worker_id) -> Callable[[str, Callable[[Path], object]], Path]:
+    """A folder by its name, filled once for all of pytest-xdist's workers, which read it and never write."""
     own = tmp_path_factory.getbasetemp()
-    folder = (own if worker_id == "master" else own.parent) / "model_repository"
-    done = folder.with_suffix(".done")
-    with FileLock(folder.with_suffix(".lock")):
-        if not done.exists():
-            assert main(["--repository", str(folder)]) == 0
-            done.touch()
-    return folder
+
+    def filled(name: str, fill: Callable[[Path], object]) -> Path:
+        folder = (own if worker_id == "master" else own.parent) / name
+        done = folder.with_suffix(".done")
+        with FileLock(folder.with_suffix(".lock")):
+            if not done.exists():
+                fill(folder)
+                done.touch()
+        return folder
+
+    return filled
+
+
+@pytest.fixture(scope="session")
+def repository(once) -> Path:
+    """Every built-in block."""
+
+    def fill(folder: Path) -> None:
+        assert main(["--repository", str(folder)]) == 0
+
+    return once("model_repository", fill)
+
+
+@pytest.fixture(scope="session")
+def halves(once) -> Path:
+    """Two blocks in half precision: ``attention_float16``, of few options, and ``efficient_bfloat16``."""
+
+    def fill(folder: Path) -> None:
+        for block in HALVES.values():
+            export_block(block, folder)
+
+    return once("halves", fill)
 
 
 @pytest.fixture

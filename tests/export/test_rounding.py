@@ -1,0 +1,150 @@
+"""The twin that rounds after every operator, and exports in half precision that it proves, or not."""
+
+import json
+import os
+from dataclasses import replace
+
+import ml_dtypes
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from export.__main__ import main
+from export.artifact import ExportError, export_block
+from export.rounding import rounding_twin
+from export.verification import BFLOAT16, error_budget, session
+from models import reference
+from models.attention import attention
+from models.catalogue import BLOCKS
+from models.precision import in_precision
+from models.scaled_dot_product import ScaledDotProduct
+from tests.halves import ATTENTION, HALVES
+
+TYPES = {"float16": (TensorProto.FLOAT16, np.float16), "bfloat16": (TensorProto.BFLOAT16, ml_dtypes.bfloat16)}
+# Of the operators that blocks use, those that ONNX Runtime's CUDA provider has for bfloat16 (its OperatorKernels.md).
+ON_CUDA = {
+    "Add", "Cast", "Concat", "Div", "Erf", "Expand", "Gather", "Gelu", "Identity", "LayerNormalization", "MatMul",
+    "Mul", "Relu", "Reshape", "Shape", "Slice", "Softmax", "Squeeze", "Sub", "Tanh", "Transpose", "Unsqueeze", "Where",
+}  # fmt: skip
+
+
+def by_hand(half, *nodes):
+    """A graph of ``nodes`` from a and b to y, all of type ``half``, with c = 0.1 in it."""
+    infos = [helper.make_tensor_value_info(name, half, ["n"]) for name in "aby"]
+    c = numpy_helper.from_array(np.array([0.1], dict(TYPES.values())[half]), "c")
+    graph = helper.make_graph(nodes, "by_hand", infos[:2], infos[2:], [c])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+def test_the_twin_rounds_after_every_operator(dtype, tmp_path):
+    half, numpy_type = TYPES[dtype]
+    nodes = [
+        helper.make_node("Add", ["a", "b"], ["sum"]),
+        helper.make_node("Mul", ["sum", "c"], ["part"]),
+        helper.make_node("Cast", ["part"], ["wide"], to=TensorProto.DOUBLE),
+        helper.make_node("Exp", ["wide"], ["power"]),
+        helper.make_node("Cast", ["power"], ["y"], to=half),
+    ]
+    run = session(rounding_twin(by_hand(half, *nodes), tmp_path).SerializeToString())
+    a, b = np.random.default_rng(0).standard_normal((2, 10_000)).astype(numpy_type)
+    power = np.exp(((a + b) * numpy_type(0.1)).astype(np.float64))
+    found = run.run(None, {"a": a.astype(np.float32), "b": b.astype(np.float32)})[0]
+    np.testing.assert_array_equal(found, power.astype(numpy_type).astype(np.float32))
+
+
+def test_a_type_that_is_not_known_is_refused(tmp_path):
+    model = by_hand(
+        TensorProto.BFLOAT16, helper.make_node("Unheard", ["a"], ["x"]), helper.make_node("Neg", ["x"], ["y"])
+    )
+    with pytest.raises(ValueError, match="the type of x, which Unheard makes, is not known"):
+        rounding_twin(model, tmp_path)
+
+
+class Unscaled(ScaledDotProduct):
+    """Forgets to scale, and is as wrong in torch, by which the budget is measured."""
+
+    def forward(self, query, key, value, scale=None, **options):
+        return attention(query, key, value, scale=1.0, **options)
+
+
+def test_a_broken_block_fails_though_torch_is_as_wrong(tmp_path):
+    block = in_precision(replace(ATTENTION, build=Unscaled), "bfloat16")
+    with pytest.raises(ExportError, match="torch in float32"):
+        export_block(block, tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_float16_is_not_so_far_off_as_bfloat16():
+    """bfloat16's error is over float16's budget, and float16's over that of float32."""
+    rng = np.random.default_rng(0)
+    inputs = {name: rng.standard_normal((1, 2, 33, 16), np.float32) for name in ("query", "key", "value")}
+    block = BLOCKS["scaled_dot_product"]
+    budgets = {}
+    for dtype in ("float32", "float16", "bfloat16"):
+        half = in_precision(block, dtype)
+
+        def refer(given, of, half=half):
+            from export.verification import in_torch
+
+            if of == np.float32:
+                return in_torch(half, half.build(), given)
+            return reference.attention(**given, dtype=of)
+
+        budgets[dtype] = error_budget(refer, inputs, 2, dtype)["output"]
+    assert budgets["float32"] * 1000 < budgets["float16"] < budgets["bfloat16"] / 4
+
+
+@pytest.mark.parametrize("name", HALVES)
+def test_a_half_block_describes_itself(name, halves):
+    block = HALVES[name]
+    for file in (halves / name / "1").iterdir():
+        model = onnx.load(file)
+        card = json.loads(next(entry.value for entry in model.metadata_props if entry.key == "heed"))
+        assert card["block"] == name
+        for value in [*model.graph.input, *model.graph.output]:
+            declared = block.inputs[value.name].dtype if value.name in block.inputs else block.dtype
+            assert value.type.tensor_type.elem_type == helper.np_dtype_to_tensor_dtype(np.dtype(declared))
+    card = json.loads(onnx.load(halves / name / "1" / "model.onnx").metadata_props[0].value)
+    assert card["dtype"] == block.dtype
+    assert "after every operator" in card["verified"]
+    assert set(card["tolerance"]) == set(block.outputs)
+
+
+def test_float16_files_are_float16_and_bfloat16_ones_bfloat16(halves):
+    for name, of in (("attention_float16", "tensor(float16)"), ("efficient_bfloat16", BFLOAT16)):
+        run = session(halves / name / "1" / "model.onnx")
+        assert {output.type for output in run.get_outputs()} == {of}
+
+
+def test_dtype_is_one_of_three(capsys):
+    with pytest.raises(SystemExit, match="2"):
+        main(["dot_product", "--dtype", "float8"])
+    assert "invalid choice: 'float8'" in capsys.readouterr().err
+
+
+@pytest.mark.skipif("HEED_TEST_HALF" not in os.environ, reason="make test-half: minutes")
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("name", BLOCKS)
+def test_every_block_in_half_precision(name, dtype, tmp_path):
+    assert main([name, "--dtype", dtype, "--repository", str(tmp_path), "--jobs", "1"]) == 0
+    for file in (tmp_path / f"{name}_{dtype}" / "1").glob("*.onnx"):
+        assert_on_cuda(onnx.load(file))
+
+
+def test_operators_on_bfloat16_are_those_that_cuda_has(halves):
+    assert_on_cuda(onnx.load(halves / "efficient_bfloat16" / "1" / "model.onnx"))
+
+
+def assert_on_cuda(model):
+    """No operator but those of ON_CUDA and the fused ones takes or makes bfloat16."""
+    graph = onnx.shape_inference.infer_shapes(model).graph
+    types = {of.name: of.type.tensor_type.elem_type for of in [*graph.value_info, *graph.input, *graph.output]}
+    types |= {tensor.name: tensor.data_type for tensor in graph.initializer}
+    used = {
+        node.op_type
+        for node in graph.node
+        if not node.domain and any(types.get(name) == TensorProto.BFLOAT16 for name in [*node.input, *node.output])
+    }
+    assert used <= ON_CUDA
