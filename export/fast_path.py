@@ -112,7 +112,7 @@ CUDA = {
     "fused": FastPath("Fused", 0, (), provider="cuda"),
     "fused_causal": FastPath("FusedCausal", 0, (), fixes={"is_causal": True}, provider="cuda"),
     "fused_padded": FastPath("FusedPadded", 0, ("scale", "nonpad_kv_seqlen"), ("nonpad_kv_seqlen",), provider="cuda"),
-    "fused_masked": FastPath("FusedMasked", 0, ("scale", "attn_mask"), ("attn_mask",), provider="cuda"),
+    "fused_masked": FastPath("FusedMasked", 0, ("scale", "attn_mask"), ("attn_mask",), rows=None, provider="cuda"),
 }
 _EVERY = ("token_type_ids", "past_key", "past_value", *DEFAULTS)
 _NO_WEIGHTS = ("output", "present_key", "present_value")

@@ -83,9 +83,10 @@ class Graph:
             return self
         return self.wide.of(self)
 
-    def burden(self) -> tuple[bool, int, int]:
+    def burden(self) -> tuple[bool, int, int, float]:
         """Of two graphs that serve a request, the lesser is the quicker: weights cost more than all else."""
-        return "weights" in self.answers, len(self.answers), len(self.takes)
+        rows = self.card.rows if self.card else None
+        return "weights" in self.answers, len(self.answers), len(self.takes), math.inf if rows is None else rows
 
     def serves(self, given: Arrays, wanted: Collection[str], pairs: int) -> bool:
         if not self.answers.issuperset(wanted) or (self.card and pairs < self.card.from_pairs):

@@ -1,5 +1,7 @@
 """The exported blocks, and a real server over them, shared by the whole run."""
 
+import json
+import shutil
 import socket
 import subprocess
 import sys
@@ -9,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
+import onnx
 import pytest
 import torch
 from filelock import FileLock
@@ -16,6 +19,9 @@ from hypothesis import HealthCheck, settings
 
 from export.__main__ import main
 from export.artifact import export_block
+from export.fast_path import CUDA
+from export.graph import export_graph
+from models.catalogue import BLOCKS
 from tests.halves import HALVES
 
 torch.set_num_threads(1)  # the tests are spread over the CPUs; more threads only spin beside other workers
@@ -59,6 +65,23 @@ def halves(once) -> Path:
             export_block(block, folder)
 
     return once("halves", fill)
+
+
+@pytest.fixture(scope="session")
+def fused(once, repository) -> Path:
+    """``scaled_dot_product`` in float32 with the fast paths of CUDA: the folder of its version."""
+    block = BLOCKS["scaled_dot_product"]
+
+    def fill(folder: Path) -> None:
+        version = folder / block.name / "1"
+        shutil.copytree(repository / block.name / "1", version)
+        for name, path in CUDA.items():
+            graph = export_graph(block, block.build(), *path.graph(block), path)
+            card = {"block": block.name, "fast_path": name} | path.card()
+            onnx.helper.set_model_props(graph, {"heed": json.dumps(card)})
+            onnx.save(graph, version / f"{name}.onnx")
+
+    return once("fused", fill) / block.name / "1"
 
 
 @pytest.fixture

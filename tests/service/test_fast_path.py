@@ -1,11 +1,13 @@
 """Which graph a request gets, what memory it is taken to need and truly needs, and its numbers over HTTP."""
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 
 from service.model import Model
@@ -126,6 +128,7 @@ PEAK = """
 import json, sys
 from pathlib import Path
 import numpy as np
+import onnx
 from service.model import Model
 from service.provider import Provider
 
@@ -190,3 +193,63 @@ def test_only_what_weighs_too_much_is_refused(repository):
             body = {"query": coded(x), "key": coded(x), "value": coded(x), **more}
             assert post(client, SDPA, {**body, "outputs": ["output"]}).status_code == 200, name
             assert post(client, SDPA, {**body, "outputs": ["weights"]}).status_code == 413, name
+
+
+@pytest.mark.parametrize(
+    ("more", "outputs", "path"),
+    [
+        ({}, ["output"], "fused"),
+        ({"is_causal": True}, ["output"], "fused_causal"),
+        ({"nonpad_kv_seqlen": [7]}, ["output"], "fused_padded"),
+        ({"scale": np.float32(0.5)}, ["output"], "fused_padded"),
+        (MASK, ["output"], "fused_masked"),
+        (MASK | {"is_causal": True}, ["output"], "model"),
+        ({}, ["output", "weights"], "plain"),
+    ],
+)
+def test_the_path_a_request_gets_on_cuda(more, outputs, path, fused, monkeypatch):
+    """Its graphs are run by the CPU here, which has their operators in float32."""
+    monkeypatch.setattr("service.model.open_session", _on_cpu)
+    of = model(fused.parents[1], provider="cuda")
+    given = inputs(2048, **more)
+    assert chosen(of, given, outputs) == path
+    assert {graph.card.provider for graph in of.graphs if graph.card} == {None, "cuda"}
+    of.warm()
+    assert len(of.graphs) == 6  # model, plain, and all four
+
+
+def broken(folder, path, change):
+    """The version in ``folder`` with one node of a fast path changed."""
+    graph = onnx.load(folder / f"{path}.onnx")
+    change(graph)
+    (folder / f"{path}.onnx").write_bytes(graph.SerializeToString())
+
+
+def _unheard(graph):
+    graph.functions[-1].node[-1].op_type = "Unheard"
+
+
+def _unshaped(graph):
+    """Its last node asks for a shape that nothing has."""
+    o_shape = next(node for node in graph.functions[-1].node if node.output[0] == "o_shape")
+    o_shape.input[:] = ["D", "D", "D"]
+
+
+@pytest.mark.parametrize(("change", "said"), [(_unheard, "cannot be opened"), (_unshaped, "cannot run")])
+def test_a_fast_path_that_does_not_work_is_done_without(change, said, repository, tmp_path, caplog):
+    shutil.copytree(repository / SDPA, tmp_path / SDPA)
+    broken(tmp_path / SDPA / "1", "flash", change)
+    of = model(tmp_path)
+    of.warm()
+    assert f"model {SDPA} does without flash" in caplog.text
+    assert said in caplog.text
+    assert chosen(of, inputs(2048)) == "padded"
+
+
+def test_the_canonical_graph_has_to_work(repository, tmp_path):
+    shutil.copytree(repository / SDPA, tmp_path / SDPA)
+    graph = onnx.load(tmp_path / SDPA / "1" / "model.onnx")
+    graph.graph.node[-1].op_type = "Unheard"
+    (tmp_path / SDPA / "1" / "model.onnx").write_bytes(graph.SerializeToString())
+    with pytest.raises(Exception, match="Unheard"):
+        model(tmp_path)

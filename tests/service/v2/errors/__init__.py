@@ -14,7 +14,7 @@ a version that is being loaded, or failed to           503        test_503
 any request while models are being loaded              503        test_503
 JSON malformed, or of wrong types                      400        test_400_protocol
 count or nesting of data unlike the shape, overflow    400        test_400_protocol, test_400_bytes
-BF16 in JSON (FP16 is taken)                           400        test_400_model
+FP16 and BF16 in JSON                                  --         taken, and rounded to the nearest
 datatype, shape, batch, inputs, outputs                400        test_400_protocol, test_400_model
 bytes unlike what the JSON says of them                400        test_400_bytes
 body too long, also once it is inflated                400        test_400_bytes, ../test_codec

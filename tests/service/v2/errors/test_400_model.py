@@ -47,7 +47,7 @@ OTHERS = {
     "below uint8": ("identity_UINT8", one(datatype="UINT8", data=[1, -1]), "does not fit in uint64"),
     "past float16": ("identity_FP16", one(datatype="FP16", data=[1, 1e6]), "past the range of float16"),
     "past float32": ("identity_FP32", one(datatype="FP32", data=[1, 1e39]), "past the range of float32"),
-    "BF16 in JSON": ("identity_BF16", one(datatype="BF16"), "receiving BF16 data via JSON is not supported"),
+    "past bfloat16": ("identity_BF16", one(datatype="BF16", data=[1, 3.4e38]), "past the range of bfloat16"),
     "a number for text": ("identity_BYTES", one(datatype="BYTES"), "expected strings, got 1"),
     "class of text": (
         "identity_BYTES",
