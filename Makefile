@@ -8,7 +8,7 @@ ORT := $(shell nvidia-smi >/dev/null 2>&1 && echo gpu || echo cpu)
 SOURCES := $(shell find models export -name '*.py')
 INSTALL := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 
-.PHONY: help serve test test-perf-analyzer test-examples test-ray container soak bench bench-loadtest lint format clean
+.PHONY: help serve test test-perf-analyzer test-examples test-half test-ray container soak bench bench-loadtest lint format clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -30,6 +30,9 @@ container: $(VENV)/.dev  ## build the image with docker; try it, and docker-comp
 
 test-ray: $(VENV)/.ray  ## run the service on a Ray cluster of several nodes on this machine, and lose one
 	TEST_RAY=1 $(BIN)/pytest tests/deploy/ray
+
+test-half: $(VENV)/.dev  ## export and prove every block in float16 and bfloat16, for some 20 minutes
+	HEED_TEST_HALF=1 $(BIN)/pytest tests/export/test_rounding.py
 
 soak: $(VENV)/.bench model_repository/.exported  ## try to bring a server down, for some 15 minutes; SOAK=--help says how
 	$(BIN)/python -m benchmarks.soak $(SOAK)
@@ -57,7 +60,7 @@ clean:  ## remove the environment and the exported blocks
 
 model_repository/.exported: $(VENV)/.installed $(SOURCES)
 	@echo "exporting the built-in blocks into model_repository/"
-	@$(BIN)/heed export --repository model_repository
+	@$(BIN)/heed export --repository model_repository $(if $(filter gpu,$(ORT)),--cuda)
 	@touch $@
 
 $(VENV)/.installed: pyproject.toml constraints.txt scripts/install_torch.py

@@ -60,8 +60,9 @@ def _values(of: Input, ask: Ask, sizes: Mapping[str, int], rng: np.random.Genera
     shape = ask.shapes.get(of.name) or [_size(axis, i, of, sizes) for i, axis in enumerate(of.shape)]
     if of.dtype == "bool":
         return rng.random(shape) < 0.8
-    if of.dtype.startswith("float"):
-        return rng.standard_normal(shape, np.float32).astype(ask.dtype or of.dtype)
+    if of.dtype.startswith(("float", "bfloat")):
+        dtype = "float32" if of.dtype == "bfloat16" else of.dtype  # which numpy does not have
+        return rng.standard_normal(shape, np.float32).astype(ask.dtype or dtype)
     if of.example is None:
         raise ScenarioError(f"{of.name}: the server gives no example of its {of.dtype}; send a body of your own")
     return rng.choice(of.example.ravel(), shape).astype(of.dtype)

@@ -77,6 +77,8 @@ def prepare(block: Block, inputs: Mapping[str, np.ndarray], outputs: Sequence[st
     """The call in V2's terms; None where V2 cannot carry it as the native face would."""
     if any(name not in block.inputs and name not in block.parameters for name in inputs):
         return None
+    if any(of.dtype.startswith("bfloat16") for of in block.inputs.values()):  # numpy has no such numbers
+        return None
     tensors = {name: inputs[name] for name in block.inputs if name in inputs}
     if not tensors or any(name not in block.outputs for name in outputs):
         return None

@@ -22,7 +22,7 @@ class Tensor:
     @property
     def numpy(self) -> np.dtype:
         """Its type; of a mask, which may be booleans too, that of the numbers."""
-        return np.dtype(self.dtype.partition(" or ")[0])
+        return np.dtype(self.dtype.partition(" or ")[0].replace("bfloat16", "float32"))
 
     @property
     def is_mask(self) -> bool:

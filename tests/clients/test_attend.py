@@ -13,6 +13,8 @@ from heed_client import AsyncClient, Client, Largest
 from models.catalogue import BLOCKS
 from models.examples import OPTIONS, SIZES, draw
 from tests.attending import assert_close
+from tests.conftest import serving
+from tests.halves import HALVES
 
 SDPA = "scaled_dot_product"
 V1 = "/v1/attention"
@@ -187,3 +189,15 @@ def test_blocks_and_descriptions(heed, client):
         assert list(said.outputs) == list(block.outputs)
         assert json.dumps(said.example) == json.dumps(client.get(f"/v1/attention/{name}").json()["example"])
         heed.attend(name, **said.example)
+
+
+@pytest.mark.parametrize("name", HALVES)
+def test_blocks_in_half_precision(name, halves):
+    """float16 as bytes, too; bfloat16, which numpy does not have, as JSON and float32."""
+    tensors = sdpa()
+    with serving(halves) as server, Client(str(server.base_url)) as heed:
+        found = heed.attend(name, **tensors)
+        again = heed.attend(name, **tensors, binary=HALVES[name].dtype == "float16")
+    assert found.output.dtype == ("float16" if name == "attention_float16" else "float32")
+    np.testing.assert_array_equal(again.weights, found.weights)
+    np.testing.assert_allclose(found.weights.astype(np.float32).sum(-1), 1, atol=0.01)
