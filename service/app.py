@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("heed")
 
 IDLE = 10.0  # seconds without a large run
-LOOK = 1.0  # seconds between looks at the files of keys
+LOOK = 1.0  # seconds between looks at the files of keys, and at the device
 EXPOSED = ("X-Request-ID", "Server-Timing", "Retry-After", JSON_LENGTH)  # what a page of another origin may read
 
 
@@ -89,18 +89,20 @@ def create_app(settings: Settings, board: Board | None = None, slot: Slot | None
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        repository.open()
+        engine.fit(repository.open().name == "cuda")
         await engine.open()
         loading = asyncio.create_task(asyncio.to_thread(repository.load))
         polling = asyncio.create_task(_poll(loading, repository, settings))
         publishing = asyncio.create_task(counted.keep_publishing())
         giving_back = asyncio.create_task(_give_back(repository, engine))
         looking = asyncio.create_task(_look(application))
+        mending = asyncio.create_task(_mend(repository, engine))
         yield
         polling.cancel()
         publishing.cancel()
         giving_back.cancel()
         looking.cancel()
+        mending.cancel()
         await loading
         engine.close()
         counted.publish()
@@ -164,6 +166,15 @@ async def _give_back(repository: Repository, engine: Engine) -> None:
         if engine.large is not None and time.monotonic() - engine.large > IDLE:
             engine.large = None
             await asyncio.to_thread(repository.give_back)
+
+
+async def _mend(repository: Repository, engine: Engine) -> None:
+    """Open the models anew when their device is lost, where the process is to live on."""
+    while True:
+        await asyncio.sleep(LOOK)
+        if repository.provider and repository.provider.lost and not repository.is_beyond_help:
+            provider = await asyncio.to_thread(repository.reopen)
+            engine.fit(provider.name == "cuda")
 
 
 async def _look(application: Application) -> None:

@@ -16,6 +16,7 @@ from service.endpoint import JSON, Endpoint, Fields, Pieces
 from service.engine import Engine
 from service.json_write import written
 from service.model import Model, Tensor
+from service.placement import short
 from service.repository import Repository
 from service.settings import Settings
 from service.shape import symbol
@@ -73,6 +74,9 @@ class BlockDescription(BlockLine):
     outputs: list[OutputDescription]
     tolerance: dict[str, float] = Field(description="largest absolute error against float64 allowed at export")
     providers: list[str] = Field(description="what the ONNX Runtime session runs on")
+    nodes: dict[str, dict[str, dict[str, int]]] = Field(
+        description="where the nodes of each graph run: graph, provider, operator, how many"
+    )
     example: dict[str, Any] = Field(description="a body to POST here")
 
 
@@ -101,6 +105,7 @@ async def describe_block(block: str, repository: Models) -> BlockDescription:
     model = repository.block(block)
     card = model.card
     assert card is not None
+    placed = model.placement.items()
     return BlockDescription(
         **_line(model),
         version=model.version,
@@ -135,6 +140,7 @@ async def describe_block(block: str, repository: Models) -> BlockDescription:
         ],
         tolerance=card.tolerance,
         providers=model.providers,
+        nodes={graph: {short(provider): dict(nodes) for provider, nodes in of.items()} for graph, of in placed},
         example=card.example,
     )
 

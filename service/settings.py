@@ -59,6 +59,18 @@ class Settings(BaseSettings):
     provider: Literal["auto", "cuda", "cpu"] = Field(
         "auto", description="where models run: auto takes CUDA when it truly works, cuda fails at start without it"
     )
+    device_id: int = Field(0, ge=0, description="which GPU, as CUDA counts them; all workers share it")
+    device_memory_bytes: int = Field(
+        0, ge=0, description="most memory of the GPU that models and runs take, of all workers together; 0 = all"
+    )
+    cuda_graphs: bool = Field(
+        False, description="record small runs on CUDA whose shapes repeat, and replay them; runs then take turns"
+    )
+    on_cuda_failure: Literal["exit", "reopen"] = Field(
+        "exit",
+        description="when the GPU is lost: end, for a supervisor to start anew, or open the models again, "
+        "with provider auto on the CPU if need be",
+    )
     model_repository: Path = Field(Path("model_repository"), description="folder of <name>/<version>/model.onnx")
     versions: str = Field(
         "latest:1", pattern=PATTERN, description="versions served of each model: all, latest:N, or numbers, 1,3"
@@ -159,6 +171,7 @@ class Settings(BaseSettings):
             update={
                 "threads": self.threads or machine.cpus(),
                 "concurrency": self.concurrency or max(1, machine.cpus() // self.workers),
+                "device_memory_bytes": self.device_memory_bytes // self.workers,
                 "max_bodies_bytes": self.max_bodies_bytes or machine.memory() // (4 * self.workers),
                 "max_memory_bytes": self.max_memory_bytes or machine.memory() // 4,
                 "max_running_bytes": self.max_running_bytes or machine.memory() // (2 * self.workers),

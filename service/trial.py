@@ -38,9 +38,9 @@ def _is_exact(model: Model, graph: Graph, works: Sequence[Arrays]) -> bool:
 def _timed(model: Model, graph: Graph, inputs: Arrays, names: list[str]) -> list[np.ndarray]:
     sizes = model.bind(inputs)
     spent = model.clock()
-    found = graph.run(inputs, names)
+    found = model.run(graph, inputs, names)
     graph.cost.learn(model.size(inputs, sizes), model.clock() - spent)
-    return found
+    return [found[name] for name in names]
 
 
 def _draw(model: Model, card: Card, lengths: tuple[int, ...], seed: int) -> dict[str, np.ndarray]:
