@@ -102,7 +102,7 @@ def test_a_path_of_another_provider_is_left_aside(repository, monkeypatch):
     assert chosen(on_cuda, inputs(2048, is_causal=True)) == "model"
 
 
-def _on_cpu(file, _provider, threads, prepack):
+def _on_cpu(file, _provider, threads, prepack=True):
     from service.provider import open_session
 
     return open_session(file, Provider("cpu", "asked for"), threads, prepack)
