@@ -25,6 +25,7 @@ from service.counts import Counts
 from service.engine import Engine
 from service.envelope import Envelope
 from service.errors import HeedError
+from service.provider import Provider
 from service.readiness import Readiness
 from service.repository import Repository
 from service.request_id import RequestIds
@@ -89,14 +90,14 @@ def create_app(settings: Settings, board: Board | None = None, slot: Slot | None
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        engine.fit(repository.open().name == "cuda")
+        _fit(engine, repository.open(), settings)
         await engine.open()
         loading = asyncio.create_task(asyncio.to_thread(repository.load))
         polling = asyncio.create_task(_poll(loading, repository, settings))
         publishing = asyncio.create_task(counted.keep_publishing())
         giving_back = asyncio.create_task(_give_back(repository, engine))
         looking = asyncio.create_task(_look(application))
-        mending = asyncio.create_task(_mend(repository, engine))
+        mending = asyncio.create_task(_mend(repository, engine, settings))
         yield
         polling.cancel()
         publishing.cancel()
@@ -168,13 +169,17 @@ async def _give_back(repository: Repository, engine: Engine) -> None:
             await asyncio.to_thread(repository.give_back)
 
 
-async def _mend(repository: Repository, engine: Engine) -> None:
+def _fit(engine: Engine, provider: Provider, settings: Settings) -> None:
+    """Let the engine run as much as the device can; what is free of a GPU is for all workers."""
+    engine.fit(provider.name == "cuda", provider.memory or provider.room // settings.workers)
+
+
+async def _mend(repository: Repository, engine: Engine, settings: Settings) -> None:
     """Open the models anew when their device is lost, where the process is to live on."""
     while True:
         await asyncio.sleep(LOOK)
         if repository.provider and repository.provider.lost and not repository.is_beyond_help:
-            provider = await asyncio.to_thread(repository.reopen)
-            engine.fit(provider.name == "cuda")
+            _fit(engine, await asyncio.to_thread(repository.reopen), settings)
 
 
 async def _look(application: Application) -> None:

@@ -4,6 +4,7 @@ import contextlib
 import ctypes
 import io
 import logging
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -26,6 +27,28 @@ MOST_ERROR = 1e-5  # of weights that are computed in float32
 
 class NoCuda(RuntimeError):
     """CUDA does not do what it should; the message says what."""
+
+
+@cache
+def runtime() -> ctypes.CDLL:
+    """The CUDA runtime that ONNX Runtime has loaded."""
+    loaded = ctypes.CDLL(f"libcudart.so.{str(onnxruntime.cuda_version).partition('.')[0]}")
+    loaded.cudaHostRegister.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_uint)
+    loaded.cudaHostUnregister.argtypes = (ctypes.c_void_p,)
+    return loaded
+
+
+def free_memory(device: int) -> int:
+    """Bytes of a GPU that nobody holds.
+
+    Raises:
+        NoCuda: it does not say.
+    """
+    free, total = ctypes.c_size_t(), ctypes.c_size_t()
+    code = runtime().cudaSetDevice(device) or runtime().cudaMemGetInfo(ctypes.byref(free), ctypes.byref(total))
+    if code:
+        raise NoCuda(f"GPU {device} does not tell its memory (CUDA error {code})")
+    return free.value
 
 
 def load_libraries() -> None:

@@ -73,7 +73,7 @@ class Engine:
         self._threads_each = 0
         self._most_waiting = settings.max_queue
         self._overloaded = TooManyRequests if settings.overload_status == "429" else Overloaded
-        self._most_bytes = settings.max_running_bytes
+        self._most_bytes: float = settings.max_running_bytes
         self._most_held = settings.max_bodies_bytes
         self.held = 0  # bytes of bodies
         self._batching = settings.batching == "auto"
@@ -108,13 +108,15 @@ class Engine:
             raise self._overloaded(words, 1)
         self.held += more
 
-    def fit(self, on_gpu: bool) -> None:
-        """Have as many threads, and wait as long for a run, as suits the device.
+    def fit(self, on_gpu: bool, room: int = 0) -> None:
+        """Have as many threads, wait as long for a run, and let run as much at one time, as suits the device.
 
-        On a GPU more than ``IN_FLIGHT`` runs only take memory; what queues meanwhile can share the next one.
+        On a GPU more than ``IN_FLIGHT`` runs only take memory, of which there are ``room`` bytes; what queues meanwhile
+        can share the next one.
         """
         with self._lock:
             self._on_gpu = on_gpu
+            self._most_bytes = min(self._settings.max_running_bytes, room or math.inf)
             most = self._settings.concurrency
             threads, before = min(most, IN_FLIGHT) if on_gpu else most, self._threads_each
             inline = 1000 * self._settings.inline_microseconds
@@ -278,7 +280,7 @@ class Engine:
                 lane.waiting.drop(first)
                 self._tell([(first, self._too_late(first))])
                 continue
-            free = self._most_bytes - self._bytes
+            free = int(self._most_bytes) - self._bytes
             if run.memory > free and self._bytes:
                 return None
             share = math.ceil(len(lane.waiting) / self._threads_each)

@@ -10,7 +10,8 @@ from collections.abc import Callable, Sequence
 from math import prod
 
 import numpy as np
-import onnxruntime
+
+from service import cuda
 
 log = logging.getLogger("heed")
 
@@ -33,7 +34,7 @@ class HostMemory:
         self._unpin = unpin
         self._kept = kept
         self._free: dict[int, list[mmap.mmap]] = defaultdict(list)
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # as an array may end while another is asked for
         self.idle = 0  # bytes that wait
 
     def empty(self, shape: Sequence[int], dtype: np.dtype) -> np.ndarray:
@@ -62,14 +63,12 @@ class HostMemory:
         self._unpin(_address(block))
 
 
-def pinned() -> HostMemory:
+def pinned(device: int) -> HostMemory:
     """Memory pinned by the CUDA runtime that ONNX Runtime has loaded; plain, with a warning, where that refuses."""
-    major = str(onnxruntime.cuda_version).partition(".")[0]
-    runtime = ctypes.CDLL(f"libcudart.so.{major}")
-    runtime.cudaHostRegister.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_uint)
-    runtime.cudaHostUnregister.argtypes = (ctypes.c_void_p,)
+    runtime = cuda.runtime()
 
     def pin(address: int, size: int) -> None:
+        runtime.cudaSetDevice(device)  # of this thread, which would take the first
         code = runtime.cudaHostRegister(address, size, PORTABLE)
         if code:
             runtime.cudaGetLastError()  # or the next call would be taken to have failed

@@ -173,6 +173,7 @@ class Model:
         self.providers = canonical.get_providers()
         self.placement: dict[str, Placement] = {file.stem: placement(session) for file, session in sessions.items()}
         self._provider = provider
+        self._room = provider.room or math.inf
         runs = provider.runs if self.card else None  # what a foreign graph will answer is not known before
         self._runs = runs or (Device(plain()) if self._has_bfloat16 else None)
         self._shapes: dict[Hashable, Shapes] = {}
@@ -371,14 +372,15 @@ class Model:
         """What a run needs for ``outputs``, of ``inputs`` that ``bind`` has held, and answered ``sizes`` for.
 
         Raises:
-            TooMuchMemory: more than ``most_memory`` bytes.
+            TooMuchMemory: more than ``most_memory`` bytes, or than the GPU has.
         """
         graph = self.graph_for(inputs, outputs, sizes)
         memory = self.memory(inputs, outputs, sizes, graph)
-        if most_memory is not None and memory > most_memory:
+        if most_memory is not None and memory > min(most_memory, self._room):
+            limit = "max_memory_bytes" if most_memory <= self._room else "device_memory_bytes"
             raise TooMuchMemory(
-                f"this request needs about {memory:,} bytes, which exceeds the maximum allowed (max_memory_bytes), "
-                f"{most_memory:,} bytes"
+                f"this request needs about {memory:,} bytes, which exceeds the maximum allowed ({limit}), "
+                f"{min(most_memory, self._room):,} bytes"
             )
         return Need(sizes, graph, self.size(inputs, sizes), memory)
 

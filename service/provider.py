@@ -34,6 +34,7 @@ class Provider:
     reason: str
     device: int = 0  # which GPU
     memory: int = 0  # bytes of it that this process may fill; 0 = all
+    room: int = 0  # bytes of it that there are for this process, or were at the start; 0 = it is no GPU
     graphs: bool = False  # CUDA graphs are captured
     runs: Device | None = None  # how runs of blocks reach it, where session.run is not the way
     prove: Callable[[], None] | None = None  # raises where nothing can be run any more
@@ -75,7 +76,7 @@ def choose(wanted: Literal["auto", "cuda", "cpu"], device: int = 0, memory: int 
     on_cuda = Provider("cuda", "asked for" if wanted == "cuda" else "CUDA works", device, memory, graphs)
     trouble = _trouble(on_cuda)
     if trouble is None:
-        on_cuda.runs = Device(pinned(), graphs)
+        on_cuda.runs = Device(pinned(device), graphs)
         return on_cuda
     if wanted == "cuda":
         raise ProviderUnavailable(f"provider cuda: {trouble}")
@@ -160,6 +161,7 @@ def _trouble(provider: Provider) -> str | None:
     try:
         provider.prove = partial(cuda.prove, open_session(cuda.PROBE, provider, 1))
         provider.prove()
+        provider.room = provider.memory or cuda.free_memory(provider.device)
     except Exception as error:
         log.debug("CUDA was tried and failed", exc_info=True)
         said = cuda.missing_library() or brief(str(error))

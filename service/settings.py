@@ -61,7 +61,7 @@ class Settings(BaseSettings):
     )
     device_id: int = Field(0, ge=0, description="which GPU, as CUDA counts them; all workers share it")
     device_memory_bytes: int = Field(
-        0, ge=0, description="most memory of the GPU that models and runs take, of all workers together; 0 = all"
+        0, ge=0, description="most memory of the GPU that one worker takes; 0 = what is free at its start"
     )
     cuda_graphs: bool = Field(
         False, description="record small runs on CUDA whose shapes repeat, and replay them; runs then take turns"
@@ -171,7 +171,6 @@ class Settings(BaseSettings):
             update={
                 "threads": self.threads or machine.cpus(),
                 "concurrency": self.concurrency or max(1, machine.cpus() // self.workers),
-                "device_memory_bytes": self.device_memory_bytes // self.workers,
                 "max_bodies_bytes": self.max_bodies_bytes or machine.memory() // (4 * self.workers),
                 "max_memory_bytes": self.max_memory_bytes or machine.memory() // 4,
                 "max_running_bytes": self.max_running_bytes or machine.memory() // (2 * self.workers),
