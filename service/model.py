@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnxruntime
-from onnxruntime.capi.onnxruntime_pybind11_state import Fail, InvalidArgument, RuntimeException
+from onnxruntime.capi.onnxruntime_pybind11_state import EPFail, Fail, InvalidArgument, RuntimeException
 
 from service.bfloat16 import BFLOAT16
 from service.bound import Shapes
@@ -41,7 +41,7 @@ MOST_PLANS = 512
 WIDE = 2_000_000  # nanoseconds of a run from which more threads gain more than they take from everybody else
 UNSAID = 3  # times its inputs: what a run of a foreign graph is taken to need
 SHARED = "weights.bin"  # what the graphs of a version share, if they do
-REFUSALS = (InvalidArgument, Fail, RuntimeException)  # what ONNX Runtime raises at shapes that do not fit
+REFUSALS = (InvalidArgument, Fail, RuntimeException, EPFail)  # what a run raises: for its shapes, or its device
 DTYPES: dict[str, type[np.generic] | np.dtype] = {
     "tensor(float)": np.float32,
     "tensor(double)": np.float64,

@@ -136,14 +136,46 @@ SMALL = """
 import sys
 import onnxruntime
 from service import provider
-from service.__main__ import main
 
 memory = onnxruntime.OrtMemoryInfo("Cpu", onnxruntime.OrtAllocatorType.ORT_ARENA_ALLOCATOR, 0,
                                    onnxruntime.OrtMemType.DEFAULT)
 onnxruntime.create_and_register_allocator(memory, onnxruntime.OrtArenaCfg({"max_mem": 16 << 20}))
 provider._open_arena = lambda: None
-sys.exit(main(sys.argv[1:]))
 """  # an arena that is full as a GPU's would be
+
+SERVES = """
+from service.__main__ import main
+sys.exit(main(sys.argv[1:]))
+"""
+
+SHARES = """
+from pathlib import Path
+import numpy as np
+from service.errors import OutOfMemory
+from service.provider import Provider
+from service.run import Run
+from service.terms import Terms, open_model
+from service.version_policy import VersionPolicy
+from service.work import Work
+
+model = open_model(Path(sys.argv[1]), Provider("cpu", "asked for"), 1, Terms(VersionPolicy.parse("all"), 64))
+
+def work(seed, n=1000):
+    x = np.random.default_rng(seed).standard_normal((1, 1, n, 2), np.float32)
+    inputs = {"query": x, "key": x, "value": x}
+    return Work(model, model.need(inputs, ["weights"], model.bind(inputs)), inputs, ["weights"])
+
+works = [work(seed) for seed in range(3)]
+shared = Run(works[0])
+shared.works = works
+for answered, answer in shared.answers():
+    assert not isinstance(answer, Exception), answer
+    assert answered.run_rows == 1, "it was answered by the shared run, which had room"
+    assert answer["weights"].tobytes() == work(works.index(answered)).run()["weights"].tobytes()
+large = work(0, 3000)
+((_, answer),) = Run(large).answers()
+assert isinstance(answer, OutOfMemory), answer
+"""
 
 LOSES = f"""
 import sys
@@ -220,7 +252,7 @@ def test_a_run_without_room_is_refused_and_nothing_else(repository, tmp_path):
         rows = np.ones((n, 1)).tolist()
         return json.dumps({"query": rows, "key": rows, "value": rows, "outputs": ["weights"], "weights_top_k": 1})
 
-    with running(SMALL, tmp_path / "models", tmp_path / "log") as service:
+    with running(SMALL + SERVES, tmp_path / "models", tmp_path / "log") as service:
         status, headers, said = post(service, "/v1/attention/scaled_dot_product", request(2048))
         assert (status, headers["Retry-After"]) == (507, "1")
         assert json.loads(said)["title"] == "Insufficient Storage"
@@ -234,6 +266,11 @@ def test_a_run_without_room_is_refused_and_nothing_else(repository, tmp_path):
         assert service.is_ready()
         with closing(Connection(service.port)) as connection:
             assert 'heed_requests_refused_total{reason="device_memory"} 2.0' in connection.ask("/metrics").decode()
+
+
+def test_requests_that_have_no_room_together_are_run_alone(repository):
+    command = [sys.executable, "-c", SMALL + SHARES, str(repository / "scaled_dot_product" / "1")]
+    subprocess.run(command, check=True, cwd=ROOT)
 
 
 def test_a_lost_device_ends_the_process(adder, tmp_path):
