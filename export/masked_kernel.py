@@ -5,12 +5,12 @@ FEWEST_ROWS = 256  # however many the keys
 CELLS = 1 << 23  # of the mask that a block holds, twice
 PARTS = 4  # of a block
 
-# A block of queries after the other, as many as CELLS allow, in each one head of the mask after the other, and the heads that share
-# it come next, so that it is cut once for all. The kernel spreads heads over threads: a block goes in as PARTS heads of
-# one key head, query r of it being query r / PARTS of head r mod PARTS, so that only rows of the mask change places.
-# The kernel takes the lowest float for forbidden, so a row of such alone is raised to where it still outweighs every
-# score. The keys go in as a past, which may be longer than the queries but not shorter. The last query is repeated to
-# fill its block. What the fused kernel cannot take goes to Blocks.
+# A block of queries after the other, as many as CELLS allow, in each one head of the mask after the other, and the
+# heads that share it come next, so that it is cut once for all. The kernel spreads heads over threads: a block goes in
+# as PARTS heads of one key head, query r of it being query r / PARTS of head r mod PARTS, so that only rows of the mask
+# change places. The kernel takes the lowest float for forbidden, so a row of such alone is raised to where it still
+# outweighs every score. The keys go in as a past, which may be longer than the queries but not shorter. The last query
+# is repeated to fill its block. What the fused kernel cannot take goes to Blocks.
 _TEXT = """
 Masked (q, k, v, mask) => (o) {
     zero = Constant <value_ints = [0]> ()
