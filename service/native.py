@@ -14,7 +14,7 @@ from service.body import Body, Headers, hold_json, receive_body
 from service.card import Scalar
 from service.endpoint import JSON, Endpoint, Fields, Pieces
 from service.engine import Engine
-from service.json_write import written
+from service.json_write import filled
 from service.model import Model, Tensor
 from service.placement import short
 from service.repository import Repository
@@ -165,8 +165,8 @@ class Attend(Endpoint):
         timing.lap("decode")
         found = await self.run(todo, timing, receive)
         numbers = sum(array.size for array in found.values())
-        answer = await measured(self.preparing, numbers, prepare, asked, found, model)
-        pieces = await in_turns(self.encoding, numbers, written(answer))
+        frame, lists = await measured(self.preparing, numbers, prepare, asked, found)
+        pieces = await in_turns(self.encoding, numbers, filled(frame, lists))
         timing.lap("encode")
         return todo, [*pieces], JSON
 
@@ -182,13 +182,13 @@ class Attend(Endpoint):
             return None
         asked = decode(content, model, self.settings.max_memory_bytes)
         todo = work(asked, model)
-        encoding = self.encoding.expected(model.numbers(asked.outputs, asked.need.sizes))
+        encoding = self.encoding.expected(model.numbers(asked.outputs, asked.form.need.sizes))
         if not is_short(decoding + todo.expected + encoding):
             return None
         timing.lap("decode")
         found = self.engine.run_here(todo)
         timing.lap_as(0, todo.computed)
-        pieces = at_once(written(prepare(asked, found, model)))
+        pieces = at_once(filled(*prepare(asked, found)))
         timing.lap("encode")
         return todo, [*pieces], JSON
 
