@@ -6,9 +6,8 @@ that ONNX Runtime reads on the CPU, as its value would be captured with the rest
 """
 
 import logging
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from itertools import count
 from math import prod
 
 import numpy as np
@@ -20,7 +19,7 @@ from service.bound import Shapes, contiguous, read, value_of
 log = logging.getLogger("heed")
 
 REPEATED = 3  # runs of one shape, from which it is captured
-MOST_SHAPES = 32  # of one graph
+MOST_SHAPES = 32  # of one graph: the first that repeat
 MOST_BYTES = 4 << 20  # of the tensors of a run
 
 Arrays = Mapping[str, np.ndarray]
@@ -43,8 +42,7 @@ class Captured:
         self._session: onnxruntime.InferenceSession | None = None
         self._is_refused = False
         self._seen: Counter[Hashable] = Counter()
-        self._ids = count(1)  # 0 is ONNX Runtime's own
-        self.shapes: OrderedDict[Hashable, _Fixed] = OrderedDict()  # that used last comes last
+        self.shapes: dict[Hashable, _Fixed] = {}
 
     def run(self, inputs: Arrays, outputs: Sequence[str], shapes: Shapes) -> dict[str, np.ndarray] | None:
         """What a captured graph answers; None where there is none for these shapes, or not yet."""
@@ -55,7 +53,6 @@ class Captured:
         try:
             if fixed is None:
                 fixed = self._capture(key, inputs, outputs, shapes)
-            self.shapes.move_to_end(key)
             return fixed.run(inputs)
         except Exception as error:  # the ordinary run, which comes next, says whether it is the device's end
             log.info("runs of a graph go on without CUDA graphs: %s", error)
@@ -65,7 +62,8 @@ class Captured:
 
     def _is_due(self, key: Hashable, inputs: Arrays, outputs: Sequence[str], shapes: Shapes) -> bool:
         of_outputs = sum(prod(shape) * dtype.itemsize for shape, dtype in (shapes[name] for name in outputs))
-        if of_outputs + sum(array.nbytes for array in inputs.values()) > MOST_BYTES:
+        of_all = of_outputs + sum(array.nbytes for array in inputs.values())
+        if of_all > MOST_BYTES or len(self.shapes) >= MOST_SHAPES:
             return False
         if len(self._seen) > 32 * MOST_SHAPES:
             self._seen.clear()  # shapes that hardly repeat
@@ -78,9 +76,8 @@ class Captured:
             elsewhere = {of.name for of in self._session.get_input_memory_infos()} - {self._where[0].capitalize()}
             if elsewhere:
                 raise ValueError(f"inputs are read on {', '.join(sorted(elsewhere))}")
-        while len(self.shapes) >= MOST_SHAPES:
-            self._session.release_captured_graph(self.shapes.popitem(last=False)[1].id)
-        fixed = _Fixed(self._session, next(self._ids), inputs, {name: shapes[name] for name in outputs}, self._where)
+        own = len(self.shapes) + 1  # 0 is ONNX Runtime's own
+        fixed = _Fixed(self._session, own, inputs, {name: shapes[name] for name in outputs}, self._where)
         self.shapes[key] = fixed
         return fixed
 
@@ -91,15 +88,14 @@ class _Fixed:
     def __init__(
         self,
         session: onnxruntime.InferenceSession,
-        id: int,
+        number: int,
         inputs: Arrays,
         outputs: Shapes,
         where: tuple[str, int],
     ) -> None:
-        self.id = id
         self._session = session
         self._options = onnxruntime.RunOptions()
-        self._options.add_run_config_entry("gpu_graph_id", str(id))
+        self._options.add_run_config_entry("gpu_graph_id", str(number))
         self._binding = session.io_binding()
         self._inputs = {name: _buffer(array.shape, array.dtype, where) for name, array in inputs.items()}
         self._outputs = {name: _buffer(shape, dtype, where) for name, (shape, dtype) in outputs.items()}

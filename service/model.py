@@ -178,13 +178,14 @@ class Model:
         self._runs = runs or (Device(plain()) if self._has_bfloat16 else None)
         self._shapes: dict[Hashable, Shapes] = {}
         # What a run costs: of a CPU, the thread's own time, as waits for the interpreter's lock are not the run's.
-        self.clock = time.perf_counter_ns if self.providers[0] == CUDA else time.thread_time_ns
+        self.is_on_cuda = self.providers[0] == CUDA
+        self.clock = time.perf_counter_ns if self.is_on_cuda else time.thread_time_ns
         graphs = [
             _graph(
                 session,
                 self.card,
                 Wide(partial(open_session, file, provider, threads, not shared or file.name == CANONICAL))
-                if threads > 1 and self.providers[0] != CUDA
+                if threads > 1 and not self.is_on_cuda
                 else None,
                 Captured(partial(open_session, file, provider, 1, captures=True), number=provider.device)
                 if provider.graphs and self._runs

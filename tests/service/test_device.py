@@ -18,6 +18,7 @@ from service.placement import placement, written
 from service.provider import Provider, open_session
 from service.settings import Settings
 from service.terms import Terms, open_model
+from service.trial import try_out
 from service.version_policy import VersionPolicy
 from tests.service.test_batch import drawn, opened, options_of
 from tests.service.v2 import graphs
@@ -196,6 +197,17 @@ def test_heavy_nodes_that_cuda_has_not_taken_are_a_warning(repository, monkeypat
     monkeypatch.setattr("service.model.open_session", on_cpu)
     Model(repository / "scaled_dot_product" / "1", Provider("cuda", "asked for"), 1).tell_placement()
     assert "scaled_dot_product, plain: CUDA has not taken 2 MatMul, 1 Softmax, which run on the CPU" in caplog.text
+
+
+@pytest.mark.parametrize("name", ["linear", "decoder"])
+def test_a_large_run_is_timed_where_small_ones_say_nothing(name, repository):
+    model = opened(repository / name / "1")
+    work = drawn(model, 400, 400, 8, "plain", 0, ["output"])
+    near = work.size.bit_length() - 3
+    assert all(max(graph.cost._rates) < near for graph in model.graphs)
+    model.is_on_cuda = True
+    try_out(model)
+    assert all(max(graph.cost._rates) >= near for graph in model.graphs)
 
 
 def test_threads_as_they_suit_a_gpu(repository):
