@@ -22,7 +22,7 @@ from service.access_log import AccessLog
 from service.board import Board, Slot
 from service.body import JSON_LENGTH
 from service.counts import Counts
-from service.engine import Engine
+from service.engine import IN_FLIGHT, Engine
 from service.envelope import Envelope
 from service.errors import HeedError
 from service.provider import Provider
@@ -82,7 +82,7 @@ def create_app(settings: Settings, board: Board | None = None, slot: Slot | None
 
     It puts up what it counts in ``slot`` of the workers' ``board``.
     """
-    settings = settings.sized()
+    asked, settings = settings, settings.sized()
     repository, engine = Repository(settings), Engine(settings)
     board = board or Board()
     traces = tracing.provider(settings.server_name) if tracing.is_wanted() else None
@@ -90,14 +90,14 @@ def create_app(settings: Settings, board: Board | None = None, slot: Slot | None
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        _fit(engine, repository.open(), settings)
+        _fit(engine, repository.open(), asked)
         await engine.open()
         loading = asyncio.create_task(asyncio.to_thread(repository.load))
         polling = asyncio.create_task(_poll(loading, repository, settings))
         publishing = asyncio.create_task(counted.keep_publishing())
         giving_back = asyncio.create_task(_give_back(repository, engine))
         looking = asyncio.create_task(_look(application))
-        mending = asyncio.create_task(_mend(repository, engine, settings))
+        mending = asyncio.create_task(_mend(repository, engine, asked))
         yield
         polling.cancel()
         publishing.cancel()
@@ -169,9 +169,13 @@ async def _give_back(repository: Repository, engine: Engine) -> None:
             await asyncio.to_thread(repository.give_back)
 
 
-def _fit(engine: Engine, provider: Provider, settings: Settings) -> None:
-    """Let the engine run as much as the device can; what is free of a GPU is for all workers."""
-    engine.fit(provider.name == "cuda", provider.memory or provider.room // settings.workers)
+def _fit(engine: Engine, provider: Provider, asked: Settings) -> None:
+    """Let the engine run as much as is asked for, or as suits the device; what is free of a GPU is for all workers."""
+    if provider.name == "cuda":
+        room = provider.memory or provider.room // asked.workers
+        engine.fit(asked.concurrency or IN_FLIGHT, on_gpu=True, room=room)
+    else:
+        engine.fit(asked.sized().concurrency)
 
 
 async def _mend(repository: Repository, engine: Engine, settings: Settings) -> None:

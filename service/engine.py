@@ -89,7 +89,7 @@ class Engine:
         self._others = ThreadPoolExecutor(settings.concurrency, thread_name_prefix="heed-aside")
         self._threads: list[threading.Thread] = []
         self.counts = Counts()
-        self.fit(on_gpu=False)
+        self.fit(settings.concurrency)
 
     def must_have_room(self) -> None:
         """Raises Overloaded where there is no use in looking at a request: it could neither be run now nor wait."""
@@ -108,20 +108,18 @@ class Engine:
             raise self._overloaded(words, 1)
         self.held += more
 
-    def fit(self, on_gpu: bool, room: int = 0) -> None:
-        """Have as many threads, wait as long for a run, and let run as much at one time, as suits the device.
+    def fit(self, threads: int, on_gpu: bool = False, room: int = 0) -> None:
+        """Have so many threads in each lane, and wait as long for a run, and let run as much, as suits the device.
 
-        On a GPU more than ``IN_FLIGHT`` runs only take memory, of which there are ``room`` bytes; what queues meanwhile
-        can share the next one.
+        A GPU has ``room`` bytes for what runs. More than ``IN_FLIGHT`` runs at one time would only take of them; what
+        queues meanwhile can share the next one.
         """
         with self._lock:
             self._on_gpu = on_gpu
             self._most_bytes = min(self._settings.max_running_bytes, room or math.inf)
-            most = self._settings.concurrency
-            threads, before = min(most, IN_FLIGHT) if on_gpu else most, self._threads_each
+            before, self._threads_each = self._threads_each, threads
             inline = 1000 * self._settings.inline_microseconds
             self._inline_nanoseconds = min(inline, WAIT) if on_gpu else inline
-            self._threads_each = threads
             for lane in self._lanes:
                 lane.surplus += max(0, before - threads)
                 for _ in range(min(lane.surplus, lane.asleep)):

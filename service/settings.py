@@ -86,7 +86,9 @@ class Settings(BaseSettings):
     )
     threads: int = Field(0, ge=0, description="threads of one long model run; 0 = this machine's CPUs")
     concurrency: int = Field(
-        0, ge=0, description="model runs at one time in one worker; 0 = this machine's CPUs, shared by the workers"
+        0,
+        ge=0,
+        description="model runs at one time in one worker; 0 = this machine's CPUs, shared by the workers; on a GPU 2",
     )
     max_body_bytes: int = Field(128 * MIB, ge=1, description="longest request body")
     max_bodies_bytes: int = Field(

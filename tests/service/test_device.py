@@ -218,7 +218,7 @@ def test_threads_as_they_suit_a_gpu(repository):
         made = Engine(Settings(concurrency=8).sized())
         counts = []
         for on_gpu in (True, False, True):
-            made.fit(on_gpu)
+            made.fit(IN_FLIGHT if on_gpu else 8, on_gpu)
             for _ in range(100):
                 await asyncio.sleep(0.01)
                 counts.append(sum(thread.is_alive() for thread in made._threads))
@@ -231,7 +231,7 @@ def test_threads_as_they_suit_a_gpu(repository):
                 same(answer, work.run())
         least = min(work.graph.cost.expected(0) for work in works)
         assert made._saved(works[0].graph) == made._hop + least
-        made.fit(on_gpu=False)
+        made.fit(8)
         assert made._saved(works[0].graph) == made._hop
         made.close()
         assert not any(thread.is_alive() for thread in made._threads)
