@@ -183,7 +183,10 @@ async def _mend(repository: Repository, engine: Engine, settings: Settings) -> N
     while True:
         await asyncio.sleep(LOOK)
         if repository.provider and repository.provider.lost and not repository.is_beyond_help:
-            _fit(engine, await asyncio.to_thread(repository.reopen), settings)
+            try:
+                _fit(engine, await asyncio.to_thread(repository.reopen), settings)
+            except OSError as error:
+                log.warning("the model repository could not be read: %s", error)
 
 
 async def _look(application: Application) -> None:

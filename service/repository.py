@@ -72,10 +72,13 @@ class Repository:
         """After the device was lost: settle on a provider again, open the models anew on it, and answer it.
 
         Where the provider asked for cannot be had any more, the service is beyond help.
+
+        Raises:
+            OSError: the folder cannot be read; nothing is changed.
         """
         assert self.provider is not None, "open() comes first"
         log.warning("the models are opened anew, as %s was lost", self.provider.name)
-        why = self.provider.lost
+        why, shelves = self.provider.lost, found(self._folder)
         try:
             self.open()
         except ProviderUnavailable as error:
@@ -88,7 +91,6 @@ class Repository:
             names = [*self._models, *self._failed]
             self._lost.append(self._models)
             self._models, self._failed, self._seen = {}, {}, {}
-            shelves = found(self._folder)
             for name in names:
                 self._follow(name, shelves.get(name, {}))
         log.info("open again: %s", ", ".join(self._models) or "no models")
