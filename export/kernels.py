@@ -11,7 +11,7 @@ from onnx import parser
 from export.blocks_kernel import BLOCKS, ROWS
 from export.cuda_kernels import FUSED, FUSED_CAUSAL, FUSED_MASKED, FUSED_PADDED, FUSED_SQUARE
 from export.fused_kernels import CAUSAL, FLASH, PADDED, SQUARE
-from export.masked_kernel import MASKED, MASKED_ROWS
+from export.masked_kernel import MASKED
 
 DOMAIN = "heed"
 OPSETS = {"": 20, "com.microsoft": 1, DOMAIN: 1}
@@ -22,7 +22,7 @@ _TEXTS = {
     "Square": SQUARE,
     "Causal": CAUSAL,
     "Blocks": BLOCKS.replace("ROWS", str(ROWS)),
-    "Masked": MASKED.replace("MASKED_ROWS", str(MASKED_ROWS)),
+    "Masked": MASKED,
     "Fused": FUSED,
     "FusedSquare": FUSED_SQUARE,
     "FusedCausal": FUSED_CAUSAL,
