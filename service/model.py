@@ -6,7 +6,8 @@ import math
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from math import prod
@@ -351,13 +352,19 @@ class Model:
             return
         example = self._example()
         for graph in list(self.graphs):
-            try:
+            with self.trying(graph):
                 self.run(graph, example, sorted(graph.answers))
-            except Exception as error:
-                if graph.card is None or isinstance(error, HeedError):
-                    raise
-                log.warning("model %s does without %s, which cannot run: %s", self.name, graph.card.fast_path, error)
-                self.graphs.remove(graph)
+
+    @contextmanager
+    def trying(self, graph: Graph) -> Iterator[None]:
+        """Where ``graph`` fails in here, and is a fast path, the model does without it."""
+        try:
+            yield
+        except Exception as error:
+            if graph.card is None or isinstance(error, HeedError):
+                raise
+            log.warning("model %s does without %s, which cannot run: %s", self.name, graph.card.fast_path, error)
+            self.graphs.remove(graph)
 
     def give_back(self) -> None:
         """Give the system the memory that past runs of any model needed, and that nobody uses now."""

@@ -23,9 +23,16 @@ def try_out(model: Model) -> frozenset[Graph]:
     """The graphs whose rows can be stacked; each graph's cost is learned on the way."""
     assert model.card is not None
     drawn = [[_draw(model, model.card, lengths, seed) for seed in range(MEMBERS)] for lengths in LENGTHS]
-    if model.is_on_cuda:
-        _learn_large(model, model.card)
-    return frozenset(graph for graph in model.graphs if all(_is_exact(model, graph, works) for works in drawn))
+    large = _draw_large(model, model.card) if model.is_on_cuda else None
+    exact = set()
+    for graph in list(model.graphs):
+        with model.trying(graph):
+            if large:
+                model.run(graph, large, ["output"])  # the first of its shape also settles on kernels
+                _timed(model, graph, large, ["output"])
+            if all(_is_exact(model, graph, works) for works in drawn):
+                exact.add(graph)
+    return frozenset(exact)
 
 
 def _is_exact(model: Model, graph: Graph, works: Sequence[Arrays]) -> bool:
@@ -47,14 +54,11 @@ def _timed(model: Model, graph: Graph, inputs: Arrays, names: list[str]) -> list
     return [found[name] for name in names]
 
 
-def _learn_large(model: Model, card: Card) -> None:
-    """Time a larger run of each graph. On a GPU small ones take what their launches take, which says nothing of others:
-    by their rate a large one would take hours, and whoever waits behind it be sent away."""
+def _draw_large(model: Model, card: Card) -> dict[str, np.ndarray]:
+    """The inputs of a larger run. On a GPU small ones take what their launches take, which says nothing of others: by
+    their rate a large one would take hours, and whoever waits behind it be sent away."""
     pairs = [term for dim in model.outputs["weights"].shape[-2:] for term in symbol(dim).split(" + ")]
-    inputs = _draw(model, card, LENGTHS[-1], 0, dict.fromkeys(pairs, LARGE) | {"batch": ROWS})
-    for graph in model.graphs:
-        model.run(graph, inputs, ["output"])  # the first of its shape also settles on kernels
-        _timed(model, graph, inputs, ["output"])
+    return _draw(model, card, LENGTHS[-1], 0, dict.fromkeys(pairs, LARGE) | {"batch": ROWS})
 
 
 def _draw(
