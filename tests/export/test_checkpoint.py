@@ -209,3 +209,17 @@ def test_name_and_weights_go_together(capsys):
     for arguments in (["multi_head", "--name", "mine"], ["--weights", "x"], ["cosine", "--set", "a=b"]):
         with pytest.raises(SystemExit, match="2"):
             run(*arguments)
+
+
+def test_a_checkpoint_in_half_precision(tmp_path):
+    """Its numbers are rounded once, to the nearest."""
+    matrix = torch.randn(4, 3, generator=torch.Generator().manual_seed(0))
+    torch.save({"q_proj.weight": matrix}, tmp_path / "general.pt")
+    given = ("--name", "mine", "--weights", tmp_path / "general.pt", "--set", "d_v=2", "--dtype", "float16")
+    assert run("luong_general", *given, "--repository", tmp_path / "repository") == 0
+    said = card(tmp_path / "repository" / "mine_float16")
+    assert (said["block"], said["dtype"]) == ("mine_float16", "float16")
+    eye = {"query": np.eye(3, dtype=np.float16)[None], "key": np.eye(4, dtype=np.float16)[None]}
+    value = np.zeros((1, 4, 2), np.float16)
+    scores = answers(tmp_path / "repository" / "mine_float16", **eye, value=value)["scores"][0, 0]
+    np.testing.assert_array_equal(scores, matrix.T.numpy().astype(np.float16))

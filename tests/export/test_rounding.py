@@ -13,7 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 from export.__main__ import main
 from export.artifact import ExportError, export_block
 from export.rounding import rounding_twin
-from export.verification import BFLOAT16, error_budget, session
+from export.verification import BFLOAT16, checks, error_budget, session
 from models import reference
 from models.attention import attention
 from models.catalogue import BLOCKS
@@ -148,3 +148,16 @@ def assert_on_cuda(model):
         if not node.domain and any(types.get(name) == TensorProto.BFLOAT16 for name in [*node.input, *node.output])
     }
     assert used <= ON_CUDA
+
+
+def test_the_files_themselves_can_be_checked_where_their_provider_is(halves):
+    """As on a GPU every one can; of these two, all operators are on the CPU."""
+    for name, block in HALVES.items():
+        runs = {file.stem: session(file) for file in sorted((halves / name / "1").glob("*.onnx"), key=_canonical_first)}
+        found = list(checks(block, block.build(), runs, {}, large=True))
+        assert {check.graph for check in found} >= {"torch in float32", "model", "plain"}
+        assert all(check.ok for check in found)
+
+
+def _canonical_first(file):
+    return file.stem != "model"
