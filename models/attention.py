@@ -13,7 +13,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from models.precision import wide
+from models.precision import narrow, wide
 
 
 class Attended(NamedTuple):
@@ -124,7 +124,7 @@ def weigh(
     if mask is None:
         weights = torch.softmax(scores, -1)
     else:
-        scores = scores + mask.to(scores.dtype)
+        scores = scores + narrow(mask, scores.dtype)
         # Of the mask, not the scores: an overflow stays visible. In float32, as CUDA compares no bfloat16.
         nothing = wide(mask).amax(-1, keepdim=True) == -torch.inf
         weights = torch.where(nothing, 0.0, torch.softmax(scores, -1))
@@ -149,7 +149,7 @@ def scaled(query: Tensor, scale: Tensor | float | None) -> Tensor:
     """``query`` [..., D] times ``scale``, which is 1/sqrt(D) where it is None or NaN."""
     d_k = query.shape[-1]
     if isinstance(scale, Tensor):  # float32, and may be more than the type of the query holds
-        return (wide(query) * torch.where(torch.isnan(scale), d_k**-0.5, scale)).to(query.dtype)
+        return narrow(wide(query) * torch.where(torch.isnan(scale), d_k**-0.5, scale), query.dtype)
     return query * (d_k**-0.5 if scale is None else scale)
 
 

@@ -12,7 +12,7 @@ from models import reference
 from models.attention import Attended, weigh
 from models.block import Block, Input
 from models.options import answers, masks
-from models.precision import wide
+from models.precision import narrow, wide
 
 EPS = 1e-8  # the least norm, as torch's cosine_similarity has it: a zero vector is like nothing
 
@@ -23,7 +23,7 @@ class Cosine(nn.Module):
     def forward(
         self, query: Tensor, key: Tensor, value: Tensor, scale: Tensor | float = 1.0, **options: Any
     ) -> Attended:
-        q, k = (_unit(query) * scale).to(query.dtype), _unit(key).to(key.dtype)
+        q, k = narrow(_unit(query) * scale, query.dtype), narrow(_unit(key), key.dtype)
         return weigh(q @ k.transpose(-1, -2), value, **options)
 
 

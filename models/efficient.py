@@ -11,7 +11,7 @@ from models.attention import Attended, real
 from models.block import Block, Output
 from models.cosine import INPUTS, OUTPUT
 from models.options import nonpad
-from models.precision import wide
+from models.precision import narrow, wide
 
 
 class Efficient(nn.Module):
@@ -26,8 +26,8 @@ class Efficient(nn.Module):
             is_real = real(nonpad_kv_seqlen[:, None, None, None], torch.arange(key.shape[2])[:, None])
             k = torch.where(is_real, torch.softmax(torch.where(is_real, key, -torch.inf), 2), 0.0)
         q = torch.softmax(query, -1)
-        weights = (q @ k.transpose(-1, -2)).to(dtype)
-        return Attended((q @ (k.transpose(-1, -2) @ value)).to(dtype), weights, weights)
+        weights = narrow(q @ k.transpose(-1, -2), dtype)
+        return Attended(narrow(q @ (k.transpose(-1, -2) @ value), dtype), weights, weights)
 
 
 BLOCK = Block(

@@ -13,7 +13,7 @@ from models.attention import Attended, weigh
 from models.block import Block, Input
 from models.cosine import INPUTS, OUTPUT
 from models.options import answers, masks
-from models.precision import wide
+from models.precision import narrow, wide
 
 
 class Kernel(nn.Module):
@@ -27,7 +27,7 @@ class Kernel(nn.Module):
         halves = q.square().sum(-1, keepdim=True) / 2 + k.square().sum(-1).unsqueeze(-2) / 2
         scores = ((q @ k.transpose(-1, -2) - halves) / bandwidth**2).to(wide(query).dtype)
         found = weigh(scores, wide(value), **options)  # the nearest key may be further off than float16 reaches
-        return found._replace(**{name: x.to(value.dtype) for name, x in found._asdict().items() if x is not None})
+        return found._replace(**{name: narrow(x, value.dtype) for name, x in found._asdict().items() if x is not None})
 
 
 BLOCK = Block(

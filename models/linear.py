@@ -14,7 +14,7 @@ from models.attention import Attended, real
 from models.block import Block, Input, Output
 from models.cosine import INPUTS, OUTPUT
 from models.options import nonpad
-from models.precision import wide
+from models.precision import narrow, wide
 
 CHUNK = 64
 
@@ -45,7 +45,7 @@ class Linear(nn.Module):
             seen = torch.arange(N) <= torch.arange(M)[:, None]
             kernel = torch.where(seen | ~torch.as_tensor(is_causal), kernel, 0.0)
         output, weights = _divide(sums[..., :-1], sums[..., -1:]), _divide(kernel, kernel.sum(-1, keepdim=True))
-        return Attended(output.to(dtype), weights.to(dtype), kernel.to(dtype))
+        return Attended(narrow(output, dtype), narrow(weights, dtype), narrow(kernel, dtype))
 
 
 def _phi(x: Tensor) -> Tensor:

@@ -10,14 +10,14 @@ from models import reference
 from models.attention import Attended
 from models.block import Block, Input, Output
 from models.cosine import INPUTS, OUTPUT
-from models.precision import wide
+from models.precision import narrow, wide
 
 
 class Multiplicative(nn.Module):
     """query [batch, heads, m, d_k], key [batch, heads, n, d_k], value [batch, heads, n, d_v]; no weights."""
 
     def forward(self, query: Tensor, key: Tensor, value: Tensor, scale: Tensor | float = 1.0) -> Attended:
-        query = (wide(query) * scale).to(query.dtype)
+        query = narrow(wide(query) * scale, query.dtype)
         keys_first = key.transpose(-1, -2) @ value  # [B, H, D, E]: the output needs no m times n
         weights = query @ key.transpose(-1, -2)
         return Attended(query @ keys_first, weights, weights)

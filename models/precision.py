@@ -24,6 +24,11 @@ def wide(x: Tensor) -> Tensor:
     return x.float() if x.element_size() < 4 else x
 
 
+def narrow(x: Tensor, dtype: torch.dtype) -> Tensor:
+    """``x`` in ``dtype``; where it is already, not even an operator in the graph."""
+    return x if x.dtype == dtype else x.to(dtype)
+
+
 def in_precision(block: Block, dtype: str) -> Block:
     """``block`` in ``dtype``, one of DTYPES, named ``<name>_<dtype>``; as it is in float32.
 
