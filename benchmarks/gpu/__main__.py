@@ -1,6 +1,5 @@
 """Everything that needs a GPU, by one command: ``make bench-gpu``, or ``python -m benchmarks.gpu``."""
 
-import os
 import signal
 import sys
 from argparse import Namespace
@@ -15,7 +14,7 @@ from rich.console import Console
 from benchmarks.gpu import cells, engine, exported, machine, numbers, over_http, over_tests, report
 from benchmarks.gpu.cells import BLOCK, Cell
 from benchmarks.gpu.options import parse
-from benchmarks.gpu.rows import ROOT, Rows
+from benchmarks.gpu.rows import Rows
 from models.catalogue import BLOCKS
 
 Found = Iterator[tuple[Cell, dict[str, Any]]]
@@ -34,7 +33,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (RuntimeError, ValueError) as error:
         console.print(f"benchmarks.gpu: {error}")
         return 2
-    os.chdir(ROOT)  # for the server's own process, and the workers
     try:
         for part in options.parts:
             _measure(part, options, rows, monotonic() + 60 * options.minutes, console)

@@ -1,6 +1,6 @@
 """What is measured: the cells of each part, in full and in short. A cell is one measurement, and has a name."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from models.catalogue import BLOCKS
@@ -55,11 +55,6 @@ class Engine:
         causal = "-causal" if self.is_causal else ""
         return f"engine/{self.path}{causal}/{self.dtype}/{self.batch}x{self.heads}x{self.n}x{self.d}"
 
-    @property
-    def family(self) -> "Engine":
-        """The same for every length: those are measured in one process."""
-        return Engine(**(asdict(self) | {"n": 0}))
-
 
 @dataclass(frozen=True)
 class Http:
@@ -99,7 +94,7 @@ def engine(dtypes: list[str], short: bool) -> list[Engine]:
         for path, is_causal, lengths in (
             ("output", False, LENGTHS), ("weights", False, WITH_WEIGHTS), ("output", True, LENGTHS),
         ):  # fmt: skip
-            found += [Engine(path, dtype, is_causal, batch, heads, n, D) for n in ((64, 512) if short else lengths)]
+            found += [Engine(path, dtype, is_causal, batch, heads, n, D) for n in ((64,) if short else lengths)]
     return found
 
 

@@ -1,4 +1,4 @@
-"""Time on the device beside torch's: each kind of attention in a process of its own, over its lengths."""
+"""Time on the device beside torch's: each dtype in a process of its own."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
@@ -9,13 +9,13 @@ from typing import Any
 from benchmarks.gpu.cells import Engine
 from benchmarks.gpu.worker import WorkerDied, ask
 
-SECONDS = 300  # for one kind
+SECONDS = 450  # for one dtype
 REPEATS = 5
 
 
 def measure_all(cells: Sequence[Engine], repository: Path, provider: str) -> Iterator[tuple[Engine, dict[str, Any]]]:
     """What came of each; one that takes the process down is left, and the next goes on in another."""
-    for _, several in groupby(cells, key=lambda cell: cell.family):
+    for _, several in groupby(cells, key=lambda cell: cell.dtype):
         left = list(several)
         while left:
             asked = {

@@ -16,7 +16,7 @@ from benchmarks.gpu.rows import ROOT
 from benchmarks.soak.served import served
 
 SECONDS = 180  # for one cell
-WINDOW, PATIENCE = "0.5", "3"  # seconds of the warm-up
+WINDOW, PATIENCE = 1 / 8, 3 / 4  # of the warm-up, in seconds of the measurement
 
 
 def measure_all(cells: Sequence[Http], repository: Path, provider: str) -> Iterator[tuple[Http, dict[str, Any]]]:
@@ -40,7 +40,8 @@ def _loaded(cell: Http, ports: Sequence[int], file: Path) -> dict[str, Any]:
     command = [
         sys.executable, "-m", "loadtest", first, "--compare", second, "--block", BLOCK, "--face", "v2",
         "--encoding", cell.encoding, "--outputs", outputs, "--concurrency", str(cell.connections), "--timeout", "60",
-        "--seconds", str(cell.seconds), "--rounds", str(cell.rounds), "--window", WINDOW, "--patience", PATIENCE,
+        "--seconds", str(cell.seconds), "--rounds", str(cell.rounds), "--window", str(WINDOW * cell.seconds),
+        "--patience", str(PATIENCE * cell.seconds),
         "--processes", "2", "--json", str(file), *(f"--size={symbol}={size}" for symbol, size in sizes.items()),
     ]  # fmt: skip
     try:

@@ -107,7 +107,9 @@ def _kernels(rows: Rows) -> Iterator[str]:
             longest[kind] = row
     for kind, row in longest.items():
         for who in (HEED, best(row)):
-            yield f"- {kind.removeprefix('engine/')}, {who}: " + ", ".join(f"`{of[:80]}`" for of in row["kernels"][who])
+            yield f"- {kind.removeprefix('engine/')}, {who}: " + ", ".join(
+                f"`{of[:80]}`" for of in row["kernels"].get(who, [])
+            )
 
 
 def _http(rows: Rows) -> Iterator[list[Any]]:

@@ -1,4 +1,4 @@
-"""Heed's graphs beside torch's kernels on the device, taking turns: one kind of attention, over its lengths."""
+"""Heed's graphs beside torch's kernels on the device, taking turns: one cell after the other, in this process."""
 
 import gc
 from contextlib import suppress
@@ -22,9 +22,12 @@ HEED, GRAPHS = "heed", "heed, CUDA graphs"
 def main() -> None:
     asked = told()
     repository, provider = Path(asked["repository"]), asked["provider"]
+    if provider == "cpu":
+        torch.set_num_threads(1)  # as ONNX Runtime's session has
     cells = [Engine(**each) for each in asked["cells"]]
-    with suppress(Exception):  # what libraries take at their first use is no cell's; what fails will fail again
-        measure(replace(cells[0], n=64), repository, provider, 1)
+    for small in dict.fromkeys(replace(cell, n=64) for cell in cells):
+        with suppress(Exception):  # what libraries take at their first use is no cell's; what fails will fail again
+            measure(small, repository, provider, 1)
     for cell in cells:
         gc.collect()
         try:

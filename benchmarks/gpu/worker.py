@@ -25,23 +25,22 @@ def ask(module: str, asked: Mapping[str, Any], seconds: float) -> Iterator[dict[
     """
     with TemporaryFile("w+") as log:
         command = [sys.executable, "-m", module, json.dumps(asked)]
-        process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=log, text=True)
-        alarm = Timer(seconds, process.kill)
-        alarm.start()
-        try:
-            assert process.stdout is not None
-            for line in process.stdout:
-                if line.startswith(MARK):
-                    yield json.loads(line.removeprefix(MARK))
-            status = process.wait()
-        finally:
-            alarm.cancel()
-            process.kill()
-            process.wait()
-        if status:
+        with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=log, text=True) as process:
+            alarm = Timer(seconds, process.kill)
+            alarm.start()
+            try:
+                assert process.stdout is not None
+                for line in process.stdout:
+                    if line.startswith(MARK):
+                        yield json.loads(line.removeprefix(MARK))
+                process.wait()
+            finally:
+                alarm.cancel()
+                process.kill()
+        if process.returncode:
             log.seek(0)
             said = log.read().strip().splitlines()[-3:]
-            raise WorkerDied(f"status {status}: {' / '.join(said)}"[:500])
+            raise WorkerDied(f"status {process.returncode}: {' / '.join(said)}"[:500])
 
 
 def told() -> Any:
