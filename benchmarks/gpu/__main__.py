@@ -106,7 +106,8 @@ def _export(part: str, options: Namespace, rows: Rows, console: Console) -> None
     blocks = {"numbers": options.blocks or BLOCKS, "tests": BLOCKS}.get(part, [BLOCK])
     for dtype in options.dtypes if part in ("numbers", "engine") else ["float32"]:
         console.print(f"{part}: exporting what the repository lacks in {dtype}")
-        trouble, name = exported.complete(options.repository, blocks, dtype, options.jobs), f"export/{part}/{dtype}"
+        name = f"export/{part}/{dtype}"
+        trouble = exported.complete(options.repository, blocks, dtype, options.provider, options.jobs)
         if trouble:
             rows.add(name, failed=trouble)
         elif name in rows.failed:

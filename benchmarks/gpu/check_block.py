@@ -12,6 +12,7 @@ from benchmarks.gpu.worker import answer, told
 from export.artifact import LARGE
 from export.verification import CANONICAL, Check, Sessions, checks
 from models.catalogue import find
+from service.model import Model
 
 LISTED = 10
 FINER = 2.0**-12  # of TF32's ten bits nothing of 1 + FINER is left
@@ -25,6 +26,10 @@ def main() -> None:
 def check(name: str, dtype: str, short: bool, repository: Path, provider: str) -> dict[str, Any]:
     """How many checks, how many of them were wrong, and the worst: its error over what it may be."""
     block = find(name)
+    if dtype != "float32":
+        from models.precision import in_precision
+
+        block = in_precision(block, dtype)
     module = block.build()
     model = opened(repository, name_of(name, dtype), provider)
     graphs = sorted(model.graphs, key=lambda graph: graph.card is not None)  # the canonical one is the first
@@ -35,7 +40,7 @@ def check(name: str, dtype: str, short: bool, repository: Path, provider: str) -
     if name == "dot_product" and dtype == "float32":
         found += full_precision(sessions)
     found.sort(key=_of_budget, reverse=True)
-    wrong = [str(each) for each in found if not each.ok]
+    wrong = [str(each) for each in found if not each.ok] + elsewhere(model, provider)
     return {
         "checks": len(found),
         "graphs": list(sessions),
@@ -44,6 +49,16 @@ def check(name: str, dtype: str, short: bool, repository: Path, provider: str) -
         "wrong": wrong[:LISTED],
         "wrong_count": len(wrong),
     }
+
+
+def elsewhere(model: Model, provider: str) -> list[str]:
+    """The products and softmaxes that run on the CPU though the GPU was asked for."""
+    if provider == "cpu":
+        return []
+    from service.placement import heavy_on_cpu
+
+    left = {graph: heavy_on_cpu(of) for graph, of in model.placement.items()}
+    return [f"{graph}: {nodes} {of} on the CPU" for graph, every in left.items() for of, nodes in every.items()]
 
 
 def full_precision(sessions: Sessions) -> Iterator[Check]:

@@ -13,7 +13,8 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from benchmarks.gpu.cells import BLOCK, Engine, name_of
 from benchmarks.gpu.clock import wait
-from benchmarks.gpu.opened import chosen, graph_name, opened
+from benchmarks.gpu.opened import chosen, graph_name, opened, settled
+from service.provider import open_session
 
 ELEMENTS = {torch.float32: 1, torch.float16: 10, torch.bfloat16: 16}  # TensorProto's
 KERNELS = {
@@ -36,36 +37,50 @@ def tensors(cell: Engine, device: str) -> Tensors:
     return found
 
 
-def heed(cell: Engine, given: Tensors, repository: Path, provider: str, capture: bool = False) -> tuple[Attend, str]:
-    """The graph that the service would run, by a session of the service or, to ``capture`` CUDA graphs, of its own; and
-    the graph's name. Inputs and outputs stay on the device.
+class Heed:
+    """The graph that the service would run, in its session or, where it ``captures``, in one for CUDA graphs.
+
+    Inputs and outputs stay on the device. ``graph`` is the name of its file.
 
     Raises:
         FileNotFoundError: the model was not exported.
         Exception: ONNX Runtime's own.
     """
-    name = name_of(BLOCK, cell.dtype)
-    model = opened(repository, name, provider)
-    shapes = {of: tuple(tensor.shape) for of, tensor in given.items()}
-    outputs = ["output"] if cell.path == "output" else ["output", "weights"]
-    graph = chosen(model, shapes, outputs, cell.is_causal)
-    session = graph.session
-    if capture:
-        session = _capturing(repository / name / "1" / f"{graph_name(graph)}.onnx")
-    found = {of: given["query"].new_empty(_shape(of, cell)) for of in outputs}
-    binding = session.io_binding()
-    for of, tensor in given.items():
-        binding.bind_input(of, **_place(tensor))
-    if cell.is_causal and "is_causal" in graph.takes:
-        binding.bind_cpu_input("is_causal", np.array(True))
-    for of, tensor in found.items():
-        binding.bind_output(of, **_place(tensor))
 
-    def attend() -> Tensors:
-        session.run_with_iobinding(binding)
-        return found
+    def __init__(self, cell: Engine, given: Tensors, repository: Path, provider: str, captures: bool = False) -> None:
+        name = name_of(BLOCK, cell.dtype)
+        model = opened(repository, name, provider)
+        shapes = {of: tuple(tensor.shape) for of, tensor in given.items()}
+        outputs = ["output"] if cell.path == "output" else ["output", "weights"]
+        graph = chosen(model, shapes, outputs, cell.is_causal)
+        self.graph = graph_name(graph)
+        self._session = graph.session
+        if captures:
+            file = repository / name / "1" / f"{self.graph}.onnx"
+            self._session = open_session(file, settled(repository, provider), 1, captures=True)
+        self._found = {of: given["query"].new_empty(_shape(of, cell)) for of in outputs}
+        self._binding = self._session.io_binding()
+        for of, tensor in given.items():
+            self._binding.bind_input(of, **_place(tensor))
+        if cell.is_causal and "is_causal" in graph.takes:
+            self._binding.bind_cpu_input("is_causal", np.array(True))
+        for of, tensor in self._found.items():
+            self._binding.bind_output(of, **_place(tensor))
 
-    return attend, graph_name(graph)
+    def __call__(self) -> Tensors:
+        self._session.run_with_iobinding(self._binding)
+        return self._found
+
+    @property
+    def answered_mib(self) -> int:
+        """What the outputs take, which are there from the beginning."""
+        return sum(tensor.nbytes for tensor in self._found.values()) >> 20
+
+    def give_back(self) -> None:
+        """Run, and then give the device what ONNX Runtime keeps of its memory for later runs."""
+        options = onnxruntime.RunOptions()
+        options.add_run_config_entry("memory.enable_memory_arena_shrinkage", "gpu:0")
+        self._session.run_with_iobinding(self._binding, options)
 
 
 def torch_kernels(cell: Engine, given: Tensors) -> dict[str, Attend]:
@@ -116,12 +131,3 @@ def _place(tensor: Tensor) -> dict[str, Any]:
         "shape": tuple(tensor.shape),
         "buffer_ptr": tensor.data_ptr(),
     }
-
-
-def _capturing(file: Path) -> onnxruntime.InferenceSession:
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 3
-    cuda = {"enable_cuda_graph": "1", "use_tf32": "0"}
-    session = onnxruntime.InferenceSession(file, options, providers=[("CUDAExecutionProvider", cuda)])
-    session.disable_fallback()
-    return session

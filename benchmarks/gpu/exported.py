@@ -11,13 +11,14 @@ from benchmarks.gpu.rows import ROOT
 SECONDS = 500
 
 
-def complete(repository: Path, blocks: Iterable[str], dtype: str, jobs: int) -> str | None:
-    """Export those ``blocks`` that are missing; answers why not all could be, or None."""
+def complete(repository: Path, blocks: Iterable[str], dtype: str, provider: str, jobs: int) -> str | None:
+    """Export those ``blocks`` that are missing, for the provider; answers why not all could be, or None."""
     missing = [name for name in blocks if not (repository / name_of(name, dtype) / "1" / "model.onnx").exists()]
     if not missing:
         return None
     command = [sys.executable, "-m", "export", *missing, "--repository", str(repository), "--jobs", str(jobs)]
     command += ["--dtype", dtype] if dtype != "float32" else []
+    command += ["--cuda"] if provider == "cuda" else []
     try:
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=SECONDS)
     except subprocess.TimeoutExpired:

@@ -8,7 +8,9 @@ import numpy as np
 
 from export.verification import CANONICAL
 from service.model import Graph, Model
-from service.provider import choose
+from service.provider import Provider
+from service.repository import Repository
+from service.settings import Settings
 
 
 def opened(repository: Path, name: str, provider: str) -> Model:
@@ -19,13 +21,22 @@ def opened(repository: Path, name: str, provider: str) -> Model:
         ProviderUnavailable: CUDA does not work here.
     """
     folder = repository / name / "1"
-    file = folder / f"{CANONICAL}.onnx"
-    if not file.exists():
+    if not (folder / f"{CANONICAL}.onnx").exists():
         raise FileNotFoundError(f"{name} is not in the repository")
-    return Model(folder, _chosen(provider, file), 1)
+    return Model(folder, settled(repository, provider), 1)
 
 
-_chosen = cache(choose)  # CUDA is tried once
+@cache
+def settled(repository: Path, provider: str) -> Provider:
+    """The provider, tried once.
+
+    Raises:
+        ProviderUnavailable: CUDA does not work here.
+    """
+    served = Repository(Settings(model_repository=repository, provider=provider).sized())
+    served.open()
+    assert served.provider is not None
+    return served.provider
 
 
 def graph_name(graph: Graph) -> str:

@@ -9,6 +9,7 @@ from pathlib import Path
 from benchmarks.gpu import machine
 from benchmarks.gpu.cells import DTYPES
 from benchmarks.gpu.rows import ROOT
+from benchmarks.serving.graphs import fingerprint
 from models.catalogue import BLOCKS
 
 PARTS = {
@@ -18,7 +19,7 @@ PARTS = {
     "http": "throughput over HTTP beside the service on the CPU",
 }
 RESULTS = ROOT / "benchmarks" / "results"
-TRIALS = ROOT / ".venv" / "bench"
+KEPT = ROOT / ".venv" / "bench"
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -39,7 +40,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("--quick", action="store_true", help="few examples, small sizes, short loads: a trial, too")
     add("--blocks", nargs="+", choices=list(BLOCKS), default=[], metavar="BLOCK", help="of numbers; default: all")
     add("--dtypes", nargs="+", choices=DTYPES, help="default: all on cuda, float32 on cpu")
-    add("--repository", type=Path, default=ROOT / "model_repository", help="what it lacks is exported into it")
+    add("--repository", type=Path, help="what it lacks is exported into it (default: one kept in .venv/bench)")
     add("--out", type=Path, help="JSON lines, added to; the report lies beside (default: in benchmarks/results)")
     add("--minutes", type=float, default=8, help="begin nothing new after so many; run again to go on (default 8)")
     add("--again", action="store_true", help="measure again what is in the file")
@@ -51,9 +52,10 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     trial = options.quick or options.provider == "cpu"
     if options.out is None:
         named = f"gpu-trial-{options.provider}" if trial else f"{datetime.now(UTC):%Y-%m-%d}-{machine.slug()}"
-        options.out = (TRIALS if trial else RESULTS) / f"{named}.jsonl"
+        options.out = (KEPT if trial else RESULTS) / f"{named}.jsonl"
     if trial and options.out.resolve().is_relative_to(RESULTS):
         parser.error("a trial is no result: choose an --out elsewhere")
     options.dtypes = options.dtypes or (list(DTYPES) if options.provider == "cuda" else ["float32"])
+    options.repository = options.repository or KEPT / f"models-{options.provider}-{fingerprint()}"
     options.repository, options.out = options.repository.resolve(), options.out.resolve()
     return options

@@ -11,7 +11,7 @@ import torch
 from benchmarks.gpu import machine
 from benchmarks.gpu.cells import Engine
 from benchmarks.gpu.clock import calls_in, device_ms, wait, wall_ms
-from benchmarks.gpu.contenders import Attend, Tensors, errors, heed, tensors, torch_kernels
+from benchmarks.gpu.contenders import Attend, Heed, Tensors, errors, tensors, torch_kernels
 from benchmarks.gpu.worker import answer, told
 
 SECONDS = 0.03  # of calls in one turn
@@ -46,19 +46,23 @@ def measure(cell: Engine, repository: Path, provider: str, repeats: int) -> dict
     given = tensors(cell, provider)
     memory: dict[str, int] = {}
 
-    def first(name: str, attend: Attend) -> Tensors:
+    def first(name: str, attend: Attend, more: int = 0) -> Tensors:
+        before = _taken(provider)
         found = _twice(attend)
         if provider == "cuda":
-            memory[name] = machine.memory_mib() - before
+            memory[name] = machine.memory_mib() - before + more
         return found
 
-    before = _taken(provider)
-    ours, graph = heed(cell, given, repository, provider)
-    found = first(HEED, ours)
-    error, allowed = errors(cell, given, found), {}
+    ours = Heed(cell, given, repository, provider)
     contenders, cannot = {HEED: ours}, {}
+    if provider == "cuda":
+        try:
+            ours.give_back()
+        except Exception as why:
+            cannot["memory of heed"] = f"{type(why).__name__}: {why}"[:300]
+    found = first(HEED, ours, ours.answered_mib)
+    error, allowed = errors(cell, given, found), {}
     for name, attend in torch_kernels(cell, given).items():
-        before = _taken(provider)
         try:
             theirs = first(name, attend)
         except RuntimeError as why:
@@ -70,14 +74,14 @@ def measure(cell: Engine, repository: Path, provider: str, repeats: int) -> dict
         del theirs
     if provider == "cuda" and cell.n <= CAPTURED:
         try:
-            captured, _ = heed(cell, given, repository, provider, capture=True)
+            captured = Heed(cell, given, repository, provider, captures=True)
             _twice(captured)
             contenders[GRAPHS] = captured
         except Exception as why:
             cannot[GRAPHS] = f"{type(why).__name__}: {why}"[:300]
     return {
         **times(contenders, repeats, provider),
-        "graph": graph,
+        "graph": ours.graph,
         "memory_mib": memory,
         "error": error,
         "allowed": allowed,
@@ -107,8 +111,8 @@ def times(contenders: dict[str, Attend], repeats: int, provider: str) -> dict[st
             try:
                 took, kernels[name] = device_ms(contenders[name], calls[name])
                 on_device.setdefault(name, []).append(round(took, 5))
-            except RuntimeError as why:
-                no_clock, on_device = str(why), {}
+            except Exception as why:
+                no_clock, on_device = f"{type(why).__name__}: {why}"[:300], {}
     return {"device_ms": on_device, "wall_ms": by_wall, "kernels": kernels, "no_device_clock": no_clock}
 
 
