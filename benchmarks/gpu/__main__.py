@@ -1,5 +1,6 @@
 """Everything that needs a GPU, by one command: ``make bench-gpu``, or ``python -m benchmarks.gpu``."""
 
+import os
 import signal
 import sys
 from argparse import Namespace
@@ -33,6 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (RuntimeError, ValueError) as error:
         console.print(f"benchmarks.gpu: {error}")
         return 2
+    os.environ["LD_LIBRARY_PATH"] = machine.with_libraries(os.environ.get("LD_LIBRARY_PATH", ""))
     try:
         for part in options.parts:
             _measure(part, options, rows, monotonic() + 60 * options.minutes, console)
@@ -53,6 +55,8 @@ def _begun(options: Namespace) -> Rows:
     """
     if options.provider == "cuda" and "CUDAExecutionProvider" not in onnxruntime.get_available_providers():
         raise RuntimeError("this ONNX Runtime is built without CUDA: install onnxruntime-gpu in its place")
+    if options.provider == "cuda" and "engine" in options.parts and not machine.torch_sees_a_gpu():
+        raise RuntimeError("this torch sees no GPU: install its build for CUDA, or leave out the part engine")
     rows = Rows(options.out)
     rows.begin(
         command=" ".join(["python -m benchmarks.gpu", *sys.argv[1:]]),

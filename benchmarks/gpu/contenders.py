@@ -63,7 +63,7 @@ class Heed:
         for of, tensor in given.items():
             self._binding.bind_input(of, **_place(tensor))
         if cell.is_causal and "is_causal" in graph.takes:
-            self._binding.bind_cpu_input("is_causal", np.array(True))
+            self._binding.bind_ortvalue_input("is_causal", onnxruntime.OrtValue.ortvalue_from_numpy(np.array(True)))
         for of, tensor in self._found.items():
             self._binding.bind_output(of, **_place(tensor))
 

@@ -1,13 +1,16 @@
 """The device, what drives it, and how much of its memory is taken."""
 
+import os
 import platform
 import re
 import shutil
 import subprocess
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnxruntime
+import torch
 
 from benchmarks.serving import hardware
 
@@ -27,12 +30,14 @@ def slug() -> str:
 
 
 def versions() -> dict[str, str]:
-    import torch
-
     found = {"python": platform.python_version(), "torch": torch.__version__, "onnxruntime": onnxruntime.__version__}
     if torch.version.cuda:
         found |= {"torch's CUDA": torch.version.cuda, "torch's cuDNN": str(torch.backends.cudnn.version())}
     return found | {"numpy": np.__version__}
+
+
+def torch_sees_a_gpu() -> bool:
+    return torch.cuda.is_available()
 
 
 def asked(what: str) -> str:
@@ -48,6 +53,12 @@ def asked(what: str) -> str:
     if done.returncode:
         raise RuntimeError(f"no GPU: nvidia-smi says {(done.stdout + done.stderr).strip()[:300]}")
     return done.stdout.strip()
+
+
+def with_libraries(path: str) -> str:
+    """``path`` (LD_LIBRARY_PATH) and where torch's wheels have CUDA's libraries: servers do without torch itself."""
+    beside = sorted(map(str, Path(torch.__file__).parents[1].glob("nvidia/*/lib")))
+    return os.pathsep.join(filter(None, [path, *beside]))
 
 
 def memory_mib() -> int:

@@ -44,7 +44,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("--out", type=Path, help="JSON lines, added to; the report lies beside (default: in benchmarks/results)")
     add("--minutes", type=float, default=8, help="begin nothing new after so many; run again to go on (default 8)")
     add("--again", action="store_true", help="measure again what is in the file")
-    add("--jobs", type=int, default=min(8, os.cpu_count() or 1), help="processes of numbers and export (%(default)s)")
+    add("--jobs", type=int, default=min(16, os.cpu_count() or 1), help="processes of numbers and export (%(default)s)")
     add("--report", type=Path, metavar="FILE", help="measure nothing, render the report of these JSON lines")
     options = parser.parse_args(arguments)
     if options.report:
