@@ -35,9 +35,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         console.print(f"benchmarks.gpu: {error}")
         return 2
     os.environ["LD_LIBRARY_PATH"] = machine.with_libraries(os.environ.get("LD_LIBRARY_PATH", ""))
+    end = monotonic() + 60 * options.minutes
     try:
         for part in options.parts:
-            _measure(part, options, rows, monotonic() + 60 * options.minutes, console)
+            if monotonic() > end:
+                console.print(f"{part}: not begun in {options.minutes:g} minutes; run again")
+            else:
+                _measure(part, options, rows, end, console)
     except KeyboardInterrupt:
         console.print("interrupted; what was measured is kept")
     console.print(f"{report.render(options.out)}, from {options.out}")

@@ -30,7 +30,7 @@ class Numbers:
 
 
 @dataclass(frozen=True)
-class Tests:
+class Suite:
     """A file of the tests that ask over HTTP."""
 
     file: str
@@ -73,16 +73,16 @@ class Http:
         return f"http/{self.encoding}/{self.path}/{self.batch}x{self.heads}x{self.n}x{D}/{self.connections}"
 
 
-Cell = Numbers | Tests | Engine | Http
+Cell = Numbers | Suite | Engine | Http
 
 
 def numbers(blocks: list[str], dtypes: list[str], short: bool) -> list[Numbers]:
     return [Numbers(block, dtype, short) for dtype in dtypes for block in blocks or BLOCKS]
 
 
-def tests(short: bool) -> list[Tests]:
+def tests(short: bool) -> list[Suite]:
     files = ["test_properties.py"] if short else ["test_numbers.py", "test_properties.py"]
-    return [Tests(f"tests/service/{file}") for file in files]
+    return [Suite(f"tests/service/{file}") for file in files]
 
 
 def engine(dtypes: list[str], short: bool) -> list[Engine]:

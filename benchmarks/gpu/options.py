@@ -1,6 +1,7 @@
 """The flags of ``python -m benchmarks.gpu``."""
 
 import argparse
+import math
 import os
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -42,7 +43,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("--dtypes", nargs="+", choices=DTYPES, help="default: all on cuda, float32 on cpu")
     add("--repository", type=Path, help="what it lacks is exported into it (default: one kept in .venv/bench)")
     add("--out", type=Path, help="JSON lines, added to; the report lies beside (default: in benchmarks/results)")
-    add("--minutes", type=float, default=8, help="begin nothing new after so many; run again to go on (default 8)")
+    add("--minutes", type=float, default=math.inf, help="begin nothing new after so many; run again to go on")
     add("--again", action="store_true", help="measure again what is in the file")
     add("--jobs", type=int, default=min(16, os.cpu_count() or 1), help="processes of numbers and export (%(default)s)")
     add("--report", type=Path, metavar="FILE", help="measure nothing, render the report of these JSON lines")

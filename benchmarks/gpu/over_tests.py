@@ -9,14 +9,14 @@ from tempfile import TemporaryDirectory
 from typing import Any
 from xml.etree import ElementTree
 
-from benchmarks.gpu.cells import Tests
+from benchmarks.gpu.cells import Suite
 from benchmarks.gpu.rows import ROOT
 from models.catalogue import BLOCKS
 
 SECONDS = 400
 
 
-def run(cell: Tests, repository: Path, provider: str) -> dict[str, Any]:
+def run(cell: Suite, repository: Path, provider: str) -> dict[str, Any]:
     """How many tests ran, and which failed."""
     with TemporaryDirectory() as scratch:
         file = Path(scratch) / "junit.xml"
@@ -45,5 +45,5 @@ def run(cell: Tests, repository: Path, provider: str) -> dict[str, Any]:
 def _said(case: ElementTree.Element) -> str:
     trouble = case.find("failure")
     trouble = case.find("error") if trouble is None else trouble
-    message = "" if trouble is None else trouble.get("message", "").partition("\n")[0]
-    return f"{case.get('name')}: {message}"[:300]
+    message = "" if trouble is None else trouble.get("message", "")
+    return f"{case.get('name')}: {' '.join(message.split())}"[:600]

@@ -10,14 +10,17 @@ import onnx
 import onnxruntime
 import pytest
 
-from benchmarks.gpu import engine, report
-from benchmarks.gpu.cells import LENGTHS, Engine, Http
+from benchmarks.gpu import engine, over_tests, report
+from benchmarks.gpu.cells import LENGTHS, Engine, Http, Suite
 from benchmarks.gpu.clock import busy
 from benchmarks.gpu.options import RESULTS, parse
 from benchmarks.gpu.rows import Rows
 from benchmarks.gpu.worker import WorkerDied, ask
 
 ROOT = Path(__file__).parents[2]
+WITHOUT_CUDA = pytest.mark.skipif(
+    "CUDAExecutionProvider" in onnxruntime.get_available_providers(), reason="there may be a GPU"
+)
 TRIAL = ["--provider", "cpu", "--quick"]
 ABOUT = {"command": "c", "quick": False, "dtypes": ["bfloat16"], "provider": "cuda", "machine": {}, "versions": {}}
 
@@ -109,7 +112,7 @@ def test_wrong_arguments(arguments, said, capsys):
     assert said in capsys.readouterr().err
 
 
-@pytest.mark.skipif("CUDAExecutionProvider" in onnxruntime.get_available_providers(), reason="there may be a GPU")
+@WITHOUT_CUDA
 def test_without_a_gpu_it_says_so(tmp_path):
     done = bench("--out", tmp_path / "out.jsonl")
     assert done.returncode == 2
@@ -121,6 +124,15 @@ def test_what_cannot_be_measured_is_told(tmp_path):
     asked = {"block": "linear", "dtype": "float32", "short": True, "repository": str(tmp_path), "provider": "cpu"}
     with pytest.raises(WorkerDied, match="linear is not in the repository"):
         list(ask("benchmarks.gpu.check_block", asked, 60))
+
+
+@WITHOUT_CUDA
+def test_the_tests_have_their_servers_on_the_provider(repository):
+    found = over_tests.run(Suite("tests/service/test_properties.py::test_zero_scale_averages"), repository, "cuda")
+    assert found["tests"] == 1
+    (wrong,) = found["wrong"]
+    assert wrong.startswith("test_zero_scale_averages: ")
+    assert "built without CUDA" in wrong
 
 
 def test_a_worker_that_stands_still_is_ended(tmp_path, monkeypatch):
