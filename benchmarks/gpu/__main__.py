@@ -12,7 +12,7 @@ from typing import Any
 import onnxruntime
 from rich.console import Console
 
-from benchmarks.gpu import cells, engine, exported, machine, numbers, over_http, over_tests, report
+from benchmarks.gpu import cells, engine, exported, machine, numbers, over_http, over_tests, report, uninstalled
 from benchmarks.gpu.cells import BLOCK, Cell
 from benchmarks.gpu.options import parse
 from benchmarks.gpu.rows import Rows
@@ -37,11 +37,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     os.environ["LD_LIBRARY_PATH"] = machine.with_libraries(os.environ.get("LD_LIBRARY_PATH", ""))
     end = monotonic() + 60 * options.minutes
     try:
-        for part in options.parts:
-            if monotonic() > end:
-                console.print(f"{part}: not begun in {options.minutes:g} minutes; run again")
-            else:
-                _measure(part, options, rows, end, console)
+        with uninstalled.known():
+            for part in options.parts:
+                if monotonic() > end:
+                    console.print(f"{part}: not begun in {options.minutes:g} minutes; run again")
+                else:
+                    _measure(part, options, rows, end, console)
     except KeyboardInterrupt:
         console.print("interrupted; what was measured is kept")
     console.print(f"{report.render(options.out)}, from {options.out}")

@@ -82,7 +82,7 @@ def numbers(blocks: list[str], dtypes: list[str], short: bool) -> list[Numbers]:
 
 def tests(short: bool) -> list[Suite]:
     files = ["test_properties.py"] if short else ["test_numbers.py", "test_properties.py"]
-    return [Suite(f"tests/service/{file}") for file in files]
+    return [Suite(f"service/{file}") for file in files]
 
 
 def engine(dtypes: list[str], short: bool) -> list[Engine]:

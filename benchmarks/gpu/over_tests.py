@@ -20,7 +20,7 @@ def run(cell: Suite, repository: Path, provider: str) -> dict[str, Any]:
     """How many tests ran, and which failed."""
     with TemporaryDirectory() as scratch:
         file = Path(scratch) / "junit.xml"
-        command = [sys.executable, "-m", "pytest", cell.file, "-q", "-p", "no:cacheprovider", "-W", "default"]
+        command = [sys.executable, "-m", "pytest", str(cell), "-q", "-p", "no:cacheprovider", "-W", "default"]
         command.append(f"--junitxml={file}")
         own = Path(scratch) / "repository"
         for name in BLOCKS:  # without other dtypes, which a server would load, too

@@ -1,6 +1,7 @@
 """The command for a machine with a GPU, with the CPU in its place; and the report of lines as a GPU gives them."""
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -10,7 +11,7 @@ import onnx
 import onnxruntime
 import pytest
 
-from benchmarks.gpu import engine, over_tests, report
+from benchmarks.gpu import engine, over_tests, report, uninstalled
 from benchmarks.gpu.cells import LENGTHS, Engine, Http, Suite
 from benchmarks.gpu.clock import busy
 from benchmarks.gpu.options import RESULTS, parse
@@ -128,7 +129,7 @@ def test_what_cannot_be_measured_is_told(tmp_path):
 
 @WITHOUT_CUDA
 def test_the_tests_have_their_servers_on_the_provider(repository):
-    found = over_tests.run(Suite("tests/service/test_properties.py::test_zero_scale_averages"), repository, "cuda")
+    found = over_tests.run(Suite("service/test_properties.py::test_zero_scale_averages"), repository, "cuda")
     assert found["tests"] == 1
     (wrong,) = found["wrong"]
     assert wrong.startswith("test_zero_scale_averages: ")
@@ -141,6 +142,18 @@ def test_a_worker_that_stands_still_is_ended(tmp_path, monkeypatch):
     found = dict(engine.measure_all(cells, tmp_path, "cpu"))
     assert [row["failed"][:10] for row in found.values()] == ["status -9:"] * 2
     assert list(found) == cells
+
+
+def test_a_checkout_that_is_not_installed_has_a_version(tmp_path, monkeypatch):
+    (tmp_path / "pyproject.toml").write_text('[project]\nname = "not-installed"\nversion = "7.0"\n')
+    monkeypatch.setattr(uninstalled, "ROOT", tmp_path)
+    monkeypatch.setenv("PYTHONPATH", "kept")
+    with uninstalled.known():
+        script = (
+            "import sys; from importlib.metadata import version; print(version('not-installed'), 'kept' in sys.path[2])"
+        )
+        assert subprocess.check_output([sys.executable, "-c", script], text=True) == "7.0 True\n"
+    assert os.environ["PYTHONPATH"] == "kept"
 
 
 def test_the_time_of_a_device_is_counted_once():
