@@ -9,7 +9,7 @@ from onnx import parser
 
 from export.blocks_kernel import BLOCKS, ROWS
 from export.fused_kernels import CAUSAL, FLASH, PADDED, SQUARE
-from export.masked_kernel import MASKED, MASKED_ROWS
+from export.masked_kernel import MASKED
 
 DOMAIN = "heed"
 OPSETS = {"": 20, "com.microsoft": 1, DOMAIN: 1}
@@ -20,7 +20,7 @@ _TEXTS = {
     "Square": SQUARE,
     "Causal": CAUSAL,
     "Blocks": BLOCKS.replace("ROWS", str(ROWS)),
-    "Masked": MASKED.replace("MASKED_ROWS", str(MASKED_ROWS)),
+    "Masked": MASKED,
 }
 _CALLS = {"Padded": ("Flash",), "Causal": ("Square", "Flash"), "Masked": ("Blocks",)}
 

@@ -22,9 +22,10 @@ from service.access_log import AccessLog
 from service.board import Board, Slot
 from service.body import JSON_LENGTH
 from service.counts import Counts
-from service.engine import Engine
+from service.engine import IN_FLIGHT, Engine
 from service.envelope import Envelope
 from service.errors import HeedError
+from service.provider import Provider
 from service.readiness import Readiness
 from service.repository import Repository
 from service.request_id import RequestIds
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("heed")
 
 IDLE = 10.0  # seconds without a large run
-LOOK = 1.0  # seconds between looks at the files of keys
+LOOK = 1.0  # seconds between looks at the files of keys, and at the device
 EXPOSED = ("X-Request-ID", "Server-Timing", "Retry-After", JSON_LENGTH)  # what a page of another origin may read
 
 
@@ -81,7 +82,7 @@ def create_app(settings: Settings, board: Board | None = None, slot: Slot | None
 
     It puts up what it counts in ``slot`` of the workers' ``board``.
     """
-    settings = settings.sized()
+    asked, settings = settings, settings.sized()
     repository, engine = Repository(settings), Engine(settings)
     board = board or Board()
     traces = tracing.provider(settings.server_name) if tracing.is_wanted() else None
@@ -89,18 +90,20 @@ def create_app(settings: Settings, board: Board | None = None, slot: Slot | None
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        repository.open()
+        _fit(engine, repository.open(), asked)
         await engine.open()
         loading = asyncio.create_task(asyncio.to_thread(repository.load))
         polling = asyncio.create_task(_poll(loading, repository, settings))
         publishing = asyncio.create_task(counted.keep_publishing())
         giving_back = asyncio.create_task(_give_back(repository, engine))
         looking = asyncio.create_task(_look(application))
+        mending = asyncio.create_task(_mend(repository, engine, asked))
         yield
         polling.cancel()
         publishing.cancel()
         giving_back.cancel()
         looking.cancel()
+        mending.cancel()
         await loading
         engine.close()
         counted.publish()
@@ -164,6 +167,26 @@ async def _give_back(repository: Repository, engine: Engine) -> None:
         if engine.large is not None and time.monotonic() - engine.large > IDLE:
             engine.large = None
             await asyncio.to_thread(repository.give_back)
+
+
+def _fit(engine: Engine, provider: Provider, asked: Settings) -> None:
+    """Let the engine run as much as is asked for, or as suits the device; what is free of a GPU is for all workers."""
+    if provider.name == "cuda":
+        room = provider.memory or provider.room // asked.workers
+        engine.fit(asked.concurrency or IN_FLIGHT, on_gpu=True, room=room)
+    else:
+        engine.fit(asked.sized().concurrency)
+
+
+async def _mend(repository: Repository, engine: Engine, settings: Settings) -> None:
+    """Open the models anew when their device is lost, where the process is to live on."""
+    while True:
+        await asyncio.sleep(LOOK)
+        if repository.provider and repository.provider.lost and not repository.is_beyond_help:
+            try:
+                _fit(engine, await asyncio.to_thread(repository.reopen), settings)
+            except OSError as error:
+                log.warning("the model repository could not be read: %s", error)
 
 
 async def _look(application: Application) -> None:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import orjson
 import simdjson
 
 from service.body import Body
@@ -21,12 +22,21 @@ CHOICES = ("outputs", "average_attn_weights", "weights_top_k")  # fields that ar
 
 
 @dataclass(frozen=True, slots=True)
+class Form:
+    """What follows from the shapes and parameters of a request, and from the outputs asked for."""
+
+    need: Need
+    lifted: dict[str, list[int]]  # the shapes of the inputs, as the graph takes them
+    left_out: dict[str, tuple[int, ...]]  # the axes of the outputs that the request leaves out
+    frame: list[bytes]  # the JSON of an answer, but for its lists
+
+
+@dataclass(frozen=True, slots=True)
 class Asked:
     """A request, understood: inputs as the graph takes them, and what to answer."""
 
     inputs: dict[str, np.ndarray]
-    need: Need
-    rank: Rank
+    form: Form
     outputs: list[str]
     average_attn_weights: bool
     weights_top_k: int | None
@@ -40,7 +50,7 @@ def decode(body: Body, model: Model, most_memory: int) -> Asked:
         Invalid: a tensor or option that is wrong; ``field`` names it.
         TooLarge: it would need more than ``most_memory`` bytes.
     """
-    with document(body) as parsed:
+    with document(body) as parsed, np.errstate(over="ignore"):
         return _understand(parsed, body, model, most_memory)
 
 
@@ -68,54 +78,64 @@ def _understand(parsed: simdjson.Object, body: Body, model: Model, most_memory: 
     if (average or top_k) and "weights" not in outputs:
         raise Invalid("needs weights among the outputs", "average_attn_weights" if average else "weights_top_k")
 
+    form = _form(read, outputs, model, most_memory)
+    if top_k is not None and top_k > (keys := length(model.outputs["weights"].shape[-1], form.need.sizes)):
+        raise Invalid(f"expected at most {keys}, the number of keys, got {top_k}", "weights_top_k")
+    inputs = {name: array.reshape(form.lifted[name]) for name, array in read.items()}
+    return Asked(inputs, form, outputs, average, top_k)
+
+
+def _form(read: dict[str, np.ndarray], outputs: list[str], model: Model, most_memory: int) -> Form:
+    """The request's form, which is that of another of the same shapes and parameters."""
+    key = (*outputs, *((name, array.shape or array.tobytes()) for name, array in read.items()))
+    form: Form | None = model.plans.get(key)
+    if form is not None:
+        model.hold_values(read, form.need.sizes)
+        return form
     missing = [name for name, of in model.inputs.items() if of.required and name not in read]
     if missing:
         raise Invalid("required, and not given", missing[0])
     first = next(iter(read))
     rank = Rank(model.inputs[first], read[first])
     inputs = {name: rank.lift(model.inputs[name], array) for name, array in read.items()}
-    need = _need(inputs, outputs, model, most_memory)
-    keys = length(model.outputs["weights"].shape[-1], need.sizes)
-    if top_k is not None and top_k > keys:
-        raise Invalid(f"expected at most {keys}, the number of keys, got {top_k}", "weights_top_k")
-    return Asked(inputs, need, rank, outputs, average, top_k)
-
-
-def _need(inputs: dict[str, np.ndarray], outputs: list[str], model: Model, most_memory: int) -> Need:
-    """What the request needs, which is what another of the same shapes and parameters needed."""
-    shapes = [(name, array.shape or array.tobytes()) for name, array in inputs.items()]
-    key = (*outputs, *shapes)
-    need: Need | None = model.plans.get(key)
-    if need is not None:
-        model.hold_values(inputs, need.sizes)
-        return need
     need = model.need(inputs, outputs, model.bind(inputs), most_memory)
-    model.remember(key, need)
-    return need
+    lifted = {name: [*array.shape] for name, array in inputs.items()}
+    left_out = {name: rank.out(model.outputs[name].shape) for name in outputs}
+    names = [orjson.dumps(name) for name in outputs]
+    frame = [b'{"block":%b,%b:' % (orjson.dumps(model.name), names[0]), *(b",%b:" % name for name in names[1:]), b"}"]
+    form = Form(need, lifted, left_out, frame)
+    model.remember(key, form)
+    return form
 
 
 def work(asked: Asked, model: Model, deadline: int | None = None) -> Work:
     """What the engine has to do for it, begun by ``deadline``, of ``time.perf_counter_ns``."""
-    rows = asked.need.sizes.get("batch", 1)
-    return Work(model, asked.need, asked.inputs, asked.outputs, rows, deadline=deadline)
+    need = asked.form.need
+    return Work(model, need, asked.inputs, asked.outputs, need.sizes.get("batch", 1), deadline=deadline)
 
 
-def prepare(asked: Asked, found: Mapping[str, np.ndarray], model: Model) -> dict[str, Any]:
-    """What is to be answered as JSON, of what was ``found``.
+def prepare(asked: Asked, found: Mapping[str, np.ndarray]) -> tuple[list[bytes], list[np.ndarray]]:
+    """What is to be answered of what was ``found``: the JSON but for its lists, and these (``json_write.filled``).
 
     Raises:
         Invalid: an output that JSON cannot say.
     """
-    answer: dict[str, Any] = {"block": model.name}
-    for name in asked.outputs:
-        array = found[name]
+    frame = asked.form.frame
+    lists: list[np.ndarray] = []
+    for place, name in enumerate(asked.outputs):
+        array, left_out = found[name], asked.form.left_out[name]
         _finite(name, array)
-        dims = model.outputs[name].shape
         if name == "weights" and asked.average_attn_weights:
-            array, dims = array.mean(axis=-3), (*dims[:-3], *dims[-2:])
-        array = asked.rank.lower(dims, array)
-        answer[name] = _largest(array, asked.weights_top_k) if name == "weights" and asked.weights_top_k else array
-    return answer
+            array, left_out = array.mean(axis=-3, keepdims=True), tuple({*left_out, array.ndim - 3})
+        array = array.squeeze(left_out)
+        if name == "weights" and asked.weights_top_k:
+            before, after = frame[place : place + 2]
+            inner = before + b'{"indices":', b',"values":', b"}" + after
+            frame = [*frame[:place], *inner, *frame[place + 2 :]]
+            lists += _largest(array, asked.weights_top_k)
+        else:
+            lists.append(array)
+    return frame, lists
 
 
 def _outputs(reader: Reader, fields: Mapping[str, Any], model: Model) -> list[str]:
@@ -150,10 +170,7 @@ def _finite(name: str, array: np.ndarray) -> None:
         raise Invalid(f"{name} is not finite: the numbers given overflow {array.dtype}")
 
 
-def _largest(weights: np.ndarray, k: int) -> dict[str, np.ndarray]:
-    """The k largest weights of each query, largest first; of equal ones the earlier key."""
+def _largest(weights: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+    """Where the k largest weights of each query are, and they, largest first; of equal ones the earlier key."""
     indices = np.argsort(-weights, axis=-1, kind="stable")[..., :k]
-    return {
-        "indices": np.ascontiguousarray(indices),
-        "values": np.ascontiguousarray(np.take_along_axis(weights, indices, axis=-1)),
-    }
+    return np.ascontiguousarray(indices), np.ascontiguousarray(np.take_along_axis(weights, indices, axis=-1))

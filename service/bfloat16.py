@@ -1,37 +1,6 @@
 """bfloat16, which numpy does not have: two bytes a number, handed to ONNX Runtime and taken from it as they are."""
 
-import ctypes
-from collections.abc import Mapping, Sequence
-
 import numpy as np
-import onnxruntime
 
 BFLOAT16 = np.dtype([("bfloat16", "<u2")])  # a record, so that it is told from uint16
 ELEMENT = 16  # TensorProto.BFLOAT16
-
-
-def run_bfloat16(
-    session: onnxruntime.InferenceSession, inputs: Mapping[str, np.ndarray], outputs: Sequence[str]
-) -> dict[str, np.ndarray]:
-    """``session.run`` for a graph with bfloat16 among its inputs or outputs."""
-    binding = session.io_binding()
-    for name, array in inputs.items():
-        binding.bind_ortvalue_input(name, _value(array))
-    for name in outputs:
-        binding.bind_output(name, "cpu")  # wherever it is computed
-    session.run_with_iobinding(binding)
-    return {name: _array(value) for name, value in zip(outputs, binding.get_outputs(), strict=True)}
-
-
-def _value(array: np.ndarray) -> onnxruntime.OrtValue:
-    if array.dtype == BFLOAT16:
-        return onnxruntime.OrtValue.ortvalue_from_numpy_with_onnx_type(array.view(np.uint16), ELEMENT)
-    return onnxruntime.OrtValue.ortvalue_from_numpy(array)
-
-
-def _array(value: onnxruntime.OrtValue) -> np.ndarray:
-    if value.element_type() != ELEMENT:
-        array: np.ndarray = value.numpy()
-        return array
-    content = ctypes.string_at(value.data_ptr(), value.tensor_size_in_bytes())
-    return np.frombuffer(content, BFLOAT16).reshape(value.shape())

@@ -14,7 +14,7 @@ NO_MODEL = "(none)"  # the label of requests that name no model served here: str
 HUNG_UP = 499  # as nginx calls it: the client went before its body was there
 REASONS = (
     *("max_queue", "deadline", "max_memory_bytes", "max_body_bytes", "max_bodies_bytes", "not_ready"),
-    *("max_header_bytes", "receive_seconds"),
+    *("max_header_bytes", "receive_seconds", "device_memory", "device_lost"),
 )
 LEAST, MOST = 14, 34  # the powers of two, in nanoseconds, that are bounds of histograms: 16 microseconds, 17 seconds
 BOUNDS = [1 << power for power in range(LEAST, MOST + 1)]

@@ -17,7 +17,8 @@ PROBLEMS = {
     "415": "Not application/json",
     "422": "A tensor or parameter that is wrong; field names it",
     "500": "The server failed; its log has the request id",
-    "503": "Models are being loaded, as many requests wait as may, or the server is stopping",
+    "503": "Models are being loaded, as many requests wait as may, the server is stopping, or its GPU is lost",
+    "507": "The device has too little memory left for this run",
 }
 NUMBERS = {"description": "nested lists of numbers", "type": "array", "items": {}}
 CHOICE_SCHEMAS = {

@@ -23,6 +23,7 @@ import numpy as np
 from service.cost import Cost
 from service.counts import Counts
 from service.errors import NotReady, Overloaded, TimedOut, TooManyRequests
+from service.model import Graph
 from service.queue import Queue
 from service.run import Run, Told
 from service.settings import Settings
@@ -36,6 +37,8 @@ LARGE = 64 << 20  # bytes
 HOPS = 50  # measured at the start
 SHARED = 2  # hops that a work takes at most, to share a run
 HOPEFUL = 0.5  # how much of the time until its deadline a work may be expected to wait, as forecasts err
+IN_FLIGHT = 2  # runs at one time on a GPU, in each lane: one is computed while another is copied
+WAIT = 200_000  # nanoseconds for which the event loop waits for a GPU: it could decode meanwhile
 PACED = 0.1  # how far a run moves what is known of the lane's pace
 
 
@@ -47,6 +50,7 @@ class Lane:
         self.running = 0  # runs
         self.pace = 1.0  # the time that runs take, for each nanosecond forecast: others share the machine, works a run
         self.asleep = 0  # threads that wait for the bell
+        self.surplus = 0  # threads that are to end
         self.bell: SimpleQueue[None] = SimpleQueue()
 
     def learn(self, works: Sequence[Work], taken: int) -> None:
@@ -65,30 +69,27 @@ class Engine:
     """Runs works in threads, ``settings.concurrency`` at a time in each lane. One event loop may ask it."""
 
     def __init__(self, settings: Settings) -> None:
-        self._threads_each = settings.concurrency
+        self._settings = settings
+        self._threads_each = 0
         self._most_waiting = settings.max_queue
         self._overloaded = TooManyRequests if settings.overload_status == "429" else Overloaded
-        self._most_bytes = settings.max_running_bytes
+        self._most_bytes: float = settings.max_running_bytes
         self._most_held = settings.max_bodies_bytes
         self.held = 0  # bytes of bodies
         self._batching = settings.batching == "auto"
-        self._inline_nanoseconds = 1000 * settings.inline_microseconds
+        self._inline_nanoseconds = 0
         self._lock = threading.Lock()
         self._lanes = self._short, self._long = Lane(), Lane()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._bytes = 0  # that running work needs
         self._hop = 0.0  # nanoseconds from the event loop to a thread and back
+        self._on_gpu = False
         self.large: float | None = None  # when the last run ended that needed much memory, of time.monotonic
         self._closing = False
         self._others = ThreadPoolExecutor(settings.concurrency, thread_name_prefix="heed-aside")
-        self._threads = [
-            threading.Thread(target=self._serve, args=(lane,), name=f"heed-{name}-{index}", daemon=True)
-            for name, lane in (("short", self._short), ("long", self._long))
-            for index in range(settings.concurrency)
-        ]
+        self._threads: list[threading.Thread] = []
         self.counts = Counts()
-        for thread in self._threads:
-            thread.start()
+        self.fit(settings.concurrency)
 
     def must_have_room(self) -> None:
         """Raises Overloaded where there is no use in looking at a request: it could neither be run now nor wait."""
@@ -106,6 +107,29 @@ class Engine:
             words = f"the bodies of requests take {self.held:,} bytes, of {self._most_held:,} (max_bodies_bytes)"
             raise self._overloaded(words, 1)
         self.held += more
+
+    def fit(self, threads: int, on_gpu: bool = False, room: int = 0) -> None:
+        """Have so many threads in each lane, and wait as long for a run, and let run as much, as suits the device.
+
+        A GPU has ``room`` bytes for what runs. More than ``IN_FLIGHT`` runs at one time would only take of them; what
+        queues meanwhile can share the next one.
+        """
+        with self._lock:
+            self._on_gpu = on_gpu
+            self._most_bytes = min(self._settings.max_running_bytes, room or math.inf)
+            before, self._threads_each = self._threads_each, threads
+            inline = 1000 * self._settings.inline_microseconds
+            self._inline_nanoseconds = min(inline, WAIT) if on_gpu else inline
+            for lane in self._lanes:
+                lane.surplus += max(0, before - threads)
+                for _ in range(min(lane.surplus, lane.asleep)):
+                    lane.asleep -= 1
+                    lane.bell.put(None)
+        for name, lane in (("short", self._short), ("long", self._long)):
+            for index in range(before, threads):
+                thread = threading.Thread(target=self._serve, args=(lane,), name=f"heed-{name}-{index}", daemon=True)
+                self._threads.append(thread)
+                thread.start()
 
     async def open(self) -> None:
         """Measure what it costs to run anything in a thread: sharing a run saves that, and pays where the work is less.
@@ -156,7 +180,7 @@ class Engine:
         """
         self._loop = loop = asyncio.get_running_loop()
         work.future = loop.create_future()
-        work.prepare(SHARED * self._hop if self._batching else 0)
+        work.prepare(SHARED * self._saved(work.graph) if self._batching else 0)
         lane = self._long if work.forecast > LONG else self._short
         work.queued = time.perf_counter_ns()
         with self._lock:
@@ -203,6 +227,14 @@ class Engine:
             thread.join()
         self._others.shutdown()
 
+    def _saved(self, graph: Graph) -> float:
+        """Nanoseconds that a work saves if it needs no run of its own.
+
+        That is the way to a thread; and on a GPU what the least of runs takes, for the launches of its kernels.
+        """
+        least = graph.cost.expected(0) if self._on_gpu else 0.0
+        return self._hop + (least if math.isfinite(least) else 0.0)
+
     def _admit(self, work: Work, lane: Lane) -> None:
         if self._closing:
             raise NotReady("the server is shutting down")
@@ -226,6 +258,9 @@ class Engine:
     def _serve(self, lane: Lane) -> None:
         while not self._closing:
             with self._lock:
+                if lane.surplus:
+                    lane.surplus -= 1
+                    return
                 run = self._next(lane)
                 if run is None:
                     lane.asleep += 1
@@ -243,12 +278,13 @@ class Engine:
                 lane.waiting.drop(first)
                 self._tell([(first, self._too_late(first))])
                 continue
-            free = self._most_bytes - self._bytes
+            free = int(self._most_bytes) - self._bytes
             if run.memory > free and self._bytes:
                 return None
             share = math.ceil(len(lane.waiting) / self._threads_each)
-            run.stack(lane.waiting.mates(first, first.alike), share, free, self._hop)
-            run.pad(lane.waiting.mates(first, first.akin), share, free, self._hop)
+            saved = self._saved(first.graph)
+            run.stack(lane.waiting.mates(first, first.alike), share, free, saved)
+            run.pad(lane.waiting.mates(first, first.akin), share, free, saved)
             now = time.perf_counter_ns()
             for work in run.works:
                 lane.waiting.drop(work)

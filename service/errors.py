@@ -13,6 +13,9 @@ HeedError
 ├── Unsupported        501 / 501   a part of the protocol that is not offered here
 ├── NotReady           503 / 503   not loaded yet, failed to load, or the server is stopping
 ├── NotAllowed         503 / 503   the settings keep clients from this
+├── OutOfMemory        507 / 503   a run found no memory, on the GPU mostly; 507 says that it is the request's size
+│                                  beside others', and clients of V2 know 503 alone as one to try again
+├── DeviceLost         503 / 503   the GPU answers no more: this process ends, or opens its models anew
 ├── Overloaded         503 / 503   as much is queued as may be
 │   └── TooManyRequests  429 / 429   the same, by setting
 └── TimedOut           504 / 504   past its deadline
@@ -94,6 +97,18 @@ class NotReady(HeedError):
 
 class NotAllowed(HeedError):
     status, v2_status = 503, 503
+
+
+class OutOfMemory(HeedError):
+    status, v2_status = 507, 503
+    limit = "device_memory"
+    headers = MappingProxyType({"Retry-After": "1"})
+
+
+class DeviceLost(HeedError):
+    status, v2_status = 503, 503
+    limit = "device_lost"
+    headers = MappingProxyType({"Retry-After": "1"})
 
 
 class Overloaded(HeedError):

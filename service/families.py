@@ -44,8 +44,11 @@ FAMILIES = {
     "heed_models_loaded": Family("gauge", "Models served, by the worker that serves fewest.", join=min),
     "heed_models_failed": Family("gauge", "Models that failed to load and wait for another try.", join=max),
     "heed_workers": Family("gauge", "Processes that serve."),
-    "heed_workers_ready": Family("gauge", "Of them, those whose models are loaded."),
-    "heed_provider_info": Family("gauge", "Where models run.", ("provider",), join=max),
+    "heed_workers_ready": Family("gauge", "Of them, those whose models are loaded and can be run."),
+    "heed_provider_info": Family("gauge", "Where models run, and why there.", ("provider", "reason"), join=max),
+    "heed_model_nodes": Family(
+        "gauge", "Nodes of a model's graphs, by where they run.", ("model", "provider"), join=max
+    ),
     "heed_build_info": Family("gauge", "What serves.", ("version", "python", "onnxruntime"), join=max),
     "process_cpu_seconds": Family("counter", "Processor time of all workers, ended ones too.", unit=SECONDS),
     "process_resident_memory_bytes": Family("gauge", "Memory of all workers; what they share counts in each."),

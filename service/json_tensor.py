@@ -6,6 +6,7 @@ simdjson flattens a nested array into a buffer at once, but does not notice ragg
 import binascii
 from collections import deque
 from collections.abc import Callable, Sequence
+from itertools import chain
 from math import prod
 from typing import Any
 
@@ -82,7 +83,8 @@ class Reader:
         level: list[Any] = [rows]
         shape: list[int] = []
         while True:
-            if set(map(type, level)) != {Array} or len(lengths := set(map(len, level))) != 1:
+            lengths = _lengths(level)
+            if len(lengths) != 1:
                 raise Invalid(f"rows of different lengths at depth {len(shape)}", name)
             self.brackets += len(level)
             shape.append(lengths.pop())
@@ -93,7 +95,7 @@ class Reader:
             first = level[0][0]
             if not isinstance(first, Array):
                 break
-            level = [row for above in level for row in above]
+            level = [*chain.from_iterable(level)]
         self._read.append((name, rows, self.brackets - before))
         if isinstance(first, bool) and (mask or dtype.kind == "b"):
             flat = _booleans(name, rows)
@@ -125,7 +127,7 @@ class Reader:
 
 
 def cast(name: str, array: np.ndarray, dtype: np.dtype, mask: bool = False) -> np.ndarray:
-    """``array`` as ``dtype``, without losing what it says.
+    """``array`` as ``dtype``, without losing what it says. To be called where numpy does not warn of overflow.
 
     Raises:
         Invalid: fractions for integers, numbers for booleans, NaN, infinity, or a number ``dtype`` cannot hold.
@@ -142,8 +144,7 @@ def cast(name: str, array: np.ndarray, dtype: np.dtype, mask: bool = False) -> n
         if held.dtype != whole.dtype and ((held != whole).any() or ((held < 0) != (whole < 0)).any()):
             raise Invalid(f"holds a number past the range of {dtype}", name)
         return held
-    with np.errstate(over="ignore"):
-        held = array.astype(dtype, copy=False)
+    held = array.astype(dtype, copy=False)
     if dtype.kind == "f" and not is_finite(held):
         if np.isnan(held).any():
             raise Invalid("holds NaN", name)
@@ -155,6 +156,14 @@ def cast(name: str, array: np.ndarray, dtype: np.dtype, mask: bool = False) -> n
 def is_finite(array: np.ndarray) -> bool:
     """No number in it is NaN or infinite."""
     return bool(np.count_nonzero(np.isfinite(array)) == array.size)  # several times quicker than all() on small arrays
+
+
+def _lengths(rows: Sequence[Any]) -> set[int]:
+    """The different lengths of ``rows``; none of them where one is no list. Texts and objects are found out later."""
+    try:
+        return set(map(len, rows))
+    except TypeError:  # a number
+        return set()
 
 
 def _numbers(name: str, rows: Array, kind: str) -> np.ndarray:
@@ -217,12 +226,14 @@ def _blame(name: str, array: Array, fits: Callable[[Any], bool], expected: str) 
     todo: deque[tuple[Sequence[int], Array]] = deque([((), array)])
     while todo:
         place, rows = todo.popleft()
-        lists = [isinstance(item, Array) for item in rows]
-        for index, item in enumerate(rows):
-            if isinstance(item, Array) and all(lists):
-                todo.append(((*place, index), item))
-            elif not fits(item):
-                raise Invalid(f"expected {expected}, got {word(item)} at {[*place, index]}", name)
+        lists = [((*place, index), item) for index, item in enumerate(rows) if isinstance(item, Array)]
+        others = [((*place, index), item) for index, item in enumerate(rows) if not isinstance(item, Array)]
+        if not others:
+            todo.extend(lists)
+            continue
+        for at, item in (*others, *lists):
+            if not fits(item):
+                raise Invalid(f"expected {expected}, got {word(item)} at {[*at]}", name)
 
 
 def _kind(dtype: np.dtype, one: bool = False) -> str:

@@ -1,8 +1,7 @@
 """Arrays into JSON, by orjson, each number in the fewest digits that read back as the same. Large ones go in pieces:
 orjson holds the interpreter's lock as long as it writes, and everyone else waits."""
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import orjson
@@ -13,22 +12,7 @@ MOST = 1 << 16  # numbers of a piece; about a millisecond
 PLACE = b"\0"  # in JSON text, such a byte is never left as it is
 
 
-def written(answer: Mapping[str, Any]) -> Steps[list[bytes]]:
-    """``answer`` in pieces that make one JSON document; each large array takes several steps."""
-    large: list[np.ndarray | bytes] = []
-
-    def default(value: Any) -> Any:
-        if not isinstance(value, _Large):
-            raise TypeError(f"{type(value)} has no place in JSON")
-        large.append(value.array)
-        return orjson.Fragment(PLACE)
-
-    text = orjson.dumps(_set_aside(answer), default=default, option=orjson.OPT_SERIALIZE_NUMPY)
-    first, *rest = text.split(PLACE) if large else [text]
-    return (yield from filled([first, *rest], large))
-
-
-def filled(frame: list[bytes], lists: list[np.ndarray | bytes]) -> Steps[list[bytes]]:
+def filled(frame: list[bytes], lists: Sequence[np.ndarray | bytes]) -> Steps[list[bytes]]:
     """A JSON document in pieces: what is in ``frame``, and between each two of them a list of ``lists``.
 
     An array is contiguous; bytes are JSON already.
@@ -40,21 +24,6 @@ def filled(frame: list[bytes], lists: list[np.ndarray | bytes]) -> Steps[list[by
             yield
         pieces.append(after)
     return pieces
-
-
-class _Large:
-    __slots__ = ("array",)
-
-    def __init__(self, array: np.ndarray) -> None:
-        self.array = array
-
-
-def _set_aside(value: Any) -> Any:
-    if isinstance(value, np.ndarray):
-        return _Large(value) if value.size > MOST else value
-    if isinstance(value, Mapping):
-        return {name: _set_aside(of) for name, of in value.items()}
-    return [_set_aside(of) for of in value] if isinstance(value, list) else value
 
 
 def _pieces(array: np.ndarray) -> Iterator[bytes]:

@@ -95,7 +95,10 @@ class Metrics:
             ("heed_build_info", *self._build): 1,
         }
         if repository.provider:
-            found["heed_provider_info", repository.provider.name] = 1
+            found["heed_provider_info", repository.provider.name, repository.provider.reason] = 1
+        for name, versions in repository.models.items():
+            for provider, nodes in versions[next(reversed(versions))].nodes.items():
+                found["heed_model_nodes", name, provider] = nodes
         if STATM.exists():
             pages = int(STATM.read_text().split()[1])
             found[("process_resident_memory_bytes",)] = pages * os.sysconf("SC_PAGE_SIZE")

@@ -5,6 +5,7 @@ import logging
 import math
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -14,13 +15,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnxruntime
-from onnxruntime.capi.onnxruntime_pybind11_state import Fail, InvalidArgument, RuntimeException
+from onnxruntime.capi.onnxruntime_pybind11_state import EPFail, Fail, InvalidArgument, RuntimeException
 
-from service.bfloat16 import BFLOAT16, run_bfloat16
+from service.bfloat16 import BFLOAT16
+from service.bound import Shapes
 from service.card import Card, InputCard, PathCard, Scalar
 from service.cost import Cost
+from service.cuda_graphs import Captured
+from service.device import Device
 from service.errors import Invalid, TooMuchMemory
-from service.provider import CUDA, Provider, giving_back, open_session
+from service.host_memory import plain
+from service.placement import CUDA, Placement, heavy_on_cpu, placement, short, written
+from service.provider import Provider, giving_back, open_session
 from service.shape import Binder, Dim, Sizes, length
 from service.statistics import Statistics
 
@@ -35,7 +41,7 @@ MOST_PLANS = 512
 WIDE = 2_000_000  # nanoseconds of a run from which more threads gain more than they take from everybody else
 UNSAID = 3  # times its inputs: what a run of a foreign graph is taken to need
 SHARED = "weights.bin"  # what the graphs of a version share, if they do
-REFUSALS = (InvalidArgument, Fail, RuntimeException)  # what ONNX Runtime raises at shapes that do not fit
+REFUSALS = (InvalidArgument, Fail, RuntimeException, EPFail)  # what a run raises: for its shapes, or its device
 DTYPES: dict[str, type[np.generic] | np.dtype] = {
     "tensor(float)": np.float32,
     "tensor(double)": np.float64,
@@ -69,6 +75,7 @@ class Graph:
     fixed: Mapping[str, Scalar] = field(default_factory=dict)  # parameters it does not take -> the value they stand at
     cost: Cost = field(default_factory=Cost)  # of a run in one thread, by Model.size
     wide: "Wide | None" = None  # the same with more threads
+    captured: Captured | None = None  # the same as CUDA graphs
 
     def for_size(self, size: int, to_learn: bool) -> "Graph":
         """This graph, or the one with more threads where a run of this size is long enough to gain by them.
@@ -94,9 +101,11 @@ class Graph:
         others = given.keys() - self.takes
         return all(name in self.fixed and bool(given[name] == self.fixed[name]) for name in others)
 
+    def taken(self, given: Arrays) -> Arrays:
+        return given if given.keys() <= self.takes else {name: of for name, of in given.items() if name in self.takes}
+
     def run(self, given: Arrays, wanted: Sequence[str]) -> list[np.ndarray]:
-        taken = given if given.keys() <= self.takes else {name: of for name, of in given.items() if name in self.takes}
-        found: list[np.ndarray] = self.session.run(list(wanted), taken)
+        found: list[np.ndarray] = self.session.run(list(wanted), self.taken(given))
         return found
 
 
@@ -162,20 +171,38 @@ class Model:
             self.inputs = {name: self.inputs[name] for name in self.card.inputs}
         self.outputs = {of.name: _tensor(of, True) for of in canonical.get_outputs()}
         self.providers = canonical.get_providers()
+        self.placement: dict[str, Placement] = {file.stem: placement(session) for file, session in sessions.items()}
+        self._provider = provider
+        self._room = provider.room or math.inf
+        runs = provider.runs if self.card else None  # what a foreign graph will answer is not known before
+        self._runs = runs or (Device(plain()) if self._has_bfloat16 else None)
+        self._shapes: dict[Hashable, Shapes] = {}
         # What a run costs: of a CPU, the thread's own time, as waits for the interpreter's lock are not the run's.
-        self.clock = time.perf_counter_ns if self.providers[0] == CUDA else time.thread_time_ns
+        self.is_on_cuda = self.providers[0] == CUDA
+        self.clock = time.perf_counter_ns if self.is_on_cuda else time.thread_time_ns
         graphs = [
             _graph(
                 session,
                 self.card,
                 Wide(partial(open_session, file, provider, threads, not shared or file.name == CANONICAL))
-                if threads > 1 and self.providers[0] != CUDA
+                if threads > 1 and not self.is_on_cuda
+                else None,
+                Captured(partial(open_session, file, provider, 1, captures=True), number=provider.device)
+                if provider.graphs and self._runs
                 else None,
             )
             for file, session in sessions.items()
         ]
         usable = [of for of in graphs if not (of.card and of.card.provider not in (None, provider.name))]
         self.graphs = sorted(usable, key=Graph.burden)
+
+    @cached_property
+    def nodes(self) -> Counter[str]:
+        """How many nodes of all graphs each provider runs: CPU, CUDA."""
+        found: Counter[str] = Counter()
+        for of in self.placement.values():
+            found.update({short(provider): nodes.total() for provider, nodes in of.items()})
+        return found
 
     def remember(self, key: Hashable, plan: Any) -> None:
         """Keep a plan for the next request of its kind; of many, what came first goes first."""
@@ -255,12 +282,16 @@ class Model:
 
         Raises:
             Invalid: a foreign graph cannot take inputs of these shapes.
+            OutOfMemory, DeviceLost: of the device it runs on.
         """
         try:
-            if self._has_bfloat16:
-                return run_bfloat16(graph.session, inputs, outputs)
+            if self._runs is not None:
+                return self._run_bound(self._runs, graph, inputs, outputs)
             answers = graph.run(inputs, outputs)
         except REFUSALS as error:
+            failure = self._provider.meaning(error)
+            if failure:
+                raise failure from error
             if self.card:
                 raise
             log.info("model %s refused a request: %s", self.name, error)
@@ -268,10 +299,38 @@ class Model:
             raise Invalid(f"model '{self.name}' cannot be run on these inputs: {shapes}") from None
         return dict(zip(outputs, answers, strict=True))
 
+    def _run_bound(self, runs: Device, graph: Graph, inputs: Arrays, outputs: Sequence[str]) -> dict[str, np.ndarray]:
+        shapes = self._shapes_of(inputs, outputs) if self.card else None
+        return runs.run(graph.session, graph.taken(inputs), outputs, shapes, graph.captured)
+
+    def _shapes_of(self, inputs: Arrays, outputs: Sequence[str]) -> Shapes:
+        """The shapes of a block's outputs, which follow from those of its inputs; known from before, if possible."""
+        key = (*outputs, *((name, array.shape) for name, array in inputs.items()))
+        shapes = self._shapes.get(key)
+        if shapes is None:
+            sizes = self.bind(inputs)
+            asked = [self.outputs[name] for name in outputs]
+            shapes = {of.name: (tuple(length(dim, sizes) for dim in of.shape), of.dtype) for of in asked}
+            with self._remembering:
+                if len(self._shapes) >= MOST_PLANS:
+                    self._shapes.clear()
+                self._shapes[key] = shapes
+        return shapes
+
     def graph_for(self, given: Arrays, wanted: Collection[str], sizes: Sizes) -> Graph:
         """The graph of the least burden that serves such a request; the canonical one always does."""
         pairs = self.numbers(["weights"], sizes) if self.card else 0
         return next(graph for graph in self.graphs if graph.serves(given, wanted, pairs))
+
+    def tell_placement(self) -> None:
+        """Say in the log where the nodes of each graph run; on CUDA a heavy one left to the CPU is a warning."""
+        on_cuda = self._provider.name == "cuda"
+        for graph, of in self.placement.items():
+            log.log(logging.INFO if on_cuda else logging.DEBUG, "model %s, %s: %s", self.name, graph, written(of))
+            left = heavy_on_cpu(of)
+            if on_cuda and left:
+                names = ", ".join(f"{nodes} {operator}" for operator, nodes in sorted(left.items()))
+                log.warning("model %s, %s: CUDA has not taken %s, which run on the CPU", self.name, graph, names)
 
     def warm(self) -> None:
         """Run every graph once on the card's example; a model without a card is warm when it is loaded."""
@@ -279,7 +338,7 @@ class Model:
             return
         example = self._example()
         for graph in self.graphs:
-            graph.session.run(None, example)
+            self.run(graph, example, sorted(graph.answers))
 
     def give_back(self) -> None:
         """Give the system the memory that past runs of any model needed, and that nobody uses now."""
@@ -314,14 +373,15 @@ class Model:
         """What a run needs for ``outputs``, of ``inputs`` that ``bind`` has held, and answered ``sizes`` for.
 
         Raises:
-            TooMuchMemory: more than ``most_memory`` bytes.
+            TooMuchMemory: more than ``most_memory`` bytes, or than the GPU has.
         """
         graph = self.graph_for(inputs, outputs, sizes)
         memory = self.memory(inputs, outputs, sizes, graph)
-        if most_memory is not None and memory > most_memory:
+        if most_memory is not None and memory > min(most_memory, self._room):
+            limit = "max_memory_bytes" if most_memory <= self._room else "device_memory_bytes"
             raise TooMuchMemory(
-                f"this request needs about {memory:,} bytes, which exceeds the maximum allowed (max_memory_bytes), "
-                f"{most_memory:,} bytes"
+                f"this request needs about {memory:,} bytes, which exceeds the maximum allowed ({limit}), "
+                f"{min(most_memory, self._room):,} bytes"
             )
         return Need(sizes, graph, self.size(inputs, sizes), memory)
 
@@ -348,11 +408,13 @@ def _tensor(of: onnxruntime.NodeArg, required: bool) -> Tensor:
     return Tensor(of.name, np.dtype(DTYPES[of.type]), tuple(of.shape), required)
 
 
-def _graph(session: onnxruntime.InferenceSession, card: Card | None, wide: Wide | None) -> Graph:
+def _graph(
+    session: onnxruntime.InferenceSession, card: Card | None, wide: Wide | None, captured: Captured | None
+) -> Graph:
     takes = frozenset(of.name for of in [*session.get_inputs(), *session.get_overridable_initializers()])
     answers = frozenset(of.name for of in session.get_outputs())
     said = json.loads(session.get_modelmeta().custom_metadata_map.get("heed", "{}"))
     path = PathCard(**said) if "fast_path" in said else None
     defaults = {name: of.default for name, of in card.inputs.items() if of.default is not None} if card else {}
     fixed = {name: value for name, value in defaults.items() if name not in takes} | (path.fixes if path else {})
-    return Graph(session, takes, answers, path, fixed, wide=wide)
+    return Graph(session, takes, answers, path, fixed, wide=wide, captured=captured)

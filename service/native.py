@@ -14,8 +14,9 @@ from service.body import Body, Headers, hold_json, receive_body
 from service.card import Scalar
 from service.endpoint import JSON, Endpoint, Fields, Pieces
 from service.engine import Engine
-from service.json_write import written
+from service.json_write import filled
 from service.model import Model, Tensor
+from service.placement import short
 from service.repository import Repository
 from service.settings import Settings
 from service.shape import symbol
@@ -73,6 +74,9 @@ class BlockDescription(BlockLine):
     outputs: list[OutputDescription]
     tolerance: dict[str, float] = Field(description="largest absolute error against float64 allowed at export")
     providers: list[str] = Field(description="what the ONNX Runtime session runs on")
+    nodes: dict[str, dict[str, dict[str, int]]] = Field(
+        description="where the nodes of each graph run: graph, provider, operator, how many"
+    )
     example: dict[str, Any] = Field(description="a body to POST here")
 
 
@@ -101,6 +105,7 @@ async def describe_block(block: str, repository: Models) -> BlockDescription:
     model = repository.block(block)
     card = model.card
     assert card is not None
+    placed = model.placement.items()
     return BlockDescription(
         **_line(model),
         version=model.version,
@@ -135,6 +140,7 @@ async def describe_block(block: str, repository: Models) -> BlockDescription:
         ],
         tolerance=card.tolerance,
         providers=model.providers,
+        nodes={graph: {short(provider): dict(nodes) for provider, nodes in of.items()} for graph, of in placed},
         example=card.example,
     )
 
@@ -159,8 +165,8 @@ class Attend(Endpoint):
         timing.lap("decode")
         found = await self.run(todo, timing, receive)
         numbers = sum(array.size for array in found.values())
-        answer = await measured(self.preparing, numbers, prepare, asked, found, model)
-        pieces = await in_turns(self.encoding, numbers, written(answer))
+        frame, lists = await measured(self.preparing, numbers, prepare, asked, found)
+        pieces = await in_turns(self.encoding, numbers, filled(frame, lists))
         timing.lap("encode")
         return todo, [*pieces], JSON
 
@@ -176,13 +182,13 @@ class Attend(Endpoint):
             return None
         asked = decode(content, model, self.settings.max_memory_bytes)
         todo = work(asked, model)
-        encoding = self.encoding.expected(model.numbers(asked.outputs, asked.need.sizes))
+        encoding = self.encoding.expected(model.numbers(asked.outputs, asked.form.need.sizes))
         if not is_short(decoding + todo.expected + encoding):
             return None
         timing.lap("decode")
         found = self.engine.run_here(todo)
         timing.lap_as(0, todo.computed)
-        pieces = at_once(written(prepare(asked, found, model)))
+        pieces = at_once(filled(*prepare(asked, found)))
         timing.lap("encode")
         return todo, [*pieces], JSON
 

@@ -42,9 +42,9 @@ class Rank:
         sizes = iter((1,) * missing + array.shape)
         return array.reshape([1 if self._is_out(dim) else next(sizes) for dim in of.shape])
 
-    def lower(self, shape: Sequence[Dim], array: np.ndarray) -> np.ndarray:
-        """``array`` of the declared ``shape`` without the axes that the request left out."""
-        return array.squeeze(tuple(axis for axis, dim in enumerate(shape) if self._is_out(dim)))
+    def out(self, shape: Sequence[Dim]) -> tuple[int, ...]:
+        """The axes of the declared ``shape`` that the request left out."""
+        return tuple(axis for axis, dim in enumerate(shape) if self._is_out(dim))
 
     def _is_out(self, dim: Dim) -> bool:
         name = symbol(dim)

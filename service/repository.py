@@ -14,8 +14,8 @@ from typing import TypeVar
 
 from service.errors import Invalid, NotFound, NotReady
 from service.index import State, index
-from service.model import CANONICAL, Model
-from service.provider import Provider, choose
+from service.model import REFUSALS, Model
+from service.provider import Provider, ProviderUnavailable, choose
 from service.settings import Settings
 from service.shelf import Versions, fingerprint, found, versions_of
 from service.terms import Terms, open_model
@@ -30,7 +30,7 @@ class Repository:
 
     def __init__(self, settings: Settings) -> None:
         self._folder = settings.model_repository
-        self._wanted = settings.provider
+        self._settings = settings
         self._threads = settings.threads
         self.terms = Terms(VersionPolicy.parse(settings.versions), settings.max_batch_size, settings.batch_models)
         self._own_terms: dict[str, Terms] = {}
@@ -42,16 +42,21 @@ class Repository:
         self._change = threading.RLock()  # one change at a time
         self.provider: Provider | None = None
         self.ready = threading.Event()
+        self.is_beyond_help = False  # the device is lost, and this process is to end
+        self._lost: list[dict[str, dict[int, Model]]] = []  # kept: to end a session on a lost device may never end
 
-    def open(self) -> None:
-        """Settle on the provider.
+    def open(self) -> Provider:
+        """Settle on the provider, and answer it.
 
         Raises:
             ProviderUnavailable: the provider asked for does not work here.
         """
-        first = next((folder for shelf in found(self._folder).values() for folder in shelf.values()), None)
-        self.provider = choose(self._wanted, first / CANONICAL if first else None)
-        log.info("provider %s (%s)", self.provider.name, self.provider.reason)
+        asked = self._settings
+        provider = choose(asked.provider, asked.device_id, asked.device_memory_bytes, asked.cuda_graphs)
+        provider.when_lost = self._lose
+        self.provider = provider
+        log.info("provider %s (%s)", provider.name, provider.reason)
+        return provider
 
     def load(self) -> None:
         """Load every model and run it once; then ``ready`` is set. One that fails is named, and harms no other."""
@@ -61,7 +66,46 @@ class Repository:
         if not self._models and not self._failed:
             log.warning("no models in %s; `heed export` writes the built-in blocks there", self._folder.absolute())
         log.info("ready: %s (%.1f s)", ", ".join(self._models) or "no models", time.perf_counter() - start)
-        self.ready.set()
+        self._set_ready()
+
+    def reopen(self) -> Provider:
+        """After the device was lost: settle on a provider again, open the models anew on it, and answer it.
+
+        Where the provider asked for cannot be had any more, the service is beyond help.
+
+        Raises:
+            OSError: the folder cannot be read; nothing is changed.
+        """
+        assert self.provider is not None, "open() comes first"
+        log.warning("the models are opened anew, as %s was lost", self.provider.name)
+        why, shelves = self.provider.lost, found(self._folder)
+        try:
+            self.open()
+        except ProviderUnavailable as error:
+            log.critical("%s", error)
+            self.is_beyond_help = True
+            return self.provider
+        if self.provider.name == "cpu":
+            self.provider.reason = f"CUDA was lost: {why}; then: {self.provider.reason}"
+        with self._change:
+            names = [*self._models, *self._failed]
+            self._lost.append(self._models)
+            self._models, self._failed, self._seen = {}, {}, {}
+            for name in names:
+                self._follow(name, shelves.get(name, {}))
+        log.info("open again: %s", ", ".join(self._models) or "no models")
+        self._set_ready()
+        return self.provider
+
+    def _set_ready(self) -> None:
+        assert self.provider is not None, "open() comes first"
+        if not self.provider.lost:
+            self.ready.set()
+
+    def _lose(self) -> None:
+        """Serve nothing until the models are open again, if ever."""
+        self.ready.clear()
+        self.is_beyond_help = self._settings.on_cuda_failure == "exit"
 
     def poll(self) -> None:
         """Follow the folder: load what is new or changed, drop what is gone. What fails leaves the old in place."""
@@ -146,9 +190,10 @@ class Repository:
         return model
 
     def must_be_ready(self) -> None:
-        """Raises NotReady while models are being loaded."""
+        """Raises NotReady while models are being loaded, and when their device is lost."""
         if not self.ready.is_set():
-            raise NotReady("Server not ready: models are being loaded")
+            lost = self.provider is not None and self.provider.lost
+            raise NotReady(f"Server not ready: {'its device is lost' if lost else 'models are being loaded'}")
 
     @property
     def models(self) -> dict[str, dict[int, Model]]:
@@ -208,7 +253,10 @@ class Repository:
 
     def _open(self, folder: Path, terms: Terms) -> Model:
         assert self.provider is not None, "open() comes first"
-        return open_model(folder, self.provider, self._threads, terms)
+        try:
+            return open_model(folder, self.provider, self._threads, terms)
+        except REFUSALS as error:
+            raise self.provider.meaning(error) or error from None
 
     def _serve(self, name: str, models: dict[int, Model], failed: dict[int, str]) -> None:
         self._models = dict(sorted({**self._models, name: models}.items())) if models else _without(self._models, name)

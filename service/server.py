@@ -25,6 +25,7 @@ from service.settings import Settings
 log = logging.getLogger("heed")
 
 LINGER = 0.5  # seconds in which clients with open connections hear that they are to be closed
+LOST = 70  # exit status of a process whose device is lost: EX_SOFTWARE of sysexits.h
 GRACE = 2.0  # seconds, beyond the settings' bound, to end in good order
 
 
@@ -54,7 +55,8 @@ class Server(uvicorn.Server):
 
     A signal ends it: for ``settings.drain_seconds`` it goes on, but says that it is not ready; for a moment it closes
     each connection with an answer; then it takes no more, finishes what runs, and is cut off (exit status 1) when that
-    takes longer than ``settings.shutdown_seconds``. A second signal ends it at once.
+    takes longer than ``settings.shutdown_seconds``. A second signal ends it at once. A lost device ends it the same way
+    (exit status 70).
     """
 
     def __init__(self, app: Application, settings: Settings) -> None:
@@ -76,6 +78,7 @@ class Server(uvicorn.Server):
         self.config.lifespan_class = _Lifespan
         self.config.http_protocol_class = limited(Limits if app.watches else speaking(app), settings, app.counts)
         self._readiness = app.readiness
+        self._repository = app.repository
         self._drain_seconds = settings.drain_seconds
         self._drained = math.inf  # when the time to drain is over
         self._bound = settings.shutdown_seconds + GRACE
@@ -86,12 +89,19 @@ class Server(uvicorn.Server):
             for connection in list(self.server_state.connections):
                 assert isinstance(connection, Limits)
                 connection.look(now)
+        if self._repository.is_beyond_help and not self._readiness.draining:
+            log.critical("process %d ends: its device is lost", os.getpid())
+            self.drain()
         return await super().on_tick(counter) or time.monotonic() >= self._drained
 
     def handle_exit(self, sig: int, _frame: FrameType | None) -> None:
         """Ends the process gracefully, the second time at once."""
         if self._readiness.draining:
             os._exit(128 + sig)
+        self.drain()
+
+    def drain(self) -> None:
+        """Say that it is not ready, and end once others had the time to notice."""
         self._readiness.draining = True
         self._drained = time.monotonic() + self._drain_seconds
 
@@ -109,6 +119,8 @@ class Server(uvicorn.Server):
             await asyncio.sleep(0.01)
         await super().shutdown(sockets)
         watchdog.cancel()
+        if self._repository.is_beyond_help:
+            os._exit(LOST)  # to end sessions on a lost device may never end
 
 
 class _Lifespan(LifespanOn):

@@ -59,6 +59,18 @@ class Settings(BaseSettings):
     provider: Literal["auto", "cuda", "cpu"] = Field(
         "auto", description="where models run: auto takes CUDA when it truly works, cuda fails at start without it"
     )
+    device_id: int = Field(0, ge=0, description="which GPU, as CUDA counts them; all workers share it")
+    device_memory_bytes: int = Field(
+        0, ge=0, description="most memory of the GPU that one worker takes; 0 = what is free at its start"
+    )
+    cuda_graphs: bool = Field(
+        False, description="record small runs on CUDA whose shapes repeat, and replay them; runs then take turns"
+    )
+    on_cuda_failure: Literal["exit", "reopen"] = Field(
+        "exit",
+        description="when the GPU is lost: end, for a supervisor to start anew, or open the models again, "
+        "with provider auto on the CPU if need be",
+    )
     model_repository: Path = Field(Path("model_repository"), description="folder of <name>/<version>/model.onnx")
     versions: str = Field(
         "latest:1", pattern=PATTERN, description="versions served of each model: all, latest:N, or numbers, 1,3"
@@ -74,7 +86,9 @@ class Settings(BaseSettings):
     )
     threads: int = Field(0, ge=0, description="threads of one long model run; 0 = this machine's CPUs")
     concurrency: int = Field(
-        0, ge=0, description="model runs at one time in one worker; 0 = this machine's CPUs, shared by the workers"
+        0,
+        ge=0,
+        description="model runs at one time in one worker; 0 = this machine's CPUs, shared by the workers; on a GPU 2",
     )
     max_body_bytes: int = Field(128 * MIB, ge=1, description="longest request body")
     max_bodies_bytes: int = Field(

@@ -30,6 +30,7 @@ def open_model(folder: Path, provider: Provider, threads: int, terms: Terms) -> 
         Exception: ONNX Runtime's own, for a file it cannot load or run.
     """
     model = Model(folder, provider, threads)
+    model.tell_placement()
     model.warm()
     model.batch_axis = batch_axis(model)
     model.max_batch_size = terms.max_batch_size if model.batch_axis else 0

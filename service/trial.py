@@ -15,12 +15,15 @@ from service.shape import Sizes, length, symbol
 
 MEMBERS = 5  # of the joined run
 LENGTHS = ((1, 7, 3), (5, 7, 3), (9, 13, 5))  # of the symbols but batch, in turn; odd, so that no vector is full
+LARGE, ROWS = 512, 8  # queries and keys, and rows, of a run that a GPU is busy with
 
 
 def try_out(model: Model) -> frozenset[Graph]:
     """The graphs whose rows can be stacked; each graph's cost is learned on the way."""
     assert model.card is not None
     drawn = [[_draw(model, model.card, lengths, seed) for seed in range(MEMBERS)] for lengths in LENGTHS]
+    if model.is_on_cuda:
+        _learn_large(model, model.card)
     return frozenset(graph for graph in model.graphs if all(_is_exact(model, graph, works) for works in drawn))
 
 
@@ -38,15 +41,27 @@ def _is_exact(model: Model, graph: Graph, works: Sequence[Arrays]) -> bool:
 def _timed(model: Model, graph: Graph, inputs: Arrays, names: list[str]) -> list[np.ndarray]:
     sizes = model.bind(inputs)
     spent = model.clock()
-    found = graph.run(inputs, names)
+    found = model.run(graph, inputs, names)
     graph.cost.learn(model.size(inputs, sizes), model.clock() - spent)
-    return found
+    return [found[name] for name in names]
 
 
-def _draw(model: Model, card: Card, lengths: tuple[int, ...], seed: int) -> dict[str, np.ndarray]:
-    """One row of each required input, with numbers that the card allows."""
+def _learn_large(model: Model, card: Card) -> None:
+    """Time a larger run of each graph. On a GPU small ones take what their launches take, which says nothing of others:
+    by their rate a large one would take hours, and whoever waits behind it be sent away."""
+    pairs = [term for dim in model.outputs["weights"].shape[-2:] for term in symbol(dim).split(" + ")]
+    inputs = _draw(model, card, LENGTHS[-1], 0, dict.fromkeys(pairs, LARGE) | {"batch": ROWS})
+    for graph in model.graphs:
+        model.run(graph, inputs, ["output"])  # the first of its shape also settles on kernels
+        _timed(model, graph, inputs, ["output"])
+
+
+def _draw(
+    model: Model, card: Card, lengths: tuple[int, ...], seed: int, others: Sizes | None = None
+) -> dict[str, np.ndarray]:
+    """Each required input, of one row or as ``others`` says, with numbers that the card allows."""
     required = {name: of for name, of in model.inputs.items() if of.required}
-    sizes = _sizes(sorted({symbol(dim) for of in required.values() for dim in of.shape}), card, lengths)
+    sizes = _sizes(sorted({symbol(dim) for of in required.values() for dim in of.shape}), card, lengths, others or {})
     rng = np.random.default_rng([seed, crc32(model.name.encode())])
     drawn = {}
     for name, of in required.items():
@@ -59,9 +74,10 @@ def _draw(model: Model, card: Card, lengths: tuple[int, ...], seed: int) -> dict
     return drawn
 
 
-def _sizes(symbols: list[str], card: Card, lengths: tuple[int, ...]) -> Sizes:
+def _sizes(symbols: list[str], card: Card, lengths: tuple[int, ...], others: Sizes) -> Sizes:
     names = [name for name in symbols if name != "batch" and not name.isdecimal()]
     sizes: Sizes = {name: lengths[index % len(lengths)] for index, name in enumerate(names)} | {"batch": 1}
+    sizes |= {name: size for name, size in others.items() if name in sizes}
     for many, few in card.multiples.items():
         sizes[many] = sizes[few]
     for dim, most in card.limits.items():

@@ -54,6 +54,11 @@ class Worker(Server):
     def handle_exit(self, _sig: int, _frame: FrameType | None) -> None:
         self._channel.leave()
 
+    def drain(self) -> None:
+        """Ask the supervisor to be let go; it hands out no more connections and starts another worker."""
+        self._readiness.draining = True
+        self._channel.leave()
+
     def _take(self) -> None:
         loop = asyncio.get_running_loop()
         try:

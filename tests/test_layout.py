@@ -49,7 +49,7 @@ from service.__main__ import main
 from service.app import create_app
 from service.settings import Settings
 from service.attend import decode, prepare, work
-from service.json_write import written
+from service.json_write import filled
 from service.repository import Repository
 from service.turns import at_once
 
@@ -59,7 +59,7 @@ repository.open()
 repository.load()
 model = repository.block("scaled_dot_product")
 asked = decode(b'{{"query": [[1]], "key": [[1]], "value": [[1]]}}', model, 10**9)
-assert b"weights" in b"".join(at_once(written(prepare(asked, work(asked, model).run(), model))))
+assert b"weights" in b"".join(at_once(filled(*prepare(asked, work(asked, model).run()))))
 bad = {{"torch", "models", "export", "onnx"}} & set(sys.modules)
 assert not bad, bad
 """

@@ -91,6 +91,9 @@ SERVERS = {
             "fastapi", (*UVICORN, "benchmarks.serving.peers.lists:app"), PLAIN,
         ),
         Server(
+            "fastapi-typed", (*UVICORN, "benchmarks.serving.peers.lists:app"), {"json": ("plain", "/typed/{model}")},
+        ),
+        Server(
             "mlserver", ("{python}", "{peers}/mlserver_server.py"), {"json": V2_FACES["json"]},
             {"BENCH_WORKERS": "2"}, ("mlserver==1.7.1", "uvloop<0.22", *RUNTIME),
         ),

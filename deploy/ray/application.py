@@ -79,7 +79,7 @@ def _sized(settings: Settings) -> Settings:
     return settings.model_copy(
         update={
             "threads": settings.threads or cpus,
-            "concurrency": settings.concurrency or cpus,
+            "concurrency": settings.concurrency or (0 if given.get("GPU") else cpus),
             "workers": max(1, machine.cpus() // cpus),
             "provider": "cpu" if settings.provider == "auto" and not given.get("GPU") else settings.provider,
         }

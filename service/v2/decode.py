@@ -42,7 +42,7 @@ def decode(content: bytes, cut: Skeleton | None, attached: Body, model: Model, m
         Invalid: a tensor or parameter that is wrong.
         TooLarge: it would need more than ``most_memory`` bytes.
     """
-    with document(content) as request:
+    with document(content) as request, np.errstate(over="ignore"):
         plan, inputs, said = _understood(request, content, model)
     inputs |= plan.take(attached, model)
     need = _hold(plan, inputs, model, most_memory)
@@ -73,8 +73,9 @@ def decode_known(plan: Plan, content: bytes, attached: Body, cut: Skeleton, mode
     if plan.lists:
         view = memoryview(content)
         try:
-            for of, (start, end) in zip(plan.lists, cut.lists, strict=True):
-                inputs[of.name] = yield from of.array(view[start:end])
+            with np.errstate(over="ignore"):
+                for of, (start, end) in zip(plan.lists, cut.lists, strict=True):
+                    inputs[of.name] = yield from of.array(view[start:end])
         except (ValueError, Invalid):
             return None  # read as a whole, it will say what is wrong, and where
     inputs |= plan.take(attached, model)

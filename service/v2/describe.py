@@ -5,6 +5,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Request
 
+from service import placement
 from service.model import Model
 from service.repository import Repository
 from service.settings import Settings
@@ -49,6 +50,7 @@ async def server(request: Request) -> wire.ServerMetadata:
         version=version_of("heed-attention"),
         extensions=EXTENSIONS + (CONTROLLED if settings.model_control_mode == "explicit" else []),
         provider=provider.name if provider else "",
+        provider_reason=provider.reason if provider else "",
     )
 
 
@@ -108,7 +110,8 @@ async def version_configuration(model: Name, version: Number, repository: Models
 
 def _metadata(model: Model, repository: Repository) -> wire.ModelMetadata:
     card = model.card
-    properties = {"providers": ", ".join(model.providers)}
+    nodes = "; ".join(f"{graph}: {placement.written(of)}" for graph, of in model.placement.items())
+    properties = {"providers": ", ".join(model.providers), "nodes": nodes}
     if card:
         properties |= {"title": card.title, "formula": card.formula, "source": card.source}
         for name, of in model.inputs.items():

@@ -16,6 +16,7 @@ class ServerMetadata(BaseModel):
     version: str
     extensions: list[str] = Field(description="what works here, and nothing else")
     provider: str = Field(description="what models run on: cpu or cuda")
+    provider_reason: str = Field(description="why it is this one")
 
 
 class TensorMetadata(BaseModel):

@@ -7,7 +7,7 @@ import pytest
 
 from export.blocks_kernel import ROWS
 from export.fast_path import ATTENTION, fast_paths
-from export.masked_kernel import MASKED_ROWS
+from export.masked_kernel import CELLS, MASKED_ROWS
 from export.verification import error_budget, largest_error, session, taken, without
 from models.catalogue import BLOCKS
 
@@ -92,10 +92,10 @@ def test_every_fast_path_agrees_with_the_reference_and_the_canonical_graph(name,
 
 
 @pytest.mark.parametrize("size", [(1, 1, 1, 1), (1, 1, 1, 0), (1, 2, 0, 1), (2, 1, 0, 0), (2, 2, 0, 0)])
-def test_a_mask_over_several_blocks_of_queries(size, repository):
+@pytest.mark.parametrize(("m", "n"), [(MASKED_ROWS + 77, 500), (300, CELLS // 290)])
+def test_a_mask_over_several_blocks_of_queries(size, m, n, repository):
     """Its first row is the lowest float, which forbids nothing, its last all forbidden; 0 is a whole axis."""
     rng = np.random.default_rng(0)
-    m, n = MASKED_ROWS + 77, MASKED_ROWS + 100
     batch, heads, rows, keys = size
     mask = rng.standard_normal((batch, heads, rows or m, keys or n), np.float32)
     mask[rng.random(mask.shape) < 0.4] = -np.inf

@@ -8,7 +8,6 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from service import provider
 from service.errors import NotFound, NotReady
 from service.repository import Repository
 from service.settings import Settings
@@ -115,29 +114,3 @@ def test_live_but_not_ready_while_loading(repository):
     for response in (client.get("/v1/attention"), client.post("/v1/attention/dot_product", json={})):
         assert response.status_code == 503
         assert response.headers["retry-after"] == "1"
-
-
-def test_provider_says_why(repository, monkeypatch):
-    assert provider.choose("cpu", None).name == "cpu"
-    monkeypatch.setattr(provider.onnxruntime, "get_available_providers", lambda: [provider.CPU])
-    chosen = provider.choose("auto", None)
-    assert chosen.name == "cpu"
-    assert "built without CUDA" in chosen.reason
-    with pytest.raises(provider.ProviderUnavailable, match="built without CUDA"):
-        provider.choose("cuda", None)
-
-
-def test_cuda_that_falls_back_is_no_cuda(repository, monkeypatch):
-    """ONNX Runtime falls back to the CPU with no more than a log line; the session is asked what it runs on."""
-    monkeypatch.setattr(provider.onnxruntime, "get_available_providers", lambda: [provider.CUDA, provider.CPU])
-    real = provider.onnxruntime.InferenceSession
-
-    def fallen(model, options, providers):
-        assert provider.CUDA in providers
-        return real(model, options, providers=[provider.CPU])
-
-    monkeypatch.setattr(provider.onnxruntime, "InferenceSession", fallen)
-    probe = repository / "dot_product" / "1" / "model.onnx"
-    with pytest.raises(provider.ProviderUnavailable, match="fell back"):
-        provider.choose("cuda", probe)
-    assert provider.choose("auto", probe).name == "cpu"
