@@ -1,6 +1,6 @@
 """Every graph of a block on the provider, against the float64 reference: one block in one dtype, in this process."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from export.artifact import LARGE
 from export.verification import CANONICAL, Check, Sessions, checks
 from models.catalogue import find
 from service.model import Model
+from service.placement import heavy_on_cpu, written
 
 LISTED = 10
 FINER = 2.0**-12  # of TF32's ten bits nothing of 1 + FINER is left
@@ -43,10 +44,10 @@ def check(name: str, dtype: str, short: bool, repository: Path, provider: str) -
     if name == "dot_product" and dtype == "float32":
         found += full_precision(sessions)
     found.sort(key=_of_budget, reverse=True)
-    wrong = [str(each) for each in found if not each.ok] + elsewhere(model, provider)
+    wrong = [str(each) for each in found if not each.ok] + (elsewhere(model, sessions) if provider == "cuda" else [])
     return {
         "checks": len(found),
-        "graphs": list(sessions),
+        "nodes": {graph: written(model.placement[graph]) for graph in sessions},
         "worst": min(_of_budget(found[0]), 1e9),  # JSON has no infinity
         "where": str(found[0]),
         "wrong": wrong[:LISTED],
@@ -54,13 +55,9 @@ def check(name: str, dtype: str, short: bool, repository: Path, provider: str) -
     }
 
 
-def elsewhere(model: Model, provider: str) -> list[str]:
-    """The products and softmaxes that run on the CPU though the GPU was asked for."""
-    if provider == "cpu":
-        return []
-    from service.placement import heavy_on_cpu
-
-    left = {graph: heavy_on_cpu(of) for graph, of in model.placement.items()}
+def elsewhere(model: Model, graphs: Iterable[str]) -> list[str]:
+    """The products, softmaxes and attentions of these graphs that run on the CPU."""
+    left = {graph: heavy_on_cpu(model.placement[graph]) for graph in graphs}
     return [f"{graph}: {nodes} {of} on the CPU" for graph, every in left.items() for of, nodes in every.items()]
 
 

@@ -11,6 +11,7 @@ from benchmarks.gpu.time_attention import GRAPHS, HEED
 from benchmarks.serving.gates import Gate
 from benchmarks.serving.report import table
 from benchmarks.serving.results import spread_of
+from export.verification import CANONICAL
 
 TRIAL = "**A trial: {why}. Nothing here says anything of Heed on a GPU.**\n"
 ENGINE = """
@@ -43,7 +44,9 @@ def _lines(rows: Rows, judged: Sequence[Gate], plotted: Sequence[Path]) -> Itera
         yield f"\n![{each.stem.rpartition('-')[2]}]({each.name})"
     if rows.of("numbers"):
         yield "\n## Numbers\n\nThe worst error of each block over what is allowed, and where; above 1 is wrong.\n"
-        yield from table(["block", "dtype", "checks", "wrong", "worst", "where"], _numbers(rows))
+        yield from table(
+            ["block", "dtype", "checks", "wrong", "worst", "where", "nodes of the canonical graph"], _numbers(rows)
+        )
     if rows.of("engine"):
         yield f"\n## On the device\n{ENGINE}\n"
         heads = ["cell", "graph", "device ms", "torch's best", "ratio", "wall ms", "wall of best", "with CUDA graphs"]
@@ -83,7 +86,8 @@ def _gates(rows: Rows, judged: Sequence[Gate]) -> Iterator[list[Any]]:
 
 def _numbers(rows: Rows) -> Iterator[list[Any]]:
     for row in rows.of("numbers").values():
-        yield [row["block"], row["dtype"], row["checks"], row["wrong_count"], f"{row['worst']:.3g}", row["where"]]
+        told = row["checks"], row["wrong_count"], f"{row['worst']:.3g}", row["where"], row["nodes"][CANONICAL]
+        yield [row["block"], row["dtype"], *told]
 
 
 def _engine(rows: Rows) -> Iterator[list[Any]]:

@@ -13,7 +13,9 @@ import pytest
 
 from benchmarks.gpu import engine, over_tests, report, uninstalled
 from benchmarks.gpu.cells import LENGTHS, Engine, Http, Suite
+from benchmarks.gpu.check_block import elsewhere
 from benchmarks.gpu.clock import busy
+from benchmarks.gpu.opened import opened
 from benchmarks.gpu.options import RESULTS, parse
 from benchmarks.gpu.rows import Rows
 from benchmarks.gpu.worker import WorkerDied, ask
@@ -50,6 +52,7 @@ def test_the_command_measures_and_goes_on(two, tmp_path):
     assert numbers["cell"] == "numbers/dot_product"
     assert numbers["checks"] > 300
     assert 0 < numbers["worst"] <= 1
+    assert numbers["nodes"]["model"].startswith("CPU ")
     assert [row["path"] for row in timed] == ["output", "weights", "output"]
     for row in timed:
         assert set(row["error"]) == {"output", "weights"} - ({"weights"} if row["path"] == "output" else set())
@@ -136,6 +139,11 @@ def test_the_tests_have_their_servers_on_the_provider(repository):
     assert "built without CUDA" in wrong
 
 
+def test_what_is_left_to_the_cpu_is_told(repository):
+    model = opened(repository, "dot_product", "cpu")
+    assert elsewhere(model, ["plain"]) == ["plain: 2 MatMul on the CPU", "plain: 1 Softmax on the CPU"]
+
+
 def test_a_worker_that_stands_still_is_ended(tmp_path, monkeypatch):
     monkeypatch.setattr(engine, "SECONDS", 0.1)
     cells = [Engine("output", "float32", False, 1, 1, n, 4) for n in (2, 4)]
@@ -149,10 +157,10 @@ def test_a_checkout_that_is_not_installed_has_a_version(tmp_path, monkeypatch):
     monkeypatch.setattr(uninstalled, "ROOT", tmp_path)
     monkeypatch.setenv("PYTHONPATH", "kept")
     with uninstalled.known():
-        script = (
-            "import sys; from importlib.metadata import version; print(version('not-installed'), 'kept' in sys.path[2])"
-        )
-        assert subprocess.check_output([sys.executable, "-c", script], text=True) == "7.0 True\n"
+        script = "import os; from importlib.metadata import version; print(version('not-installed'), os.environ)"
+        said = subprocess.check_output([sys.executable, "-c", script], text=True)
+    assert said.startswith("7.0 ")
+    assert f"{os.pathsep}kept'" in said
     assert os.environ["PYTHONPATH"] == "kept"
 
 
