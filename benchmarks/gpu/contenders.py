@@ -58,7 +58,8 @@ class Heed:
         if captures:
             file = repository / name / "1" / f"{self.graph}.onnx"
             self._session = open_session(file, settled(repository, provider), 1, captures=True)
-        self._found = {of: given["query"].new_empty(_shape(of, cell)) for of in outputs}
+        self._found = {of: given["query"].new_full(_shape(of, cell), torch.nan) for of in outputs}
+        wait()
         self._binding = self._session.io_binding()
         for of, tensor in given.items():
             self._binding.bind_input(of, **_place(tensor))
@@ -92,7 +93,7 @@ def torch_kernels(cell: Engine, given: Tensors) -> dict[str, Attend]:
             return {"output": scaled_dot_product_attention(query, key, value, is_causal=cell.is_causal)}
 
     def explicit() -> Tensors:
-        weights = torch.softmax(query @ key.transpose(-1, -2) * cell.d**-0.5, -1)
+        weights = torch.softmax((query * cell.d**-0.5) @ key.transpose(-1, -2), -1)
         return {"output": weights @ value, "weights": weights}
 
     if cell.path == "weights":
@@ -104,13 +105,13 @@ def torch_kernels(cell: Engine, given: Tensors) -> dict[str, Attend]:
 def errors(cell: Engine, given: Tensors, found: Tensors) -> dict[str, float]:
     """The largest error of each output against float64, head by head; infinite where a number is none."""
     worst = dict.fromkeys(found, 0.0)
-    later = torch.ones(cell.n, cell.n, dtype=torch.bool, device=given["query"].device).triu(1)
+    i = torch.arange(cell.n, device=given["query"].device)
     for b in range(cell.batch):
         for h in range(cell.heads):
             query, key, value = (tensor[b, h].double() for tensor in given.values())
             scores = query @ key.T * cell.d**-0.5
             if cell.is_causal:
-                scores.masked_fill_(later, -torch.inf)
+                scores.masked_fill_(i > i[:, None], -torch.inf)
             weights = torch.softmax(scores, -1)
             for of, exact in {"output": weights @ value, "weights": weights}.items():
                 if of in found:
