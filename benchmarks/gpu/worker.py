@@ -39,7 +39,7 @@ def ask(module: str, asked: Mapping[str, Any], seconds: float) -> Iterator[dict[
                 process.kill()
         if process.returncode:
             log.seek(0)
-            said = log.read().strip().splitlines()[-3:]
+            said = [line for line in log.read().splitlines() if line[:1].strip()][-3:]  # not a traceback's inside
             raise WorkerDied(f"status {process.returncode}: {' / '.join(said)}"[:500])
 
 
