@@ -41,8 +41,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
             for part in options.parts:
                 if monotonic() > end:
                     console.print(f"{part}: not begun in {options.minutes:g} minutes; run again")
-                else:
+                    continue
+                try:
                     _measure(part, options, rows, end, console)
+                    rows.settle(f"part/{part}")
+                except (OSError, RuntimeError) as error:  # the other parts go on
+                    rows.settle(f"part/{part}", f"{type(error).__name__}: {error}"[:500])
     except KeyboardInterrupt:
         console.print("interrupted; what was measured is kept")
     console.print(f"{report.render(options.out)}, from {options.out}")
@@ -115,12 +119,8 @@ def _export(part: str, options: Namespace, rows: Rows, console: Console) -> None
     blocks = {"numbers": options.blocks or BLOCKS, "tests": BLOCKS}.get(part, [BLOCK])
     for dtype in options.dtypes if part in ("numbers", "engine") else ["float32"]:
         console.print(f"{part}: exporting what the repository lacks in {dtype}")
-        name = f"export/{part}/{dtype}"
         trouble = exported.complete(options.repository, blocks, dtype, options.provider, options.jobs)
-        if trouble:
-            rows.add(name, failed=trouble)
-        elif name in rows.failed:
-            rows.add(name)
+        rows.settle(f"export/{part}/{dtype}", trouble)
 
 
 if __name__ == "__main__":

@@ -37,6 +37,13 @@ class Rows:
         last = self.runs[-1]
         self._write({"kind": "cell", "cell": str(cell), "run": last["run"], "code": last["code"], **found})
 
+    def settle(self, what: str, trouble: str | None = None) -> None:
+        """Say what failed and is no cell; or, without ``trouble``, that it does not any more."""
+        if trouble:
+            self.add(what, failed=trouble)
+        elif what in self.failed:
+            self.add(what)
+
     def has(self, cell: object) -> bool:
         """Whether this very code has measured it."""
         row = self.cells.get(str(cell))

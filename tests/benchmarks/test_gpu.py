@@ -144,6 +144,17 @@ def test_what_is_left_to_the_cpu_is_told(repository):
     assert elsewhere(model, ["plain"]) == ["plain: 2 MatMul on the CPU", "plain: 1 Softmax on the CPU"]
 
 
+def test_a_part_that_cannot_be_begun_stops_no_other(tmp_path, two):
+    out, asked = tmp_path / "out.jsonl", [*TRIAL, "--repository", two, "--blocks", "dot_product", "--jobs", "1"]
+    shutil.rmtree(two / "scaled_dot_product")
+    (two / "scaled_dot_product").write_text("a file, where a folder should be")
+    done = bench(*asked, "--out", out, "--parts", "http", "numbers")
+    assert done.returncode == 1
+    assert [*Rows(out).of("numbers")] == ["numbers/dot_product"]
+    assert set(Rows(out).failed) == {"export/http/float32", "part/http"}
+    assert "- part/http: NotADirectoryError" in out.with_suffix(".md").read_text()
+
+
 def test_a_worker_that_stands_still_is_ended(tmp_path, monkeypatch):
     monkeypatch.setattr(engine, "SECONDS", 0.1)
     cells = [Engine("output", "float32", False, 1, 1, n, 4) for n in (2, 4)]
