@@ -8,7 +8,7 @@ ORT := $(shell nvidia-smi >/dev/null 2>&1 && echo gpu || echo cpu)
 SOURCES := $(shell find models export -name '*.py')
 INSTALL := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 
-.PHONY: help serve test test-perf-analyzer test-examples test-half test-ray container soak bench bench-loadtest lint format clean
+.PHONY: help serve test test-perf-analyzer test-examples test-half test-ray container soak bench bench-gpu bench-loadtest lint format clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -42,6 +42,9 @@ test-examples: $(VENV)/.dev  ## run every example, the one that exports a checkp
 
 bench: $(VENV)/.bench  ## measure Heed beside yardsticks and other servers; BENCH=--help says how
 	$(BIN)/python -m benchmarks.serving $(BENCH)
+
+bench-gpu: $(VENV)/.dev  ## measure everything that needs a GPU, on a machine that has one; BENCH=--help says how
+	$(BIN)/python -m benchmarks.gpu $(BENCH)
 
 bench-loadtest: $(VENV)/.bench  ## compare heed loadtest with wrk, on the server at HOST:PORT
 	$(BIN)/python -m benchmarks.loadtest http://$(HOST):$(PORT)

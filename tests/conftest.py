@@ -1,6 +1,11 @@
-"""The exported blocks, and a real server over them, shared by the whole run."""
+"""The exported blocks, and a real server over them, shared by the whole run.
+
+``HEED_TEST_PROVIDER`` (cpu, unless it says cuda) is where servers run models; ``HEED_TEST_REPOSITORY`` is a repository
+with every built-in block, to use instead of exporting them.
+"""
 
 import json
+import os
 import shutil
 import socket
 import subprocess
@@ -27,6 +32,9 @@ from tests.halves import HALVES
 torch.set_num_threads(1)  # the tests are spread over the CPUs; more threads only spin beside other workers
 settings.register_profile("heed", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("heed")
+PROVIDER = os.environ.get("HEED_TEST_PROVIDER", "cpu")
+EXPORTED = os.environ.get("HEED_TEST_REPOSITORY")
+START = 60 if PROVIDER == "cpu" else 300  # seconds, at most
 
 
 @pytest.fixture(scope="session")
@@ -49,6 +57,8 @@ def once(tmp_path_factory, worker_id) -> Callable[[str, Callable[[Path], object]
 @pytest.fixture(scope="session")
 def repository(once) -> Path:
     """Every built-in block."""
+    if EXPORTED:
+        return Path(EXPORTED)
 
     def fill(folder: Path) -> None:
         assert main(["--repository", str(folder)]) == 0
@@ -99,7 +109,8 @@ def serving(repository: Path, *flags: str, wait: bool = True) -> Iterator[httpx.
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     command = [sys.executable, "-m", "service", "--port", str(port), "--model-repository", str(repository), *flags]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    environment = {"HEED_PROVIDER": PROVIDER, **os.environ}
+    process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     try:
         with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=120) as client:
             if wait:
@@ -110,7 +121,7 @@ def serving(repository: Path, *flags: str, wait: bool = True) -> Iterator[httpx.
         process.communicate(timeout=30)
 
 
-def until_ready(client: httpx.Client, process: subprocess.Popen, seconds: float = 60) -> None:
+def until_ready(client: httpx.Client, process: subprocess.Popen, seconds: float = START) -> None:
     """Returns when the server is ready; fails with its log if it ends first."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:

@@ -25,19 +25,20 @@ def draw(results: Results, judged: Sequence[Gate], file: Path) -> list[Path]:
     """Write the plots beside ``file``; answers their paths, of those there is something to show in."""
     with pyplot.rc_context(STYLE):
         return [
-            _save(figure, file.with_name(f"{file.stem}-{name}.svg"))
-            for name, figure in (("gates", _gates(judged)), ("throughput", _throughput(results)))
+            save(figure, file.with_name(f"{file.stem}-{name}.svg"))
+            for name, figure in (("gates", bars(judged)), ("throughput", _throughput(results)))
             if figure is not None
         ]
 
 
-def _save(figure: Figure, path: Path) -> Path:
+def save(figure: Figure, path: Path) -> Path:
+    """Write and close a figure; answers ``path``."""
     figure.savefig(path, metadata={"Date": None}, bbox_inches="tight")
     pyplot.close(figure)
     return path
 
 
-def _gates(judged: Sequence[Gate]) -> Figure | None:
+def bars(judged: Sequence[Gate]) -> Figure | None:
     """Each gate's ratio over its bound: right of the line is met, for the one where less is better turned round."""
     if not judged:
         return None

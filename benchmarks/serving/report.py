@@ -37,7 +37,7 @@ def _lines(results: Results, judged: Sequence[Gate], plotted: Sequence[Path]) ->
     yield from _head(results)
     yield "\n## What must hold\n\nRatios of turns next to each other: median (smallest to largest) of the repeats.\n"
     rows = ([of.what, of.cell, of.ratio, ("≤ " if of.at_most else "≥ ") + f"{of.bound:g}", of.verdict] for of in judged)
-    yield from _table(["", "cell", "ratio", "must be", ""], rows)
+    yield from table(["", "cell", "ratio", "must be", ""], rows)
     for each in plotted:
         yield f"\n![{each.stem.rpartition('-')[2]}]({each.name})"
     yield "\n## Heed's requests a second over each server's\n\nBold where Heed is behind a server (yardsticks aside).\n"
@@ -45,18 +45,18 @@ def _lines(results: Results, judged: Sequence[Gate], plotted: Sequence[Path]) ->
     others = [server for server in results.servers if server != "heed"]
     beside = [cell for cell in plain if any(results.ratio("heed", cell, other) for other in others)]
     rows = ([cell, *(_beside(results, cell, other) for other in others)] for cell in beside)
-    yield from _table(["cell", *others], rows)
+    yield from table(["cell", *others], rows)
     yield "\n## Requests a second\n"
     rows = ([cell, *(_rate(results, cell, server) for server in results.servers)] for cell in plain)
-    yield from _table(["cell", *results.servers], rows)
+    yield from table(["cell", *results.servers], rows)
     if varied := [cell for cell in results.cells if cell.ids == "different"]:
         yield "\n## Another id in each request, over the same id in each\n"
         there = [server for server in results.servers if any((server, cell) in results.turns for cell in varied)]
         rows = ([cell.without_id, *(_varied(results, cell, server) for server in there)] for cell in varied)
-        yield from _table(["cell", *there], rows)
+        yield from table(["cell", *there], rows)
     yield "\n## What it cost\n\nMedians; the largest of resident memory, in which shared pages count in each process.\n"
     heads = ["server", "cell", "p50 ms", "p99 ms", "server CPU ms a request", "peak MiB", "errors"]
-    yield from _table(heads, _costs(results))
+    yield from table(heads, _costs(results))
     if results.failed:
         yield "\n## Failed\n"
         yield from dict.fromkeys(f"- {of['server']} {_cell(of)}: {of['failed']}" for of in results.failed)
@@ -116,7 +116,8 @@ def _cell(row: dict[str, Any]) -> Cell:
     return Cell(row["workload"], row["face"], row["connections"], row["ids"])
 
 
-def _table(heads: Sequence[str], rows: Iterable[Sequence[Any]]) -> Iterator[str]:
+def table(heads: Sequence[str], rows: Iterable[Sequence[Any]]) -> Iterator[str]:
+    """Its lines in Markdown; None is an empty cell."""
     yield f"| {' | '.join(heads)} |"
     yield "|" + " --- |" * len(heads)
     for row in rows:

@@ -58,7 +58,7 @@ class Results:
     def spread(self, server: str, cell: Cell, what: str = "rps", per: str | None = None) -> Spread | None:
         """Of one number of the turns, divided by another of the same turn if so asked; None when there is none."""
         rows = self.turns.get((server, cell), {}).values()
-        return _spread(
+        return spread_of(
             row[what] / (row[per] if per else 1)
             for row in rows
             if row.get(what) is not None and (per is None or row.get(per))
@@ -71,10 +71,13 @@ class Results:
     def ratio(self, server: str, cell: Cell, other: str, others: Cell | None = None) -> Spread | None:
         """Requests a second of ``server`` over those of ``other`` in the same repeat of the same run."""
         mine, theirs = self.turns.get((server, cell), {}), self.turns.get((other, others or cell), {})
-        return _spread(row["rps"] / theirs[at]["rps"] for at, row in mine.items() if at in theirs and theirs[at]["rps"])
+        return spread_of(
+            row["rps"] / theirs[at]["rps"] for at, row in mine.items() if at in theirs and theirs[at]["rps"]
+        )
 
 
-def _spread(numbers: Iterable[float]) -> Spread | None:
+def spread_of(numbers: Iterable[float]) -> Spread | None:
+    """Of some numbers; None of none."""
     found = list(numbers)
     return Spread(median(found), min(found), max(found), len(found)) if found else None
 

@@ -13,6 +13,7 @@ from typing import IO
 
 from benchmarks.soak.check import Check
 
+ROOT = Path(__file__).parents[2]
 START = 120  # seconds, at most
 
 
@@ -52,8 +53,9 @@ def served(repository: Path, *flags: str) -> Iterator[Served]:
         RuntimeError: it does not get ready; with its log.
     """
     with tempfile.TemporaryFile("w+") as log:
-        command = [sys.executable, "-m", "service", "--port", "0", "--model-repository", str(repository), *flags]
-        process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
+        where = ["--port", "0", "--model-repository", str(repository.resolve())]
+        command = [sys.executable, "-m", "service", *where, *flags]
+        process = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=subprocess.STDOUT)
         try:
             one, end = Served(process, log), time.monotonic() + START
             while "ready: " not in one.log():

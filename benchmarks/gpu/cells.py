@@ -1,0 +1,111 @@
+"""What is measured: the cells of each part, in full and in short. A cell is one measurement, and has a name."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from models.catalogue import BLOCKS
+
+BLOCK = "scaled_dot_product"
+DTYPES = ("float32", "float16", "bfloat16")
+BATCH, HEADS, D = 8, 16, 64
+LENGTHS = (512, 1024, 2048, 4096, 8192, 16384)
+WITH_WEIGHTS = LENGTHS[:-1]  # torch holds scores and weights: 137 GB at 16,384 in bfloat16
+
+
+def name_of(block: str, dtype: str) -> str:
+    """The block's name in the model repository."""
+    return block if dtype == "float32" else f"{block}_{dtype}"
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """A block in one dtype against the float64 reference; in ``short`` by few examples, and budgets of one draw."""
+
+    block: str
+    dtype: str
+    short: bool
+
+    def __str__(self) -> str:
+        return f"numbers/{name_of(self.block, self.dtype)}"
+
+
+@dataclass(frozen=True)
+class Suite:
+    """A file of the tests that ask over HTTP."""
+
+    file: str
+
+    def __str__(self) -> str:
+        return f"tests/{self.file}"
+
+
+@dataclass(frozen=True)
+class Engine:
+    """Attention of ``n`` queries and keys on the device: ``output`` alone, or ``weights`` too."""
+
+    path: str
+    dtype: str
+    is_causal: bool
+    batch: int
+    heads: int
+    n: int
+    d: int
+
+    def __str__(self) -> str:
+        causal = "-causal" if self.is_causal else ""
+        return f"engine/{self.path}{causal}/{self.dtype}/{self.batch}x{self.heads}x{self.n}x{self.d}"
+
+
+@dataclass(frozen=True)
+class Http:
+    """A closed loop on the service: V2, tensors as ``encoding``, float32, d 64."""
+
+    encoding: str
+    path: str
+    batch: int
+    heads: int
+    n: int
+    connections: int
+    seconds: float
+    rounds: int
+
+    def __str__(self) -> str:
+        return f"http/{self.encoding}/{self.path}/{self.batch}x{self.heads}x{self.n}x{D}/{self.connections}"
+
+
+Cell = Numbers | Suite | Engine | Http
+
+
+def numbers(blocks: list[str], dtypes: list[str], short: bool) -> list[Numbers]:
+    return [Numbers(block, dtype, short) for dtype in dtypes for block in blocks or BLOCKS]
+
+
+def tests(short: bool) -> list[Suite]:
+    files = ["test_properties.py"] if short else ["test_numbers.py", "test_properties.py"]
+    return [Suite(f"service/{file}") for file in files]
+
+
+def engine(dtypes: list[str], short: bool) -> list[Engine]:
+    """What the gates judge first; float32 last."""
+    order = [dtype for dtype in ("bfloat16", "float16", "float32") if dtype in dtypes]
+    batch, heads = (1, 2) if short else (BATCH, HEADS)
+    found = []
+    for dtype in order:
+        for path, is_causal, lengths in (
+            ("output", False, LENGTHS), ("weights", False, WITH_WEIGHTS), ("output", True, LENGTHS),
+        ):  # fmt: skip
+            found += [Engine(path, dtype, is_causal, batch, heads, n, D) for n in ((64,) if short else lengths)]
+    return found
+
+
+def http(short: bool) -> list[Http]:
+    """A body is at most 101 MB."""
+    if short:
+        return [Http("binary", "output", 1, 2, 64, 2, 1.0, 1)]
+    sizes: dict[tuple[str, str], Any] = {
+        ("binary", "output"): [(1, 2048), (4, 2048), (1, 128), (1, 512), (1, 8192), (4, 512)],
+        ("binary", "weights"): [(1, 128), (1, 512), (1, 2048)],
+        ("json", "output"): [(1, 128), (1, 512)],
+        ("json", "weights"): [(1, 128), (1, 512)],
+    }
+    return [Http(*how, batch, HEADS, n, 8, 4.0, 2) for how, several in sizes.items() for batch, n in several]

@@ -1,0 +1,26 @@
+"""The models that are measured: what the repository lacks is exported, each dtype by one ``heed export``."""
+
+import subprocess
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+from benchmarks.gpu.cells import name_of
+from benchmarks.gpu.rows import ROOT
+
+SECONDS = 500
+
+
+def complete(repository: Path, blocks: Iterable[str], dtype: str, provider: str, jobs: int) -> str | None:
+    """Export those ``blocks`` that are missing, for the provider; answers why not all could be, or None."""
+    missing = [name for name in blocks if not (repository / name_of(name, dtype) / "1" / "model.onnx").exists()]
+    if not missing:
+        return None
+    command = [sys.executable, "-m", "export", *missing, "--repository", str(repository), "--jobs", str(jobs)]
+    command += ["--dtype", dtype] if dtype != "float32" else []
+    command += ["--cuda"] if provider == "cuda" else []
+    try:
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=SECONDS)
+    except subprocess.TimeoutExpired:
+        return f"not exported in {SECONDS} s"
+    return done.stderr.strip()[-500:] if done.returncode else None
