@@ -13,6 +13,7 @@ from benchmarks.gpu.worker import answer, told
 from export.artifact import LARGE
 from export.verification import CANONICAL, Check, Sessions, checks
 from models.catalogue import find
+from models.precision import in_precision
 from service.model import Model
 from service.placement import heavy_on_cpu, written
 
@@ -30,8 +31,6 @@ def check(name: str, dtype: str, short: bool, repository: Path, provider: str) -
     """How many checks, how many of them were wrong, and the worst: its error over what it may be."""
     block = find(name)
     if dtype != "float32":
-        from models.precision import in_precision
-
         block = in_precision(block, dtype)
     module = block.build()
     model = opened(repository, name_of(name, dtype), provider)
