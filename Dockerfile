@@ -11,7 +11,7 @@ FROM scratch AS wheels
 COPY wheel[s] /
 
 # First what the export needs, without Heed, so that a change elsewhere exports nothing again.
-FROM python:${PYTHON} AS export
+FROM python:${PYTHON} AS exporter
 WORKDIR /heed
 COPY pyproject.toml constraints.txt LICENSE ./
 COPY scripts/install_torch.py scripts/
@@ -21,6 +21,11 @@ RUN --mount=type=cache,target=/root/.cache/pip --mount=type=bind,from=wheels,tar
     && pip install --constraint constraints.txt '.[cpu,export]'
 COPY models models
 COPY export export
+
+FROM exporter AS export-cuda
+RUN python -m export --cuda --repository /model_repository
+
+FROM exporter AS export-cpu
 RUN python -m export --repository /model_repository
 
 FROM python:${PYTHON} AS environment
@@ -48,7 +53,6 @@ LABEL org.opencontainers.image.title="Heed" \
       org.opencontainers.image.description="An HTTP inference service for attention: the output, and the weights." \
       org.opencontainers.image.version="0.1.0" \
       org.opencontainers.image.licenses="MIT"
-COPY --from=export /model_repository /model_repository
 ENV PATH=/opt/heed/bin:$PATH HEED_HOST=0.0.0.0 HEED_MODEL_REPOSITORY=/model_repository
 EXPOSE 8000
 STOPSIGNAL SIGTERM
@@ -59,12 +63,14 @@ CMD ["serve"]
 # NVIDIA's libraries come as wheels with ONNX Runtime: a CUDA base image would bring a second set.
 FROM runtime AS cuda
 ENV NVIDIA_VISIBLE_DEVICES=all NVIDIA_DRIVER_CAPABILITIES=compute,utility
+COPY --from=export-cuda /model_repository /model_repository
 COPY --from=environment-cuda /opt/heed /opt/heed
 RUN ["python", "-c", "import service.__main__"]
 USER 10001:10001
 
 # As root, the import leaves the standard library's bytecode, which nobody can write later.
 FROM runtime AS cpu
+COPY --from=export-cpu /model_repository /model_repository
 COPY --from=environment-cpu /opt/heed /opt/heed
 RUN ["python", "-c", "import service.__main__"]
 USER 10001:10001

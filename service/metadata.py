@@ -11,20 +11,13 @@ VARINT, BYTES = 0, 2
 
 
 def metadata(file: Path) -> dict[str, str]:
-    """The entries of its metadata; none of what is no ONNX file.
-
-    Raises:
-        OSError: it cannot be read.
-    """
-    with file.open("rb") as stream:
-        if not stream.seek(0, 2):
-            return {}
-        with mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as content:
-            try:
-                entries = [dict(_fields(entry)) for field, entry in _fields(content) if field == PROPERTY]
-                return {entry[KEY].decode(): entry[VALUE].decode() for entry in entries}
-            except (IndexError, KeyError, UnicodeDecodeError):
-                return {}
+    """The entries of its metadata; none of what is no ONNX file, or cannot be read: ONNX Runtime says why."""
+    try:
+        with file.open("rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as content:
+            entries = [dict(_fields(entry)) for field, entry in _fields(content) if field == PROPERTY]
+            return {entry[KEY].decode(): entry[VALUE].decode() for entry in entries}
+    except (OSError, ValueError, IndexError, KeyError):
+        return {}
 
 
 def _fields(message: bytes | mmap.mmap) -> Iterator[tuple[int, bytes]]:
@@ -44,10 +37,11 @@ def _fields(message: bytes | mmap.mmap) -> Iterator[tuple[int, bytes]]:
 
 def _varint(message: bytes | mmap.mmap, place: int) -> tuple[int, int]:
     """The number that begins at ``place``, seven bits a byte, and the place behind it."""
-    value = shift = 0
-    while True:
+    value = 0
+    for shift in range(0, 64, 7):
         byte = message[place]
         value |= (byte & 0x7F) << shift
-        place, shift = place + 1, shift + 7
+        place += 1
         if byte < 0x80:
             return value, place
+    raise ValueError("a number of more than 64 bits")

