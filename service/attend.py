@@ -29,6 +29,7 @@ class Form:
     need: Need
     lifted: dict[str, list[int]]  # the shapes of the inputs, as the graph takes them
     left_out: dict[str, tuple[int, ...]]  # the axes of the outputs that the request leaves out
+    numbers: int  # that its outputs hold
     frame: list[bytes]  # the JSON of an answer, but for its lists
 
 
@@ -104,7 +105,7 @@ def _form(read: dict[str, np.ndarray], outputs: list[str], model: Model, most_me
     left_out = {name: rank.out(model.outputs[name].shape) for name in outputs}
     names = [orjson.dumps(name) for name in outputs]
     frame = [b'{"block":%b,%b:' % (orjson.dumps(model.name), names[0]), *(b",%b:" % name for name in names[1:]), b"}"]
-    form = Form(need, lifted, left_out, frame)
+    form = Form(need, lifted, left_out, model.numbers(outputs, need.sizes), frame)
     model.remember(key, form)
     return form
 

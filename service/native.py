@@ -167,9 +167,8 @@ class Attend(Endpoint):
         todo = work(asked, model, self.deadline(headers, timing))
         timing.lap("decode")
         found = await self.run(todo, timing, receive)
-        numbers = sum(array.size for array in found.values())
-        frame, lists = await measured(self.preparing, numbers, prepare, asked, found)
-        pieces = await in_turns(self.encoding, numbers, filled(frame, lists))
+        frame, lists = await measured(self.preparing, asked.form.numbers, prepare, asked, found)
+        pieces = await in_turns(self.encoding, asked.form.numbers, filled(frame, lists))
         timing.lap("encode")
         return todo, [*pieces], JSON
 
@@ -185,7 +184,7 @@ class Attend(Endpoint):
             return None
         asked = decode(content, model, self.settings.max_memory_bytes)
         todo = work(asked, model)
-        encoding = self.encoding.expected(model.numbers(asked.outputs, asked.form.need.sizes))
+        encoding = self.encoding.expected(asked.form.numbers)
         if not is_short(decoding + todo.expected + encoding):
             return None
         timing.lap("decode")
