@@ -7,24 +7,10 @@ on (float16, bfloat16), and the memory-efficient one else (float32, values as wi
 kernel with a mask. What no kernel takes, a width that is no multiple of 8 say, both compute unfused.
 """
 
-FUSED = """
-Fused <scale> (q, k, v) => (o) {
-    BK = Shape <start = 0, end = 2> (k)
-    folded = ReduceProd <keepdims = 1> (BK)
-    rest = Constant <value_ints = [-1]> ()
-    D = Shape <start = 3> (k)
-    E = Shape <start = 3> (v)
-    k_shape = Concat <axis = 0> (folded, rest, D)
-    v_shape = Concat <axis = 0> (folded, rest, E)
-    q3 = Reshape (q, k_shape)
-    k3 = Reshape (k, k_shape)
-    v3 = Reshape (v, v_shape)
-    o3 = com.microsoft.MultiHeadAttention <num_heads = 1, scale: float = @scale> (q3, k3, v3)
-    BHM = Shape <start = 0, end = 3> (q)
-    o_shape = Concat <axis = 0> (BHM, E)
-    o = Reshape (o3, o_shape)
-}
-"""
+from export.fused_kernels import FLASH
+
+# The same operator, which here scales the queries itself.
+FUSED = FLASH.replace("Flash (", "Fused <scale> (").replace("scale = 1.0", "scale: float = @scale")
 
 # As many queries as keys, no groups.
 FUSED_SQUARE = """

@@ -29,6 +29,11 @@ def narrow(x: Tensor, dtype: torch.dtype) -> Tensor:
     return x if x.dtype == dtype else x.to(dtype)
 
 
+def name_in(name: str, dtype: str) -> str:
+    """What the block called ``name`` is called in ``dtype``."""
+    return name if dtype == "float32" else f"{name}_{dtype}"
+
+
 def in_precision(block: Block, dtype: str) -> Block:
     """``block`` in ``dtype``, one of DTYPES, named ``<name>_<dtype>``; as it is in float32.
 
@@ -42,7 +47,7 @@ def in_precision(block: Block, dtype: str) -> Block:
 
     return replace(
         block,
-        name=f"{block.name}_{dtype}",
+        name=name_in(block.name, dtype),
         title=f"{block.title}, {dtype}",
         build=lambda: block.build().to(getattr(torch, dtype)),
         reference=refer,

@@ -23,7 +23,7 @@ import numpy as np
 from service.cost import Cost
 from service.counts import Counts
 from service.errors import NotReady, Overloaded, TimedOut, TooManyRequests
-from service.model import Graph
+from service.graph import Graph
 from service.queue import Queue
 from service.run import Run, Told
 from service.settings import Settings

@@ -12,7 +12,8 @@ Only what the model declares and its card says is relied on, and what neither sa
 
 import numpy as np
 
-from service.model import Graph, Model, Tensor
+from service.graph import Graph
+from service.model import Model, Tensor
 from service.shape import symbol
 from service.work import Work
 

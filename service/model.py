@@ -6,9 +6,9 @@ import math
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from functools import cached_property, partial
 from math import prod
 from pathlib import Path
@@ -20,11 +20,11 @@ from onnxruntime.capi.onnxruntime_pybind11_state import EPFail, Fail, InvalidArg
 
 from service.bfloat16 import BFLOAT16, astype
 from service.bound import Shapes
-from service.card import Card, InputCard, PathCard, Scalar
-from service.cost import Cost
+from service.card import Card, InputCard, PathCard
 from service.cuda_graphs import Captured
 from service.device import Device
 from service.errors import HeedError, Invalid, TooMuchMemory
+from service.graph import Arrays, Graph, Wide
 from service.host_memory import plain
 from service.metadata import metadata
 from service.placement import CUDA, Placement, heavy_on_cpu, placement, short, written
@@ -37,10 +37,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("heed")
 
-Arrays = Mapping[str, np.ndarray]
 CANONICAL = "model.onnx"
 MOST_PLANS = 512
-WIDE = 2_000_000  # nanoseconds of a run from which more threads gain more than they take from everybody else
 UNSAID = 3  # times its inputs: what a run of a foreign graph is taken to need
 SHARED = "weights.bin"  # what the graphs of a version share, if they do
 REFUSALS = (InvalidArgument, Fail, RuntimeException, EPFail)  # what a run raises: for its shapes, or its device
@@ -64,72 +62,6 @@ class Tensor:
     dtype: np.dtype
     shape: tuple[Dim, ...]
     required: bool = True
-
-
-@dataclass(frozen=True, eq=False)
-class Graph:
-    """One graph of the model: the canonical one, or a fast path that takes and answers less."""
-
-    session: onnxruntime.InferenceSession
-    takes: frozenset[str]
-    answers: frozenset[str]
-    card: PathCard | None = None
-    fixed: Mapping[str, Scalar] = field(default_factory=dict)  # parameters it does not take -> the value they stand at
-    cost: Cost = field(default_factory=Cost)  # of a run in one thread, by Model.size
-    wide: "Wide | None" = None  # the same with more threads
-    captured: Captured | None = None  # the same as CUDA graphs
-
-    def for_size(self, size: int, to_learn: bool) -> "Graph":
-        """This graph, or the one with more threads where a run of this size is long enough to gain by them.
-
-        Now and then (``to_learn``) a run that is hardly so goes without, lest one slow moment is remembered for ever.
-        """
-        if self.wide is None:
-            return self
-        expected = self.cost.expected(size)
-        if expected < WIDE or expected == math.inf or (to_learn and expected < 10 * WIDE):
-            return self
-        return self.wide.of(self)
-
-    def burden(self) -> tuple[bool, int, int, float]:
-        """Of two graphs that serve a request, the lesser is the quicker: weights cost more than all else."""
-        rows = self.card.rows if self.card else None
-        return "weights" in self.answers, len(self.answers), len(self.takes), math.inf if rows is None else rows
-
-    def serves(self, given: Arrays, wanted: Collection[str], pairs: int) -> bool:
-        if not self.answers.issuperset(wanted) or (self.card and pairs < self.card.from_pairs):
-            return False
-        if any(name not in given for name in (self.card.fixes if self.card else ())):
-            return False
-        others = given.keys() - self.takes
-        return all(name in self.fixed and bool(given[name] == self.fixed[name]) for name in others)
-
-    def taken(self, given: Arrays) -> Arrays:
-        return given if given.keys() <= self.takes else {name: of for name, of in given.items() if name in self.takes}
-
-    def run(self, given: Arrays, wanted: Sequence[str]) -> list[np.ndarray]:
-        found: list[np.ndarray] = self.session.run(list(wanted), self.taken(given))
-        return found
-
-
-class Wide:
-    """A session with more threads: opened when the first long run asks for it, as most graphs never have one."""
-
-    def __init__(self, opened: Callable[[], onnxruntime.InferenceSession]) -> None:
-        self._opened = opened
-        self._lock = threading.Lock()
-        self._graph: Graph | None = None
-
-    def of(self, graph: Graph) -> Graph:
-        """``graph`` with that session; as it is where the session cannot be had any more."""
-        with self._lock:
-            if self._graph is None:
-                try:
-                    self._graph = replace(graph, session=self._opened(), wide=None)
-                except Exception as error:  # its file was removed, say: what runs goes on
-                    log.warning("a graph with more threads could not be opened: %s", error)
-                    self._graph = graph
-            return self._graph
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 
 from service import batch
 from service.batch import Arrays
-from service.model import Graph
+from service.graph import Graph
 from service.work import Work
 
 MOST_ROWS = 1024

@@ -11,7 +11,8 @@ import numpy as np
 
 from service.bfloat16 import astype
 from service.card import Card
-from service.model import Arrays, Graph, Model
+from service.graph import Arrays, Graph
+from service.model import Model
 from service.shape import Sizes, length, symbol
 
 MEMBERS = 5  # of the joined run

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from service.model import Graph, Model, Need
+from service.graph import Graph
+from service.model import Model, Need
 from service.shape import Sizes
 
 DEFAULT_PRIORITY = 100

@@ -4,17 +4,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from models.catalogue import BLOCKS
+from models.precision import name_in
 
 BLOCK = "scaled_dot_product"
-DTYPES = ("float32", "float16", "bfloat16")
 BATCH, HEADS, D = 8, 16, 64
 LENGTHS = (512, 1024, 2048, 4096, 8192, 16384)
 WITH_WEIGHTS = LENGTHS[:-1]  # torch holds scores and weights: 137 GB at 16,384 in bfloat16
-
-
-def name_of(block: str, dtype: str) -> str:
-    """The block's name in the model repository."""
-    return block if dtype == "float32" else f"{block}_{dtype}"
 
 
 @dataclass(frozen=True)
@@ -26,7 +21,7 @@ class Numbers:
     short: bool
 
     def __str__(self) -> str:
-        return f"numbers/{name_of(self.block, self.dtype)}"
+        return f"numbers/{name_in(self.block, self.dtype)}"
 
 
 @dataclass(frozen=True)

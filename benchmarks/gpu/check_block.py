@@ -7,13 +7,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmarks.gpu.cells import name_of
 from benchmarks.gpu.opened import graph_name, opened
 from benchmarks.gpu.worker import answer, told
 from export.artifact import LARGE
 from export.verification import CANONICAL, Check, Sessions, checks
 from models.catalogue import find
-from models.precision import in_precision
+from models.precision import in_precision, name_in
 from service.model import Model
 from service.placement import heavy_on_cpu, written
 
@@ -33,7 +32,7 @@ def check(name: str, dtype: str, short: bool, repository: Path, provider: str) -
     if dtype != "float32":
         block = in_precision(block, dtype)
     module = block.build()
-    model = opened(repository, name_of(name, dtype), provider)
+    model = opened(repository, name_in(name, dtype), provider)
     graphs = sorted(model.graphs, key=lambda graph: graph.card is not None)  # the canonical one is the first
     sessions = {graph_name(graph): graph.session for graph in graphs}
     fixed: Mapping[str, Any] = {graph_name(graph): graph.card.fixes for graph in graphs if graph.card}

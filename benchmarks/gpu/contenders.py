@@ -11,9 +11,10 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
-from benchmarks.gpu.cells import BLOCK, Engine, name_of
+from benchmarks.gpu.cells import BLOCK, Engine
 from benchmarks.gpu.clock import wait
 from benchmarks.gpu.opened import chosen, graph_name, opened, settled
+from models.precision import name_in
 from service.provider import open_session
 
 ELEMENTS = {torch.float32: 1, torch.float16: 10, torch.bfloat16: 16}  # TensorProto's
@@ -48,7 +49,7 @@ class Heed:
     """
 
     def __init__(self, cell: Engine, given: Tensors, repository: Path, provider: str, captures: bool = False) -> None:
-        name = name_of(BLOCK, cell.dtype)
+        name = name_in(BLOCK, cell.dtype)
         model = opened(repository, name, provider)
         shapes = {of: tuple(tensor.shape) for of, tensor in given.items()}
         outputs = ["output"] if cell.path == "output" else ["output", "weights"]

@@ -5,15 +5,15 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from benchmarks.gpu.cells import name_of
 from benchmarks.gpu.rows import ROOT
+from models.precision import name_in
 
 SECONDS = 500
 
 
 def complete(repository: Path, blocks: Iterable[str], dtype: str, provider: str, jobs: int) -> str | None:
     """Export those ``blocks`` that are missing, for the provider; answers why not all could be, or None."""
-    missing = [name for name in blocks if not (repository / name_of(name, dtype) / "1" / "model.onnx").exists()]
+    missing = [name for name in blocks if not (repository / name_in(name, dtype) / "1" / "model.onnx").exists()]
     if not missing:
         return None
     command = [sys.executable, "-m", "export", *missing, "--repository", str(repository), "--jobs", str(jobs)]

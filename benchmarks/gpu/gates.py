@@ -3,12 +3,13 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from benchmarks.gpu.cells import DTYPES, Engine, Http, engine, http
+from benchmarks.gpu.cells import Engine, Http, engine, http
 from benchmarks.gpu.rows import Rows
 from benchmarks.gpu.time_attention import GRAPHS, HEED
 from benchmarks.serving.gates import Gate
 from benchmarks.serving.results import Spread, spread_of
 from models.catalogue import BLOCKS
+from models.precision import DTYPES
 
 TO_TORCH = 1.15
 TO_CPU = 5.0

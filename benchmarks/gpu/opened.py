@@ -7,7 +7,8 @@ from pathlib import Path
 import numpy as np
 
 from export.verification import CANONICAL
-from service.model import Graph, Model
+from service.graph import Graph
+from service.model import Model
 from service.provider import Provider
 from service.repository import Repository
 from service.settings import Settings

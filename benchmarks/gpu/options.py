@@ -8,10 +8,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from benchmarks.gpu import machine
-from benchmarks.gpu.cells import DTYPES
 from benchmarks.gpu.rows import ROOT
 from benchmarks.serving.graphs import fingerprint
 from models.catalogue import BLOCKS
+from models.precision import DTYPES
 
 PARTS = {
     "numbers": "every block, dtype, option and example size against the float64 reference",

@@ -5,7 +5,8 @@ import shutil
 import numpy as np
 import pytest
 
-from service.model import WIDE, Model
+from service.graph import WIDE
+from service.model import Model
 from service.provider import Provider
 from service.work import Work
 
