@@ -4,7 +4,8 @@
 #   docker build -t heed:cuda --target cuda .    the same on CUDA; the host brings the driver
 #
 # The blocks are exported on the way, by torch's CPU build: from the folder wheels, where there is one, or from one that
-# --build-context wheels=DIR names; otherwise it is fetched. PYTHON may hold a digest: 3.11-slim-bookworm@sha256:...
+# --build-context wheels=DIR names; otherwise it is fetched, or the build with CUDA if only that can be had.
+# PYTHON may hold a digest: 3.11-slim-bookworm@sha256:...
 ARG PYTHON=3.11-slim-bookworm
 
 FROM scratch AS wheels
@@ -65,12 +66,12 @@ FROM runtime AS cuda
 ENV NVIDIA_VISIBLE_DEVICES=all NVIDIA_DRIVER_CAPABILITIES=compute,utility
 COPY --from=export-cuda /model_repository /model_repository
 COPY --from=environment-cuda /opt/heed /opt/heed
-RUN ["python", "-c", "import service.__main__"]
+RUN ["python", "-c", "import service.cli.serve"]
 USER 10001:10001
 
 # As root, the import leaves the standard library's bytecode, which nobody can write later.
 FROM runtime AS cpu
 COPY --from=export-cpu /model_repository /model_repository
 COPY --from=environment-cpu /opt/heed /opt/heed
-RUN ["python", "-c", "import service.__main__"]
+RUN ["python", "-c", "import service.cli.serve"]
 USER 10001:10001

@@ -1,23 +1,25 @@
 # Two commands do all the set-up: `make serve` and `make test`. Neither needs the other.
 PYTHON ?= python3
-HOST ?= 127.0.0.1
+# Not from the environment, where conda's compilers set HOST to the name of a platform.
+HOST := 127.0.0.1
 PORT ?= 8000
 VENV := .venv
 BIN := $(VENV)/bin
 ORT := $(shell nvidia-smi >/dev/null 2>&1 && echo gpu || echo cpu)
-SOURCES := $(shell find models export -name '*.py')
-INSTALL := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
+# Bytecode is written when a module is first imported: most of what is installed never is.
+PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --no-compile
+INSTALL := $(PIP) --constraint constraints.txt
 
-.PHONY: help serve test test-perf-analyzer test-examples test-half test-ray container soak bench bench-gpu bench-loadtest lint format clean
+.PHONY: help serve exports model_repository test test-perf-analyzer test-examples test-half test-ray container soak bench bench-gpu bench-loadtest lint format clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
 
-serve: model_repository/.exported  ## install, export what is missing or stale, serve at HOST:PORT (127.0.0.1:8000)
+serve: model_repository  ## install, export what is missing or stale, serve at HOST:PORT (127.0.0.1:8000)
 	@echo "serving at http://$(HOST):$(PORT)  (documentation: http://$(HOST):$(PORT)/docs)"
 	@exec $(BIN)/heed serve --host $(HOST) --port $(PORT)
 
-test: $(VENV)/.dev  ## install and run the tests
+test: $(VENV)/.dev $(if $(HEED_TEST_REPOSITORY),,exports)  ## install, export what is missing or stale, run the tests
 	$(BIN)/pytest --numprocesses logical --maxprocesses 4 --dist worksteal
 
 test-perf-analyzer: $(VENV)/.dev  ## drive the service with NVIDIA's perf_analyzer, which is fetched first
@@ -34,13 +36,13 @@ test-ray: $(VENV)/.ray  ## run the service on a Ray cluster of several nodes on 
 test-half: $(VENV)/.dev  ## export and prove every block in float16 and bfloat16, for some 20 minutes
 	HEED_TEST_HALF=1 $(BIN)/pytest tests/export/test_rounding.py
 
-soak: $(VENV)/.bench model_repository/.exported  ## try to bring a server down, for some 15 minutes; SOAK=--help says how
+soak: $(VENV)/.bench model_repository  ## try to bring a server down, for some 15 minutes; SOAK=--help says how
 	$(BIN)/python -m benchmarks.soak $(SOAK)
 
 test-examples: $(VENV)/.dev  ## run every example, the one that exports a checkpoint too
 	HEED_TEST_EXPORT=1 $(BIN)/pytest tests/examples
 
-bench: $(VENV)/.bench  ## measure Heed beside yardsticks and other servers; BENCH=--help says how
+bench: $(VENV)/.bench  ## compare Heed with baselines and other servers; BENCH=--help lists the flags
 	$(BIN)/python -m benchmarks.serving $(BENCH)
 
 bench-gpu: $(VENV)/.dev  ## measure everything that needs a GPU, on a machine that has one; BENCH=--help says how
@@ -49,27 +51,31 @@ bench-gpu: $(VENV)/.dev  ## measure everything that needs a GPU, on a machine th
 bench-loadtest: $(VENV)/.bench  ## compare heed loadtest with wrk, on the server at HOST:PORT
 	$(BIN)/python -m benchmarks.loadtest http://$(HOST):$(PORT)
 
-lint: $(VENV)/.dev  ## check style and types
+lint: $(VENV)/.dev  ## check style, types, and which package imports which
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
 
 format: $(VENV)/.dev  ## put the code into its format
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
 clean:  ## remove the environment and the exported blocks
-	rm -rf $(VENV) model_repository
+	rm -rf $(VENV) .exports model_repository
 
-model_repository/.exported: $(VENV)/.installed $(SOURCES)
-	@echo "exporting the built-in blocks into model_repository/"
-	@$(BIN)/heed export --repository model_repository $(if $(filter gpu,$(ORT)),--cuda)
-	@touch $@
+exports: $(VENV)/.installed
+	@$(BIN)/python -m scripts.exported
+
+model_repository: $(VENV)/.installed
+	@$(BIN)/python -m scripts.exported $(if $(filter gpu,$(ORT)),--cuda) $@
 
 $(VENV)/.installed: pyproject.toml constraints.txt scripts/install_torch.py
+	@test -x $(BIN)/python || $(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' \
+		|| { echo "Heed needs Python 3.11, 3.12 or 3.13; say which, for example: make serve PYTHON=python3.12"; exit 1; }
 	@echo "installing into $(VENV): torch for export, ONNX Runtime ($(ORT)), the service, the load test"
-	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip --disable-pip-version-check install --quiet 'pip>=25.1'
+	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv $(VENV)
+	@$(PIP) 'pip>=25.1'
 	@$(BIN)/python scripts/install_torch.py
 	@$(INSTALL) --editable '.[$(ORT),export,client,loadtest]'
 	@touch $@

@@ -1,10 +1,10 @@
-"""Output-only attention: time against torch's scaled_dot_product_attention in the same run, and peak extra memory.
+"""Attention without weights as an output: time and memory compared with torch's scaled_dot_product_attention.
 
-Then the blocks that are linear in n: their time and peak over n.
+Then the time and memory of the blocks that are linear in n.
 
-Each line is measured in processes of its own: one that takes turns between Heed's path and torch, and one for each
-where the peak of the process is read around a single call, inputs not counted. Processor time (cpu) of all threads is
-shown beside wall time: on a machine that others use, it is the steadier one.
+Each line is measured in new processes: one that alternates between Heed's graph and torch, and one for each that
+measures the growth of memory during a single call, without the inputs. On a shared machine, the processor time (cpu) of
+all threads varies less than the wall time.
 """
 
 import argparse
@@ -27,108 +27,109 @@ WINDOW = 512
 
 
 def inputs(case: str, heads: int, n: int, d: int) -> dict[str, Any]:
-    """What Heed is asked; ``window`` looks back 512 keys and ahead none."""
+    """The inputs of Heed for a case; ``window`` is the query's own key and the 512 before it."""
     import numpy as np
 
     rng = np.random.default_rng(0)
-    given: dict[str, Any] = {
+    tensors: dict[str, Any] = {
         name: rng.standard_normal((1, heads, n, d), dtype=np.float32) for name in ("query", "key", "value")
     }
     if case in ("causal", "window", "linear_causal"):
-        given["is_causal"] = np.array(True)
+        tensors["is_causal"] = np.array(True)
     if case == "window":
-        given["left_window_size"] = np.array(WINDOW)
+        tensors["left_window_size"] = np.array(WINDOW)
     if case == "padding":
-        given["nonpad_kv_seqlen"] = np.array([3 * n // 4])
+        tensors["nonpad_kv_seqlen"] = np.array([3 * n // 4])
     if case == "mask":
-        given["attn_mask"] = np.full((1, 1, n, n), -np.inf, np.float32)
-        given["attn_mask"][0, 0][rng.random((n, n), dtype=np.float32) < 0.7] = 0
-    return given
+        tensors["attn_mask"] = np.full((1, 1, n, n), -np.inf, np.float32)
+        tensors["attn_mask"][0, 0][rng.random((n, n), dtype=np.float32) < 0.7] = 0
+    return tensors
 
 
-def heed(case: str, given: dict[str, Any], repository: Path, threads: int) -> Callable[[], Any]:
-    """The graph the service would choose, with the threads of a long run."""
-    from service.model import Model
-    from service.provider import Provider
+def heed(case: str, tensors: dict[str, Any], repository: Path, threads: int) -> Callable[[], Any]:
+    """A call of the graph that the service selects, with the threads of a long run."""
+    from service.model.loader import open_version
+    from service.ort.provider import Provider
 
     block = LINEAR[case][0] if case in LINEAR else "scaled_dot_product"
-    model = Model(repository / block / "1", Provider("cpu", "asked for"), threads)
-    graph = model.graph_for(given, ["output"], model.bind(given))
-    graph = graph.wide.of(graph) if graph.wide else graph
-    return lambda: model.run(graph, given, ["output"])["output"]
+    model = open_version(repository / block / "1", Provider("cpu", "asked for"), threads)
+    graph = model.graph_for(tensors, ["output"], model.bind(tensors))
+    graph = graph.multi_threaded.graph_with(graph) if graph.multi_threaded else graph
+    return lambda: model.run(graph, tensors, ["output"])["output"]
 
 
-def torch_sdpa(given: dict[str, Any], threads: int) -> Callable[[], Any]:
-    """The same through torch, which wants a boolean mask for windows and padding."""
+def torch_sdpa(tensors: dict[str, Any], threads: int) -> Callable[[], Any]:
+    """A call of torch's kernel, which needs boolean masks for windows and padding."""
     import torch
 
     torch.set_num_threads(threads)
-    query, key, value = (torch.from_numpy(given[name]) for name in ("query", "key", "value"))
+    query, key, value = (torch.from_numpy(tensors[name]) for name in ("query", "key", "value"))
     n = query.shape[2]
     options: dict[str, Any] = {}
-    if "attn_mask" in given:
-        options["attn_mask"] = torch.from_numpy(given["attn_mask"]) == 0
-    elif "left_window_size" in given:
+    if "attn_mask" in tensors:
+        options["attn_mask"] = torch.from_numpy(tensors["attn_mask"]) == 0
+    elif "left_window_size" in tensors:
         i, j = torch.arange(n)[:, None], torch.arange(n)
         options["attn_mask"] = (j <= i) & (j >= i - WINDOW)
-    elif "nonpad_kv_seqlen" in given:
-        options["attn_mask"] = (torch.arange(n) < int(given["nonpad_kv_seqlen"][0]))[None, :].expand(n, n)
-    elif "is_causal" in given:
+    elif "nonpad_kv_seqlen" in tensors:
+        options["attn_mask"] = (torch.arange(n) < int(tensors["nonpad_kv_seqlen"][0]))[None, :].expand(n, n)
+    elif "is_causal" in tensors:
         options["is_causal"] = True
     attend = torch.nn.functional.scaled_dot_product_attention
     return lambda: attend(query, key, value, **options).numpy()
 
 
-def times(run: dict[str, Callable[[], Any]], repeats: int) -> dict[str, dict[str, float]]:
-    """Median wall and processor seconds of each, taking turns."""
-    spent: dict[str, list[tuple[float, float]]] = {name: [] for name in run}
+def times(calls: dict[str, Callable[[], Any]], repeats: int) -> dict[str, dict[str, float]]:
+    """Median wall and processor seconds of each call, in alternating turns."""
+    times_s: dict[str, list[tuple[float, float]]] = {name: [] for name in calls}
     for turn in range(repeats + 1):
-        for name, call in run.items():
-            time.sleep(0.2)  # torch's threads spin on for a while after a call
-            wall, cpu = time.perf_counter(), time.process_time()
+        for name, call in calls.items():
+            time.sleep(0.2)  # torch's threads keep spinning for a while after a call
+            wall_s, cpu_s = time.perf_counter(), time.process_time()
             call()
             if turn:
-                spent[name].append((time.perf_counter() - wall, time.process_time() - cpu))
+                times_s[name].append((time.perf_counter() - wall_s, time.process_time() - cpu_s))
     return {
-        name: {"wall": median(w for w, _ in each), "cpu": median(c for _, c in each)} for name, each in spent.items()
+        name: dict(zip(("wall", "cpu"), map(median, zip(*pairs, strict=True)), strict=True))
+        for name, pairs in times_s.items()
     }
 
 
-def peak(call: Callable[[], Any]) -> float:
-    """MB by which the process grows at most during a call (Linux)."""
-    Path("/proc/self/clear_refs").write_text("5")  # forget the peak so far
-    before = _status("VmRSS")
+def peak_mb(call: Callable[[], Any]) -> float:
+    """The largest growth of the process during a call (Linux)."""
+    Path("/proc/self/clear_refs").write_text("5")  # reset the peak
+    before_kb = _status_kb("VmRSS")
     call()
-    return (_status("VmHWM") - before) / 1000
+    return (_status_kb("VmHWM") - before_kb) / 1000
 
 
-def _status(field: str) -> int:
+def _status_kb(field: str) -> int:
     lines = Path("/proc/self/status").read_text().splitlines()
     return int(next(line for line in lines if line.startswith(field)).split()[1])
 
 
-def measure(what: str, case: str, n: int, options: argparse.Namespace) -> dict[str, Any]:
-    """One measurement in a process of its own."""
-    command = [sys.executable, __file__, "--one", what, "--cases", case, "--n", str(n), "--heads", str(options.heads)]
-    command += ["--threads", str(options.threads), "--repeats", str(options.repeats), "--d", str(options.d)]
-    command += ["--repository", str(options.repository)]
+def measure(kind: str, case: str, n: int, options: argparse.Namespace) -> dict[str, Any]:
+    """Run ``run_worker`` in another process."""
+    command = [sys.executable, __file__, "--worker", kind, "--cases", case, "--n", str(n)]
+    command += ["--heads", str(options.heads), "--d", str(options.d), "--repository", str(options.repository)]
+    command += ["--threads", str(options.threads), "--repeats", str(options.repeats)]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "ORT_DISABLE_TELEMETRY": "1"}
     done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=environment)
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return found
+    result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return result
 
 
-def one(what: str, options: argparse.Namespace) -> dict[str, Any]:
+def run_worker(kind: str, options: argparse.Namespace) -> dict[str, Any]:
     case = options.cases[0]
-    given = inputs(case, options.heads, options.n[0], options.d)
-    if what == "torch":
-        return {"peak": peak(torch_sdpa(given, options.threads))}
-    ours = heed(case, given, options.repository, options.threads)
-    if what == "heed":
-        return {"peak": peak(ours)}
+    tensors = inputs(case, options.heads, options.n[0], options.d)
+    if kind == "torch":
+        return {"peak": peak_mb(torch_sdpa(tensors, options.threads))}
+    ours = heed(case, tensors, options.repository, options.threads)
+    if kind == "heed":
+        return {"peak": peak_mb(ours)}
     if case in LINEAR:
         return times({"heed": ours}, options.repeats)
-    theirs = torch_sdpa(given, options.threads)
+    theirs = torch_sdpa(tensors, options.threads)
     difference = float(abs(ours() - theirs()).max())
     return {"difference": difference, **times({"heed": ours, "torch": theirs}, options.repeats)}
 
@@ -136,18 +137,16 @@ def one(what: str, options: argparse.Namespace) -> dict[str, Any]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cases", nargs="+", default=[*CASES, *LINEAR], choices=[*CASES, *LINEAR])
-    parser.add_argument(
-        "--n", nargs="+", type=int, default=[2048, 4096, 8192, 16384], help="queries, and keys, beside torch"
-    )
+    parser.add_argument("--n", nargs="+", type=int, default=[2048, 4096, 8192, 16384], help="lengths beside torch")
     parser.add_argument("--heads", type=int, default=8)
     parser.add_argument("--d", type=int, default=64, help="d_k and d_v")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--repository", type=Path, help="an exported one; by default it is exported first")
-    parser.add_argument("--one", choices=("heed", "torch", "times"), help=argparse.SUPPRESS)
+    parser.add_argument("--repository", type=Path, help="model repository (default: export one)")
+    parser.add_argument("--worker", choices=("heed", "torch", "times"), help=argparse.SUPPRESS)
     options = parser.parse_args()
-    if options.one:
-        print(json.dumps(one(options.one, options)))
+    if options.worker:
+        print(json.dumps(run_worker(options.worker, options)))
         return 0
     with tempfile.TemporaryDirectory() as scratch:
         if options.repository is None:
@@ -156,39 +155,39 @@ def main() -> int:
             command = [sys.executable, "-m", "export", *blocks, "--repository", scratch]
             subprocess.run(command, check=True, cwd=ROOT, stdout=subprocess.DEVNULL)
         print(f"heads {options.heads}, d {options.d}, batch 1, {options.threads} threads, median of {options.repeats}")
-        beside_torch([case for case in options.cases if case in CASES], options)
-        over_length([case for case in options.cases if case in LINEAR], options)
+        compare_with_torch([case for case in options.cases if case in CASES], options)
+        measure_lengths([case for case in options.cases if case in LINEAR], options)
     return 0
 
 
-def beside_torch(cases: list[str], options: argparse.Namespace) -> None:
+def compare_with_torch(cases: list[str], options: argparse.Namespace) -> None:
     columns = "Heed s", "torch s", "wall ratio", "cpu ratio", "Heed peak MB", "torch peak MB", "largest difference"
-    head(cases, columns)
+    print_header(cases, columns)
     for case in cases:
         for n in options.n:
-            found = measure("times", case, n, options)
-            ours, theirs = found["heed"], found["torch"]
-            peaks = [measure(who, case, n, options)["peak"] for who in ("heed", "torch")]
+            result = measure("times", case, n, options)
+            ours, theirs = result["heed"], result["torch"]
+            peaks = [measure(kind, case, n, options)["peak"] for kind in ("heed", "torch")]
             print(
                 f"| {case} | {n} | {ours['wall']:.3f} | {theirs['wall']:.3f} | {ours['wall'] / theirs['wall']:.2f} | "
-                f"{ours['cpu'] / theirs['cpu']:.2f} | {peaks[0]:.0f} | {peaks[1]:.0f} | {found['difference']:.1e} |",
+                f"{ours['cpu'] / theirs['cpu']:.2f} | {peaks[0]:.0f} | {peaks[1]:.0f} | {result['difference']:.1e} |",
                 flush=True,
             )
 
 
-def over_length(cases: list[str], options: argparse.Namespace) -> None:
-    head(cases, ("Heed s", "microseconds a row", "Heed peak MB", "bytes a row"))
+def measure_lengths(cases: list[str], options: argparse.Namespace) -> None:
+    print_header(cases, ("Heed s", "microseconds a row", "Heed peak MB", "bytes a row"))
     for case in cases:
         for n in LENGTHS:
-            wall = measure("times", case, n, options)["heed"]["wall"]
-            grown = measure("heed", case, n, options)["peak"]
+            wall_s = measure("times", case, n, options)["heed"]["wall"]
+            peak = measure("heed", case, n, options)["peak"]
             print(
-                f"| {case} | {n} | {wall:.3f} | {1e6 * wall / n:.1f} | {grown:.0f} | {1e6 * grown / n:.0f} |",
+                f"| {case} | {n} | {wall_s:.3f} | {1e6 * wall_s / n:.1f} | {peak:.0f} | {1e6 * peak / n:.0f} |",
                 flush=True,
             )
 
 
-def head(cases: list[str], columns: tuple[str, ...]) -> None:
+def print_header(cases: list[str], columns: tuple[str, ...]) -> None:
     if cases:
         print(f"\n| case | n | {' | '.join(columns)} |\n| --- |{' ---: |' * (1 + len(columns))}", flush=True)
 

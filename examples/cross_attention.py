@@ -1,6 +1,6 @@
-"""Cross-attention over memories of different lengths: padded to one batch, each is answered as if it were alone.
+"""Cross-attention over memories of different lengths: a padded batch gives the same results as single requests.
 
-usage: .venv/bin/python examples/cross_attention.py      (a server runs: make serve)
+usage: .venv/bin/python examples/cross_attention.py      (needs a server: make serve)
 """
 
 import os
@@ -9,7 +9,7 @@ import numpy as np
 
 from heed_client import Client
 
-LENGTHS = [3, 8, 5]  # of the memories; the longest says how far the others are padded
+LENGTHS = [3, 8, 5]  # of the memories; the others are padded to the longest
 
 with Client(os.environ.get("HEED_URL", "http://127.0.0.1:8000")) as heed:
     block = heed.describe("cross_attention")
@@ -18,12 +18,12 @@ with Client(os.environ.get("HEED_URL", "http://127.0.0.1:8000")) as heed:
     x = rng.standard_normal((len(LENGTHS), 4, x_width), dtype=np.float32)
     memory = rng.standard_normal((len(LENGTHS), max(LENGTHS), memory_width), dtype=np.float32)
 
-    together = heed.attend(block.block, x=x, memory=memory, nonpad_kv_seqlen=LENGTHS)
+    batch = heed.attend(block.block, x=x, memory=memory, nonpad_kv_seqlen=LENGTHS)
     for row, length in enumerate(LENGTHS):
-        alone = heed.attend(block.block, x=x[row], memory=memory[row, :length])
-        padding = together.weights[row, ..., length:]
-        difference = np.abs(together.output[row] - alone.output).max()
+        single = heed.attend(block.block, x=x[row], memory=memory[row, :length])
+        padding = batch.weights[row, ..., length:]
+        difference = np.abs(batch.output[row] - single.output).max()
         print(f"row {row}: {length} of {max(LENGTHS)} are real, weight on the padding {padding.sum():.1f}, ", end="")
-        print(f"largest difference from alone {difference:.1g}")
+        print(f"largest difference from a single request {difference:.1g}")
         assert not padding.any()
         assert difference <= 2 * block.tolerance["output"]

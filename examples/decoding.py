@@ -1,6 +1,6 @@
-"""Causal decoding: one token at a time, with the keys and values of the past, equals the whole at once.
+"""Causal decoding token by token, with the keys and values of past tokens, gives the same result as one request.
 
-usage: .venv/bin/python examples/decoding.py      (a server runs: make serve)
+usage: .venv/bin/python examples/decoding.py      (needs a server: make serve)
 """
 
 import os
@@ -26,7 +26,8 @@ with Client(os.environ.get("HEED_URL", "http://127.0.0.1:8000")) as heed:
             outputs=["output", "weights", "present_key", "present_value"],
         )
         past = {"past_key": step.present_key, "past_value": step.present_value}
+        keys = step.weights.shape[-1]
         difference = np.abs(step.output[0] - whole.output[token]).max()
-        print(f"token {token}: attends to {step.weights.shape[-1]}, largest difference from the whole {difference:.1g}")
+        print(f"token {token}: attends to {keys}, largest difference from one request {difference:.1g}")
         assert difference <= 2 * block.tolerance["output"]
         assert np.abs(step.weights[:, 0] - whole.weights[:, token, : token + 1]).max() <= 2 * block.tolerance["weights"]

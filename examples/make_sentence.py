@@ -1,4 +1,4 @@
-"""Writes sentence.json: query, key and value of one layer of a trained encoder reading one sentence, as a request.
+"""Write sentence.json, a request with query, key and value of a sentence in one layer of a trained encoder.
 
 usage: .venv/bin/python examples/make_sentence.py      (after make test, which installs the encoder)
 """
@@ -19,19 +19,19 @@ LAYER = 3  # of 6, counted from 0
 
 
 def project(sentence: str = SENTENCE, layer: int = LAYER) -> tuple[list[str], dict[str, np.ndarray], np.ndarray]:
-    """The tokens; query, key and value [1, 12, n, 32]; and the weights [1, 12, n, n] transformers itself reports."""
+    """The tokens; query, key and value [1, 12, n, 32]; and the weights [1, 12, n, n] of transformers."""
     tokenizer = AutoTokenizer.from_pretrained(ENCODER)
     encoder = BertModel.from_pretrained(ENCODER, attn_implementation="eager").eval()
-    seen: dict[str, torch.Tensor] = {}
+    projected: dict[str, torch.Tensor] = {}
     attention = encoder.encoder.layer[layer].attention.self
     for name in ("query", "key", "value"):
         projection = getattr(attention, name)
-        projection.register_forward_hook(lambda _, __, output, name=name: seen.update({name: output}))
+        projection.register_forward_hook(lambda _, __, output, name=name: projected.update({name: output}))
     encoded = tokenizer(sentence, return_tensors="pt")
     with torch.no_grad():
         weights = encoder(**encoded, output_attentions=True).attentions[layer]
     heads = encoder.config.num_attention_heads
-    split = {name: hidden.unflatten(-1, (heads, -1)).transpose(1, 2).numpy() for name, hidden in seen.items()}
+    split = {name: hidden.unflatten(-1, (heads, -1)).transpose(1, 2).numpy() for name, hidden in projected.items()}
     return tokenizer.convert_ids_to_tokens(encoded["input_ids"][0]), split, weights.numpy()
 
 

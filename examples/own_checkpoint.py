@@ -1,6 +1,6 @@
-"""Your own checkpoint: a torch.nn.MultiheadAttention, saved, exported, served, and asked beside torch itself.
+"""Save a torch.nn.MultiheadAttention as a checkpoint, export it, serve it, and compare its results with torch's.
 
-usage: .venv/bin/python examples/own_checkpoint.py      (it starts a server of its own)
+usage: .venv/bin/python examples/own_checkpoint.py      (starts its own server)
 """
 
 import subprocess
@@ -23,8 +23,9 @@ with torch.no_grad():
 with tempfile.TemporaryDirectory() as folder:
     checkpoint, repository = Path(folder, "mine.pt"), Path(folder, "repository")
     torch.save(attention.state_dict(), checkpoint)
-    export = ["export", "multi_head", "--name", "mine", "--weights", checkpoint, "--set", "num_heads=6"]
-    subprocess.run([*HEED, *export, "--repository", repository], check=True)
+    export = ["export", "multi_head", "--name", "mine", "--weights", checkpoint, "--repository", repository]
+    settings = ["--set", "num_heads=6", "--set", "add_zero_attn=false"]  # not in the checkpoint
+    subprocess.run([*HEED, *export, *settings], check=True)
 
     serve = ["serve", "--port", "0", "--model-repository", repository]
     with subprocess.Popen([*HEED, *serve], stderr=subprocess.PIPE, text=True) as server:
@@ -36,7 +37,7 @@ with tempfile.TemporaryDirectory() as folder:
         finally:
             server.terminate()
 
-for name, found, expected in (("output", answer.output, output), ("weights", answer.weights, weights)):
-    difference = (torch.from_numpy(found) - expected).abs().max().item()
-    print(f"{name} {list(found.shape)}: largest difference from torch {difference:.1g}")
+for name, actual, expected in (("output", answer.output, output), ("weights", answer.weights, weights)):
+    difference = (torch.from_numpy(actual) - expected).abs().max().item()
+    print(f"{name} {list(actual.shape)}: largest difference from torch {difference:.1g}")
     assert difference <= 2 * tolerance[name]

@@ -1,6 +1,6 @@
-"""Attention of a sentence: which word attends to which in one layer of a trained encoder.
+"""Show which words of a sentence attend to which, in one layer of a trained encoder.
 
-usage: .venv/bin/python examples/sentence.py [HEAD]      (of 12; a server runs: make serve)
+usage: .venv/bin/python examples/sentence.py [HEAD]      (0 to 11; needs a server: make serve)
 """
 
 import json

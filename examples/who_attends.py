@@ -1,4 +1,4 @@
-"""Reads an answer to sentence.json from standard input and shows which word attends to which.
+"""Read a response to sentence.json from standard input and show which words attend to which.
 
 usage: curl ... | python3 examples/who_attends.py [--head 1]
 """
@@ -9,21 +9,21 @@ import sys
 from pathlib import Path
 
 
-def table(weights: list[list[float]], tokens: list[str], shown: int = 3) -> str:
-    """A line for each word, with the words it attends to most; ``weights`` [n, n] are one head's."""
+def table(weights: list[list[float]], tokens: list[str], count: int = 3) -> str:
+    """A line for each word, with the words that it attends to most; ``weights`` [n, n] are of one head."""
     lines = []
     for word, row in zip(tokens, weights, strict=True):
-        most = sorted(range(len(row)), key=lambda key: -row[key])[:shown]
-        lines.append(f"{word:>10}  " + "  ".join(f"{tokens[key]:<8} {row[key]:.2f}" for key in most))
+        largest = sorted(range(len(row)), key=lambda key: -row[key])[:count]
+        lines.append(f"{word:>10}  " + "  ".join(f"{tokens[key]:<8} {row[key]:.2f}" for key in largest))
     return "\n".join(lines)
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--head", type=int, default=1, help="which of the 12 heads to show (default 1)")
+    parser.add_argument("--head", type=int, default=1, help="the head to show, 0 to 11 (default 1)")
     head = parser.parse_args().head
-    answer = json.load(sys.stdin)
-    if "weights" not in answer:
-        sys.exit(f"no weights in the answer: {answer}")
+    response = json.load(sys.stdin)
+    if "weights" not in response:
+        sys.exit(f"no weights in the response: {response}")
     words = json.loads((Path(__file__).parent / "sentence.tokens.json").read_text())
-    print(table(answer["weights"][0][head], words))
+    print(table(response["weights"][0][head], words))

@@ -6,74 +6,95 @@ import os
 import re
 import sys
 import time
-from collections.abc import Callable, Sequence
-from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor, as_completed
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import BrokenExecutor, ProcessPoolExecutor, as_completed
 from functools import partial
 from pathlib import Path
 
-import torch
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from export.artifact import ExportError, export_block, export_builtin
-from export.checkpoint import CheckpointError, load
-from export.family import FAMILIES, from_checkpoint
+from export.checkpoint import CheckpointError, listed, load
+from export.family import FAMILIES, family_of, from_checkpoint
 from export.naming import mapped, own_names
+from export.scratch import remove_leftovers
+from export.signals import prepare_worker, stopping
 from models.block import Block
 from models.catalogue import BLOCKS, find
 from models.precision import DTYPES, in_precision
+
+Job = tuple[str, Callable[[], Path]]  # the name of a block, and its export
+
+REFERENCE = "verified against the float64 reference"
+OWN_WEIGHTS = "verified against Heed's float64 reference with these weights, not against the model they are from"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Export the blocks named, or all, or one with weights of a checkpoint; answers the exit status."""
     parser = _parser()
     options = parser.parse_args(arguments)
+    verified = REFERENCE
     try:
         if options.weights is not None:
             block, beside = _imported(parser, options)
             block = in_precision(block, options.dtype)
-            work = partial(export_block, block, options.repository, options.version, beside, options.cuda)
-            jobs = [(block.name, work)]
-        elif options.name or options.map or options.set:
-            parser.error("--name, --map and --set come with --weights")
+            verified = OWN_WEIGHTS
+            job = partial(export_block, block, options.repository, options.version, beside, options.cuda, options.force)
+            jobs = [(block.name, job)]
+        elif options.name or options.map or options.set or options.prefix:
+            parser.error("--name, --map, --prefix and --set come with --weights")
         else:
-            blocks = {in_precision(find(name), options.dtype).name: name for name in options.blocks or BLOCKS}
-            jobs = [
-                (name, partial(export_builtin, of, options.repository, options.version, options.dtype, options.cuda))
-                for name, of in blocks.items()
-            ]
+            names = options.blocks or reversed(BLOCKS)  # the longest, of several layers, begin first
+            blocks = {in_precision(find(name), options.dtype).name: name for name in names}
+            fixed = options.repository, options.version, options.dtype, options.cuda, options.force
+            jobs = [(name, partial(export_builtin, of, *fixed)) for name, of in blocks.items()]
     except (ValueError, CheckpointError) as error:
         print(f"heed export: {error}", file=sys.stderr)
         return 2
-    return _run(jobs, min(options.jobs, len(jobs)))
+    remove_leftovers(options.repository)
+    return _run(jobs, min(options.jobs, len(jobs)), verified, options.repository)
 
 
-def _run(jobs: Sequence[tuple[str, Callable[[], Path]]], processes: int) -> int:
+def _run(jobs: Sequence[Job], processes: int, verified: str, repository: Path) -> int:
     """Run the jobs, each a block, in so many processes; one that fails stops no other."""
     console = Console(highlight=False)
+    waiting = [name for name, _ in jobs]
     failed = False
-    with _executor(processes) as executor, _progress(console) as progress:
-        task = progress.add_task(f"exporting {', '.join(name for name, _ in jobs[:3])} ...", total=len(jobs))
+
+    def stopped(signal: str) -> None:
+        progress.stop()
+        print(f"heed export: {signal}; nothing was written for {', '.join(waiting)}", file=sys.stderr, flush=True)
+
+    with _progress(console) as progress, stopping(stopped):
+        task = progress.add_task(f"exporting {', '.join(waiting[:3])} ...", total=len(jobs))
         start = time.perf_counter()
-        running = {executor.submit(job): name for name, job in jobs}
-        for done in as_completed(running):
-            progress.advance(task)
+        for name, result in _finished(jobs, processes):
             try:
-                folder = done.result()
-            except ExportError as error:
+                folder = result()
+            except (ExportError, OSError, BrokenExecutor) as error:
                 failed = True
-                print(f"heed export: {error}\nNothing was written for {running[done]}.", file=sys.stderr)
+                reason = f"a process was ended: {error}" if isinstance(error, BrokenExecutor) else error
+                print(f"heed export: {reason}\nNothing was written for {name}.", file=sys.stderr)
             else:
                 seconds = time.perf_counter() - start
-                console.print(f"{running[done]}: verified, {folder}/ (after {seconds:.0f} s)", soft_wrap=True)
+                console.print(f"{name}: {verified}, {folder}/ (after {seconds:.0f} s)", soft_wrap=True)
+            waiting.remove(name)
+            progress.advance(task)
+    remove_leftovers(repository)  # of a process that was ended
     return int(failed)
 
 
-def _executor(processes: int) -> Executor:
-    if processes == 1:
-        return ThreadPoolExecutor(1)
+def _finished(jobs: Sequence[Job], processes: int) -> Iterator[Job]:
+    """Each job's name when it is done, and how to get its result; with one process it runs when that is asked for."""
+    if processes == 1:  # in the main thread, which a signal stops at once
+        yield from jobs
+        return
     context = multiprocessing.get_context("spawn")
-    return ProcessPoolExecutor(processes, context, torch.set_num_threads, (1,))  # more would spin beside the others
+    with ProcessPoolExecutor(processes, context, prepare_worker) as executor:
+        running = {executor.submit(job): name for name, job in jobs}
+        for done in as_completed(running):
+            yield running[done], done.result
 
 
 def _progress(console: Console) -> Progress:
@@ -85,9 +106,22 @@ def _imported(parser: argparse.ArgumentParser, options: argparse.Namespace) -> t
     """The block with weights of a checkpoint, and the files to copy beside it."""
     if len(options.blocks) != 1 or not options.name:
         parser.error("--weights takes one BLOCK and a --name")
+    kind = options.blocks[0]
+    starts = family_of(kind).starts
     checkpoint = load(options.weights)
-    tensors = mapped(checkpoint.tensors, options.map) if options.map else own_names(checkpoint.tensors)
-    block = from_checkpoint(options.blocks[0], options.name, checkpoint, tensors, dict(options.set))
+    if options.map:
+        named = mapped(checkpoint.tensors, options.map, options.prefix)
+    else:
+        named = own_names(checkpoint.tensors, starts, options.prefix)
+    block = from_checkpoint(kind, options.name, checkpoint, named, dict(options.set))
+    if named.ignored:
+        under = f" under {named.prefix!r}" if named.prefix else ""
+        total = len(checkpoint.tensors)
+        print(
+            f"heed export: {kind} takes {total - len(named.ignored)} of {total} tensors{under}; "
+            f"ignored, as they are no part of it: {listed(named.ignored)}",
+            file=sys.stderr,
+        )
     return block, checkpoint.tokenizer
 
 
@@ -98,7 +132,12 @@ def _parser() -> argparse.ArgumentParser:
         "--repository", type=Path, default=Path(os.environ.get("HEED_MODEL_REPOSITORY", "model_repository")),
         help="the folder that `heed serve` serves (HEED_MODEL_REPOSITORY, default model_repository)",
     )  # fmt: skip
-    parser.add_argument("--version", type=_whole, default=1, help="the version folder to write (default 1)")
+    parser.add_argument(
+        "--version", type=_whole, help="the version folder to write (default: the next; of a new name 1)"
+    )
+    parser.add_argument(
+        "--force", action="store_true", help="replace --version, or without it the newest, if it exists"
+    )
     parser.add_argument("--jobs", type=_whole, default=min(8, os.cpu_count() or 1), help="processes (default: CPUs)")
     parser.add_argument(
         "--dtype", choices=DTYPES, default=DTYPES[0],
@@ -112,12 +151,16 @@ def _parser() -> argparse.ArgumentParser:
     )
     weights.add_argument(
         "--weights", type=Path, metavar="FILE",
-        help="safetensors, a torch state dict, or the directory of a Hugging Face BERT (for encoder)",
+        help="safetensors, a torch state dict, an index of either in shards, or the directory of a BERT or RoBERTa",
     )  # fmt: skip
     weights.add_argument("--name", type=_name, help="what the block is called in the repository and the APIs")
     weights.add_argument(
         "--set", action="append", default=[], type=_setting, metavar="KEY=VALUE",
         help="what cannot be read off the tensors, num_heads=8 say; may be given several times",
+    )  # fmt: skip
+    weights.add_argument(
+        "--prefix", metavar="PREFIX",
+        help="use the tensors whose names begin with it, encoder.layers.3.self_attn say; needed where several fit",
     )  # fmt: skip
     weights.add_argument(
         "--map", type=Path, metavar="FILE",

@@ -11,9 +11,8 @@ nodes saved would be few beside its products. A smaller block's graphs hold thei
 import json
 import math
 import shutil
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from importlib.metadata import version as installed
 from pathlib import Path
 from typing import Any
@@ -24,6 +23,7 @@ from torch import nn
 from export.fast_path import FastPath, fast_paths
 from export.graph import OPSET, export_graph
 from export.rounding import rounding_twin
+from export.scratch import scratch
 from export.shared_weights import SharedWeights
 from export.verification import CANONICAL, Check, Sessions, checks, session
 from models.block import Block, Input
@@ -47,23 +47,30 @@ class ExportError(Exception):
 def export_block(
     block: Block,
     repository: Path,
-    version: int = 1,
+    version: int | None = None,
     beside: Iterable[Path] = (),
     cuda: bool = False,
+    force: bool = False,
 ) -> Path:
     """Export, verify and write ``block``, with files ``beside`` it (a tokenizer); answers the folder written.
 
-    With ``cuda`` it has the fast paths of CUDA, too, which it always has in half precision.
+    Without a ``version`` it is the next, of a new name 1. With ``force`` it takes the place of ``version``, or of the
+    newest. With ``cuda`` it has the fast paths of CUDA, too, which it always has in half precision.
 
     Raises:
-        ExportError: the graphs are not right within their budgets. What stood in the repository still stands.
+        ExportError: the graphs are not right within their budgets, or the version exists. What stood in the repository
+            still stands.
     """
+    version = version or _free_version(repository / block.name, force)
+    target = repository / block.name / str(version)
+    if target.exists() and not force:
+        raise ExportError(f"{target} exists; --force replaces it, and without --version the next is written")
     module = block.build()
     large = sum(parameter.numel() for parameter in module.parameters()) > LARGE
     matrices = [matrix for name, matrix in module.named_parameters() if matrix.ndim > 1 and "embedding" not in name]
     learned = sum(matrix.numel() for matrix in matrices)  # multiply-adds for each row, about
     paths = fast_paths(block, learned if large else 0, cuda)
-    with _replacing(repository / block.name / str(version)) as folder:
+    with written_whole(target, force) as folder:
         weights = SharedWeights(folder)
         graphs: dict[str, onnx.ModelProto] = {}
         for name, (inputs, outputs) in _graphs(block, paths, large).items():
@@ -79,12 +86,25 @@ def export_block(
             (folder / f"{name}.onnx").write_bytes(graph.SerializeToString(deterministic=True))
         for file in beside:
             shutil.copy(file, folder)
-    return repository / block.name / str(version)
+    return target
 
 
-def export_builtin(name: str, repository: Path, version: int = 1, dtype: str = "float32", cuda: bool = False) -> Path:
+def export_builtin(
+    name: str,
+    repository: Path,
+    version: int | None = None,
+    dtype: str = "float32",
+    cuda: bool = False,
+    force: bool = False,
+) -> Path:
     """``export_block`` of a built-in block, by its name: what a process of its own can be told to do."""
-    return export_block(in_precision(find(name), dtype), repository, version, cuda=cuda)
+    return export_block(in_precision(find(name), dtype), repository, version, cuda=cuda, force=force)
+
+
+def _free_version(folder: Path, force: bool) -> int:
+    """The version after the newest in ``folder``; with ``force`` the newest itself."""
+    versions = [int(path.name) for path in folder.glob("*") if path.name.isascii() and path.name.isdecimal()]
+    return max(1, max(versions, default=0) + (not force))
 
 
 def _sessions(block: Block, graphs: Mapping[str, onnx.ModelProto], folder: Path) -> Sessions:
@@ -166,17 +186,14 @@ def _describe(of: Input) -> dict[str, Any]:
 
 
 @contextmanager
-def _replacing(folder: Path) -> Iterator[Path]:
-    """A fresh folder to write into, which takes the place of ``folder`` when all is written, and only then."""
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".") as scratch:
-            fresh = Path(scratch) / "fresh"
-            fresh.mkdir()
-            yield fresh
-            if folder.exists():
-                shutil.move(folder, Path(scratch) / "old")
-            fresh.rename(folder)
-    finally:
-        with suppress(OSError):  # there is a version in it
-            folder.parent.rmdir()
+def written_whole(target: Path, force: bool) -> Iterator[Path]:
+    """A fresh folder to write into, which becomes ``target`` when all is written, and only then."""
+    with scratch(target.parent) as folder:
+        fresh = folder / "fresh"
+        fresh.mkdir()
+        yield fresh
+        if target.exists():
+            if not force:
+                raise ExportError(f"{target} was written by another export meanwhile, and stays as it is")
+            target.rename(folder / "old")
+        fresh.rename(target)

@@ -1,18 +1,37 @@
-"""A checkpoint's tensors: from safetensors, a torch state dict, or the directory of a Hugging Face model."""
+"""A checkpoint's tensors: from safetensors or a torch state dict, whole or in shards, or a Hugging Face directory."""
 
+import hashlib
 import json
 import pickle
 import warnings
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
-WEIGHTS = ("model.safetensors", "pytorch_model.bin")
+INDEX = ".index.json"  # ends the name of the file that says which shard holds which tensor
+WEIGHTS = ("model.safetensors", f"model.safetensors{INDEX}", "pytorch_model.bin", f"pytorch_model.bin{INDEX}")
 TOKENIZER = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "special_tokens_map.json")
+TAKEN = (
+    "heed export takes .safetensors, a torch state dict (.pt, .pth, .bin), either in shards, "
+    "or the directory of a Hugging Face BERT or RoBERTa"
+)
+KERAS = (
+    "Convert a Keras model in Python: safetensors.numpy.save_file({v.path: numpy.ascontiguousarray("
+    "keras.ops.convert_to_numpy(v)) for v in keras.models.load_model(NAME).weights}, 'weights.safetensors'); then --map"
+)
+NUMPY = (  # safetensors writes an array that is not contiguous in the wrong order
+    "Convert it in Python: safetensors.numpy.save_file({name: numpy.ascontiguousarray(x) for name, x in "
+    "numpy.load(NAME).items()}, 'weights.safetensors'); --map gives the arrays other names"
+)
+NOT_TAKEN = dict.fromkeys((".h5", ".hdf5", ".keras"), KERAS) | {".npz": NUMPY}
+NOT_TAKEN |= dict.fromkeys((".npy", ".onnx", ".gguf", ".msgpack", ".pb", ".tflite", ".json"), "")
+LISTED = 12  # names in a message
 
 
 class CheckpointError(Exception):
@@ -27,51 +46,113 @@ class Checkpoint:
     tensors: dict[str, Tensor]
     config: dict[str, Any] = field(default_factory=dict)
     tokenizer: tuple[Path, ...] = ()
+    shards: tuple[Path, ...] = ()  # the files that hold the tensors, where path is their index
+
+    def digest(self) -> str:
+        """SHA-256 of the files with tensors, one after the other."""
+        digest = hashlib.sha256()
+        for path in self.shards or (self.path,):
+            with path.open("rb") as file:
+                while piece := file.read(1 << 20):
+                    digest.update(piece)
+        return digest.hexdigest()
 
 
 def load(path: Path) -> Checkpoint:
-    """Read ``path``: a .safetensors file, a torch file (weights only), or a directory with config.json and weights.
+    """Read ``path``: a file of tensors, an index of several, or a directory with one of either and config.json.
+
+    A file that is called as in such a directory, and has a config.json beside it, is read as that directory.
 
     Raises:
         CheckpointError: no such file, no tensors in it, or a pickle that would run code.
     """
     if path.is_dir():
-        return _directory(path)
+        weights = next((path / name for name in WEIGHTS if (path / name).is_file()), None)
+        if weights is None or not (path / "config.json").is_file():
+            raise CheckpointError(f"{path} needs config.json, and {' or '.join(WEIGHTS)}. {TAKEN}")
+        return load(weights)
     if not path.is_file():
         raise CheckpointError(f"no such file: {path}")
-    found: dict[str, Any] = load_file(path) if path.suffix == ".safetensors" else _torch(path)
-    found = found.get("state_dict", found)
-    strangers = [name for name, value in found.items() if not isinstance(value, Tensor)]
-    if strangers or not found:
-        raise CheckpointError(f"{path} is no state dict: {', '.join(strangers) or 'it is empty'}")
-    return Checkpoint(
-        path, {name: tensor.float() if tensor.is_floating_point() else tensor for name, tensor in found.items()}
-    )
+    shards = _shards(path) if path.name.endswith(INDEX) else ()
+    tensors: dict[str, Tensor] = {}
+    for file in shards or (path,):
+        tensors |= _tensors(file)
+    if shards and (lost := _weight_map(path).keys() - tensors.keys()):
+        raise CheckpointError(f"{path} names tensors that are in none of its shards: {listed(sorted(lost))}")
+    floats = {name: tensor.float() if tensor.is_floating_point() else tensor for name, tensor in tensors.items()}
+    if path.name not in WEIGHTS or not (path.parent / "config.json").is_file():
+        return Checkpoint(path, floats, shards=shards)
+    tokenizer = tuple(path.parent / name for name in TOKENIZER if (path.parent / name).is_file())
+    return Checkpoint(path, floats, _json_object(path.parent / "config.json"), tokenizer, shards)
+
+
+def listed(names: Iterable[str]) -> str:
+    """The first of ``names``, and how many more there are."""
+    names = list(names)
+    more = f" and {len(names) - LISTED} more" if len(names) > LISTED else ""
+    return ", ".join(names[:LISTED]) + more
+
+
+def _tensors(path: Path) -> dict[str, Tensor]:
+    if path.suffix in NOT_TAKEN:
+        hint = NOT_TAKEN[path.suffix].replace("NAME", repr(path.name))
+        raise CheckpointError(f"{path}: {TAKEN}, not {path.suffix}. {hint}".rstrip(" ."))
+    content = _safetensors(path) if path.suffix == ".safetensors" else _torch(path)
+    state = content.get("state_dict", content)
+    if not isinstance(state, dict) or not state:
+        raise CheckpointError(f"{path} is no state dict: it is empty, or its state_dict is none")
+    others = [str(name) for name, value in state.items() if not isinstance(value, Tensor)]
+    if others:
+        raise CheckpointError(f"{path} is no state dict: {listed(others)} are no tensors")
+    return state
+
+
+def _safetensors(path: Path) -> dict[str, Any]:
+    try:
+        return dict(load_file(path))
+    except SafetensorError as error:
+        raise CheckpointError(f"{path} cannot be read as safetensors: {error}") from None
 
 
 def _torch(path: Path) -> dict[str, Any]:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of pickle protocols; what matters is whether it is refused
-            found = torch.load(path, map_location="cpu", weights_only=True)
+            content = torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError:
         raise CheckpointError(
             f"{path} is refused: it is no plain state dict, and unpickling it could run code. "
             "Save module.state_dict(), or better safetensors"
         ) from None
     except Exception as error:  # whatever a damaged file makes the unpickler stumble over
-        raise CheckpointError(f"{path} cannot be read as a torch file: {error}") from None
-    if not isinstance(found, dict):
-        raise CheckpointError(f"{path} holds a {type(found).__name__}, no state dict")
-    return found
+        raise CheckpointError(f"{path} cannot be read as a torch file: {error}. {TAKEN}") from None
+    if not isinstance(content, dict):
+        raise CheckpointError(f"{path} holds a {type(content).__name__}, no state dict")
+    return content
 
 
-def _directory(path: Path) -> Checkpoint:
-    config = path / "config.json"
-    weights = next(
-        (path / name for name in ("model.safetensors", "pytorch_model.bin") if (path / name).is_file()), None
-    )
-    if not config.is_file() or weights is None:
-        raise CheckpointError(f"{path} needs config.json, and {' or '.join(WEIGHTS)}")
-    tokenizer = tuple(path / name for name in TOKENIZER if (path / name).is_file())
-    return Checkpoint(weights, load(weights).tensors, json.loads(config.read_text()), tokenizer)
+def _shards(index: Path) -> tuple[Path, ...]:
+    names = sorted(set(_weight_map(index).values()))
+    if any(Path(name).name != name for name in names):
+        raise CheckpointError(f"{index} names files outside its folder: {listed(names)}")
+    lost = [name for name in names if not (index.parent / name).is_file()]
+    if lost:
+        raise CheckpointError(f"{index} names files that are not beside it: {listed(lost)}")
+    return tuple(index.parent / name for name in names)
+
+
+def _weight_map(index: Path) -> dict[str, str]:
+    weight_map = _json_object(index).get("weight_map")
+    if not isinstance(weight_map, dict) or not weight_map or not all(isinstance(x, str) for x in weight_map.values()):
+        raise CheckpointError(f'{index} has no "weight_map" of tensors and files')
+    return weight_map
+
+
+def _json_object(path: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(path.read_text())
+    except ValueError as error:
+        raise CheckpointError(f"{path} is not JSON: {error}") from None
+    if not isinstance(content, dict):
+        raise CheckpointError(f"{path} holds no JSON object")
+    return content

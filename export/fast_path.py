@@ -16,7 +16,7 @@ from torch import Tensor
 from export.blocks_kernel import ROWS
 from export.kernels import DOMAIN, OPSETS, SCALES, functions, opsets_of
 from export.masked_kernel import MASKED_ROWS
-from models.attention import KERNEL, scaled
+from models.attention import KERNEL, nan_if_overflowing, scaled
 from models.block import Block
 
 DEFAULTS: dict[str, Tensor] = {
@@ -69,6 +69,7 @@ class FastPath:
                 attributes["scale"] = float(options["scale"] or 0)
             else:
                 query = scaled(query, options["scale"])
+            query = nan_if_overflowing(query, key)  # kernels that scale it themselves scale by 1 at most
             return torch.onnx.ops.symbolic(
                 f"{DOMAIN}::{self.kernel}",
                 [query, key, value, *(_tensor(name, options[name]) for name in self.arguments)],

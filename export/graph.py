@@ -5,6 +5,7 @@ The dimensions of a graph are said once, by the block: every input and output ca
 Runtime lets a request override.
 """
 
+import functools
 import logging
 import warnings
 from collections.abc import Mapping, Sequence
@@ -16,6 +17,8 @@ import onnx
 import torch
 from torch import nn
 from torch.export import Dim
+from torch.onnx._internal.exporter import _core as exporter
+from torch.onnx._internal.exporter._registration import ONNXRegistry
 
 from export.fast_path import FastPath
 from models.attention import Attended
@@ -56,21 +59,30 @@ def export_graph(
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)  # it reports every optional package it lacks
     with warnings.catch_warnings(), path.in_place() if path else nullcontext():
         warnings.simplefilter("ignore")  # of torch's own deprecated calls
-        program = torch.onnx.export(
+        program = exporter.export(
             _Chosen(module.eval(), outputs, path.fixes if path else {}),
             kwargs={"inputs": traced},
-            dynamo=True,
+            registry=_operators(),
             opset_version=OPSET,
             dynamic_shapes={"inputs": {name: _dynamic(of) for name, of in chosen.items()}},
             input_names=list(inputs),
             output_names=list(outputs),
             verbose=False,
         )
-    assert program is not None  # only the exporter without dynamo answers None
     model = program.model_proto
     if path:
         path.complete(model)
     return _finish(model, chosen, {name: block.outputs[name].shape for name in outputs}, block.left_out)
+
+
+@functools.cache
+def _operators() -> ONNXRegistry:
+    """How each operator of torch is written in ONNX.
+
+    ``torch.onnx.export`` reads this from the sources of 500 functions for every graph, which takes as long as a small
+    graph itself. So ``export_graph`` calls what lies below it, in torch 2.13, with one registry for all graphs.
+    """
+    return ONNXRegistry.from_torchlib(opset_version=OPSET)
 
 
 def _trace_input(of: Input) -> torch.Tensor:

@@ -1,1 +1,1 @@
-"""Load on an attention server, and what came of it: ``heed loadtest``."""
+"""``heed loadtest``: puts load on an attention server and reports throughput and latency."""

@@ -1,4 +1,4 @@
-"""``heed loadtest``: load on a server, measured from outside and, by its metrics, from inside."""
+"""``heed loadtest``: load on a server, measured at the client and by the server's own metrics."""
 
 import signal
 import sys
@@ -13,106 +13,115 @@ from rich.console import Console
 from loadtest import options as flags
 from loadtest.bodies import Body
 from loadtest.outcome import outcome, ratios
-from loadtest.run import Taking, bodies_of, measure
-from loadtest.scenario import Ask, ScenarioError
+from loadtest.run import Measurements, build_bodies, measure
+from loadtest.scenario import RequestSpec, ScenarioError
 from loadtest.server import Server
 from loadtest.terminal import ratio_table, table
-from loadtest.thresholds import broken
+from loadtest.thresholds import violations
 
-WIDE = 160  # columns, of files and pipes
+FILE_COLUMNS = 160  # width of the output in files and pipes
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure every level, show and write what came of it; answers the exit status."""
-    options, asked = flags.parse(arguments)
-    console = Console(highlight=False, width=None if sys.stdout.isatty() else WIDE)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was started is stopped
-    taking: Taking = defaultdict(list)
+    """Measure every level, print and write the results; return the exit status."""
+    options, specs = flags.parse(arguments)
+    console = Console(highlight=False, width=None if sys.stdout.isatty() else FILE_COLUMNS)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # runs the cleanup of context managers
+    measurements: Measurements = defaultdict(list)
     status = 0
     try:
         for file in filter(None, (options.report, options.json)):
-            file.touch()
+            file.touch()  # an error before the measurement, not after
         urls = dict.fromkeys(url.rstrip("/") for url in (options.url, options.compare) if url)
         if options.compare and len(urls) < 2:
             raise ScenarioError("--compare: expected another server")
         servers = [Server(url, dict(options.header)) for url in urls]
-        made = bodies_of(asked, servers, options.seed)
+        all_bodies = build_bodies(specs, servers, options.seed)
         try:
-            measure(options, servers, asked, made, taking, console)
+            measure(options, servers, specs, all_bodies, measurements, console)
         except KeyboardInterrupt:
-            console.print("interrupted; what was measured follows")
+            console.print("interrupted; results so far:")
             status = 130
     except KeyboardInterrupt:
         return 130
     except (OSError, RuntimeError, ScenarioError) as error:
         print(f"heed loadtest: {error}", file=sys.stderr)
         return 2
-    document = _document(options, servers, asked, made, taking)
+    document = _document(options, servers, specs, all_bodies, measurements)
     if not document["results"]:
         return status or 2
-    _tell(document, options, console)
-    for line in document["broken"]:
-        console.print(f"[red]failed:[/] {line}", soft_wrap=True)
-    return status or int(bool(document["broken"]))
+    _output(document, options, console)
+    unanswered = [result for result in document["results"] if not result["requests"]]
+    for result in unanswered:
+        url = document["servers"][result["server"]]
+        print(f"heed loadtest: {result['level']}: {url} answered no request with 200", file=sys.stderr)
+    return status or (2 if unanswered else int(bool(document["violations"])))
 
 
 def _document(
-    options: Any, servers: Sequence[Server], asked: Sequence[Ask], made: Sequence[Sequence[Body]], taking: Taking
+    options: Any,
+    servers: Sequence[Server],
+    specs: Sequence[RequestSpec],
+    all_bodies: Sequence[Sequence[Body]],
+    measurements: Measurements,
 ) -> dict[str, Any]:
-    """Everything, as the JSON file has it."""
-    titles = [ask.title for ask in asked]
-    named = dict(zip("AB", (server.url for server in servers), strict=False))
+    """The content of the JSON file."""
+    titles = [spec.title for spec in specs]
+    urls = dict(zip("AB", (server.url for server in servers), strict=False))
     results = [
-        outcome(level, name, titles, taking[level, url])
+        outcome(level, name, titles, measurements[level, url])
         for level in options.levels
-        for name, url in named.items()
-        if taking[level, url]
+        for name, url in urls.items()
+        if measurements[level, url]
     ]
-    compared = {
-        str(level): ratios(*(taking[level, server.url] for server in servers))
+    level_ratios = {
+        str(level): ratios(*(measurements[level, server.url] for server in servers))
         for level in options.levels
-        if len(servers) == 2 and {len(taking[level, server.url]) for server in servers} == {options.rounds}
+        if len(servers) == 2 and {len(measurements[level, server.url]) for server in servers} == {options.rounds}
     }
-    first = [result for result in results if result["server"] == "A"]
+    of_first = [result for result in results if result["server"] == "A"]
+    total_share = sum(spec.share for spec in specs)
     return {
         "at": datetime.now(UTC).isoformat(timespec="seconds"),
-        "servers": named,
+        "servers": urls,
         "requests": [
-            {"name": ask.title, "share": ask.share / sum(each.share for each in asked), "path": several[0].path}
+            {"name": spec.title, "share": spec.share / total_share, "path": several[0].path}
             | {"bodies": len(several), "bytes": sum(len(body.content) for body in several) // len(several)}
-            for ask, several in zip(asked, made, strict=True)
+            for spec, several in zip(specs, all_bodies, strict=True)
         ],
         "seconds": options.seconds,
         "rounds": options.rounds,
         "results": results,
-        "ratios": compared,
+        "ratios": level_ratios,
         "thresholds": [threshold.text for threshold in options.fail_if],
-        "broken": broken(options.fail_if, first, compared),
+        "violations": violations(options.fail_if, of_first, level_ratios),
     }
 
 
-def _tell(document: dict[str, Any], options: Any, console: Console) -> None:
-    """The summary, and the files asked for."""
+def _output(document: dict[str, Any], options: Any, console: Console) -> None:
+    """Print the summary; write the JSON file and the report."""
     several = len(document["servers"]) > 1
     for name, url in document["servers"].items():
         console.print(f"{name} {url}" if several else url)
     console.print(table(document["results"], several))
     if document["ratios"]:
-        console.print("\nA over B, in turns next to each other: median, and least to most")
+        console.print("\nA / B, ratios of adjacent turns: median (smallest to largest)")
         console.print(ratio_table(document["ratios"]))
     for result in document["results"]:
-        where = f"{result['level']}, {result['server']}" if several else result["level"]
+        title = f"{result['level']}, {result['server']}" if several else result["level"]
         for note in result["notes"]:
-            console.print(f"[yellow]{where}:[/] {note}", soft_wrap=True)
+            console.print(f"[yellow]{title}:[/] {note}", soft_wrap=True)
         for error, count in result["errors"].items():
-            console.print(f"[red]{where}:[/] {count:,} times {error}", soft_wrap=True)
+            console.print(f"[red]{title}:[/] {count:,} times {error}", soft_wrap=True)
     if options.json:
         options.json.write_bytes(orjson.dumps(document, option=orjson.OPT_INDENT_2))
     if options.report:
-        from loadtest.report import render  # plots take a second to import
+        from loadtest.report import render  # importing plotly takes a second
 
         options.report.write_text(render(document))
         console.print(f"report: {options.report}", soft_wrap=True)
+    for line in document["violations"]:
+        console.print(f"[red]failed:[/] {line}", soft_wrap=True)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""Poisson's instants, told to an event loop.
+"""Poisson arrivals for an event loop.
 
-The timers of event loops count whole milliseconds; a thread's sleep is good to some ten microseconds.
+An event loop's timers have a resolution of a millisecond; a thread's sleep is accurate to some ten microseconds.
 """
 
 import asyncio
@@ -9,11 +9,14 @@ from collections.abc import Callable
 from random import Random
 from threading import Event, Thread
 
-LONG = 0.1  # seconds that are not slept through at once, so that an end is noticed
+MAX_SLEEP_S = 0.1  # longer waits are split, so that ``stop`` takes effect in between
 
 
 class Arrivals:
-    """Calls ``arrive(due)`` on ``loop`` at ``rate`` a second, as independent as strangers; late, never left out."""
+    """Calls ``arrive(due_s)`` on ``loop``, ``rate`` times a second on average, at exponential intervals.
+
+    ``due_s`` is on the clock of ``time.perf_counter``. A busy machine delays calls; none is skipped.
+    """
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, rate: float, random: Random, arrive: Callable[[float], None]
@@ -25,19 +28,19 @@ class Arrivals:
         self._thread.start()
 
     def stop(self) -> None:
-        """Returns when the thread has ended."""
+        """Stop the thread and wait for its end."""
         self._stopped.set()
         self._thread.join()
 
     def _run(
         self, loop: asyncio.AbstractEventLoop, rate: float, random: Random, arrive: Callable[[float], None]
     ) -> None:
-        due = time.perf_counter()
+        due_s = time.perf_counter()
         while not self._stopped.is_set():
-            due += random.expovariate(rate)
-            while (early := due - time.perf_counter()) > 0:
-                if early < LONG:
-                    time.sleep(early)
-                elif self._stopped.wait(LONG / 2):
+            due_s += random.expovariate(rate)
+            while (wait_s := due_s - time.perf_counter()) > 0:
+                if wait_s < MAX_SLEEP_S:
+                    time.sleep(wait_s)
+                elif self._stopped.wait(MAX_SLEEP_S / 2):
                     return
-            loop.call_soon_threadsafe(arrive, due)
+            loop.call_soon_threadsafe(arrive, due_s)

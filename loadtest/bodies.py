@@ -1,4 +1,4 @@
-"""Requests as bytes: tensors of the shapes asked for, in the dialect asked for."""
+"""Request bodies: tensors of the requested shapes, encoded for the requested API."""
 
 import base64
 from collections.abc import Iterator, Mapping, Sequence
@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import orjson
 
-from loadtest.scenario import Ask, ScenarioError
-from loadtest.signature import DATATYPES, Input
+from heed_client.v2 import binary_request, datatype
+from loadtest.scenario import RequestSpec, ScenarioError
+from loadtest.signature import Input
 
 JSON = {"Content-Type": "application/json"}
-USUAL = {"batch": 1, "heads": 4, "m": 32, "n": 32, "d_k": 32, "d_v": 32, "past": 0}  # sizes where none is said
-NAMES = {dtype: datatype for datatype, dtype in DATATYPES.items()}
+DEFAULT_SIZES = {"batch": 1, "heads": 4, "m": 32, "n": 32, "d_k": 32, "d_v": 32, "past": 0}
 
 
 @dataclass(frozen=True)
@@ -24,87 +24,90 @@ class Body:
     headers: dict[str, str]
 
 
-def bodies(ask: Ask, inputs: Sequence[Input], rng: np.random.Generator) -> list[Body]:
-    """A body for each combination of the sizes asked for.
+def bodies(spec: RequestSpec, inputs: Sequence[Input], rng: np.random.Generator) -> list[Body]:
+    """A body for each combination of the sizes in ``spec``.
 
     Raises:
-        ScenarioError: an input or a symbol that the model does not have, or whose size is not known.
+        ScenarioError: the model lacks an input or a symbol of ``spec``, or a size is unknown.
     """
-    if ask.body:
+    if spec.body:
         try:
-            return [Body(ask.path, ask.body.read_bytes(), ask.headers or JSON)]
+            return [Body(spec.path, spec.body.read_bytes(), spec.headers or JSON)]
         except OSError as error:
             raise ScenarioError(str(error)) from error
-    if unknown := set(ask.shapes) - {of.name for of in inputs}:
+    if unknown := set(spec.shapes) - {tensor.name for tensor in inputs}:
         raise ScenarioError(
-            f"{ask.block} has no input {', '.join(unknown)}; it has {', '.join(i.name for i in inputs)}"
+            f"{spec.block} has no input {', '.join(unknown)}; it has {', '.join(tensor.name for tensor in inputs)}"
         )
-    used = [of for of in inputs if of.required or of.name in ask.shapes]
-    return [_body(ask, {of.name: _values(of, ask, sizes, rng) for of in used}) for sizes in _sizes(ask, used)]
+    used = [tensor for tensor in inputs if tensor.required or tensor.name in spec.shapes]
+    return [
+        _body(spec, {tensor.name: _values(tensor, spec, sizes, rng) for tensor in used}) for sizes in _sizes(spec, used)
+    ]
 
 
-def _sizes(ask: Ask, inputs: Sequence[Input]) -> Iterator[dict[str, int]]:
-    symbols = dict.fromkeys(
-        symbol for of in inputs if of.name not in ask.shapes for axis in of.shape for symbol in str(axis).split(" + ")
-    )
-    if unknown := set(ask.sizes) - set(symbols):
-        known = ", ".join(each for each in symbols if not each.isdecimal())
-        raise ScenarioError(f"{ask.block} has no size {', '.join(sorted(unknown))}; it has {known}")
-    several = [value if isinstance(value, list) else [value] for value in ask.sizes.values()]
-    for chosen in product(*several):
-        sizes = USUAL | dict(zip(ask.sizes, chosen, strict=True))
+def _sizes(spec: RequestSpec, inputs: Sequence[Input]) -> Iterator[dict[str, int]]:
+    axes = [str(axis) for tensor in inputs if tensor.name not in spec.shapes for axis in tensor.shape]
+    symbols = dict.fromkeys(symbol for axis in axes for symbol in axis.split(" + "))
+    if unknown := set(spec.sizes) - set(symbols):
+        known = ", ".join(symbol for symbol in symbols if not symbol.isdecimal())
+        raise ScenarioError(f"{spec.block} has no size {', '.join(sorted(unknown))}; it has {known}")
+    choices = [value if isinstance(value, list) else [value] for value in spec.sizes.values()]
+    for combination in product(*choices):
+        sizes = DEFAULT_SIZES | dict(zip(spec.sizes, combination, strict=True))
         yield {"kv_heads": sizes["heads"]} | sizes
 
 
-def _values(of: Input, ask: Ask, sizes: Mapping[str, int], rng: np.random.Generator) -> np.ndarray:
-    shape = ask.shapes.get(of.name) or [_size(axis, i, of, sizes) for i, axis in enumerate(of.shape)]
-    if of.dtype == "bool":
+def _values(tensor: Input, spec: RequestSpec, sizes: Mapping[str, int], rng: np.random.Generator) -> np.ndarray:
+    shape = spec.shapes.get(tensor.name) or [_size(tensor, i, sizes) for i in range(len(tensor.shape))]
+    if tensor.dtype == "bool":
         return rng.random(shape) < 0.8
-    if of.dtype.startswith(("float", "bfloat")):
-        dtype = "float32" if of.dtype == "bfloat16" else of.dtype  # which numpy does not have
-        return rng.standard_normal(shape, np.float32).astype(ask.dtype or dtype)
-    if of.example is None:
-        raise ScenarioError(f"{of.name}: the server gives no example of its {of.dtype}; send a body of your own")
-    return rng.choice(of.example.ravel(), shape).astype(of.dtype)
+    if tensor.dtype.startswith(("float", "bfloat")):
+        dtype = "float32" if tensor.dtype == "bfloat16" else tensor.dtype  # numpy lacks bfloat16
+        return rng.standard_normal(shape, np.float32).astype(spec.dtype or dtype)
+    if tensor.example is None:
+        raise ScenarioError(f"{tensor.name}: no example of its {tensor.dtype} is known; send a body of your own")
+    return rng.choice(tensor.example.ravel(), shape).astype(tensor.dtype)
 
 
-def _size(axis: str | int, i: int, of: Input, sizes: Mapping[str, int]) -> int:
+def _size(tensor: Input, i: int, sizes: Mapping[str, int]) -> int:
+    axis = tensor.shape[i]
     if isinstance(axis, int):
         return axis
     try:
         return sum(sizes[symbol] for symbol in axis.split(" + "))
     except KeyError:
-        if of.example is not None:
-            return int(of.example.shape[i])
-        raise ScenarioError(f"{of.name} is {of.shape}: say its sizes (--size {axis}=) or its shape (--shape)") from None
+        if tensor.example is not None:
+            return int(tensor.example.shape[i])
+        raise ScenarioError(
+            f"{tensor.name} is {tensor.shape}: set its sizes (--size {axis}=) or its shape (--shape)"
+        ) from None
 
 
-def _body(ask: Ask, tensors: Mapping[str, np.ndarray]) -> Body:
-    if ask.face == "v1":
-        outputs = {"outputs": ask.outputs} if ask.outputs else {}
-        write = _coded if ask.encoding == "binary" else np.asarray
-        fields = {name: write(array) for name, array in tensors.items()}
-        return Body(f"/v1/attention/{ask.block}", _dumps({**fields, **ask.parameters, **outputs}), JSON | ask.headers)
-    path, binary = f"/v2/models/{ask.block}/infer", ask.encoding == "binary"
+def _body(spec: RequestSpec, tensors: Mapping[str, np.ndarray]) -> Body:
+    if spec.api == "native":
+        outputs = {"outputs": spec.outputs} if spec.outputs else {}
+        encode = _base64 if spec.encoding == "binary" else np.asarray
+        fields = {name: encode(array) for name, array in tensors.items()}
+        content = _dumps({**fields, **spec.parameters, **outputs})
+        return Body(f"/v1/attention/{spec.block}", content, JSON | spec.headers)
+    path = f"/v2/models/{spec.block}/infer"
+    if spec.encoding == "binary":
+        headers, pieces = binary_request(tensors, spec.outputs or (), spec.parameters)
+        return Body(path, b"".join(pieces), headers | spec.headers)
     document: dict[str, Any] = {
         "inputs": [
-            {"name": name, "shape": array.shape, "datatype": NAMES[str(array.dtype)]}
-            | ({"parameters": {"binary_data_size": array.nbytes}} if binary else {"data": array.ravel()})
+            {"name": name, "shape": array.shape, "datatype": datatype(array.dtype), "data": array.ravel()}
             for name, array in tensors.items()
         ]
     }
-    if ask.outputs:
-        document["outputs"] = [{"name": name} for name in ask.outputs]
-    if ask.parameters or binary:
-        document["parameters"] = ask.parameters | ({"binary_data_output": True} if binary else {})
-    head = _dumps(document)
-    if not binary:
-        return Body(path, head, JSON | ask.headers)
-    said = {"Content-Type": "application/octet-stream", "Inference-Header-Content-Length": str(len(head))}
-    return Body(path, head + b"".join(array.tobytes() for array in tensors.values()), said | ask.headers)
+    if spec.outputs:
+        document["outputs"] = [{"name": name} for name in spec.outputs]
+    if spec.parameters:
+        document["parameters"] = spec.parameters
+    return Body(path, _dumps(document), JSON | spec.headers)
 
 
-def _coded(array: np.ndarray) -> dict[str, Any]:
+def _base64(array: np.ndarray) -> dict[str, Any]:
     text = base64.b64encode(array.tobytes()).decode()
     return {"shape": array.shape, "dtype": str(array.dtype), "base64": text}
 

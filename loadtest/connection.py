@@ -1,4 +1,4 @@
-"""One HTTP/1.1 connection that posts one request after the other and tells when each was answered."""
+"""An HTTP/1.1 connection that posts one request after the other and reports when each was answered."""
 
 import asyncio
 from collections.abc import Callable
@@ -10,51 +10,52 @@ import httptools
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What goes over the wire, head and body, and which of the scenario's requests it is."""
+    """A request's head and body in bytes, and the index of its kind among the scenario's requests."""
 
     wire: bytes
     kind: int
 
 
 class Connection(asyncio.Protocol):
-    """``free`` is called when it can post: when it was made, and after each answer.
+    """Reports to three callbacks.
 
-    ``done`` is called with the request, the second it began, and a status, or what went wrong; before ``free``.
-    ``lost`` is called once, when it is closed.
+    ``on_idle`` is called when the connection can post: after it was established, and after each response. ``on_done``
+    is called before that with the request, its start time in seconds, and the response's status or an error message.
+    ``on_lost`` is called once, when the connection is closed.
     """
 
     def __init__(
         self,
-        done: Callable[[Request, float, int | str], None],
-        free: Callable[["Connection"], None],
-        lost: Callable[["Connection"], None],
+        on_done: Callable[[Request, float, int | str], None],
+        on_idle: Callable[["Connection"], None],
+        on_lost: Callable[["Connection"], None],
     ) -> None:
-        self._done, self._free, self._lost = done, free, lost
+        self._on_done, self._on_idle, self._on_lost = on_done, on_idle, on_lost
         self._parser = httptools.HttpResponseParser(self)
         self._transport: Any = None
         self._request: Request | None = None
-        self._began = self.sent = 0.0
-        self.answers = 0
+        self._start_s = self.sent_s = 0.0
+        self.responses = 0
 
-    def post(self, request: Request, began: float, now: float) -> None:
-        """Send ``request``, which should have begun at the second ``began``."""
-        self._request, self._began, self.sent = request, began, now
+    def post(self, request: Request, start_s: float, now_s: float) -> None:
+        """Send ``request``; its latency counts from ``start_s``, when it was due, on the clock of perf_counter."""
+        self._request, self._start_s, self.sent_s = request, start_s, now_s
         self._transport.write(request.wire)
 
     @property
-    def waits(self) -> bool:
-        """For an answer."""
+    def is_busy(self) -> bool:
+        """Whether a request has no response yet."""
         return self._request is not None
 
-    def abort(self, why: str) -> None:
-        """Close at once; a request that waits for its answer went wrong like this."""
-        self._end(why)
+    def abort(self, reason: str) -> None:
+        """Close the connection at once; a request without a response fails with ``reason``."""
+        self._finish(reason)
         if self._transport is not None:
             self._transport.abort()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport
-        self._free(self)
+        self._on_idle(self)
 
     def data_received(self, data: bytes) -> None:
         try:
@@ -66,18 +67,18 @@ class Connection(asyncio.Protocol):
         status = self._parser.get_status_code()
         if status < 200:  # 100 Continue
             return
-        self.answers += 1
-        self._end(status)
+        self.responses += 1
+        self._finish(status)
         if self._parser.should_keep_alive():
-            self._free(self)
+            self._on_idle(self)
         else:
             self._transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
-        self._end("connection lost")
-        self._lost(self)
+        self._finish("connection lost")
+        self._on_lost(self)
 
-    def _end(self, how: int | str) -> None:
+    def _finish(self, result: int | str) -> None:
         request, self._request = self._request, None
         if request is not None:
-            self._done(request, self._began, how)
+            self._on_done(request, self._start_s, result)

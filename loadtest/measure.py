@@ -1,83 +1,84 @@
-"""One turn: load on one server until it is steady, and from then on the measurement."""
+"""One turn: a warm-up until the server is in a steady state, then the measurement."""
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from loadtest import stages
-from loadtest.crew import Crew
-from loadtest.load import Tick, Turn
+from loadtest.load import Sample, Turn
+from loadtest.pool import WorkerPool
 from loadtest.server import Server
 from loadtest.window import Window, disagreement, window
 
-WARM = 3  # windows that must agree before anything is measured
-MEASURED = 5  # windows of a measurement
-TICK = 0.25  # seconds
-
-Show = Callable[[Tick], None]
+WARMUP_WINDOWS = 3  # consecutive windows that must agree before the measurement begins
+MEASURED_WINDOWS = 5
+MAX_SAMPLE_S = 0.25
 
 
 @dataclass(frozen=True)
 class Timing:
-    """Seconds: of a warm-up's window, of the measurement, and until a warm-up that does not become steady is ended."""
+    """Durations of a window of the warm-up, of the measurement, and of the longest warm-up."""
 
-    window: float
-    measured: float
-    patience: float
+    window_s: float
+    measured_s: float
+    max_warmup_s: float
 
     @property
-    def tick(self) -> float:
-        """Seconds between two looks at a process: some to each window."""
-        return min(TICK, self.window / 4, self.measured / MEASURED / 4)
+    def sample_s(self) -> float:
+        """Interval between samples of a process, at least four in each window."""
+        return min(MAX_SAMPLE_S, self.window_s / 4, self.measured_s / MEASURED_WINDOWS / 4)
 
 
 @dataclass(frozen=True)
-class Taken:
-    """What a turn gave. ``warmed`` and ``steady``: why the warm-up, and the measurement, are of no steady state."""
+class Measurement:
+    """The result of a turn; ``unsteady_warmup`` and ``unsteady`` say why they did not reach a steady state."""
 
     windows: list[Window]
-    warmed: str | None
-    steady: str | None
-    counts: stages.Counts | None  # of the server, while it was measured
+    unsteady_warmup: str | None
+    unsteady: str | None
+    counters: stages.Counters | None  # the server's counts during the measurement
     processes: int
 
     @property
     def measured(self) -> list[Window]:
-        return [of for of in self.windows if of.phase == "measured"]
+        return [window for window in self.windows if window.phase == "measured"]
 
     @property
     def rate(self) -> float:
-        """Answers a second of the measurement."""
-        return sum(of.answered for of in self.measured) / sum(of.seconds for of in self.measured)
+        """Responses a second in the measurement."""
+        return sum(window.answered for window in self.measured) / sum(window.seconds for window in self.measured)
 
 
-def take(crew: Crew, turn: Turn, server: Server, timing: Timing, show: Show) -> Taken:
-    """Every request of the measurement counts, none of the warm-up."""
+def measure_turn(
+    pool: WorkerPool, turn: Turn, server: Server, timing: Timing, show: Callable[[Sample], None]
+) -> Measurement:
+    """Run a turn. Every request of the measurement counts, none of the warm-up; ``show`` is called with each sample."""
     is_open = turn.rate is not None
-    processes = crew.begin(turn)
+    processes = pool.begin(turn)
 
-    def stretch(phase: str, seconds: float) -> list[Tick]:
-        ticks = []
-        for tick in crew.ticks(seconds):
-            show(tick)
-            ticks += [tick] if tick.phase == phase else []
-        return ticks
+    def collect(phase: str, seconds: float) -> list[Sample]:
+        samples = []
+        for sample in pool.samples(seconds):
+            show(sample)
+            samples += [sample] if sample.phase == phase else []
+        return samples
 
     windows: list[Window] = []
-    warmed: str | None = "no window"
-    while warmed and len(windows) * timing.window < timing.patience:
-        windows.append(window(stretch("warm-up", timing.window), processes))
-        warmed = disagreement(windows[-WARM:], is_open) if len(windows) >= WARM else "too few windows"
-    with ThreadPoolExecutor(1) as beside:  # a server that stands still does not hold up the load
-        crew.measure()
-        before = beside.submit(stages.scrape, server)
-        several = [stretch("measured", timing.measured / MEASURED) for _ in range(MEASURED)]
-        after = beside.submit(stages.scrape, server)
-        late: list[Tick] = []
-        for tick in crew.finish():
-            show(tick)
-            (several[-1] if tick.phase == "measured" else late).append(tick)
-        counts = stages.between(before.result(), after.result())
-    windows += [window(ticks, processes) for ticks in several]
-    steady = disagreement(windows[-MEASURED:], is_open)
-    return Taken([*windows, window(late, processes)], warmed, steady, counts, processes)
+    unsteady_warmup: str | None = "no window"
+    while unsteady_warmup and len(windows) * timing.window_s < timing.max_warmup_s:
+        windows.append(window(collect("warm-up", timing.window_s), processes))
+        enough = len(windows) >= WARMUP_WINDOWS
+        unsteady_warmup = disagreement(windows[-WARMUP_WINDOWS:], is_open) if enough else "too few windows"
+    with ThreadPoolExecutor(1) as executor:  # a slow response to a scrape must not delay the load
+        pool.measure()
+        before = executor.submit(stages.scrape, server)
+        measured = [collect("measured", timing.measured_s / MEASURED_WINDOWS) for _ in range(MEASURED_WINDOWS)]
+        after = executor.submit(stages.scrape, server)
+        late: list[Sample] = []
+        for sample in pool.finish():
+            show(sample)
+            (measured[-1] if sample.phase == "measured" else late).append(sample)
+        counters = stages.between(before.result(), after.result())
+    windows += [window(samples, processes) for samples in measured]
+    unsteady = disagreement(windows[-MEASURED_WINDOWS:], is_open)
+    return Measurement([*windows, window(late, processes)], unsteady_warmup, unsteady, counters, processes)

@@ -1,93 +1,104 @@
-"""The flags of ``heed loadtest``."""
+"""The command line of ``heed loadtest``."""
 
 import argparse
 import json
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from loadtest import scenario, thresholds
 from loadtest.outcome import Level
-from loadtest.scenario import Ask, ScenarioError
+from loadtest.scenario import RequestSpec, ScenarioError
 
-ABOUT = """\
-Load on an attention server, and what came of it.
+DESCRIPTION = """\
+Put load on an attention server; measure throughput and latency.
 
-Closed loop (--concurrency): so many connections, each asks again as soon as it is answered. Open loop (--rate):
-requests come as strangers do, whatever the server does, and wait from the instant they should have begun.
+Closed loop (--concurrency): each connection sends its next request as soon as the response has arrived. Open loop
+(--rate): requests arrive at random times (Poisson), independent of the server, and latency counts from the time at
+which a request was due.
 
-Each level of load warms up until three windows agree within 10 percent, and is then measured; where the five windows of
-the measurement do not agree, it says so. Only answers with status 200 are timed; all others are errors.
+Each level of load is warmed up until three windows agree within 10 percent, then measured. A level is reported as
+unsteady if the five windows of the measurement do not agree. Only responses with status 200 are timed; all others are
+errors.
 """
-ENDS = """\
-exit status: 0; 1 if --fail-if says so; 2 if nothing could be measured; 130 interrupted.
+EPILOG = """\
+exit status: 0 on success; 1 if a --fail-if condition is met; 2 if nothing could be measured, at one level or at all;
+130 if interrupted.
 
+examples:
 heed loadtest --block multi_head --size m=128 --concurrency 1,8,64 --report report.html
-heed loadtest --rate 100,1000 --face v2 --encoding binary --fail-if 'p99>20ms' --fail-if 'failed>0.1%'
+heed loadtest --rate 100,1000 --api v2 --encoding binary --fail-if 'p99>20ms' --fail-if 'failed>0.1%'
 heed loadtest --scenario mix.toml --compare http://127.0.0.1:8001 --concurrency 8
 """
 
 
-def parse(arguments: Sequence[str] | None) -> tuple[argparse.Namespace, list[Ask]]:
-    """The flags, with ``levels``; and what is asked. A mistake ends the process with status 2."""
+def parse(arguments: Sequence[str] | None) -> tuple[argparse.Namespace, list[RequestSpec]]:
+    """The options, with their ``levels``, and the requests to send. A wrong argument exits with status 2."""
     parser = argparse.ArgumentParser(
-        prog="heed loadtest", description=ABOUT, epilog=ENDS, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    add = parser.add_argument
-    add("url", nargs="?", default="http://127.0.0.1:8000", metavar="URL", help="the server (default %(default)s)")
-    add("--compare", metavar="URL", help="a second server, in turns with the first; ratios are of adjacent turns")
-    add("--header", action="append", default=[], type=_header, metavar="'NAME: VALUE'", help="with every request")
+        prog="heed loadtest", description=DESCRIPTION, epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )  # fmt: skip
+    add, spec = parser.add_argument, RequestSpec
+    url = "http://127.0.0.1:8000"
+    add("url", nargs="?", default=os.environ.get("HEED_URL") or url, help=f"the server (HEED_URL, default {url})")
+    add("--compare", metavar="URL", help="a second server; turns alternate, and ratios of adjacent turns are reported")
+    add("--header", action="append", default=[], type=_header, metavar="'NAME: VALUE'", help="sent with every request")
+    add("--api-key", default=os.environ.get("HEED_API_KEY"), help="Bearer token for both servers (HEED_API_KEY)")
 
-    asked = parser.add_argument_group("what is asked")
-    add = asked.add_argument
-    add("--scenario", type=Path, metavar="FILE", help="a mix of requests, in TOML, instead of the flags below")
-    add("--block", default=Ask.block, help="or any model of a V2 server (default %(default)s)")
-    add("--face", choices=scenario.FACES, default=Ask.face, help="the API: v1 native, v2 Open Inference Protocol")
-    add("--encoding", choices=scenario.ENCODINGS, default=Ask.encoding, help="of tensors; binary in v1 is base64")
-    add("--dtype", choices=scenario.DTYPES[1:], default=Ask.dtype, help="of floats (default: the model's)")
-    add("--size", action="append", default=[], type=_sizes, metavar="SYMBOL=N[,N...]", help="m=128; several: all")
-    add("--shape", action="append", default=[], type=_sizes, metavar="INPUT=N,...", help="attn_mask=64,64 adds it, too")
-    add("--outputs", type=lambda text: text.split(","), default=[], metavar="NAME,...", help="default: the server's")
-    add("--set", action="append", default=[], type=_setting, metavar="PARAMETER=VALUE", help="is_causal=true")
+    add = parser.add_argument_group("requests").add_argument
+    add("--scenario", type=Path, metavar="FILE", help="TOML file with a mix of requests, instead of the flags below")
+    add("--block", default=spec.block, help="a block, or any model of a V2 server (default %(default)s)")
+    add("--api", choices=scenario.APIS, default=spec.api, help="v2: Open Inference Protocol (default %(default)s)")
+    add("--encoding", choices=scenario.ENCODINGS, default=spec.encoding, help="of tensors; native binary is base64")
+    add("--dtype", choices=scenario.DTYPES[1:], default=spec.dtype, help="dtype of floats (default: the model's)")
+    add("--size", action="append", default=[], type=_sizes, metavar="SYMBOL=N[,N...]", help="m=128; N,N sends both")
+    add("--shape", action="append", default=[], type=_sizes, metavar="INPUT=N,...", help="adds optional inputs, too")
+    add("--outputs", type=_list(str), default=[], metavar="NAME,...", help="requested outputs (default: the server's)")
+    add("--set", action="append", default=[], type=_setting, metavar="PARAMETER=VALUE", help="such as is_causal=true")
 
-    load = parser.add_argument_group("load")
-    add = load.add_argument
-    add("--concurrency", type=_several(_whole), metavar="N,...", help="closed loops (default 1,8,64)")
-    add("--rate", type=_several(_positive), metavar="N,...", help="open loops: requests a second")
-    add("--connections", type=_whole, default=512, help="the most an open loop opens; more wait (default %(default)s)")
-    add("--processes", type=_whole, default=1, help="that make the load (default %(default)s)")
-    add("--seconds", type=_positive, default=10.0, help="each measurement takes (default 10)")
-    add("--window", type=_positive, default=1.0, help="seconds of a window of the warm-up (default 1)")
-    add("--patience", type=_positive, default=20.0, help="most seconds of a warm-up (default 20)")
-    add("--timeout", type=_positive, default=30.0, help="seconds until an answer counts as an error (default 30)")
-    add("--rounds", type=_whole, help="turns each level is measured in (default 1; 4 to compare)")
-    add("--seed", type=int, default=0, help="of tensors, mix and arrivals (default 0)")
+    add = parser.add_argument_group("load").add_argument
+    add("--concurrency", type=_list(_whole), metavar="N,...", help="closed loops of N connections (default 1,8,64)")
+    add("--rate", type=_list(_positive), metavar="N,...", help="open loops of N requests a second")
+    add("--connections", type=_whole, default=512, help="most connections of an open loop (default %(default)s)")
+    add("--processes", type=_whole, default=1, help="processes that generate the load (default %(default)s)")
+    add("--seconds", type=_positive, default=10.0, help="duration of each measurement (default 10)")
+    add("--window", type=_positive, default=1.0, metavar="SECONDS", help="length of a warm-up window (default 1)")
+    add("--max-warmup", type=_positive, default=20.0, metavar="SECONDS", help="longest warm-up (default 20)")
+    add("--timeout", type=_positive, default=30.0, metavar="SECONDS", help="longest wait for a response (default 30)")
+    add("--rounds", type=_whole, help="turns over which each measurement is spread (default 1; 4 with --compare)")
+    add("--seed", type=int, default=0, help="seed of tensors, mix and arrivals (default 0)")
 
-    ends = parser.add_argument_group("results")
-    add = ends.add_argument
-    add("--report", type=Path, metavar="FILE.html", help="plots and tables in one file that needs no internet")
-    add("--json", type=Path, metavar="FILE", help="everything measured")
-    add("--fail-if", action="append", default=[], type=_threshold, metavar="CONDITION", help=_escaped(thresholds.KNOWN))
+    add = parser.add_argument_group("results").add_argument
+    add("--report", type=Path, metavar="FILE.html", help="write a self-contained report with plots and tables")
+    add("--json", type=Path, metavar="FILE", help="write all results as JSON")
+    add("--fail-if", action="append", default=[], type=_threshold, metavar="CONDITION",
+        help=f"exit with status 1 if met: {thresholds.SYNTAX}".replace("%", "%%"))  # fmt: skip
 
     options = parser.parse_args(arguments)
+    if options.api_key and not any(name.lower() == "authorization" for name, _ in options.header):
+        try:
+            options.header.append(_header(f"Authorization: Bearer {options.api_key}"))
+        except argparse.ArgumentTypeError:
+            parser.error("--api-key (HEED_API_KEY): expected printable ASCII")
     if options.concurrency and options.rate:
         parser.error("--concurrency and --rate are two kinds of load: choose one")
     options.levels = [Level(rate=rate) for rate in dict.fromkeys(options.rate or [])] or [
         Level(concurrency=concurrency) for concurrency in dict.fromkeys(options.concurrency or [1, 8, 64])
     ]
     options.rounds = options.rounds or (4 if options.compare else 1)
-    if not options.compare and any(threshold.what == "ratio" for threshold in options.fail_if):
+    if not options.compare and any(threshold.metric == "ratio" for threshold in options.fail_if):
         parser.error("a ratio needs --compare")
     try:
-        return options, scenario.read(options.scenario) if options.scenario else [_asked(options)]
+        return options, scenario.read(options.scenario) if options.scenario else [_spec(options)]
     except ScenarioError as error:
         parser.error(str(error))
 
 
-def _asked(options: argparse.Namespace) -> Ask:
-    return Ask(
+def _spec(options: argparse.Namespace) -> RequestSpec:
+    return RequestSpec(
         block=options.block,
-        face=options.face,
+        api=options.api,
         encoding=options.encoding,
         dtype=options.dtype,
         sizes=dict(options.size),
@@ -97,8 +108,8 @@ def _asked(options: argparse.Namespace) -> Ask:
     )
 
 
-def _several(one: Callable[[str], Any]) -> Callable[[str], list[Any]]:
-    return lambda text: [one(each) for each in text.split(",")]
+def _list(parse_item: Callable[[str], Any]) -> Callable[[str], list[Any]]:
+    return lambda text: [parse_item(item) for item in text.split(",")]
 
 
 def _whole(text: str) -> int:
@@ -118,10 +129,10 @@ def _positive(text: str) -> float:
 
 
 def _pair(text: str, separator: str = "=") -> tuple[str, str]:
-    name, found, value = text.partition(separator)
-    if not (found and name.strip() and value.strip()):
+    name, _, value = (part.strip() for part in text.partition(separator))
+    if not (name and value):
         raise argparse.ArgumentTypeError(f"expected NAME{separator}VALUE, got {text!r}")
-    return name.strip(), value.strip()
+    return name, value
 
 
 def _header(text: str) -> tuple[str, str]:
@@ -132,7 +143,7 @@ def _header(text: str) -> tuple[str, str]:
 
 def _sizes(text: str) -> tuple[str, list[int]]:
     name, value = _pair(text)
-    return name, [_whole(each) for each in value.split(",")]
+    return name, _list(_whole)(value)
 
 
 def _setting(text: str) -> tuple[str, Any]:
@@ -148,7 +159,3 @@ def _threshold(text: str) -> thresholds.Threshold:
         return thresholds.parse(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from error
-
-
-def _escaped(text: str) -> str:
-    return text.replace("%", "%%")

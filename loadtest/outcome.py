@@ -1,4 +1,4 @@
-"""What came of a level of load on one server, as the JSON file and the report tell it."""
+"""The result of a level of load on one server, as in the JSON file and the report."""
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence
@@ -8,18 +8,18 @@ from typing import Any
 import numpy as np
 
 from loadtest import stages
-from loadtest.measure import Taken
+from loadtest.measure import Measurement
 
 PERCENTILES = (50, 90, 95, 99, 99.9)
 CURVE = [*range(0, 90, 2), *(100 - 10 ** (1 - step / 10) for step in range(31))]  # percentiles: 0 to 99.99
-BUSY = 0.9  # of a core: what a process can do
-LATE = 2.0  # milliseconds a process may be late, or this share of the slowest percent
-LATE_SHARE = 0.2
+MAX_CORES = 0.9  # above this share of a core, a process of the load generator is the bottleneck
+MAX_LAG_MS = 2.0  # the load generator may be late by so much, or by this share of the 99th percentile
+MAX_LAG_SHARE = 0.2
 
 
 @dataclass(frozen=True)
 class Level:
-    """Connections of a closed loop, or requests a second of an open one."""
+    """The connections of a closed loop, or the requests a second of an open one."""
 
     concurrency: int | None = None
     rate: float | None = None
@@ -30,15 +30,15 @@ class Level:
         return f"{self.concurrency} connection{'s' * (self.concurrency != 1)}"
 
 
-def outcome(level: Level, server: str, kinds: Sequence[str], turns: Sequence[Taken]) -> dict[str, Any]:
-    """All turns together. Times are milliseconds, rates a second; an error is whatever is not a 200."""
-    windows = [of for taken in turns for of in taken.measured]
-    with_late = [of for taken in turns for of in taken.windows if of.phase != "warm-up"]
-    seconds = sum(of.seconds for of in windows)
-    latencies = np.concatenate([of.latencies for of in with_late])
-    which = np.concatenate([of.kinds for of in with_late])
-    errors = sum((of.errors for of in with_late), Counter[str]())
-    lags = np.concatenate([of.lags for of in windows])
+def outcome(level: Level, server: str, kinds: Sequence[str], turns: Sequence[Measurement]) -> dict[str, Any]:
+    """The result of all turns together. Times are in milliseconds; any status but 200 is an error."""
+    windows = [window for turn in turns for window in turn.measured]
+    with_late = [window for turn in turns for window in turn.windows if window.phase != "warm-up"]
+    seconds = sum(window.seconds for window in windows)
+    latencies_ms = np.concatenate([window.latencies_ms for window in with_late])
+    kind_of = np.concatenate([window.kinds for window in with_late])
+    errors = sum((window.errors for window in with_late), Counter[str]())
+    lags_ms = np.concatenate([window.lags_ms for window in windows])
     failed = sum(errors.values())
     result = {
         "level": str(level),
@@ -46,93 +46,89 @@ def outcome(level: Level, server: str, kinds: Sequence[str], turns: Sequence[Tak
         "offered": level.rate,
         "server": server,
         "seconds": seconds,
-        "requests": len(latencies),
-        "rate": sum(of.answered for of in windows) / seconds,
+        "requests": len(latencies_ms),
+        "rate": sum(window.answered for window in windows) / seconds,
         "errors": dict(errors),
-        "failed": failed / max(1, failed + len(latencies)),
-        **_times(latencies),
-        "curve": [[of, float(ms)] for of, ms in zip(CURVE, np.percentile(latencies, CURVE), strict=True)]
-        if len(latencies)
+        "failed": failed / (failed + len(latencies_ms)) if failed or len(latencies_ms) else None,
+        **_times(latencies_ms),
+        "curve": [[percent, float(ms)] for percent, ms in zip(CURVE, np.percentile(latencies_ms, CURVE), strict=True)]
+        if len(latencies_ms)
         else [],
-        "kinds": [{"name": name, "requests": int((which == i).sum())} | _times(latencies[which == i])
+        "kinds": [{"name": name, "requests": int((kind_of == i).sum())} | _times(latencies_ms[kind_of == i])
                   for i, name in enumerate(kinds)],
         "generator": {
-            "processes": max(taken.processes for taken in turns),
-            "cores": float(np.mean([of.cores for of in windows])),
-            "late_p99": float(np.percentile(lags, 99)) if len(lags) else 0.0,
+            "processes": max(turn.processes for turn in turns),
+            "cores": float(np.mean([window.cores for window in windows])),
+            "late_p99": float(np.percentile(lags_ms, 99)) if len(lags_ms) else 0.0,
         },
         "windows": [
-            {"phase": of.phase, "seconds": of.seconds, "rate": of.rate}
-            | {"p50": of.percentile(50), "p99": of.percentile(99)}
-            for taken in turns
-            for of in taken.windows
-            if of.phase in ("warm-up", "measured") and of.seconds
+            {"phase": window.phase, "seconds": window.seconds, "rate": window.rate}
+            | {"p50": window.percentile_ms(50), "p99": window.percentile_ms(99)}
+            for turn in turns
+            for window in turn.windows
+            if window.phase in ("warm-up", "measured") and window.seconds
         ],
         "server_side": _server_side(turns, seconds),
     }  # fmt: skip
     unsteady = [
-        *_several("not steady", [taken.steady for taken in turns]),
-        *_several("measured before it was steady", [taken.warmed for taken in turns]),
+        *_note("not steady", [turn.unsteady for turn in turns]),
+        *_note("measured before it was steady", [turn.unsteady_warmup for turn in turns]),
     ]
     bottleneck = _bottleneck(result)
-    return result | {
-        "steady": not unsteady,
-        "bottleneck": bool(bottleneck),
-        "notes": unsteady + bottleneck,
-    }  # fmt: skip
+    return result | {"steady": not unsteady, "bottleneck": bool(bottleneck), "notes": unsteady + bottleneck}
 
 
-def ratios(turns: Sequence[Taken], others: Sequence[Taken]) -> dict[str, dict[str, float | None]]:
-    """The first server's numbers over the other's, of turns that stood next to each other: median, least, most."""
-    found = {}
-    for what in ("rate", "p50", "p99"):
-        pairs = [(_number(mine, what), _number(theirs, what)) for mine, theirs in zip(turns, others, strict=True)]
-        each = [mine / theirs for mine, theirs in pairs if mine and theirs]
-        spread = {"median": float(np.median(each)), "low": min(each), "high": max(each)} if each else {}
-        found[what] = {name: spread.get(name) for name in ("median", "low", "high")}
-    return found
+def ratios(turns: Sequence[Measurement], others: Sequence[Measurement]) -> dict[str, dict[str, float | None]]:
+    """The first server's values divided by the other's, in adjacent turns: median, smallest, largest."""
+    result = {}
+    for metric in ("rate", "p50", "p99"):
+        pairs = [(_value(turn, metric), _value(other, metric)) for turn, other in zip(turns, others, strict=True)]
+        quotients = [value / reference for value, reference in pairs if value and reference]
+        spread = (float(np.median(quotients)), min(quotients), max(quotients)) if quotients else (None, None, None)
+        result[metric] = dict(zip(("median", "low", "high"), spread, strict=True))
+    return result
 
 
-def _number(taken: Taken, what: str) -> float | None:
-    if what == "rate":
-        return taken.rate
-    latencies = np.concatenate([of.latencies for of in taken.windows if of.phase != "warm-up"])
-    return float(np.percentile(latencies, float(what[1:]))) if len(latencies) else None
+def _value(turn: Measurement, metric: str) -> float | None:
+    if metric == "rate":
+        return turn.rate
+    latencies_ms = np.concatenate([window.latencies_ms for window in turn.windows if window.phase != "warm-up"])
+    return float(np.percentile(latencies_ms, float(metric[1:]))) if len(latencies_ms) else None
 
 
-def _times(latencies: np.ndarray) -> dict[str, float | None]:
-    if not len(latencies):
-        return dict.fromkeys(["mean", *(f"p{of:g}" for of in PERCENTILES), "max"])
-    found = {f"p{of:g}": float(np.percentile(latencies, of)) for of in PERCENTILES}
-    return {"mean": float(latencies.mean(dtype=np.float64)), **found, "max": float(latencies.max())}
+def _times(latencies_ms: np.ndarray) -> dict[str, float | None]:
+    if not len(latencies_ms):
+        return dict.fromkeys(["mean", *(f"p{percent:g}" for percent in PERCENTILES), "max"])
+    percentiles = {f"p{percent:g}": float(np.percentile(latencies_ms, percent)) for percent in PERCENTILES}
+    return {"mean": float(latencies_ms.mean(dtype=np.float64)), **percentiles, "max": float(latencies_ms.max())}
 
 
-def _server_side(turns: Sequence[Taken], seconds: float) -> dict[str, Any] | None:
-    if any(taken.counts is None for taken in turns):
+def _server_side(turns: Sequence[Measurement], seconds: float) -> dict[str, Any] | None:
+    if any(turn.counters is None for turn in turns):
         return None
-    counts: stages.Counts = defaultdict(float)
-    for taken in turns:
-        for key, count in (taken.counts or {}).items():
-            counts[key] += count
-    return stages.told(counts, seconds)
+    counters: stages.Counters = defaultdict(float)
+    for turn in turns:
+        for key, count in (turn.counters or {}).items():
+            counters[key] += count
+    return stages.summarize(counters, seconds)
 
 
-def _several(what: str, reasons: Sequence[str | None]) -> list[str]:
-    """One note for all turns: how many, and the first reason."""
-    found = [reason for reason in reasons if reason]
-    count = f" in {len(found)} of {len(reasons)} turns" if len(reasons) > 1 else ""
-    return [f"{what}{count}: {found[0]}"] if found else []
+def _note(problem: str, reasons: Sequence[str | None]) -> list[str]:
+    """One note for all turns: in how many the problem occurred, and the first reason."""
+    given = [reason for reason in reasons if reason]
+    count = f" in {len(given)} of {len(reasons)} turns" if len(reasons) > 1 else ""
+    return [f"{problem}{count}: {given[0]}"] if given else []
 
 
 def _bottleneck(result: dict[str, Any]) -> list[str]:
-    generator, found = result["generator"], []
-    if generator["cores"] > BUSY:
-        more = 2 * generator["processes"]
-        found.append(
-            f"the load generator is the bottleneck: {generator['cores']:.0%} of a core each process; --processes {more}"
+    generator, notes = result["generator"], []
+    if generator["cores"] > MAX_CORES:
+        notes.append(
+            f"the load generator is the bottleneck: each process uses {generator['cores']:.0%} of a core; "
+            f"use --processes {2 * generator['processes']}"
         )
-    if generator["late_p99"] > max(LATE, LATE_SHARE * (result["p99"] or 0)):
-        found.append(
-            f"the load generator itself is late, by {generator['late_p99']:.1f} ms (p99): it lacks processor time"
+    if generator["late_p99"] > max(MAX_LAG_MS, MAX_LAG_SHARE * (result["p99"] or 0)):
+        notes.append(
+            f"the load generator is late by {generator['late_p99']:.1f} ms (p99): it needs more processor time"
         )
-    return found
+    return notes

@@ -1,4 +1,4 @@
-"""Plots of a report, by plotly: interactive, and in need of nothing from elsewhere."""
+"""The plots of a report, by plotly: interactive, without network access."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -17,24 +17,18 @@ LOG = {"type": "log", "tickvals": [m * 10.0**k for k in range(-3, 6) for m in (1
 LOG["ticktext"] = [f"{value:,g}" for value in LOG["tickvals"]]
 
 
-def all_of(results: Sequence[dict[str, Any]]) -> list[tuple[str, str, str]]:
-    """Title, explanation and HTML of each plot; empty ones are left out."""
-    made = [
-        ("Latency by percentile", "Each step to the right is rarer: 99 is the slowest of a hundred.", _curves(results)),
-        ("Throughput", "Answers a second at each level of load.", _levels(results, {"rate": "answered"}, "per second")),
-        (
-            "Latency by load",
-            "Where it bends upwards, requests begin to wait.",
-            _levels(results, {of: of for of in TIMES}, "ms", log=True),
-        ),
-        (
-            "Inside the server",
-            "By the server's own metrics, mean. A click adds the rest: network, parsing, waiting to be read.",
-            _stages(results),
-        ),
-        ("Through time", "Rate in each window; pale: warm-up, not counted.", _time(results)),
-    ]
-    return [(title, what, _html(figure)) for title, what, figure in made if figure.data]
+def render(results: Sequence[dict[str, Any]]) -> list[tuple[str, str, str]]:
+    """Title, caption and HTML of each plot; plots without data are omitted."""
+    latencies = {metric: metric for metric in TIMES}
+    plots = [
+        ("Latency by percentile", "At 99, one request in a hundred took longer.", _curves(results)),
+        ("Throughput", "Responses a second by load.", _levels(results, {"rate": "answered"}, "per second")),
+        ("Latency by load", "Requests queue where curves bend upwards.", _levels(results, latencies, "ms", log=True)),
+        ("Inside the server", "Mean times by the server's metrics. A click adds the rest: network, parsing, sockets.",
+         _stages(results)),
+        ("Rate over time", "The rate in each window; pale points are the warm-up, not counted.", _time(results)),
+    ]  # fmt: skip
+    return [(title, caption, _html(figure)) for title, caption, figure in plots if figure.data]
 
 
 def _html(figure: go.Figure) -> str:
@@ -68,9 +62,9 @@ def _titles(results: Sequence[dict[str, Any]]) -> list[str]:
 def _lines(results: Sequence[dict[str, Any]]) -> list[dict[str, str]]:
     """A colour for each level, a dash for each server."""
     levels, servers = list(dict.fromkeys(result["level"] for result in results)), _servers(results)
-    places = [0.15 + 0.65 * i / max(1, len(levels) - 1) for i in range(len(levels))]
-    colors = dict(zip(levels, sample_colorscale("Viridis", places), strict=True))
-    return [{"color": colors[of["level"]], "dash": DASHES[servers.index(of["server"])]} for of in results]
+    positions = [0.15 + 0.65 * i / max(1, len(levels) - 1) for i in range(len(levels))]
+    colors = dict(zip(levels, sample_colorscale("Viridis", positions), strict=True))
+    return [{"color": colors[result["level"]], "dash": DASHES[servers.index(result["server"])]} for result in results]
 
 
 def _curves(results: Sequence[dict[str, Any]]) -> go.Figure:
@@ -79,38 +73,38 @@ def _curves(results: Sequence[dict[str, Any]]) -> go.Figure:
         if result["curve"]:
             percents, times = zip(*result["curve"], strict=True)
             figure.add_scatter(
-                x=[100 / (100 - of) for of in percents], y=times, name=title, line=line, mode="lines",
-                text=[f"{of:.6g}" for of in percents], hovertemplate="p%{text}: %{y:.3g} ms",
+                x=[100 / (100 - percent) for percent in percents], y=times, name=title, line=line, mode="lines",
+                text=[f"{percent:.6g}" for percent in percents], hovertemplate="p%{text}: %{y:.3g} ms",
             )  # fmt: skip
     figure.update_xaxes(
-        type="log", tickvals=[100 / (100 - of) for of in TAIL], ticktext=[f"{of:g}" for of in TAIL], title="percentile",
-        unifiedhovertitle={"text": " "},
+        type="log", tickvals=[100 / (100 - percent) for percent in TAIL], ticktext=[f"{percent:g}" for percent in TAIL],
+        title="percentile", unifiedhovertitle={"text": " "},
     )  # fmt: skip
     figure.update_yaxes(LOG, title="ms")
     return figure
 
 
-def _levels(results: Sequence[dict[str, Any]], what: dict[str, str], unit: str, log: bool = False) -> go.Figure:
+def _levels(results: Sequence[dict[str, Any]], metrics: dict[str, str], unit: str, log: bool = False) -> go.Figure:
     figure = go.Figure()
     servers = _servers(results)
-    opened = results[0]["offered"] is not None if results else False
-    x_of = "offered" if opened else "concurrency"
+    is_open = results[0]["offered"] is not None if results else False
+    load = "offered" if is_open else "concurrency"
     colors = ["#5b8ff9", "#f6a416", "#e8684a"]
     for server, dash in zip(servers, DASHES, strict=False):
-        own = [result for result in results if result["server"] == server]
-        for (field, name), color in zip(what.items(), colors, strict=False):
+        of_server = [result for result in results if result["server"] == server]
+        for (metric, name), color in zip(metrics.items(), colors, strict=False):
             figure.add_scatter(
-                x=[of[x_of] for of in own], y=[of[field] for of in own], mode="lines+markers",
-                name=name + (f", {server}" if len(servers) > 1 else ""), line={"dash": dash, "color": color},
-                marker={"size": 8}, hovertemplate="%{y:,.4g} " + unit,
+                x=[result[load] for result in of_server], y=[result[metric] for result in of_server],
+                mode="lines+markers", name=name + (f", {server}" if len(servers) > 1 else ""),
+                line={"dash": dash, "color": color}, marker={"size": 8}, hovertemplate="%{y:,.4g} " + unit,
             )  # fmt: skip
-    if opened and "rate" in what:
-        ends = [of["offered"] for of in results]
-        figure.add_scatter(x=ends, y=ends, mode="lines", name="asked", line={"dash": "dot", "color": GREY, "width": 1})
-    ticks = sorted({of[x_of] for of in results})
+    ticks = sorted({result[load] for result in results})
+    if is_open and "rate" in metrics:
+        line = {"dash": "dot", "color": GREY, "width": 1}
+        figure.add_scatter(x=ticks, y=ticks, mode="lines", name="offered", line=line)
     figure.update_xaxes(
-        type="log", tickvals=ticks, ticktext=[f"{of:,g}" for of in ticks],
-        title="asked per second" if opened else "connections",
+        type="log", tickvals=ticks, ticktext=[f"{tick:,g}" for tick in ticks],
+        title="offered per second" if is_open else "connections",
     )  # fmt: skip
     figure.update_yaxes(LOG if log else {"rangemode": "tozero"}, title=unit)
     return figure
@@ -118,19 +112,18 @@ def _levels(results: Sequence[dict[str, Any]], what: dict[str, str], unit: str, 
 
 def _stages(results: Sequence[dict[str, Any]]) -> go.Figure:
     figure = go.Figure()
-    told = [(result, title) for result, title in zip(results, _titles(results), strict=True) if result["server_side"]]
-    for stage, color in STAGES.items():
+    rows = [(result, title) for result, title in zip(results, _titles(results), strict=True) if result["server_side"]]
+    for stage, color in STAGES.items() if rows else ():
         times = [
-            max(0.0, (result["mean"] or 0) - sum(of["mean"] for of in result["server_side"]["stages"].values()))
+            max(0.0, (result["mean"] or 0) - sum(times["mean"] for times in result["server_side"]["stages"].values()))
             if stage == "rest"
             else result["server_side"]["stages"][stage]["mean"]
-            for result, _ in told
+            for result, _ in rows
         ]
-        if told:
-            figure.add_bar(
-                y=[title for _, title in told], x=times, name=stage, orientation="h", marker={"color": color},
-                hovertemplate="%{x:.3g} ms", visible="legendonly" if stage == "rest" else True,
-            )  # fmt: skip
+        figure.add_bar(
+            y=[title for _, title in rows], x=times, name=stage, orientation="h", marker={"color": color},
+            hovertemplate="%{x:.3g} ms", visible="legendonly" if stage == "rest" else True,
+        )  # fmt: skip
     figure.update_layout(barmode="stack", bargap=0.35)
     figure.update_xaxes(title="ms")
     figure.update_yaxes(autorange="reversed")
@@ -140,17 +133,17 @@ def _stages(results: Sequence[dict[str, Any]]) -> go.Figure:
 def _time(results: Sequence[dict[str, Any]]) -> go.Figure:
     figure = go.Figure()
     for result, title, line in zip(results, _titles(results), _lines(results), strict=True):
-        at, x, y, pale = 0.0, [], [], []
-        for of in result["windows"]:
-            at += of["seconds"]
-            x.append(at)
-            y.append(of["rate"])
-            pale.append(0.3 if of["phase"] == "warm-up" else 1)
+        end_s, x, y, opacity = 0.0, [], [], []
+        for window in result["windows"]:
+            end_s += window["seconds"]
+            x.append(end_s)
+            y.append(window["rate"])
+            opacity.append(0.3 if window["phase"] == "warm-up" else 1)
         if x:
             figure.add_scatter(
                 x=x, y=y, name=title, line={**line, "width": 1.5}, mode="lines+markers",
-                marker={"opacity": pale, "size": 7}, hovertemplate="%{y:,.4g}/s",
+                marker={"opacity": opacity, "size": 7}, hovertemplate="%{y:,.4g}/s",
             )  # fmt: skip
-    figure.update_xaxes(title="seconds of the level")
+    figure.update_xaxes(title="seconds since the level began")
     figure.update_yaxes(title="per second", rangemode="tozero")
     return figure

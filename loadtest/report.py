@@ -1,4 +1,4 @@
-"""The report: one HTML file, from what the JSON file holds, that needs nothing from elsewhere."""
+"""The report of a load test: one self-contained HTML file."""
 
 from pathlib import Path
 from typing import Any
@@ -6,15 +6,15 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from loadtest import plots
-from loadtest.terminal import short
+from loadtest.terminal import format_number
 
 
 def render(document: dict[str, Any]) -> str:
-    """The page."""
+    """The HTML page of ``document``, which has the content of the JSON file."""
     folder = FileSystemLoader(Path(__file__).parent)
     environment = Environment(
         loader=folder, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    environment.filters["short"] = short
+    environment.filters["number"] = format_number
     template = environment.get_template("report.html")
-    return template.render(**document, plots=plots.all_of(document["results"]), script=plots.SCRIPT())
+    return template.render(**document, plots=plots.render(document["results"]), script=plots.SCRIPT())

@@ -1,4 +1,4 @@
-"""All turns: each level of load, on each server, in rounds."""
+"""All turns of a load test: each level of load, on each server, in rounds."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -8,51 +8,49 @@ from rich.console import Console
 
 from loadtest.bodies import Body, bodies
 from loadtest.connection import Request
-from loadtest.crew import Crew
 from loadtest.load import Turn
-from loadtest.measure import Taken, Timing, take
+from loadtest.measure import Measurement, Timing, measure_turn
 from loadtest.outcome import Level
-from loadtest.scenario import Ask
-from loadtest.server import Server, ServerError
+from loadtest.pool import WorkerPool
+from loadtest.scenario import RequestSpec
+from loadtest.server import Server, StatusError
 from loadtest.signature import inputs
-from loadtest.terminal import Live
+from loadtest.terminal import Display
 
-Taking = dict[tuple[Level, str], list[Taken]]
+Measurements = dict[tuple[Level, str], list[Measurement]]  # by level and URL
 
 
-def bodies_of(asked: Sequence[Ask], servers: Sequence[Server], seed: int) -> list[list[Body]]:
-    """Of each request asked; every server has answered each of them once.
+def build_bodies(specs: Sequence[RequestSpec], servers: Sequence[Server], seed: int) -> list[list[Body]]:
+    """The bodies of each request; each body is sent to each server once.
 
     Raises:
-        ServerError: one has not, or not with 200.
-        ScenarioError: what is asked does not fit the model.
+        ServerError: a server does not respond with status 200.
+        ScenarioError: a request does not fit its model.
     """
     rng = np.random.default_rng(seed)
-    made = [bodies(ask, [] if ask.body else inputs(servers[0], ask.block), rng) for ask in asked]
+    all_bodies = [bodies(spec, [] if spec.body else inputs(servers[0], spec.block), rng) for spec in specs]
     for server in servers:
-        for ask, several in zip(asked, made, strict=True):
-            for body in several:
+        for spec, spec_bodies in zip(specs, all_bodies, strict=True):
+            for body in spec_bodies:
                 status, content = server.call(body.path, body.content, body.headers)
                 if status != 200:
-                    raise ServerError(
-                        f"{server.url} answers {status} to {ask.title}: {content[:300].decode(errors='replace')}"
-                    )
-    return made
+                    raise StatusError(server.url, spec.title, status, content)
+    return all_bodies
 
 
 def measure(
     options: Any,
     servers: Sequence[Server],
-    asked: Sequence[Ask],
-    made: Sequence[Sequence[Body]],
-    taking: Taking,
+    specs: Sequence[RequestSpec],
+    all_bodies: Sequence[Sequence[Body]],
+    measurements: Measurements,
     console: Console,
 ) -> None:
-    """Level by level, in rounds, into ``taking``; in every other round the servers come in the other order."""
-    timing = Timing(options.window, options.seconds / options.rounds, options.patience)
-    shares = [ask.share / len(several) for ask, several in zip(asked, made, strict=True) for _ in several]
-    live = Live(console, options.seconds * len(options.levels) * len(servers))
-    with Crew(options.processes) as crew, live.progress:
+    """Measure level by level, in rounds, into ``measurements``; every other round reverses the order of the servers."""
+    timing = Timing(options.window, options.seconds / options.rounds, options.max_warmup)
+    shares = [spec.share / len(several) for spec, several in zip(specs, all_bodies, strict=True) for _ in several]
+    display = Display(console, options.seconds * len(options.levels) * len(servers))
+    with WorkerPool(options.processes) as pool, display.progress:
         for level in options.levels:
             for i in range(options.rounds):
                 for server in servers[:: -1 if i % 2 else 1]:
@@ -62,17 +60,17 @@ def measure(
                         server.tls,
                         [
                             Request(server.wire(body.path, body.content, body.headers), kind)
-                            for kind, several in enumerate(made)
+                            for kind, several in enumerate(all_bodies)
                             for body in several
                         ],
                         shares,
                         level.concurrency or options.connections,
                         level.rate,
                         options.timeout,
-                        timing.tick,
+                        timing.sample_s,
                         options.seed + 1000 * i,
                     )
-                    live.turn(f"{level} {server.url}", min(options.processes, turn.connections))
-                    taken = take(crew, turn, server, timing, live.show)
-                    taking[level, server.url].append(taken)
-                    live.over(taken.rate)
+                    display.begin_turn(f"{level} {server.url}", min(options.processes, turn.connections))
+                    measurement = measure_turn(pool, turn, server, timing, display.update)
+                    measurements[level, server.url].append(measurement)
+                    display.end_turn(measurement.rate)

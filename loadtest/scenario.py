@@ -1,4 +1,4 @@
-"""What is asked: one kind of request, from flags; or a mix of several, from a TOML file."""
+"""The requests of a load test: one kind from flags, or a mix of several from a TOML file."""
 
 import tomllib
 from collections.abc import Mapping
@@ -6,26 +6,26 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, get_type_hints
 
-FACES = ("v1", "v2")
+APIS = ("native", "v2")
 ENCODINGS = ("json", "binary")
-DTYPES = ("", "float16", "float32", "float64")  # the first: as the model says
+DTYPES = ("", "float16", "float32", "float64")  # "": the model's
 
 
 class ScenarioError(ValueError):
-    """What is asked makes no sense."""
+    """The requests are invalid."""
 
 
 @dataclass(frozen=True)
-class Ask:
-    """One kind of request: to a block, with tensors made for it, or ``body`` as it is, to ``path``.
+class RequestSpec:
+    """One kind of request: to a block, with random tensors; or to ``path``, with the file ``body``.
 
-    ``sizes`` gives the symbols of the block's shapes one size or several, each of which is then asked; ``shapes`` gives
-    an input its shape, optional inputs too. ``share`` is how often it is asked, beside the others'.
+    ``sizes`` maps symbols of the block's shapes to a size, or to a list of sizes, each of which is sent. ``shapes``
+    maps inputs, also optional ones, to a shape. ``share`` is the relative frequency among the requests.
     """
 
     block: str = "scaled_dot_product"
     share: float = 1
-    face: str = "v1"
+    api: str = "native"
     encoding: str = "json"
     dtype: str = ""
     sizes: dict[str, Any] = field(default_factory=dict)
@@ -38,50 +38,53 @@ class Ask:
     headers: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        for what, known in (("face", FACES), ("encoding", ENCODINGS), ("dtype", DTYPES)):
-            if getattr(self, what) not in known:
-                raise ScenarioError(f"{what}: there are {', '.join(filter(None, known))}, got {getattr(self, what)!r}")
+        for key, known in (("api", APIS), ("encoding", ENCODINGS), ("dtype", DTYPES)):
+            if getattr(self, key) not in known:
+                raise ScenarioError(f"{key}: expected {', '.join(filter(None, known))}, got {getattr(self, key)!r}")
         if not self.share > 0:
             raise ScenarioError(f"share: expected more than 0, got {self.share}")
         if (self.body is None) != (not self.path):
-            raise ScenarioError("path and body come together")
-        for what, least in (("sizes", 1), ("shapes", 0)):
-            for name, value in getattr(self, what).items():
-                several = value if isinstance(value, list) else [value]
-                if not several or not all(type(size) is int and size >= least for size in several):
-                    raise ScenarioError(f"{what}: {name}: expected whole numbers, got {value!r}")
+            raise ScenarioError("path and body must be given together")
+        for key, minimum in (("sizes", 1), ("shapes", 0)):
+            for name, value in getattr(self, key).items():
+                numbers = value if isinstance(value, list) else [value]
+                if not numbers or not all(type(size) is int and size >= minimum for size in numbers):
+                    raise ScenarioError(f"{key}: {name}: expected whole numbers, got {value!r}")
 
     @property
     def title(self) -> str:
-        return self.name or (self.path if self.body else f"{self.block}, {self.face} {self.encoding}")
+        return self.name or (self.path if self.body else f"{self.block}, {self.api} {self.encoding}")
 
 
-def read(file: Path) -> list[Ask]:
-    """The requests of a scenario file: tables ``[[request]]`` with the fields of Ask; bodies lie beside the file.
+def read(file: Path) -> list[RequestSpec]:
+    """The requests of a scenario file: tables ``[[request]]`` with the fields of RequestSpec.
+
+    The paths of bodies are relative to the file's folder.
 
     Raises:
-        ScenarioError: no such file, not TOML, or a field that is unknown or wrong.
+        ScenarioError: the file does not exist or is not TOML, or a field is unknown or wrong.
     """
     try:
-        found = tomllib.loads(file.read_text())
+        document = tomllib.loads(file.read_text())
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise ScenarioError(f"{file}: {error}") from error
-    tables = found.get("request")
-    if set(found) != {"request"} or not isinstance(tables, list):
-        raise ScenarioError(f"{file}: expected tables [[request]], got {', '.join(found) or 'nothing'}")
-    return [_ask(table, f"{file}: request {i}", file.parent) for i, table in enumerate(tables, 1)]
+    tables = document.get("request")
+    if set(document) != {"request"} or not isinstance(tables, list):
+        raise ScenarioError(f"{file}: expected tables [[request]], got {', '.join(document) or 'nothing'}")
+    return [_spec(table, f"{file}: request {i}", file.parent) for i, table in enumerate(tables, 1)]
 
 
-def _ask(table: Mapping[str, Any], where: str, beside: Path) -> Ask:
-    hints = get_type_hints(Ask)
-    given = {**table, "body": beside / table["body"]} if isinstance(table.get("body"), str) else dict(table)
-    for name, value in given.items():
+def _spec(table: Mapping[str, Any], location: str, folder: Path) -> RequestSpec:
+    hints = get_type_hints(RequestSpec)
+    values = {**table, "body": folder / table["body"]} if isinstance(table.get("body"), str) else dict(table)
+    for name, value in values.items():
         if name not in hints:
-            raise ScenarioError(f"{where}: unknown {name!r}; there are {', '.join(each.name for each in fields(Ask))}")
+            known = ", ".join(field.name for field in fields(RequestSpec))
+            raise ScenarioError(f"{location}: unknown {name!r}; there are {known}")
         kind = Path if name == "body" else getattr(hints[name], "__origin__", hints[name])
         if not isinstance(value, (int, float) if kind is float else kind) or isinstance(value, bool):
-            raise ScenarioError(f"{where}: {name}: expected {kind.__name__}, got {value!r}")
+            raise ScenarioError(f"{location}: {name}: expected {kind.__name__}, got {value!r}")
     try:
-        return Ask(**given)
+        return RequestSpec(**values)
     except ScenarioError as error:
-        raise ScenarioError(f"{where}: {error}") from error
+        raise ScenarioError(f"{location}: {error}") from error

@@ -1,6 +1,7 @@
-"""What is asked of a server before and beside the load: what it serves, one answer of each kind, its metrics."""
+"""Requests to a server apart from the load: model metadata, one request of each kind, metrics."""
 
 import http.client
+import ssl
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -8,11 +9,20 @@ from urllib.parse import SplitResult, urlsplit
 
 import orjson
 
-PATIENCE = 60  # seconds
+TIMEOUT_S = 60
 
 
 class ServerError(RuntimeError):
-    """A server cannot be reached, or does not answer as needed."""
+    """A server is unreachable or does not respond as required."""
+
+
+class StatusError(ServerError):
+    """A server responds with an unexpected ``status``."""
+
+    def __init__(self, url: str, path: str, status: int, content: bytes) -> None:
+        advice = "; --api-key or HEED_API_KEY gives a key" if status in (401, 403) else ""
+        super().__init__(f"{url} answers {status} to {path}{advice}: {content[:300].decode(errors='replace')}")
+        self.status = status
 
 
 @dataclass(frozen=True)
@@ -24,10 +34,10 @@ class Server:
 
     def __post_init__(self) -> None:
         try:
-            known = self._parts.scheme in ("http", "https") and self._parts.hostname and self.port
-        except ValueError:  # a port that is none
-            known = False
-        if not known:
+            is_valid = self._parts.scheme in ("http", "https") and self._parts.hostname and self.port
+        except ValueError:  # the port is not a number
+            is_valid = False
+        if not is_valid:
             raise ServerError(f"expected http://HOST:PORT, got {self.url!r}")
 
     @cached_property
@@ -47,38 +57,49 @@ class Server:
         return self._parts.port or (443 if self.tls else 80)
 
     def target(self, path: str) -> str:
-        """``path`` under the URL's own."""
+        """The request target: ``path`` below the path of the URL."""
         return self._parts.path.rstrip("/") + path
 
     def call(self, path: str, body: bytes | None = None, headers: dict[str, str] | None = None) -> tuple[int, bytes]:
         """The status and body of a GET, or of a POST of ``body``.
 
         Raises:
-            ServerError: no answer.
+            ServerError: the server does not respond.
         """
         connect = http.client.HTTPSConnection if self.tls else http.client.HTTPConnection
-        connection = connect(self.host, self.port, timeout=PATIENCE)
+        connection = connect(self.host, self.port, timeout=TIMEOUT_S)
         try:
             method = "GET" if body is None else "POST"
             connection.request(method, self.target(path), body, {**(headers or {}), **self.headers})
-            answer = connection.getresponse()
-            return answer.status, answer.read()
+            response = connection.getresponse()
+            return response.status, response.read()
+        except ssl.SSLCertVerificationError as error:
+            raise ServerError(
+                f"{self.url}: its certificate is not trusted: {error.verify_message}; "
+                "set SSL_CERT_FILE to a file with the certificate to trust"
+            ) from error
         except (OSError, http.client.HTTPException) as error:
             raise ServerError(f"{self.url} does not answer: {error}") from error
         finally:
             connection.close()
 
     def document(self, path: str) -> dict[str, Any] | None:
-        """The JSON object at ``path``; None where there is none."""
+        """The JSON object at ``path``; None if there is none.
+
+        Raises:
+            StatusError: the status is neither 200 nor 404.
+        """
         status, content = self.call(path)
+        if status not in (200, 404):
+            raise StatusError(self.url, path, status, content)
         try:
-            found = orjson.loads(content)
+            document = orjson.loads(content)
         except orjson.JSONDecodeError:
             return None
-        return found if status == 200 and isinstance(found, dict) else None
+        return document if status == 200 and isinstance(document, dict) else None
 
     def wire(self, path: str, body: bytes, headers: dict[str, str]) -> bytes:
-        """The whole request that posts ``body``, as it goes over the wire."""
-        said = {"Host": self._parts.netloc, **headers, **self.headers, "Content-Length": str(len(body))}
-        head = "".join(f"{name}: {value}\r\n" for name, value in said.items())
+        """The bytes of a request that posts ``body``."""
+        all_headers = {"Host": self._parts.netloc, **headers, **self.headers, "Content-Length": str(len(body))}
+        head = "".join(f"{name}: {value}\r\n" for name, value in all_headers.items())
         return f"POST {self.target(path)} HTTP/1.1\r\n{head}\r\n".encode("latin-1") + body

@@ -1,11 +1,11 @@
-"""The inputs a server says a model takes, from Heed's description of a block or from V2's metadata of any model."""
+"""The inputs of a model, from Heed's description of a block or from the V2 metadata of any model."""
 
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from loadtest.server import Server, ServerError
+from loadtest.server import Server, ServerError, StatusError
 
 DATATYPES = {
     "BOOL": "bool", "INT8": "int8", "INT16": "int16", "INT32": "int32", "INT64": "int64", "UINT8": "uint8",
@@ -15,7 +15,7 @@ DATATYPES = {
 
 @dataclass(frozen=True)
 class Input:
-    """``shape`` holds numbers and symbols; a symbol may be a sum, ``past + n``. ``example`` are values it takes."""
+    """``shape`` has numbers, symbols, and sums such as ``past + n``; ``example`` is an array of valid values."""
 
     name: str
     dtype: str
@@ -28,34 +28,41 @@ def inputs(server: Server, model: str) -> list[Input]:
     """The inputs of ``model``.
 
     Raises:
-        ServerError: the server does not know the model.
+        ServerError: the server has no such model; StatusError, if it rejects the request.
     """
-    described = server.document(f"/v1/attention/{model}")
-    if described is not None:
-        example = described.get("example", {})
+    block, rejection = None, None
+    try:
+        block = server.document(f"/v1/attention/{model}")
+    except StatusError as error:  # a server that has only the V2 API may answer so
+        rejection = error
+    if block is not None and "inputs" in block:
+        example = block.get("example", {})
         return [
             Input(
-                of["name"],
-                "bool" if of["dtype"].endswith("bool") else of["dtype"],
-                of["shape"],
-                of["required"],
-                np.asarray(example[of["name"]]) if of["name"] in example else None,
+                tensor["name"],
+                "bool" if tensor["dtype"].endswith("bool") else tensor["dtype"],
+                tensor["shape"],
+                tensor["required"],
+                np.asarray(example[tensor["name"]]) if tensor["name"] in example else None,
             )
-            for of in described["inputs"]
+            for tensor in block["inputs"]
         ]
     metadata = server.document(f"/v2/models/{model}")
-    if metadata is not None:
+    if metadata is not None and "inputs" in metadata:
         return [
-            Input(of["name"], DATATYPES.get(of["datatype"], of["datatype"]), [_axis(n) for n in of["shape"]])
-            for of in metadata["inputs"]
-        ]
-    raise ServerError(f"{server.url} serves no {model}{_listed(server)}")
+            Input(
+                tensor["name"], DATATYPES.get(tensor["datatype"], tensor["datatype"]),
+                ["?" if int(size) < 0 else int(size) for size in tensor["shape"]],
+            )
+            for tensor in metadata["inputs"]
+        ]  # fmt: skip
+    raise rejection or ServerError(f"{server.url} serves no {model}{_alternatives(server)}")
 
 
-def _axis(size: int) -> str | int:
-    return "?" if int(size) < 0 else int(size)
-
-
-def _listed(server: Server) -> str:
-    listed = server.document("/v1/attention")
-    return f"; there are {', '.join(of['block'] for of in listed['blocks'])}" if listed else ""
+def _alternatives(server: Server) -> str:
+    try:
+        document = server.document("/v1/attention")
+    except StatusError:
+        return ""
+    blocks = document.get("blocks") if document else None
+    return f"; there are {', '.join(block['block'] for block in blocks)}" if blocks else ""

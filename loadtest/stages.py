@@ -1,4 +1,4 @@
-"""What the server itself says it did meanwhile: its histograms at /metrics, before and after."""
+"""The server's own measurements: the difference between two scrapes of its metrics at /metrics."""
 
 from collections import defaultdict
 from typing import Any
@@ -8,62 +8,62 @@ from prometheus_client.parser import text_string_to_metric_families
 from loadtest.server import Server, ServerError
 
 STAGES = ("decode", "queue", "compute", "encode")
-Counts = dict[tuple[str, str, str], float]  # by metric, stage, and upper bound in seconds
-KEPT = ("heed_request_seconds", "heed_stage_seconds", "heed_run_requests", "process_cpu_seconds_total")
+Counters = dict[tuple[str, str, str], float]  # by metric, stage, and upper bound in seconds
+METRICS = ("heed_request_duration_", "heed_stage_duration_", "heed_batch_size", "process_cpu_seconds_total")
 
 
-def scrape(server: Server) -> Counts | None:
-    """The counters of all models and workers; None if the server tells none."""
-    counts: Counts = defaultdict(float)
+def scrape(server: Server) -> Counters | None:
+    """The sums over all models and workers; None if the server has no metrics of Heed."""
+    counters: Counters = defaultdict(float)
     try:
         status, content = server.call("/metrics")
         if status != 200:
             return None
         for family in text_string_to_metric_families(content.decode()):
             for sample in family.samples:
-                if sample.name.startswith(KEPT):
+                if sample.name.startswith(METRICS):
                     labels = sample.labels
-                    counts[sample.name, labels.get("stage", ""), labels.get("le", "")] += sample.value
+                    counters[sample.name, labels.get("stage", ""), labels.get("le", "")] += sample.value
     except (ServerError, ValueError):
         return None
-    return counts if any(name.startswith("heed_") for name, *_ in counts) else None
+    return counters if any(name.startswith("heed_") for name, *_ in counters) else None
 
 
-def between(before: Counts | None, after: Counts | None) -> Counts | None:
-    """What was counted from one scrape to the next."""
+def between(before: Counters | None, after: Counters | None) -> Counters | None:
+    """The increase of each counter from one scrape to the next."""
     if before is None or after is None:
         return None
     return defaultdict(float, {key: count - before.get(key, 0) for key, count in after.items()})
 
 
-def told(counts: Counts, seconds: float) -> dict[str, Any] | None:
-    """Milliseconds in each stage and in all, as mean and p99; requests that shared a run; cores that were busy."""
-    answered = counts["heed_request_seconds_count", "", ""]
+def summarize(counters: Counters, seconds: float) -> dict[str, Any] | None:
+    """Mean and p99 in milliseconds of each stage and of the total; requests per run; processor cores in use."""
+    answered = counters["heed_request_duration_seconds_count", "", ""]
     if not answered:
         return None
-    runs = counts["heed_run_requests_count", "", ""]
+    runs = counters["heed_batch_size_count", "", ""]
     return {
         "requests": int(answered),
-        "stages": {stage: _times(counts, "heed_stage_seconds", stage) for stage in STAGES},
-        "total": _times(counts, "heed_request_seconds", ""),
-        "requests_per_run": counts["heed_run_requests_sum", "", ""] / runs if runs else None,
-        "cores": counts["process_cpu_seconds_total", "", ""] / seconds,
+        "stages": {stage: _times_ms(counters, "heed_stage_duration_seconds", stage) for stage in STAGES},
+        "total": _times_ms(counters, "heed_request_duration_seconds", ""),
+        "requests_per_run": counters["heed_batch_size_sum", "", ""] / runs if runs else None,
+        "cores": counters["process_cpu_seconds_total", "", ""] / seconds,
     }
 
 
-def _times(counts: Counts, metric: str, stage: str) -> dict[str, float]:
-    count = counts[f"{metric}_count", stage, ""]
-    bucket = (f"{metric}_bucket", stage)
-    buckets = sorted((float(bound), below) for (*of, bound), below in counts.items() if tuple(of) == bucket)
-    return {"mean": 1e3 * counts[f"{metric}_sum", stage, ""] / max(1, count), "p99": 1e3 * _quantile(buckets, 0.99)}
+def _times_ms(counters: Counters, metric: str, stage: str) -> dict[str, float]:
+    count = counters[f"{metric}_count", stage, ""]
+    series = (f"{metric}_bucket", stage)
+    buckets = sorted((float(bound), below) for (*key, bound), below in counters.items() if tuple(key) == series)
+    return {"mean": 1e3 * counters[f"{metric}_sum", stage, ""] / max(1, count), "p99": 1e3 * _quantile(buckets, 0.99)}
 
 
 def _quantile(buckets: list[tuple[float, float]], share: float) -> float:
-    """As Prometheus' histogram_quantile: straight within a bucket; of the last, its lower bound."""
-    wanted = share * buckets[-1][1] if buckets else 0
-    lower, seen = 0.0, 0.0
+    """Like Prometheus' histogram_quantile: interpolate linearly; in the last bucket, use its lower bound."""
+    target = share * buckets[-1][1] if buckets else 0
+    lower, count = 0.0, 0.0
     for bound, below in buckets:
-        if below >= wanted and below > seen:
-            return lower if bound == float("inf") else lower + (bound - lower) * (wanted - seen) / (below - seen)
-        lower, seen = bound, below
+        if below >= target and below > count:
+            return lower if bound == float("inf") else lower + (bound - lower) * (target - count) / (below - count)
+        lower, count = bound, below
     return lower

@@ -1,4 +1,4 @@
-"""Stretches of a turn, and when they agree."""
+"""Time windows of a turn, and the test for a steady state."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -6,70 +6,70 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from loadtest.load import Tick
+from loadtest.load import Sample
 
-WITHIN = 0.1  # windows agree when each is this near to the mean of all
+TOLERANCE = 0.1  # windows are steady if each is within this fraction of the mean of all
 
 
 @dataclass(frozen=True)
 class Window:
-    """What all processes saw in some ``seconds``. Latencies are milliseconds; ``cores`` of one process."""
+    """The counts of all processes in ``seconds``; ``cores`` is the mean processor use of one process."""
 
     phase: str
     seconds: float
     arrived: int
     answered: int
-    latencies: np.ndarray
+    latencies_ms: np.ndarray
     kinds: np.ndarray
     errors: Counter[str]
     cores: float
-    lags: np.ndarray  # milliseconds
-    waiting: int
+    lags_ms: np.ndarray
+    in_flight: int
 
     @property
     def rate(self) -> float:
-        """Answers a second."""
+        """Responses a second with status 200."""
         return self.answered / self.seconds if self.seconds else 0.0
 
-    def percentile(self, percent: float) -> float | None:
-        """Milliseconds."""
-        return float(np.percentile(self.latencies, percent)) if len(self.latencies) else None
+    def percentile_ms(self, percent: float) -> float | None:
+        return float(np.percentile(self.latencies_ms, percent)) if len(self.latencies_ms) else None
 
 
-def window(ticks: Sequence[Tick], processes: int) -> Window:
-    """What ``ticks`` of so many processes, about as many of each, say together."""
-    seconds = sum(tick.seconds for tick in ticks) / processes
+def window(samples: Sequence[Sample], processes: int) -> Window:
+    """Add up ``samples`` of ``processes`` processes, about the same number of each."""
+    seconds = sum(sample.seconds for sample in samples) / processes
     errors: Counter[str] = Counter()
-    for tick in ticks:
-        errors.update(tick.errors)
+    for sample in samples:
+        errors.update(sample.errors)
     return Window(
-        ticks[-1].phase if ticks else "",
+        samples[-1].phase if samples else "",
         seconds,
-        sum(tick.arrived for tick in ticks),
-        sum(tick.answered for tick in ticks),
-        1e3 * np.concatenate([np.empty(0, np.float32), *(tick.latencies for tick in ticks)]),
-        np.concatenate([np.empty(0, np.uint16), *(tick.kinds for tick in ticks)]),
+        sum(sample.arrived for sample in samples),
+        sum(sample.answered for sample in samples),
+        1e3 * np.concatenate([np.empty(0, np.float32), *(sample.latencies_s for sample in samples)]),
+        np.concatenate([np.empty(0, np.uint16), *(sample.kinds for sample in samples)]),
         errors,
-        sum(tick.cpu for tick in ticks) / (seconds * processes) if seconds else 0.0,
-        1e3 * np.concatenate([np.empty(0, np.float32), *(tick.lags for tick in ticks)]),
-        sum(tick.waiting for tick in ticks[-processes:]),
+        sum(sample.cpu_s for sample in samples) / (seconds * processes) if seconds else 0.0,
+        1e3 * np.concatenate([np.empty(0, np.float32), *(sample.lags_s for sample in samples)]),
+        sum(sample.in_flight for sample in samples[-processes:]),
     )
 
 
 def disagreement(windows: Sequence[Window], is_open: bool) -> str | None:
-    """Why these windows are not of a steady state; None if they are.
+    """Why these windows are not in a steady state; None if they are.
 
-    A closed loop must keep its rate; an open one must be answered as fast as it asks, for the rate of strangers wavers.
-    Both must keep their median.
+    A closed loop must keep its rate. An open loop must answer as fast as requests arrive, whose rate varies at random.
+    Both must keep their median latency.
     """
-    medians = [float(np.median(of.latencies)) for of in windows if len(of.latencies)]
-    if not windows or len(medians) < len(windows):
+    medians_ms = [float(np.median(window.latencies_ms)) for window in windows if len(window.latencies_ms)]
+    if not windows or len(medians_ms) < len(windows):
         return "a window without an answer"
-    rates = [of.answered / max(1, of.arrived) if is_open else of.rate for of in windows]
-    for what, numbers, unit in (("answered of asked" if is_open else "rate", rates, ""), ("median", medians, " ms")):
-        mean = sum(numbers) / len(numbers)
-        if any(abs(number - mean) > WITHIN * mean for number in numbers):
-            return f"{what} from {min(numbers):.4g} to {max(numbers):.4g}{unit}"
-    if is_open and np.mean(rates) < 1 - WITHIN:
-        return f"answers only {np.mean(rates):.0%} of what is asked"
+    rates = [window.answered / max(1, window.arrived) if is_open else window.rate for window in windows]
+    metrics = (("answered / offered" if is_open else "rate", rates, ""), ("median", medians_ms, " ms"))
+    for metric, values, unit in metrics:
+        mean = sum(values) / len(values)
+        if any(abs(value - mean) > TOLERANCE * mean for value in values):
+            return f"{metric} from {min(values):.4g} to {max(values):.4g}{unit}"
+    if is_open and np.mean(rates) < 1 - TOLERANCE:
+        return f"answers only {np.mean(rates):.0%} of the offered load"
     return None

@@ -46,7 +46,9 @@ class Additive(nn.Module):
         self.v = nn.Linear(config.d_a, 1, bias=False)
 
     def forward(self, query: Tensor, key: Tensor, value: Tensor, **options: Any) -> Attended:
-        added_BMNA = self.q_proj(query)[:, :, None] + self.k_proj(key)[:, None]
+        q, k = self.q_proj(query), self.k_proj(key)
+        q, k = q + 0 * q, k + 0 * k  # an infinity, whose tanh would look right, becomes NaN
+        added_BMNA = q[:, :, None] + k[:, None]
         scores_BMN = self.v(torch.tanh(added_BMNA)).squeeze(-1)
         one_head = weigh(scores_BMN[:, None], value[:, None], **options)
         return one_head._replace(output=one_head.output.squeeze(1))
@@ -67,7 +69,7 @@ def block(
     name: str = "additive",
     state: State | None = None,
     title: str = "Additive attention (Bahdanau)",
-    formula: str = r"\mathrm{softmax}_j\left(v^\top\tanh(W_q q_i + W_k k_j)\right)V",
+    formula: str = "",
     source: str = "Bahdanau et al., NMT by Jointly Learning to Align and Translate, 2014, https://arxiv.org/abs/1409.0473",
 ) -> Block:
     """An additive block with the weights of ``state``, or weights drawn from a seed."""
@@ -78,9 +80,10 @@ def block(
     return Block(
         name=name,
         title=title,
-        formula=formula,
+        formula=formula or rf"\mathrm{{softmax}}_j\left(v^\top\tanh(W_q q_i + W_k k_j{' + b' * config.bias})\right)V",
         source=source,
-        description=f"Query and key are added in {config.d_a} dimensions; v makes one score of the tanh of the sum.",
+        description=f"Query and key are projected to {config.d_a} dimensions, with{'out' * (not config.bias)} a bias, "
+        "and added; v makes one score of the tanh of the sum.",
         build=weighted(lambda: Additive(config), state),
         reference=refer,
         inputs=inputs(config.d_q, config.d_k, config.d_v),

@@ -82,9 +82,9 @@ def attention(
         nothing = query.new_empty(0)
         return Attended(kernel(query, key, value, {**said, **window, "past": past}), nothing, nothing, key, value)
 
-    query = scaled(query, scale)
+    query = nan_if_overflowing(scaled(query, scale), key)
     # Heads of one group lie next to each other, so grouped queries are only a reshape: H/K * M rows for each key head.
-    q_BKGD = query.reshape(B, K, H // K * M, D)
+    q_BKGD = query.reshape(B, K, -1, D)
     scores_BHMN = (q_BKGD @ key.transpose(-1, -2)).reshape(B, H, M, N)
     if isinstance(softcap, Tensor) or softcap > 0:
         capped = softcap * torch.tanh(scores_BHMN / softcap)
@@ -128,13 +128,26 @@ def weigh(
         # Of the mask, not the scores: an overflow stays visible. In float32, as CUDA compares no bfloat16.
         nothing = wide(mask).amax(-1, keepdim=True) == -torch.inf
         weights = torch.where(nothing, 0.0, torch.softmax(scores, -1))
-    output = (weights.reshape(B, K, H // K * M, N) @ value).reshape(B, H, M, E)
+    output = (weights.reshape(B, K, -1, N) @ value).reshape(B, H, M, E)
     return Attended(output, weights, scores)
 
 
 def real(nonpad_B111: Tensor, j: Tensor) -> Tensor:
     """Which keys ``j``, [N] or [N, 1], are real: the first ``nonpad_B111`` of each batch row; all where it is -1."""
     return (j < nonpad_B111) | (nonpad_B111 < 0)
+
+
+def nan_if_overflowing(query: Tensor, key: Tensor) -> Tensor:
+    """``query`` [batch, ..., D]; NaN in each batch row where an inner product with ``key`` could overflow.
+
+    A sum that overflows on its way may end as -inf, which is a key that is never attended to: a wrong answer that looks
+    right. No sum is larger than D times the largest number of the queries times the largest of the keys.
+    """
+    if query.dtype == torch.float16:  # added up in float32, which holds any sum of its products
+        return query
+    axes = tuple(range(1, query.ndim))
+    largest = wide(query).abs().amax(axes, keepdim=True) * wide(key).abs().amax(axes, keepdim=True)
+    return query + narrow(0 * (query.shape[-1] * largest), query.dtype)  # 0 times infinity is NaN
 
 
 def _join(past: Tensor | None, new: Tensor) -> Tensor:

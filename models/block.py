@@ -62,6 +62,7 @@ class Block:
     limits: Mapping[str, int] = field(default_factory=dict)  # symbol -> the most it can be
     left_out: Sizes = field(default_factory=lambda: {"past": 0})  # sizes that only optional inputs would say
     dtype: str = "float32"  # of tensors and weights, and of what is answered
+    any_length: tuple[str, ...] = ()  # inputs whose rows may be of any length: examples have the shortest and longest
 
 
 def size(dim: Dim, sizes: Sizes) -> int:

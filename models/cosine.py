@@ -14,8 +14,6 @@ from models.block import Block, Input
 from models.options import answers, masks
 from models.precision import narrow, wide
 
-EPS = 1e-8  # the least norm, as torch's cosine_similarity has it: a zero vector is like nothing
-
 
 class Cosine(nn.Module):
     """query [batch, heads, m, d_k], key [batch, heads, n, d_k], value [batch, heads, n, d_v]; no weights."""
@@ -28,8 +26,14 @@ class Cosine(nn.Module):
 
 
 def _unit(x: Tensor) -> Tensor:
-    x = wide(x)  # in float16 squares would not fit, and EPS would be zero
-    return x / torch.clamp(x.square().sum(-1, keepdim=True).sqrt(), min=EPS)
+    """Each row of ``x`` divided by its length; a zero row stays zero.
+
+    It is divided by its largest number first, so that no square overflows or vanishes.
+    """
+    x = wide(x)
+    largest = x.abs().amax(-1, keepdim=True)
+    x = x / torch.where(largest > 0, largest, 1.0)
+    return x / x.square().sum(-1, keepdim=True).sqrt().clamp(min=1)  # less than 1 only in a zero row
 
 
 INPUTS = {
@@ -42,11 +46,13 @@ OUTPUT = ("batch", "heads", "m", "d_v")
 BLOCK = Block(
     name="cosine",
     title="Cosine attention",
-    formula=r"\mathrm{softmax}\left(s\,\frac{QK^\top}{\|Q\|\,\|K\|}\right)V",
+    formula=r"\mathrm{softmax}_j\left(s\,\frac{q_i\cdot k_j}{\|q_i\|\,\|k_j\|}\right)V",
     source="Graves et al., Neural Turing Machines, 2014, https://arxiv.org/abs/1410.5401",
-    description="Scores are cosines, so the length of a vector does not matter; scale sharpens them.",
+    description="Scores are cosines, so the length of a vector does not matter (one of zeros has the score 0); scale "
+    "(s) sharpens them.",
     build=Cosine,
     reference=lambda _module, inputs, dtype: reference.cosine(**inputs, dtype=dtype),
     inputs={**INPUTS, "scale": Input((), "Multiplies the cosines.", default=1.0), **masks("heads")},
     outputs=answers(OUTPUT, "heads"),
+    any_length=("query", "key"),
 )

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from models import reference, scaled_dot_product
 from models.attention import Attended, attention
 from models.block import Block
+from models.options import softcap
 
 
 class DotProduct(nn.Module):
@@ -26,7 +27,7 @@ BLOCK = Block(
     description="Scores are plain inner products: no scale, so the softmax sharpens as d_k grows.",
     build=DotProduct,
     reference=lambda _module, inputs, dtype: reference.attention(**inputs, scale=1.0, dtype=dtype),
-    inputs={name: of for name, of in scaled_dot_product.INPUTS.items() if name != "scale"},
+    inputs={name: of for name, of in scaled_dot_product.INPUTS.items() if name != "scale"} | {"softcap": softcap()},
     outputs=scaled_dot_product.OUTPUTS,
     multiples={"heads": "kv_heads"},
 )

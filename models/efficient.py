@@ -35,13 +35,14 @@ BLOCK = Block(
     title="Efficient attention",
     formula=r"\mathrm{softmax}_{d}(Q)\left(\mathrm{softmax}_{n}(K)^\top V\right)",
     source="Shen et al., Efficient Attention, 2018, https://arxiv.org/abs/1812.01243",
-    description="Time and memory are linear in n unless the weights, which sum to 1 in each row, are asked for.",
+    description="One softmax over the features of a query, one over the keys; time and memory are linear in n unless "
+    "the weights are asked for.",
     build=Efficient,
     reference=lambda _module, inputs, dtype: reference.efficient(**inputs, dtype=dtype),
     inputs={**INPUTS, "nonpad_kv_seqlen": nonpad()},
     outputs={
         "output": Output(OUTPUT, "The values, averaged by the weights."),
-        "weights": Output(("batch", "heads", "m", "n"), "softmax(Q) softmax(K)^T: each row sums to 1."),
+        "weights": Output(("batch", "heads", "m", "n"), "softmax(Q) softmax(K)^T: each row sums to 1, or is all zero."),
     },
     linear=True,
 )

@@ -17,20 +17,18 @@ from models.learned import State, weighted
 from models.options import masks
 from models.transformer import Transformer, TransformerConfig
 
-POST_NORM = (
-    r"x \leftarrow \mathrm{norm}(x + \mathrm{MultiHead}(x)),\ "
-    r"x \leftarrow \mathrm{norm}(x + W_2\,\sigma(W_1x+b_1)+b_2)"
-)
-PRE_NORM = (
-    r"x \leftarrow x + \mathrm{MultiHead}(\mathrm{norm}(x)),\ "
-    r"x \leftarrow x + W_2\,\sigma(W_1\mathrm{norm}(x)+b_1)+b_2"
+LAYERS_MASK = (
+    "Boolean: true = may attend. Or float: added to the scores, -inf forbids. Broadcasts to a layer's weights."
 )
 
 
 def encoder(config: TransformerConfig, name: str = "encoder", state: State | None = None) -> Block:
     """Every position attends to every other; nonpad_kv_seqlen or attn_mask leave padding out."""
     masking = masks(config.num_heads, queries="n", keys="n")
-    inputs = {key: masking[key] for key in ("attn_mask", "nonpad_kv_seqlen")}
+    inputs = {
+        "attn_mask": replace(masking["attn_mask"], description=LAYERS_MASK),
+        "nonpad_kv_seqlen": masking["nonpad_kv_seqlen"],
+    }
     return _block(config, name, state, is_causal=False, inputs=inputs, keys="n")
 
 
@@ -38,13 +36,27 @@ def decoder(config: TransformerConfig, name: str = "decoder", state: State | Non
     """Position i attends to positions j <= i, and to the past."""
     L, H, D = config.num_layers, config.num_heads, config.d_model // config.num_heads
     masking = masks(H, queries="n", keys="n", past=True)
-    inputs = {"attn_mask": masking["attn_mask"]}
+    inputs = {"attn_mask": replace(masking["attn_mask"], description=LAYERS_MASK)}
     for part, other in (("past_key", "past_value"), ("past_value", "past_key")):
         shape = (L, "1|batch", f"1|{H}", "past", f"1|{D}")
         inputs[part] = Input(shape, f"Every layer's {part[5:]}s of earlier steps.", default=0.0, needs=(other,))
     block = _block(config, name, state, is_causal=True, inputs=inputs, keys="past + n")
     present = Output((L, "batch", H, "past + n", D), "Every layer's, with the past: the next step's past.")
     return replace(block, outputs={**block.outputs, "present_key": present, "present_value": present})
+
+
+def _formula(config: TransformerConfig) -> str:
+    b_1, b_2 = ("+b_1", "+b_2") if config.bias else ("", "")
+    if config.norm == "post":
+        return (
+            r"x \leftarrow \mathrm{norm}(x + \mathrm{MultiHead}(x)),\ "
+            rf"x \leftarrow \mathrm{{norm}}(x + W_2\,\sigma(W_1x{b_1}){b_2})"
+        )
+    last = r",\quad \mathrm{output} = \mathrm{norm}(x)" if config.final_norm else ""
+    return (
+        r"x \leftarrow x + \mathrm{MultiHead}(\mathrm{norm}(x)),\ "
+        rf"x \leftarrow x + W_2\,\sigma(W_1\mathrm{{norm}}(x){b_1}){b_2}{last}"
+    )
 
 
 def _block(
@@ -78,7 +90,7 @@ def _block(
     return Block(
         name=name,
         title="Transformer decoder" if is_causal else "Transformer encoder",
-        formula=POST_NORM if config.norm == "post" else PRE_NORM,
+        formula=_formula(config),
         source="Vaswani et al., Attention Is All You Need, 2017, https://arxiv.org/abs/1706.03762",
         description=f"{kind}: {layered} of {config.num_heads} heads, {config.norm}-norm, {config.activation}; "
         "answers the hidden states and every layer's weights.",

@@ -1,11 +1,13 @@
 """Named example inputs: they drive export, its verification, the service's warm-up, the documentation and the tests."""
 
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 from zlib import crc32
 
 import numpy as np
+import torch
 
 from models.block import Block, Sizes, size
 
@@ -28,15 +30,18 @@ SIZES: dict[str, Sizes] = {
 
 @dataclass(frozen=True)
 class Given:
-    """Which optional tensors are drawn, and what the parameters are."""
+    """Which optional tensors are drawn, what the parameters are, and whether rows have lengths far apart."""
 
     tensors: tuple[str, ...] = ()
     parameters: Mapping[str, bool | int | float] = field(default_factory=dict)
     broadcast: bool = False  # attn_mask has one row for all
+    lengths: bool = False  # of the inputs in ``Block.any_length``: from the least number of the type to the largest
 
 
 OPTIONS: dict[str, Given] = {
     "plain": Given(),
+    "lengths": Given(lengths=True),
+    "lengths_masked": Given(("attn_mask",), lengths=True),
     "attn_mask": Given(("attn_mask",)),
     "attn_mask_broadcast": Given(("attn_mask",), broadcast=True),
     "is_causal": Given(parameters={"is_causal": True}),
@@ -64,6 +69,7 @@ OPTIONS: dict[str, Given] = {
 def draw(block: Block, sizes: Sizes, given: Given, seed: int = 0) -> dict[str, np.ndarray]:
     """Inputs of ``block`` as an ONNX session takes them: standard normal, masks with every third place forbidden."""
     rng = np.random.default_rng(seed)
+    sizes = within(sizes, block.limits)
     if "past_key" not in given.tensors:
         sizes = {**sizes, "past": 0}
     drawn: dict[str, Any] = {}
@@ -78,9 +84,39 @@ def draw(block: Block, sizes: Sizes, given: Given, seed: int = 0) -> dict[str, n
                 drawn[name] = rng.integers(0, size(of.maximum or 0, sizes) + 1, shape)
             else:
                 drawn[name] = rng.standard_normal(shape, dtype=np.float32)
+            if given.lengths and name in block.any_length:
+                drawn[name] = _of_any_length(drawn[name], block.dtype, rng)
             if of.mask:
                 drawn[name] = np.where(rng.random(shape) < 1 / 3, -np.inf, drawn[name]).astype(np.float32)
     return drawn
+
+
+def within(sizes: Sizes, limits: Mapping[str, int]) -> Sizes:
+    """``sizes``, made smaller where ``limits``, such as {"past + n": 128}, does not allow them.
+
+    The last term of a sum gets at least half of the limit, and is never 0.
+    """
+    limited = dict(sizes)
+    for dim, limit in limits.items():
+        *others, last = dim.split(" + ")
+        for term in others:
+            limited[term] = min(limited[term], limit // 2 // len(others))
+        limited[last] = min(limited[last], limit - sum(limited[term] for term in others))
+    return limited
+
+
+def _of_any_length(rows: np.ndarray, dtype: str, rng: np.random.Generator) -> np.ndarray:
+    """``rows`` with lengths that ``dtype`` just holds, and any between; the first row is zero."""
+    limits = torch.finfo(getattr(torch, dtype))
+    least, largest = (
+        np.log2(limits.tiny * limits.eps) + 6,
+        np.log2(limits.max) - 3,
+    )  # powers of two
+    lengths = rows[..., :1].shape
+    powers = rng.permutation(np.linspace(least, largest, math.prod(lengths))).reshape(lengths)
+    scaled = (rows * 2.0**powers).astype(np.float32)
+    scaled.reshape(-1, rows.shape[-1])[0] = 0
+    return scaled
 
 
 def examples(block: Block, names: Iterable[str] = SIZES) -> Iterator[tuple[str, dict[str, np.ndarray]]]:
@@ -88,6 +124,8 @@ def examples(block: Block, names: Iterable[str] = SIZES) -> Iterator[tuple[str, 
     for size_name in names:
         sizes = SIZES[size_name]
         for option_name, given in OPTIONS.items():
+            if given.lengths and not block.any_length:
+                continue
             if {*given.tensors, *given.parameters} <= block.inputs.keys():
                 name = f"{size_name}/{option_name}"
                 yield name, draw(block, sizes, given, seed=crc32(name.encode()))

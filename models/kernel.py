@@ -6,6 +6,7 @@ Regression Analysis", 1964; as attention in Tsai et al., "Transformer Dissection
 
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from models import reference
@@ -25,7 +26,8 @@ class Kernel(nn.Module):
         # |q - k|^2 multiplied out needs no m * n * d_k differences; near keys cancel, so in double.
         q, k = query.double(), key.double()
         halves = q.square().sum(-1, keepdim=True) / 2 + k.square().sum(-1).unsqueeze(-2) / 2
-        scores = ((q @ k.transpose(-1, -2) - halves) / bandwidth**2).to(wide(query).dtype)
+        variance = torch.as_tensor(bandwidth).double().square()
+        scores = ((q @ k.transpose(-1, -2) - halves) / variance).to(wide(query).dtype)
         found = weigh(scores, wide(value), **options)  # the nearest key may be further off than float16 reaches
         return found._replace(**{name: narrow(x, value.dtype) for name, x in found._asdict().items() if x is not None})
 

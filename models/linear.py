@@ -17,6 +17,7 @@ from models.options import nonpad
 from models.precision import narrow, wide
 
 CHUNK = 64
+LEAST = 1e-36  # of a sum whose terms may have lost digits in float32
 
 
 class Linear(nn.Module):
@@ -31,10 +32,18 @@ class Linear(nn.Module):
         nonpad_kv_seqlen: Tensor | None = None,
     ) -> Attended:
         dtype = query.dtype
-        q, k, value = _phi(wide(query)), _phi(wide(key)), wide(value)  # sums grow with n, past the most float16
-        M, N = q.shape[2], k.shape[2]
-        if nonpad_kv_seqlen is not None:
-            k = torch.where(real(nonpad_kv_seqlen[:, None, None, None], torch.arange(N)[:, None]), k, 0.0)
+        query, key, value = wide(query), wide(key), wide(value)  # sums grow with n, past the most float16
+        M, N = query.shape[2], key.shape[2]
+        nothing: Tensor | None = None
+        top_query, top_key = query.amax(-1, keepdim=True), key.amax((2, 3), keepdim=True)
+        if nonpad_kv_seqlen is None:
+            k = _phi(key, top_key)
+        else:
+            nonpad_B111 = nonpad_kv_seqlen[:, None, None, None]
+            is_real, nothing = real(nonpad_B111, torch.arange(N)[:, None]), nonpad_B111 == 0
+            top_key = torch.where(nothing, 0.0, torch.where(is_real, key, -torch.inf).amax((2, 3), keepdim=True))
+            k = torch.where(is_real, _phi(key, top_key), 0.0)
+        q = _phi(query, top_query)
         v1 = torch.cat([value, torch.ones_like(value[..., :1])], -1)  # a column of ones sums up the denominator
         kernel = q @ k.transpose(-1, -2)
         if isinstance(is_causal, Tensor):
@@ -44,18 +53,26 @@ class Linear(nn.Module):
         if isinstance(is_causal, Tensor) or is_causal:
             seen = torch.arange(N) <= torch.arange(M)[:, None]
             kernel = torch.where(seen | ~torch.as_tensor(is_causal), kernel, 0.0)
-        output, weights = _divide(sums[..., :-1], sums[..., -1:]), _divide(kernel, kernel.sum(-1, keepdim=True))
-        return Attended(narrow(output, dtype), narrow(weights, dtype), narrow(kernel, dtype))
+        output = _divide(sums[..., :-1], sums[..., -1:], nothing)
+        weights = _divide(kernel, kernel.sum(-1, keepdim=True), nothing)
+        zero = torch.zeros_like(top_key)
+        scores = kernel * (_phi(top_query, zero) * _phi(top_key, zero))
+        return Attended(narrow(output, dtype), narrow(weights, dtype), narrow(scores, dtype))
 
 
-def _phi(x: Tensor) -> Tensor:
-    """elu(x) + 1, without the 1 that exp(x) - 1 + 1 would lose its digits to."""
-    return torch.where(x > 0, x + 1, torch.exp(torch.clamp(x, max=0)))
+def _phi(x: Tensor, top: Tensor) -> Tensor:
+    """phi(x) / phi(top), where phi(x) = elu(x) + 1 is exp(x) up to 0, and x + 1 from there on.
+
+    With ``top`` the largest x, nothing overflows, and what is far below 0 is not lost: weights are ratios, so that a
+    common factor of a query's features, or of all keys, does not change them.
+    """
+    return torch.where(x > 0, x + 1, torch.exp(x.clamp(max=0) - top.clamp(max=0))) / (top.clamp(min=0) + 1)
 
 
-def _divide(sums: Tensor, total: Tensor) -> Tensor:
-    """Zero where there is nothing to divide by."""
-    return torch.where(total > 0, sums / total, 0.0)
+def _divide(sums: Tensor, total: Tensor, nothing: Tensor | None) -> Tensor:
+    """Zero where nothing may be attended to; NaN where what may has been lost beside what may not, or underflowed."""
+    divided = sums / torch.where(total < LEAST, torch.nan, total)
+    return divided if nothing is None else torch.where(nothing, 0.0, divided)
 
 
 def _full(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
@@ -95,7 +112,7 @@ BLOCK = Block(
     },
     outputs={
         "output": Output(OUTPUT, "The values, averaged by the weights."),
-        "weights": Output(("batch", "heads", "m", "n"), "The kernel, each row divided by its sum."),
+        "weights": Output(("batch", "heads", "m", "n"), "The kernel, each row divided by its sum, or all zero."),
         "scores": Output(("batch", "heads", "m", "n"), "The kernel phi(Q) phi(K)^T; 0 where attending is forbidden."),
     },
     linear=True,

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from models import dot_product, reference
 from models.additive import inputs
-from models.attention import Attended, weigh
+from models.attention import Attended, nan_if_overflowing, weigh
 from models.block import Block
 from models.learned import State, weighted
 from models.options import answers
@@ -39,7 +39,7 @@ class LuongGeneral(nn.Module):
         self.q_proj = nn.Linear(config.d_q, config.d_k, bias=False)
 
     def forward(self, query: Tensor, key: Tensor, value: Tensor, **options: Any) -> Attended:
-        scores_BMN = self.q_proj(query) @ key.transpose(-1, -2)
+        scores_BMN = nan_if_overflowing(self.q_proj(query), key) @ key.transpose(-1, -2)
         one_head = weigh(scores_BMN[:, None], value[:, None], **options)
         return one_head._replace(output=one_head.output.squeeze(1))
 

@@ -19,10 +19,6 @@ from models.learned import State, weighted
 from models.options import answers, dot_scores, masks, past, present
 
 SOURCE = "Vaswani et al., Attention Is All You Need, 2017, https://arxiv.org/abs/1706.03762"
-FORMULA = (
-    r"\mathrm{Concat}(\mathrm{head}_1,\dots,\mathrm{head}_h)W^O + b^O,\quad "
-    r"\mathrm{head}_i = \mathrm{softmax}\left(\frac{(QW^Q_i+b^Q_i)(KW^K_i+b^K_i)^\top}{\sqrt{d_k}}\right)(VW^V_i+b^V_i)"
-)
 
 
 @dataclass(frozen=True)
@@ -108,12 +104,46 @@ def _split(x: Tensor, heads: int) -> Tensor:
     return x.reshape(B, length, heads, width // heads).transpose(1, 2)
 
 
+def formula(config: MultiHeadConfig) -> str:
+    """The formula with the inputs, biases, heads and output projection that ``config`` has."""
+    config = config.filled
+    inputs = {"query, key, value": ("Q", "K", "V"), "x": ("X", "X", "X"), "x, memory": ("X", "M", "M")}
+    query, key, value = inputs[config.inputs]
+    many, shared = config.num_heads > 1, config.num_kv_heads < config.num_heads
+    of_head = "_i" * many
+    of_key_head = "_{g(i)}" if shared and config.num_kv_heads > 1 else "" if shared else of_head
+
+    def projected(x: str, matrix: str, index: str) -> str:
+        return f"({x}W^{matrix}{index}+b^{matrix}{index})" if config.bias else f"{x}W^{matrix}{index}"
+
+    q, k, v = (
+        projected(x, matrix, index)
+        for x, matrix, index in ((query, "Q", of_head), (key, "K", of_key_head), (value, "V", of_key_head))
+    )
+    k = k if config.bias else f"({k})"
+    head = rf"\mathrm{{softmax}}\left(\frac{{{q}{k}^\top}}{{\sqrt{{d_k}}}}\right){v}"
+    joined = r"\mathrm{Concat}(\mathrm{head}_1,\dots,\mathrm{head}_h)" if many else r"\mathrm{head}"
+    if not many and not config.out_proj:
+        return head
+    if config.out_proj:
+        joined += "W^O" + " + b^O" * config.bias
+    groups = rf",\quad g(i) = \lceil {config.num_kv_heads}i/h \rceil" if "g(i)" in of_key_head else ""
+    return rf"{joined},\quad \mathrm{{head}}{of_head} = {head}{groups}"
+
+
+def _described(config: MultiHeadConfig) -> str:
+    heads, kv_heads = config.num_heads, config.num_kv_heads
+    groups = f" that share {kv_heads} head{'s' * (kv_heads > 1)} of keys and values" if kv_heads < heads else ""
+    biases = "with biases" if config.bias else "without biases"
+    output = "" if config.out_proj else ", and no output projection"
+    return f"Learned projections {biases} around {heads} head{'s' * (heads > 1)}{groups}{output}."
+
+
 def block(
     config: MultiHeadConfig,
     name: str = "multi_head",
     state: State | None = None,
     title: str = "Multi-head attention",
-    formula: str = FORMULA,
     source: str = SOURCE,
     description: str = "",
 ) -> Block:
@@ -141,19 +171,19 @@ def block(
     return Block(
         name=name,
         title=title,
-        formula=formula,
+        formula=formula(config),
         source=source,
-        description=description
-        or f"Learned projections{' with biases' * config.bias} around {heads} heads; answers every head's weights.",
+        description=description or _described(config),
         build=weighted(lambda: MultiHead(config), state),
         reference=refer,
         inputs={
             **given,
             **masks(heads, keys=n, past=True),
             **dot_scores(),
-            **past(kv_heads, d_k, d_v),
+            **past(kv_heads, d_k, d_v, projected=True),
         },
-        outputs=answers(("batch", "m", config.d_out), heads, keys=f"past + {n}") | present(kv_heads, d_k, d_v, n),
+        outputs=answers(("batch", "m", config.d_out), heads, keys=f"past + {n}", projected=config.out_proj)
+        | present(kv_heads, d_k, d_v, n, projected=True),
         depth=d_k + d_v,
         config=asdict(config),
     )
@@ -164,7 +194,8 @@ SELF = block(
     MultiHeadConfig(d_model=64, num_heads=4, d_k=8, d_v=20, inputs="x"),
     name="multi_head_self_attention",
     title="Multi-head self-attention, per-head form",
-    description="One input; 4 heads with W_i^Q, W_i^K to d_k = 8, W_i^V to d_v = 20, and W^O from 4 * 20 back to 64.",
+    description="One input; 4 heads with W_i^Q, W_i^K to d_k = 8, W_i^V to d_v = 20, and W^O from 4 * 20 back to 64; "
+    "every projection has a bias.",
 )
 GROUPED = block(
     MultiHeadConfig(d_model=64, num_heads=8, num_kv_heads=2, bias=False, inputs="x"),

@@ -4,6 +4,7 @@ Of X alone, :math:`(XX^\top)X`. Schmidhuber, "Learning to Control Fast-Weight Me
 "Linear Transformers Are Secretly Fast Weight Programmers", 2021, https://arxiv.org/abs/2102.11174.
 """
 
+import torch
 from torch import Tensor, nn
 
 from models import reference
@@ -17,18 +18,33 @@ class Multiplicative(nn.Module):
     """query [batch, heads, m, d_k], key [batch, heads, n, d_k], value [batch, heads, n, d_v]; no weights."""
 
     def forward(self, query: Tensor, key: Tensor, value: Tensor, scale: Tensor | float = 1.0) -> Attended:
-        query = narrow(wide(query) * scale, query.dtype)
-        keys_first = key.transpose(-1, -2) @ value  # [B, H, D, E]: the output needs no m times n
-        weights = query @ key.transpose(-1, -2)
-        return Attended(query @ keys_first, weights, weights)
+        if query.element_size() < 4:
+            query = narrow(wide(query) * scale, query.dtype)
+            weights = query @ key.transpose(-1, -2)
+            return Attended(query @ (key.transpose(-1, -2) @ value), weights, weights)
+        # Their largest numbers come last: a product of two may underflow where that of all three does not.
+        (query, q), (key, k), (value, v) = _apart(query), _apart(key), _apart(value)
+        factor = q * k * scale
+        weights = (query @ key.transpose(-1, -2)) * factor.to(query.dtype)
+        output = query @ (key.transpose(-1, -2) @ value)  # [B, H, D, E] first: the output needs no m times n
+        output = (output.double() * (factor * v)).to(value.dtype)
+        return Attended(output, weights, weights)
+
+
+def _apart(x: Tensor) -> tuple[Tensor, Tensor]:
+    """``x`` divided by the largest number of each head, and that number in float64."""
+    largest = x.abs().amax((2, 3), keepdim=True)
+    largest = torch.where(largest > 0, largest, 1.0)
+    return x / largest, largest.double()
 
 
 BLOCK = Block(
     name="multiplicative",
     title="Multiplicative attention, without a softmax",
-    formula=r"(QK^\top)V",
+    formula=r"s\,(QK^\top)V",
     source="Schlag et al., Fast Weight Programmers, 2021, https://arxiv.org/abs/2102.11174",
-    description="Weights are inner products, so rows do not sum to 1; linear in n unless they are asked for.",
+    description="Weights are inner products times scale (s), so rows do not sum to 1; time and memory are linear in n "
+    "unless they are asked for.",
     build=Multiplicative,
     reference=lambda _module, inputs, dtype: reference.multiplicative(**inputs, dtype=dtype),
     inputs={**INPUTS, "scale": Input((), "Multiplies the inner products.", default=1.0)},

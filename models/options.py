@@ -8,6 +8,7 @@ WINDOW = "Negative (-1) = unlimited. Query i is aligned with key i + offset, as 
 def masks(heads: Dim, queries: str = "m", keys: str = "n", past: bool = False) -> dict[str, Input]:
     """What may be attended to, for softmax over ``keys``, which may follow a past."""
     joined = f"past + {keys}" if past else keys
+    offset = "the length of the past" if past else "0"
     return {
         "attn_mask": Input(
             ("1|batch", f"1|{heads}", f"1|{queries}", f"1|{joined}"),
@@ -17,7 +18,7 @@ def masks(heads: Dim, queries: str = "m", keys: str = "n", past: bool = False) -
         ),
         "is_causal": Input(
             (),
-            "Query i may attend to keys j <= i + offset; offset is the length of the past, "
+            f"Query i may attend to keys j <= i + offset; offset is {offset}, "
             f"or nonpad_kv_seqlen - {queries} where that is given.",
             dtype="bool",
             default=False,
@@ -44,48 +45,59 @@ def nonpad(keys: str = "n", excludes: tuple[str, ...] = ()) -> Input:
     )
 
 
+def softcap(after: str = "") -> Input:
+    return Input(
+        (), f"Scores become softcap * tanh(score / softcap), {after}before the mask; 0 = off.", default=0.0, minimum=0
+    )
+
+
 def dot_scores() -> dict[str, Input]:
     """Options of scores that are scaled inner products."""
     return {
         "scale": Input((), "Multiplies the scores; 1/sqrt(d_k) when not given.", default=float("nan")),
-        "softcap": Input(
-            (), "softcap * tanh(score / softcap), after scaling and before the mask; 0 = off.", default=0.0, minimum=0
-        ),
+        "softcap": softcap("after scale and "),
     }
 
 
-def past(kv_heads: Dim, d_k: Dim, d_v: Dim) -> dict[str, Input]:
-    """Keys and values of earlier steps."""
+def past(kv_heads: Dim, d_k: Dim, d_v: Dim, projected: bool = False) -> dict[str, Input]:
+    """Keys and values of earlier steps; ``projected``: as they are after the block's learned projections."""
+    keys, values = ("the projected keys", "the projected values") if projected else ("key", "value")
     return {
         "past_key": Input(
             ("1|batch", f"1|{kv_heads}", "past", f"1|{d_k}"),
-            "Keys of earlier steps, joined before key.",
+            f"Keys of earlier steps (a present_key), joined before {keys}.",
             default=0.0,
             needs=("past_value",),
         ),
         "past_value": Input(
             ("1|batch", f"1|{kv_heads}", "past", f"1|{d_v}"),
-            "Values of earlier steps, joined before value.",
+            f"Values of earlier steps (a present_value), joined before {values}.",
             default=0.0,
             needs=("past_key",),
         ),
     }
 
 
-def answers(output: tuple[Dim, ...], heads: Dim, queries: str = "m", keys: str = "n") -> dict[str, Output]:
-    """The outputs of softmax attention."""
+def answers(
+    output: tuple[Dim, ...], heads: Dim, queries: str = "m", keys: str = "n", projected: bool = False
+) -> dict[str, Output]:
+    """The outputs of softmax attention; ``projected``: a learned projection of the heads follows it."""
     pairs: tuple[Dim, ...] = ("batch", heads, queries, keys)
+    averaged = "The values, averaged by the weights"
     return {
-        "output": Output(output, "The values, averaged by the weights."),
+        "output": Output(output, f"{averaged}; the heads are joined and projected." if projected else f"{averaged}."),
         "weights": Output(pairs, "After the softmax: each row sums to 1, or is all zero where nothing may be seen."),
         "scores": Output(pairs, "Before the softmax, masks applied; -inf (null in JSON) where attending is forbidden."),
     }
 
 
-def present(kv_heads: Dim, d_k: Dim, d_v: Dim, keys: str = "n") -> dict[str, Output]:
+def present(kv_heads: Dim, d_k: Dim, d_v: Dim, keys: str = "n", projected: bool = False) -> dict[str, Output]:
     """The keys and values a next step takes as its past."""
     joined = f"past + {keys}"
+    new = ("the projected keys", "the projected values") if projected else ("key", "value")
     return {
-        "present_key": Output(("batch", kv_heads, joined, d_k), "past_key and key joined: the next step's past."),
-        "present_value": Output(("batch", kv_heads, joined, d_v), "past_value and value joined: the next step's past."),
+        "present_key": Output(("batch", kv_heads, joined, d_k), f"past_key and {new[0]}, joined: the next past_key."),
+        "present_value": Output(
+            ("batch", kv_heads, joined, d_v), f"past_value and {new[1]}, joined: the next past_value."
+        ),
     }

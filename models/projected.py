@@ -11,20 +11,17 @@ PROJECTED = multi_head.block(
     MultiHeadConfig(d_model=24, kdim=20, vdim=28, num_heads=1, d_k=16, d_v=12, out_proj=False),
     name="projected",
     title="Attention with weights and biases",
-    formula=r"\mathrm{softmax}\left(\frac{(QW_q+b_q)(KW_k+b_k)^\top}{\sqrt{d_k}}\right)(VW_v+b_v)",
     description="Query, key and value of widths 24, 20 and 28, projected to d_k = 16 and d_v = 12.",
 )
 SELF_ATTENTION = multi_head.block(
     MultiHeadConfig(d_model=32, num_heads=1, d_k=16, d_v=32, out_proj=False, inputs="x"),
     name="self_attention",
     title="Self-attention",
-    formula=r"\mathrm{softmax}\left(\frac{(XW_q+b_q)(XW_k+b_k)^\top}{\sqrt{d_k}}\right)(XW_v+b_v)",
     description="X attends to itself; is_causal makes it the masked form of decoders, a past its next step.",
 )
 CROSS_ATTENTION = multi_head.block(
     MultiHeadConfig(d_model=32, kdim=24, vdim=24, num_heads=1, d_k=16, d_v=32, out_proj=False, inputs="x, memory"),
     name="cross_attention",
     title="Cross-attention",
-    formula=r"\mathrm{softmax}\left(\frac{(XW_q+b_q)(MW_k+b_k)^\top}{\sqrt{d_k}}\right)(MW_v+b_v)",
     description="X attends to a memory M, as a decoder does to its encoder.",
 )

@@ -163,11 +163,14 @@ def join(x):
 
 
 def cosine(query, key, value, scale=1.0, dtype=np.float64, **options) -> dict[str, np.ndarray]:
-    """Scores s q.k / (|q| |k|)."""
+    """Scores s q.k / (|q| |k|); a vector of zeros has the score 0."""
     query, key, value = (np.asarray(x, dtype) for x in (query, key, value))
 
     def unit(x):
-        return x / np.maximum(np.sqrt((x * x).sum(axis=-1, keepdims=True)), dtype(1e-8))
+        largest = np.abs(x).max(axis=-1, keepdims=True)
+        x = x / np.where(largest == 0, 1, largest)  # squares of float32 would overflow or vanish
+        length = np.sqrt((x * x).sum(axis=-1, keepdims=True))
+        return x / np.where(length == 0, 1, length)
 
     scores = dtype(scale) * product(unit(query), unit(key).swapaxes(-1, -2))
     return weigh(scores, value, **options)

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from models.attention import Attended
 from models.multi_head import MultiHead, MultiHeadConfig
+from models.precision import narrow, wide
 
 ACTIVATIONS = {"relu": nn.ReLU(), "gelu": nn.GELU()}
 
@@ -47,19 +48,35 @@ class TransformerConfig:
             raise ValueError(f"norm must be 'post' or 'pre', got {self.norm!r}")
         if self.activation not in ACTIVATIONS:
             raise ValueError(f"activation must be one of {', '.join(ACTIVATIONS)}, got {self.activation!r}")
+        if not 0 <= self.layer_norm_eps < 1:
+            raise ValueError(f"layer_norm_eps must be from 0 to 1, got {self.layer_norm_eps}")
         if not self.vocab_size and (self.max_positions or self.type_vocab_size or self.embedding_norm):
             raise ValueError("positions, token types and the embeddings' norm come with a vocabulary")
+
+
+class CheckedLayerNorm(nn.LayerNorm):
+    """torch's, with NaN for a row whose squares overflow: it would come out as the bias, which looks right."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        squares = wide(x).square().sum(-1, keepdim=True)
+        return super().forward(x + narrow(0 * squares, x.dtype))  # 0 times infinity is NaN
+
+
+def layer_norm(config: "TransformerConfig", is_causal: bool) -> nn.LayerNorm:
+    """Checked where a request gives numbers of any size: x, or a past. Embeddings are those of the file."""
+    kind = nn.LayerNorm if config.vocab_size and not is_causal else CheckedLayerNorm
+    return kind(config.d_model, config.layer_norm_eps)
 
 
 class Layer(nn.Module):
     """x [B, N, C] -> Attended with output [B, N, C]; present keys and values are this layer's."""
 
-    def __init__(self, config: TransformerConfig) -> None:
+    def __init__(self, config: TransformerConfig, is_causal: bool) -> None:
         super().__init__()
-        C, eps = config.d_model, config.layer_norm_eps
+        C = config.d_model
         self.pre = config.norm == "pre"
         self.attention = MultiHead(MultiHeadConfig(C, config.num_heads, bias=config.bias, inputs="x"))
-        self.norm1, self.norm2 = nn.LayerNorm(C, eps), nn.LayerNorm(C, eps)
+        self.norm1, self.norm2 = layer_norm(config, is_causal), layer_norm(config, is_causal)
         self.linear1 = nn.Linear(C, config.d_ff, config.bias)
         self.linear2 = nn.Linear(config.d_ff, C, config.bias)
         self.activation = ACTIVATIONS[config.activation]
@@ -90,11 +107,9 @@ class Transformer(nn.Module):
         self.embeddings = nn.ModuleDict(
             {name: nn.Embedding(rows, config.d_model) for name, rows in tables.items() if rows}
         )
-        norm = nn.LayerNorm(config.d_model, config.layer_norm_eps)
-        self.embedding_norm = norm if config.embedding_norm else nn.Identity()
-        self.layers = nn.ModuleList(Layer(config) for _ in range(config.num_layers))
-        final = nn.LayerNorm(config.d_model, config.layer_norm_eps)
-        self.final_norm = final if config.final_norm else nn.Identity()
+        self.embedding_norm = layer_norm(config, is_causal) if config.embedding_norm else nn.Identity()
+        self.layers = nn.ModuleList(Layer(config, is_causal) for _ in range(config.num_layers))
+        self.final_norm = layer_norm(config, is_causal) if config.final_norm else nn.Identity()
 
     def forward(
         self,

@@ -1,6 +1,6 @@
-"""Fetch perf_analyzer into the folder named: the last one that runs on glibc 2.36 (Debian 12), and what it links to.
+"""Fetch perf_analyzer and its libraries into a folder: the last version that runs on glibc 2.36 (Debian 12).
 
-Newer systems have it simpler: ``pip install perf-analyzer``. Prints the path of a command that runs it.
+On newer systems, ``pip install perf-analyzer`` is enough. Prints the path of a command that runs it.
 """
 
 import subprocess
@@ -8,13 +8,13 @@ import sys
 import zipfile
 from pathlib import Path
 
-TRITONCLIENT = "tritonclient==2.50.0"  # carries the binary
+TRITONCLIENT = "tritonclient==2.50.0"  # contains the binary
 CUDA_RUNTIME = "nvidia-cuda-runtime-cu12==12.9.79"
 LIBB64 = "libb64-0d"  # a Debian package
 
 
 def fetch(folder: Path) -> Path:
-    """The command, fetched unless it is there."""
+    """The path of the command; it is fetched unless it exists."""
     command = folder / "perf_analyzer"
     if command.exists():
         return command
@@ -24,8 +24,8 @@ def fetch(folder: Path) -> Path:
     subprocess.run([*pip, "--platform", "manylinux2014_x86_64", CUDA_RUNTIME], check=True)
     for wheel in folder.glob("*.whl"):
         with zipfile.ZipFile(wheel) as content:
-            wanted = [name for name in content.namelist() if name.endswith(("bin/perf_analyzer", "libcudart.so.12"))]
-            content.extractall(folder, wanted)
+            members = [name for name in content.namelist() if name.endswith(("bin/perf_analyzer", "libcudart.so.12"))]
+            content.extractall(folder, members)
         wheel.unlink()
     subprocess.run(["apt-get", "download", LIBB64], check=True, cwd=folder, stdout=subprocess.DEVNULL)
     subprocess.run(["dpkg-deb", "-x", next(folder.glob("*.deb")), folder], check=True)

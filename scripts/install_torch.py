@@ -1,67 +1,86 @@
-"""Installs the torch that pyproject names as its CPU build, never the one that brings gigabytes of CUDA libraries.
+"""Install the version of torch that pyproject.toml pins, as a CPU build if one is available.
 
 usage: PYTHON scripts/install_torch.py      (PYTHON is the environment's own)
 
-First what pip finds: a wheel of the machine's own, or a platform where the usual build is a CPU build. Otherwise
-PyTorch's own index of CPU builds, if it answers within seconds.
+Its dependencies are not installed: they come with Heed's extra ``export``, in the versions of constraints.txt.
+
+The first choice is the build that pip finds, if that is a CPU build: a local wheel, or on a platform whose default
+build is one. The second is PyTorch's index of CPU builds, if it responds within seconds. The last is the default build,
+with gigabytes of CUDA libraries that the export does not need.
 """
 
+import http.client
 import json
 import re
 import subprocess
 import sys
 import tomllib
-import urllib.error
 import urllib.request
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Literal
 
 CPU_INDEX = "https://download.pytorch.org/whl/cpu"
-PIP = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
+CUDA_SIZE = "2.7 GB to download, 5 GB on disk"  # torch 2.13 for Linux with its dependencies
+PIP = [sys.executable, "-m", "pip", "--disable-pip-version-check", "install", "--quiet"]
 
 
-def wanted() -> str:
-    """torch's requirement, as pyproject pins it: ``torch==2.13.0``."""
+def pinned_torch() -> str:
+    """The requirement of torch in pyproject.toml: ``torch==2.13.0``."""
     project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())
     return next(line for line in project["project"]["optional-dependencies"]["export"] if line.startswith("torch=="))
 
 
-def brings_cuda(requirement: str) -> bool:
-    """Whether the build pip would choose depends on CUDA libraries. Only its metadata is fetched."""
-    dry = [*PIP, "install", "--quiet", "--dry-run", "--no-deps", "--ignore-installed", "--report", "-", requirement]
-    found = subprocess.run(dry, capture_output=True, text=True)
-    if found.returncode:
-        return True  # pip has none at all
-    needs = json.loads(found.stdout)["install"][0]["metadata"].get("requires_dist", [])
-    return any(re.match(r"(nvidia|cuda)-", need) for need in needs)
+def default_build(requirement: str) -> Literal["cpu", "cuda"] | None:
+    """The kind of build that pip selects, None if it finds none. Only metadata is fetched."""
+    dry = [*PIP, "--dry-run", "--no-deps", "--ignore-installed", "--report", "-", requirement]
+    done = subprocess.run(dry, capture_output=True, text=True)
+    if done.returncode:
+        return None
+    requirements = json.loads(done.stdout)["install"][0]["metadata"].get("requires_dist", [])
+    return "cuda" if any(re.match(r"(nvidia|cuda)-", name) for name in requirements) else "cpu"
 
 
-def answers(index: str) -> bool:
-    """Whether ``index`` can be reached, found out within seconds."""
+def is_reachable(index: str) -> bool:
+    """Whether ``index`` responds within 5 seconds."""
     try:
         with urllib.request.urlopen(f"{index}/torch/", timeout=5):
             return True
-    except (urllib.error.URLError, OSError):
+    except (OSError, http.client.HTTPException):
         return False
 
 
+def install(requirement: str, *flags: str) -> int:
+    """Install ``requirement``; return pip's exit status."""
+    return subprocess.call([*PIP, "--no-deps", *flags, requirement])
+
+
 def main() -> int:
-    """Install it; answers the exit status."""
-    requirement = wanted()
+    """Install torch; return the exit status."""
+    requirement = pinned_torch()
     try:
         if version("torch").partition("+")[0] == requirement.partition("==")[2]:
             return 0
     except PackageNotFoundError:
         pass
-    if not brings_cuda(requirement):
-        print(f"{requirement}: the CPU build that pip finds")
-        return subprocess.call([*PIP, "install", "--quiet", requirement])
-    if answers(CPU_INDEX):
-        print(f"{requirement}: the CPU build of {CPU_INDEX}")
-        return subprocess.call([*PIP, "install", "--quiet", requirement, "--index-url", CPU_INDEX])
+    build = default_build(requirement)
+    if build == "cpu":
+        print(f"{requirement}: the CPU build that pip finds", flush=True)
+        return install(requirement)
+    if is_reachable(CPU_INDEX):
+        print(f"{requirement}: the CPU build of {CPU_INDEX}", flush=True)
+        if install(requirement, "--index-url", CPU_INDEX) == 0:
+            return 0
+    if build == "cuda":
+        print(
+            f"{requirement}: the build with CUDA libraries, {CUDA_SIZE}, as no CPU build comes from {CPU_INDEX}",
+            flush=True,
+        )
+        return install(requirement)
+    python = sys.version.partition(" ")[0]
     print(
-        f"{requirement}: pip finds only a build with CUDA libraries, and {CPU_INDEX} does not answer.\n"
-        "Put a CPU wheel of torch into a folder and name it in PIP_FIND_LINKS, or install torch into .venv yourself.",
+        f"{requirement}: pip finds no build for this machine and Python {python}, and {CPU_INDEX} offers none.\n"
+        "Put a wheel of torch into a folder and name it in PIP_FIND_LINKS, or install torch into .venv yourself.",
         file=sys.stderr,
     )
     return 1

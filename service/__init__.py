@@ -1,6 +1,6 @@
-"""HTTP: load the model repository, decode, run, encode. Needs neither torch nor the blocks that were exported."""
+"""The HTTP service: load the model repository, decode, run, encode. It imports neither torch nor the blocks' code."""
 
 import os
 
-# ONNX Runtime opens a telemetry store in the user's cache folder when it is imported, unless this is set before.
+# Must be set before onnxruntime is imported: it would open a telemetry store in the user's cache folder.
 os.environ["ORT_DISABLE_TELEMETRY"] = "1"

@@ -1,55 +1,71 @@
-"""The application: the faces over one repository, wired from the settings."""
+"""Composition: builds the parts of the service from the settings and connects them. Nothing else does."""
 
 import asyncio
 import logging
-import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
 from fastapi_offline import FastAPIOffline
+from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from service import docs, errors, health, metrics, native, tracing
-from service.access import Access
-from service.access_log import AccessLog
-from service.board import Board, Slot
-from service.body import JSON_LENGTH
-from service.counts import Counts
-from service.engine import IN_FLIGHT, Engine
-from service.envelope import Envelope
+from service.background import background_tasks
+from service.engine.counters import RequestCounters
+from service.engine.engine import RUNS_IN_FLIGHT_PER_GPU, Engine
 from service.errors import HeedError
-from service.provider import Provider
-from service.readiness import Readiness
-from service.repository import Repository
-from service.request_id import RequestIds
+from service.http.auth import ApiKeyAuth
+from service.http.body import JSON_LENGTH
+from service.http.control_guard import ControlGuard
+from service.http.envelope import Envelope, RequestIds
+from service.http.fast_path import FastPath
+from service.http.response import error_response
+from service.http.routing import DirectRoutes
+from service.native import endpoint as attention
+from service.native import openapi as native_openapi
+from service.native import routes as native
+from service.ort.provider import Provider
+from service.repository.readiness import Readiness
+from service.repository.repository import Repository
 from service.settings import Settings
-from service.shortcut import Shortcut
+from service.telemetry import metrics, tracing
+from service.telemetry.access_log import AccessLog
+from service.telemetry.shared_metrics import SharedMetrics, WorkerSlot
 from service.timing import Timing
-from service.v2 import control, describe, infer, log_settings, shared_memory
-from service.v2.paths import Slash
-
-if TYPE_CHECKING:
-    from service.protocol import Head
+from service.v2 import health, log_settings, metadata, unsupported
+from service.v2 import openapi as v2_openapi
+from service.v2 import repository as control
+from service.v2.infer import endpoint as infer
+from service.v2.paths import StripTrailingSlash
+from service.v2.schemas import Error
 
 log = logging.getLogger("heed")
 
-IDLE = 10.0  # seconds without a large run
-LOOK = 1.0  # seconds between looks at the files of keys, and at the device
-EXPOSED = ("X-Request-ID", "Server-Timing", "Retry-After", JSON_LENGTH)  # what a page of another origin may read
+SECURITY_SCHEMES = {
+    "bearer": {"type": "http", "scheme": "bearer"},
+    "header": {"type": "apiKey", "in": "header", "name": "X-API-Key"},
+}
+EXPOSED = (
+    "X-Request-ID",
+    "Server-Timing",
+    "Retry-After",
+    JSON_LENGTH,
+)  # for scripts of other origins
 
 
 class Application:
     """The service as ASGI, and what its process asks it for.
 
-    ``watches`` says that each request is logged, traced, or held to an origin, so that none may be answered without it.
-    ``access`` holds requests to a key; ``heads`` are of requests that it lets through, forgotten when keys change.
+    ``metrics_app`` serves the metrics alone, on a port of its own.
     """
 
     def __init__(
@@ -57,54 +73,44 @@ class Application:
         outermost: ASGIApp,
         repository: Repository,
         readiness: Readiness,
-        shortcut: Shortcut,
-        request_ids: RequestIds,
-        counts: Counts,
-        access: Access | None,
-        watches: bool,
+        fast_path: FastPath,
+        counts: RequestCounters,
+        metrics_app: ASGIApp,
     ) -> None:
         self._outermost = outermost
         self.repository = repository
         self.readiness = readiness
-        self.shortcut = shortcut
-        self.request_ids = request_ids
+        self.fast_path = fast_path
         self.counts = counts
-        self.access = access
-        self.heads: dict[bytes, Head] = {}
-        self.watches = watches
+        self.metrics_app = metrics_app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await self._outermost(scope, receive, send)
 
 
-def create_app(settings: Settings, board: Board | None = None, slot: Slot | None = None) -> Application:
-    """The service over ``settings.model_repository``; models are loaded while it already answers liveness.
+def create_app(
+    settings: Settings, shared_metrics: SharedMetrics | None = None, slot: WorkerSlot | None = None
+) -> Application:
+    """The application over ``settings.model_repository``. Models load after it started: it is live before it is ready.
 
-    It puts up what it counts in ``slot`` of the workers' ``board``.
+    It publishes its metrics in ``slot`` of ``shared_metrics``, from which it answers ``/metrics`` for all workers.
+
+    Raises:
+        OSError: a file of keys cannot be read.
+        CannotTrace: the environment asks for traces that cannot be sent.
     """
-    asked, settings = settings, settings.sized()
+    requested, settings = settings, settings.sized()
     repository, engine = Repository(settings), Engine(settings)
-    board = board or Board()
-    traces = tracing.provider(settings.server_name) if tracing.is_wanted() else None
-    counted = metrics.Metrics(repository, engine, board, slot or board.slots[0])
+    shared_metrics = shared_metrics or SharedMetrics()
+    traces = tracing.create_provider(settings.server_name) if tracing.is_wanted() else None
+    counted = metrics.Metrics(repository, engine, shared_metrics, slot or shared_metrics.slots[0])
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        _fit(engine, repository.open(), asked)
+        _set_run_limits(engine, repository.open(), requested)
         await engine.open()
-        loading = asyncio.create_task(asyncio.to_thread(repository.load))
-        polling = asyncio.create_task(_poll(loading, repository, settings))
-        publishing = asyncio.create_task(counted.keep_publishing())
-        giving_back = asyncio.create_task(_give_back(repository, engine))
-        looking = asyncio.create_task(_look(application))
-        mending = asyncio.create_task(_mend(repository, engine, asked))
-        yield
-        polling.cancel()
-        publishing.cancel()
-        giving_back.cancel()
-        looking.cancel()
-        mending.cancel()
-        await loading
+        async with background_tasks(repository, engine, auth, counted, settings):
+            yield
         engine.close()
         counted.publish()
         if traces:
@@ -117,85 +123,87 @@ def create_app(settings: Settings, board: Board | None = None, slot: Slot | None
         docs_url="/docs" if settings.docs else None,
         redoc_url=None,
         openapi_url="/openapi.json",
+        redirect_slashes=False,  # Starlette's redirects would contain the Host header of the request unchecked
         telemetry={"tracing": False, "metrics": False, "logs": False, "auto_configure": False},
         lifespan=lifespan,
     )
     app.state.settings = settings
     app.state.repository = repository
+    app.state.budget = engine.budget
     app.state.readiness = readiness = Readiness(repository)
     app.state.metrics = counted
-    tensors = [route for face in (infer, native) for route in face.routes(repository, settings, engine)]
+    tensors = [route for api in (infer, attention) for route in api.routes(repository, settings, engine)]
     app.router.routes.extend(tensors)
-    if settings.metrics:
-        app.include_router(metrics.router)
-    for face in (native, health, describe, control, log_settings, shared_memory):
-        app.include_router(face.router)
+    if settings.metrics and not settings.metrics_port:
+        app.router.routes.append(Route("/metrics", metrics.get_metrics))
+    for module in (native, health, metadata, control, log_settings, unsupported):
+        app.include_router(module.router)
     for kind in (HeedError, HTTPException, Exception):
         app.add_exception_handler(kind, _answer)
-    app.openapi = lambda: docs.openapi(app)  # type: ignore[method-assign]  # as FastAPI's documentation extends it
-    shortcut, ids = Shortcut(Slash(app), tensors), RequestIds()
-    access = Access(shortcut, settings) if settings.api_keys_file or settings.admin_keys_file else None
-    outermost: ASGIApp = Envelope(access or shortcut, ids, tracing.Laps if traces else Timing)
+    app.openapi = lambda: _openapi(app, auth)  # type: ignore[method-assign]  # as FastAPI's documentation extends it
+    others = StripTrailingSlash(app)
+    routes = DirectRoutes(others if settings.admin_keys_file else ControlGuard(others, settings), tensors)
+    ids = RequestIds()
+    auth = ApiKeyAuth(routes, settings) if settings.api_keys_file or settings.admin_keys_file else None
+    timing = tracing.TracedTiming if traces else Timing
+    outermost: ASGIApp = Envelope(auth or routes, ids, timing)
+    observers: list[AccessLog | tracing.Tracing] = []
     if settings.access_log != "off":
         outermost = AccessLog(outermost, settings.access_log, settings.slow_milliseconds)
+        observers = [outermost]
     if traces:
         outermost = tracing.Tracing(outermost, traces)
+        observers = [outermost, *observers]  # the access log names the trace
+    fast_path = FastPath(routes, auth, ids, timing, observers=observers)
     if settings.cors_origins:
         origins = [origin.strip() for origin in settings.cors_origins.split(",")]
         outermost = CORSMiddleware(
             outermost, origins, ("GET", "POST"), allow_headers=["*"], expose_headers=EXPOSED, max_age=3600
         )
-    watches = not isinstance(outermost, Envelope)
-    application = Application(outermost, repository, readiness, shortcut, ids, engine.counts, access, watches)
-    return application
+        fast_path = replace(fast_path, task_headers=frozenset({b"origin"}), response_fields=[(b"vary", b"Origin")])
+    metrics_app = Envelope(StripTrailingSlash(_only_metrics(counted)), ids)
+    return Application(outermost, repository, readiness, fast_path, engine.counts, metrics_app)
 
 
-async def _poll(loading: asyncio.Task[None], repository: Repository, settings: Settings) -> None:
-    await asyncio.wait([loading])
-    while settings.model_control_mode == "poll":
-        await asyncio.sleep(settings.model_poll_seconds)
-        try:
-            await asyncio.to_thread(repository.poll)
-        except OSError as error:  # a folder that goes away while it is looked at; the next look finds what is there
-            log.warning("the model repository could not be looked at: %s", error)
+def _only_metrics(counted: metrics.Metrics) -> Starlette:
+    app = Starlette(routes=[Route("/metrics", metrics.get_metrics)], exception_handlers={HTTPException: _answer})
+    app.router.redirect_slashes = False
+    app.state.metrics = counted
+    return app
 
 
-async def _give_back(repository: Repository, engine: Engine) -> None:
-    """Large runs keep their memory for the next, as asking for it anew takes longer than they do; idleness frees it."""
-    while True:
-        await asyncio.sleep(IDLE)
-        if engine.large is not None and time.monotonic() - engine.large > IDLE:
-            engine.large = None
-            await asyncio.to_thread(repository.give_back)
-
-
-def _fit(engine: Engine, provider: Provider, asked: Settings) -> None:
-    """Let the engine run as much as is asked for, or as suits the device; what is free of a GPU is for all workers."""
+def _set_run_limits(engine: Engine, provider: Provider, requested: Settings) -> None:
+    """Limit the engine's concurrent runs as requested, or as suits the device. Workers share a GPU's free memory."""
     if provider.name == "cuda":
-        room = provider.memory or provider.room // asked.workers
-        engine.fit(asked.concurrency or IN_FLIGHT, on_gpu=True, room=room)
+        room = provider.memory or provider.available_bytes // requested.workers
+        engine.fit(requested.max_concurrent_runs or RUNS_IN_FLIGHT_PER_GPU, on_gpu=True, room=room)
     else:
-        engine.fit(asked.sized().concurrency)
+        engine.fit(requested.sized().max_concurrent_runs)
 
 
-async def _mend(repository: Repository, engine: Engine, settings: Settings) -> None:
-    """Open the models anew when their device is lost, where the process is to live on."""
-    while True:
-        await asyncio.sleep(LOOK)
-        if repository.provider and repository.provider.lost and not repository.is_beyond_help:
-            try:
-                _fit(engine, await asyncio.to_thread(repository.reopen), settings)
-            except OSError as error:
-                log.warning("the model repository could not be read: %s", error)
-
-
-async def _look(application: Application) -> None:
-    """Follow the files of keys; what was known to be allowed is asked again after a change."""
-    while application.access:
-        await asyncio.sleep(LOOK)
-        if application.access.look():
-            application.heads.clear()
+def _openapi(app: FastAPI, auth: ApiKeyAuth | None) -> dict[str, Any]:
+    """The OpenAPI document: the fixed routes, and operations with examples for the blocks that are loaded now."""
+    blocks, overload_status = app.state.repository.blocks, int(app.state.settings.overload_status)
+    apis = [route for api in (native_openapi, v2_openapi) for route in api.routes(blocks, overload_status)]
+    document = get_openapi(
+        title=app.title, version=app.version, description=app.description, routes=[*app.routes, *apis]
+    )
+    components = document["components"]
+    for name in ("HTTPValidationError", "ValidationError"):
+        components["schemas"].pop(name, None)  # FastAPI's, of a 422 that no route here answers
+    components["schemas"]["Error"] = Error.model_json_schema()
+    components["schemas"]["Problem"] = native_openapi.Problem.model_json_schema()
+    components["securitySchemes"] = SECURITY_SCHEMES if auth else {}
+    for path, operations in document["paths"].items():
+        for method, operation in operations.items():
+            if "HTTPValidationError" in str(operation["responses"].get("422")):
+                del operation["responses"]["422"]
+            if auth and auth.denied({}, path, method.upper()):
+                operation["security"] = [{name: []} for name in SECURITY_SCHEMES]
+                errors = v2_openapi.errors if path.startswith("/v2") else native_openapi.problems
+                operation["responses"] |= {str(status): of for status, of in errors(401, 403).items()}
+    return document
 
 
 async def _answer(request: Request, error: Any) -> Response:
-    return errors.answer(request.url.path, error)
+    return error_response(request.url.path, error)

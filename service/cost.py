@@ -1,42 +1,43 @@
-"""What work takes, learned from what it took: nanoseconds for each order of magnitude of its size."""
+"""How long a kind of work takes, learned from measurements: nanoseconds for each order of magnitude of its size."""
 
-EVERY, ALWAYS = 16, 200  # one of so many is timed, and each of the first
-SLOWER, QUICKER = 0.05, 0.3  # how far a measure moves what is known: disturbances only ever slow work down
+LEARN_EVERY, LEARN_FIRST = 16, 200  # 1 in 16 is timed, and each of the first 200
+# Weights of a measurement in the moving average: disturbances only slow work down.
+SLOWER_WEIGHT, FASTER_WEIGHT = 0.05, 0.3
 
 
-class Cost:
+class CostModel:
     """Nanoseconds of one kind of work by its size: multiply-adds of a graph, bytes of JSON, numbers written.
 
-    Nothing is known at first, and nothing is assumed. Sizes of one order (a power of two) share a rate, so that what a
-    run costs whatever its size, and caches that overflow, show in it as they are. No lock: a measure lost harms nobody.
+    Nothing is assumed before the first measurement. Sizes of one order (a power of two) share a rate, which so includes
+    fixed costs and the effect of caches. There is no lock, as a lost measurement does no harm.
     """
 
-    __slots__ = ("_asked", "_rates")
+    __slots__ = ("_rates", "_runs")
 
     def __init__(self) -> None:
-        self._asked = 0
+        self._runs = 0
         self._rates: dict[int, float] = {}  # order of the size -> nanoseconds for one unit of it
 
     def is_due(self, size: int) -> bool:
-        """Whether it would learn much: to look at a thread's clock costs something, too."""
-        self._asked += 1
-        return self._asked % EVERY == 1 or self._asked < ALWAYS or size.bit_length() not in self._rates
+        """Whether to time this run: the first 200 and then 1 in 16, as reading the thread's clock has a cost."""
+        self._runs += 1
+        return self._runs % LEARN_EVERY == 1 or self._runs < LEARN_FIRST or size.bit_length() not in self._rates
 
     def learn(self, size: int, nanoseconds: float) -> None:
-        """Work of ``size`` took so long."""
+        """Take note that work of ``size`` took ``nanoseconds``."""
         order = size.bit_length()
         rate = nanoseconds / (size or 1)
         known = self._rates.get(order)
         if known is None:
             self._rates[order] = rate
         else:
-            self._rates[order] = known + (rate - known) * (SLOWER if rate > known else QUICKER)
+            self._rates[order] = known + (rate - known) * (SLOWER_WEIGHT if rate > known else FASTER_WEIGHT)
 
     def expected(self, size: int) -> float:
-        """Nanoseconds that work of ``size`` takes; infinity as long as no work was done.
+        """Nanoseconds that work of ``size`` takes; infinity before the first measurement.
 
-        Where none of its order was done, it is taken to need what the next smaller needs for a unit, or, if there is
-        none, all that the next larger needs: both err to the careful side, unless a cache overflows.
+        Where no work of its order was measured, the next smaller order's rate counts, or, if there is none, the whole
+        time of the next larger order: both are rather too long than too short, unless a cache overflows.
         """
         order = size.bit_length()
         rate = self._rates.get(order)

@@ -1,49 +1,52 @@
-"""What can go wrong, each with its status in both faces, and the one place where an error becomes an answer.
+"""The errors a client can be answered with, and their status in each API (native / V2).
+
+``service/http/response.py`` writes the responses.
 
 HeedError
 ├── Malformed          400 / 400   not JSON, an unknown tensor or field
 ├── Invalid            422 / 400   well-formed but wrong: shape, rank, ragged rows, type, NaN
-├── Unauthorized       401 / 401   no API key, or an unknown one, where one is needed
-├── Forbidden          403 / 403   a key that does not open this
+├── Unauthorized       401 / 401   an API key is needed: none was sent, or an unknown one
+├── Forbidden          403 / 403   this key, or this web page, may not do this
 ├── NotFound           404 / 404   unknown block, model or version
-├── TooLarge           413 / 400   the body over the limit
-│   └── TooMuchMemory  413 / 400   what it would need in memory over the limit
+├── TooLarge           413 / 400   the body exceeds its limit
+│   ├── TooMuchMemory  413 / 400   the request would need more memory than its limit
+│   └── TooLong        413 / 400   the run is forecast to take longer than its limit
 ├── UnsupportedMedia   415 / 415   unknown media type
 │   └── UnsupportedEncoding  415 / 501   unknown Content-Encoding
-├── Unsupported        501 / 501   a part of the protocol that is not offered here
-├── NotReady           503 / 503   not loaded yet, failed to load, or the server is stopping
-├── NotAllowed         503 / 503   the settings keep clients from this
-├── OutOfMemory        507 / 503   a run found no memory, on the GPU mostly; 507 says that it is the request's size
-│                                  beside others', and clients of V2 know 503 alone as one to try again
-├── DeviceLost         503 / 503   the GPU answers no more: this process ends, or opens its models anew
-├── Overloaded         503 / 503   as much is queued as may be
-│   └── TooManyRequests  429 / 429   the same, by setting
-└── TimedOut           504 / 504   past its deadline
+├── Unsupported        501 / 501   a part of the protocol that Heed does not offer
+├── NotReady           503 / 503   the model is not loaded yet or failed to load, or the server is shutting down
+├── NotAllowed         503 / 503   the settings do not let clients do this
+├── OutOfMemory        507 / 503   a run found too little memory on its device. V2's clients retry a 503 only
+├── NotEnoughMemory    503 / 503   this machine has too little memory left at the moment
+├── DeviceLost         503 / 503   the GPU has failed: this process ends
+├── Overloaded         503 / 503   the queue or the memory budget is full
+│   └── TooManyRequests  429 / 429   the same, with overload_status=429
+└── TimedOut           504 / 504   the deadline passed before the run began
 """
 
 import asyncio
-import json
 from collections.abc import Mapping
-from http import HTTPStatus
 from types import MappingProxyType
 from typing import ClassVar
 
-from starlette.exceptions import HTTPException
-from starlette.responses import Response
+from service.text import shortened
+
+MAX_DETAIL_BYTES = 760  # as JSON; with the rest of an error's body it is less than 1 KiB
+MAX_FIELD_BYTES = 120
 
 
 class HeedError(Exception):
-    """An answer that is not the one asked for. ``field`` names the tensor or parameter at fault."""
+    """An error to answer the client with. ``detail`` is its text; ``field`` names the tensor or parameter at fault."""
 
     status: ClassVar[int] = 500
     v2_status: ClassVar[int] = 500
-    limit: ClassVar[str] = ""  # of its kind, the one it breaks; what the engine refuses is counted there
+    limit: ClassVar[str] = ""  # the label of heed_requests_rejected_total; the engine counts its own rejections
     headers: Mapping[str, str] = MappingProxyType({})
 
     def __init__(self, detail: str, field: str | None = None) -> None:
-        super().__init__(detail if field is None else f"{field}: {detail}")
+        self.field = None if field is None else shortened(field, MAX_FIELD_BYTES)
+        super().__init__(shortened(detail if field is None else f"{self.field}: {detail}", MAX_DETAIL_BYTES))
         self.detail = str(self)
-        self.field = field
 
 
 class Malformed(HeedError):
@@ -76,6 +79,10 @@ class TooMuchMemory(TooLarge):
     limit = "max_memory_bytes"
 
 
+class TooLong(TooLarge):
+    limit = "max_run_seconds"
+
+
 class UnsupportedMedia(HeedError):
     status, v2_status = 415, 415
 
@@ -105,6 +112,15 @@ class OutOfMemory(HeedError):
     headers = MappingProxyType({"Retry-After": "1"})
 
 
+class NotEnoughMemory(HeedError):
+    status, v2_status = 503, 503
+    limit = "memory"
+    headers = MappingProxyType({"Retry-After": "1"})
+
+    def __init__(self) -> None:
+        super().__init__("not enough memory is left on this machine for this request; a smaller one, or later, may fit")
+
+
 class DeviceLost(HeedError):
     status, v2_status = 503, 503
     limit = "device_lost"
@@ -130,23 +146,12 @@ class TimedOut(HeedError):
     headers = MappingProxyType({"Retry-After": "1"})
 
 
-def answer(path: str, error: BaseException) -> Response:
-    """``error`` in the words of the face that was asked: RFC 9457 problem+json, or V2's ``{"error": ...}``.
+def translated(error: BaseException) -> BaseException:
+    """``error`` as the HeedError it means to a client; itself if it has no such meaning.
 
-    The text of an exception that is not ours is never shown. A request is cancelled where its server has to end.
+    A failed allocation is a ``MemoryError``, also from numpy and from C++ (pybind11 translates ``std::bad_alloc``).
+    Requests are cancelled only when the server shuts down.
     """
-    v2 = path.startswith("/v2")
     if isinstance(error, asyncio.CancelledError):
-        error = NotReady("Server is stopping: this request was not finished in time")
-    if isinstance(error, HeedError):
-        status, detail, headers = error.v2_status if v2 else error.status, error.detail, error.headers
-    elif isinstance(error, HTTPException):
-        status, detail, headers = error.status_code, error.detail, dict(error.headers or {})
-    else:
-        status, detail, headers = 500, "The server failed; its log names this request's X-Request-ID.", {}
-    if v2:
-        return Response(json.dumps({"error": detail}), status, headers, "application/json")
-    problem = {"type": "about:blank", "title": HTTPStatus(status).phrase, "status": status, "detail": detail}
-    if isinstance(error, HeedError) and error.field is not None:
-        problem["field"] = error.field
-    return Response(json.dumps(problem), status, headers, "application/problem+json")
+        return NotReady("Server is stopping: this request was not finished in time")
+    return NotEnoughMemory() if isinstance(error, MemoryError) else error

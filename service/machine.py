@@ -1,50 +1,107 @@
-"""What this process may use of its machine: CPUs by affinity and cgroup quota, memory by cgroup limit."""
+"""The share of this machine that this process may use: CPUs by affinity and cgroup quota, memory by cgroup limit."""
 
 import ctypes
 import math
 import os
+import re
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-KEPT = 64 << 20  # bytes at the end of each heap
-M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of malloc.h
+HEAP_RESERVE_BYTES = 64 << 20  # free memory that glibc keeps at the end of each heap
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # constants of malloc.h
 
 
 def cpus(root: Path = Path("/")) -> int:
-    """The CPUs of this process, at least 1. ``root`` is where ``proc`` and ``sys`` are found."""
+    """The number of CPUs this process may use, at least 1. ``root`` is the folder of ``proc`` and ``sys``."""
     allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    quotas = [int(quota) / int(period) for quota, period in _cgroup(root, "cpu.max") if quota != "max"]
+    limits = [_words(folder / "cpu.max") for folder in _cgroups(root, "")]
+    for folder in _cgroups(root, "cpu"):
+        limits.append(_words(folder / "cpu.cfs_quota_us") + _words(folder / "cpu.cfs_period_us"))
+    # "No limit" is "max" in version 2 and -1 in version 1. A root cgroup may lack the file.
+    quotas = [int(limit[0]) / int(limit[1]) for limit in limits if len(limit) == 2 and limit[0].isdecimal()]
     return max(1, min([allowed, *map(math.ceil, quotas)]))
 
 
 def memory(root: Path = Path("/")) -> int:
-    """The bytes this process may fill: the machine's, or what its cgroup grants."""
-    limits = [int(limit) for (limit,) in _cgroup(root, "memory.max") if limit != "max"]
-    return min([os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"), *limits])
+    """The bytes of memory this process may use: the machine's, or the limit of its cgroup."""
+    limits = [_words(folder / "memory.max") for folder in _cgroups(root, "")]
+    limits += [_words(folder / "memory.limit_in_bytes") for folder in _cgroups(root, "memory")]
+    granted = [int(limit[0]) for limit in limits if limit and limit[0].isdecimal()]
+    return min([os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"), *granted])
 
 
 def keep_heap() -> None:
-    """Have glibc keep what a large body or answer took, for the next one.
+    """Make glibc keep the memory of a large body or response for the next one.
 
-    Given back and asked for again with each request, its pages are faulted in each time: a quarter of the time that
-    megabytes of JSON take. Other C libraries do as they do.
+    If it returned the memory to the system after each request, page faults would take a quarter of the time of a
+    request with megabytes of JSON. Other C libraries are left as they are.
     """
     with suppress(OSError, AttributeError):
         mallopt = ctypes.CDLL(None).mallopt
-        mallopt(M_TRIM_THRESHOLD, KEPT)
-        mallopt(M_MMAP_THRESHOLD, KEPT // 2)
+        mallopt(M_TRIM_THRESHOLD, HEAP_RESERVE_BYTES)
+        mallopt(M_MMAP_THRESHOLD, HEAP_RESERVE_BYTES // 2)
 
 
-def _cgroup(root: Path, name: str) -> Iterator[list[str]]:
-    """The words of file ``name`` in this process's cgroup (version 2) and in each above it."""
-    top = root / "sys/fs/cgroup"
+def trim_heap() -> None:
+    """Return all free pages of glibc's heaps to the system."""
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL(None).malloc_trim(0)
+
+
+def resident_bytes() -> int:
+    """The resident memory of this process in bytes; 0 if the system does not report it."""
     try:
-        lines = (root / "proc/self/cgroup").read_text().splitlines()
+        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except OSError:
+        return 0
+
+
+def _cgroups(root: Path, controller: str) -> Iterator[Path]:
+    """The folder of this process's cgroup and of each above it, as far as they are mounted.
+
+    ``controller`` names a hierarchy of version 1; "" is version 2. Both exist side by side on hybrid systems.
+    """
+    path = next((path for names, path in _memberships(root) if controller in names.split(",")), None)
+    for kind, options, top, mount in _mounts(root):
+        wanted = kind == "cgroup" and controller in options.split(",") if controller else kind == "cgroup2"
+        if path is None or not wanted:
+            continue
+        # A mount shows the hierarchy from ``top`` on: in a container often this process's own cgroup.
+        inside = path.relative_to(top) if path.is_relative_to(top) and ".." not in path.parts else Path()
+        folder = root / mount.relative_to("/")
+        yield folder / inside
+        yield from [folder / above for above in inside.parents]
         return
-    own = next((line.removeprefix("0::/") for line in lines if line.startswith("0::/")), "")
-    folder = top / own
-    for holder in [folder, *folder.parents]:
-        if holder.is_relative_to(top) and (holder / name).is_file():
-            yield (holder / name).read_text().split()
+
+
+def _memberships(root: Path) -> Iterator[tuple[str, Path]]:
+    """The controllers, with commas between them, and the cgroup of each hierarchy that this process is in."""
+    for line in _lines(root / "proc/self/cgroup"):
+        _number, controllers, path = line.split(":", 2)
+        yield controllers, Path(path)
+
+
+def _mounts(root: Path) -> Iterator[tuple[str, str, Path, Path]]:
+    """The type, the options, the mounted part and the mount point of each file system, as proc(5) has them."""
+    for line in _lines(root / "proc/self/mountinfo"):
+        mount, _, file_system = line.partition(" - ")
+        _id, _parent, _device, top, point, *_ = mount.split()
+        kind, *_source, options = file_system.split()
+        yield kind, options, Path(_unescaped(top)), Path(_unescaped(point))
+
+
+def _unescaped(path: str) -> str:
+    """A path of mountinfo, where a blank is written ``\\040``."""
+    return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), path)
+
+
+def _lines(file: Path) -> list[str]:
+    try:
+        return file.read_text().splitlines()
+    except OSError:
+        return []
+
+
+def _words(file: Path) -> list[str]:
+    return " ".join(_lines(file)).split()

@@ -1,4 +1,4 @@
-"""The settings, read once at start: flags of ``heed serve``, and environment variables of the same name."""
+"""The settings, read once at start from the flags of ``heed serve`` and from environment variables."""
 
 import ssl
 from pathlib import Path
@@ -8,9 +8,9 @@ from pydantic import AfterValidator, Field, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from service import machine
-from service.version_policy import PATTERN
 
 MIB = 1 << 20
+VERSIONS_PATTERN = r"^(all|latest:[1-9]\d*|\d+(,\d+)*)$"
 
 
 def _readable(path: Path) -> Path:
@@ -26,8 +26,8 @@ ReadableFile = Annotated[Path, AfterValidator(_readable)]
 
 
 class Settings(BaseSettings):
-    """Serve a model repository over HTTP. Every flag is also an environment variable: --max-body-bytes is
-    HEED_MAX_BODY_BYTES; a flag wins over the variable."""
+    """Serve a model repository over HTTP. Every flag can be set as an environment variable, too: --max-body-bytes is
+    HEED_MAX_BODY_BYTES. The flag takes precedence."""
 
     model_config = SettingsConfigDict(
         env_prefix="HEED_",
@@ -40,123 +40,183 @@ class Settings(BaseSettings):
         cli_hide_none_type=True,
     )
 
-    host: str = Field("127.0.0.1", description="address to listen on; 0.0.0.0 for every interface")
-    port: int = Field(8000, ge=0, le=65535, description="port to listen on; 0 takes a free one")
+    host: str = Field("127.0.0.1", description="address to listen on; 0.0.0.0 listens on every interface")
+    port: int = Field(8000, ge=0, le=65535, description="port to listen on; 0 = any free port")
     tls_certificate: ReadableFile | None = Field(
-        None, description="PEM file of a certificate chain: HTTPS instead of HTTP"
+        None, description="PEM file with the certificate chain; with it the service speaks HTTPS instead of HTTP"
     )
-    tls_key: ReadableFile | None = Field(None, description="PEM file of its private key", validate_default=True)
+    tls_key: ReadableFile | None = Field(
+        None, description="PEM file with the private key of tls_certificate", validate_default=True
+    )
     api_keys_file: ReadableFile | None = Field(
-        None, description="file of API keys, one a line, read again when it changes; every path but health needs one"
+        None,
+        description="file of API keys, one a line, reloaded when it changes; with it every path but health needs a key",
     )
     admin_keys_file: ReadableFile | None = Field(
-        None, description="the same of keys that also load, unload and set the logging"
+        None, description="file of admin keys: these may also load and unload models and change logging"
     )
     cors_origins: str = Field(
-        "", description="origins whose pages may ask from a browser: https://a.example, with commas; * for every one"
+        "", description="origins whose web pages may send requests, separated by commas (https://a.example); * = all"
     )
-    workers: int = Field(1, ge=1, description="processes that share the port")
+    control_hosts: str = Field(
+        "",
+        description="host names with dots under which clients without admin keys may control models and logging, by "
+        "commas",
+    )
+    workers: int = Field(1, ge=1, description="number of processes that share the port")
     provider: Literal["auto", "cuda", "cpu"] = Field(
-        "auto", description="where models run: auto takes CUDA when it truly works, cuda fails at start without it"
+        "auto",
+        description="where models run: auto = CUDA if it works, else the CPU; cuda fails at start if it does not work",
     )
-    device_id: int = Field(0, ge=0, description="which GPU, as CUDA counts them; all workers share it")
+    device_id: int = Field(0, ge=0, description="CUDA's number of the GPU that all workers use")
     device_memory_bytes: int = Field(
-        0, ge=0, description="most memory of the GPU that one worker takes; 0 = what is free at its start"
+        0, ge=0, description="upper limit in bytes on the GPU memory of one worker; 0 = what is free when it starts"
     )
-    cuda_graphs: bool = Field(
-        False, description="record small runs on CUDA whose shapes repeat, and replay them; runs then take turns"
+    model_repository: Path = Field(
+        Path("model_repository"), description="folder with the models, as <name>/<version>/model.onnx"
     )
-    on_cuda_failure: Literal["exit", "reopen"] = Field(
-        "exit",
-        description="when the GPU is lost: end, for a supervisor to start anew, or open the models again, "
-        "with provider auto on the CPU if need be",
-    )
-    model_repository: Path = Field(Path("model_repository"), description="folder of <name>/<version>/model.onnx")
     versions: str = Field(
-        "latest:1", pattern=PATTERN, description="versions served of each model: all, latest:N, or numbers, 1,3"
+        "latest:1",
+        pattern=VERSIONS_PATTERN,
+        description="versions of each model to serve: all, latest:N, or numbers separated by commas",
     )
     model_control_mode: Literal["none", "poll", "explicit"] = Field(
         "none",
-        description="explicit: V2 clients may load and unload models and set the logging; "
-        "poll: changes in the repository are followed",
+        description="none: models load at start only; explicit: V2 clients may load and unload models and change "
+        "logging; poll: the repository is scanned for changes",
     )
-    model_poll_seconds: float = Field(15, gt=0, description="how often the repository is looked at in mode poll")
+    ready_when: Literal["all", "any", "live"] = Field(
+        "all",
+        description="models that must load before /v2/health/ready answers 200: all = every one in the repository, "
+        "and at least one; any = one; live = none",
+    )
+    model_poll_seconds: float = Field(15, gt=0, description="seconds between two scans of the repository in mode poll")
     max_batch_size: int = Field(
-        1024, ge=0, description="most rows of a V2 request to a model with a free batch axis; 0 = such models say none"
+        1024,
+        ge=0,
+        description="upper limit on the rows of a V2 request to a model with a free batch axis; 0 = they declare no "
+        "batching",
     )
-    threads: int = Field(0, ge=0, description="threads of one long model run; 0 = this machine's CPUs")
-    concurrency: int = Field(
+    allow_timeout_override: bool = Field(
+        False,
+        description="use the parameter timeout of a V2 request (microseconds) as its deadline, as Triton's queue "
+        "policy of this name; else it is ignored",
+    )
+    intra_op_threads: int = Field(
+        0, ge=0, description="threads that one large model run may use; 0 = this machine's CPUs"
+    )
+    max_concurrent_runs: int = Field(
         0,
         ge=0,
-        description="model runs at one time in one worker; 0 = this machine's CPUs, shared by the workers; on a GPU 2",
+        description="upper limit on concurrent model runs in one worker; 0 = this machine's CPUs / workers, on a GPU 2",
     )
-    max_body_bytes: int = Field(128 * MIB, ge=1, description="longest request body")
-    max_bodies_bytes: int = Field(
-        0, ge=0, description="longest bodies of all requests together; 0 = a quarter of this machine's memory"
-    )
+    max_body_bytes: int = Field(128 * MIB, ge=1, description="upper limit in bytes on a request body")
     max_header_bytes: int = Field(
-        64 << 10, ge=1024, description="longest head of a request: its first line and headers"
+        64 << 10, ge=1024, description="upper limit in bytes on the first line and the headers of a request"
     )
-    receive_seconds: float = Field(
-        60, gt=0, description="longest time for a request to come, from its first byte to its last"
+    read_timeout_seconds: float = Field(
+        60, gt=0, description="time limit in seconds to receive a request, from its first byte to its last"
     )
+    write_timeout_seconds: float = Field(
+        60, gt=0, description="time limit in seconds for a client to accept some of a response that is being sent"
+    )
+    keep_alive_seconds: float = Field(5, gt=0, description="seconds after which an idle connection is closed")
     deadline_seconds: float = Field(
-        60, ge=0, description="longest time until a request's run begins, where the client names none; 0 = any"
+        60,
+        ge=0,
+        description="time limit in seconds until a request's run begins, if the client sets none; 0 = no limit",
     )
     max_memory_bytes: int = Field(
-        0, ge=0, description="most memory one request may need; 0 = a quarter of this machine's"
+        0,
+        ge=0,
+        description="upper limit in bytes on the memory of one request's run; 0 = half of memory_budget_bytes",
     )
-    max_running_bytes: int = Field(
-        0, ge=0, description="most memory that what runs at one time may need; 0 = half of this machine's"
+    memory_budget_bytes: int = Field(
+        0,
+        ge=0,
+        description="upper limit in bytes on the memory of all requests in one worker: half for model runs, half for "
+        "bodies, tensors and responses; 0 = half of this machine's memory / workers",
     )
-    max_queue: int = Field(1000, ge=1, description="most requests that wait to be run; more are refused")
-    overload_status: Literal["503", "429"] = Field("503", description="status of the answer when the queue is full")
+    max_run_seconds: float = Field(
+        60,
+        ge=0,
+        description="time limit in seconds for one run: rejected if forecast to take longer, terminated if it does; 0"
+        " = no limit",
+    )
+    max_queue: int = Field(
+        1000, ge=1, description="upper limit on the requests waiting in the queue; further ones are rejected"
+    )
+    overload_status: Literal["503", "429"] = Field(
+        "503",
+        description="status of the response to a request that is rejected because the queue or the memory budget is "
+        "full",
+    )
     batching: Literal["auto", "off"] = Field(
-        "auto", description="auto: queued requests share a run where that is quicker, with the same answers"
+        "auto", description="auto: queued requests share a run where that is faster; the answers are the same"
     )
     batch_models: str = Field(
-        "", description="models without a card to batch, all for every one: names with commas; rows must be independent"
+        "",
+        description="models not exported by Heed whose requests may share a run, by commas; all = every one; rows "
+        "must be independent",
     )
     inline_microseconds: int = Field(
-        2000, ge=0, description="work estimated longer than this leaves the event loop, so that others are answered"
+        2000,
+        ge=0,
+        description="microseconds; work estimated to take longer runs in a thread instead of on the event loop",
     )
-    server_name: str = Field("heed", description="name in /v2")
+    server_name: str = Field("heed", description="name of the server in GET /v2")
     compress_responses: Literal["never", "asked", "offered"] = Field(
         "asked",
-        description="V2 answers in gzip or deflate: never, if Accept-Encoding names one alone, or if it names any",
+        description="when V2 responses are compressed: never; asked = if Accept-Encoding names gzip or deflate alone;"
+        " offered = if it names any",
     )
     json_non_finite: Literal["refuse", "nulls", "tokens"] = Field(
-        "refuse", description="NaN and infinity in V2's JSON answers: an error, null, or the tokens NaN and Infinity"
+        "refuse",
+        description="NaN and infinity in JSON responses of V2: refuse = an error (null in outputs the request did not"
+        " list), nulls = null, tokens = NaN and Infinity",
     )
     drain_seconds: float = Field(
         0,
         ge=0,
-        description="after a signal to end: time to serve on while saying not ready, for balancers to notice",
+        description="seconds to serve on after a signal to end, not ready, so that load balancers notice; 0 = none",
     )
-    shutdown_seconds: int = Field(25, ge=1, description="after a signal to end: longest time to finish what runs")
+    shutdown_seconds: int = Field(
+        25, ge=1, description="time limit in seconds to finish running requests after a signal to end"
+    )
     docs: bool = Field(True, description="serve the interactive documentation at /docs")
     log_level: Literal["critical", "error", "warning", "info", "debug"] = Field(
-        "info", description="least level logged"
+        "info", description="lowest level that is logged"
     )
-    log_format: Literal["text", "json"] = Field("text", description="the log's lines: text, or JSON objects")
+    log_format: Literal["text", "json"] = Field("text", description="format of the log: text, or a JSON object a line")
     access_log: Literal["off", "errors", "all"] = Field(
-        "off", description="requests logged: none, those that failed or were slow, or all; never probes and scrapes"
+        "off",
+        description="requests to log: none, those that failed or were slow, or all but health probes and scrapes",
     )
-    slow_milliseconds: float = Field(1000, ge=0, description="longer than this is slow")
+    slow_milliseconds: float = Field(
+        1000, ge=0, description="milliseconds after which access_log=errors counts a request as slow"
+    )
     metrics: bool = Field(True, description="serve Prometheus metrics at /metrics")
+    metrics_port: int = Field(
+        0,
+        ge=0,
+        le=65535,
+        description="port that serves only /metrics, without API keys; 0 = /metrics is served on port",
+    )
 
     @field_validator("model_control_mode")
     @classmethod
-    def _can_be_controlled(cls, mode: str, info: ValidationInfo) -> str:
+    def _check_control(cls, mode: str, info: ValidationInfo) -> str:
         if mode == "explicit" and info.data.get("workers", 1) > 1:
             raise ValueError("explicit needs workers 1: a load would reach only one of them")
         if mode == "explicit" and info.data.get("api_keys_file") and not info.data.get("admin_keys_file"):
-            raise ValueError("explicit beside api_keys_file needs admin_keys_file: who may load and unload")
+            raise ValueError(
+                "explicit beside api_keys_file needs admin_keys_file, which says who may load and unload models"
+            )
         return mode
 
     @field_validator("tls_key")
     @classmethod
-    def _opens_tls(cls, key: Path | None, info: ValidationInfo) -> Path | None:
+    def _check_tls(cls, key: Path | None, info: ValidationInfo) -> Path | None:
         certificate = info.data.get("tls_certificate")
         if (key is None) != (certificate is None) and "tls_certificate" in info.data:
             raise ValueError("tls_certificate and tls_key are needed together")
@@ -168,13 +228,13 @@ class Settings(BaseSettings):
         return key
 
     def sized(self) -> "Settings":
-        """These settings, with what is 0 ("as this machine has it") filled in for one of ``workers`` processes."""
+        """These settings for one of ``workers`` processes: a zero that means a share of this machine is replaced."""
+        budget = self.memory_budget_bytes or machine.memory() // (2 * self.workers)
         return self.model_copy(
             update={
-                "threads": self.threads or machine.cpus(),
-                "concurrency": self.concurrency or max(1, machine.cpus() // self.workers),
-                "max_bodies_bytes": self.max_bodies_bytes or machine.memory() // (4 * self.workers),
-                "max_memory_bytes": self.max_memory_bytes or machine.memory() // 4,
-                "max_running_bytes": self.max_running_bytes or machine.memory() // (2 * self.workers),
+                "intra_op_threads": self.intra_op_threads or machine.cpus(),
+                "max_concurrent_runs": self.max_concurrent_runs or max(1, machine.cpus() // self.workers),
+                "memory_budget_bytes": budget,
+                "max_memory_bytes": min(self.max_memory_bytes or budget // 2, budget // 2),
             }
         )

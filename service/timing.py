@@ -1,4 +1,4 @@
-"""How long a request spent in each of its stages, as ``Server-Timing`` and the statistics tell it."""
+"""The time a request spends in each of its stages, for ``Server-Timing``, metrics and statistics."""
 
 import time
 
@@ -6,41 +6,41 @@ STAGES = ("decode", "queue", "compute", "encode")
 
 
 class Timing:
-    """Nanoseconds of one request: since it began, and in each stage, from one lap to the next."""
+    """The stopwatch of one request, in nanoseconds: its total time, and the time of each stage."""
 
-    __slots__ = ("_lap", "began", "spent")
+    __slots__ = ("_lap", "spent_ns", "started_ns")
 
     def __init__(self) -> None:
-        self.began = self._lap = time.perf_counter_ns()
-        self.spent = dict.fromkeys(STAGES, 0)
+        self.started_ns = self._lap = time.perf_counter_ns()
+        self.spent_ns = dict.fromkeys(STAGES, 0)
 
     def start(self) -> None:
-        """What was since the last lap (waiting for the body, say) belongs to no stage."""
+        """Start a lap. The time since the last one (waiting for the body, say) is counted for no stage."""
         self._lap = time.perf_counter_ns()
 
     def lap(self, stage: str) -> None:
-        """What was since the last lap belongs to ``stage``."""
+        """Count the time since the last lap for ``stage``."""
         now = time.perf_counter_ns()
-        self.spent[stage] += now - self._lap
+        self.spent_ns[stage] += now - self._lap
         self._lap = now
 
-    def lap_as(self, waited: int, computed: int) -> None:
-        """What was since the last lap is known to be of these two stages."""
-        self.spent["queue"] = waited
-        self.spent["compute"] = computed
+    def record_run(self, queue_ns: int, compute_ns: int) -> None:
+        """Count these times, measured by the engine, for the stages queue and compute, and start a lap."""
+        self.spent_ns["queue"] = queue_ns
+        self.spent_ns["compute"] = compute_ns
         self._lap = time.perf_counter_ns()
 
     @property
-    def total(self) -> int:
-        """Nanoseconds since it began."""
-        return time.perf_counter_ns() - self.began
+    def total_ns(self) -> int:
+        """Nanoseconds since the request began."""
+        return time.perf_counter_ns() - self.started_ns
 
     def header(self) -> bytes:
-        """The value of ``Server-Timing``; its durations are milliseconds."""
-        spent = self.spent
+        """The value of the header ``Server-Timing``; its durations are in milliseconds."""
+        spent_ns = self.spent_ns
         return b"decode;dur=%.3f, queue;dur=%.3f, compute;dur=%.3f, encode;dur=%.3f" % (
-            spent["decode"] / 1e6,
-            spent["queue"] / 1e6,
-            spent["compute"] / 1e6,
-            spent["encode"] / 1e6,
+            spent_ns["decode"] / 1e6,
+            spent_ns["queue"] / 1e6,
+            spent_ns["compute"] / 1e6,
+            spent_ns["encode"] / 1e6,
         )

@@ -4,7 +4,9 @@
 with every built-in block, to use instead of exporting them.
 """
 
+import gc
 import json
+import logging.config
 import os
 import shutil
 import socket
@@ -22,19 +24,40 @@ import torch
 from filelock import FileLock
 from hypothesis import HealthCheck, settings
 
-from export.__main__ import main
 from export.artifact import export_block
 from export.fast_path import CUDA
 from export.graph import export_graph
 from models.catalogue import BLOCKS
-from tests.halves import HALVES
+from scripts.exported import exported
+from tests.support.halves import HALVES
 
 torch.set_num_threads(1)  # the tests are spread over the CPUs; more threads only spin beside other workers
 settings.register_profile("heed", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("heed")
 PROVIDER = os.environ.get("HEED_TEST_PROVIDER", "cpu")
 EXPORTED = os.environ.get("HEED_TEST_REPOSITORY")
+EXPORTING = Path(__file__).with_name("export")
 START = 60 if PROVIDER == "cpu" else 300  # seconds, at most
+
+
+def pytest_configure() -> None:
+    """Refuse to configure logging in this process: that closes the log handlers of all libraries."""
+
+    def refused(*_: object, **__: object) -> None:
+        pytest.fail("logging.config closes every log handler of the process: uvicorn.Config takes log_config=None")
+
+    logging.config.dictConfig = logging.config.fileConfig = refused
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests that export come first: they take longest, and at the end one process would wait for the other."""
+    items.sort(key=lambda item: EXPORTING not in item.path.parents)
+
+
+def pytest_collection_finish() -> None:
+    """Take what was imported out of garbage collection: exporting otherwise spends a tenth of its time there."""
+    gc.freeze()
+    gc.set_threshold(100_000, 50, 100)
 
 
 @pytest.fixture(scope="session")
@@ -55,15 +78,18 @@ def once(tmp_path_factory, worker_id) -> Callable[[str, Callable[[Path], object]
 
 
 @pytest.fixture(scope="session")
-def repository(once) -> Path:
-    """Every built-in block."""
-    if EXPORTED:
-        return Path(EXPORTED)
+def repository() -> Path:
+    """Every built-in block, which is read and never written."""
+    return Path(EXPORTED) if EXPORTED else exported()
 
-    def fill(folder: Path) -> None:
-        assert main(["--repository", str(folder)]) == 0
 
-    return once("model_repository", fill)
+@pytest.fixture(scope="session")
+def two_blocks(repository, tmp_path_factory) -> Path:
+    """``dot_product`` and ``scaled_dot_product``, which a server loads in half the time that it takes for all."""
+    folder = tmp_path_factory.mktemp("two_blocks")
+    for name in ("dot_product", "scaled_dot_product"):
+        shutil.copytree(repository / name, folder / name)
+    return folder
 
 
 @pytest.fixture(scope="session")

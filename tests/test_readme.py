@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from service.families import FAMILIES
 from service.settings import Settings
-from tests.attending import MODULES
+from service.telemetry.families import FAMILIES
+from tests.support.attending import MODULES
 
 ROOT = Path(__file__).parents[1]
 IMPORTING = os.environ | {"PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'clients'}"}
 README, CLIENT = ((ROOT / folder / "README.md").read_text() for folder in (".", "clients"))
-ATTENDS = re.findall(r"```sh\n(heed attend[^`]*)```\n\n```text\n([^`]*)```", README)
+RUNS = re.findall(r"```sh\n(heed run[^`]*)```\n\n```text\n([^`]*)```", README)
 SCRIPTS = re.findall(r"```python\n(.*?)```\n\n```text\n(.*?)```", README + CLIENT, re.DOTALL)
 CURLS = re.findall(r"```sh\n(curl.*?)```\n\n```text\n(.*?)```", README, re.DOTALL)
 
@@ -27,8 +27,8 @@ def test_commands_answer_what_is_shown(client, command, shown):
     assert done.stdout.strip() == shown.strip()
 
 
-@pytest.mark.parametrize(("command", "shown"), ATTENDS)
-def test_heed_attend_answers_what_is_shown(client, command, shown):
+@pytest.mark.parametrize(("command", "shown"), RUNS)
+def test_heed_run_answers_what_is_shown(client, command, shown):
     done = subprocess.run(
         ["bash", "-c", command.replace("heed", f"{sys.executable} -m heed", 1)],
         env=IMPORTING | {"HEED_URL": str(client.base_url)}, cwd=ROOT, capture_output=True, text=True, check=True,
@@ -44,7 +44,7 @@ def test_python_answers_what_is_shown(client, script, shown):
 
 
 def test_all_were_found():
-    assert (len(CURLS), len(ATTENDS), len(SCRIPTS)) == (2, 1, 3)
+    assert (len(CURLS), len(RUNS), len(SCRIPTS)) == (2, 1, 3)
 
 
 def test_settings():

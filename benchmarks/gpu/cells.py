@@ -1,4 +1,4 @@
-"""What is measured: the cells of each part, in full and in short. A cell is one measurement, and has a name."""
+"""The cells of each part, in full and for a short trial. A cell is one measurement; its str is its name."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -9,12 +9,12 @@ from models.precision import name_in
 BLOCK = "scaled_dot_product"
 BATCH, HEADS, D = 8, 16, 64
 LENGTHS = (512, 1024, 2048, 4096, 8192, 16384)
-WITH_WEIGHTS = LENGTHS[:-1]  # torch holds scores and weights: 137 GB at 16,384 in bfloat16
+WITH_WEIGHTS = LENGTHS[:-1]  # torch needs 137 GB for scores and weights at 16,384 in bfloat16
 
 
 @dataclass(frozen=True)
 class Numbers:
-    """A block in one dtype against the float64 reference; in ``short`` by few examples, and budgets of one draw."""
+    """Checks of a block in one dtype against the float64 reference; ``short`` uses few examples and one random draw."""
 
     block: str
     dtype: str
@@ -26,7 +26,7 @@ class Numbers:
 
 @dataclass(frozen=True)
 class Suite:
-    """A file of the tests that ask over HTTP."""
+    """A file of tests that run over HTTP."""
 
     file: str
 
@@ -36,7 +36,7 @@ class Suite:
 
 @dataclass(frozen=True)
 class Engine:
-    """Attention of ``n`` queries and keys on the device: ``output`` alone, or ``weights`` too."""
+    """Attention of ``n`` queries and keys on the device; ``path`` is output, or weights for both outputs."""
 
     path: str
     dtype: str
@@ -53,7 +53,7 @@ class Engine:
 
 @dataclass(frozen=True)
 class Http:
-    """A closed loop on the service: V2, tensors as ``encoding``, float32, d 64."""
+    """A closed loop on the service with V2 requests, float32, d 64."""
 
     encoding: str
     path: str
@@ -77,24 +77,24 @@ def numbers(blocks: list[str], dtypes: list[str], short: bool) -> list[Numbers]:
 
 def tests(short: bool) -> list[Suite]:
     files = ["test_properties.py"] if short else ["test_numbers.py", "test_properties.py"]
-    return [Suite(f"service/{file}") for file in files]
+    return [Suite(f"service/system/{file}") for file in files]
 
 
 def engine(dtypes: list[str], short: bool) -> list[Engine]:
-    """What the gates judge first; float32 last."""
+    """The cells in order of importance: first the dtype of the gates, last float32."""
     order = [dtype for dtype in ("bfloat16", "float16", "float32") if dtype in dtypes]
     batch, heads = (1, 2) if short else (BATCH, HEADS)
-    found = []
+    cells = []
     for dtype in order:
         for path, is_causal, lengths in (
             ("output", False, LENGTHS), ("weights", False, WITH_WEIGHTS), ("output", True, LENGTHS),
         ):  # fmt: skip
-            found += [Engine(path, dtype, is_causal, batch, heads, n, D) for n in ((64,) if short else lengths)]
-    return found
+            cells += [Engine(path, dtype, is_causal, batch, heads, n, D) for n in ((64,) if short else lengths)]
+    return cells
 
 
 def http(short: bool) -> list[Http]:
-    """A body is at most 101 MB."""
+    """The cells over HTTP; a body has at most 101 MB."""
     if short:
         return [Http("binary", "output", 1, 2, 64, 2, 1.0, 1)]
     sizes: dict[tuple[str, str], Any] = {
@@ -103,4 +103,4 @@ def http(short: bool) -> list[Http]:
         ("json", "output"): [(1, 128), (1, 512)],
         ("json", "weights"): [(1, 128), (1, 512)],
     }
-    return [Http(*how, batch, HEADS, n, 8, 4.0, 2) for how, several in sizes.items() for batch, n in several]
+    return [Http(*kind, batch, HEADS, n, 8, 4.0, 2) for kind, several in sizes.items() for batch, n in several]

@@ -1,4 +1,4 @@
-"""How long a call takes: on the device alone, by what it did there; and to whoever waits for it."""
+"""The time of a call: on the device, by profiler, and for the caller, by the wall clock."""
 
 from collections.abc import Callable, Iterable
 from time import perf_counter
@@ -13,13 +13,13 @@ Span = tuple[float, float]
 
 
 def wait() -> None:
-    """Until the device has done all it was told."""
+    """Wait until the device has finished."""
     if torch.cuda.is_available():
         torch.cuda.synchronize()
 
 
 def wall_ms(call: Call, calls: int) -> float:
-    """Of one call until it is done, the host's work in it; the mean of ``calls``."""
+    """The time of one call until the device has finished, with the host's work; the mean of ``calls``."""
     start = perf_counter()
     for _ in range(calls):
         call()
@@ -28,30 +28,30 @@ def wall_ms(call: Call, calls: int) -> float:
 
 
 def device_ms(call: Call, calls: int) -> tuple[float, list[str]]:
-    """How long the device is at work for one call, its idle moments not counted; and its kernels, longest first.
+    """The time for which one call keeps the device busy, and the names of its kernels, longest first.
 
-    CUPTI sees what every library of this process runs there, so that torch and ONNX Runtime have one clock.
+    CUPTI sees the kernels of all libraries in this process, so torch and ONNX Runtime are measured by the same clock.
 
     Raises:
-        RuntimeError: the device did nothing that was seen.
+        RuntimeError: the profiler recorded no event of the device.
     """
     wait()
-    with profile(activities=[ProfilerActivity.CUDA]) as seen:
+    with profile(activities=[ProfilerActivity.CUDA]) as profiler:
         for _ in range(calls):
             call()
         wait()
-    events = [event for event in seen.events() if event.device_type == DeviceType.CUDA]
+    events = [event for event in profiler.events() if event.device_type == DeviceType.CUDA]
     if not events:
-        raise RuntimeError("the profiler saw nothing on the device")
-    took: dict[str, float] = {}
+        raise RuntimeError("the profiler recorded nothing on the device")
+    times_us: dict[str, float] = {}
     for event in events:
-        took[event.name] = took.get(event.name, 0.0) + event.time_range.elapsed_us()
-    names = sorted(took, key=took.__getitem__, reverse=True)
+        times_us[event.name] = times_us.get(event.name, 0.0) + event.time_range.elapsed_us()
+    names = sorted(times_us, key=times_us.__getitem__, reverse=True)
     return busy((event.time_range.start, event.time_range.end) for event in events) / 1e3 / calls, names
 
 
 def busy(spans: Iterable[Span]) -> float:
-    """The length of the spans' union."""
+    """The length of the union of the spans."""
     total, end = 0.0, float("-inf")
     for start, stop in sorted(spans):
         total += max(0.0, stop - max(start, end))
@@ -59,6 +59,6 @@ def busy(spans: Iterable[Span]) -> float:
     return total
 
 
-def calls_in(seconds: float, call: Call, most: int = 50) -> int:
-    """How many calls take about so long; at least 3."""
-    return max(3, min(most, int(seconds * 1e3 / max(wall_ms(call, 1), 1e-3))))
+def calls_in(seconds: float, call: Call, limit: int = 50) -> int:
+    """The number of calls that take about ``seconds``, from 3 to ``limit``."""
+    return max(3, min(limit, int(seconds * 1e3 / max(wall_ms(call, 1), 1e-3))))

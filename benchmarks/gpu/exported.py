@@ -1,4 +1,4 @@
-"""The models that are measured: what the repository lacks is exported, each dtype by one ``heed export``."""
+"""The export of measured models that the repository lacks; each dtype is one ``heed export``."""
 
 import subprocess
 import sys
@@ -8,11 +8,11 @@ from pathlib import Path
 from benchmarks.gpu.rows import ROOT
 from models.precision import name_in
 
-SECONDS = 500
+TIMEOUT_S = 500
 
 
 def complete(repository: Path, blocks: Iterable[str], dtype: str, provider: str, jobs: int) -> str | None:
-    """Export those ``blocks`` that are missing, for the provider; answers why not all could be, or None."""
+    """Export the missing ``blocks`` for the provider; return an error message, or None."""
     missing = [name for name in blocks if not (repository / name_in(name, dtype) / "1" / "model.onnx").exists()]
     if not missing:
         return None
@@ -20,7 +20,7 @@ def complete(repository: Path, blocks: Iterable[str], dtype: str, provider: str,
     command += ["--dtype", dtype] if dtype != "float32" else []
     command += ["--cuda"] if provider == "cuda" else []
     try:
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=SECONDS)
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=TIMEOUT_S)
     except subprocess.TimeoutExpired:
-        return f"not exported in {SECONDS} s"
+        return f"not exported in {TIMEOUT_S} s"
     return done.stderr.strip()[-500:] if done.returncode else None

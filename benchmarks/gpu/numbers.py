@@ -1,4 +1,4 @@
-"""The numeric suite on the provider: every block, dtype, option and example size against the float64 reference."""
+"""Numeric checks on the provider: all blocks, dtypes, options and example sizes against the float64 reference."""
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
@@ -7,27 +7,27 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.gpu.cells import Numbers
-from benchmarks.gpu.worker import WorkerDied, ask
+from benchmarks.gpu.worker import WorkerFailed, run_worker
 
-SECONDS = 400  # for one block
+TIMEOUT_S = 400  # for one block
 
 
 def check_all(
     cells: Sequence[Numbers], repository: Path, provider: str, jobs: int
 ) -> Iterator[tuple[Numbers, dict[str, Any]]]:
-    """What came of each, as it ends; so many at a time, each in a process of its own."""
+    """Check the cells in ``jobs`` processes at a time; yield each result when it is ready."""
 
-    def one(cell: Numbers) -> dict[str, Any]:
-        asked = asdict(cell) | {"repository": str(repository), "provider": provider}
+    def check(cell: Numbers) -> dict[str, Any]:
+        request = asdict(cell) | {"repository": str(repository), "provider": provider}
         try:
-            (found,) = ask("benchmarks.gpu.check_block", asked, SECONDS)
-        except (WorkerDied, ValueError) as error:
+            (result,) = run_worker("benchmarks.gpu.check_block", request, TIMEOUT_S)
+        except (WorkerFailed, ValueError) as error:
             return {"failed": str(error)}
-        return asdict(cell) | found
+        return asdict(cell) | result
 
     pool = ThreadPoolExecutor(jobs)
     try:
-        running = {pool.submit(one, cell): cell for cell in cells}
+        running = {pool.submit(check, cell): cell for cell in cells}
         for done in as_completed(running):
             yield running[done], done.result()
     finally:

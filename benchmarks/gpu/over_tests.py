@@ -1,4 +1,4 @@
-"""The tests that ask over HTTP, with the service on the provider."""
+"""The tests over HTTP, with the service on the provider."""
 
 import os
 import shutil
@@ -13,25 +13,25 @@ from benchmarks.gpu.cells import Suite
 from benchmarks.gpu.rows import ROOT
 from models.catalogue import BLOCKS
 
-SECONDS = 400
+TIMEOUT_S = 400
 
 
 def run(cell: Suite, repository: Path, provider: str) -> dict[str, Any]:
-    """How many tests ran, and which failed."""
+    """Run a file of tests; return the number of tests and the failed ones."""
     with TemporaryDirectory() as scratch:
         file = Path(scratch) / "junit.xml"
         command = [sys.executable, "-m", "pytest", str(cell), "-q", "-p", "no:cacheprovider", "-W", "default"]
         command.append(f"--junitxml={file}")
-        own = Path(scratch) / "repository"
-        for name in BLOCKS:  # without other dtypes, which a server would load, too
-            shutil.copytree(repository / name, own / name)
-        surroundings = {"HEED_TEST_PROVIDER": provider, "HEED_TEST_REPOSITORY": str(own)}
+        copies = Path(scratch) / "repository"
+        for name in BLOCKS:  # without other dtypes, which servers would load as well
+            shutil.copytree(repository / name, copies / name)
+        variables = {"HEED_TEST_PROVIDER": provider, "HEED_TEST_REPOSITORY": str(copies)}
         try:
             done = subprocess.run(
-                command, cwd=ROOT, env=os.environ | surroundings, capture_output=True, text=True, timeout=SECONDS
+                command, cwd=ROOT, env=os.environ | variables, capture_output=True, text=True, timeout=TIMEOUT_S
             )
         except subprocess.TimeoutExpired:
-            return {"failed": f"not done after {SECONDS} s"}
+            return {"failed": f"not done after {TIMEOUT_S} s"}
         if done.returncode not in (0, 1) or not file.exists():
             return {"failed": f"pytest ended with {done.returncode}: {(done.stdout + done.stderr)[-500:]}"}
         cases = list(ElementTree.parse(file).iter("testcase"))
@@ -39,11 +39,11 @@ def run(cell: Suite, repository: Path, provider: str) -> dict[str, Any]:
     skipped = [case for case in cases if case.find("skipped") is not None]
     if not cases:
         return {"failed": "no test was found"}
-    return {"tests": len(cases), "skipped": len(skipped), "wrong": [_said(case) for case in wrong]}
+    return {"tests": len(cases), "skipped": len(skipped), "wrong": [_failure(case) for case in wrong]}
 
 
-def _said(case: ElementTree.Element) -> str:
-    trouble = case.find("failure")
-    trouble = case.find("error") if trouble is None else trouble
-    message = "" if trouble is None else trouble.get("message", "")
+def _failure(case: ElementTree.Element) -> str:
+    failure = case.find("failure")
+    failure = case.find("error") if failure is None else failure
+    message = "" if failure is None else failure.get("message", "")
     return f"{case.get('name')}: {' '.join(message.split())}"[:600]

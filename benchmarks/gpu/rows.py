@@ -1,4 +1,4 @@
-"""What was measured, as JSON lines: added to as it comes, and read back to go on where a run ended."""
+"""Measurements as JSON lines, appended one by one; a later run reads them and continues."""
 
 import json
 from collections.abc import Mapping
@@ -12,45 +12,45 @@ CODE = ("models", "export", "service", "loadtest", "benchmarks/gpu")
 
 
 class Rows:
-    """The lines of a file; of each cell the last counts. A row with ``failed`` says why there is no measurement."""
+    """The rows of a file; the last row of a cell counts. ``failed`` is the reason for a missing measurement."""
 
     def __init__(self, file: Path) -> None:
         self.file = file
         self.runs: list[dict[str, Any]] = []
         self.cells: dict[str, dict[str, Any]] = {}
         for line in file.read_text().splitlines() if file.exists() else ():
-            self._take(json.loads(line))
+            self._index(json.loads(line))
 
     def begin(self, **about: Any) -> None:
-        """A run starts, and what it is ``about``.
+        """Begin a run: append its row, with the fields ``about``.
 
         Raises:
-            ValueError: the file holds runs on another provider, or in full where this one is short.
+            ValueError: the file has runs on another provider, or of another size (``quick``).
         """
-        for what in ("provider", "quick"):
-            if self.runs and self.runs[-1][what] != about[what]:
-                raise ValueError(f"{self.file} holds runs with {what} {self.runs[-1][what]}; choose another --out")
+        for key in ("provider", "quick"):
+            if self.runs and self.runs[-1][key] != about[key]:
+                raise ValueError(f"{self.file} holds runs with {key} {self.runs[-1][key]}; choose another --out")
         run = datetime.now(UTC).isoformat(timespec="seconds")
         self._write({"kind": "run", "run": run, "code": code(), **about})
 
-    def add(self, cell: object, **found: Any) -> None:
+    def add(self, cell: object, **fields: Any) -> None:
         last = self.runs[-1]
-        self._write({"kind": "cell", "cell": str(cell), "run": last["run"], "code": last["code"], **found})
+        self._write({"kind": "cell", "cell": str(cell), "run": last["run"], "code": last["code"], **fields})
 
-    def settle(self, what: str, trouble: str | None = None) -> None:
-        """Say what failed and is no cell; or, without ``trouble``, that it does not any more."""
-        if trouble:
-            self.add(what, failed=trouble)
-        elif what in self.failed:
-            self.add(what)
+    def set_error(self, step: str, error: str | None = None) -> None:
+        """Record the error of a step that is not a cell; None clears an earlier one."""
+        if error:
+            self.add(step, failed=error)
+        elif step in self.failed:
+            self.add(step)
 
     def has(self, cell: object) -> bool:
-        """Whether this very code has measured it."""
+        """Whether the cell was measured with the same code."""
         row = self.cells.get(str(cell))
         return row is not None and "failed" not in row and row["code"] == self.runs[-1]["code"]
 
-    def of(self, part: str) -> dict[str, Mapping[str, Any]]:
-        """The rows of a part that were measured."""
+    def part(self, part: str) -> dict[str, Mapping[str, Any]]:
+        """The measured rows of a part, by cell."""
         return {name: row for name, row in self.cells.items() if name.startswith(f"{part}/") and "failed" not in row}
 
     @property
@@ -59,16 +59,16 @@ class Rows:
 
     @property
     def wrong(self) -> dict[str, list[str]]:
-        """The cells in which a number was wrong, and which."""
+        """The wrong numbers of each cell that has some."""
         return {name: row["wrong"] for name, row in self.cells.items() if row.get("wrong")}
 
     def _write(self, row: dict[str, Any]) -> None:
         self.file.parent.mkdir(parents=True, exist_ok=True)
         with self.file.open("a") as file:
             file.write(json.dumps(row) + "\n")
-        self._take(row)
+        self._index(row)
 
-    def _take(self, row: dict[str, Any]) -> None:
+    def _index(self, row: dict[str, Any]) -> None:
         if row["kind"] == "run":
             self.runs.append(row)
         else:
@@ -76,7 +76,7 @@ class Rows:
 
 
 def code() -> str:
-    """Changes when what is measured does."""
+    """A hash of the code that is measured."""
     digest = sha256()
     for file in sorted(file for folder in CODE for file in (ROOT / folder).rglob("*.py")):
         digest.update(file.read_bytes())

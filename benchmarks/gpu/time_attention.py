@@ -1,4 +1,4 @@
-"""Heed's graphs beside torch's kernels on the device, taking turns: one cell after the other, in this process."""
+"""Heed's graphs and torch's kernels on the device, measured alternately, cell by cell, in this process."""
 
 import gc
 from contextlib import suppress
@@ -12,95 +12,87 @@ from benchmarks.gpu import machine
 from benchmarks.gpu.cells import Engine
 from benchmarks.gpu.clock import calls_in, device_ms, wait, wall_ms
 from benchmarks.gpu.contenders import Attend, Heed, Tensors, errors, tensors, torch_kernels
-from benchmarks.gpu.worker import answer, told
+from benchmarks.gpu.worker import send_result, worker_request
 
-SECONDS = 0.03  # of calls in one turn
-CAPTURED = 2048  # of longer ones, what CUDA graphs save is nothing
-HEED, GRAPHS = "heed", "heed, CUDA graphs"
+TURN_S = 0.03
+HEED = "heed"
 
 
 def main() -> None:
-    asked = told()
-    repository, provider = Path(asked["repository"]), asked["provider"]
+    request = worker_request()
+    repository, provider = Path(request["repository"]), request["provider"]
     if provider == "cpu":
         torch.set_num_threads(1)  # as ONNX Runtime's session has
-    cells = [Engine(**each) for each in asked["cells"]]
+    cells = [Engine(**fields) for fields in request["cells"]]
     for small in dict.fromkeys(replace(cell, n=64) for cell in cells):
-        with suppress(Exception):  # what libraries take at their first use is no cell's; what fails will fail again
+        with suppress(Exception):  # first-use allocations of libraries; errors occur again below
             measure(small, repository, provider, 1)
     for cell in cells:
         gc.collect()
         try:
-            found = measure(cell, repository, provider, asked["repeats"])
+            row = measure(cell, repository, provider, request["repeats"])
         except Exception as error:
-            found = {"failed": f"{type(error).__name__}: {error}"[:500]}
-        answer(**found)
+            row = {"failed": f"{type(error).__name__}: {error}"[:500]}
+        send_result(**row)
 
 
 def measure(cell: Engine, repository: Path, provider: str, repeats: int) -> dict[str, Any]:
-    """Milliseconds of each contender in each repeat, on the device and by the wall; memory; errors.
+    """Times of each contender in each repeat, on the device and by the wall clock; memory; errors.
 
     Raises:
-        Exception: Heed's graph could not be run.
+        Exception: Heed's graph failed.
     """
-    given = tensors(cell, provider)
-    memory: dict[str, int] = {}
+    inputs = tensors(cell, provider)
+    memory_mib: dict[str, int] = {}
 
-    def first(name: str, attend: Attend, more: int = 0) -> Tensors:
-        before = _taken(provider)
-        found = _twice(attend)
+    def run_first(name: str, attend: Attend, allocated_mib: int = 0) -> Tensors:
+        before_mib = _used_mib(provider)
+        outputs = _run_twice(attend)
         if provider == "cuda":
-            memory[name] = machine.memory_mib() - before + more
-        return found
+            memory_mib[name] = machine.memory_mib() - before_mib + allocated_mib
+        return outputs
 
-    ours = Heed(cell, given, repository, provider)
+    ours = Heed(cell, inputs, repository, provider)
     contenders, cannot = {HEED: ours}, {}
     if provider == "cuda":
         try:
-            ours.give_back()
+            ours.shrink_arena()
         except Exception as why:
             cannot["memory of heed"] = f"{type(why).__name__}: {why}"[:300]
-    found = first(HEED, ours, ours.answered_mib)
-    error, allowed = errors(cell, given, found), {}
-    for name, attend in torch_kernels(cell, given).items():
+    outputs = run_first(HEED, ours, ours.output_mib)
+    error, allowed = errors(cell, inputs, outputs), {}
+    for name, attend in torch_kernels(cell, inputs).items():
         try:
-            theirs = first(name, attend)
+            theirs = run_first(name, attend)
         except RuntimeError as why:
             cannot[name] = str(why).partition("\n")[0][:300]
             continue
         contenders[name] = attend
-        for of, its in errors(cell, given, theirs).items():
-            allowed[of] = max(allowed.get(of, 0.0), 2 * its + _last_place(theirs[of]))
+        for key, its in errors(cell, inputs, theirs).items():
+            allowed[key] = max(allowed.get(key, 0.0), 2 * its + _last_place(theirs[key]))
         del theirs
-    if provider == "cuda" and cell.n <= CAPTURED:
-        try:
-            captured = Heed(cell, given, repository, provider, captures=True)
-            _twice(captured)
-            contenders[GRAPHS] = captured
-        except Exception as why:
-            cannot[GRAPHS] = f"{type(why).__name__}: {why}"[:300]
     return {
         **times(contenders, repeats, provider),
         "graph": ours.graph,
-        "memory_mib": memory,
+        "memory_mib": memory_mib,
         "error": error,
         "allowed": allowed,
         "cannot": cannot,
         "wrong": [
-            f"{of}: error {its:.3g}, allowed {allowed.get(of, 0):.3g}"
-            for of, its in error.items()
-            if its > allowed.get(of, 0)
+            f"{key}: error {its:.3g}, allowed {allowed.get(key, 0):.3g}"
+            for key, its in error.items()
+            if its > allowed.get(key, 0)
         ],
     }
 
 
 def times(contenders: dict[str, Attend], repeats: int, provider: str) -> dict[str, Any]:
-    """In turns, in every repeat another first; and which kernels each is."""
+    """Times in alternating turns, where each repeat begins with another contender; and the names of the kernels."""
     on_device: dict[str, list[float]] = {}
     by_wall: dict[str, list[float]] = {name: [] for name in contenders}
     kernels: dict[str, list[str]] = {}
     no_clock = ""
-    calls = {name: calls_in(SECONDS, attend) for name, attend in contenders.items()}
+    calls = {name: calls_in(TURN_S, attend) for name, attend in contenders.items()}
     names = list(contenders)
     for repeat in range(repeats):
         first = repeat % len(names)
@@ -109,32 +101,32 @@ def times(contenders: dict[str, Attend], repeats: int, provider: str) -> dict[st
             if no_clock or provider == "cpu":
                 continue
             try:
-                took, kernels[name] = device_ms(contenders[name], calls[name])
-                on_device.setdefault(name, []).append(round(took, 5))
+                time_ms, kernels[name] = device_ms(contenders[name], calls[name])
+                on_device.setdefault(name, []).append(round(time_ms, 5))
             except Exception as why:
                 no_clock, on_device = f"{type(why).__name__}: {why}"[:300], {}
     return {"device_ms": on_device, "wall_ms": by_wall, "kernels": kernels, "no_device_clock": no_clock}
 
 
-def _twice(attend: Attend) -> Tensors:
-    """What is set up at the first call is there at the second."""
+def _run_twice(attend: Attend) -> Tensors:
+    """The outputs of the second call, after the setup in the first one."""
     attend()
-    found = attend()
+    outputs = attend()
     wait()
-    return found
+    return outputs
 
 
-def _taken(provider: str) -> int:
-    """MiB of the device, less what torch only holds for later."""
+def _used_mib(provider: str) -> int:
+    """The used memory of the device, without the cache of torch's allocator."""
     if provider != "cuda":
         return 0
     torch.cuda.empty_cache()
     return machine.memory_mib()
 
 
-def _last_place(of: torch.Tensor) -> float:
-    """One unit of the dtype in the last place of the largest number."""
-    return float(torch.finfo(of.dtype).eps * of.abs().max())
+def _last_place(tensor: torch.Tensor) -> float:
+    """One unit in the last place of the largest number."""
+    return float(torch.finfo(tensor.dtype).eps * tensor.abs().max())
 
 
 if __name__ == "__main__":

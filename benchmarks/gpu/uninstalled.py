@@ -1,4 +1,4 @@
-"""A checkout that is not installed: the service tells the version of its distribution, which pyproject knows."""
+"""Support for a checkout that is not installed: the service needs the version of its distribution."""
 
 import os
 import tomllib
@@ -12,8 +12,8 @@ from benchmarks.gpu.rows import ROOT
 
 
 @contextmanager
-def known() -> Iterator[None]:
-    """While this lasts, processes that are started find the distribution's name and version, installed or not."""
+def version_metadata() -> Iterator[None]:
+    """While the context lasts, child processes find the version of pyproject.toml, if it is not installed."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     if _is_installed(project["name"]):
         yield
@@ -22,8 +22,8 @@ def known() -> Iterator[None]:
     with TemporaryDirectory() as folder:
         info = Path(folder) / f"{project['name'].replace('-', '_')}-{project['version']}.dist-info"
         info.mkdir()
-        said = {"Metadata-Version": "2.1", "Name": project["name"], "Version": project["version"]}
-        (info / "METADATA").write_text("".join(f"{name}: {value}\n" for name, value in said.items()))
+        metadata = {"Metadata-Version": "2.1", "Name": project["name"], "Version": project["version"]}
+        (info / "METADATA").write_text("".join(f"{name}: {value}\n" for name, value in metadata.items()))
         os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [folder, before]))
         try:
             yield

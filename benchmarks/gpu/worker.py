@@ -1,4 +1,4 @@
-"""A process of its own for what may take its process down with it: told in JSON, answering in JSON lines."""
+"""Work that may crash, in another process: its request is JSON in an argument, its results are JSON lines."""
 
 import json
 import subprocess
@@ -10,44 +10,46 @@ from typing import Any
 
 from benchmarks.gpu.rows import ROOT
 
-MARK = "ANSWER "
+PREFIX = "RESULT "
 
 
-class WorkerDied(RuntimeError):
-    """The process ended before it had answered; the message is the end of what it wrote."""
+class WorkerFailed(RuntimeError):
+    """The process failed; the message has its status and the last lines of its standard error."""
 
 
-def ask(module: str, asked: Mapping[str, Any], seconds: float) -> Iterator[dict[str, Any]]:
-    """What ``python -m module`` answers, as it comes; it is ended after so many seconds.
+def run_worker(module: str, request: Mapping[str, Any], timeout_s: float) -> Iterator[dict[str, Any]]:
+    """Yield the results of ``python -m module`` one by one; kill it after ``timeout_s``.
 
     Raises:
-        WorkerDied: it ended by a signal, or with another status than 0.
+        WorkerFailed: it was killed or ended with a status other than 0.
     """
     with TemporaryFile("w+") as log:
-        command = [sys.executable, "-m", module, json.dumps(asked)]
+        command = [sys.executable, "-m", module, json.dumps(request)]
         with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=log, text=True) as process:
-            alarm = Timer(seconds, process.kill)
-            alarm.start()
+            timer = Timer(timeout_s, process.kill)
+            timer.start()
             try:
                 assert process.stdout is not None
                 for line in process.stdout:
-                    if line.startswith(MARK):
-                        yield json.loads(line.removeprefix(MARK))
+                    if line.startswith(PREFIX):
+                        yield json.loads(line.removeprefix(PREFIX))
                 process.wait()
             finally:
-                alarm.cancel()
+                timer.cancel()
                 process.kill()
         if process.returncode:
             log.seek(0)
-            said = [line for line in log.read().splitlines() if line[:1].strip()][-3:]  # not a traceback's inside
-            raise WorkerDied(f"status {process.returncode}: {' / '.join(said)}"[:500])
+            lines = [line for line in log.read().splitlines() if line[:1].strip()][
+                -3:
+            ]  # without indented traceback lines
+            raise WorkerFailed(f"status {process.returncode}: {' / '.join(lines)}"[:500])
 
 
-def told() -> Any:
-    """In the worker: what it was asked."""
+def worker_request() -> Any:
+    """In the worker: its request."""
     return json.loads(sys.argv[1])
 
 
-def answer(**found: Any) -> None:
-    """In the worker."""
-    print(MARK + json.dumps(found), flush=True)
+def send_result(**fields: Any) -> None:
+    """In the worker: send a result."""
+    print(PREFIX + json.dumps(fields), flush=True)

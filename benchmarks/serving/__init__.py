@@ -1,1 +1,1 @@
-"""Requests per second of Heed beside yardsticks and other servers, in one run, taking turns."""
+"""Requests a second of Heed, of baselines and of other servers, measured alternately in one run."""

@@ -1,4 +1,4 @@
-"""Heed beside yardsticks and other servers: ``make bench``, or ``python -m benchmarks.serving``."""
+"""Heed compared with baselines and other servers: ``make bench``, or ``python -m benchmarks.serving``."""
 
 import signal
 import subprocess
@@ -13,20 +13,20 @@ from rich.console import Console
 from benchmarks.serving import graphs, profiling, report
 from benchmarks.serving.cell import IDS, Timing, plan
 from benchmarks.serving.load import wrk
-from benchmarks.serving.options import KEPT, parse
+from benchmarks.serving.options import CACHE, parse
 from benchmarks.serving.run import measure, start
 from benchmarks.serving.servers import SERVERS, Server, heed
-from benchmarks.serving.turn import Running
+from benchmarks.serving.turn import RunningServer
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure, or profile one cell, or only render; answers the exit status."""
+    """Measure, or profile one cell, or only render the report; return the exit status."""
     options = parse(arguments)
     console = Console(highlight=False, stderr=True, soft_wrap=True)
     if options.report:
         print(report.render(options.report))
         return 0
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was started is stopped
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # runs the cleanup of context managers
     timing = Timing(options.seconds, options.warmup, options.quiet)
     servers: dict[str, Server | None]
     if options.profile:
@@ -35,23 +35,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
         servers = {name: SERVERS.get(name) for name in options.servers}
         servers |= {server.name: server for server in (*options.heed, *options.url)}
         ids = IDS if options.vary_id else IDS[:1]
-        cells = plan(options.workloads, options.faces, options.concurrency, ids, servers)
+        cells = plan(options.workloads, options.formats, options.concurrency, ids, servers)
     status = 0
     try:
         wrk()
         if not cells:
-            raise RuntimeError("no server chosen has a cell chosen")
-        models = options.models or KEPT / f"models-{graphs.fingerprint()}"
+            raise RuntimeError("no selected server supports a selected cell")
+        models = options.models or CACHE / f"models-{graphs.fingerprint()}"
         _export(models, sorted(set.union(*(cell.models() for cell in cells))), console)
         with TemporaryDirectory() as scratch, ExitStack() as stack:
             started = start(stack, servers, cells, models.resolve(), Path(scratch), options, console)
             if not options.profile:
                 measure(started, cells, timing, options, console)
-            elif isinstance(profiled := started.get("heed"), Running):
-                named = f"{options.out.stem}-{str(options.profile).replace('/', '-')}.speedscope.json"
-                profiling.profile(profiled, options.profile, timing, options.out.with_name(named))
+            elif isinstance(profiled := started.get("heed"), RunningServer):
+                file_name = f"{options.out.stem}-{str(options.profile).replace('/', '-')}.speedscope.json"
+                profiling.profile(profiled, options.profile, timing, options.out.with_name(file_name))
     except KeyboardInterrupt:
-        console.print("interrupted; what was measured is kept")
+        console.print("interrupted; the measurements so far are kept")
         status = 130
     except (FileNotFoundError, RuntimeError, subprocess.CalledProcessError) as error:
         console.print(f"benchmarks.serving: {error}\n{getattr(error, 'stderr', None) or ''}", markup=False)
@@ -62,7 +62,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _export(folder: Path, models: Sequence[str], console: Console) -> None:
-    """What is missing in the repository is written, in a process of its own: this one stays small."""
+    """Export missing models in another process, so that this one does not load torch."""
     missing = [name for name in models if not (folder / name / "1" / "model.onnx").exists()]
     if missing:
         console.print(f"exporting {', '.join(missing)} into {folder}")

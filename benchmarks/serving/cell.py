@@ -1,4 +1,4 @@
-"""What a turn measures, and for how long."""
+"""What a turn measures, and its duration."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -6,40 +6,40 @@ from dataclasses import dataclass
 from benchmarks.serving.servers import Server
 from benchmarks.serving.workloads import WORKLOADS
 
-IDS = ("none", "same", "different")  # the id from request to request
+IDS = ("none", "same", "different")  # the V2 id of successive requests
 
 
 @dataclass(frozen=True)
 class Cell:
     workload: str
-    face: str
+    format: str
     connections: int
     ids: str = "none"
 
     def __str__(self) -> str:
-        return "/".join([self.workload, self.face, str(self.connections), *[f"id {self.ids}"] * (self.ids != "none")])
+        return "/".join([self.workload, self.format, str(self.connections), *[f"id {self.ids}"] * (self.ids != "none")])
 
     @property
     def without_id(self) -> "Cell":
-        return Cell(self.workload, self.face, self.connections)
+        return Cell(self.workload, self.format, self.connections)
 
     def models(self) -> set[str]:
-        """What the repository must hold for it."""
+        """The models that the repository must have for this cell."""
         workload = WORKLOADS[self.workload]
-        by_block = workload.by_block or self.face in ("block-json", "native")
+        by_block = workload.by_block or self.format in ("block-json", "native")
         return {workload.graph, workload.block} if by_block else {workload.graph}
 
-    def measures(self, server: Server | None) -> bool:
-        """Whether the server has it; None is the yardstick in process."""
+    def is_supported_by(self, server: Server | None) -> bool:
+        """Whether ``server`` supports this cell; None is the in-process baseline."""
         if server is None:
-            return self.face == "json" and self.ids == "none"
-        there = server.has(self.face, WORKLOADS[self.workload])
-        return there and (self.ids == "none" or server.faces[self.face][0].startswith("v2"))
+            return self.format == "json" and self.ids == "none"
+        supported = server.supports(self.format, WORKLOADS[self.workload])
+        return supported and (self.ids == "none" or server.formats[self.format][0].startswith("v2"))
 
 
 @dataclass(frozen=True)
 class Timing:
-    """Whole seconds of load and of warm-up; a turn in which others used more than ``quiet`` cores is repeated."""
+    """Seconds of load and of warm-up; a turn in which other processes used over ``quiet`` cores is repeated."""
 
     seconds: int
     warmup: int
@@ -49,18 +49,18 @@ class Timing:
 
 def plan(
     workloads: Iterable[str],
-    faces: Iterable[str],
+    formats: Iterable[str],
     concurrency: Iterable[int],
     ids: Iterable[str],
     servers: Mapping[str, Server | None],
 ) -> dict[Cell, list[str]]:
-    """Each cell, and which servers have it; without ``concurrency`` each workload's own connections."""
+    """The cells and the servers that support them; the default of ``concurrency`` is the workload's."""
     cells = [
-        Cell(workload, face, connections, each)
+        Cell(workload, format, connections, id_mode)
         for workload in workloads
-        for face in faces
+        for format in formats
         for connections in concurrency or WORKLOADS[workload].connections
-        for each in ids
+        for id_mode in ids
     ]
-    found = {cell: [name for name, server in servers.items() if cell.measures(server)] for cell in cells}
-    return {cell: who for cell, who in found.items() if who}
+    supported = {cell: [name for name, server in servers.items() if cell.is_supported_by(server)] for cell in cells}
+    return {cell: names for cell, names in supported.items() if names}

@@ -1,4 +1,4 @@
-"""Virtual environments of the peers, made on first use, and the versions in them."""
+"""Virtual environments of the other servers, created on first use, and their package versions."""
 
 import subprocess
 import sys
@@ -17,14 +17,14 @@ for name in sys.argv[1:]:
 
 
 def prepare(python: Path, requirements: tuple[str, ...]) -> None:
-    """Make the environment of ``python``, unless what ``requirements`` pins is in it.
+    """Create the environment of ``python``, unless it has the packages that ``requirements`` pins.
 
     Raises:
-        subprocess.CalledProcessError: an installation failed; pip has said why.
+        subprocess.CalledProcessError: pip failed; it has printed the reason.
     """
-    pinned = dict(each.split("==") for each in requirements if "==" in each)
-    found = versions(python, tuple(pinned)) if python.exists() else {}
-    if all(found.get(name) == wanted for name, wanted in pinned.items()):
+    pinned = dict(line.split("==") for line in requirements if "==" in line)
+    installed = versions(python, tuple(pinned)) if python.exists() else {}
+    if all(installed.get(name) == pin for name, pin in pinned.items()):
         return
     subprocess.run([sys.executable, "-m", "venv", python.parents[1]], check=True)
     pip = [str(python), "-m", "pip", "--disable-pip-version-check", "install", "--quiet"]
@@ -32,6 +32,6 @@ def prepare(python: Path, requirements: tuple[str, ...]) -> None:
 
 
 def versions(python: Path, packages: tuple[str, ...]) -> dict[str, str]:
-    """The versions of those of ``packages`` that are there, and of Python."""
-    done = subprocess.run([python, "-c", VERSIONS, *packages], capture_output=True, text=True, check=True)
-    return {name: version for name, _, version in (line.partition(" ") for line in done.stdout.splitlines())}
+    """The versions of Python and of the installed ones among ``packages``."""
+    result = subprocess.run([python, "-c", VERSIONS, *packages], capture_output=True, text=True, check=True)
+    return {name: version for name, _, version in (line.partition(" ") for line in result.stdout.splitlines())}

@@ -1,4 +1,4 @@
-"""The models that are served: plain torch as ONNX, in Triton's layout, and Heed's blocks, by its own export.
+"""The measured models, in Triton's layout: torch modules as ONNX, and Heed's blocks by ``heed export``.
 
 usage: python -m benchmarks.serving.graphs FOLDER MODEL ...
 """
@@ -15,7 +15,7 @@ D_MODEL, HEADS, SEED = 256, 8, 0
 
 
 def fingerprint() -> str:
-    """Changes when the code that writes the models does."""
+    """A hash of the code that exports the models."""
     digest = sha256()
     for file in sorted([*ROOT.glob("models/*.py"), *ROOT.glob("export/*.py"), Path(__file__)]):
         digest.update(file.read_bytes())
@@ -23,7 +23,7 @@ def fingerprint() -> str:
 
 
 def write(folder: Path, name: str) -> None:
-    """Write the model ``name`` into the repository ``folder``; one that is there is left as it is."""
+    """Export the model ``name`` into the repository ``folder``, unless it exists."""
     if (folder / name / "1" / "model.onnx").exists():
         return
     if name == "mha_block":
@@ -61,7 +61,7 @@ def _graph(folder: Path, name: str) -> None:
         width = (HEADS, D_MODEL // HEADS) if only_output else (64,)
         query, key = (torch.randn(2, *width[:-1], length, width[-1]) for length in (5, 7))
         model, inputs = ScaledDotProduct(), {"query": query, "key": key, "value": key.clone()}
-        axes = {of: {0: batch, inputs[of].ndim - 2: m if of == "query" else n} for of in inputs}
+        axes = {key: {0: batch, inputs[key].ndim - 2: m if key == "query" else n} for key in inputs}
     else:
         model, inputs, axes = MultiHead(), {"x": torch.randn(2, 5, D_MODEL)}, {"x": {0: batch, 1: m}}
     program = torch.onnx.export(
@@ -89,14 +89,14 @@ def _torch_mha() -> Any:
 
 
 def _mha_block(folder: Path) -> None:
-    """Heed's own block with the weights of ``mha``."""
+    """Heed's block with the weights of ``mha``."""
     from safetensors.torch import save_file
 
-    with TemporaryDirectory() as beside:
-        weights = Path(beside) / "mha.safetensors"
+    with TemporaryDirectory() as scratch:
+        weights = Path(scratch) / "mha.safetensors"
         save_file(_torch_mha().state_dict(), weights)
-        settings = ["--name", "mha_block", "--weights", str(weights), "--set", f"num_heads={HEADS}"]
-        _export(folder, "multi_head_self_attention", *settings)
+        settings = ["--set", f"num_heads={HEADS}", "--set", "add_zero_attn=false"]
+        _export(folder, "multi_head_self_attention", "--name", "mha_block", "--weights", str(weights), *settings)
 
 
 def _export(folder: Path, block: str, *flags: str) -> None:
@@ -107,5 +107,5 @@ def _export(folder: Path, block: str, *flags: str) -> None:
 
 
 if __name__ == "__main__":
-    for asked in sys.argv[2:]:
-        write(Path(sys.argv[1]), asked)
+    for model_name in sys.argv[2:]:
+        write(Path(sys.argv[1]), model_name)

@@ -1,4 +1,4 @@
-"""Load by wrk: a closed loop over so many connections, from one thread, on the cores the server runs on, too."""
+"""Load by wrk: a closed loop from one thread, on the same cores as the server."""
 
 import json
 import os
@@ -12,60 +12,60 @@ SCRIPT = Path(__file__).with_name("post.lua")
 
 
 def wrk() -> str:
-    """The command.
+    """The path of the command.
 
     Raises:
-        FileNotFoundError: it is not installed.
+        FileNotFoundError: wrk is not installed.
     """
-    found = shutil.which("wrk")
-    if found is None:
-        raise FileNotFoundError("wrk, which makes the load, is not installed: apt-get install wrk")
-    return found
+    command = shutil.which("wrk")
+    if command is None:
+        raise FileNotFoundError("wrk, the load generator, is not installed: apt-get install wrk")
+    return command
 
 
 def load(
     url: str, bodies: Sequence[Path], headers: dict[str, str], connections: int, seconds: int, ids: str = "none"
 ) -> dict[str, Any]:
-    """Post ``bodies`` in turn for so many seconds.
+    """Post ``bodies`` in turn for ``seconds``.
 
-    Requests a second, milliseconds, errors by kind, and processor seconds of wrk itself; percentiles are None when no
-    request was answered.
+    The result has requests a second, percentiles of the latency in milliseconds (None without responses), errors by
+    kind, and the processor time of wrk itself.
 
     Raises:
-        RuntimeError: wrk failed; the message is what it printed.
+        RuntimeError: wrk failed; the message has its output.
     """
     command = [wrk(), "-t1", f"-c{connections}", f"-d{seconds}s", "--timeout", "60s", "-s", str(SCRIPT), url, "--"]
     command += [ids, str(len(bodies)), *map(str, bodies), *(f"{name}: {value}" for name, value in headers.items())]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
         assert process.stdout is not None
         printed = process.stdout.read()
-        _, status, used = os.wait4(process.pid, 0)
+        _, status, usage = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
     lines = [line for line in printed.splitlines() if line.startswith("RESULT ")]
     if process.returncode or not lines:
         raise RuntimeError(f"wrk: {printed.strip()[-500:]}")
-    found = json.loads(lines[0].removeprefix("RESULT "))
-    requests, microseconds = found["requests"], found["microseconds"]
-    times = timed(dict(found["latencies"]), microseconds // each if (each := requests // connections) else 0)
+    result = json.loads(lines[0].removeprefix("RESULT "))
+    requests, microseconds = result["requests"], result["microseconds"]
+    per_connection = requests // connections
+    times_us = without_correction(dict(result["latencies"]), microseconds // per_connection if per_connection else 0)
     return {
         "rps": 1e6 * requests / microseconds,
-        "p50_ms": percentile(times, 0.5),
-        "p99_ms": percentile(times, 0.99),
+        "p50_ms": percentile_ms(times_us, 0.5),
+        "p99_ms": percentile_ms(times_us, 0.99),
         "requests": requests,
-        "errors": {kind: count for kind, count in found["errors"].items() if count},
-        "wrk_cpu_s": used.ru_utime + used.ru_stime,
+        "errors": {kind: count for kind, count in result["errors"].items() if count},
+        "wrk_cpu_s": usage.ru_utime + usage.ru_stime,
     }
 
 
-def timed(counts: dict[int, int], interval: int) -> dict[int, int]:
-    """The latencies that wrk really timed: microseconds -> how often.
+def without_correction(counts: dict[int, int], interval: int) -> dict[int, int]:
+    """The latencies that wrk measured, without its correction: microseconds -> count.
 
-    For each sample v of at least twice the mean ``interval`` wrk adds samples at v - interval, v - 2 interval, ...
-    above the interval, from small v to large. Taken away again from large v to small, the counts are exactly those
-    before.
+    For each sample v of at least twice the mean ``interval``, from small to large, wrk adds samples at v - interval,
+    v - 2 interval, ... above the interval. Removing them from large v to small restores the original counts exactly.
 
     Raises:
-        ValueError: these are no counts to which that was done.
+        ValueError: ``counts`` cannot result from that correction.
     """
     real = dict(counts)
     for v in sorted(counts, reverse=True):
@@ -77,11 +77,11 @@ def timed(counts: dict[int, int], interval: int) -> dict[int, int]:
     return {v: count for v, count in sorted(real.items()) if count}
 
 
-def percentile(times: dict[int, int], share: float) -> float | None:
-    """Milliseconds within which this share was answered."""
-    seen, total = 0, sum(times.values())
-    for v in sorted(times):
-        seen += times[v]
-        if seen >= share * total:
+def percentile_ms(times_us: dict[int, int], share: float) -> float | None:
+    """The latency within which ``share`` of the requests was answered; None if none was."""
+    count, total = 0, sum(times_us.values())
+    for v in sorted(times_us):
+        count += times_us[v]
+        if count >= share * total:
             return v / 1e3
     return None

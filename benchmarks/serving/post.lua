@@ -1,5 +1,5 @@
--- wrk: post the bodies in turn. Arguments: "none", "same" or "different" (the id from request to request), how many
--- bodies, their files, then headers, "Name: value". With one body and no id wrk sends one prepared buffer by itself.
+-- A script for wrk that posts bodies in turn. Arguments: "none", "same" or "different" (the ids of successive requests),
+-- the number of bodies, their files, then headers ("Name: value"). Without ids, wrk itself repeats a single body.
 function init(args)
   local ids, count, requests = args[1], tonumber(args[2]), {}
   for i = 3 + count, #args do

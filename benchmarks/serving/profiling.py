@@ -1,4 +1,4 @@
-"""Where the time of a cell goes: py-spy samples the server's processes, native frames too, while wrk loads it."""
+"""A profile of a cell: py-spy samples the server's processes, with native frames, while wrk loads it."""
 
 import json
 import os
@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.serving.cell import Cell, Timing
-from benchmarks.serving.turn import Running
+from benchmarks.serving.turn import RunningServer
 
-RATE = 200  # samples a second of each process, which stands still meanwhile
+RATE = 200  # samples a second of each process, which py-spy pauses for each
 
 WAITING = {
     "PyThread_acquire_lock_timed",
@@ -24,42 +24,42 @@ WAITING = {
 }
 
 
-def profile(running: Running, cell: Cell, timing: Timing, file: Path) -> None:
-    """Write ``file`` for https://www.speedscope.app, and print which functions the samples were in.
+def profile(server: RunningServer, cell: Cell, timing: Timing, file: Path) -> None:
+    """Write ``file`` for https://www.speedscope.app, and print the functions with the most samples.
 
     Raises:
-        RuntimeError: py-spy could not sample; the message is what it said.
+        RuntimeError: py-spy is not installed or failed; the message has its output.
     """
-    running.turn(cell, Timing(1, timing.warmup, timing.quiet))  # answers compared, processes warm
+    server.turn(cell, Timing(1, timing.warmup, timing.quiet))  # checks the responses, warms up
     file.parent.mkdir(parents=True, exist_ok=True)
-    command = [_py_spy(), "record", "--pid", str(running.processes.all()[0].pid), "--subprocesses", "--native"]
+    command = [_py_spy(), "record", "--pid", str(server.processes.all()[0].pid), "--subprocesses", "--native"]
     command += ["--rate", str(RATE), "--duration", str(timing.seconds)]
     command += ["--format", "speedscope", "--output", str(file)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as sampler:
-        found = running.turn(cell, Timing(timing.seconds + 2, 0, timing.quiet))
-        said, _ = sampler.communicate()
+        turn = server.turn(cell, Timing(timing.seconds + 2, 0, timing.quiet))
+        output, _ = sampler.communicate()
     if sampler.returncode:
-        raise RuntimeError(f"py-spy: {said.strip()}")
+        raise RuntimeError(f"py-spy: {output.strip()}")
     counts = self_times(json.loads(file.read_text()))
     waiting = counts.pop(None, 0)
     total = sum(counts.values()) or 1
-    print(f"{cell}: {found['rps']:.0f} requests a second while sampled; {file}")
-    print(f"threads at work in {total} samples, waiting (for work, each other or the GIL) in {waiting}; of the first:")
+    print(f"{cell}: {turn['rps']:.0f} requests a second while sampled; {file}")
+    print(f"{total} samples of running threads, {waiting} of waiting ones (for work, locks, the GIL); of the former:")
     for name, count in counts.most_common(30):
         print(f"{100 * count / total:6.1f} %  {name}")
 
 
 def self_times(document: dict[str, Any]) -> Counter[str | None]:
-    """In how many samples of a speedscope document each function was the innermost with a name, by "name (file)".
+    """The number of samples in a speedscope document with each function as the innermost one with a name.
 
-    None is for threads that wait.
+    The keys are "name (file)"; None counts the samples of waiting threads.
     """
     frames = document["shared"]["frames"]
     counts: Counter[str | None] = Counter()
-    for each in document["profiles"]:
-        for stack in each["samples"]:
+    for profile in document["profiles"]:
+        for stack in profile["samples"]:
             named = [frames[i] for i in reversed(stack) if not frames[i]["name"].startswith("0x")]
-            if not WAITING.isdisjoint(of["name"] for of in named[:3]):
+            if not WAITING.isdisjoint(frame["name"] for frame in named[:3]):
                 counts[None] += 1
             elif named:
                 counts[f"{named[0]['name']} ({Path(named[0].get('file') or '?').name})"] += 1
@@ -67,9 +67,13 @@ def self_times(document: dict[str, Any]) -> Counter[str | None]:
 
 
 def _py_spy() -> str:
-    """The command, beside this Python or on the path."""
-    beside = os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", "")))
-    found = shutil.which("py-spy", path=beside)
-    if found is None:
+    """The path of the command, next to this Python or in PATH.
+
+    Raises:
+        RuntimeError: it is not installed.
+    """
+    path = os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", "")))
+    command = shutil.which("py-spy", path=path)
+    if command is None:
         raise RuntimeError("py-spy is not installed: pip install --group bench")
-    return found
+    return command

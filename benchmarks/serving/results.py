@@ -1,31 +1,17 @@
-"""What was measured, out of its JSON lines, and ratios of turns that stood next to each other."""
+"""Measurements from JSON lines, and ratios of adjacent turns."""
 
 import json
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
-from statistics import median
 from typing import Any
 
+from benchmarks.report.spread import Spread, spread_of
 from benchmarks.serving.cell import Cell
 
 
-@dataclass(frozen=True)
-class Spread:
-    """A median, and the smallest and largest of ``count`` repeats."""
-
-    median: float
-    low: float
-    high: float
-    count: int
-
-    def __str__(self) -> str:
-        return f"{_short(self.median)} ({_short(self.low)} to {_short(self.high)})"
-
-
 class Results:
-    """The runs and turns of some JSON lines."""
+    """The runs and turns in the rows of JSON lines."""
 
     def __init__(self, rows: Iterable[dict[str, Any]]) -> None:
         self.runs: list[dict[str, Any]] = []
@@ -37,7 +23,7 @@ class Results:
             elif row["kind"] == "failed":
                 self.failed.append(row)
             else:
-                cell = Cell(row["workload"], row["face"], row["connections"], row["ids"])
+                cell = Cell(row["workload"], row["format"], row["connections"], row["ids"])
                 self.turns[row["server"], cell][row["run"], row["repeat"]] = row
 
     @classmethod
@@ -50,37 +36,31 @@ class Results:
 
     @property
     def cells(self) -> list[Cell]:
-        return sorted({cell for _, cell in self.turns}, key=lambda of: (of.workload, of.face, of.connections, of.ids))
+        return sorted(
+            {cell for _, cell in self.turns}, key=lambda cell: (cell.workload, cell.format, cell.connections, cell.ids)
+        )
 
     def all(self) -> list[dict[str, Any]]:
         return [row for rows in self.turns.values() for row in rows.values()]
 
-    def spread(self, server: str, cell: Cell, what: str = "rps", per: str | None = None) -> Spread | None:
-        """Of one number of the turns, divided by another of the same turn if so asked; None when there is none."""
+    def spread(self, server: str, cell: Cell, key: str = "rps", per: str | None = None) -> Spread | None:
+        """The spread over turns of ``key``, divided by ``per`` if given; None if no turn has them."""
         rows = self.turns.get((server, cell), {}).values()
         return spread_of(
-            row[what] / (row[per] if per else 1)
+            row[key] / (row[per] if per else 1)
             for row in rows
-            if row.get(what) is not None and (per is None or row.get(per))
+            if row.get(key) is not None and (per is None or row.get(per))
         )
 
-    def rough(self, server: str, cell: Cell) -> bool:
-        """Whether a turn ended before each connection had three answers."""
+    def is_rough(self, server: str, cell: Cell) -> bool:
+        """Whether a turn ended with fewer than three responses per connection."""
         return any(row["requests"] < 3 * cell.connections for row in self.turns.get((server, cell), {}).values())
 
-    def ratio(self, server: str, cell: Cell, other: str, others: Cell | None = None) -> Spread | None:
+    def ratio(self, server: str, cell: Cell, other: str, other_cell: Cell | None = None) -> Spread | None:
         """Requests a second of ``server`` over those of ``other`` in the same repeat of the same run."""
-        mine, theirs = self.turns.get((server, cell), {}), self.turns.get((other, others or cell), {})
+        numerators, denominators = self.turns.get((server, cell), {}), self.turns.get((other, other_cell or cell), {})
         return spread_of(
-            row["rps"] / theirs[at]["rps"] for at, row in mine.items() if at in theirs and theirs[at]["rps"]
+            row["rps"] / denominators[repeat]["rps"]
+            for repeat, row in numerators.items()
+            if repeat in denominators and denominators[repeat]["rps"]
         )
-
-
-def spread_of(numbers: Iterable[float]) -> Spread | None:
-    """Of some numbers; None of none."""
-    found = list(numbers)
-    return Spread(median(found), min(found), max(found), len(found)) if found else None
-
-
-def _short(number: float) -> str:
-    return f"{number:,.0f}" if number >= 100 else f"{number:.3g}"

@@ -1,4 +1,4 @@
-"""A run: servers started, and every turn written down as one JSON line."""
+"""A run: starts the servers and writes each turn as a JSON line."""
 
 import argparse
 import json
@@ -12,10 +12,11 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from benchmarks.serving import environment, hardware
+from benchmarks.report import hardware
+from benchmarks.serving import environment
 from benchmarks.serving.cell import Cell, Timing
 from benchmarks.serving.servers import Server, python_of
-from benchmarks.serving.turn import Contestant, Running, contestant, take, write_answers
+from benchmarks.serving.turn import Contestant, RunningServer, run_turn, start_contestant, write_floor_responses
 from benchmarks.serving.workloads import WORKLOADS
 
 PACKAGES = ("onnxruntime", "numpy", "orjson", "fastapi", "uvicorn", "uvloop", "mlserver", "litserve")
@@ -31,22 +32,23 @@ def start(
     options: argparse.Namespace,
     console: Console,
 ) -> dict[str, Contestant]:
-    """Those that have a cell, started one after the other; one that does not start is left out, with a line why."""
+    """Start the servers that have a cell, one after the other; print why one does not start, and omit it."""
     workloads = sorted({cell.workload for cell in cells})
-    write_answers(scratch / "answers", models, [WORKLOADS[name] for name in workloads])
+    write_floor_responses(scratch / "answers", models, [WORKLOADS[name] for name in workloads])
     started: dict[str, Contestant] = {}
     for i, (name, server) in enumerate(servers.items()):
-        own = [cell for cell, who in cells.items() if name in who]
-        if not own:
+        supported = [cell for cell, names in cells.items() if name in names]
+        if not supported:
             continue
         console.print(f"starting {name}")
         if server and server.requirements:
             environment.prepare(python_of(server, options.venvs), server.requirements)
         try:
-            enter = contestant(name, server, own[0], models, scratch, options.venvs, options.port + PORTS_EACH * i)
-            started[name] = stack.enter_context(enter)
+            port = options.port + PORTS_EACH * i
+            context = start_contestant(name, server, supported[0], models, scratch, options.venvs, port)
+            started[name] = stack.enter_context(context)
         except RuntimeError as error:
-            console.print(f"{name} is left out: {error}", markup=False)
+            console.print(f"{name} is omitted: {error}", markup=False)
     return started
 
 
@@ -57,7 +59,7 @@ def measure(
     options: argparse.Namespace,
     console: Console,
 ) -> None:
-    """Every turn as one JSON line, written at once."""
+    """Run all turns; append each as a JSON line as soon as it is done."""
     options.out.parent.mkdir(parents=True, exist_ok=True)
     run = datetime.now(UTC).isoformat(timespec="seconds")
     turns = list(_turns(started, cells, options.repeats))
@@ -72,16 +74,16 @@ def measure(
             file.flush()
 
         versions = {
-            name: environment.versions(python_of(on.server, options.venvs), PACKAGES)
-            for name, on in started.items()
-            if isinstance(on, Running) and on.server.command
+            name: environment.versions(python_of(running.server, options.venvs), PACKAGES)
+            for name, running in started.items()
+            if isinstance(running, RunningServer) and running.server.command
         }
         command = " ".join(["python -m benchmarks.serving", *sys.argv[1:]])
         write("run", {"command": command, "quiet": timing.quiet, "machine": hardware.describe(), "versions": versions})
         task = progress.add_task("", total=len(turns))
         for repeat, cell, name in turns:
             progress.update(task, description=f"{cell} {name}")
-            row = {"server": name, "repeat": repeat, **take(started[name], cell, timing)}
+            row = {"server": name, "repeat": repeat, **run_turn(started[name], cell, timing)}
             write("failed" if "failed" in row else "turn", row)
             if "failed" in row:
                 progress.console.print(f"{name} {cell}: {row['failed']}", markup=False)
@@ -91,10 +93,10 @@ def measure(
 def _turns(
     started: dict[str, Contestant], cells: dict[Cell, list[str]], repeats: int
 ) -> Iterator[tuple[int, Cell, str]]:
-    """Cell by cell; in each repeat another begins."""
-    for cell, who in cells.items():
-        there = [name for name in who if name in started]
+    """The turns cell by cell; each repeat begins with another server."""
+    for cell, supported in cells.items():
+        names = [name for name in supported if name in started]
         for repeat in range(repeats):
-            first = repeat % max(1, len(there))
-            for name in there[first:] + there[:first]:
+            first = repeat % max(1, len(names))
+            for name in names[first:] + names[:first]:
                 yield repeat, cell, name

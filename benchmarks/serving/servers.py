@@ -1,4 +1,4 @@
-"""Who is measured: Heed, the floor, ten lines of FastAPI, and servers from PyPI; each with two workers."""
+"""The servers to measure: Heed, the floor, ten lines of FastAPI, servers from PyPI; each with two workers."""
 
 import os
 import shlex
@@ -11,10 +11,10 @@ import onnxruntime
 
 from benchmarks.serving.workloads import Workload
 
-FACES = ("json", "binary", "block-json", "native")
+FORMATS = ("json", "binary", "block-json", "native")
 V2 = "/v2/models/{model}/infer"
-V2_FACES = {"json": ("v2-json", V2), "binary": ("v2-binary", V2)}
-HEED_FACES = V2_FACES | {"block-json": ("v2-json", V2), "native": ("native", "/v1/attention/{model}")}
+V2_FORMATS = {"json": ("v2-json", V2), "binary": ("v2-binary", V2)}
+HEED_FORMATS = V2_FORMATS | {"block-json": ("v2-json", V2), "native": ("native", "/v1/attention/{model}")}
 PLAIN = {"json": ("plain", "/{model}")}
 PEERS = Path(__file__).with_name("peers")
 UVICORN = ("{python}", "-m", "uvicorn", "--host", "127.0.0.1", "--port", "{port}", "--workers", "2", "--no-access-log")
@@ -23,41 +23,41 @@ RUNTIME = (f"onnxruntime=={onnxruntime.__version__}", "orjson")
 
 @dataclass(frozen=True)
 class Server:
-    """``faces`` are those it has: what the bodies are written in, and where they go.
+    """A server. ``formats`` maps each format that it supports to its protocol and path.
 
-    ``requirements`` are of an environment of its own; without, it runs in Heed's. ``url``: it runs already.
+    A server with ``requirements`` runs in its own virtual environment, others in Heed's. One with ``url`` runs already.
     """
 
     name: str
     command: tuple[str, ...]
-    faces: Mapping[str, tuple[str, str]]
+    formats: Mapping[str, tuple[str, str]]
     environment: Mapping[str, str] = field(default_factory=dict)
     requirements: tuple[str, ...] = ()
     blocks: bool = False
     url: str = ""
 
-    def has(self, face: str, workload: Workload) -> bool:
-        """Heed's blocks have a V2 JSON face of their own only where that is not ``json`` already."""
-        return face in self.faces and not (face == "block-json" and workload.by_block)
+    def supports(self, format: str, workload: Workload) -> bool:
+        """Whether the server supports ``format``; ``block-json`` is omitted where it is the same as ``json``."""
+        return format in self.formats and not (format == "block-json" and workload.by_block)
 
-    def model(self, workload: Workload, face: str) -> str:
-        of_block = face in ("block-json", "native") or (self.blocks and workload.by_block)
-        return workload.block if of_block else workload.graph
+    def model(self, workload: Workload, format: str) -> str:
+        use_block = format in ("block-json", "native") or (self.blocks and workload.by_block)
+        return workload.block if use_block else workload.graph
 
-    def path(self, workload: Workload, face: str) -> str:
-        path = self.faces[face][1]
-        return path.format(model=self.model(workload, face), workload=workload.name, face=face)
+    def path(self, workload: Workload, format: str) -> str:
+        path = self.formats[format][1]
+        return path.format(model=self.model(workload, format), workload=workload.name, format=format)
 
-    def started_by(self, python: Path, port: int, models: Path) -> list[str]:
+    def command_line(self, python: Path, port: int, models: Path) -> list[str]:
         return [part.format(python=python, port=port, models=models, peers=PEERS) for part in self.command]
 
-    def surroundings(self, python: Path, port: int, models: Path, scratch: Path) -> dict[str, str]:
-        """The environment of its processes: ours, less what could set Heed."""
-        ours = {name: value for name, value in os.environ.items() if not name.startswith(("HEED_", "BENCH_"))}
+    def process_environment(self, python: Path, port: int, models: Path, scratch: Path) -> dict[str, str]:
+        """The environment variables of its processes: this process's, without settings of Heed."""
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith(("HEED_", "BENCH_"))}
         folder = scratch / self.name
         folder.mkdir(exist_ok=True)
-        return ours | {
-            "PATH": f"{python.parent}:{ours.get('PATH', '')}",
+        return inherited | {
+            "PATH": f"{python.parent}:{inherited.get('PATH', '')}",
             "TMPDIR": str(folder),
             "PYTHONDONTWRITEBYTECODE": "1",
             "ORT_DISABLE_TELEMETRY": "1",
@@ -69,14 +69,14 @@ class Server:
 
 
 def heed(name: str = "heed", flags: str = "") -> Server:
-    """Heed with two workers on the CPU, and ``flags`` beside."""
+    """Heed with two workers on the CPU, and additional ``flags``."""
     command = ("{python}", "-m", "service", "--port", "{port}", "--model-repository", "{models}", "--workers", "2")
-    return Server(name, (*command, "--provider", "cpu", *shlex.split(flags)), HEED_FACES, blocks=True)
+    return Server(name, (*command, "--provider", "cpu", *shlex.split(flags)), HEED_FORMATS, blocks=True)
 
 
-def running(name: str, url: str) -> Server:
-    """A V2 server that serves the models already."""
-    return Server(name, (), V2_FACES, url=url.rstrip("/"))
+def external(name: str, url: str) -> Server:
+    """A V2 server that is already running with the models."""
+    return Server(name, (), V2_FORMATS, url=url.rstrip("/"))
 
 
 SERVERS = {
@@ -85,7 +85,7 @@ SERVERS = {
         heed(),
         Server(
             "floor", (*UVICORN, "benchmarks.serving.peers.floor:app"),
-            {face: ("v2-" + face, "/{workload}/{face}") for face in ("json", "binary")},
+            {format: ("v2-" + format, "/{workload}/{format}") for format in ("json", "binary")},
         ),
         Server(
             "fastapi", (*UVICORN, "benchmarks.serving.peers.lists:app"), PLAIN,
@@ -94,11 +94,11 @@ SERVERS = {
             "fastapi-typed", (*UVICORN, "benchmarks.serving.peers.lists:app"), {"json": ("plain", "/typed/{model}")},
         ),
         Server(
-            "mlserver", ("{python}", "{peers}/mlserver_server.py"), {"json": V2_FACES["json"]},
+            "mlserver", ("{python}", "{peers}/mlserver_server.py"), {"json": V2_FORMATS["json"]},
             {"BENCH_WORKERS": "2"}, ("mlserver==1.7.1", "uvloop<0.22", *RUNTIME),
         ),
         Server(
-            "mlserver-inline", ("{python}", "{peers}/mlserver_server.py"), {"json": V2_FACES["json"]},
+            "mlserver-inline", ("{python}", "{peers}/mlserver_server.py"), {"json": V2_FORMATS["json"]},
             {"BENCH_WORKERS": "0"}, ("mlserver==1.7.1", "uvloop<0.22", *RUNTIME),
         ),
         Server(
@@ -111,9 +111,7 @@ NAMES = (*SERVERS, IN_PROCESS)
 
 
 def python_of(server: Server, folder: Path) -> Path:
-    """The interpreter of its environment."""
-    return folder / _package(server) / "bin" / "python" if server.requirements else Path(sys.executable)
-
-
-def _package(server: Server) -> str:
-    return server.requirements[0].partition("==")[0]
+    """The path of the interpreter of its virtual environment, which lies in ``folder``."""
+    if not server.requirements:
+        return Path(sys.executable)
+    return folder / server.requirements[0].partition("==")[0] / "bin" / "python"

@@ -1,4 +1,4 @@
-"""One turn: one server, one cell, so many seconds of load, and what it cost."""
+"""One turn: load on one server in one cell, with its latency, processor time and memory."""
 
 import json
 import socket
@@ -14,126 +14,127 @@ from typing import Any
 import httpx
 import psutil
 
+from benchmarks.server import Processes, machine_cpu_s, peak_resident_bytes, started
 from benchmarks.serving import in_process
 from benchmarks.serving.cell import Cell, Timing
-from benchmarks.serving.faces import answer, bodies, understand, worst
+from benchmarks.serving.formats import bodies, max_difference, parse_response, v2_response
 from benchmarks.serving.graphs import ROOT
 from benchmarks.serving.load import load
-from benchmarks.serving.process import Processes, busy, peak_rss, started
 from benchmarks.serving.servers import IN_PROCESS, Server, python_of
 from benchmarks.serving.workloads import WORKLOADS, Workload
 
 TOLERANCE = 1e-4
 
 
-class Running:
-    """A server that answers; knows where, and which of its answers have been compared already."""
+class RunningServer:
+    """A server that accepts requests; checks its responses in each cell before the load."""
 
-    def __init__(self, server: Server, base: str, processes: Processes, models: Path, scratch: Path) -> None:
+    def __init__(self, server: Server, base_url: str, processes: Processes, models: Path, scratch: Path) -> None:
         self.server = server
         self.processes = processes
-        self._base, self._models, self._scratch = base, models, scratch
-        self._files: dict[tuple[str, str, bool], tuple[list[Path], dict[str, str]]] = {}
+        self._base_url, self._models, self._scratch = base_url, models, scratch
+        self._checked: dict[tuple[str, str, bool], tuple[list[Path], dict[str, str]]] = {}  # files and headers
 
-    def check(self, workload: Workload, face: str, with_id: bool = False) -> None:
-        """Hold the answer to every body against ONNX Runtime's, once, and keep the bodies for the load.
+    def check(self, workload: Workload, format: str, with_id: bool = False) -> None:
+        """Compare the response to every body with ONNX Runtime's outputs, once; write the bodies to files for the load.
 
         Raises:
-            ValueError: an error, or wrong numbers.
-            httpx.TransportError: no answer.
+            ValueError: the server responds with an error or wrong numbers.
+            httpx.TransportError: the server does not respond.
         """
-        key = workload.name, face, with_id
-        if key in self._files:
+        key = workload.name, format, with_id
+        if key in self._checked:
             return
-        asked = bodies(workload, self.server.model(workload, face), self.server.faces[face][0], with_id)
-        url = self._base + self.server.path(workload, face)
+        requests = bodies(workload, self.server.model(workload, format), self.server.formats[format][0], with_id)
+        url = self._base_url + self.server.path(workload, format)
+        expected_outputs = in_process.expected_outputs(workload, self._models)
         with httpx.Client(timeout=120) as client:
-            for text, right in zip(asked.texts, in_process.right(workload, self._models), strict=True):
-                response = client.post(url, content=text, headers=asked.headers)
+            for text, expected in zip(requests.texts, expected_outputs, strict=True):
+                response = client.post(url, content=text, headers=requests.headers)
                 if response.status_code != 200:
                     raise ValueError(f"HTTP {response.status_code}: {response.text[:300]}")
                 if self.server.name == "floor":
                     continue
                 length = response.headers.get("inference-header-content-length")
-                got = understand(response.content, length and int(length), workload.outputs)
-                if not worst(got, right) <= TOLERANCE:
-                    raise ValueError(f"differs from ONNX Runtime's answer by {worst(got, right)}")
+                actual = parse_response(response.content, length and int(length), workload.outputs)
+                if not (difference := max_difference(actual, expected)) <= TOLERANCE:
+                    raise ValueError(f"the outputs differ from ONNX Runtime's by {difference}")
         folder = self._scratch / "bodies" / self.server.name / "-".join(map(str, key))
         folder.mkdir(parents=True)
-        files = [folder / str(i) for i in range(len(asked.texts))]
-        for file, text in zip(files, asked.texts, strict=True):
+        files = [folder / str(i) for i in range(len(requests.texts))]
+        for file, text in zip(files, requests.texts, strict=True):
             file.write_bytes(text)
-        self._files[key] = files, asked.headers
+        self._checked[key] = files, requests.headers
 
     def turn(self, cell: Cell, timing: Timing) -> dict[str, Any]:
         workload, with_id = WORKLOADS[cell.workload], cell.ids != "none"
-        self.check(workload, cell.face, with_id)
-        files, headers = self._files[cell.workload, cell.face, with_id]
-        url = self._base + self.server.path(workload, cell.face)
+        self.check(workload, cell.format, with_id)
+        files, headers = self._checked[cell.workload, cell.format, with_id]
+        url = self._base_url + self.server.path(workload, cell.format)
         arguments = url, files, headers, cell.connections
         if timing.warmup:
             load(*arguments, timing.warmup, cell.ids)
             self.processes.settle()
-        ours = psutil.Process()
-        with peak_rss(self.processes) as peak:
-            before = busy(), self.processes.cpu(), sum(ours.cpu_times()[:2]), perf_counter()
-            found = load(*arguments, timing.seconds, cell.ids)
-            worked, spent, own, wall = (
-                now - then
-                for now, then in zip(
-                    (busy(), self.processes.cpu(), sum(ours.cpu_times()[:2]), perf_counter()), before, strict=True
-                )
+        with peak_resident_bytes(self.processes) as peak:
+            before = self._clocks()
+            result = load(*arguments, timing.seconds, cell.ids)
+            machine_s, server_s, own_s, wall_s = (
+                now - start for now, start in zip(self._clocks(), before, strict=True)
             )
         settled = self.processes.settle()
         if self.processes.all():
-            others = (worked - spent - own - found["wrk_cpu_s"]) / wall
-            found |= {"server_cpu_s": spent, "rss_peak_bytes": peak[0], "other_cores": others}
-        return found | {"settled": settled}
+            other_cores = (machine_s - server_s - own_s - result["wrk_cpu_s"]) / wall_s
+            result |= {"server_cpu_s": server_s, "rss_peak_bytes": peak[0], "other_cores": other_cores}
+        return result | {"settled": settled}
+
+    def _clocks(self) -> tuple[float, float, float, float]:
+        """Processor seconds of the machine, the server and this process; seconds of the wall clock."""
+        return machine_cpu_s(), self.processes.cpu_s(), sum(psutil.Process().cpu_times()[:2]), perf_counter()
 
 
 class InProcess:
-    """The yardstick without HTTP, as if it were a server: one process for one connection, two for more."""
+    """The baseline without HTTP, with the interface of a server: one process for one connection, two for more."""
 
     def __init__(self, models: Path) -> None:
         self._models = models
 
     def turn(self, cell: Cell, timing: Timing) -> dict[str, Any]:
-        crew = 1 if cell.connections == 1 else 2
-        arguments = [self._models, cell.workload, crew, timing.seconds, max(1, timing.warmup)]
+        processes = 1 if cell.connections == 1 else 2
+        arguments = [self._models, cell.workload, processes, timing.seconds, max(1, timing.warmup)]
         command = [sys.executable, "-m", "benchmarks.serving.in_process", *map(str, arguments)]
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
         if done.returncode:
             raise ValueError(done.stderr[-500:])
-        found: dict[str, Any] = json.loads(done.stdout)
-        return found
+        result: dict[str, Any] = json.loads(done.stdout)
+        return result
 
 
-Contestant = Running | InProcess
+Contestant = RunningServer | InProcess
 
 
-def take(contestant: Contestant, cell: Cell, timing: Timing) -> dict[str, Any]:
-    """A turn, again while others disturb it; the quietest counts. What fails is answered as ``failed``."""
-    found: list[dict[str, Any]] = []
-    while not found or (len(found) < timing.attempts and others(found[-1]) > timing.quiet):
+def run_turn(contestant: Contestant, cell: Cell, timing: Timing) -> dict[str, Any]:
+    """Run a turn, and repeat it if other processes disturb it; return the quietest, or a row with ``failed``."""
+    attempts: list[dict[str, Any]] = []
+    while not attempts or (len(attempts) < timing.attempts and other_cores(attempts[-1]) > timing.quiet):
         try:
-            found.append(contestant.turn(cell, timing))
+            attempts.append(contestant.turn(cell, timing))
         except (ValueError, RuntimeError, httpx.TransportError) as error:
             return asdict(cell) | {"failed": f"{type(error).__name__}: {error}"[:500]}
-    quietest = min(found, key=others)
+    quietest = min(attempts, key=other_cores)
     rounded = {name: round(value, 4) if isinstance(value, float) else value for name, value in quietest.items()}
-    return asdict(cell) | rounded | {"seconds": timing.seconds, "attempts": len(found)}
+    return asdict(cell) | rounded | {"seconds": timing.seconds, "attempts": len(attempts)}
 
 
-def others(turn: dict[str, Any]) -> float:
-    """Cores that neither the server nor the load used; 0 where the server's processes are not known."""
+def other_cores(turn: dict[str, Any]) -> float:
+    """Cores that neither the server nor the load used; 0 if the server's processes are not known."""
     return float(turn.get("other_cores", 0.0))
 
 
 @contextmanager
-def contestant(
+def start_contestant(
     name: str, server: Server | None, first: Cell, models: Path, scratch: Path, venvs: Path, port: int
 ) -> Iterator[Contestant]:
-    """A server, started, and answering the first cell rightly.
+    """Start a server, and wait until it responds correctly in the cell ``first``.
 
     Raises:
         RuntimeError: it does not; the message ends with its log.
@@ -144,44 +145,45 @@ def contestant(
     with ExitStack() as stack:
         processes, log = Processes(), scratch / f"{name}.log"
         if server.command:
-            _must_be_free(port)
+            _require_free(port)
             python = python_of(server, venvs)
-            environment = server.surroundings(python, port, models, scratch)
-            command = server.started_by(python, port, models)
+            environment = server.process_environment(python, port, models, scratch)
+            command = server.command_line(python, port, models)
             processes = stack.enter_context(started(command, environment, ROOT, log))
-        running = Running(server, server.url or f"http://127.0.0.1:{port}", processes, models, scratch)
-        _until_right(running, first, log)
+        running = RunningServer(server, server.url or f"http://127.0.0.1:{port}", processes, models, scratch)
+        _wait_until_correct(running, first, log)
         yield running
 
 
-def _must_be_free(port: int) -> None:
+def _require_free(port: int) -> None:
     with socket.socket() as probe:
         if probe.connect_ex(("127.0.0.1", port)) == 0:
-            raise RuntimeError(f"port {port} is taken; --port chooses others")
+            raise RuntimeError(f"port {port} is in use; --port selects others")
 
 
-def _until_right(running: Running, first: Cell, log: Path, seconds: float = 90) -> None:
-    end, why = monotonic() + seconds, "it did not start"
-    while monotonic() < end and (running.server.url or running.processes.all()):
+def _wait_until_correct(running: RunningServer, first: Cell, log: Path, timeout_s: float = 90) -> None:
+    end_s, reason = monotonic() + timeout_s, "it did not start"
+    while monotonic() < end_s and (running.server.url or running.processes.all()):
         try:
-            running.check(WORKLOADS[first.workload], first.face)
-            running.processes.settle(20)  # its other workers start, too
+            running.check(WORKLOADS[first.workload], first.format)
+            running.processes.settle(20)  # until its other workers have started
             return
         except (ValueError, httpx.TransportError) as error:
-            why = str(error)
+            reason = str(error)
             sleep(0.2)
-    said = log.read_text(errors="replace")[-800:] if log.exists() else ""
-    raise RuntimeError(f"{running.server.name} is not ready: {why}\n{said}")
+    log_end = log.read_text(errors="replace")[-800:] if log.exists() else ""
+    raise RuntimeError(f"{running.server.name} is not ready: {reason}\n{log_end}")
 
 
-def write_answers(folder: Path, models: Path, workloads: list[Workload]) -> None:
-    """What the floor answers: <workload>/<face>/<length of the request>."""
+def write_floor_responses(folder: Path, models: Path, workloads: list[Workload]) -> None:
+    """Write the responses of the floor: <workload>/<format>/<length of the request in bytes>."""
     for workload in workloads:
-        found = in_process.right(workload, models)
-        for face in ("json", "binary"):
-            into = folder / workload.name / face
-            into.mkdir(parents=True)
+        expected = in_process.expected_outputs(workload, models)
+        for format in ("json", "binary"):
+            subfolder = folder / workload.name / format
+            subfolder.mkdir(parents=True)
             for with_id in (False, True):
-                asked = bodies(workload, workload.graph, f"v2-{face}", with_id)
-                for text, arrays in zip(asked.texts, found, strict=True):
-                    (into / str(len(text))).write_bytes(answer(arrays, workload.graph, face == "binary")[0])
+                requests = bodies(workload, workload.graph, f"v2-{format}", with_id)
+                for text, arrays in zip(requests.texts, expected, strict=True):
+                    content, _ = v2_response(arrays, workload.graph, format == "binary")
+                    (subfolder / str(len(text))).write_bytes(content)

@@ -1,4 +1,4 @@
-"""What is asked: six workloads and their seeded tensors."""
+"""Six workloads with seeded random tensors."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,13 +12,13 @@ LENGTHS = tuple(int(m) for m in np.random.default_rng(0).integers(16, 513, 16))
 
 @dataclass(frozen=True)
 class Workload:
-    """``graph`` is plain torch as ONNX, and answers exactly ``outputs``; ``block`` is Heed's own, and can do the same.
+    """``graph`` is a torch module as ONNX with exactly ``outputs``; ``block`` is Heed's equivalent.
 
-    ``shapes`` are those of the graph's inputs, one dict for each body. The connections are those measured by default.
+    ``shapes`` has the shapes of the graph's inputs for each body. ``connections`` are those measured by default.
     """
 
     name: str
-    what: str
+    description: str
     graph: str
     block: str
     shapes: tuple[dict[str, tuple[int, ...]], ...]
@@ -27,17 +27,17 @@ class Workload:
 
     @cached_property
     def tensors(self) -> list[Arrays]:
-        """Inputs of the graph, for each body: normal float32, the same in every run."""
+        """The graph's inputs for each body: standard normal float32, the same in every run."""
         rng = np.random.default_rng(crc32(self.name.encode()))
-        return [{name: rng.standard_normal(s, np.float32) for name, s in each.items()} for each in self.shapes]
+        return [{name: rng.standard_normal(shape, np.float32) for name, shape in body.items()} for body in self.shapes]
 
     @property
     def by_block(self) -> bool:
-        """Whether Heed is measured by its own block in every face: a graph cannot leave outputs out, the block can."""
+        """Whether Heed runs its block in every format: a block can omit the weights, a graph cannot."""
         return "weights" not in self.outputs
 
     def as_model(self, model: str, tensors: Arrays) -> Arrays:
-        """``tensors`` as ``model`` takes them: scaled_dot_product has an axis for heads, sdpa has not."""
+        """``tensors`` in the shapes of ``model``: scaled_dot_product has an axis of heads, sdpa has none."""
         one_head = model == self.block and self.graph == "sdpa"
         return {name: array[:, None] if one_head else array for name, array in tensors.items()}
 

@@ -1,1 +1,1 @@
-"""Long runs that try to bring a real server down: each part says what must hold, and what it found."""
+"""Long tests that try to make a real server fail. Each part returns checks: a requirement and whether it was met."""

@@ -1,12 +1,12 @@
-"""What a part of the soak holds the server to."""
+"""The result of one check of a soak test."""
 
 from typing import NamedTuple
 
 
 class Check(NamedTuple):
-    """``quiet``: only a machine that does nothing else can be held to it."""
+    """``needs_idle_machine``: other load on the machine may make the check fail."""
 
-    must: str
-    found: str
-    held: bool
-    quiet: bool = False
+    requirement: str
+    observed: str
+    passed: bool
+    needs_idle_machine: bool = False

@@ -1,4 +1,4 @@
-"""Minutes of mixed requests, errors, reloads and hang-ups, over which memory and descriptors hold still."""
+"""Minutes of mixed requests, errors, reloads and aborted requests; memory and descriptors must not grow."""
 
 import random
 import socket
@@ -10,70 +10,70 @@ from pathlib import Path
 import httpx
 import numpy as np
 
+from benchmarks.server import Served, served
 from benchmarks.soak.check import Check
-from benchmarks.soak.served import Served, served
+from benchmarks.soak.wire import ATTEND, INFER
 
-GROWTH, SLACK = 0.05, 16 << 20
-QUIET = 12  # seconds, past keep-alive, and past the idleness that gives memory back
-ATTEND = "/v1/attention/scaled_dot_product"
-INFER = "/v2/models/scaled_dot_product/infer"
+MAX_GROWTH, MAX_GROWTH_BYTES = 0.05, 16 << 20
+IDLE_S = 12  # longer than keep-alive, and than the idle time after which the server returns memory
 CLIENTS = 4
 MINUTES = 3
 
 
-def body(draw: random.Random, n: int) -> dict:
+def body(rng: random.Random, n: int) -> dict:
     """A request with ``n`` keys."""
-    m, d = draw.randint(1, 48), draw.choice([4, 8, 16])
-    numbers = np.random.default_rng(draw.getrandbits(32))
+    m, d = rng.randint(1, 48), rng.choice([4, 8, 16])
+    numbers = np.random.default_rng(rng.getrandbits(32))
     return {
         name: numbers.random((rows, d)).round(3).tolist() for name, rows in (("query", m), ("key", n), ("value", n))
     }
 
 
-def attend(client: httpx.Client, draw: random.Random, _port: int) -> bool:
-    n = draw.randint(1, 96)
-    answer = client.post(ATTEND, json=body(draw, n))
-    weights = np.array(answer.json().get("weights", []))
-    return answer.status_code == 200 and weights.shape[1] == n and bool(np.allclose(weights.sum(-1), 1, atol=1e-5))
+def attend(client: httpx.Client, rng: random.Random, _port: int) -> bool:
+    n = rng.randint(1, 96)
+    response = client.post(ATTEND, json=body(rng, n))
+    weights = np.array(response.json().get("weights", []))
+    return response.status_code == 200 and weights.shape[1] == n and bool(np.allclose(weights.sum(-1), 1, atol=1e-5))
 
 
-def large(client: httpx.Client, draw: random.Random, _port: int) -> bool:
-    rows = {"shape": [draw.randint(500, 1500), 1]}
+def large(client: httpx.Client, rng: random.Random, _port: int) -> bool:
+    rows = {"shape": [rng.randint(500, 1500), 1]}
     rows["data"] = [1] * rows["shape"][0]
-    answer = client.post(ATTEND, json={"query": rows, "key": rows, "value": rows, "outputs": ["output"]})
-    return answer.status_code == 200
+    response = client.post(ATTEND, json={"query": rows, "key": rows, "value": rows, "outputs": ["output"]})
+    return response.status_code == 200
 
 
-def error(client: httpx.Client, draw: random.Random, _port: int) -> bool:
-    wrong = {**body(draw, 3), "key": draw.choice([[[1], [2, 3]], "x", None, [[1e39]]])}
+def error(client: httpx.Client, rng: random.Random, _port: int) -> bool:
+    wrong = {**body(rng, 3), "key": rng.choice([[[1], [2, 3]], "x", None, [[1e39]]])}
     return client.post(ATTEND, json=wrong).status_code == 422 and client.post(INFER, content=b"[{").status_code == 400
 
 
-def unknown(client: httpx.Client, draw: random.Random, _port: int) -> bool:
-    return client.get(f"/v2/models/m{draw.random()}").status_code == 404
+def unknown(client: httpx.Client, rng: random.Random, _port: int) -> bool:
+    return client.get(f"/v2/models/m{rng.random()}").status_code == 404
 
 
-def reload(client: httpx.Client, _draw: random.Random, _port: int) -> bool:
+def reload(client: httpx.Client, _rng: random.Random, _port: int) -> bool:
     return client.post("/v2/repository/models/dot_product/load").status_code == 200
 
 
-def hang_up(client: httpx.Client, draw: random.Random, port: int) -> bool:
+def abort(client: httpx.Client, rng: random.Random, port: int) -> bool:
     del client
     with socket.create_connection(("127.0.0.1", port)) as raw:
-        length = draw.choice([10, 100_000])
+        length = rng.choice([10, 100_000])
         raw.sendall(f"POST {ATTEND} HTTP/1.1\r\nHost: x\r\nContent-Length: {length}\r\n\r\n{{".encode())
     return True
 
 
-MIX = {attend: 60, large: 2, error: 20, unknown: 10, reload: 1, hang_up: 7}
+MIX = {attend: 60, large: 2, error: 20, unknown: 10, reload: 1, abort: 7}  # kinds of requests and their frequencies
 
 
-def soak(port: int, until: float, seed: int, told: Counter) -> None:
-    draw = random.Random(seed)
+def send_mix(port: int, end_s: float, seed: int, counts: Counter) -> None:
+    """Send requests until ``end_s`` on the monotonic clock; count them in ``counts``."""
+    rng = random.Random(seed)
     with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60) as client:
-        while time.monotonic() < until:
-            kind = draw.choices(list(MIX), list(MIX.values()))[0]
-            told[kind.__name__ if kind(client, draw, port) else f"wrong: {kind.__name__}"] += 1
+        while time.monotonic() < end_s:
+            kind = rng.choices(list(MIX), list(MIX.values()))[0]
+            counts[kind.__name__ if kind(client, rng, port) else f"wrong: {kind.__name__}"] += 1
 
 
 def mix(repository: Path, portion: float) -> list[Check]:
@@ -82,30 +82,32 @@ def mix(repository: Path, portion: float) -> list[Check]:
 
 
 def _mix(server: Served, seconds: float) -> list[Check]:
-    idle, told, settled = server.descriptors(), Counter(), 0
-    start = time.monotonic()
-    arguments = [(server.port, start + seconds, seed, told) for seed in range(CLIENTS)]
-    threads = [threading.Thread(target=soak, args=each) for each in arguments]
+    idle_descriptors, counts, settled_bytes = server.descriptors(), Counter(), 0
+    start_s = time.monotonic()
+    end_s = start_s + seconds
+    threads = [threading.Thread(target=send_mix, args=(server.port, end_s, seed, counts)) for seed in range(CLIENTS)]
     for thread in threads:
         thread.start()
     while any(thread.is_alive() for thread in threads):
         time.sleep(seconds / 20)
-        past, now = time.monotonic() - start, server.resident()
-        if past < seconds / 5:
-            settled = max(settled, now)
-        print(
-            f"  {past:4.0f} s  {sum(told.values()):7,} requests  {now >> 20} MiB  {server.descriptors()} descriptors",
-            flush=True,
-        )
-    time.sleep(QUIET)
-    now, wrong = server.resident(), [name for name in told if name.startswith("wrong")]
+        past_s, now_bytes = time.monotonic() - start_s, server.resident_bytes()
+        if past_s < seconds / 5:
+            settled_bytes = max(settled_bytes, now_bytes)
+        requests, descriptors = sum(counts.values()), server.descriptors()
+        print(f"  {past_s:4.0f} s  {requests:7,} requests  {now_bytes >> 20} MiB  {descriptors} files", flush=True)
+    time.sleep(IDLE_S)
+    now_bytes, wrong = server.resident_bytes(), [name for name in counts if name.startswith("wrong")]
     return [
-        Check("every answer is right", f"{dict(told)}", not wrong),
+        Check("every answer is right", f"{dict(counts)}", not wrong),
         Check(
-            f"after a fifth memory grows by less than {GROWTH:.0%} and {SLACK >> 20} MiB",
-            f"{settled >> 20} MiB, then {now >> 20} MiB",
-            now < settled * (1 + GROWTH) + SLACK,
+            f"memory grows by less than {MAX_GROWTH:.0%} and {MAX_GROWTH_BYTES >> 20} MiB after a fifth of the time",
+            f"{settled_bytes >> 20} MiB, then {now_bytes >> 20} MiB",
+            now_bytes < settled_bytes * (1 + MAX_GROWTH) + MAX_GROWTH_BYTES,
         ),
-        Check("descriptors are given back", f"{idle}, then {server.descriptors()}", server.descriptors() <= idle + 2),
-        server.is_sound(),
+        Check(
+            "descriptors are closed",
+            f"{idle_descriptors}, then {server.descriptors()}",
+            server.descriptors() <= idle_descriptors + 2,
+        ),
+        server.check(),
     ]

@@ -1,4 +1,4 @@
-"""Valid requests of both faces, each with numbers of its own, and what becomes of them byte by byte."""
+"""Valid requests to both APIs, each with unique numbers, and random mutations of their bytes."""
 
 import base64
 import gzip
@@ -73,9 +73,9 @@ TARGETS = [
 
 
 def row_of(number: int) -> Row:
-    """Three numbers that float32 holds, and no other request has."""
-    draw = Random(number)
-    first, second, third = (float(draw.randrange(1, 1 << 24)) for _ in range(3))
+    """Three numbers, exact in float32, that no other request has."""
+    rng = Random(number)
+    first, second, third = (float(rng.randrange(1, 1 << 24)) for _ in range(3))
     return first, second, third
 
 
@@ -83,24 +83,24 @@ def name_of(number: int) -> str:
     return f"n{number:012d}"
 
 
-def valid(draw: Random, number: int) -> Request:
-    """One key, so that the output is its value: the row of ``number``; whose name is in the header, and V2's id."""
+def valid(rng: Random, number: int) -> Request:
+    """A request with one key, so that its output is its value, the row of ``number``; its id is ``name_of(number)``."""
     name, row = name_of(number), row_of(number)
     header = f"X-Request-ID: {name}"
-    arrays = {of: np.array([[[row if of == "value" else (1, 2)]]], np.float32) for of in NAMES}
-    form = draw.choice(["nested", "flat", "base64", "json", "binary", "gzip"])
+    arrays = {key: np.array([[[row if key == "value" else (1, 2)]]], np.float32) for key in NAMES}
+    form = rng.choice(["nested", "flat", "base64", "json", "binary", "gzip"])
     if form == "nested":
-        return native({of: array[0, 0].tolist() for of, array in arrays.items()}, header, outputs=["output"])
+        return native({key: array[0, 0].tolist() for key, array in arrays.items()}, header, outputs=["output"])
     if form == "flat":
-        flat = {of: {"shape": [1, array.size], "data": array.ravel().tolist()} for of, array in arrays.items()}
+        flat = {key: {"shape": [1, array.size], "data": array.ravel().tolist()} for key, array in arrays.items()}
         return native(flat, header, outputs=["output"])
     if form == "base64":
-        return native({of: coded(array) for of, array in arrays.items()}, header, outputs=["output"])
+        return native({key: coded(array) for key, array in arrays.items()}, header, outputs=["output"])
     if form == "binary":
         return binary(arrays, header, id=name)
     inputs = [
-        {"name": of, "shape": list(array.shape), "datatype": "FP32", "data": array.ravel().tolist()}
-        for of, array in arrays.items()
+        {"name": key, "shape": list(array.shape), "datatype": "FP32", "data": array.ravel().tolist()}
+        for key, array in arrays.items()
     ]
     body = json.dumps({"id": name, "inputs": inputs, "outputs": [{"name": "output"}]}).encode()
     if form == "gzip":
@@ -112,73 +112,73 @@ def coded(array: np.ndarray) -> dict:
     return {"shape": array.shape, "dtype": "float32", "base64": base64.b64encode(array.tobytes()).decode()}
 
 
-def _flip(draw: Random, said: bytes) -> bytes:
-    at = draw.randrange(len(said))
-    return said[:at] + bytes([said[at] ^ 1 << draw.randrange(8)]) + said[at + 1 :]
+def _flip(rng: Random, wire: bytes) -> bytes:
+    at = rng.randrange(len(wire))
+    return wire[:at] + bytes([wire[at] ^ 1 << rng.randrange(8)]) + wire[at + 1 :]
 
 
-def _cut(draw: Random, said: bytes) -> bytes:
-    start, end = _range(draw, said)
-    return said[:start] + said[end:]
+def _cut(rng: Random, wire: bytes) -> bytes:
+    start, end = _range(rng, wire)
+    return wire[:start] + wire[end:]
 
 
-def _repeat(draw: Random, said: bytes) -> bytes:
-    start, end = _range(draw, said)
-    return said[:end] + said[start:end] * draw.choice([1, 1, 2, 50]) + said[end:]
+def _repeat(rng: Random, wire: bytes) -> bytes:
+    start, end = _range(rng, wire)
+    return wire[:end] + wire[start:end] * rng.choice([1, 1, 2, 50]) + wire[end:]
 
 
-def _insert(draw: Random, said: bytes) -> bytes:
-    at = draw.randrange(len(said) + 1)
-    return said[:at] + draw.choice([draw.choice(TOKENS), draw.randbytes(draw.randint(1, 9))]) + said[at:]
+def _insert(rng: Random, wire: bytes) -> bytes:
+    at = rng.randrange(len(wire) + 1)
+    return wire[:at] + rng.choice([rng.choice(TOKENS), rng.randbytes(rng.randint(1, 9))]) + wire[at:]
 
 
-def _replace(draw: Random, said: bytes) -> bytes:
-    start, end = _range(draw, said)
-    return said[:start] + draw.choice([draw.choice(TOKENS), draw.randbytes(end - start)]) + said[end:]
+def _replace(rng: Random, wire: bytes) -> bytes:
+    start, end = _range(rng, wire)
+    return wire[:start] + rng.choice([rng.choice(TOKENS), rng.randbytes(end - start)]) + wire[end:]
 
 
-def _truncate(draw: Random, said: bytes) -> bytes:
-    return said[: draw.randrange(len(said))]
+def _truncate(rng: Random, wire: bytes) -> bytes:
+    return wire[: rng.randrange(len(wire))]
 
 
-def _range(draw: Random, said: bytes) -> tuple[int, int]:
-    start = draw.randrange(len(said))
-    return start, min(len(said), start + draw.choice([1, 1, 2, 4, 16, 200]))
+def _range(rng: Random, wire: bytes) -> tuple[int, int]:
+    start = rng.randrange(len(wire))
+    return start, min(len(wire), start + rng.choice([1, 1, 2, 4, 16, 200]))
 
 
 BYTES: list[Callable[[Random, bytes], bytes]] = [_flip, _cut, _repeat, _insert, _replace, _truncate]
 
 
-def chunked(draw: Random, request: Request, honest: bool) -> bytes:
-    """The same in chunks; if not honest, a chunk says another length than it has."""
+def chunked(rng: Random, request: Request, honest: bool) -> bytes:
+    """The request with chunked encoding; unless ``honest``, chunks may declare a wrong length."""
     lines = [f"POST {request.path} HTTP/1.1", "Host: here", *request.headers, "Transfer-Encoding: chunked"]
-    said, rest = "\r\n".join([*lines, "", ""]).encode(), request.body
+    wire, rest = "\r\n".join([*lines, "", ""]).encode(), request.body
     while rest:
-        length = draw.randint(1, len(rest))
-        told = length if honest or draw.random() < 0.5 else draw.choice([length + 1, length - 1, 1 << 33, -1])
-        said += b"%x%b\r\n%b\r\n" % (told, draw.choice([b"", b";a=b"]), rest[:length])
+        length = rng.randint(1, len(rest))
+        declared = length if honest or rng.random() < 0.5 else rng.choice([length + 1, length - 1, 1 << 33, -1])
+        wire += b"%x%b\r\n%b\r\n" % (declared, rng.choice([b"", b";a=b"]), rest[:length])
         rest = rest[length:]
-    return said + b"0\r\n\r\n"
+    return wire + b"0\r\n\r\n"
 
 
-def mutant(draw: Random, request: Request) -> bytes:
-    """``request``, changed: its body, so that its length is right; its head; or what goes over the wire."""
+def mutant(rng: Random, request: Request) -> bytes:
+    """``request`` with a change in its body (with the right length), in its head, or anywhere in its bytes."""
     path, headers, body = request
-    kind = draw.choice(["body", "body", "body", "line", "length", "target", "chunks", "wire", "wire"])
+    kind = rng.choice(["body", "body", "body", "line", "length", "target", "chunks", "wire", "wire"])
     if kind == "body":
-        for _ in range(draw.randint(1, 3)):
-            body = draw.choice(BYTES)(draw, body) if body else body
+        for _ in range(rng.randint(1, 3)):
+            body = rng.choice(BYTES)(rng, body) if body else body
         return Request(path, headers, body).wire()
     if kind == "line":
-        return Request(path, (*headers, draw.choice(LINES)), body).wire()
+        return Request(path, (*headers, rng.choice(LINES)), body).wire()
     if kind == "target":
-        return Request(draw.choice(TARGETS), headers, body).wire()
+        return Request(rng.choice(TARGETS), headers, body).wire()
     if kind == "chunks":
-        return chunked(draw, request, honest=False)
-    said = request.wire()
+        return chunked(rng, request, honest=False)
+    wire = request.wire()
     if kind == "length":
-        length = len(body) + draw.choice([-len(body), -9, -1, 1, 9, 70_000, 1 << 40])
-        return said.replace(b"Content-Length: %d\r\n\r\n" % len(body), b"Content-Length: %d\r\n\r\n" % length)
-    for _ in range(draw.randint(1, 3)):
-        said = draw.choice(BYTES)(draw, said) if said else said
-    return said
+        length = len(body) + rng.choice([-len(body), -9, -1, 1, 9, 70_000, 1 << 40])
+        return wire.replace(b"Content-Length: %d\r\n\r\n" % len(body), b"Content-Length: %d\r\n\r\n" % length)
+    for _ in range(rng.randint(1, 3)):
+        wire = rng.choice(BYTES)(rng, wire) if wire else wire
+    return wire

@@ -1,7 +1,7 @@
-"""Health probes as a kubelet makes them, each on a connection of its own, from a process that does nothing else.
+"""Health probes like a kubelet's, each on a new connection, from a process that does nothing else.
 
-``python -m benchmarks.soak.probe PORT`` asks until its input is closed, then says as JSON what each took, in
-milliseconds, and by how much its own naps were too long at most: so long the machine kept everybody waiting.
+``python -m benchmarks.soak.probe PORT`` probes until its standard input is closed. It then prints as JSON the
+milliseconds of each probe, and the longest scheduling delay: the time by which one of its own sleeps was too long.
 """
 
 import http.client
@@ -14,51 +14,51 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-EVERY = 0.05  # seconds
+INTERVAL_S = 0.05
 
 
 @dataclass
 class Probes:
-    """Milliseconds."""
+    """The time of each probe, and the longest scheduling delay."""
 
-    taken: list[float] = field(default_factory=list)
-    noise: float = 0
+    times_ms: list[float] = field(default_factory=list)
+    delay_ms: float = 0
 
 
 def main() -> None:
-    port, taken, noise = int(sys.argv[1]), [], 0.0
+    port, times_ms, delay_ms = int(sys.argv[1]), [], 0.0
     while True:
-        start = time.perf_counter()
-        if select.select([sys.stdin], [], [], EVERY)[0]:
+        start_s = time.perf_counter()
+        if select.select([sys.stdin], [], [], INTERVAL_S)[0]:
             break
-        noise = max(noise, 1000 * (time.perf_counter() - start - EVERY))
+        delay_ms = max(delay_ms, 1000 * (time.perf_counter() - start_s - INTERVAL_S))
         for path in ("/v2/health/live", "/v2/health/ready"):
-            start = time.perf_counter()
+            start_s = time.perf_counter()
             connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
             connection.request("GET", path)
             assert connection.getresponse().status == 200, path
-            taken.append(1000 * (time.perf_counter() - start))
+            times_ms.append(1000 * (time.perf_counter() - start_s))
             connection.close()
-    print(json.dumps([taken, noise]))
+    print(json.dumps([times_ms, delay_ms]))
 
 
 @contextmanager
 def probed(port: int) -> Iterator[Probes]:
-    """What probes found while the block ran; it is known after it.
+    """Probe the server while the context lasts; the result is filled in at its end.
 
     Raises:
-        RuntimeError: one was not answered with 200.
+        RuntimeError: a probe was not answered with status 200.
     """
-    found = Probes()
+    probes = Probes()
     command = [sys.executable, "-m", "benchmarks.soak.probe", str(port)]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     try:
-        yield found
+        yield probes
     finally:
-        said, _ = process.communicate()
+        output, _ = process.communicate()
     if process.returncode:
         raise RuntimeError("a health probe failed")
-    found.taken, found.noise = json.loads(said)
+    probes.times_ms, probes.delay_ms = json.loads(output)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""HTTP as bytes, so that what goes over the wire is in sight, and a client costs little."""
+"""HTTP requests and responses as bytes: tests control every byte, and the client uses little processor time."""
 
 import asyncio
 import json
@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
+
+from heed_client.v2 import HEADER, binary_request
 
 ATTEND = "/v1/attention/scaled_dot_product"
 INFER = "/v2/models/scaled_dot_product/infer"
@@ -22,40 +24,30 @@ class Request(NamedTuple):
         return "\r\n".join([*lines, "", ""]).encode() + self.body
 
 
-class Answer(NamedTuple):
+class Response(NamedTuple):
     status: int
     headers: dict[bytes, bytes]
     body: bytes
 
 
 def native(tensors: Mapping[str, Any], *headers: str, **fields: Any) -> Request:
-    """To the native face; each tensor in one of its forms."""
+    """A request to the native API; each tensor is in one of its JSON forms."""
     return Request(ATTEND, headers, json.dumps({**tensors, **fields}).encode())
 
 
 def binary(tensors: Mapping[str, np.ndarray], *headers: str, **fields: Any) -> Request:
-    """To V2, tensors [batch, heads, length, d] of float32 as bytes both ways."""
-    inputs = [
-        {
-            "name": name,
-            "shape": list(array.shape),
-            "datatype": "FP32",
-            "parameters": {"binary_data_size": array.nbytes},
-        }
-        for name, array in tensors.items()
-    ]
-    outputs = [{"name": "output", "parameters": {"binary_data": True}}]
-    head = json.dumps({"inputs": inputs, "outputs": outputs, **fields}).encode()
-    attached = b"".join(array.tobytes() for array in tensors.values())
-    return Request(INFER, (*headers, f"Inference-Header-Content-Length: {len(head)}"), head + attached)
+    """A V2 request with float32 tensors [batch, heads, length, d] as bytes, which asks for binary outputs."""
+    outputs = fields.pop("outputs", ["output"])
+    v2_headers, pieces = binary_request(tensors, outputs, **fields)
+    return Request(INFER, (*headers, f"{HEADER}: {v2_headers[HEADER]}"), b"".join(pieces))
 
 
-async def answer(reader: asyncio.StreamReader) -> Answer | None:
-    """The next answer; None where the connection is closed instead.
+async def read_response(reader: asyncio.StreamReader) -> Response | None:
+    """The next response; None if the connection is closed before it.
 
     Raises:
-        ConnectionError, asyncio.IncompleteReadError: it ends within one.
-        ValueError: what comes is no HTTP.
+        ConnectionError, asyncio.IncompleteReadError: the connection is closed within the response.
+        ValueError: the bytes are not HTTP.
     """
     line = await reader.readline()
     if not line:
@@ -68,31 +60,35 @@ async def answer(reader: asyncio.StreamReader) -> Answer | None:
         name, _, value = line.partition(b":")
         headers[name.lower()] = value.strip()
     if status == b"100":
-        return await answer(reader)
-    return Answer(int(status), headers, await reader.readexactly(int(headers[b"content-length"])))
+        return await read_response(reader)
+    return Response(int(status), headers, await reader.readexactly(int(headers[b"content-length"])))
 
 
 class Connection:
-    """One that is kept, and opened again where the server has closed it."""
+    """A connection that is kept open, and opened again after the server has closed it."""
 
     def __init__(self, port: int) -> None:
         self._port = port
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
 
-    async def ask(self, wire: bytes) -> Answer:
-        """Raises ConnectionError where it gets none."""
-        if self._streams and self._streams[0].at_eof():  # it was idle for too long
+    async def post(self, wire: bytes) -> Response:
+        """Send the bytes of a request; return the response.
+
+        Raises:
+            ConnectionError: the server closed the connection without a response.
+        """
+        if self._streams and self._streams[0].at_eof():  # closed by the server's keep-alive timeout
             self.close()
         if self._streams is None:
             self._streams = await asyncio.open_connection("127.0.0.1", self._port)
         reader, writer = self._streams
         writer.write(wire)
-        found = await answer(reader)
-        if found is None:
+        response = await read_response(reader)
+        if response is None:
             raise ConnectionResetError("closed without an answer")
-        if found.headers.get(b"connection") == b"close":
+        if response.headers.get(b"connection") == b"close":
             self.close()
-        return found
+        return response
 
     def close(self) -> None:
         if self._streams:

@@ -7,17 +7,17 @@ with Client("http://127.0.0.1:8000") as heed:
     answer.output, answer.weights
 """
 
-from heed_client.answer import Answer, Largest
-from heed_client.block import Block, Line, Parameter, Tensor
+from heed_client.answer import Answer, TopK
+from heed_client.block import Block, BlockSummary, Parameter, Tensor
 from heed_client.client import AsyncClient, Client
 from heed_client.errors import (
     BadRequest,
+    DeadlineExceeded,
     HeedError,
     NotFound,
     Problem,
-    ServerFailed,
+    ServerError,
     TimedOut,
-    TooLate,
     Unauthorized,
     Unavailable,
     Unreachable,
@@ -28,17 +28,17 @@ __all__ = [
     "AsyncClient",
     "BadRequest",
     "Block",
+    "BlockSummary",
     "Client",
+    "DeadlineExceeded",
     "HeedError",
-    "Largest",
-    "Line",
     "NotFound",
     "Parameter",
     "Problem",
-    "ServerFailed",
+    "ServerError",
     "Tensor",
     "TimedOut",
-    "TooLate",
+    "TopK",
     "Unauthorized",
     "Unavailable",
     "Unreachable",

@@ -1,4 +1,4 @@
-"""What a block answered."""
+"""The result of a call that runs a block."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
@@ -6,18 +6,18 @@ from typing import Any, NamedTuple
 import numpy as np
 
 
-class Largest(NamedTuple):
-    """Of each query's weights the k largest [..., m, k], largest first."""
+class TopK(NamedTuple):
+    """The k largest weights of each query, largest first; both arrays are [..., m, k]."""
 
     indices: np.ndarray
     values: np.ndarray
 
 
 class Answer(Mapping[str, Any]):
-    """The outputs asked for, as attributes (``answer.weights``) and as a mapping (``answer["weights"]``).
+    """The requested outputs, as attributes (``answer.weights``) and as a mapping (``answer["weights"]``).
 
-    Each is an array of the rank of the query's; with ``weights_top_k``, ``weights`` is ``Largest``. ``server_timing``
-    is what the server spent, in milliseconds, by stage; ``request_id`` is the answer's name in its log.
+    Each output is an array of the query's rank; with ``weights_top_k``, ``weights`` is a ``TopK``. ``server_timing``
+    has the milliseconds that the server spent in each stage; ``request_id`` identifies the request in the server's log.
     """
 
     def __init__(
@@ -48,6 +48,6 @@ class Answer(Mapping[str, Any]):
 
     def __repr__(self) -> str:
         shapes = (
-            f"{name}: {list(np.shape(part))}" for name, part in self._outputs.items() if isinstance(part, np.ndarray)
+            f"{name}: {list(array.shape)}" for name, array in self._outputs.items() if isinstance(array, np.ndarray)
         )
         return f"<Answer of {self.block}: {', '.join(shapes)}>"

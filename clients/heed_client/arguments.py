@@ -1,4 +1,4 @@
-"""The arguments of ``heed attend``."""
+"""The command line of ``heed run``."""
 
 import argparse
 import json
@@ -7,96 +7,76 @@ from typing import Any
 
 from heed_client.files import SUFFIXES
 
-DESCRIPTION = "Run a block of a server on tensors from files; write its outputs, look at its weights."
+DESCRIPTION = "Run an attention block on a server with tensors from files; save its outputs or draw its weights."
 TENSORS = {
-    "query": "what is asked",
-    "key": "what the queries meet",
-    "value": "what is averaged",
-    "x": "the one input of self-attention, or what asks in cross-attention",
-    "memory": "what cross-attention meets",
+    "query": "queries",
+    "key": "keys",
+    "value": "values",
+    "x": "the input of self-attention; in cross-attention, the input of the queries",
+    "memory": "the input of the keys and values in cross-attention",
     "input_ids": "token ids",
-    "attn_mask": "booleans, true = may attend; or floats, added to the scores",
-    "nonpad_kv_seqlen": "how many leading keys of each row are real",
-    "past_key": "keys of earlier steps",
-    "past_value": "values of earlier steps",
-    "layers": "which layers' weights are answered",
+    "attn_mask": "booleans (true = may attend), or floats that are added to the scores; integers are rejected",
+    "nonpad_kv_seqlen": "number of keys in each row before the padding",
+    "past_key": "keys of earlier decoding steps",
+    "past_value": "values of earlier decoding steps",
+    "layers": "the layers whose weights are returned",
 }
 NUMBERS = {"left_window_size": int, "right_window_size": int, "scale": float, "softcap": float, "bandwidth": float}
-FILES = """\
-A FILE is npy, npz, safetensors or JSON, told by what it holds; - is standard input. Lists may stand in its
-place: '[[1, 0], [0, 1]]'. Of several tensors in a file the
-one of the flag's name is taken, or FILE:NAME says which. Tensors may leave out batch and heads: [m, d], [batch, m, d],
-[batch, heads, m, d].
+EPILOG = """\
+A FILE is npy, npz, safetensors or JSON, detected by its content; - reads standard input. A JSON list may be given
+instead of a FILE: '[[1, 0], [0, 1]]'. From a file with several tensors, the one with the flag's name is read;
+FILE:NAME selects another. Tensors may omit the batch and heads axes: [m, d], [batch, m, d], [batch, heads, m, d].
 
 examples:
-  heed attend scaled_dot_product --query q.npy --key k.npy --value v.npy --is-causal --out out.npz
-  heed attend scaled_dot_product --request examples/sentence.json --labels examples/sentence.tokens.json --at 0,1 --show
-  heed attend multi_head --describe
+  heed run scaled_dot_product --query q.npy --key k.npy --value v.npy --is-causal --out out.npz
+  heed run scaled_dot_product --request examples/sentence.json --labels examples/sentence.tokens.json --at 0,1 --show
+  heed run multi_head --describe
 """
 
 
 def parser() -> argparse.ArgumentParser:
-    said = argparse.ArgumentParser(
-        prog="heed attend", description=DESCRIPTION, epilog=FILES, formatter_class=argparse.RawDescriptionHelpFormatter
+    root = argparse.ArgumentParser(
+        prog="heed run", description=DESCRIPTION, epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    said.add_argument("block", metavar="BLOCK", help="a block that the server has (`heed list` names them)")
-    said.add_argument("--describe", action="store_true", help="say what BLOCK takes and answers, and end")
-    server = said.add_argument_group("server")
-    server.add_argument(
-        "--url", default=os.environ.get("HEED_URL", "http://127.0.0.1:8000"),
-        help="where it is (HEED_URL, default http://127.0.0.1:8000)",
-    )  # fmt: skip
-    server.add_argument("--api-key", default=os.environ.get("HEED_API_KEY"), help="sent as Bearer token (HEED_API_KEY)")
-    server.add_argument("--timeout", type=float, default=60, help="longest time without an answer, in s (default 60)")
+    root.add_argument("block", metavar="BLOCK", help="name of a block on the server; `heed list` lists them")
+    root.add_argument("--describe", action="store_true", help="print the block's inputs, parameters and outputs; exit")
 
-    tensors = said.add_argument_group("tensors")
-    tensors.add_argument(
-        "--request", metavar="FILE", help="all of a request: tensors by name; JSON may hold parameters"
-    )
-    for name, what in TENSORS.items():
-        tensors.add_argument(f"--{name.replace('_', '-')}", metavar="FILE", help=what)
-    tensors.add_argument(
-        "--tensor", action="append", default=[], type=_pair, metavar="NAME=FILE", help="any other, by its name"
-    )
+    add = root.add_argument_group("server").add_argument
+    url = "http://127.0.0.1:8000"
+    add("--url", default=os.environ.get("HEED_URL", url), help=f"URL of the server (HEED_URL, default {url})")
+    add("--api-key", default=os.environ.get("HEED_API_KEY"), help="API key, sent as Bearer token (HEED_API_KEY)")
+    add("--timeout", type=float, default=60, metavar="SECONDS", help="longest wait for a response (default 60)")
 
-    parameters = said.add_argument_group("parameters", "What a block takes, and their defaults, --describe says.")
-    parameters.add_argument("--is-causal", action="store_true", default=None, help="queries attend to no later keys")
+    add = root.add_argument_group("tensors").add_argument
+    add("--request", metavar="FILE", help="file with all tensors by name; a JSON file may also have parameters")
+    for name, description in TENSORS.items():
+        add(f"--{name.replace('_', '-')}", metavar="FILE", help=description)
+    add("--tensor", action="append", default=[], type=_pair, metavar="NAME=FILE", help="any other tensor")
+
+    parameters = root.add_argument_group("parameters", "--describe lists a block's parameters with their defaults.")
+    add = parameters.add_argument
+    add("--is-causal", action="store_true", default=None, help="each query attends only to keys at or before it")
+    add("--additive-mask", action="store_true", default=None, help="accept a float mask of only 0.0 and 1.0; add it")
     for name, kind in NUMBERS.items():
-        parameters.add_argument(f"--{name.replace('_', '-')}", type=kind, metavar="NUMBER")
-    parameters.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        type=_setting,
-        metavar="NAME=VALUE",
-        help="any other, by its name, as JSON",
-    )
+        add(f"--{name.replace('_', '-')}", type=kind, metavar="NUMBER")
+    add("--set", action="append", default=[], type=_setting, metavar="NAME=VALUE", help="any other parameter, as JSON")
 
-    answer = said.add_argument_group("answer")
-    answer.add_argument(
-        "--outputs", type=lambda text: text.split(","), metavar="NAME[,NAME]", help="default: output,weights"
-    )
-    answer.add_argument("--average-attn-weights", action="store_true", default=None, help="weights averaged over heads")
-    answer.add_argument("--weights-top-k", type=int, metavar="K", help="of each query only the K largest weights")
-    answer.add_argument(
-        "--out", metavar="FILE", type=_out,
-        help="write the outputs: .npz, .npy (of one), .safetensors, .json; - is JSON on standard output, the default",
-    )  # fmt: skip
-    answer.add_argument(
-        "--binary", action=argparse.BooleanOptionalAction, help="bytes or JSON on the way; by size when not said"
-    )
+    add = root.add_argument_group("output").add_argument
+    add("--outputs", type=lambda text: text.split(","), metavar="NAME[,NAME]", help="default: output,weights")
+    add("--average-attn-weights", action="store_true", default=None, help="average the weights over heads")
+    add("--weights-top-k", type=int, metavar="K", help="return only the K largest weights of each query")
+    add("--out", metavar="FILE", type=_out, help=f"file to write ({', '.join(SUFFIXES)}); default: JSON to stdout (-)")
+    add("--binary", action=argparse.BooleanOptionalAction, help="send tensors as bytes or as JSON (default: by size)")
 
-    looks = said.add_argument_group("a look at the weights")
-    looks.add_argument("--show", action="store_true", help="heat maps here, in the terminal")
-    looks.add_argument("--plot", metavar="FILE", help="heat maps as a picture: .png, .svg, .pdf")
-    looks.add_argument("--html", metavar="FILE", help="heat maps as a page that needs no internet")
-    looks.add_argument(
-        "--at", type=_index, default=(), metavar="I[,I]",
-        help="only those under this leading index: 0,1 is row 0 of the batch, head 1 (default: all)",
-    )  # fmt: skip
-    looks.add_argument("--labels", metavar="FILE", help="words of the rows, and of as many columns: a JSON list")
-    looks.add_argument("--key-labels", metavar="FILE", help="words of the columns, where they are others")
-    return said
+    add = root.add_argument_group("heat maps of the weights").add_argument
+    add("--show", action="store_true", help="print heat maps in the terminal")
+    add("--plot", metavar="FILE", help="write heat maps as a picture: .png, .svg, .pdf")
+    add("--html", metavar="FILE", help="write heat maps as a self-contained HTML page")
+    add("--at", type=_index, default=(), metavar="I[,I]", help="leading index of the matrices to draw: 0,1 is row 0 of "
+        "the batch, head 1 (default: all)")  # fmt: skip
+    add("--labels", metavar="FILE", help="JSON list of labels for the queries, and for the keys if there are as many")
+    add("--key-labels", metavar="FILE", help="JSON list of labels for the keys, if they differ")
+    return root
 
 
 def _pair(text: str) -> tuple[str, str]:
@@ -116,7 +96,7 @@ def _setting(text: str) -> tuple[str, Any]:
 
 def _index(text: str) -> tuple[int, ...]:
     if not all(part.isdecimal() for part in text.split(",")):
-        raise argparse.ArgumentTypeError(f"expected whole numbers with commas, 0,1 say, got {text!r}")
+        raise argparse.ArgumentTypeError(f"expected whole numbers separated by commas, such as 0,1; got {text!r}")
     return tuple(map(int, text.split(",")))
 
 

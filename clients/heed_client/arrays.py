@@ -1,42 +1,55 @@
-"""Whatever holds numbers, as numpy."""
+"""Conversion of tensors and numbers to numpy arrays."""
 
 from typing import Any
 
 import numpy as np
 
-Given = Any  # an array, nested lists, a torch tensor, a number or a flag
+TensorLike = Any  # an array, nested lists, a torch tensor, a number or a boolean
 KINDS = "biuf"  # numpy's booleans, integers, floats
+MASK = "attn_mask"  # as in the API's JSON, None in lists is -infinity, and integers in lists become floats
 
 
-def array(name: str, given: Given) -> np.ndarray:
-    """``given`` in little-endian, at most 64 bits a number; bfloat16, which numpy does not have, as float32.
+def array(name: str, tensor: TensorLike) -> np.ndarray:
+    """``tensor`` as a little-endian array of at most 64 bits a number; bfloat16 becomes float32.
 
     Raises:
-        ValueError: lists of different lengths.
-        TypeError: neither numbers nor booleans.
+        ValueError: the nested lists have different lengths.
+        TypeError: the elements are neither numbers nor booleans.
     """
-    if hasattr(given, "detach"):  # a torch tensor, on whatever device
-        given = (given.float() if str(given.dtype) == "torch.bfloat16" else given).numpy(force=True)
+    if hasattr(tensor, "detach"):  # a torch tensor on any device
+        tensor = (tensor.float() if str(tensor.dtype) == "torch.bfloat16" else tensor).numpy(force=True)
     try:
-        found = np.asarray(given)
-    except ValueError as error:
+        result = _mask(tensor) if name == MASK and isinstance(tensor, (list, tuple)) else np.asarray(tensor)
+    except (ValueError, OverflowError) as error:
         raise ValueError(f"{name}: {error}") from None
-    if found.dtype.name == "bfloat16":
-        found = found.astype(np.float32)
-    if found.dtype.kind not in KINDS:
-        raise TypeError(f"{name}: expected numbers or booleans, got {found.dtype}")
-    if found.dtype.itemsize > 8:
-        found = found.astype(np.float64)
-    return np.ascontiguousarray(found, found.dtype.newbyteorder("<")).reshape(found.shape)
+    if result.dtype.name == "bfloat16":  # ml_dtypes'
+        result = result.astype(np.float32)
+    if result.dtype.kind not in KINDS:
+        raise TypeError(f"{name}: expected numbers or booleans, got {result.dtype}")
+    if result.dtype.itemsize > 8:
+        result = result.astype(np.float64)
+    return np.ascontiguousarray(result, result.dtype.newbyteorder("<")).reshape(result.shape)
 
 
-def scalar(name: str, given: np.ndarray) -> bool | int | float:
-    """The number or flag in an array without axes.
+def _mask(lists: Any) -> np.ndarray:
+    """A mask from nested lists: booleans, or float64 numbers to add to the scores."""
+    items = np.asarray(lists, object)
+    kinds = set(map(type, items.flat))
+    if kinds <= {int, float, type(None)}:
+        numbers = [-np.inf if item is None else item for item in items.flat]
+        return np.asarray(numbers, np.float64).reshape(items.shape)
+    if bool in kinds and len(kinds) > 1:
+        raise TypeError(f"{MASK}: expected either booleans or numbers, got both")
+    return np.asarray(lists)
+
+
+def scalar(name: str, array: np.ndarray) -> bool | int | float:
+    """The number or boolean in an array of rank 0.
 
     Raises:
-        ValueError: NaN or infinity, for which JSON has no word.
+        ValueError: the number is NaN or infinite, which JSON cannot express.
     """
-    value: bool | int | float = given.item()
+    value: bool | int | float = array.item()
     if isinstance(value, float) and not np.isfinite(value):
         raise ValueError(f"{name}: expected a finite number, got {value}")
     return value

@@ -1,7 +1,7 @@
-"""A call of the V2 face with its binary extension: bytes in and bytes out, for large tensors.
+"""Requests to the V2 API with its binary extension: tensors as bytes in both directions, for large tensors.
 
-V2 takes tensors of full rank and of the declared types, and knows neither averages nor the largest weights: ``prepare``
-says which calls it can carry.
+V2 takes tensors of full rank and of the declared dtypes, and supports neither averaged weights nor the top k.
+``prepare`` decides whether a call can be sent this way.
 """
 
 import json
@@ -12,130 +12,127 @@ import numpy as np
 
 from heed_client.arrays import scalar
 from heed_client.block import Block, Dim, Tensor
+from heed_client.v2 import Piece, binary_request
 
-HEADER = "Inference-Header-Content-Length"
-LEADING = ("batch", "heads")  # axes that a request may leave out, the last first
-TOGETHER = {"kv_heads": "heads"}  # an axis that is left out where another is
-WORDS = {"b": "BOOL", "i": "INT", "u": "UINT", "f": "FP"}
+OPTIONAL_AXES = ("batch", "heads")  # axes that an input may omit; heads are omitted first
+SAME_AXIS = {"kv_heads": "heads"}  # an axis that is omitted together with another
 
 
-class Call:
-    """A call as V2 takes it; ``numbers`` is about how many go and come."""
+class BinaryRequest:
+    """A call as a V2 request; ``number_count`` estimates the numbers in its inputs and outputs."""
 
     def __init__(
-        self, block: Block, tensors: Mapping[str, np.ndarray], parameters: Mapping[str, Any], left_out: set[str],
+        self, block: Block, tensors: Mapping[str, np.ndarray], parameters: Mapping[str, Any], omitted: set[str],
         outputs: Sequence[str],
     ) -> None:  # fmt: skip
         self.block = block
         self._tensors = tensors
         self._parameters = parameters
-        self._left_out = left_out
+        self._omitted = omitted
         self._outputs = outputs
         sizes: dict[Dim, int] = {}
         for name, array in tensors.items():
             for dim, length in zip(block.inputs[name].shape, array.shape, strict=True):
                 sizes[dim] = max(length, sizes.get(dim, 1))
-        self.numbers = sum(array.size for array in tensors.values())
-        self.numbers += sum(_size(block.outputs[name].shape, sizes) for name in outputs)
+        self.number_count = sum(array.size for array in tensors.values())
+        self.number_count += sum(_size(block.outputs[name].shape, sizes) for name in outputs)
 
-    def build(self) -> tuple[dict[str, str], list[bytes | memoryview]]:
-        """The header and the body, in its pieces."""
-        inputs = [
-            {
-                "name": name,
-                "datatype": _datatype(array.dtype),
-                "shape": array.shape,
-                "parameters": {"binary_data_size": array.nbytes},
-            }
-            for name, array in self._tensors.items()
-        ]
-        outputs = [{"name": name} for name in self._outputs]
-        parameters = {**self._parameters, "binary_data_output": True}
-        start = json.dumps({"inputs": inputs, "outputs": outputs, "parameters": parameters}).encode()
-        return (
-            {HEADER: str(len(start)), "Content-Type": "application/octet-stream"},
-            [start, *(array.reshape(-1).view(np.uint8).data for array in self._tensors.values())],
-        )
+    def encode(self) -> tuple[dict[str, str], list[Piece]]:
+        """The headers, and the body in pieces."""
+        return binary_request(self._tensors, self._outputs, self._parameters)
 
-    def read(self, content: bytes, json_length: int) -> dict[str, np.ndarray]:
-        """The outputs in an answer, without the axes that the request left out."""
-        place = json_length
-        found = {}
-        for said in json.loads(content[:json_length])["outputs"]:
-            of = self.block.outputs[said["name"]]
-            array = np.frombuffer(content, of.numpy, said["parameters"]["binary_data_size"] // of.numpy.itemsize, place)
-            place += array.nbytes
-            axes = [length for dim, length in zip(of.shape, said["shape"], strict=True) if not self._is_out(dim)]
-            found[of.name] = array.reshape(axes).copy()  # apart from the others, aligned, and writable
-        return found
-
-    def _is_out(self, dim: Dim) -> bool:
-        return _is_out(dim, self._left_out)
+    def decode(self, content: bytes, json_bytes: int) -> dict[str, np.ndarray]:
+        """The outputs in a response whose JSON has ``json_bytes`` bytes, without the axes that the inputs omit."""
+        offset = json_bytes
+        outputs = {}
+        for output in json.loads(content[:json_bytes])["outputs"]:
+            spec = self.block.outputs[output["name"]]
+            count = output["parameters"]["binary_data_size"] // spec.numpy_dtype.itemsize
+            array = np.frombuffer(content, spec.numpy_dtype, count, offset)
+            offset += array.nbytes
+            omitted = _omitted_axes(self.block, spec, self._omitted)
+            shape = [length for axis, length in enumerate(output["shape"]) if axis not in omitted]
+            outputs[spec.name] = array.reshape(shape).copy()  # own memory, aligned and writable
+        return outputs
 
 
-def prepare(block: Block, inputs: Mapping[str, np.ndarray], outputs: Sequence[str]) -> Call | None:
-    """The call in V2's terms; None where V2 cannot carry it as the native face would."""
+def prepare(
+    block: Block, inputs: Mapping[str, np.ndarray], outputs: Sequence[str], additive_mask: bool = False
+) -> BinaryRequest | None:
+    """The call as a V2 request; None if V2 would treat it differently from the native API."""
     if any(name not in block.inputs and name not in block.parameters for name in inputs):
         return None
-    if any(of.dtype.startswith("bfloat16") for of in block.inputs.values()):  # numpy has no such numbers
+    if any(spec.dtype.startswith("bfloat16") for spec in block.inputs.values()):  # numpy lacks bfloat16
         return None
     tensors = {name: inputs[name] for name in block.inputs if name in inputs}
     if not tensors or any(name not in block.outputs for name in outputs):
         return None
-    left_out = _left_out(block, tensors)
-    if left_out is None:
+    omitted = _omitted_dims(block, tensors)
+    if omitted is None:
         return None
-    lifted = {name: _lift(block.inputs[name], array, left_out) for name, array in tensors.items()}
-    held = {name: _cast(block.inputs[name], array) for name, array in lifted.items() if array is not None}
-    cast = {name: array for name, array in held.items() if array is not None}
+    expanded = {name: _expand(block, block.inputs[name], array, omitted) for name, array in tensors.items()}
+    converted = {name: _cast(block.inputs[name], array) for name, array in expanded.items() if array is not None}
+    ready = {name: array for name, array in converted.items() if array is not None}
     parameters = {
         name: scalar(name, array) for name, array in inputs.items() if name not in tensors and not array.shape
     }
-    if len(cast) + len(parameters) < len(inputs):
+    if len(ready) + len(parameters) < len(inputs):
         return None
-    return Call(block, cast, parameters, left_out, outputs)
+    if additive_mask:
+        parameters["additive_mask"] = True
+    return BinaryRequest(block, ready, parameters, omitted, outputs)
 
 
-def _left_out(block: Block, tensors: Mapping[str, np.ndarray]) -> set[str] | None:
-    """The leading axes that the first tensor, the query, does without: heads first, then batch."""
+def _omitted_dims(block: Block, tensors: Mapping[str, np.ndarray]) -> set[str] | None:
+    """The leading dimensions that the first tensor, the query, omits: heads first, then batch. None: wrong rank."""
     name, array = next(iter(tensors.items()))
-    leading = [str(dim) for dim in block.inputs[name].shape if dim in LEADING]
+    leading = [str(dim) for dim in block.inputs[name].shape if dim in OPTIONAL_AXES]
     count = len(block.inputs[name].shape) - array.ndim
     return set(leading[len(leading) - count :]) if 0 <= count <= len(leading) else None
 
 
-def _is_out(dim: Dim, left_out: set[str]) -> bool:
-    return TOGETHER.get(str(dim), dim) in left_out
+def _omitted_axes(block: Block, spec: Tensor, omitted: set[str]) -> set[int]:
+    """The axes of ``spec`` that the request omits. In a block of one head, that head's axis goes with the batch's."""
+    axes = {axis for axis, dim in enumerate(spec.shape) if SAME_AXIS.get(str(dim), dim) in omitted}
+    return axes | {axis + 1 for axis in axes if spec.shape[axis] == "batch" and _is_one_head(block, spec, axis + 1)}
 
 
-def _lift(of: Tensor, array: np.ndarray, left_out: set[str]) -> np.ndarray | None:
-    """``array`` at the full rank; a mask, which broadcasts, may have fewer axes."""
-    missing = sum(not _is_out(dim, left_out) for dim in of.shape) - array.ndim
-    if missing < 0 or (missing and not of.is_mask):
+def _is_one_head(block: Block, spec: Tensor, axis: int) -> bool:
+    return spec.shape[axis : axis + 1] == (1,) and block.outputs["weights"].shape[-3] == 1
+
+
+def _expand(block: Block, spec: Tensor, array: np.ndarray, omitted: set[str]) -> np.ndarray | None:
+    """``array`` at full rank, None if its rank is wrong.
+
+    A mask broadcasts, so it may have fewer axes; the axis of a single head may be present or not.
+    """
+    axes = _omitted_axes(block, spec, omitted)
+    if array.ndim == len(spec.shape) - len(axes) + 1:
+        axes -= {axis for axis in axes if spec.shape[axis] == 1}
+    missing = len(spec.shape) - len(axes) - array.ndim
+    if missing < 0 or (missing and not spec.is_mask):
         return None
-    sizes = iter((1,) * missing + array.shape)
-    return array.reshape([1 if _is_out(dim, left_out) else next(sizes) for dim in of.shape])
+    lengths = iter((1,) * missing + array.shape)
+    return array.reshape([1 if axis in axes else next(lengths) for axis in range(len(spec.shape))])
 
 
-def _cast(of: Tensor, array: np.ndarray) -> np.ndarray | None:
-    """``array`` in the declared type, if that loses nothing but a float's last digits, and the server takes it."""
-    if of.is_mask and array.dtype == np.bool_:
+def _cast(spec: Tensor, array: np.ndarray) -> np.ndarray | None:
+    """``array`` in the declared dtype; None if it would lose more than a float's precision or be rejected."""
+    if spec.is_mask and array.dtype == np.bool_:
         return array
-    kind = of.numpy.kind
-    if (array.dtype.kind == "b") != (kind == "b") or not np.can_cast(
-        array.dtype, of.numpy, "same_kind" if kind == "f" else "safe"
-    ):
+    if spec.is_mask and array.dtype.kind != "f":  # the native API's error explains what to send
+        return None
+    dtype = spec.numpy_dtype
+    is_float = dtype.kind == "f"
+    if (array.dtype.kind == "b") != (dtype.kind == "b"):
+        return None
+    if not np.can_cast(array.dtype, dtype, "same_kind" if is_float else "safe"):
         return None
     with np.errstate(over="ignore"):
-        held = array.astype(of.numpy, copy=False)
-    if kind == "f" and not (np.isfinite(held) | (of.is_mask & np.isneginf(held))).all():
+        result = array.astype(dtype, copy=False)
+    if is_float and not (np.isfinite(result) | (spec.is_mask & np.isneginf(result))).all():
         return None
-    return held
-
-
-def _datatype(dtype: np.dtype) -> str:
-    word = WORDS[dtype.kind]
-    return word if word == "BOOL" else f"{word}{8 * dtype.itemsize}"
+    return result
 
 
 def _size(shape: Sequence[Dim], sizes: Mapping[Dim, int]) -> int:

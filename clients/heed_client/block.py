@@ -1,4 +1,4 @@
-"""What the server says of a block: its formula, its tensors by name, its parameters."""
+"""The server's description of a block: its formula, its tensors by name, its parameters."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
@@ -11,7 +11,7 @@ Dim = int | str  # a number, a symbol (``m``), or a sum (``past + n``)
 
 @dataclass(frozen=True)
 class Tensor:
-    """An input or output; equal symbols in shapes are equal sizes."""
+    """An input or output; dimensions with the same symbol have the same size."""
 
     name: str
     dtype: str
@@ -20,8 +20,8 @@ class Tensor:
     required: bool = False
 
     @property
-    def numpy(self) -> np.dtype:
-        """Its type; of a mask, which may be booleans too, that of the numbers."""
+    def numpy_dtype(self) -> np.dtype:
+        """The numpy dtype: float32 for bfloat16, and the dtype of the numbers for a mask that may also be boolean."""
         return np.dtype(self.dtype.partition(" or ")[0].replace("bfloat16", "float32"))
 
     @property
@@ -31,7 +31,7 @@ class Tensor:
 
 @dataclass(frozen=True)
 class Parameter:
-    """A single number or flag. A default of None is worked out from the tensors."""
+    """A single number or boolean. If the default is None, the server computes it from the tensors."""
 
     name: str
     dtype: str
@@ -40,8 +40,8 @@ class Parameter:
 
 
 @dataclass(frozen=True)
-class Line:
-    """One block of the list; ``formula`` is LaTeX."""
+class BlockSummary:
+    """An entry in the list of blocks; ``formula`` is LaTeX."""
 
     block: str
     title: str
@@ -50,8 +50,8 @@ class Line:
 
 
 @dataclass(frozen=True)
-class Block(Line):
-    """Everything that a call needs to know."""
+class Block(BlockSummary):
+    """The full description of a block."""
 
     version: int
     source: str
@@ -65,20 +65,20 @@ class Block(Line):
     example: Mapping[str, Any]
 
 
-def line(said: Mapping[str, Any]) -> Line:
-    return Line(**_known(Line, said))
+def parse_summary(document: Mapping[str, Any]) -> BlockSummary:
+    return BlockSummary(**_members(BlockSummary, document))
 
 
-def block(said: Mapping[str, Any]) -> Block:
-    """The block of a description; members that a newer server adds are left out."""
+def parse_block(document: Mapping[str, Any]) -> Block:
+    """A ``Block`` from the server's JSON; members that this version does not know are ignored."""
     tensors = {
-        which: {one["name"]: Tensor(**_known(Tensor, one) | {"shape": tuple(one["shape"])}) for one in said[which]}
-        for which in ("inputs", "outputs")
+        key: {x["name"]: Tensor(**_members(Tensor, x) | {"shape": tuple(x["shape"])}) for x in document[key]}
+        for key in ("inputs", "outputs")
     }
-    parameters = {one["name"]: Parameter(**_known(Parameter, one)) for one in said["parameters"]}
-    more = {"parameters": parameters, "providers": tuple(said["providers"])}
-    return Block(**_known(Block, said) | tensors | more)
+    parameters = {item["name"]: Parameter(**_members(Parameter, item)) for item in document["parameters"]}
+    converted = {"parameters": parameters, "providers": tuple(document["providers"])}
+    return Block(**_members(Block, document) | tensors | converted)
 
 
-def _known(of: type, said: Mapping[str, Any]) -> dict[str, Any]:
-    return {field.name: said[field.name] for field in fields(of) if field.name in said}
+def _members(dataclass_type: type, document: Mapping[str, Any]) -> dict[str, Any]:
+    return {field.name: document[field.name] for field in fields(dataclass_type) if field.name in document}

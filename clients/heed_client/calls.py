@@ -1,127 +1,139 @@
-"""The calls, without a word of how bytes travel: generators of requests and waits that are sent the responses."""
+"""The client's calls without I/O: generators that yield requests and waits, and receive the responses."""
 
 from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any, TypeVar
 from urllib.parse import quote
 
 import httpx
+import numpy as np
 
-from heed_client import binary, native
+from heed_client import binary, native, v2
 from heed_client.answer import Answer
-from heed_client.arrays import Given, array
-from heed_client.block import Block, Line, block, line
-from heed_client.errors import BadRequest, ServerFailed, Unauthorized, problem
+from heed_client.arrays import TensorLike, array
+from heed_client.block import Block, BlockSummary, parse_block, parse_summary
+from heed_client.errors import BadRequest, ServerError, Unauthorized, problem
 
 T = TypeVar("T")
 Seconds = float
 Call = Generator[httpx.Request | Seconds, httpx.Response | None, T]
 
-LARGE = 512  # numbers, going and coming, from which bytes take less time than text
+MIN_BINARY_NUMBERS = 512  # in inputs and outputs together, from which binary is faster than JSON
 DEFAULT_OUTPUTS = ("output", "weights")
 
 
 class Calls:
-    """What ``Client`` and ``AsyncClient`` do; they only carry it out.
+    """The calls that ``Client`` and ``AsyncClient`` execute.
 
-    ``http`` makes requests. A refusal (429, 503) that says when to come again is asked again, ``retries`` times,
-    unless that is more than ``longest_wait`` seconds away: it was refused before any work.
+    ``http`` builds the requests. A request that the server rejects before any work (429, 503) is retried, up to
+    ``retries`` times, if the server's ``Retry-After`` is at most ``max_wait_s`` seconds.
     """
 
-    def __init__(self, http: httpx.Client | httpx.AsyncClient, retries: int, longest_wait: Seconds) -> None:
+    def __init__(self, http: httpx.Client | httpx.AsyncClient, retries: int, max_wait_s: Seconds) -> None:
         self._http = http
         self._retries = retries
-        self._longest_wait = longest_wait
-        self._described: dict[str, Block] = {}
+        self._max_wait_s = max_wait_s
+        self._blocks: dict[str, Block] = {}
 
-    def blocks(self) -> Call[list[Line]]:
-        response = yield from self._ask("GET", "/v1/attention")
-        return _read(response, lambda: [line(said) for said in response.json()["blocks"]])
+    def blocks(self) -> Call[list[BlockSummary]]:
+        response = yield from self._send("GET", "/v1/attention")
+        return _parse(response, lambda: [parse_summary(entry) for entry in response.json()["blocks"]])
 
     def describe(self, name: str) -> Call[Block]:
-        response = yield from self._ask("GET", f"/v1/attention/{quote(name, safe='')}")
-        self._described[name] = described = _read(response, lambda: block(response.json()))
-        return described
+        response = yield from self._send("GET", f"/v1/attention/{quote(name, safe='')}")
+        self._blocks[name] = block = _parse(response, lambda: parse_block(response.json()))
+        return block
 
     def attend(
         self,
         name: str,
-        inputs: Mapping[str, Given],
+        inputs: Mapping[str, TensorLike],
         outputs: Sequence[str] | None,
         average_attn_weights: bool,
         weights_top_k: int | None,
-        in_binary: bool | None,
+        additive_mask: bool,
+        prefer_binary: bool | None,
     ) -> Call[Answer]:
-        arrays = {key: array(key, given) for key, given in inputs.items() if given is not None}
+        arrays = {key: array(key, tensor) for key, tensor in inputs.items() if tensor is not None}
         options: dict[str, Any] = {"outputs": [*outputs]} if outputs is not None else {}
         if average_attn_weights:
             options["average_attn_weights"] = True
         if weights_top_k is not None:
             options["weights_top_k"] = weights_top_k
-        if in_binary is not False and options.keys() <= {"outputs"}:
-            described = self._described.get(name) or (yield from self.describe(name))
-            call = binary.prepare(described, arrays, outputs or DEFAULT_OUTPUTS)
-            if call is not None and (in_binary or call.numbers >= LARGE):
+        if additive_mask:
+            options["additive_mask"] = True
+        if prefer_binary is not False and options.keys() <= {"outputs", "additive_mask"}:
+            block = self._blocks.get(name) or (yield from self.describe(name))
+            request = binary.prepare(block, arrays, outputs or DEFAULT_OUTPUTS, additive_mask)
+            if request is not None and (prefer_binary or request.number_count >= MIN_BINARY_NUMBERS):
                 try:
-                    return (yield from self._in_binary(name, call))
+                    answer = yield from self._attend_v2(name, request)
+                    if all(_is_valid(output, array) for output, array in answer.items()):
+                        return answer  # otherwise the native API explains which output overflowed
                 except Unauthorized:
                     raise
-                except BadRequest:  # the native face says what is wrong, or does what V2 cannot
-                    self._described.pop(name, None)  # the block may have changed
-        return (yield from self._natively(name, native.build(arrays, options)))
+                except BadRequest:  # the native API supports more, and its errors name the field
+                    self._blocks.pop(name, None)  # the block may have changed
+        return (yield from self._attend_native(name, native.encode(arrays, options)))
 
-    def _in_binary(self, name: str, call: binary.Call) -> Call[Answer]:
-        headers, pieces = call.build()
+    def _attend_v2(self, name: str, request: binary.BinaryRequest) -> Call[Answer]:
+        headers, pieces = request.encode()
         path = f"/v2/models/{quote(name, safe='')}/infer"
-        response = yield from self._ask("POST", path, b"".join(pieces), headers)
-        outputs = _read(response, lambda: call.read(response.content, int(response.headers[binary.HEADER])))
+        response = yield from self._send("POST", path, b"".join(pieces), headers)
+        outputs = _parse(response, lambda: request.decode(response.content, int(response.headers[v2.HEADER])))
         return _answer(name, outputs, response)
 
-    def _natively(self, name: str, content: bytes) -> Call[Answer]:
+    def _attend_native(self, name: str, content: bytes) -> Call[Answer]:
         path = f"/v1/attention/{quote(name, safe='')}"
-        response = yield from self._ask("POST", path, content, {"Content-Type": "application/json"})
-        said = _read(response, lambda: native.said(response.content))
-        described = self._described.get(name)
-        if described is None or said.keys() - described.outputs:
-            described = yield from self.describe(name)
-        return _answer(name, _read(response, lambda: native.read(said, described)), response)
+        response = yield from self._send("POST", path, content, {"Content-Type": "application/json"})
+        outputs = _parse(response, lambda: native.parse(response.content))
+        block = self._blocks.get(name)
+        if block is None or outputs.keys() - block.outputs:
+            block = yield from self.describe(name)
+        return _answer(name, _parse(response, lambda: native.decode(outputs, block)), response)
 
-    def _ask(
+    def _send(
         self, method: str, path: str, content: bytes | None = None, headers: Mapping[str, str] | None = None
     ) -> Call[httpx.Response]:
-        """A good answer.
+        """A response with a status of success, after retries if necessary.
 
         Raises:
-            Problem: another.
+            Problem: the last response has another status.
         """
-        for left in range(self._retries, -1, -1):
+        for retries_left in range(self._retries, -1, -1):
             response = yield self._http.build_request(method, path, content=content, headers=headers)
             assert response is not None
             if response.is_success:
                 return response
             error = problem(response)
-            wait = error.retry_after if error.status in (429, 503) else None
-            if not left or wait is None or wait > self._longest_wait:
+            wait_s = error.retry_after if error.status in (429, 503) else None
+            if not retries_left or wait_s is None or wait_s > self._max_wait_s:
                 raise error
-            yield wait
-        raise AssertionError("the last one returns or raises")
+            yield wait_s
+        raise AssertionError("the last attempt returns or raises")
 
 
-def _read(response: httpx.Response, reader: Callable[[], T]) -> T:
-    """What is in a good answer.
+def _parse(response: httpx.Response, parser: Callable[[], T]) -> T:
+    """The result of ``parser``, which reads a successful response.
 
     Raises:
-        ServerFailed: not what Heed answers; something else listens there.
+        ServerError: the response is not Heed's; the URL belongs to another server.
     """
     try:
-        return reader()
+        return parser()
     except (ValueError, LookupError, TypeError, AttributeError) as error:
-        raise ServerFailed(response.status_code, "No answer of Heed", f"from {response.url}") from error
+        raise ServerError(response.status_code, "No answer of Heed", f"from {response.url}") from error
+
+
+def _is_valid(name: str, array: np.ndarray) -> bool:
+    """Whether all numbers are finite, or -inf in ``scores`` where a mask forbids a pair. V2 does not check this."""
+    finite = np.isfinite(array)
+    return bool(finite.all()) or (name == "scores" and bool((finite | np.isneginf(array)).all()))
 
 
 def _answer(name: str, outputs: Mapping[str, Any], response: httpx.Response) -> Answer:
-    timing = {}
-    for stage in response.headers.get("Server-Timing", "").split(","):
-        what, _, duration = stage.strip().partition(";dur=")
+    timing_ms = {}
+    for entry in response.headers.get("Server-Timing", "").split(","):
+        stage, _, duration = entry.strip().partition(";dur=")
         if duration:
-            timing[what] = float(duration)
-    return Answer(name, outputs, timing, response.headers.get("X-Request-ID"))
+            timing_ms[stage] = float(duration)
+    return Answer(name, outputs, timing_ms, response.headers.get("X-Request-ID"))

@@ -1,4 +1,4 @@
-"""``Client`` and ``AsyncClient``: two ways to carry out the same calls."""
+"""``Client`` and ``AsyncClient``: they send the requests of the same calls and wait between retries."""
 
 import asyncio
 import time
@@ -9,10 +9,10 @@ from typing import Self, TypeVar
 import httpx
 
 from heed_client.answer import Answer
-from heed_client.arrays import Given
-from heed_client.block import Block, Line
-from heed_client.calls import Call, Calls, Seconds
-from heed_client.errors import unreachable
+from heed_client.arrays import TensorLike
+from heed_client.block import Block, BlockSummary
+from heed_client.calls import Call, Calls
+from heed_client.errors import transport_errors
 
 T = TypeVar("T")
 
@@ -22,11 +22,11 @@ def _header(api_key: str | None) -> dict[str, str]:
 
 
 class Client:
-    """A Heed server at ``url``; connections are kept, and threads may share them.
+    """A client of the Heed server at ``url``. It keeps connections open, and threads may share it.
 
-    ``timeout`` is the longest time without a byte, None = any. A server that refuses for now (429, 503) and says when
-    to come again is asked again, ``retries`` times, where that is at most ``longest_wait`` seconds; nothing else is.
-    ``transport`` is httpx's, for certificates, proxies or tests.
+    ``timeout`` is the longest time in seconds without a byte, None for no limit. A request that the server rejects
+    temporarily (429, 503) with a ``Retry-After`` of at most ``max_wait_s`` seconds is retried, up to ``retries`` times;
+    nothing else is retried. ``transport`` is httpx's, for certificates, proxies or tests.
     """
 
     def __init__(
@@ -34,25 +34,29 @@ class Client:
         url: str = "http://127.0.0.1:8000",
         *,
         api_key: str | None = None,
-        timeout: Seconds | None = 60,
+        timeout: float | None = 60,
         retries: int = 3,
-        longest_wait: Seconds = 30,
+        max_wait_s: float = 30,
         transport: httpx.BaseTransport | None = None,
     ) -> None:
         self._http = httpx.Client(base_url=url, headers=_header(api_key), timeout=timeout, transport=transport)
-        self._calls = Calls(self._http, retries, longest_wait)
+        self._calls = Calls(self._http, retries, max_wait_s)
 
-    def blocks(self) -> list[Line]:
-        """The blocks that are served.
+    def blocks(self) -> list[BlockSummary]:
+        """List the blocks that the server runs.
 
         Raises:
-            HeedError: as ``heed_client.errors`` says, here and below.
+            HeedError: see ``heed_client.errors``.
         """
-        return self._carry_out(self._calls.blocks())
+        return self._execute(self._calls.blocks())
 
     def describe(self, block: str) -> Block:
-        """A block's formula, inputs with their shapes, parameters with their defaults, and outputs."""
-        return self._carry_out(self._calls.describe(block))
+        """Get a block's formula, its inputs and outputs with their shapes, and its parameters with their defaults.
+
+        Raises:
+            HeedError: see ``heed_client.errors``.
+        """
+        return self._execute(self._calls.describe(block))
 
     def attend(
         self,
@@ -61,24 +65,29 @@ class Client:
         outputs: Sequence[str] | None = None,
         average_attn_weights: bool = False,
         weights_top_k: int | None = None,
+        additive_mask: bool = False,
         binary: bool | None = None,
-        **inputs: Given,
+        **inputs: TensorLike,
     ) -> Answer:
         """Run ``block`` on tensors and parameters, named as ``describe`` names them: query=..., is_causal=True.
 
-        Tensors are numpy arrays, nested lists or torch tensors; None is left out. ``outputs`` are the output and the
-        weights where none are named; the output alone is quicker. ``average_attn_weights`` averages over heads,
-        ``weights_top_k`` answers only the k largest of each query. Large tensors travel as bytes, small ones in JSON;
-        ``binary`` forces one of them, where it can be. The numbers are the same.
+        Tensors are numpy arrays, nested lists or torch tensors, of the ranks that the block takes: [m, d],
+        [batch, m, d] or [batch, heads, m, d]; an input that is None is not sent. ``outputs`` defaults to the output and
+        the weights; the output alone is faster. ``average_attn_weights`` averages the weights over heads, and
+        ``weights_top_k`` returns only the k largest weights of each query. A float mask of only 0.0 and 1.0 is
+        rejected, because it is ambiguous, unless ``additive_mask`` is set: then it is added to the scores. Masks of
+        integers are always rejected. Large tensors are sent as bytes and small ones as JSON; ``binary`` forces one of
+        them where possible. The results are the same.
 
         Raises:
-            HeedError: as ``heed_client.errors`` says.
-            ValueError, TypeError: what was given is no array of numbers; the message begins with its name.
+            HeedError: see ``heed_client.errors``.
+            ValueError, TypeError: an input is not an array of numbers; the message begins with its name.
         """
-        call = self._calls.attend(block, inputs, outputs, average_attn_weights, weights_top_k, binary)
-        return self._carry_out(call)
+        call = self._calls.attend(block, inputs, outputs, average_attn_weights, weights_top_k, additive_mask, binary)
+        return self._execute(call)
 
     def close(self) -> None:
+        """Close the connections."""
         self._http.close()
 
     def __enter__(self) -> Self:
@@ -87,45 +96,45 @@ class Client:
     def __exit__(self, _: type[BaseException] | None, __: BaseException | None, ___: TracebackType | None) -> None:
         self.close()
 
-    def _carry_out(self, call: Call[T]) -> T:
+    def _execute(self, call: Call[T]) -> T:
         response = None
         while True:
             try:
                 step = call.send(response)
-            except StopIteration as done:
-                result: T = done.value
+            except StopIteration as end:
+                result: T = end.value
                 return result
+            response = None
             if isinstance(step, httpx.Request):
-                try:
+                with transport_errors():
                     response = self._http.send(step)
-                except httpx.RequestError as error:
-                    raise unreachable(error) from error
             else:
                 time.sleep(step)
-                response = None
 
 
 class AsyncClient:
-    """``Client`` for asyncio; the same arguments, the same answers."""
+    """``Client`` for asyncio, with the same arguments and results."""
 
     def __init__(
         self,
         url: str = "http://127.0.0.1:8000",
         *,
         api_key: str | None = None,
-        timeout: Seconds | None = 60,
+        timeout: float | None = 60,
         retries: int = 3,
-        longest_wait: Seconds = 30,
+        max_wait_s: float = 30,
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
         self._http = httpx.AsyncClient(base_url=url, headers=_header(api_key), timeout=timeout, transport=transport)
-        self._calls = Calls(self._http, retries, longest_wait)
+        self._calls = Calls(self._http, retries, max_wait_s)
 
-    async def blocks(self) -> list[Line]:
-        return await self._carry_out(self._calls.blocks())
+    async def blocks(self) -> list[BlockSummary]:
+        """List the blocks that the server runs; raises HeedError."""
+        return await self._execute(self._calls.blocks())
 
     async def describe(self, block: str) -> Block:
-        return await self._carry_out(self._calls.describe(block))
+        """Get a block's formula, inputs, outputs and parameters, as ``Client.describe`` does; raises HeedError."""
+        return await self._execute(self._calls.describe(block))
 
     async def attend(
         self,
@@ -134,13 +143,21 @@ class AsyncClient:
         outputs: Sequence[str] | None = None,
         average_attn_weights: bool = False,
         weights_top_k: int | None = None,
+        additive_mask: bool = False,
         binary: bool | None = None,
-        **inputs: Given,
+        **inputs: TensorLike,
     ) -> Answer:
-        call = self._calls.attend(block, inputs, outputs, average_attn_weights, weights_top_k, binary)
-        return await self._carry_out(call)
+        """Run ``block`` on tensors and parameters, with the arguments of ``Client.attend``.
+
+        Raises:
+            HeedError: see ``heed_client.errors``.
+            ValueError, TypeError: an input is not an array of numbers; the message begins with its name.
+        """
+        call = self._calls.attend(block, inputs, outputs, average_attn_weights, weights_top_k, additive_mask, binary)
+        return await self._execute(call)
 
     async def aclose(self) -> None:
+        """Close the connections."""
         await self._http.aclose()
 
     async def __aenter__(self) -> Self:
@@ -151,19 +168,17 @@ class AsyncClient:
     ) -> None:
         await self.aclose()
 
-    async def _carry_out(self, call: Call[T]) -> T:
+    async def _execute(self, call: Call[T]) -> T:
         response = None
         while True:
             try:
                 step = call.send(response)
-            except StopIteration as done:
-                result: T = done.value
+            except StopIteration as end:
+                result: T = end.value
                 return result
+            response = None
             if isinstance(step, httpx.Request):
-                try:
+                with transport_errors():
                     response = await self._http.send(step)
-                except httpx.RequestError as error:
-                    raise unreachable(error) from error
             else:
                 await asyncio.sleep(step)
-                response = None

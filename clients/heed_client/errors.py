@@ -1,17 +1,19 @@
-"""What a call can fail of.
+"""The errors of a call.
 
 HeedError
-├── Unreachable           no answer: nobody listens there, or the connection broke
-│   └── TimedOut          none in time
-└── Problem               the server said no, and why
-    ├── BadRequest        4xx: the request is wrong; ``field`` names the tensor or parameter, where it is one
-    │   ├── Unauthorized  401, 403: the API key is missing or wrong
-    │   └── NotFound      404: unknown block
-    └── ServerFailed      5xx, or an answer that is not Heed's
-        ├── Unavailable   429, 503: loading, full, stopping; retried where the server says when
-        └── TooLate       504: past its deadline
+├── Unreachable               no response: the connection was refused or broke
+│   └── TimedOut              no response within the timeout
+└── Problem                   the server responded with an error
+    ├── BadRequest            4xx: the request is wrong; ``field`` names the tensor or parameter, if one is at fault
+    │   ├── Unauthorized      401, 403: the API key is missing or wrong
+    │   └── NotFound          404: unknown block
+    └── ServerError           5xx, or a response that is not Heed's
+        ├── Unavailable       429, 503: loading, queue full or stopping; retried if the server sends Retry-After
+        └── DeadlineExceeded  504: the request's deadline has passed
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import httpx
@@ -22,17 +24,17 @@ class HeedError(Exception):
 
 
 class Unreachable(HeedError):
-    """There is no answer; ``__cause__`` is httpx's error."""
+    """The server did not respond; ``__cause__`` is httpx's error."""
 
 
 class TimedOut(Unreachable):
-    """There is no answer in time."""
+    """The server did not respond within the timeout."""
 
 
 class Problem(HeedError):
-    """An answer that is an error: RFC 9457's members, beside the id under which the server's log has it.
+    """The server responded with an error: the members of RFC 9457, and the request's id in the server's log.
 
-    ``retry_after`` is in seconds, None where the server does not say.
+    ``retry_after`` is in seconds, None if the server does not send it.
     """
 
     def __init__(
@@ -65,52 +67,58 @@ class NotFound(BadRequest):
     pass
 
 
-class ServerFailed(Problem):
+class ServerError(Problem):
     pass
 
 
-class Unavailable(ServerFailed):
+class Unavailable(ServerError):
     pass
 
 
-class TooLate(ServerFailed):
+class DeadlineExceeded(ServerError):
     pass
 
 
-KINDS = {401: Unauthorized, 403: Unauthorized, 404: NotFound, 429: Unavailable, 503: Unavailable, 504: TooLate}
+BY_STATUS = {
+    401: Unauthorized, 403: Unauthorized, 404: NotFound, 429: Unavailable, 503: Unavailable, 504: DeadlineExceeded
+}  # fmt: skip
 
 
 def problem(response: httpx.Response) -> Problem:
-    """The error that an answer is, whoever wrote it: the server, its V2 face, or a proxy before it."""
+    """The error in a response of Heed's native API, its V2 API, or a proxy in front of it."""
     status = response.status_code
-    said = _members(response)
-    return KINDS.get(status, ServerFailed if status >= 500 else BadRequest)(
+    try:
+        document: Any = response.json()
+    except ValueError:
+        document = None
+    members: dict[str, Any] = document if isinstance(document, dict) else {}
+    return BY_STATUS.get(status, ServerError if status >= 500 else BadRequest)(
         status,
-        str(said.get("title") or response.reason_phrase),
-        str(said.get("detail") or said.get("error") or response.text[:200]),
-        said.get("field"),
+        str(members.get("title") or response.reason_phrase),
+        str(members.get("detail") or members.get("error") or response.text[:200]),
+        members.get("field"),
         response.headers.get("X-Request-ID"),
         _seconds(response.headers.get("Retry-After")),
     )
 
 
-def unreachable(error: httpx.RequestError) -> Unreachable:
-    """httpx's error as one of ours."""
-    what = str(error) or type(error).__name__
-    address = f"{error.request.url.scheme}://{error.request.url.netloc.decode()}"
-    if isinstance(error, httpx.TimeoutException):
-        return TimedOut(f"{address} did not answer in time ({what})")
-    return Unreachable(f"no answer from {address}: {what}")
+@contextmanager
+def transport_errors() -> Iterator[None]:
+    """Translate httpx's errors.
 
-
-def _members(response: httpx.Response) -> dict[str, Any]:
+    Raises:
+        Unreachable: httpx got no response.
+    """
     try:
-        said = response.json()
-    except ValueError:
-        return {}
-    return said if isinstance(said, dict) else {}
+        yield
+    except httpx.RequestError as error:
+        reason = str(error) or type(error).__name__
+        address = f"{error.request.url.scheme}://{error.request.url.netloc.decode()}"
+        if isinstance(error, httpx.TimeoutException):
+            raise TimedOut(f"{address} did not answer in time ({reason})") from error
+        raise Unreachable(f"no answer from {address}: {reason}") from error
 
 
 def _seconds(retry_after: str | None) -> float | None:
-    """A number of seconds; the form with a date is not one that Heed sends."""
+    """The header's number of seconds. Heed never sends the form with a date, which is ignored."""
     return float(retry_after) if retry_after is not None and retry_after.isdecimal() else None

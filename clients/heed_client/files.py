@@ -1,4 +1,4 @@
-"""Tensors in files and out of them: npy, npz, safetensors, JSON. A file is told by what it holds, not by its name."""
+"""Files of tensors: npy, npz, safetensors and JSON. Reading detects the format by the content, not by the suffix."""
 
 import base64
 import io
@@ -11,24 +11,24 @@ from typing import Any
 
 import numpy as np
 
-from heed_client.answer import Largest
+from heed_client.answer import TopK
 
-SAFE = {"BOOL": "?", "I8": "i1", "U8": "u1"}  # safetensors' words, numpy's types
-SAFE |= {f"{kind.upper()}{8 * size}": f"<{kind}{size}" for kind in "fiu" for size in (2, 4, 8)}
+SAFETENSORS = {"BOOL": "?", "I8": "i1", "U8": "u1"}  # dtypes of safetensors -> dtypes of numpy
+SAFETENSORS |= {f"{kind.upper()}{8 * size}": f"<{kind}{size}" for kind in "fiu" for size in (2, 4, 8)}
 SUFFIXES = (".npz", ".npy", ".safetensors", ".json")
 
 
 class FileError(Exception):
-    """A file that cannot be read or written; the message says which and why."""
+    """A file cannot be read or written; the message has its path and the reason."""
 
 
 def read(path: str) -> Any:
-    """What a file holds, or standard input (``-``), or lists in its place: an array, or a mapping of them by name.
+    """The content of a file, of standard input (``-``), or of a JSON list given instead of a path.
 
-    JSON may hold whatever a request does: lists, numbers, flags.
+    The result is an array or a mapping of arrays by name; JSON may also hold lists, numbers and booleans.
 
     Raises:
-        FileError: none of these formats, or damaged, or pickled.
+        FileError: the format is unknown, or the content is damaged or pickled.
     """
     try:
         if path.startswith("["):
@@ -38,45 +38,48 @@ def read(path: str) -> Any:
     except OSError as error:
         raise FileError(f"{path}: {error.strerror}") from None
     try:
-        return _parsed(content)
+        return _parse(content)
     except (ValueError, TypeError, zipfile.BadZipFile, EOFError, FileError) as error:
         raise FileError(f"{path}: {error}") from None
 
 
 def pick(path: str, name: str) -> Any:
-    """One tensor of a file: of several the one called ``name``, or the one that ``FILE:NAME`` says.
+    """One tensor of a file: the only one, the one called ``name``, or the one that ``FILE:NAME`` selects.
 
     Raises:
-        FileError: as ``read``, or there is none of that name.
+        FileError: ``read`` fails, or the file has no tensor of that name.
     """
     if ":" in path and not Path(path).exists():
         path, _, name = path.rpartition(":")
-    held = read(path)
-    if not isinstance(held, Mapping):
-        return held
-    if name not in held and len(held) == 1:
-        return next(iter(held.values()))
-    if name not in held:
-        raise FileError(f"{path}: holds no {name!r}; there are {', '.join(held)}. Say which: {path}:NAME")
-    return held[name]
+    content = read(path)
+    if not isinstance(content, Mapping):
+        return content
+    if name not in content and len(content) == 1:
+        return next(iter(content.values()))
+    if name not in content:
+        raise FileError(f"{path}: holds no {name!r}; there are {', '.join(content)}. Select one with {path}:NAME")
+    return content[name]
 
 
 def write(path: str, outputs: Mapping[str, Any]) -> None:
-    """Write ``outputs`` in the format that the suffix says; ``-`` is JSON on standard output.
+    """Write ``outputs`` in the format of the suffix; ``-`` writes JSON to standard output.
 
     Raises:
-        FileError: it cannot be written, or .npy for more than one.
+        FileError: the file cannot be written, or the format is .npy and there are several arrays.
     """
     flat: dict[str, np.ndarray] = {}
-    for name, array in outputs.items():
-        flat |= {f"{name}_{part}": of for part, of in array._asdict().items()} if _is_largest(array) else {name: array}
+    for name, output in outputs.items():
+        if isinstance(output, TopK):
+            flat |= {f"{name}_{part}": array for part, array in output._asdict().items()}
+        else:
+            flat[name] = output
     try:
         if path == "-":
             sys.stdout.buffer.write(_json(outputs) + b"\n")
         elif path.endswith(".json"):
             Path(path).write_bytes(_json(outputs) + b"\n")
         elif path.endswith(".npz"):
-            np.savez(path, **flat)  # type: ignore[arg-type]  # mypy takes a name for allow_pickle
+            np.savez(path, **flat)  # type: ignore[arg-type]  # mypy mistakes a name for allow_pickle
         elif path.endswith(".safetensors"):
             _safetensors().numpy.save_file({name: np.ascontiguousarray(array) for name, array in flat.items()}, path)
         elif len(flat) == 1:
@@ -87,48 +90,48 @@ def write(path: str, outputs: Mapping[str, Any]) -> None:
         raise FileError(f"{path}: {error.strerror or error}") from None
 
 
-def _parsed(content: bytes) -> Any:
+def _parse(content: bytes) -> Any:
     if content.startswith(b"\x93NUMPY"):
         return np.load(io.BytesIO(content), allow_pickle=False)
     if content.startswith(b"PK\x03\x04"):
-        with np.load(io.BytesIO(content), allow_pickle=False) as held:
-            return dict(held)
+        with np.load(io.BytesIO(content), allow_pickle=False) as archive:
+            return dict(archive)
     if content[8:9] == b"{" and int.from_bytes(content[:8], "little") < len(content):
-        return _of_safetensors(content)
+        return _parse_safetensors(content)
     if content.lstrip()[:1] in (b"{", b"["):
-        held = json.loads(content)
-        if not isinstance(held, dict) or "shape" in held:
-            return _tensor(held)
-        return {name: _tensor(value) for name, value in held.items()}
+        document = json.loads(content)
+        if not isinstance(document, dict) or "shape" in document:
+            return _tensor(document)
+        return {name: _tensor(value) for name, value in document.items()}
     raise FileError("neither npy, npz, safetensors nor JSON")
 
 
-def _tensor(said: Any) -> Any:
-    """A tensor in JSON may be an object, as the API takes it."""
-    if not isinstance(said, dict):
-        return said
-    if said.keys() == {"shape", "data"}:
-        return np.reshape(said["data"], said["shape"])
-    if said.keys() == {"shape", "dtype", "base64"}:
-        return np.frombuffer(base64.b64decode(said["base64"]), said["dtype"]).reshape(said["shape"])
-    raise FileError(f'expected "shape" and "data", or "shape", "dtype" and "base64", got {sorted(said)}')
+def _tensor(value: Any) -> Any:
+    """A tensor in JSON: nested lists, or one of the objects that the API accepts."""
+    if not isinstance(value, dict):
+        return value
+    if value.keys() == {"shape", "data"}:  # as lists, which distinguish 0, 0.0 and null
+        return np.reshape(np.asarray(value["data"], object), value["shape"]).tolist()
+    if value.keys() == {"shape", "dtype", "base64"}:
+        return np.frombuffer(base64.b64decode(value["base64"]), value["dtype"]).reshape(value["shape"])
+    raise FileError(f'expected "shape" and "data", or "shape", "dtype" and "base64", got {sorted(value)}')
 
 
-def _of_safetensors(content: bytes) -> dict[str, np.ndarray]:
-    """bfloat16, which numpy does not have, becomes float32."""
+def _parse_safetensors(content: bytes) -> dict[str, np.ndarray]:
     try:
-        held = _safetensors().deserialize(content)
+        tensors = _safetensors().deserialize(content)
     except _safetensors().SafetensorError as error:
         raise FileError(str(error)) from None
-    return {name: _of_bytes(said["dtype"], said["data"]).reshape(said["shape"]) for name, said in held}
+    return {name: _from_bytes(tensor["dtype"], tensor["data"]).reshape(tensor["shape"]) for name, tensor in tensors}
 
 
-def _of_bytes(word: str, data: bytes) -> np.ndarray:
-    if word == "BF16":
+def _from_bytes(dtype: str, data: bytes) -> np.ndarray:
+    """The numbers in ``data``; bfloat16, which numpy lacks, becomes float32."""
+    if dtype == "BF16":
         return (np.frombuffer(data, "<u2").astype(np.uint32) << 16).view(np.float32)
-    if word not in SAFE:
-        raise FileError(f"safetensors' type {word} is none of {', '.join(SAFE)}, BF16")
-    return np.frombuffer(data, SAFE[word])
+    if dtype not in SAFETENSORS:
+        raise FileError(f"unknown safetensors dtype {dtype}; expected one of {', '.join(SAFETENSORS)}, BF16")
+    return np.frombuffer(data, SAFETENSORS[dtype])
 
 
 def _safetensors() -> Any:
@@ -139,23 +142,19 @@ def _safetensors() -> Any:
     return safetensors
 
 
-def _is_largest(array: Any) -> bool:
-    return isinstance(array, Largest)
-
-
 def _json(outputs: Mapping[str, Any]) -> bytes:
-    said = {
-        name: {part: _listed(of) for part, of in array._asdict().items()} if _is_largest(array) else _listed(array)
-        for name, array in outputs.items()
-    }
-    return json.dumps(said, allow_nan=False).encode()
+    document = {
+        name: {part: _to_list(array) for part, array in output._asdict().items()}
+        if isinstance(output, TopK) else _to_list(output)
+        for name, output in outputs.items()
+    }  # fmt: skip
+    return json.dumps(document, allow_nan=False).encode()
 
 
-def _listed(array: np.ndarray) -> Any:
-    """Nested lists of the numbers' shortest words; null is -infinity, as the API has it."""
+def _to_list(array: np.ndarray) -> Any:
+    """Nested lists with the shortest digits that round-trip; as in the API, -infinity becomes null."""
     if array.dtype.kind != "f":
         return array.tolist()
-    numbers = array.astype(str).astype(np.float64)
-    numbers = numbers.astype(object)
+    numbers = array.astype(str).astype(np.float64).astype(object)
     numbers[np.isneginf(array)] = None
     return numbers.tolist()

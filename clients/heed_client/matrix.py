@@ -1,4 +1,4 @@
-"""The matrices to look at: of all weights those under an index, with the words that stand at their rows and columns."""
+"""Selection of the attention matrices to draw, with labels for their rows and columns."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Matrices:
-    """Weights [..., m, n] under a leading index, as [count, m, n]; ``names`` tell them apart."""
+    """Weights [count, m, n] with a name for each matrix, and a label for each query (row) and key (column)."""
 
     names: Sequence[str]
     weights: np.ndarray
@@ -17,7 +17,7 @@ class Matrices:
 
     @property
     def range(self) -> tuple[float, float]:
-        """From 0, or the least weight where a block has negative ones, to the largest."""
+        """From 0, or from the smallest weight if it is negative, to the largest weight."""
         low, top = min(0.0, float(self.weights.min())), float(self.weights.max())
         return low, top if top > low else low + 1
 
@@ -25,26 +25,27 @@ class Matrices:
 def matrices(
     weights: np.ndarray, at: Sequence[int] = (), queries: Sequence[str] = (), keys: Sequence[str] = ()
 ) -> Matrices:
-    """Those under the leading index ``at``; columns without words have those of as many rows, else
-    their numbers, as rows do.
+    """Select the matrices of ``weights`` [..., m, n] under the leading index ``at``.
+
+    Labels default to the position; those of keys default to those of the queries if m = n.
 
     Raises:
-        ValueError: the index or the words do not fit; the message begins with ``at`` or ``labels``.
+        ValueError: the index or the number of labels does not fit; the message begins with ``at`` or ``labels``.
     """
     leading, (m, n) = weights.shape[:-2], weights.shape[-2:]
     if len(at) > len(leading) or any(not 0 <= index < length for index, length in zip(at, leading, strict=False)):
         raise ValueError(f"at: {list(at)} is not within the leading axes {list(leading)} of the weights")
-    under = weights[tuple(at)]
+    selected = weights[tuple(at)]
     names = [
-        f"weights[{', '.join(map(str, (*at, *more)))}]" if leading else "weights"
-        for more in np.ndindex(under.shape[:-2])
+        f"weights[{', '.join(map(str, (*at, *index)))}]" if leading else "weights"
+        for index in np.ndindex(selected.shape[:-2])
     ]
-    rows = _words("queries", queries, m)
-    columns = _words("keys", keys or (queries if m == n else ()), n)
-    return Matrices(names, under.reshape(-1, m, n), rows, columns)
+    rows = _labels("queries", queries, m)
+    columns = _labels("keys", keys or (queries if m == n else ()), n)
+    return Matrices(names, selected.reshape(-1, m, n), rows, columns)
 
 
-def _words(which: str, given: Sequence[str], count: int) -> Sequence[str]:
-    if given and len(given) != count:
-        raise ValueError(f"labels: {len(given)} words for {count} {which}")
-    return given or [str(index) for index in range(count)]
+def _labels(axis: str, labels: Sequence[str], count: int) -> Sequence[str]:
+    if labels and len(labels) != count:
+        raise ValueError(f"labels: {len(labels)} words for {count} {axis}")
+    return labels or [str(index) for index in range(count)]

@@ -1,4 +1,4 @@
-"""A call of the native face: tensors as base64, so that every number arrives as it is, -inf in a mask too."""
+"""Requests to the native API: tensors as base64, which preserves every number, including -inf in a mask."""
 
 import base64
 import json
@@ -7,39 +7,39 @@ from typing import Any
 
 import numpy as np
 
-from heed_client.answer import Largest
+from heed_client.answer import TopK
 from heed_client.arrays import scalar
 from heed_client.block import Block
 
 
-def build(inputs: Mapping[str, np.ndarray], options: Mapping[str, Any]) -> bytes:
-    """The body for tensors and parameters, beside fields that are no input (``outputs``, say)."""
-    return json.dumps({name: _written(name, array) for name, array in inputs.items()} | dict(options)).encode()
+def encode(inputs: Mapping[str, np.ndarray], options: Mapping[str, Any]) -> bytes:
+    """The request body: tensors and parameters, and ``options`` such as ``outputs`` beside them."""
+    return json.dumps({name: _encode(name, array) for name, array in inputs.items()} | dict(options)).encode()
 
 
-def said(content: bytes) -> dict[str, Any]:
-    """The outputs in an answer, as JSON says them."""
-    found: dict[str, Any] = json.loads(content)
-    del found["block"]
-    return found
+def parse(content: bytes) -> dict[str, Any]:
+    """The outputs in a response body, as JSON values."""
+    document: dict[str, Any] = json.loads(content)
+    del document["block"]
+    return document
 
 
-def read(said: Mapping[str, Any], block: Block) -> dict[str, Any]:
-    """The same, in the types that the block declares."""
-    return {name: _read(value, block.outputs[name].numpy) for name, value in said.items()}
+def decode(outputs: Mapping[str, Any], block: Block) -> dict[str, Any]:
+    """The parsed outputs as arrays, in the dtypes that the block declares."""
+    return {name: _decode(value, block.outputs[name].numpy_dtype) for name, value in outputs.items()}
 
 
-def _written(name: str, array: np.ndarray) -> Any:
+def _encode(name: str, array: np.ndarray) -> Any:
     if not array.shape:
         return scalar(name, array)
     text = base64.b64encode(array.tobytes()).decode()
     return {"shape": array.shape, "dtype": array.dtype.name, "base64": text}
 
 
-def _read(value: Any, dtype: np.dtype) -> np.ndarray | Largest:
+def _decode(value: Any, dtype: np.dtype) -> np.ndarray | TopK:
     if isinstance(value, dict):
-        return Largest(np.asarray(value["indices"], np.int64), np.asarray(value["values"], dtype))
+        return TopK(np.asarray(value["indices"], np.int64), np.asarray(value["values"], dtype))
     array = np.asarray(value, dtype)
     if dtype.kind == "f":
-        array[np.isnan(array)] = -np.inf  # null; nothing else is not finite
+        array[np.isnan(array)] = -np.inf  # the API writes -inf as null; it sends no other number that is not finite
     return array

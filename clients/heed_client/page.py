@@ -1,4 +1,4 @@
-"""Heat maps as one HTML file that needs nothing else: a matrix at a time, with the weight under the pointer."""
+"""Heat maps as a self-contained HTML page: one matrix at a time, with the weight under the pointer."""
 
 import base64
 import json
@@ -8,26 +8,25 @@ from pathlib import Path
 
 from heed_client.matrix import Matrices
 
-MOST = 1 << 24  # numbers in one page, 64 MiB
+MAX_WEIGHTS = 1 << 24  # in a page, 64 MiB
 
 
-def page(found: Matrices, title: str, path: str) -> None:
-    """Write the page.
+def page(matrices: Matrices, title: str, path: str) -> None:
+    """Write the page to ``path``.
 
     Raises:
-        ValueError: more numbers than a browser takes.
-        OSError: it cannot be written.
+        ValueError: there are more weights than a browser can show.
+        OSError: the file cannot be written.
     """
-    if found.weights.size > MOST:
-        raise ValueError(f"{found.weights.size:,} weights are more than {MOST:,}: choose some with --at")
-    low, top = found.range
+    if matrices.weights.size > MAX_WEIGHTS:
+        raise ValueError(f"{matrices.weights.size:,} weights are more than {MAX_WEIGHTS:,}: choose some with --at")
     data = {
-        "names": found.names,
-        "shape": found.weights.shape,
-        "range": [low, top],
-        "queries": found.queries,
-        "keys": found.keys,
-        "weights": base64.b64encode(found.weights.astype("<f4").tobytes()).decode(),
+        "names": matrices.names,
+        "shape": matrices.weights.shape,
+        "range": matrices.range,
+        "queries": matrices.queries,
+        "keys": matrices.keys,
+        "weights": base64.b64encode(matrices.weights.astype("<f4").tobytes()).decode(),
     }
     text = (files("heed_client") / "page.html").read_text(encoding="utf-8")
     safe = json.dumps(data).replace("<", "\\u003c")

@@ -1,4 +1,4 @@
-"""Heat maps as a picture, one for each matrix."""
+"""Heat maps as a picture with one panel for each matrix."""
 
 from math import ceil, sqrt
 
@@ -6,34 +6,34 @@ from matplotlib.figure import Figure
 
 from heed_client.matrix import Matrices
 
-MOST = 64  # matrices in one picture
-WORDS = 48  # rows or columns, above which words would overlap
+MAX_MATRICES = 64  # in one picture
+MAX_LABELS = 48  # of rows or columns; more would overlap
 
 
-def plot(found: Matrices, path: str) -> None:
-    """Write a picture in the format of the suffix: png, svg, pdf.
+def plot(matrices: Matrices, path: str) -> None:
+    """Write a picture to ``path``, in the format of its suffix: png, svg, pdf.
 
     Raises:
-        ValueError: a suffix that matplotlib does not know, or too many matrices.
-        OSError: it cannot be written.
+        ValueError: matplotlib does not know the suffix, or there are too many matrices.
+        OSError: the file cannot be written.
     """
-    count, m, n = found.weights.shape
-    if count > MOST:
-        raise ValueError(f"{count} matrices are more than {MOST}: choose some with --at")
+    count, m, n = matrices.weights.shape
+    if count > MAX_MATRICES:
+        raise ValueError(f"{count} matrices are more than {MAX_MATRICES}: choose some with --at")
     columns = ceil(sqrt(count))
     rows = ceil(count / columns)
     inches = min(8.0, max(3.0, 0.28 * max(m, n))) if count == 1 else 3.0
-    low, top = found.range
+    low, top = matrices.range
     figure = Figure(figsize=(columns * inches + 1, rows * inches), layout="constrained")
     axes = figure.subplots(rows, columns, squeeze=False).reshape(-1)
-    for axis, name, weights in zip(axes, found.names, found.weights, strict=False):
+    for axis, name, weights in zip(axes, matrices.names, matrices.weights, strict=False):
         image = axis.imshow(weights, vmin=low, vmax=top, cmap="magma", aspect="auto")
         axis.set_title(name, fontsize=9)
-        small = 7 if count == 1 else 5
-        if m <= WORDS:
-            axis.set_yticks(range(m), found.queries, fontsize=small)
-        if n <= WORDS:
-            axis.set_xticks(range(n), found.keys, fontsize=small, rotation=90)
+        font_size = 7 if count == 1 else 5
+        if m <= MAX_LABELS:
+            axis.set_yticks(range(m), matrices.queries, fontsize=font_size)
+        if n <= MAX_LABELS:
+            axis.set_xticks(range(n), matrices.keys, fontsize=font_size, rotation=90)
     for axis in axes[count:]:
         axis.set_axis_off()
     figure.colorbar(image, ax=axes.tolist(), label="weight")

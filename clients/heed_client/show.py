@@ -1,4 +1,4 @@
-"""A heat map in the terminal: colours where it has them, shades where it has not."""
+"""Heat maps in the terminal, drawn with background colours, or with block characters if it has no colours."""
 
 from collections.abc import Sequence
 
@@ -12,32 +12,32 @@ from heed_client.matrix import Matrices
 
 SHADES = "·░▒▓█"
 COLOURS = np.array([[26, 26, 46], [76, 29, 149], [190, 24, 93], [249, 115, 22], [254, 249, 195]])  # dark to light
-LONGEST = 12  # columns of a row's word
+MAX_LABEL = 12  # characters of a label
 
 
-def show(found: Matrices, console: Console) -> None:
-    """Print each matrix; a cell is two columns wide, and stands for the largest of several where there is no room."""
-    for name, weights in zip(found.names, found.weights, strict=True):
-        _print(name, weights, found, console)
+def show(matrices: Matrices, console: Console) -> None:
+    """Print each matrix. A cell is two characters wide; in a narrow terminal it is the maximum of several weights."""
+    for name, weights in zip(matrices.names, matrices.weights, strict=True):
+        _print(name, weights, matrices, console)
 
 
-def _print(name: str, weights: np.ndarray, found: Matrices, console: Console) -> None:
-    width = min(LONGEST, max(map(cell_len, found.queries)))
+def _print(name: str, weights: np.ndarray, matrices: Matrices, console: Console) -> None:
+    width = min(MAX_LABEL, max(map(cell_len, matrices.queries)))
     step = -(-weights.shape[1] // max(1, (console.width - width - 1) // 2))
-    pooled = _largest(weights, step)
-    low, top = found.range
+    pooled = _max_pool(weights, step)
+    low, top = matrices.range
     note = f", a cell is the largest of {step} x {step}" if step > 1 else ""
     console.print(Text(f"{name}: {low:.2f} to {top:.2f}{note}", style="bold"), soft_wrap=True)
-    for letters in _heads(found.keys[::step]):
+    for letters in _column_labels(matrices.keys[::step]):
         console.print(Text(f"{'':{width}} {letters}".rstrip()), soft_wrap=True)
-    for word, row in zip(found.queries[::step], (pooled - low) / (top - low), strict=True):
-        line = Text(set_cell_size(word, min(width, cell_len(word))).rjust(width) + " ")
+    for label, row in zip(matrices.queries[::step], (pooled - low) / (top - low), strict=True):
+        line = Text(set_cell_size(label, min(width, cell_len(label))).rjust(width) + " ")
         for level in row:
             line.append_text(_cell(float(level), console))
         console.print(line, soft_wrap=True)
 
 
-def _largest(weights: np.ndarray, step: int) -> np.ndarray:
+def _max_pool(weights: np.ndarray, step: int) -> np.ndarray:
     m, n = weights.shape
     padded = np.pad(weights, ((0, -m % step), (0, -n % step)))
     rows, columns = (length // step for length in padded.shape)
@@ -45,16 +45,16 @@ def _largest(weights: np.ndarray, step: int) -> np.ndarray:
     return pooled
 
 
-def _heads(keys: Sequence[str]) -> list[str]:
-    """The words of the columns, from top to bottom."""
-    height = min(LONGEST, max(map(len, keys)))
-    return ["".join(f"{word[:height].rjust(height)[at]} " for word in keys) for at in range(height)]
+def _column_labels(keys: Sequence[str]) -> list[str]:
+    """Lines that hold the labels of the columns, written from top to bottom."""
+    height = min(MAX_LABEL, max(map(len, keys)))
+    return ["".join(f"{label[:height].rjust(height)[i]} " for label in keys) for i in range(height)]
 
 
 def _cell(level: float, console: Console) -> Text:
     if console.color_system is None:
         return Text(2 * SHADES[round(level * (len(SHADES) - 1))])
-    place = level * (len(COLOURS) - 1)
-    low = min(int(place), len(COLOURS) - 2)
-    red, green, blue = (COLOURS[low] + (place - low) * (COLOURS[low + 1] - COLOURS[low])).astype(int)
+    position = level * (len(COLOURS) - 1)
+    low = min(int(position), len(COLOURS) - 2)
+    red, green, blue = (COLOURS[low] + (position - low) * (COLOURS[low + 1] - COLOURS[low])).astype(int)
     return Text("  ", Style(bgcolor=f"rgb({red},{green},{blue})"))

@@ -1,4 +1,4 @@
-"""The service on Ray Serve: each replica is the application of ``heed serve``, and the server around it is Ray's."""
+"""The service on Ray Serve: each replica is the application of ``heed serve``, in Ray's server."""
 
 import asyncio
 from typing import Any
@@ -7,18 +7,20 @@ import ray
 from ray import serve
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from service import logs, machine
+from service import machine
 from service.app import Application, create_app
 from service.settings import Settings
+from service.telemetry import logs
 
-SERVER_S = {  # settings of the server, for which the config file has words of Ray's
+SERVER_SETTINGS = {  # of heed serve's server; Ray's is configured in heed.yaml
     *("host", "port", "tls_certificate", "tls_key", "workers"),
-    *("max_header_bytes", "receive_seconds", "drain_seconds", "shutdown_seconds"),
+    *("max_header_bytes", "read_timeout_seconds", "write_timeout_seconds", "keep_alive_seconds", "metrics_port"),
+    *("drain_seconds", "shutdown_seconds"),
 }
 
 
 class Heed:
-    """A replica; it is healthy once its models are loaded."""
+    """A replica. It is healthy once its models are loaded."""
 
     def __init__(self, settings: dict[str, Any]) -> None:
         self._settings = _sized(Settings(**settings))
@@ -31,55 +33,54 @@ class Heed:
         machine.keep_heap()
         logs.configure(self._settings.log_level, self._settings.log_format)
         self._service = create_app(self._settings)
-        return _Carried(self._service)
+        return _RayResponses(self._service)
 
     async def check_health(self) -> None:
-        """Returns when the service is ready. Ray waits for the first check, and takes later ones for failed in time."""
+        """Return when the service is ready. Ray waits for the first check; later ones fail by a timeout."""
         assert self._service is not None
         while not self._service.readiness:
             await asyncio.sleep(0.05)
 
 
 def application(settings: dict[str, Any]) -> serve.Application:
-    """The application over ``settings``, named as those of ``heed serve``; the others come from the environment.
+    """The Ray application with ``settings``, named as for ``heed serve``; others come from the environment.
 
     Raises:
-        ValueError: one is unknown or wrong, or is not for a replica to settle.
+        ValueError: a setting is unknown or wrong, or belongs to Ray's server.
     """
     read = Settings(**settings)
-    if theirs := SERVER_S & settings.keys() | {"tls_certificate"} & read.model_fields_set:
-        raise ValueError(f"{', '.join(sorted(theirs))}: the server is Ray's; see http_options and deployments")
+    if reserved := SERVER_SETTINGS & settings.keys() | {"tls_certificate"} & read.model_fields_set:
+        raise ValueError(f"{', '.join(sorted(reserved))}: the server is Ray's; see http_options and deployments")
     if read.model_control_mode == "explicit":
         raise ValueError("model_control_mode: explicit would reach one replica only; poll reaches all")
     return serve.deployment(serve.ingress()(Heed)).bind(settings)
 
 
-class _Carried:
-    """ASGI middleware: answers as Ray can pickle them, without the request's name, which Ray gives and says itself."""
+class _RayResponses:
+    """ASGI middleware: responses that Ray can pickle, without X-Request-ID, which Ray sets itself."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async def carry(message: Message) -> None:
+        async def send_plain(message: Message) -> None:
             if message["type"] == "http.response.start":
                 message["headers"] = [header for header in message["headers"] if header[0] != b"x-request-id"]
             elif isinstance(body := message.get("body"), memoryview):
                 message["body"] = bytes(body)
             await send(message)
 
-        await self._app(scope, receive, carry)
+        await self._app(scope, receive, send_plain)
 
 
 def _sized(settings: Settings) -> Settings:
-    """``settings`` for a replica that has ``num_cpus`` of this machine, as large a share of its memory, and CUDA only
-    if it has ``num_gpus``."""
+    """The settings of a replica: ``num_cpus``, an equal share of the machine's memory, CUDA with ``num_gpus``."""
     given = ray.get_runtime_context().get_assigned_resources()
     cpus = max(1, int(given.get("CPU", 0)))
     return settings.model_copy(
         update={
-            "threads": settings.threads or cpus,
-            "concurrency": settings.concurrency or (0 if given.get("GPU") else cpus),
+            "intra_op_threads": settings.intra_op_threads or cpus,
+            "max_concurrent_runs": settings.max_concurrent_runs or (0 if given.get("GPU") else cpus),
             "workers": max(1, machine.cpus() // cpus),
             "provider": "cpu" if settings.provider == "auto" and not given.get("GPU") else settings.provider,
         }

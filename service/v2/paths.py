@@ -1,4 +1,4 @@
-"""The protocol's paths: a version is decimal digits, and a trailing slash changes nothing, without a redirect."""
+"""The protocol's paths: a version is decimal digits, and a trailing slash is ignored, without a redirect."""
 
 from typing import Annotated
 
@@ -14,7 +14,7 @@ Number = Annotated[int, Path(description="its version", examples=[1], ge=0)]
 
 
 class Digits(Convertor[int]):
-    """As many as fit in 64 bits; anything else is no path of ours."""
+    """A version: at most as many digits as fit in 64 bits. Other paths match no route."""
 
     regex = "[0-9]{1,18}"
 
@@ -28,13 +28,15 @@ class Digits(Convertor[int]):
 register_url_convertor("digits", Digits())
 
 
-class Slash:
-    """ASGI middleware: ``/v2/health/live/`` is answered as ``/v2/health/live``."""
+class StripTrailingSlash:
+    """ASGI middleware: ``/v2/health/live/`` is answered as ``/v2/health/live``, and HEAD as GET without the body."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and scope["path"].endswith("/") and scope["path"].startswith("/v2/"):
+        if scope["type"] == "http" and len(scope["path"]) > 1 and scope["path"].endswith("/"):
             scope = {**scope, "path": scope["path"][:-1]}
+        if scope["type"] == "http" and scope["method"] == "HEAD":
+            scope = {**scope, "method": "GET"}
         await self._app(scope, receive, send)

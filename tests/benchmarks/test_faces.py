@@ -1,25 +1,25 @@
-"""Every dialect carries the same numbers, and wrong answers are noticed."""
+"""Every protocol carries the same numbers, and wrong responses are detected."""
 
 import json
 
 import numpy as np
 import pytest
 
-from benchmarks.serving.faces import DIALECTS, ID, answer, bodies, understand, worst
+from benchmarks.serving.formats import ID, PROTOCOLS, bodies, max_difference, parse_response, v2_response
 from benchmarks.serving.workloads import LENGTHS, WORKLOADS
 
 
-@pytest.mark.parametrize("dialect", DIALECTS)
-def test_bodies_carry_the_tensors(dialect):
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_bodies_carry_the_tensors(protocol):
     workload = WORKLOADS["W1"]
-    (text,), headers = (made := bodies(workload, workload.graph, dialect)).texts, made.headers
+    (text,), headers = (made := bodies(workload, workload.graph, protocol)).texts, made.headers
     cut = int(headers.get("Inference-Header-Content-Length", len(text)))
     document = json.loads(text[:cut])
     at = cut
     for name, array in workload.tensors[0].items():
-        if dialect in ("native", "plain"):
+        if protocol in ("native", "plain"):
             got = np.array(document[name], np.float32)
-        elif dialect == "v2-json":
+        elif protocol == "v2-json":
             given = next(of for of in document["inputs"] if of["name"] == name)
             got = np.array(given["data"], np.float32).reshape(given["shape"])
         else:
@@ -28,10 +28,10 @@ def test_bodies_carry_the_tensors(dialect):
         np.testing.assert_array_equal(got, array)
 
 
-@pytest.mark.parametrize("dialect", ["v2-json", "v2-binary"])
-def test_ids_can_be_replaced(dialect):
+@pytest.mark.parametrize("protocol", ["v2-json", "v2-binary"])
+def test_ids_can_be_replaced(protocol):
     workload = WORKLOADS["W1"]
-    text = bodies(workload, workload.graph, dialect, with_id=True).texts[0]
+    text = bodies(workload, workload.graph, protocol, with_id=True).texts[0]
     assert text.count(f'"id":"{ID}"'.encode()) == 1
 
 
@@ -49,14 +49,14 @@ def test_mixed_lengths_share_one_header():
 @pytest.mark.parametrize("binary", [True, False])
 def test_answers_are_understood(binary):
     right = {"output": np.arange(6, dtype=np.float32).reshape(1, 2, 3)}
-    content, length = answer(right, "sdpa", binary)
-    assert worst(understand(content, length if binary else None, ("output",)), right) == 0
+    content, length = v2_response(right, "sdpa", binary)
+    assert max_difference(parse_response(content, length if binary else None, ("output",)), right) == 0
 
 
 def test_wrong_answers_are_noticed():
     right = {"output": np.zeros((1, 2), np.float32)}
-    assert worst({"output": np.array([[0, 1]], np.float32)}, right) == 1
+    assert max_difference({"output": np.array([[0, 1]], np.float32)}, right) == 1
     with pytest.raises(ValueError, match="output: expected"):
-        worst({"output": np.zeros((1, 3), np.float32)}, right)
+        max_difference({"output": np.zeros((1, 3), np.float32)}, right)
     with pytest.raises(ValueError, match="got none"):
-        worst({}, right)
+        max_difference({}, right)

@@ -13,12 +13,12 @@ import pytest
 
 from benchmarks.gpu import engine, over_tests, report, uninstalled
 from benchmarks.gpu.cells import LENGTHS, Engine, Http, Suite
-from benchmarks.gpu.check_block import elsewhere
+from benchmarks.gpu.check_block import nodes_on_cpu
 from benchmarks.gpu.clock import busy
-from benchmarks.gpu.opened import opened
+from benchmarks.gpu.opened import open_model
 from benchmarks.gpu.options import RESULTS, parse
 from benchmarks.gpu.rows import Rows
-from benchmarks.gpu.worker import WorkerDied, ask
+from benchmarks.gpu.worker import WorkerFailed, run_worker
 
 ROOT = Path(__file__).parents[2]
 WITHOUT_CUDA = pytest.mark.skipif(
@@ -98,7 +98,7 @@ def test_tf32_in_place_of_float32_is_noticed(two, tmp_path):
     assert done.returncode == 1, done.stderr
     assert "| float32 on the provider |" in (text := out.with_suffix(".md").read_text())
     assert "**not met**" in text
-    (row,) = Rows(out).of("numbers").values()
+    (row,) = Rows(out).part("numbers").values()
     assert row["where"].startswith("model full precision scores: error 0.000244, allowed 0")
     assert row["wrong_count"] > 1
 
@@ -126,13 +126,13 @@ def test_without_a_gpu_it_says_so(tmp_path):
 
 def test_what_cannot_be_measured_is_told(tmp_path):
     asked = {"block": "linear", "dtype": "float32", "short": True, "repository": str(tmp_path), "provider": "cpu"}
-    with pytest.raises(WorkerDied, match="linear is not in the repository"):
-        list(ask("benchmarks.gpu.check_block", asked, 60))
+    with pytest.raises(WorkerFailed, match="linear is not in the repository"):
+        list(run_worker("benchmarks.gpu.check_block", asked, 60))
 
 
 @WITHOUT_CUDA
 def test_the_tests_have_their_servers_on_the_provider(repository):
-    found = over_tests.run(Suite("service/test_properties.py::test_zero_scale_averages"), repository, "cuda")
+    found = over_tests.run(Suite("service/system/test_properties.py::test_zero_scale_averages"), repository, "cuda")
     assert found["tests"] == 1
     (wrong,) = found["wrong"]
     assert wrong.startswith("test_zero_scale_averages: ")
@@ -140,8 +140,8 @@ def test_the_tests_have_their_servers_on_the_provider(repository):
 
 
 def test_what_is_left_to_the_cpu_is_told(repository):
-    model = opened(repository, "dot_product", "cpu")
-    assert elsewhere(model, ["plain"]) == ["plain: 2 MatMul on the CPU", "plain: 1 Softmax on the CPU"]
+    model = open_model(repository, "dot_product", "cpu")
+    assert nodes_on_cpu(model, ["plain"]) == ["plain: 2 MatMul on the CPU", "plain: 1 Softmax on the CPU"]
 
 
 def test_a_part_that_cannot_be_begun_stops_no_other(tmp_path, two):
@@ -150,13 +150,13 @@ def test_a_part_that_cannot_be_begun_stops_no_other(tmp_path, two):
     (two / "scaled_dot_product").write_text("a file, where a folder should be")
     done = bench(*asked, "--out", out, "--parts", "http", "numbers")
     assert done.returncode == 1
-    assert [*Rows(out).of("numbers")] == ["numbers/dot_product"]
+    assert [*Rows(out).part("numbers")] == ["numbers/dot_product"]
     assert set(Rows(out).failed) == {"export/http/float32", "part/http"}
     assert "- part/http: NotADirectoryError" in out.with_suffix(".md").read_text()
 
 
 def test_a_worker_that_stands_still_is_ended(tmp_path, monkeypatch):
-    monkeypatch.setattr(engine, "SECONDS", 0.1)
+    monkeypatch.setattr(engine, "TIMEOUT_S", 0.1)
     cells = [Engine("output", "float32", False, 1, 1, n, 4) for n in (2, 4)]
     found = dict(engine.measure_all(cells, tmp_path, "cpu"))
     assert [row["failed"][:10] for row in found.values()] == ["status -9:"] * 2
@@ -167,7 +167,7 @@ def test_a_checkout_that_is_not_installed_has_a_version(tmp_path, monkeypatch):
     (tmp_path / "pyproject.toml").write_text('[project]\nname = "not-installed"\nversion = "7.0"\n')
     monkeypatch.setattr(uninstalled, "ROOT", tmp_path)
     monkeypatch.setenv("PYTHONPATH", "kept")
-    with uninstalled.known():
+    with uninstalled.version_metadata():
         script = "import os; from importlib.metadata import version; print(version('not-installed'), os.environ)"
         said = subprocess.check_output([sys.executable, "-c", script], text=True)
     assert said.startswith("7.0 ")

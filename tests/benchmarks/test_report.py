@@ -16,7 +16,7 @@ RUN = "2026-01-02T03:04:05+00:00"
 def turns(server, cell, rates, **also):
     return [
         {
-            "kind": "turn", "run": RUN, "repeat": i, "server": server, "workload": cell.workload, "face": cell.face,
+            "kind": "turn", "run": RUN, "repeat": i, "server": server, "workload": cell.workload, "format": cell.format,
             "connections": cell.connections, "ids": cell.ids, "rps": rate, "p50_ms": 1.0, "p99_ms": 2.0,
             "requests": 1000, "errors": {}, "server_cpu_s": 1.0, "rss_peak_bytes": 2**20, "other_cores": 0.0, **also,
         }
@@ -40,7 +40,7 @@ ROWS = [
     *turns("heed", Cell("W2", "json", 8, "different"), [25]),
     *turns("heed", Cell("W4", "json", 64), [3], requests=100, p50_ms=None, p99_ms=None),
     {
-        "kind": "failed", "run": RUN, "repeat": 0, "server": "litserve", "workload": "W2", "face": "json",
+        "kind": "failed", "run": RUN, "repeat": 0, "server": "litserve", "workload": "W2", "format": "json",
         "connections": 8, "ids": "none", "failed": "HTTP 500",
     },
 ]  # fmt: skip
@@ -63,12 +63,12 @@ def test_a_repeat_without_an_answer_has_no_ratio(results):
 
 
 def test_few_requests_are_rough(results):
-    assert results.rough("heed", Cell("W4", "json", 64))
-    assert not results.rough("heed", W2)
+    assert results.is_rough("heed", Cell("W4", "json", 64))
+    assert not results.is_rough("heed", W2)
 
 
 def test_gates(results):
-    found = {(gate.what, str(gate.cell)): gate.verdict for gate in gates(results)}
+    found = {(gate.description, str(gate.cell)): gate.verdict for gate in gates(results)}
     assert found == {
         ("against in-process", "W2/json/8"): "met",
         ("native against V2 JSON of the same block", "W2/native/8"): "**not met**, of 4",

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-CELL = ["--workloads", "W1", "--faces", "binary", "--concurrency", "2", "--servers", "heed,floor"]
+CELL = ["--workloads", "W1", "--formats", "binary", "--concurrency", "2", "--servers", "heed,floor"]
 pytestmark = pytest.mark.skipif(shutil.which("wrk") is None, reason="wrk is not installed: apt-get install wrk")
 
 
@@ -44,9 +44,9 @@ def test_one_cell(tmp_path, free_port):
         (["--servers", "triton"], "unknown triton; there are heed, floor"),
         (["--url", "triton"], "expected NAME=..."),
         (["--heed", "floor=--workers 1"], "a name of its own"),
-        (["--profile", "W2"], "expected WORKLOAD/FACE/CONNECTIONS"),
+        (["--profile", "W2"], "expected WORKLOAD/FORMAT/CONNECTIONS"),
         (["--seconds", "0.5"], "expected a whole number from 1"),
-        (["--servers", "floor", "--faces", "native"], "no server chosen has a cell chosen"),
+        (["--servers", "floor", "--formats", "native"], "no selected server supports a selected cell"),
     ],
 )
 def test_wrong_arguments(arguments, said):

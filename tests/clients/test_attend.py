@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 import torch
 
-from heed_client import AsyncClient, Client, Largest
+from heed_client import AsyncClient, BadRequest, Client, TopK
 from models.catalogue import BLOCKS
 from models.examples import OPTIONS, SIZES, draw
-from tests.attending import assert_close
 from tests.conftest import serving
-from tests.halves import HALVES
+from tests.support.attending import assert_close
+from tests.support.halves import HALVES
 
 SDPA = "scaled_dot_product"
 V1 = "/v1/attention"
@@ -121,7 +121,7 @@ def test_averages_and_the_largest(heed):
     averaged = heed.attend(SDPA, **inputs, average_attn_weights=True, binary=True).weights
     np.testing.assert_allclose(averaged, weights.mean(axis=1), rtol=1e-6)
     largest = heed.attend(SDPA, **inputs, weights_top_k=2, outputs=["weights"]).weights
-    assert isinstance(largest, Largest)
+    assert isinstance(largest, TopK)
     np.testing.assert_array_equal(largest.values, -np.sort(-weights, axis=-1)[..., :2])
     np.testing.assert_array_equal(np.take_along_axis(weights, largest.indices, -1), largest.values)
 
@@ -201,3 +201,24 @@ def test_blocks_in_half_precision(name, halves):
     assert found.output.dtype == ("float16" if name == "attention_float16" else "float32")
     np.testing.assert_array_equal(again.weights, found.weights)
     np.testing.assert_allclose(found.weights.astype(np.float32).sum(-1), 1, atol=0.01)
+
+
+@pytest.mark.parametrize("head", [(), (1,)])
+def test_one_head_without_a_batch(heed, head):
+    """Its axis is left out with that of the batch; a mask and a past may have it."""
+    given = {"x": drawn(5, 32), "attn_mask": drawn(*head, 5, 9)}
+    given |= {"past_key": drawn(*head, 4, 16), "past_value": drawn(*head, 4, 32)}
+    found = both(heed, "self_attention", **given, outputs=["output", "weights", "present_key"])
+    assert [array.shape for array in found.values()] == [(5, 32), (5, 9), (9, 16)]
+
+
+@pytest.mark.parametrize("binary", [False, True, None])
+@pytest.mark.parametrize("outputs", [None, ["output"], ["scores"]])
+def test_what_overflows_is_an_error_either_way(heed, binary, outputs):
+    """V2 answers NaN in bytes; the native API says why."""
+    inputs = {name: 1e30 * array for name, array in sdpa(2, 3).items()}
+    with pytest.raises(BadRequest, match="not finite: the numbers given overflow float32") as caught:
+        heed.attend(SDPA, **inputs, binary=binary, outputs=outputs)
+    assert caught.value.status == 422
+    forbidden = heed.attend(SDPA, **sdpa(2, 3), is_causal=True, binary=binary, outputs=["scores"])
+    assert np.isneginf(forbidden["scores"]).any()

@@ -1,4 +1,4 @@
-"""``heed attend``: files in, files out, and errors that name the argument."""
+"""``heed run``: files in, files out, and errors that name the argument."""
 
 import base64
 import json
@@ -112,12 +112,13 @@ def test_bfloat16_of_safetensors(attend, tmp_path, client):
         np.testing.assert_array_equal(np.load(tmp_path / "out.npz")["output"], heed.attend(SDPA, **rounded).output)
 
 
-def test_standard_input_and_other_names(client, tmp_path, expected):
-    """As a user runs it; the query comes through a pipe, the keys of a file under another name."""
+@pytest.mark.parametrize("command_name", ["run", "attend"])
+def test_standard_input_and_other_names(client, tmp_path, expected, command_name):
+    """As a user runs it, by name and alias; the query is read from a pipe, the keys from a file under another name."""
     query, key, value = sdpa().values()
     np.savez(tmp_path / "t.npz", k=key, value=value)
     np.save(tmp_path / "q.npy", query)
-    command = [sys.executable, "-m", "heed", "attend", SDPA, "--query", "-", "--tensor", f"key={tmp_path}/t.npz:k"]
+    command = [sys.executable, "-m", "heed", command_name, SDPA, "--query", "-", "--tensor", f"key={tmp_path}/t.npz:k"]
     with (tmp_path / "q.npy").open("rb") as content:
         done = subprocess.run(
             [*command, "--value", tmp_path / "t.npz", "--set", "is_causal=true", "--url", str(client.base_url)],
@@ -224,7 +225,29 @@ def test_no_server(attend, tmp_path):
         url = f"http://127.0.0.1:{free.getsockname()[1]}"
         status, _, wrong = attend(SDPA, *written(tmp_path, "npy", sdpa()), "--url", url)
     assert status == 1
-    assert wrong.startswith(f"heed attend: --url: no answer from {url}")
+    assert wrong.startswith(f"heed run: --url: no answer from {url}")
     for url in ("http://[", "no-scheme", "ftp://127.0.0.1"):
         status, _, wrong = attend(SDPA, "--query", "[[1]]", "--url", url)
-        assert (status, wrong.startswith("heed attend: --url: ")) == (1, True), wrong
+        assert (status, wrong.startswith("heed run: --url: ")) == (1, True), wrong
+
+
+@pytest.mark.parametrize("form", ["lists", "flat"])
+def test_masks(attend, tmp_path, form):
+    """In JSON null is -infinity; 0 and 1 are refused unless they are meant, integers of a file always."""
+    tensors = written(tmp_path, "npy", sdpa())
+    bits = np.indices((5, 7)).sum(axis=0) % 2
+
+    def run(words, *flags):
+        named = np.array(words, object)[bits]
+        mask = named.tolist() if form == "lists" else {"shape": bits.shape, "data": named.ravel().tolist()}
+        (tmp_path / "mask.json").write_text(json.dumps(mask))
+        return attend(SDPA, *tensors, "--attn-mask", tmp_path / "mask.json", "--outputs", "weights", *flags)
+
+    for zero, one in ((0, 1), (0.0, 1.0)):
+        status, _, error = run([zero, one])
+        assert (status, "--attn-mask: holds nothing but 0 and 1" in error) == (2, True)
+        assert run([zero, one], "--additive-mask")[0] == 0
+    np.save(tmp_path / "int.npy", bits)
+    status, _, error = attend(SDPA, *tensors, "--attn-mask", tmp_path / "int.npy", "--additive-mask")
+    assert (status, "--attn-mask: expected booleans (true = may attend) or floats" in error) == (2, True)
+    assert run([0, None]) == run([0.0, None]) == run([True, False])

@@ -67,10 +67,10 @@ def test_what_is_no_tensor_is_not_sent(heed, given, error):
     assert not any("POST" in asked for asked in heed.asked)
 
 
-def test_a_queue_that_is_full(repository):
+def test_a_queue_that_is_full(two_blocks):
     """Refused with Retry-After where nothing is asked again; answered, all of them, where it is."""
     inputs = sdpa(1, 8, m=1000, n=1000)
-    with serving(repository, "--concurrency", "1", "--max-queue", "1", "--batching", "off") as server:
+    with serving(two_blocks, "--max-concurrent-runs", "1", "--max-queue", "1", "--batching", "off") as server:
 
         def ask(retries):
             with heed_client.Client(str(server.base_url), retries=retries) as heed:
@@ -135,9 +135,9 @@ def test_a_refusal_is_asked_again_as_the_server_says(connect, status):
         ((503, {"Retry-After": "Fri, 31 Dec 1999 23:59:59 GMT"}, b""), "Unavailable", 1),
         ((401, {"Retry-After": 0}, b""), "Unauthorized", 1),
         ((403, {}, b"[]"), "Unauthorized", 1),
-        ((500, {"Retry-After": 0}, b""), "ServerFailed", 1),
-        ((502, {}, b"<html>bad gateway"), "ServerFailed", 1),
-        ((504, {}, b"null"), "TooLate", 1),
+        ((500, {"Retry-After": 0}, b""), "ServerError", 1),
+        ((502, {}, b"<html>bad gateway"), "ServerError", 1),
+        ((504, {}, b"null"), "DeadlineExceeded", 1),
         ((418, {}, b"\xff"), "BadRequest", 1),
     ],
 )
@@ -158,7 +158,7 @@ def test_another_server(connect, body):
     with answering((200, {}, body)) as (url, _):
         heed = connect(url)
         for ask in (heed.blocks, lambda: heed.describe("any"), lambda: heed.attend("any", query=[[1]])):
-            with pytest.raises(heed_client.ServerFailed, match="No answer of Heed"):
+            with pytest.raises(heed_client.ServerError, match="No answer of Heed"):
                 ask()
         heed.close()
 
@@ -184,9 +184,9 @@ def test_the_key_is_sent(connect):
     assert [headers.get("Authorization") for headers in asked] == ["Bearer secret", None]
 
 
-def test_a_server_that_asks_for_keys(connect, repository, tmp_path):
+def test_a_server_that_asks_for_keys(connect, two_blocks, tmp_path):
     (tmp_path / "keys").write_text("secret\n")
-    with serving(repository, "--api-keys-file", str(tmp_path / "keys")) as server:
+    with serving(two_blocks, "--api-keys-file", str(tmp_path / "keys")) as server:
         for binary in (False, True):
             assert connect(server.base_url, api_key="secret").attend(SDPA, **sdpa(), binary=binary)
             for key in ("wrong", None):

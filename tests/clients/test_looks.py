@@ -132,18 +132,18 @@ def test_page_in_a_browser(tmp_path):
     path = tmp_path / "page.html"
     page(matrices(WEIGHTS, (), WORDS, WORDS), "Weights", str(path))
     probe = """<script type="module">
-      const which = document.getElementById("which"), map = document.getElementById("map");
-      which.selectedIndex = 1;
-      which.dispatchEvent(new Event("change"));
+      const chooser = document.getElementById("chooser"), map = document.getElementById("map");
+      chooser.selectedIndex = 1;
+      chooser.dispatchEvent(new Event("change"));
       const box = map.getBoundingClientRect();
       const at = {clientX: box.right - 2, clientY: box.top + map.height - 28 * 3 + 2};
       map.dispatchEvent(new MouseEvent("mousemove", at));
       const pixel = (x, y) => [...map.getContext("2d").getImageData(x, y, 1, 1).data];
       const w = map.width, h = map.height;
       const corners = [pixel(w - 5, h - 80), pixel(w - 80, h - 80), pixel(w - 80, h - 5)];
-      const names = [...which.options].map(option => option.text);
+      const names = [...chooser.options].map(option => option.text);
       document.body.append(Object.assign(document.createElement("pre"), {id: "found",
-        textContent: JSON.stringify({names, corners, under: document.getElementById("under").textContent})}));
+        textContent: JSON.stringify({names, corners, reading: document.getElementById("reading").textContent})}));
     </script>"""
     path.write_text(path.read_text().replace("</html>", probe + "</html>"))
     done = subprocess.run(
@@ -156,5 +156,5 @@ def test_page_in_a_browser(tmp_path):
     assert found == {
         "names": ["weights[0]", "weights[1]"],
         "corners": [light, dark, light],
-        "under": "query 0 (a) attends to key 2 (</script>): 1.000",
+        "reading": "query 0 (a) attends to key 2 (</script>): 1.000",
     }

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from service.server import GRACE, LINGER
 from service.settings import Settings
+from service.workers.server import GRACE_S, LINGER_S
 
 ROOT = Path(__file__).parents[2]
 FILE = ROOT / "docker-compose.yml"
@@ -59,7 +59,7 @@ def test_each_waits_for_what_it_needs():
 
 def test_it_is_given_the_time_to_end():
     shutdown = Settings.model_fields["shutdown_seconds"].default
-    assert int(SERVICES["heed"]["stop_grace_period"].removesuffix("s")) > LINGER + shutdown + 2 * GRACE
+    assert int(SERVICES["heed"]["stop_grace_period"].removesuffix("s")) > LINGER_S + shutdown + 2 * GRACE_S
 
 
 @pytest.mark.parametrize("name", SERVICES)

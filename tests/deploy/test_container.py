@@ -19,8 +19,8 @@ from urllib.request import urlopen
 import pytest
 import yaml
 
-from tests.service.test_workers import SLOW, Clients, Connection, until
-from tests.service.v2 import graphs
+from tests.service.workers.test_workers import SLOW, Clients, Connection, until
+from tests.support import graphs
 from tests.test_readme import CURLS, README
 
 ROOT = Path(__file__).parents[2]
@@ -101,7 +101,7 @@ def test_there_is_no_root_no_torch_and_no_compiler(plain):
 
 def test_bytecode_is_there_for_all_that_is_imported(plain):
     """Nothing is compiled at start, where nothing could be kept."""
-    script = "import service.__main__, uvloop, uvicorn.protocols.http.httptools_impl"
+    script = "import service.cli.serve, uvloop, uvicorn.protocols.http.httptools_impl"
 
     def compiled(*flags: str) -> int:
         verbose = plain.inside("python", "-v", *flags, "-c", script).stderr

@@ -11,7 +11,7 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from service.settings import Settings
-from tests.service.test_workers import ADD, Connection, models, started
+from tests.service.workers.test_workers import ADD, Connection, models, started
 
 __all__ = ["models"]  # a fixture
 

@@ -9,10 +9,10 @@ import pytest
 import yaml
 from kubernetes_validate import ValidationError
 
-from service.families import FAMILIES
-from service.health import router
-from service.server import GRACE, LINGER
 from service.settings import Settings
+from service.telemetry.families import FAMILIES
+from service.v2.health import router
+from service.workers.server import GRACE_S, LINGER_S
 
 FOLDER = Path(__file__).parents[2] / "deploy/kubernetes"
 KUSTOMIZATION = yaml.safe_load((FOLDER / "kustomization.yaml").read_text())
@@ -66,7 +66,7 @@ def test_the_environment_is_of_settings():
 
 def test_probes_and_grace_fit_the_service_s_life():
     drain, shutdown = float(ENVIRONMENT["HEED_DRAIN_SECONDS"]), float(ENVIRONMENT["HEED_SHUTDOWN_SECONDS"])
-    assert POD["spec"]["terminationGracePeriodSeconds"] > drain + LINGER + shutdown + 2 * GRACE
+    assert POD["spec"]["terminationGracePeriodSeconds"] > drain + LINGER_S + shutdown + 2 * GRACE_S
     live, ready = CONTAINER["livenessProbe"], CONTAINER["readinessProbe"]
     assert ready["periodSeconds"] * ready["failureThreshold"] < drain
     assert [live["httpGet"]["path"], ready["httpGet"]["path"]] == [route.path for route in router.routes]

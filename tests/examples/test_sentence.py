@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from export.verification import largest_error
-from tests.attending import attend, truth
+from tests.support.attending import attend, truth
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 EXAMPLES = Path(__file__).parents[2] / "examples"

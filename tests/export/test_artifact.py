@@ -16,8 +16,10 @@ from export.verification import error_budget, largest_error, session, taken
 from models import reference
 from models.attention import attention
 from models.catalogue import BLOCKS
-from models.examples import examples
+from models.encoder import decoder, encoder
+from models.examples import documented, examples
 from models.scaled_dot_product import ScaledDotProduct
+from models.transformer import TransformerConfig
 
 
 class Unscaled(ScaledDotProduct):
@@ -110,6 +112,23 @@ def test_onnx_runtime_warns_of_no_dimension(name, repository, capfd):
             if inputs.keys() <= taken(run):
                 run.run(None, inputs, options)
         assert capfd.readouterr().err == ""
+
+
+@pytest.mark.parametrize("positions", [1, 2, 7, 289])
+@pytest.mark.parametrize("stack", [encoder, decoder])
+def test_examples_are_within_limits(stack, positions):
+    """Of a block with fewer positions than the longest example, too, every example is one it takes."""
+    config = TransformerConfig(d_model=4, num_heads=2, num_layers=1, d_ff=4, vocab_size=9, max_positions=positions)
+    block = stack(config)
+    module = block.build()
+    lengths = set()
+    for name, inputs in examples(block):
+        found = block.reference(module, inputs, np.float64)
+        past = inputs["past_key"].shape[3] if "past_key" in inputs else 0
+        assert found["weights"].shape[-1] == past + inputs["input_ids"].shape[1] <= positions, name
+        lengths.add(past + inputs["input_ids"].shape[1])
+    assert max(lengths) == positions
+    assert len(documented(block)["input_ids"][0]) <= positions
 
 
 def test_defaults_are_what_leaving_out_means(repository):

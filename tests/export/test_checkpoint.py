@@ -44,12 +44,20 @@ def attention(tmp_path):
     return module, tmp_path / "attention.safetensors"
 
 
-def test_multi_head_attention(tmp_path, capsys):
+@pytest.fixture
+def without_fast_paths(monkeypatch):
+    """For tests of the weights alone: ``test_trained_encoder_equals_transformers`` exports fast paths with weights."""
+    monkeypatch.setattr("export.artifact.fast_paths", lambda *_: {})
+
+
+def test_multi_head_attention(without_fast_paths, tmp_path, capsys):
     torch.manual_seed(0)
     module = torch.nn.MultiheadAttention(24, 4, batch_first=True).eval()
     file = tmp_path / "weights.safetensors"
     save_file(module.state_dict(), file)
-    assert run("multi_head", "--name", "mine", "--weights", file, "--set", "num_heads=4", "--repository", tmp_path) == 0
+    said = ["--weights", file, "--set", "num_heads=4", *PLAIN]
+    assert run("multi_head", "--name", "mine", *said, "--repository", tmp_path) == 0
+    assert "mine: verified against Heed's float64 reference with these weights, not" in capsys.readouterr().out
     x = torch.randn(2, 5, 24)
     with torch.no_grad():
         output, weights = module(x, x, x, average_attn_weights=False)
@@ -61,12 +69,12 @@ def test_multi_head_attention(tmp_path, capsys):
     assert said["config"]["num_heads"] == 4
 
 
-def test_transformer_encoder(tmp_path):
+def test_transformer_encoder(without_fast_paths, tmp_path):
     torch.manual_seed(0)
     layer = torch.nn.TransformerEncoderLayer(16, 2, 24, batch_first=True, norm_first=True, activation="gelu")
     module = torch.nn.TransformerEncoder(layer, 2, enable_nested_tensor=False).eval()
     torch.save(module.state_dict(), tmp_path / "encoder.pt")
-    said = ["--set", "num_heads=2", "--set", "norm=pre", "--set", "activation=gelu"]
+    said = ["--set", "num_heads=2", "--set", "norm=pre", "--set", "activation=gelu", "--set", "layer_norm_eps=1e-5"]
     repository = tmp_path / "repository"
     assert (
         run("encoder", "--name", "stack", "--weights", tmp_path / "encoder.pt", *said, "--repository", repository) == 0
@@ -134,9 +142,15 @@ def test_a_pickle_that_runs_code_is_refused(tmp_path, monkeypatch, capsys):
     assert not Path("model_repository").exists()
 
 
+PLAIN = ["--set", "add_zero_attn=false"]
 WRONG = {
-    "heads unsaid": ([], "num_heads cannot be read off the tensors; say --set num_heads=..."),
-    "heads that do not divide": (["--set", "num_heads=5"], "which 5 heads do not divide"),
+    "heads unsaid": (
+        [],
+        "num_heads, add_zero_attn cannot be read off the tensors; say --set num_heads=... --set add_zero_attn=...",
+    ),
+    "heads that do not divide": (["--set", "num_heads=5", *PLAIN], "queries 24 numbers, which 5 heads do not divide"),
+    "no heads": (["--set", "num_heads=0", *PLAIN], "which 0 heads do not divide"),
+    "a zero key": (["--set", "num_heads=4", "--set", "add_zero_attn=true"], "multi_head has no add_zero_attn"),
     "no such setting": (["--set", "num_heads=4", "--set", "heads=3"], "no setting 'heads'; there are d_model"),
     "no number": (["--set", "num_heads=four"], "num_heads should be int, got 'four'"),
     "a choice": (["--set", "num_heads=4", "--set", "inputs=z"], "inputs should be query, key, value, x, x, memory"),
@@ -155,7 +169,8 @@ def test_tensors_that_do_not_fit_are_all_listed(attention, tmp_path, capsys):
     del state["out_proj.bias"]
     state["gate.weight"] = torch.ones(3)
     save_file(state, tmp_path / "odd.safetensors")
-    assert run("multi_head", "--name", "odd", "--weights", tmp_path / "odd.safetensors", "--set", "num_heads=4") == 2
+    file = tmp_path / "odd.safetensors"
+    assert run("multi_head", "--name", "odd", "--weights", file, "--set", "num_heads=4", *PLAIN) == 2
     said = capsys.readouterr().err
     assert "missing out_proj.bias [24]" in said
     assert "unused gate.weight [3]" in said
@@ -193,10 +208,10 @@ def test_a_mapping_that_names_nothing(attention, tmp_path, capsys):
 
 
 def test_another_family_s_directory(tmp_path, capsys):
-    (tmp_path / "config.json").write_text(json.dumps({"model_type": "roberta"}))
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "electra"}))
     save_file({"a": torch.ones(1)}, tmp_path / "model.safetensors")
     assert run("encoder", "--name", "mine", "--weights", tmp_path) == 2
-    assert "model_type is 'roberta'; only 'bert' is known" in capsys.readouterr().err
+    assert "model_type is 'electra'; known are bert, roberta" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", ["../up", "a/b", "", ".hidden", "-x"])

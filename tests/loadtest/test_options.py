@@ -10,7 +10,7 @@ from loadtest import options
 from loadtest.outcome import Level
 
 README = (Path(__file__).parents[2] / "README.md").read_text()
-SHOWN = re.findall(r"^heed loadtest (.*)$", README + options.ENDS, re.MULTILINE)
+SHOWN = re.findall(r"^heed loadtest (.*)$", README + options.EPILOG, re.MULTILINE)
 
 
 @pytest.mark.parametrize("command", SHOWN)

@@ -5,7 +5,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from loadtest.measure import Taken
+from loadtest.measure import Measurement
 from loadtest.outcome import Level, outcome, ratios
 from loadtest.window import Window
 
@@ -19,7 +19,7 @@ def window(phase="measured", latencies=(1.0,) * 99 + (9.0,), cores=0.3, late=0.1
 
 
 def taken(*windows, warmed=None, steady=None):
-    return Taken(list(windows), warmed, steady, None, 1)
+    return Measurement(list(windows), warmed, steady, None, 1)
 
 
 def test_what_counts():
@@ -39,8 +39,8 @@ def test_what_counts():
 @pytest.mark.parametrize(
     ("windows", "said"),
     [
-        ({"cores": 0.97}, "the load generator is the bottleneck: 97% of a core each process; --processes 2"),
-        ({"late": 4.5}, "the load generator itself is late, by 4.5 ms (p99): it lacks processor time"),
+        ({"cores": 0.97}, "the load generator is the bottleneck: each process uses 97% of a core; use --processes 2"),
+        ({"late": 4.5}, "the load generator is late by 4.5 ms (p99): it needs more processor time"),
     ],
 )
 def test_the_generator_is_the_limit(windows, said):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from loadtest.scenario import Ask, ScenarioError, read
+from loadtest.scenario import RequestSpec, ScenarioError, read
 
 
 def test_read(tmp_path):
@@ -12,8 +12,8 @@ def test_read(tmp_path):
         '[[request]]\npath = "/x"\nbody = "b.json"\nheaders = { X = "1" }\n'
     )
     assert read(file) == [
-        Ask("linear", share=3, sizes={"m": [1, 2]}),
-        Ask(path="/x", body=tmp_path / "b.json", headers={"X": "1"}),
+        RequestSpec("linear", share=3, sizes={"m": [1, 2]}),
+        RequestSpec(path="/x", body=tmp_path / "b.json", headers={"X": "1"}),
     ]
 
 
@@ -27,8 +27,8 @@ def test_read(tmp_path):
         ("[[request]]\n[[request]]\nshare = 'x'", "request 2: share: expected float, got 'x'"),
         ("[[request]]\nshare = true", "share: expected float"),
         ("[[request]]\nshare = 0", "share: expected more than 0"),
-        ("[[request]]\nface = 'v3'", "face: there are v1, v2, got 'v3'"),
-        ("[[request]]\nbody = 'b.json'", "path and body come together"),
+        ("[[request]]\napi = 'v3'", "api: expected native, v2, got 'v3'"),
+        ("[[request]]\nbody = 'b.json'", "path and body must be given together"),
         ("[[request]]\nsizes = { m = 0 }", "sizes: m: expected whole numbers, got 0"),
         ("[[request]]\nsizes = { m = [] }", "sizes: m: expected whole numbers"),
         ("[[request]]\nshapes = { x = 'y' }", "shapes: x: expected whole numbers"),

@@ -2,15 +2,15 @@
 
 import pytest
 
-from loadtest.stages import between, told
+from loadtest.stages import between, summarize
 
 
 def counts(n):
     """``n`` requests: half within 1 ms, half between 1 and 2 ms."""
     found = {}
     for metric, stages in (
-        ("heed_stage_seconds", ("decode", "queue", "compute", "encode")),
-        ("heed_request_seconds", ("",)),
+        ("heed_stage_duration_seconds", ("decode", "queue", "compute", "encode")),
+        ("heed_request_duration_seconds", ("",)),
     ):
         for stage in stages:
             found |= {
@@ -18,7 +18,7 @@ def counts(n):
             }
             found |= {(f"{metric}_count", stage, ""): n, (f"{metric}_sum", stage, ""): n * 0.001}
     return found | {
-        ("heed_run_requests_count", "", ""): n / 2, ("heed_run_requests_sum", "", ""): n,
+        ("heed_batch_size_count", "", ""): n / 2, ("heed_batch_size_sum", "", ""): n,
         ("process_cpu_seconds_total", "", ""): n / 100,
     }  # fmt: skip
 
@@ -26,7 +26,7 @@ def counts(n):
 def test_told():
     from collections import defaultdict
 
-    found = told(between(defaultdict(float, counts(100)), defaultdict(float, counts(300))), seconds=4)
+    found = summarize(between(defaultdict(float, counts(100)), defaultdict(float, counts(300))), seconds=4)
     assert found["requests"] == 200
     assert found["stages"]["compute"]["mean"] == pytest.approx(1)
     assert found["total"]["p99"] == pytest.approx(1.98)
@@ -38,4 +38,4 @@ def test_nothing_to_tell():
     assert between(None, None) is None
     from collections import defaultdict
 
-    assert told(defaultdict(float), 1) is None
+    assert summarize(defaultdict(float), 1) is None

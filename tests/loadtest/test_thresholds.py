@@ -2,7 +2,7 @@
 
 import pytest
 
-from loadtest.thresholds import broken, parse
+from loadtest.thresholds import parse, violations
 
 RESULT = {"level": "8 connections", "p99": 12.0, "rate": 900.0, "failed": 0.002, "max": None, "steady": False,
           "bottleneck": False, "notes": ["not steady: x"]}  # fmt: skip
@@ -25,7 +25,7 @@ RESULT = {"level": "8 connections", "p99": 12.0, "rate": 900.0, "failed": 0.002,
     ],
 )
 def test_broken(text, said):
-    found = broken([parse(text)], [RESULT], {"8 connections": {"rate": {"median": 0.9}}})
+    found = violations([parse(text)], [RESULT], {"8 connections": {"rate": {"median": 0.9}}})
     assert found == ([f"8 connections: {text}: {said}"] if said else [])
 
 

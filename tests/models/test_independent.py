@@ -1,6 +1,4 @@
-"""Truths that are not our own: torch's modules, Keras's layers, the ONNX reference evaluator."""
-
-import os
+"""Truths that are not our own: torch's modules, transformers' BERT, the ONNX reference evaluator."""
 
 import numpy as np
 import onnx
@@ -11,11 +9,9 @@ from onnx.reference import ReferenceEvaluator
 
 from export.naming import own_names
 from models import reference
-from models.additive import Additive, AdditiveConfig
 from models.multi_head import MultiHead, MultiHeadConfig
 from models.transformer import Transformer, TransformerConfig
 
-os.environ["KERAS_BACKEND"] = "torch"
 CLOSE = {"rtol": 1e-9, "atol": 1e-11}
 
 
@@ -29,7 +25,7 @@ def filled(module):
 
 def loaded(module, source):
     """Our module with the other's weights, by the names that import uses."""
-    module.load_state_dict(own_names(source.state_dict()))
+    module.load_state_dict(own_names(source.state_dict()).tensors)
     return module.double().eval()
 
 
@@ -93,69 +89,6 @@ def test_decoding_token_by_token_equals_the_whole():
             torch.testing.assert_close(step.output[:, 0], whole.output[:, t], **CLOSE)
             torch.testing.assert_close(step.weights[..., 0, :], whole.weights[..., t, : t + 1], **CLOSE)
     torch.testing.assert_close(past["past_key"], whole.present_key, **CLOSE)
-
-
-def test_keras_attention():
-    import keras
-
-    rng = np.random.default_rng(0)
-    query, key, value = (rng.standard_normal(shape).astype(np.float32) for shape in ((2, 5, 8), (2, 7, 8), (2, 7, 3)))
-    mask = np.arange(7) < np.array([[7], [4]])
-    output, weights = keras.layers.Attention()([query, value, key], mask=[None, mask], return_attention_scores=True)
-    found = reference.attention(
-        query[:, None], key[:, None], value[:, None], scale=1.0, nonpad_kv_seqlen=np.array([7, 4])
-    )
-    np.testing.assert_allclose(found["output"][:, 0], output.detach().numpy(), rtol=1e-4, atol=1e-5)
-    np.testing.assert_allclose(found["weights"][:, 0], weights.detach().numpy(), rtol=1e-4, atol=1e-6)
-
-
-def test_keras_additive_attention():
-    """Keras adds query and key as they are: our block with identities for W_q and W_k; its scale is our v."""
-    import keras
-
-    rng = np.random.default_rng(0)
-    query, key, value = (rng.standard_normal(shape).astype(np.float32) for shape in ((2, 5, 8), (2, 7, 8), (2, 7, 3)))
-    layer = keras.layers.AdditiveAttention()
-    output, weights = layer([query, value, key], return_attention_scores=True)
-    ours = Additive(AdditiveConfig(8, 8, 8, 3))
-    scale = layer.scale.value.detach().reshape(1, -1)
-    identity = torch.eye(8)
-    ours.load_state_dict({"q_proj.weight": identity, "k_proj.weight": identity, "v.weight": scale})
-    with torch.no_grad():
-        found = ours(*map(torch.tensor, (query, key, value)))
-    np.testing.assert_allclose(found.output, output.detach().numpy(), rtol=1e-4, atol=1e-5)
-    np.testing.assert_allclose(found.weights[:, 0], weights.detach().numpy(), rtol=1e-4, atol=1e-6)
-
-
-def test_keras_multi_head_attention(tmp_path):
-    """Through the mapping file, as a user would import it: kernels [in, heads, d] and [heads, d, out]."""
-    import json
-
-    import keras
-
-    from export.naming import mapped
-
-    rng = np.random.default_rng(0)
-    query, value, key = (rng.standard_normal(shape).astype(np.float32) for shape in ((2, 5, 12), (2, 7, 9), (2, 7, 10)))
-    layer = keras.layers.MultiHeadAttention(num_heads=3, key_dim=4, value_dim=6, output_shape=11)
-    output, weights = layer(query, value, key, return_attention_scores=True)
-    tensors, mapping = {}, {}
-    parts = {"q_proj": "query", "k_proj": "key", "v_proj": "value", "out_proj": "output"}
-    for ours, theirs in parts.items():
-        dense = getattr(layer, f"{theirs}_dense" if theirs != "output" else "output_dense")
-        bias = torch.randn(dense.bias.shape)
-        dense.bias.assign(bias)
-        tensors |= {f"{theirs}/kernel": dense.kernel.value.detach(), f"{theirs}/bias": bias}
-        mapping |= {f"{ours}.weight": {"from": f"{theirs}/kernel", "transpose": True}, f"{ours}.bias": f"{theirs}/bias"}
-    output, weights = layer(query, value, key, return_attention_scores=True)
-    file = tmp_path / "map.json"
-    file.write_text(json.dumps(mapping))
-    ours = MultiHead(MultiHeadConfig(12, 3, kdim=10, vdim=9, d_k=4, d_v=6, d_out=11))
-    ours.load_state_dict(mapped(tensors, file))
-    with torch.no_grad():
-        found = ours(*map(torch.tensor, (query, key, value)))
-    np.testing.assert_allclose(found.output, output.detach().numpy(), rtol=1e-4, atol=1e-5)
-    np.testing.assert_allclose(found.weights, weights.detach().numpy(), rtol=1e-4, atol=1e-6)
 
 
 ONNX_CASES = {

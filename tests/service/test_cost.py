@@ -2,21 +2,21 @@
 
 import math
 
-from service.cost import Cost
+from service.cost import CostModel
 
 
 def test_nothing_is_known_at_first():
-    assert Cost().expected(10) == math.inf
+    assert CostModel().expected(10) == math.inf
 
 
 def test_what_was_done_is_expected_again():
-    cost = Cost()
+    cost = CostModel()
     cost.learn(1000, 5000)
     assert cost.expected(1000) == 5000
 
 
 def test_larger_work_takes_as_much_for_a_unit_and_smaller_as_much_in_all():
-    cost = Cost()
+    cost = CostModel()
     cost.learn(1 << 20, 4e6)
     assert cost.expected(1 << 22) == 16e6
     assert cost.expected(1 << 10) == 4e6
@@ -26,7 +26,7 @@ def test_larger_work_takes_as_much_for_a_unit_and_smaller_as_much_in_all():
 
 
 def test_a_disturbance_counts_for_little_and_is_forgotten():
-    cost = Cost()
+    cost = CostModel()
     for nanoseconds in (100, 100, 5000):
         cost.learn(64, nanoseconds)
     assert cost.expected(64) < 400
@@ -36,7 +36,7 @@ def test_a_disturbance_counts_for_little_and_is_forgotten():
 
 
 def test_work_that_became_slower_is_learned():
-    cost = Cost()
+    cost = CostModel()
     cost.learn(64, 100)
     for _ in range(200):
         cost.learn(64, 1000)
@@ -44,7 +44,7 @@ def test_work_that_became_slower_is_learned():
 
 
 def test_nothing_takes_time_too():
-    cost = Cost()
+    cost = CostModel()
     cost.learn(0, 700)
     assert cost.expected(0) == 700
     assert cost.expected(1) >= 0

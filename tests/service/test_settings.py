@@ -3,7 +3,7 @@
 import pytest
 from pydantic_settings import CliApp
 
-from service.__main__ import main
+from service.cli.serve import main
 from service.settings import Settings
 
 
@@ -43,9 +43,9 @@ def test_help_lists_every_setting(capsys):
 
 def test_sizes_of_zero_are_this_machine_s():
     sized = Settings(workers=1).sized()
-    assert sized.threads >= 1
+    assert sized.intra_op_threads >= 1
     assert sized.max_memory_bytes > 1 << 20
-    fixed = Settings(threads=7, concurrency=3, max_bodies_bytes=5, max_memory_bytes=5, max_running_bytes=5)
+    fixed = Settings(intra_op_threads=7, max_concurrent_runs=3, memory_budget_bytes=10, max_memory_bytes=5)
     assert fixed.sized() == fixed
 
 

@@ -1,1 +1,1 @@
-"""Servers to measure beside: two workers each, no access log, ONNX Runtime with one thread."""
+"""Servers to compare with: two workers each, no access log, ONNX Runtime with one thread."""

@@ -1,7 +1,7 @@
-"""Yardstick: a raw ASGI application that reads the body and answers bytes made before, told apart by path and length.
+"""Baseline: a raw ASGI application that reads the body and sends a prepared response, chosen by path and body length.
 
-No parsing and no inference: the most that uvicorn and the load generator can do together. BENCH_ANSWERS is a folder of
-<workload>/<face>/<length of the request>.
+It neither parses nor computes: its rate is the limit of uvicorn and the load generator. BENCH_ANSWERS is a folder with
+the responses: <workload>/<format>/<length of the request in bytes>.
 """
 
 import os

@@ -1,6 +1,6 @@
-"""What one writes in ten lines: FastAPI, nested lists in pydantic models, .tolist(), everything at its default.
+"""A minimal service in ten lines: FastAPI with defaults, nested lists in pydantic models, .tolist().
 
-``/typed`` says the type of its answer too, which FastAPI then writes in pydantic's Rust.
+``/typed`` also declares the type of its response, so that pydantic's Rust code serializes it.
 """
 
 import os
@@ -41,8 +41,8 @@ def serve(name: str, Body: type[BaseModel]) -> None:
     names = [output.name for output in session.get_outputs()]
 
     def attend(body: BaseModel) -> dict[str, Any]:
-        arrays = session.run(None, {of: np.array(rows, np.float32) for of, rows in body})
-        return {of: array.tolist() for of, array in zip(names, arrays, strict=True)}
+        arrays = session.run(None, {key: np.array(rows, np.float32) for key, rows in body})
+        return {key: array.tolist() for key, array in zip(names, arrays, strict=True)}
 
     @app.post(f"/{name}")
     def infer(body: Body):  # type: ignore[no-untyped-def, valid-type]

@@ -1,4 +1,4 @@
-"""LitServe: an API for each model, nested lists in, orjson out; two inference processes behind two HTTP ones."""
+"""LitServe with an API for each model: nested lists in, orjson out; two HTTP and two inference processes."""
 
 import os
 from typing import Any

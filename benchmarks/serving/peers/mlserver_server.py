@@ -1,6 +1,6 @@
-"""MLServer: a runtime of our own. As a script it writes the settings into a folder and becomes ``mlserver start``.
+"""MLServer with a custom runtime. As a script, this writes the settings into a folder and executes ``mlserver start``.
 
-BENCH_WORKERS inference processes behind one HTTP process; 0: inference in that one.
+BENCH_WORKERS is the number of inference processes behind the HTTP process; with 0, the latter runs the inference.
 """
 
 import json
@@ -45,8 +45,8 @@ class Attention(MLModel):
         return True
 
     async def predict(self, payload: InferenceRequest) -> InferenceResponse:
-        given = {tensor.name: NumpyCodec.decode_input(tensor) for tensor in payload.inputs}
+        feeds = {tensor.name: NumpyCodec.decode_input(tensor) for tensor in payload.inputs}
         names = [output.name for output in payload.outputs or self.session.get_outputs()]
-        arrays = self.session.run(names, given)
+        arrays = self.session.run(names, feeds)
         outputs = [NumpyCodec.encode_output(name, array) for name, array in zip(names, arrays, strict=True)]
         return InferenceResponse(model_name=self.name, outputs=outputs)

@@ -1,4 +1,4 @@
-"""The graphs in the folder BENCH_MODELS, each in a session of one thread; runs in the peers' own environments."""
+"""Sessions with one thread for the graphs in the folder BENCH_MODELS; runs in the other servers' environments."""
 
 import os
 

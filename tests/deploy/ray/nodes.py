@@ -18,7 +18,7 @@ import httpx
 import psutil
 import yaml
 
-from tests.service.test_workers import until
+from tests.service.workers.test_workers import until
 from tests.test_readme import README, ROOT
 
 COMMAND, NAME = re.search(r"^(serve run (.*))$", README, re.MULTILINE).groups()

@@ -17,11 +17,12 @@ import httpx
 import numpy as np
 import pytest
 
+from heed_client.v2 import binary_request
 from service.settings import Settings
 from tests.conftest import serving
 from tests.deploy.ray.nodes import AT_ONCE, Nodes, running
-from tests.service.test_workers import until
-from tests.service.v2 import graphs
+from tests.service.workers.test_workers import until
+from tests.support import graphs
 from tests.test_readme import CURLS, ROOT
 
 pytestmark = [
@@ -29,7 +30,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore"),  # of Ray's own
 ]
 
-ONE = {"threads": 1, "concurrency": 1}
+ONE = {"intra_op_threads": 1, "max_concurrent_runs": 1}
 ITS_OWN = {"date", "server", "connection", "x-request-id", "server-timing"}  # headers of the server and of the moment
 JSON = {"Content-Type": "application/json"}
 SLOW = json.dumps({"inputs": [{"name": "x", "shape": [16, 512], "datatype": "FP32", "data": [1.0] * 16 * 512}]})
@@ -62,13 +63,8 @@ def requests() -> Iterator[httpx.Request]:
         return httpx.Request("POST", "http://heed" + path, content=content, headers=headers or JSON)
 
     def binary(model: str, arrays: dict[str, np.ndarray], **fields) -> httpx.Request:
-        inputs = [
-            {"name": n, "shape": a.shape, "datatype": "FP32", "parameters": {"binary_data_size": a.nbytes}}
-            for n, a in arrays.items()
-        ]
-        head = json.dumps({"inputs": inputs, "parameters": {"binary_data_output": True}, **fields}).encode()
-        body = head + b"".join(array.tobytes() for array in arrays.values())
-        return post(f"/v2/models/{model}/infer", body, **{"Inference-Header-Content-Length": str(len(head))})
+        headers, pieces = binary_request(arrays, **fields)
+        return post(f"/v2/models/{model}/infer", b"".join(pieces), **headers)
 
     native, v2 = "/v1/attention/scaled_dot_product", "/v2/models/scaled_dot_product/infer"
     tensors = [{"name": n, "shape": a.shape, "datatype": "FP32", "data": a.ravel().tolist()} for n, a in drawn.items()]
@@ -81,7 +77,7 @@ def requests() -> Iterator[httpx.Request]:
     yield post(v2, {"inputs": tensors, "parameters": {"is_causal": True}, "outputs": [{"name": "weights"}]})
     yield post(v2, {"inputs": tensors, "parameters": {"is_causal": True}})  # with scores, of which some are infinite
     yield post(v2, {"inputs": tensors}, **{"Accept-Encoding": "gzip"})
-    yield binary("scaled_dot_product", drawn, outputs=[{"name": "weights"}, {"name": "output"}])
+    yield binary("scaled_dot_product", drawn, outputs=["weights", "output"])
     yield binary("adder", {"x": np.ones([2, 3], "f4"), "z": np.full([2, 3], np.nan, "f4")})
     large = {name: rng.standard_normal([1, 8, 512, 64]).astype("f4") for name in ("query", "key", "value")}
     yield binary("scaled_dot_product", large)
@@ -254,7 +250,7 @@ def test_a_wrong_setting_is_told_and_the_service_stays(nodes, models, wrong, sai
     [
         ({"port": 1, "workers": 2}, "port, workers: the server is Ray's"),
         ({"thread": 1}, "Extra inputs are not permitted"),
-        ({"threads": "many"}, "valid integer"),
+        ({"intra_op_threads": "many"}, "valid integer"),
         ({"model_control_mode": "explicit"}, "would reach one replica only"),
     ],
 )

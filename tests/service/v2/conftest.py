@@ -8,22 +8,36 @@ import httpx
 import pytest
 
 from tests.conftest import serving
-from tests.service.v2 import graphs
+from tests.support import graphs
 
 
 @pytest.fixture(scope="session")
-def zoo(repository, tmp_path_factory) -> Path:
-    """Every built-in block, and one foreign model of each sort."""
-    folder = tmp_path_factory.mktemp("zoo")
-    shutil.copytree(repository, folder, dirs_exist_ok=True)
+def foreign(tmp_path_factory) -> Path:
+    """One foreign model of each sort."""
+    folder = tmp_path_factory.mktemp("foreign")
     graphs.mixed(folder / "mixed" / "1")
     graphs.adder(folder / "adder" / "1")
     graphs.adder(folder / "adder" / "2", 2.0)
     graphs.product(folder / "product" / "1")
     graphs.scalar(folder / "scalar" / "1")
     graphs.slow(folder / "slow" / "1", 40)
+    for name in ("rows", "columns", "detector"):
+        getattr(graphs, name)(folder / name / "1")
+    graphs.triton_simple(folder / "simple" / "1")
+    graphs.triton_simple(folder / "simple_string" / "1", "BYTES")
+    graphs.scikit_learn(folder / "iris" / "1")
+    graphs.centred(folder / "centred" / "1")
     for name in graphs.ONNX:
         graphs.identity(folder / f"identity_{name}" / "1", name)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def zoo(repository, foreign, tmp_path_factory) -> Path:
+    """Every built-in block, and the foreign models."""
+    folder = tmp_path_factory.mktemp("zoo")
+    for part in (repository, foreign):
+        shutil.copytree(part, folder, dirs_exist_ok=True)
     return folder
 
 

@@ -10,8 +10,8 @@ from math import prod
 
 from hypothesis import strategies as st
 
-from service.model import Model
-from service.v2.datatype import BYTES, DATATYPES, datatype
+from service.model.model import Model
+from service.v2.datatypes import BYTES, DATATYPES, datatype
 
 ID = "\2"  # these stand for what is filled in: an id, and a list of 2 numbers
 NUMBERS = "\1{}\1"

@@ -3,15 +3,16 @@
 import gzip
 import json
 import zlib
+from pathlib import Path
 
 import httpx
 import numpy as np
 import pytest
 
-from service.provider import Provider, open_session
+from service.ort.provider import Provider, open_session
 from tests.conftest import serving
-from tests.service.v2 import graphs
-from tests.service.v2.calls import binary, infer, parts, tensor
+from tests.support import graphs
+from tests.support.v2 import ADD, binary, infer, parts, tensor
 
 NUMBERS = {
     "UINT8": [0, 255],
@@ -73,7 +74,7 @@ def test_binary_answers_are_the_engine_s_bytes(server, zoo):
         inputs,
         dict.fromkeys(inputs, "FP32"),
         parameters={"is_causal": True},
-        outputs=[{"name": name} for name in outputs],
+        outputs=[{"name": name, "parameters": {"binary_data": True}} for name in outputs],
     )
     _, found = parts(response)
     session = open_session(zoo / "scaled_dot_product" / "1" / "model.onnx", Provider("cpu", "test"), 2)
@@ -91,7 +92,7 @@ def test_any_byte_but_zero_is_true(server):
 def test_a_flag_in_binary(server):
     tensors = {name: np.ones((1, 1, 2, 2), np.float32) for name in ("query", "key", "value")}
     datatypes = {**dict.fromkeys(tensors, "FP32"), "is_causal": "BOOL"}
-    wanted = [{"name": "weights"}]
+    wanted = [{"name": "weights", "parameters": {"binary_data": True}}]
     for flag, first in ((True, [1, 0]), (False, [0.5, 0.5])):
         arrays = {**tensors, "is_causal": np.array(flag)}
         _, found = parts(binary(server, "scaled_dot_product", arrays, datatypes, outputs=wanted))
@@ -101,21 +102,50 @@ def test_a_flag_in_binary(server):
 SPECIAL = np.array([[np.nan, np.inf, -np.inf, 1]], np.float32)
 
 
-def test_nan_and_infinity(server, zoo):
+def special(client, **fields):
+    """NaN and both infinities in binary to an identity, whose answer is JSON."""
+    given = {"name": "x", "shape": [1, 4], "datatype": "FP32", "parameters": {"binary_data_size": 16}}
+    head = json.dumps({"inputs": [given], **fields}).encode()
+    headers = {"Inference-Header-Content-Length": str(len(head))}
+    return infer(client, "identity_FP32", head + SPECIAL.tobytes(), **headers)
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory) -> Path:
+    """Two models, for servers with settings of their own, which start sooner than with one of each sort."""
+    folder = tmp_path_factory.mktemp("small")
+    graphs.adder(folder / "adder" / "1")
+    graphs.identity(folder / "identity_FP32" / "1", "FP32")
+    return folder
+
+
+def test_nan_and_infinity(server, small):
     _, found = parts(binary(server, "identity_FP32", {"x": SPECIAL}, {"x": "FP32"}))
     assert found["y"] == SPECIAL.tobytes()
-    head = {"inputs": [{"name": "x", "shape": [1, 4], "datatype": "FP32", "parameters": {"binary_data_size": 16}}]}
-    said = json.dumps(head).encode()
-    headers = {"Inference-Header-Content-Length": str(len(said))}
-    response = infer(server, "identity_FP32", said + SPECIAL.tobytes(), **headers)
+    named = {"outputs": [{"name": "y"}]}
+    response = special(server, **named)
     assert response.status_code == 400
-    assert "binary_data" in response.json()["error"]
+    assert "output 'y' holds NaN or infinity" in response.json()["error"]
+    assert "'binary_data'" in response.json()["error"]
     for choice, shown in (("nulls", "[null,null,null,1.0]"), ("tokens", "[NaN, Infinity, -Infinity, 1.0]")):
-        with serving(zoo, "--json-non-finite", choice) as other:
-            assert shown in infer(other, "identity_FP32", said + SPECIAL.tobytes(), **headers).text
+        with serving(small, "--json-non-finite", choice) as other:
+            assert shown in special(other, **named).text
+            assert shown in special(other).text
 
 
-def test_minus_infinity_in_scores_is_never_null(server):
+def test_what_nobody_named_does_not_fail_a_request(server):
+    """Without a list of outputs all are answered, and what JSON has no words for is null."""
+    assert special(server).json()["outputs"][0]["data"] == [None, None, None, 1]
+    given = [tensor(name, np.ones((1, 1, 2, 2))) for name in ("query", "key", "value")]
+    for _ in range(3):  # the first is read as a whole, the others by the plan of the first
+        answer = infer(server, "scaled_dot_product", {"inputs": given, "parameters": {"is_causal": True}})
+        assert answer.status_code == 200, answer.text
+        found = {of["name"]: of["data"] for of in answer.json()["outputs"]}
+        assert found["weights"] == [1, 0, 0.5, 0.5]
+        assert [score is None for score in found["scores"]] == [False, True, False, False]
+
+
+def test_minus_infinity_in_scores_that_are_named_is_never_null(server):
     given = [tensor(name, np.ones((1, 1, 2, 2))) for name in ("query", "key", "value")]
     body = {"inputs": given, "parameters": {"is_causal": True}, "outputs": [{"name": "scores"}]}
     assert infer(server, "scaled_dot_product", body).status_code == 400
@@ -150,6 +180,16 @@ def test_an_output_s_flag_overrides_the_request_s(server):
         response = infer(server, "adder", body)
         assert ("inference-header-content-length" in response.headers) == own
         assert response.headers["content-type"] == ("application/octet-stream" if own else "application/json")
+
+
+def test_an_output_that_is_listed_is_json_unless_it_says_otherwise(server):
+    """As Triton has it: the request's binary_data_output is about the outputs of a request that lists none."""
+    body = {**ADD, "parameters": {"binary_data_output": True}}
+    assert "inference-header-content-length" in infer(server, "adder", body).headers
+    for _ in range(3):
+        response = infer(server, "adder", {**body, "outputs": [{"name": "y"}]}, 1)
+        assert "inference-header-content-length" not in response.headers
+        assert response.json()["outputs"][0]["data"] == [3, 5, 7]
 
 
 def test_the_header_may_span_pure_json(server):
@@ -205,9 +245,9 @@ def zipped(body, encoding):
 
 
 @pytest.mark.parametrize("encoding", ["gzip", "deflate"])
-def test_requests_are_inflated_within_bounds(zoo, encoding):
+def test_requests_are_inflated_within_bounds(small, encoding):
     body = json.dumps({"inputs": [tensor("x", [[1, 2, 3]]), tensor("z", [[1, 2, 3]])]}).encode()
-    with serving(zoo, "--max-body-bytes", "1000") as client:
+    with serving(small, "--max-body-bytes", "1000") as client:
         coded = {"Content-Encoding": encoding}
         assert infer(client, "adder", zipped(body, encoding), **coded).status_code == 200
         bomb = infer(client, "adder", zipped(body + b" " * 100_000, encoding), **coded)
@@ -248,10 +288,10 @@ def test_answers_are_packed_only_when_asked(server, accept, expected):
     assert "content-encoding" not in server.get("/v2/models/mixed", headers=headers).headers
 
 
-def test_packing_is_a_setting(zoo):
+def test_packing_is_a_setting(small):
     given = {"inputs": [tensor("x", np.ones((400, 3))), tensor("z", np.ones((400, 3)))]}
     for choice, packed in (("never", None), ("offered", "deflate")):
-        with serving(zoo, "--compress-responses", choice) as client:
+        with serving(small, "--compress-responses", choice) as client:
             headers = {"Accept-Encoding": "gzip;q=0.1, deflate, br" if packed else "gzip"}
             response = client.post("/v2/models/adder/infer", json=given, headers=headers)
             assert response.headers.get("content-encoding") == packed

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from tests.service.v2.calls import error, infer, parts
+from tests.support.v2 import error, infer, parts
 
 WORDS = ["one", "", "drei", "[4]"]
 COUNT, WIDE = np.array([[1, 2], [3, 4], [5, 6], [-7, 2**31 - 1]], np.int32), np.arange(8.0).reshape(4, 2) / 3
@@ -90,8 +90,12 @@ def test_a_batch_limit_of_its_own(server, zoo):
         assert server.get("/v2/models/adder").json()["inputs"][0]["shape"] == [-1, 3]
         rows = [{"name": name, "shape": [3, 3], "datatype": "FP32", "data": [0] * 9} for name in "xz"]
         error(infer(server, "adder", {"inputs": rows}), 400, "inference request batch-size must be <= 2 for 'adder'")
+        assert server.post(f"{path}/load").status_code == 200  # keeps what the load before said
+        assert server.get("/v2/models/adder/config").json()["max_batch_size"] == 2
     finally:
-        assert server.post(f"{path}/load").status_code == 200
+        for what in ("unload", "load"):
+            assert server.post(f"{path}/{what}").status_code == 200
+    assert server.get("/v2/models/adder/config").json()["max_batch_size"] == 1024
 
 
 def test_it_is_no_block(server):

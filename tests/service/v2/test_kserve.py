@@ -1,5 +1,5 @@
-"""KServe's InferenceRESTClient, unmodified, in an environment of its own: it needs protobuf below 7, and brings a
-server, Kubernetes and pandas with it. The environment is made once and kept in pytest's cache."""
+"""KServe's InferenceRESTClient and tritony, unmodified, in an environment of their own: they need protobuf below 7, and
+KServe brings a server, Kubernetes and pandas with it. The environment is made once and kept in pytest's cache."""
 
 import json
 import subprocess
@@ -11,17 +11,22 @@ import numpy as np
 import pytest
 from filelock import FileLock
 
-KSERVE = "kserve==0.21.0"
+PACKAGES = ("kserve==0.21.0", "tritony==0.0.23")
+
+CONFIG = {"max_batch_size": 4, "version_policy": {"all": {}}}
+BATCHES_OF_4 = {"parameters": {"config": json.dumps(CONFIG)}}
 
 
 @pytest.fixture(scope="session")
 def kserve_python(request) -> Path:
-    folder = Path(request.config.cache.mkdir(f"{KSERVE}-{sys.version_info.major}.{sys.version_info.minor}"))
+    name = "-".join([*PACKAGES, f"{sys.version_info.major}.{sys.version_info.minor}"])
+    folder = Path(request.config.cache.mkdir(name))
     python = folder / "bin" / "python"
     with FileLock(f"{folder}.lock"):  # of pytest-xdist's workers one makes it
         if not (folder / "complete").exists():
-            venv.create(folder, with_pip=True, clear=True)
-            subprocess.run([python, "-m", "pip", "install", "--quiet", KSERVE], check=True)
+            venv.create(folder, clear=True)
+            pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--python", python]
+            subprocess.run([*pip, "install", "--quiet", "--no-compile", *PACKAGES], check=True)
             (folder / "complete").touch()
     return python
 
@@ -47,6 +52,21 @@ def test_infer(said, form):
 
 def test_a_plain_dict(said):
     assert said["dict"] == [1, 1, 1, 1]
+
+
+@pytest.mark.parametrize("way", ["plain", "asyncio"])
+def test_tritony(kserve_python, server, way):
+    """It learns the model's inputs from its configuration, cuts ten rows into batches, and sends timeout 30."""
+    assert server.post("/v2/repository/models/adder/load", json=BATCHES_OF_4).status_code == 200
+    try:
+        script = Path(__file__).with_name("tritony_calls.py")
+        address = f"{server.base_url.host}:{server.base_url.port}"
+        done = subprocess.run([kserve_python, script, address, way], capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0, done.stderr
+        assert json.loads(done.stdout.splitlines()[-1]) == [[float(2 * row + 1)] * 3 for row in range(10)]
+    finally:
+        for what in ("unload", "load"):
+            assert server.post(f"/v2/repository/models/adder/{what}").status_code == 200
 
 
 def test_an_error_is_told(said):

@@ -8,18 +8,18 @@ import schemathesis
 from hypothesis import HealthCheck, given, settings
 from schemathesis import GenerationMode, checks
 
-from tests.attending import MODULES
 from tests.conftest import serving
-from tests.service.v2.calls import infer
+from tests.support.attending import MODULES
+from tests.support.v2 import infer
 
 EXAMPLES = 25
 CHECKS = ["not_a_server_error", "status_code_conformance", "content_type_conformance", "response_schema_conformance"]
 
 
 @pytest.fixture(scope="session")
-def explored(repository) -> Iterator[httpx.Client]:
+def explored(two_blocks) -> Iterator[httpx.Client]:
     """A server of its own: what is sent may unload models."""
-    with serving(repository, "--model-control-mode", "explicit", "--max-body-bytes", "100000") as client:
+    with serving(two_blocks, "--model-control-mode", "explicit", "--max-body-bytes", "100000") as client:
         yield client
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.service.v2.calls import infer, parts, tensor
+from tests.support.v2 import infer, parts, tensor
 
 GETS = [
     "/v2",

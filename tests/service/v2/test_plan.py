@@ -9,20 +9,23 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service import errors, json_document
-from service import model as model_file
-from service.repository import Repository
+from service.cache import BoundedCache
+from service.codec import json_parser as json_document
+from service.engine.run import run_alone
+from service.errors import HeedError
+from service.http.response import error_response
+from service.repository.repository import Repository
 from service.settings import Settings
-from service.turns import at_once
-from service.v2.decode import decode, decode_known, work
-from service.v2.encode import encode, prepare
-from service.v2.skeleton import skeleton
-from tests.service.v2 import graphs
-from tests.service.v2.calls import tensor
+from service.v2.infer.endpoint import InferEndpoint
 from tests.service.v2.siblings import Request, siblings
+from tests.support import graphs
+from tests.support.decoding import context, drain, endpoint
+from tests.support.v2 import tensor
 
 IDENTITIES = ["FP32", "FP16", "INT64", "UINT8", "BOOL", "BYTES"]
 MODELS = [*IDENTITIES, "adder", "product", "mixed", "scalar", "scaled_dot_product"]
+ENDPOINT = endpoint(InferEndpoint)
+MAX_PLANS = BoundedCache()._max_entries
 MASK = {"name": "attn_mask", "shape": [1, 1, 2, 2]}
 
 
@@ -34,33 +37,29 @@ def models(repository, tmp_path_factory):
     for name in IDENTITIES:
         graphs.identity(folder / name / "1", name)
     (folder / "scaled_dot_product").symlink_to(repository / "scaled_dot_product")
-    made = Repository(Settings(model_repository=folder, threads=1))
+    made = Repository(Settings(model_repository=folder, intra_op_threads=1))
     made.open()
     made.load()
     return made
 
 
 def decoded(content, attached, model):
-    """As ``Infer.answer`` has it: by the plan of its form, if that is known and serves."""
-    cut = skeleton(content)
-    plan = model.plans.get(cut.content) if cut is not None else None
-    asked = at_once(decode_known(plan, content, attached, cut, model)) if plan else None
-    return asked or decode(content, cut, attached, model, 1 << 30)
+    return drain(ENDPOINT.decode(model, (content, attached), context()))
 
 
 def answer(model, request):
-    """Status, body and length of the JSON in it."""
+    """Status, body and header fields."""
     try:
         asked = decoded(request.content, request.attached, model)
-        pieces, length = at_once(encode(prepare(asked, work(asked, model).run(), model, "refuse")))
-    except errors.HeedError as error:
-        said = errors.answer("/v2", error)
-        return said.status_code, bytes(said.body), None
-    return 200, b"".join(pieces), length
+        pieces, fields = drain(ENDPOINT.encode(asked, run_alone(asked.task), context()))
+    except HeedError as error:
+        refusal = error_response("/v2", error)
+        return refusal.status_code, bytes(refusal.body), None
+    return 200, b"".join(pieces), fields
 
 
 def fresh(model, request):
-    model.plans.clear()
+    ENDPOINT.cache(model).clear()
     return answer(model, request)
 
 
@@ -136,7 +135,7 @@ def test_what_looks_alike_is_told_apart(models, name, requests):
 @pytest.mark.parametrize("separators", [(",", ":"), (", ", ": ")])
 def test_what_clients_send_is_understood_once(models, separators):
     model = models.model("FP32")
-    model.plans.clear()
+    ENDPOINT.cache(model).clear()
     first, second = (
         json.dumps(json.loads(plain(numbers, id=name).content), separators=separators).encode()
         for numbers, name in (([1, 2], "a"), ([3.5, -4e3], "another"))
@@ -145,34 +144,35 @@ def test_what_clients_send_is_understood_once(models, separators):
     asked = decoded(second, b"", model)
     assert asked.plan is kept
     assert asked.id == b'"another"'
-    assert asked.inputs["x"].tolist() == [[3.5, -4e3]]
+    assert asked.task.inputs["x"].tolist() == [[3.5, -4e3]]
 
 
 def test_plans_are_bounded_and_the_oldest_goes_first(models):
     model = models.model("FP32")
-    model.plans.clear()
-    for rows in range(1, model_file.MOST_PLANS + 10):
+    ENDPOINT.cache(model).clear()
+    for rows in range(1, MAX_PLANS + 10):
         answer(model, said({"name": "x", "shape": [rows, 1], "datatype": "FP32", "data": [1] * rows}))
-    assert len(model.plans) == model_file.MOST_PLANS
-    assert b"[10, 1]" in next(iter(model.plans))
+    plans = ENDPOINT.cache(model)._entries
+    assert len(plans) == MAX_PLANS
+    assert b"[10, 1]" in next(iter(plans))
     long = plain([1, 2], parameters={"binary_data_output": False}, note="x" * 5000)
     assert answer(model, long)[0] == 200
-    assert all(len(content) < 5000 for content in model.plans)
+    assert all(len(content) < 5000 for content in plans)
 
 
 def test_a_model_loaded_anew_has_no_plans(models):
     old = models.model("FP32")
     answer(old, plain([1, 2]))
-    assert old.plans
+    assert ENDPOINT.cache(old)
     models.load_model("FP32")
-    assert not models.model("FP32").plans
+    assert not ENDPOINT.cache(models.model("FP32"))
 
 
 @pytest.mark.parametrize("end", ["", ",", ", ", " ,", ",,", " ", ",            ,1"])
 def test_lists_in_pieces(models, monkeypatch, end):
     """Wherever a piece ends, what is no list is refused."""
     for piece in range(1, 12):
-        monkeypatch.setattr(json_document, "PIECE", piece)
+        monkeypatch.setattr(json_document, "PIECE_BYTES", piece)
         for count in range(1, 20):
             numbers = ",".join("1" * count) + end
             good = ",".join("1" * numbers.count("1"))
@@ -183,9 +183,8 @@ def test_lists_in_pieces(models, monkeypatch, end):
 
 def test_threads_share_plans(models, monkeypatch):
     """Each drops what another has just kept, or is about to use."""
-    monkeypatch.setattr(model_file, "MOST_PLANS", 1)
     model = models.model("FP32")
-    model.plans.clear()
+    monkeypatch.setitem(ENDPOINT._caches, model, BoundedCache(1))
     requests = [
         said({"name": "x", "shape": [rows, 1], "datatype": "FP32", "data": [rows] * rows}) for rows in range(1, 4)
     ]
@@ -195,7 +194,7 @@ def test_threads_share_plans(models, monkeypatch):
         for at in np.random.default_rng(seed).integers(0, len(requests), 6000):
             try:
                 asked = decoded(requests[at].content, b"", model)
-                assert asked.inputs["x"].tolist() == [[at + 1]] * (at + 1)
+                assert asked.task.inputs["x"].tolist() == [[at + 1]] * (at + 1)
             except Exception as error:
                 wrong.append(error)
 
@@ -210,4 +209,4 @@ def test_threads_share_plans(models, monkeypatch):
     finally:
         sys.setswitchinterval(interval)
     assert wrong == []
-    assert len(model.plans) == 1
+    assert len(ENDPOINT.cache(model)) == 1

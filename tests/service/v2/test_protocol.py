@@ -3,8 +3,8 @@
 import jsonschema_rs
 import pytest
 
-from tests.service.v2.calls import infer, tensor
 from tests.service.v2.test_codec import NUMBERS
+from tests.support.v2 import infer, tensor
 
 PARAMETERS = {"type": "object", "additionalProperties": {"type": ["string", "number", "boolean"]}}
 TENSOR = {

@@ -1,20 +1,22 @@
 """Models come and go while requests go on: none is lost, each is answered by one version, whole."""
 
+import errno
 import json
 import os
 import shutil
 import threading
 import time
+from pathlib import Path
 
 import httpx
 import numpy as np
 import pytest
 
-from service.repository import Repository
+from service.repository.repository import Repository
 from service.settings import Settings
 from tests.conftest import serving
-from tests.service.v2 import graphs
-from tests.service.v2.calls import infer, tensor
+from tests.support import graphs
+from tests.support.v2 import infer, tensor
 
 BODY = {"inputs": [tensor("x", [[0, 0, 0]]), tensor("z", [[0, 0, 0]])]}
 
@@ -107,7 +109,7 @@ def test_a_request_in_flight_finishes_on_the_version_it_started_on(tmp_path):
 
         flying = threading.Thread(target=ask)
         flying.start()
-        time.sleep(0.5)
+        until(lambda: "\nheed_runs_in_progress 1.0\n" in client.get("/metrics").text)
         asked = time.monotonic()
         assert client.get("/v2/health/ready").status_code == 200
         assert time.monotonic() - asked < 0.5  # the event loop is free while it computes
@@ -162,3 +164,110 @@ def test_wrong_policies_are_refused(wrong):
 def test_explicit_control_needs_one_process():
     with pytest.raises(ValueError, match="explicit needs workers 1"):
         Settings(workers=2, model_control_mode="explicit")
+
+
+def away(repository):
+    """As an unmounted volume leaves it: without the folder, or with its empty mount point; and how it comes back."""
+    aside = repository.with_name("aside")
+    repository.rename(aside)
+    return lambda: (shutil.rmtree(repository, ignore_errors=True), aside.rename(repository))
+
+
+@pytest.mark.parametrize("mount_point", [False, True])
+def test_a_repository_that_vanishes_unloads_nothing(tmp_path, mount_point):
+    """All is served on, and said once, not at each look; what changed meanwhile is followed when it is back."""
+    folder = tmp_path / "models"
+    for name in ("adder", "other"):
+        graphs.adder(folder / name / "1", 1.0)
+
+    def readable(client):
+        return "heed_model_repository_readable 1.0" in client.get("/metrics").text
+
+    with serving(folder, "--model-control-mode", "poll", "--model-poll-seconds", "0.1") as client:
+        before = infer(client, "adder", BODY).content
+        assert readable(client)
+        back = away(folder)
+        if mount_point:
+            folder.mkdir()
+        until(lambda: not readable(client))
+        time.sleep(0.5)
+        assert client.get("/v2/models").json()["models"] == ["adder", "other"]
+        assert infer(client, "adder", BODY).content == before
+        assert client.get("/v2/health/ready").status_code == 200
+        back()
+        until(lambda: readable(client))
+        shutil.rmtree(folder / "other")
+        until(lambda: client.get("/v2/models").json()["models"] == ["adder"])
+
+
+def opened(folder):
+    repository = Repository(Settings(model_repository=folder).sized())
+    repository.open()
+    repository.load()
+    return repository
+
+
+@pytest.mark.parametrize("mount_point", [False, True])
+def test_the_log_tells_once_that_a_repository_vanished(tmp_path, caplog, mount_point):
+    graphs.adder(tmp_path / "models" / "adder" / "1")
+    repository = opened(tmp_path / "models")
+    back = away(tmp_path / "models")
+    if mount_point:
+        (tmp_path / "models").mkdir()
+    caplog.set_level("INFO", "heed")
+    caplog.clear()
+    for _ in range(3):
+        repository.poll()
+    back()
+    for _ in range(3):
+        repository.poll()
+    why = "holds no model any more" if mount_point else "cannot be read: No such file or directory"
+    assert [record.getMessage() for record in caplog.records] == [
+        f"the model repository {tmp_path / 'models'} {why}; what was loaded from it is served on, until a restart",
+        "the model repository can be read again",
+    ]
+    assert list(repository.models) == ["adder"]
+
+
+def test_a_model_on_a_volume_of_its_own_that_vanishes_stays(tmp_path):
+    """It is linked into the repository: what the link leads to is gone, the link is not."""
+    for name in ("adder", "other"):
+        graphs.adder(tmp_path / "volume" / name / "1")
+    (tmp_path / "models").mkdir()
+    graphs.adder(tmp_path / "models" / "own" / "1")
+    (tmp_path / "models" / "adder").symlink_to(tmp_path / "volume" / "adder")
+    (tmp_path / "models" / "other").mkdir()
+    (tmp_path / "models" / "other" / "1").symlink_to(tmp_path / "volume" / "other" / "1")
+    repository = opened(tmp_path / "models")
+    shutil.rmtree(tmp_path / "volume")
+    shutil.rmtree(tmp_path / "models" / "own")
+    graphs.adder(tmp_path / "models" / "new" / "1")
+    repository.poll()
+    assert list(repository.models) == ["adder", "new", "other"]
+    assert not repository.is_readable
+    (tmp_path / "models" / "adder").unlink()
+    repository.poll()
+    assert list(repository.models) == ["new", "other"]
+
+
+@pytest.mark.parametrize("number", [errno.EACCES, errno.ESTALE])
+def test_a_model_that_cannot_be_read_any_more_stays(tmp_path, monkeypatch, number):
+    """Its folder may not be opened, or is on a network's file system that answers with an error."""
+    for name in ("adder", "other"):
+        graphs.adder(tmp_path / name / "1")
+    repository = opened(tmp_path)
+    scandir = os.scandir
+
+    def failing(path="."):
+        if Path(path).name == "adder":
+            raise OSError(number, os.strerror(number))
+        return scandir(path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "scandir", failing)
+        patch.setattr(os, "listdir", lambda path: [entry.name for entry in failing(path)])
+        repository.poll()
+    assert list(repository.models) == ["adder", "other"]
+    assert not repository.is_readable
+    repository.poll()
+    assert repository.is_readable

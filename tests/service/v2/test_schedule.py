@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from tests.conftest import serving
-from tests.service.v2 import graphs
-from tests.service.v2.calls import ADD, error, infer, tensor
+from tests.support import graphs
+from tests.support.v2 import ADD, error, infer, tensor
 
 QUEUE = 4
 LONG, BRIEF = 160, 8  # rows: a second and more; a twentieth of that
@@ -20,7 +20,16 @@ def address(tmp_path_factory):
     folder = tmp_path_factory.mktemp("models")
     graphs.slow(folder / "slow" / "1", 2000)
     graphs.adder(folder / "adder" / "1")
-    with serving(folder, "--threads", "1", "--concurrency", "1", "--max-queue", str(QUEUE)) as client:
+    flags = (
+        "--intra-op-threads",
+        "1",
+        "--max-concurrent-runs",
+        "1",
+        "--max-queue",
+        str(QUEUE),
+        "--allow-timeout-override",
+    )
+    with serving(folder, *flags) as client:
         assert infer(client, "adder", ADD).status_code == 200  # what never ran is taken to be long
         yield client.base_url
 

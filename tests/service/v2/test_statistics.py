@@ -1,16 +1,45 @@
-"""Counters: both faces count, threads lose nothing, and clients cannot make them grow without end."""
+"""Statistics: both APIs count, each version for itself, all workers together, and nothing goes down or without end."""
 
-from concurrent.futures import ThreadPoolExecutor
+import json
+import os
+import signal
+import threading
+from contextlib import ExitStack, closing
+from http.client import IncompleteRead
 
 import numpy as np
 
-from service.statistics import MOST_BATCH_SIZES, STAGES, Statistics
-from tests.attending import post
-from tests.service.v2.calls import infer
+from service.engine.counters import MAX_BATCH_SIZES, RequestCounters
+from service.telemetry.families import add
+from service.telemetry.statistics import Tally, counters, statistics
+from service.timing import STAGES, Timing
+from tests.service.workers.test_workers import ADD, Connection, models, opened, two, until
+from tests.support.attending import post
+from tests.support.v2 import ADD as ONE_ROW
+from tests.support.v2 import infer
+
+__all__ = ["models", "two"]  # fixtures
+
+DURATIONS = {"success", "fail", "queue", "compute_input", "compute_infer", "compute_output", "cache_hit", "cache_miss"}
 
 
 def count(server, model):
     return server.get(f"/v2/models/{model}/stats").json()["model_stats"][0]
+
+
+def asked(service, path="/v2/models/adder/stats"):
+    """The statistics that the next worker in turn tells of the model."""
+    with closing(Connection(service.port)) as connection:
+        return json.loads(connection.ask(path))["model_stats"]
+
+
+def numbers(of):
+    """Every counter in the statistics of a model, by its place."""
+    if isinstance(of, dict):
+        return {(key, *place): number for key, value in of.items() for place, number in numbers(value).items()}
+    if isinstance(of, list):
+        return {(value.get("batch_size"), *place): number for value in of for place, number in numbers(value).items()}
+    return {(): of} if isinstance(of, int) else {}
 
 
 def test_the_native_face_counts_too(server):
@@ -24,29 +53,123 @@ def test_the_native_face_counts_too(server):
     assert after["inference_stats"]["fail"]["count"] - before["inference_stats"]["fail"]["count"] == 1
 
 
-def test_a_model_that_is_loaded_anew_begins_anew(server):
+def test_versions_are_apart(server):
+    def counts():
+        stats = server.get("/v2/models/adder/stats").json()["model_stats"]
+        return {of["version"]: of["inference_count"] for of in stats}
+
+    before = counts()
+    assert infer(server, "adder", ONE_ROW, 1).status_code == 200
+    after = counts()
+    assert {version: after[version] - before[version] for version in after} == {"1": 1, "2": 0}
+
+
+def test_a_model_that_is_loaded_anew_goes_on(server):
+    """As the metrics do: a client that takes a difference over a load must not get a negative one."""
     infer(server, "identity_INT16", {})
-    assert count(server, "identity_INT16")["inference_stats"]["fail"]["count"] > 0
+    before = count(server, "identity_INT16")["inference_stats"]["fail"]
+    assert before["count"] > 0
     assert server.post("/v2/repository/models/identity_INT16/load").status_code == 200
-    assert count(server, "identity_INT16")["inference_stats"]["fail"]["count"] == 0
+    assert count(server, "identity_INT16")["inference_stats"]["fail"] == before
 
 
-def test_threads_lose_nothing():
-    statistics = Statistics()
-    with ThreadPoolExecutor(8) as pool:
-        for i in range(4000):
-            pool.submit(statistics.succeeded, i % 5, i % 5, 10, dict.fromkeys(STAGES, 2))
-            pool.submit(statistics.failed, 3)
-    now = statistics.snapshot()
-    assert (now.executions, now.success.count, now.success.ns) == (4000, 4000, 40000)
-    assert (now.fail.count, now.fail.ns) == (4000, 12000)
-    assert now.inferences == 8000
-    assert {rows: of["compute"].count for rows, of in now.batches.items()} == dict.fromkeys(range(5), 800)
+def test_every_worker_tells_of_all(two):
+    """At once: the last answers are counted, whichever worker gave them."""
+    with ExitStack() as stack:
+        connections = opened(two, 20, stack)
+        for connection in connections:
+            for _ in range(4):
+                connection.add()
+        assert two.spread() == [10, 10]
+        for connection in connections:
+            (of_model,) = json.loads(connection.ask("/v2/models/adder/stats"))["model_stats"]
+            assert (of_model["inference_count"], of_model["execution_count"]) == (100, 100)
+            stats = of_model["inference_stats"]
+            assert set(stats) == DURATIONS
+            assert {name: of["count"] for name, of in stats.items()} == {
+                **dict.fromkeys(DURATIONS, 100),
+                **dict.fromkeys(("fail", "cache_hit", "cache_miss"), 0),
+            }
+            assert 0 < stats["compute_infer"]["ns"] < stats["success"]["ns"] < 100 * 60e9
+            assert [of["batch_size"] for of in of_model["batch_stats"]] == [1]
+            assert of_model["batch_stats"][0]["compute_infer"]["count"] == 100
+    assert {of["name"]: of["inference_count"] for of in asked(two, "/v2/models/stats")} == {"adder": 100, "slow": 0}
+
+
+def test_no_number_goes_down_when_workers_are_killed(two):
+    stop, wrong = threading.Event(), []
+
+    def watch():
+        highest = {}
+        while not stop.is_set():
+            try:
+                with closing(Connection(two.port)) as connection:
+                    connection.request("GET", "/v2/models/adder/stats")
+                    response = connection.getresponse()
+                    content = response.read()
+            except (ConnectionError, OSError, IncompleteRead):
+                continue  # the worker that was asked has just been killed
+            if response.status == 503:
+                continue  # the new one loads its models
+            now = numbers(json.loads(content)["model_stats"][0])
+            wrong.extend((key, before, now.get(key)) for key, before in highest.items() if now.get(key, -1) < before)
+            highest = now
+
+    with ExitStack() as stack:
+        for connection in opened(two, 8, stack):
+            connection.request("POST", "/v2/models/adder/infer", "{")
+            assert connection.getresponse().read()
+            connection.add()
+    assert asked(two)[0]["inference_count"] == 16
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    try:
+        for _ in range(2):
+            killed = min(two.workers())
+            os.kill(killed, signal.SIGKILL)
+            until(lambda gone=killed: len(two.workers() - {gone}) == 2)
+            until(lambda: all(two.is_ready() for _ in range(4)))
+            with closing(Connection(two.port)) as connection:
+                connection.ask("/v2/models/adder/infer", ADD)
+            asked(two)  # a killed worker loses what it counted since it last published
+    finally:
+        stop.set()
+        watcher.join()
+    assert not wrong
+    (of_model,) = asked(two)
+    assert of_model["inference_count"] == 18
+    assert of_model["inference_stats"]["fail"]["count"] == 8
+    assert of_model["last_inference"] > 0
+
+
+def timing(**spent):
+    made = Timing()
+    made.spent_ns.update(spent)
+    return made
+
+
+def test_several_processes_become_one():
+    version = ("m", 1)
+    one, other = RequestCounters(), RequestCounters()
+    for counts, api, rows, run_rows in ((one, "native", 2, 5), (one, "v2", 3, None), (other, "v2", 4, 4)):
+        counts.observe(version, api, timing(**dict.fromkeys(STAGES, 10)), rows, run_rows)
+    other.observe(("m", 2), "v2", timing(compute=1))
+    other.observe_failure(version, "v2", KeyError("x"), 7)
+    other.observe_failure(version, "native", KeyError("x"), 8)
+    together = add(counters(one), counters(other))
+    first, second, third = statistics(together, [version, ("m", 2), ("never", 1)])
+    assert (first.inferences, first.executions, first.success.count, first.fail) == (9, 2, 3, Tally(2, 15))
+    assert first.stages == dict.fromkeys(STAGES, Tally(3, 30))
+    assert first.batches == {rows: dict.fromkeys(STAGES, Tally(1, 10)) for rows in (4, 5)}
+    assert first.last_inference == other.answered[version, "v2"].last // 1_000_000 > 0
+    assert (second.inferences, second.executions, second.stages["compute"]) == (1, 0, Tally(1, 1))
+    assert (third.inferences, third.last_inference, third.success) == (0, 0, Tally())
 
 
 def test_batch_sizes_are_bounded():
-    statistics = Statistics()
-    for rows in range(2 * MOST_BATCH_SIZES):
-        statistics.succeeded(rows, rows, 1, dict.fromkeys(STAGES, 1))
-    assert len(statistics.snapshot().batches) == MOST_BATCH_SIZES
-    assert statistics.snapshot().executions == 2 * MOST_BATCH_SIZES
+    counts, version = RequestCounters(), ("m", 1)
+    for rows in range(2 * MAX_BATCH_SIZES):
+        counts.observe(version, "v2", timing(compute=1), rows, rows)
+    (of_model,) = statistics(add(counters(counts)), [version])
+    assert len(of_model.batches) == MAX_BATCH_SIZES
+    assert of_model.executions == 2 * MAX_BATCH_SIZES

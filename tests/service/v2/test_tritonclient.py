@@ -8,8 +8,8 @@ import pytest
 import tritonclient.http as triton
 from tritonclient.utils import InferenceServerException
 
-from tests.attending import assert_close
-from tests.service.v2 import graphs
+from tests.support import graphs
+from tests.support.attending import assert_close
 
 RNG = np.random.default_rng(4)
 Q, K, V = (RNG.standard_normal(shape, np.float32) for shape in ((2, 3, 4, 8), (2, 3, 5, 8), (2, 3, 5, 6)))
@@ -79,12 +79,22 @@ def test_a_boolean_mask(client):
 
 
 def test_priority_timeout_and_headers(client):
-    result = client.infer(
-        "scaled_dot_product", qkv(), priority=1, timeout=60_000_000, sequence_id=3, headers={"X-Request-ID": "mine"}
-    )
+    """A timeout is a deadline for a model whose queue policy says so, as in Triton, and ignored for others."""
+    said = {"priority": 1, "sequence_id": 3, "headers": {"X-Request-ID": "mine"}}
+    result = client.infer("scaled_dot_product", qkv(), timeout=1, **said)
     assert result.as_numpy("output").shape == (2, 3, 4, 6)
-    with pytest.raises(InferenceServerException, match="Request timeout expired"):
-        client.infer("scaled_dot_product", qkv(), timeout=1)
+    policy = {"dynamic_batching": {"default_queue_policy": {"allow_timeout_override": True}}}
+    client.load_model("scaled_dot_product", config=json.dumps(policy))
+    try:
+        assert client.get_model_config("scaled_dot_product")["dynamic_batching"] == policy["dynamic_batching"]
+        client.infer("scaled_dot_product", qkv(), timeout=60_000_000, **said)
+        with pytest.raises(InferenceServerException, match="Request timeout expired"):
+            client.infer("scaled_dot_product", qkv(), timeout=1, **said)
+    finally:
+        client.unload_model("scaled_dot_product")
+        client.load_model("scaled_dot_product")
+    assert "dynamic_batching" not in client.get_model_config("scaled_dot_product")
+    client.infer("scaled_dot_product", qkv(), timeout=1)
 
 
 def test_async_infer(client):
@@ -186,6 +196,12 @@ def test_repository(client, zoo, tmp_path):
     client.load_model("adder", config=json.dumps({"max_batch_size": 2, "version_policy": {"all": {}}}))
     assert client.get_model_config("adder")["max_batch_size"] == 2
     client.load_model("adder")
+    assert client.get_model_config("adder")["max_batch_size"] == 2
+    client.unload_model("adder")
+    client.unload_model("adder")
+    client.unload_model("nothing")
+    client.load_model("adder")
+    assert client.get_model_config("adder")["max_batch_size"] == 1024
     assert client.get_model_metadata("adder")["versions"] == ["1", "2"]
     with pytest.raises(InferenceServerException, match="failed to load 'nothing'"):
         client.load_model("nothing")
@@ -210,9 +226,16 @@ def test_logging(client):
         "log_verbose_level": 0,
         "log_format": "default",
     }
-    assert client.update_log_settings({"log_verbose_level": 1})["log_verbose_level"] == 1
-    assert client.update_log_settings({"log_verbose_level": 0, "log_info": False})["log_info"] is False
-    assert client.update_log_settings(before) == before
+    for change in (
+        {"log_verbose_level": 3},
+        {"log_verbose_level": 0, "log_info": False},
+        {"log_info": True, "log_warning": False},
+        {"log_warning": True, "log_error": False, "log_info": False},
+        before,
+    ):
+        expected = client.get_log_settings() | change
+        assert client.update_log_settings(change) == expected
+        assert client.get_log_settings() == expected
     with pytest.raises(InferenceServerException, match="neither can be changed"):
         client.update_log_settings({"log_file": "elsewhere"})
 

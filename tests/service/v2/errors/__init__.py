@@ -29,6 +29,6 @@ unknown Content-Encoding                               501        test_501
 decoupled model                                        --         no ONNX graph is one; a load that asks for it: 400
 restricted API                                         --         control is off unless a setting allows it: 503
 unknown URL, method not allowed                        404, 405   test_404_405
-anything unexpected                                    500        tests/service/test_errors.py, of both faces
+anything unexpected                                    500        tests/service/native/test_errors.py, of both faces
 =====================================================  =========  ==================================================
 """

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tests.conftest import serving
-from tests.service.v2.calls import ADD, error, infer, tensor
+from tests.support.v2 import ADD, error, infer, tensor
 
 BINARY = {"name": "x", "shape": [1, 3], "datatype": "FP32", "parameters": {"binary_data_size": 12}}
 
@@ -67,22 +67,22 @@ def test_400_of_texts(server, datatype, size, content, said):
     error(infer(server, f"identity_{datatype}", head + content, **headers), 400, said)
 
 
-def test_400_oversize(repository):
-    with serving(repository, "--max-body-bytes", "1000", "--max-memory-bytes", "100000") as client:
+def test_400_oversize(two_blocks):
+    with serving(two_blocks, "--max-body-bytes", "1000", "--max-memory-bytes", "100000") as client:
         error(infer(client, "dot_product", bytes(1001)), 400, "1,001 bytes", "exceeds the maximum allowed")
         many = [tensor(name, np.ones((1, 1, 200, 1)), parameters={}) for name in ("query", "key", "value")]
         head = json.dumps(
             {"inputs": [{**of, "data": None, "parameters": {"binary_data_size": 800}} for of in many]}
         ).encode()
-        with serving(repository, "--max-memory-bytes", "100000") as other:
+        with serving(two_blocks, "--max-memory-bytes", "100000") as other:
             headers = {"Inference-Header-Content-Length": str(len(head))}
             content = head + np.ones(600, np.float32).tobytes()
             error(infer(other, "dot_product", content, **headers), 400, "exceeds the maximum allowed", "max_memory")
 
 
-def test_400_oversize_is_read_to_its_end_by_the_client(repository):
+def test_400_oversize_is_read_to_its_end_by_the_client(two_blocks):
     """A client that sends all before it reads must still find the error, and the connection must still serve."""
-    with serving(repository, "--max-body-bytes", "1000") as client:
+    with serving(two_blocks, "--max-body-bytes", "1000") as client:
         size = 64 << 20
         with socket.create_connection((client.base_url.host, client.base_url.port), timeout=30) as raw:
             raw.sendall(

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.service.v2.calls import ADD, error, infer
+from tests.support.v2 import ADD, error, infer
 
 CONTROL = {
     "not JSON": ("models/adder/load", b"{", "failed to parse the request JSON buffer"),
@@ -18,7 +18,7 @@ CONTROL = {
     "another name": (
         "models/adder/load",
         b'{"parameters": {"config": "{\\"name\\": \\"b\\"}"}}',
-        "'name' is the model",
+        "'name' is set by the model file",
     ),
     "unknown config": ("models/adder/load", b'{"parameters": {"config": "{\\"speed\\": 1}"}}', "'speed' cannot be set"),
     "no version": (
@@ -29,7 +29,7 @@ CONTROL = {
     "a decoupled model": (
         "models/adder/load",
         b'{"parameters": {"config": "{\\"model_transaction_policy\\": {\\"decoupled\\": true}}"}}',
-        "'model_transaction_policy' is the model file's to say",
+        "'model_transaction_policy' is set by the model file",
     ),
     "a new decoupled model": (
         "models/new/load",
@@ -46,6 +46,16 @@ CONTROL = {
         "models/new/load",
         b'{"parameters": {"config": "{}", "file:../model.onnx": ""}}',
         "expected file:<version>/<name>",
+    ),
+    "no version, for its zeros": (
+        "models/new/load",
+        b'{"parameters": {"config": "{}", "file:003/model.onnx": ""}}',
+        "the version a number from 1, got 'file:003/model.onnx'",
+    ),
+    "a queue policy that is not offered": (
+        "models/adder/load",
+        b'{"parameters": {"config": "{\\"dynamic_batching\\": {\\"preferred_batch_size\\": [4]}}"}}',
+        "config: dynamic_batching.preferred_batch_size",
     ),
     "no base64": ("models/new/load", b'{"parameters": {"config": "{}", "file:1/model.onnx": "%"}}', "is not base64"),
 }

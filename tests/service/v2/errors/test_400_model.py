@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tests.service.v2.calls import ADD, error, infer, one, tensor
+from tests.support.v2 import ADD, error, infer, one, tensor
 
 QKV = [tensor(name, np.ones((1, 1, 2, 2))) for name in ("query", "key", "value")]
 
@@ -73,6 +73,41 @@ OTHERS = {
         "scaled_dot_product",
         {"inputs": QKV, "parameters": {"is_causal": 1}},
         "is_causal: expected a boolean, got 1",
+    ),
+    "a parameter that is null": (
+        "scaled_dot_product",
+        {"inputs": QKV, "parameters": {"is_causal": None}},
+        "is_causal: expected a boolean, got null",
+    ),
+    "a parameter misspelt": (
+        "scaled_dot_product",
+        {"inputs": QKV, "parameters": {"is_casual": True}},
+        "unknown parameter 'is_casual' for model 'scaled_dot_product'; did you mean 'is_causal'? its parameters:",
+    ),
+    "a parameter in another case": (
+        "linear",
+        {"inputs": QKV, "parameters": {"IS-CAUSAL": True}},
+        "did you mean 'is_causal'?",
+    ),
+    "a misspelt parameter that this block lacks": (
+        "efficient",
+        {"inputs": QKV, "parameters": {"is_casual": True}},
+        "unknown parameter 'is_casual' for model 'efficient'; its parameters: none",
+    ),
+    "an option of the native API": (
+        "scaled_dot_product",
+        {"inputs": QKV, "parameters": {"average_attn_weights": True}},
+        "unknown parameter 'average_attn_weights'",
+    ),
+    "a tensor as parameter": (
+        "scaled_dot_product",
+        {"inputs": QKV, "parameters": {"attn_mask": True}},
+        "'attn_mask' of model 'scaled_dot_product' is a tensor: give it among the inputs",
+    ),
+    "another model's tensor as parameter": (
+        "adder",
+        {**ADD, "parameters": {"z": 1}},
+        "'z' of model 'adder' is a tensor",
     ),
     "another block's parameter": (
         "dot_product",

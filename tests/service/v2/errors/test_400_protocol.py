@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tests.service.v2.calls import ADD, error, infer, one
+from tests.support.v2 import ADD, error, infer, one
 
 
 def without(field):
@@ -74,10 +74,20 @@ PROTOCOL = {
     "binary_data a number": ({**one(), "outputs": [{"name": "y", "parameters": {"binary_data": 1}}]}, "a boolean"),
     "classification": ({**one(), "outputs": [{"name": "y", "parameters": {"classification": -1}}]}, "a whole number"),
     "parameters a list": ({**one(), "parameters": []}, "expected parameters to be an object"),
-    "a parameter a list": ({**one(), "parameters": {"timeout": [1]}}, "to be text, a number or a boolean"),
+    "a parameter a list": (
+        {**one(), "parameters": {"timeout": [1]}},
+        "'timeout' to be text, a number or a boolean, got a list",
+    ),
+    "a client's parameter an object": (
+        {**one(), "parameters": {"content_type": {}}},
+        "'content_type' to be text, a number or a boolean, got an object",
+    ),
+    "many parameters": (
+        {**one(), "parameters": {f"p{n}": n for n in range(257)}},
+        "expected at most 256 parameters, got 257",
+    ),
     "triton's own parameter": ({**one(), "parameters": {"triton_x": 1}}, "'triton_x' is reserved"),
     "headers": ({**one(), "parameters": {"headers": "x"}}, "'headers' is reserved"),
-    "unknown parameter": ({**one(), "parameters": {"is_casual": True}}, "unknown parameter 'is_casual'"),
     "timeout": ({**one(), "parameters": {"timeout": -1}}, "'timeout' to be a whole number"),
     "priority": ({**one(), "parameters": {"priority": "high"}}, "'priority' to be a whole number"),
     "sequence_id": ({**one(), "parameters": {"sequence_id": 1.5}}, "'sequence_id'"),

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.service.v2.calls import ADD, error, infer
+from tests.support.v2 import ADD, error, infer
 
 UNKNOWN = "Request for unknown model: 'nothing' is not found"
 ON_EVERY_ROUTE = ["", "/ready", "/config", "/stats", "/trace/setting"]
@@ -19,7 +19,6 @@ def test_404_an_unknown_model_or_version_elsewhere(server):
     error(infer(server, "adder", ADD, 9), 404, "Request for unknown model: 'adder' version 9 is not found")
     error(server.get("/v2/models/adder/versions/9/ready"), 404, "'adder' version 9 is not found")
     error(server.get("/v2/models/adder/versions/99999999999999999999999"), 404)
-    error(server.post("/v2/repository/models/nothing/unload"), 404, UNKNOWN)
     error(server.post("/v2/repository/models/nothing/load"), 404, "failed to load 'nothing', failed to poll")
 
 

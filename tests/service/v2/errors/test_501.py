@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.service.v2.calls import ADD, error, infer
+from tests.support.v2 import ADD, error, infer
 
 
 @pytest.mark.parametrize("encoding", ["br", "zstd", "gzip, gzip"])

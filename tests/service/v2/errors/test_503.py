@@ -8,11 +8,11 @@ import pytest
 from fastapi.testclient import TestClient
 
 from service.app import create_app
-from service.repository import Repository
+from service.repository.repository import Repository
 from service.settings import Settings
 from tests.conftest import serving
-from tests.service.v2 import graphs
-from tests.service.v2.calls import ADD, error, infer
+from tests.support import graphs
+from tests.support.v2 import ADD, error, infer
 
 
 @pytest.mark.parametrize("mode", ["none", "poll"])
@@ -73,7 +73,8 @@ def test_a_version_that_failed(repository, tmp_path):
     (tmp_path / "adder" / "2" / "model.onnx").write_bytes(b"not onnx")
     (tmp_path / "broken" / "1").mkdir(parents=True)
     (tmp_path / "broken" / "1" / "model.onnx").write_bytes(b"not onnx")
-    with serving(tmp_path, "--versions", "all", "--model-control-mode", "explicit") as client:
+    flags = ("--versions", "all", "--model-control-mode", "explicit", "--ready-when", "any")
+    with serving(tmp_path, *flags) as client:
         error(client.get("/v2/models/adder/versions/2"), 503, "'adder' version 2 is not at ready state")
         error(client.get("/v2/models/broken"), 404, "'broken' has no available versions")
         assert infer(client, "adder", ADD).json()["model_version"] == "1"

@@ -1,0 +1,1 @@
+"""Parts of the reports of all benchmarks: medians, gates, tables and plots."""

@@ -1,0 +1,80 @@
+"""What a Hugging Face config.json says that the tensors beside it do not, of BERT and RoBERTa."""
+
+from collections.abc import Mapping
+from typing import Any, Literal, get_args
+
+from export.checkpoint import CheckpointError
+from export.naming import Named
+
+Fields = dict[str, Any]
+ModelType = Literal["bert", "roberta", "xlm-roberta", "camembert"]
+CONVENTIONS: dict[str, Any] = {"model_type": ModelType, "pad_token_id": int, "is_decoder": bool}
+SIZES = {
+    "hidden_size": "d_model",
+    "num_hidden_layers": "num_layers",
+    "intermediate_size": "d_ff",
+    "vocab_size": "vocab_size",
+    "type_vocab_size": "type_vocab_size",
+}
+ROTARY = ("rope_theta", "rope_parameters", "rope_scaling", "rotary_dim", "rotary_pct", "rotary_emb_base")
+
+
+def attention_fields(config: Mapping[str, Any]) -> Fields:
+    """Of a model of any type, for one of its attentions.
+
+    Raises:
+        CheckpointError: it rotates queries and keys, which our blocks do not.
+    """
+    rotary = [key for key in ROTARY if config.get(key)]
+    if rotary:
+        raise CheckpointError(f"config.json has {rotary[0]}: no block that takes weights has rotary positions")
+    return {"num_heads": config["num_attention_heads"]} if "num_attention_heads" in config else {}
+
+
+def stack_fields(config: Mapping[str, Any]) -> Fields:
+    """Of a BERT or RoBERTa; what its config.json leaves out is as transformers has it, if the type of model is known.
+
+    Raises:
+        CheckpointError: it is another model, or one with other positions.
+    """
+    config = {key: value for key, value in config.items() if value is not None}
+    if not config:
+        return {}
+    model_type = config.get("model_type")
+    if model_type is not None and model_type not in get_args(ModelType):
+        known = ", ".join(get_args(ModelType))
+        raise CheckpointError(f"config.json: model_type is {model_type!r}; known are {known}")
+    positions = config.get("position_embedding_type", "absolute")
+    if positions != "absolute":
+        raise CheckpointError(f"config.json: position_embedding_type is {positions!r}; only 'absolute' is known")
+    if model_type is not None:
+        defaults = {"num_attention_heads": 12, "hidden_act": "gelu", "layer_norm_eps": 1e-12, "is_decoder": False}
+        config = {**defaults, "pad_token_id": 0 if model_type == "bert" else 1, **config}
+    names = {"num_attention_heads": "num_heads", "hidden_act": "activation", "layer_norm_eps": "layer_norm_eps"} | SIZES
+    names |= {name: name for name in CONVENTIONS}
+    return {ours: config[theirs] for theirs, ours in names.items() if theirs in config}
+
+
+def questions(named: Named, fields: Fields, is_causal: bool) -> list[str]:
+    """Which of ``CONVENTIONS`` matter for these tensors, and are not in ``fields``."""
+    if not named.is_bert():
+        return []
+    wanted = ["model_type"]
+    wanted += ["pad_token_id"] if fields.get("model_type", "bert") != "bert" else []
+    wanted += ["is_decoder"] if is_causal else []
+    return [name for name in wanted if name not in fields]
+
+
+def first_position(named: Named, fields: Fields) -> int:
+    """The row of the position table for a sequence's first token: a RoBERTa's rows begin behind that of its padding.
+
+    Raises:
+        CheckpointError: the file's names contradict the type of model.
+    """
+    if not named.is_bert():
+        return 0
+    if fields["model_type"] != "bert":
+        return int(fields["pad_token_id"]) + 1
+    if named.prefix.endswith("roberta.") or any(name.startswith("lm_head.") for name in named.ignored):
+        raise CheckpointError("model_type is 'bert', but the names of the tensors are a RoBERTa's: roberta., lm_head.")
+    return 0

@@ -1,0 +1,109 @@
+"""Tasks that run beside requests: loading models, following the repository and key files, freeing memory, metrics."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+from service import machine
+from service.engine.engine import Engine
+from service.http.auth import ApiKeyAuth
+from service.ort.provider import Provider, shrink_arena
+from service.repository.repository import Repository
+from service.settings import Settings
+from service.telemetry.metrics import Metrics
+from service.threads import in_thread
+
+log = logging.getLogger("heed")
+
+CHECK_S = 1.0  # between two looks at key files, and at overdue runs
+IDLE_CHECK_S = 5.0  # between two looks at whether memory can be freed
+GROWTH = 1.1  # memory is freed when the process uses this many times what it used after loading the models
+
+
+@asynccontextmanager
+async def background_tasks(
+    repository: Repository,
+    engine: Engine,
+    auth: ApiKeyAuth | None,
+    metrics: Metrics,
+    settings: Settings,
+) -> AsyncIterator[None]:
+    """Run the tasks while the context is open. Leaving it cancels them; it does not wait for threads they started."""
+
+    async def end_overdue_runs() -> None:
+        engine.terminate_overdue()
+
+    async def reload_keys() -> None:
+        if auth:
+            auth.reload_if_changed()
+
+    async def publish() -> None:
+        metrics.publish()
+
+    metrics.publish()
+    async with asyncio.TaskGroup() as group:
+        tasks = [
+            group.create_task(task)
+            for task in (
+                _load_and_follow(repository, engine, settings),
+                _repeat(end_overdue_runs, CHECK_S),
+                _repeat(reload_keys, CHECK_S),
+                _repeat(publish, metrics.publish_interval_s),
+            )
+        ]
+        yield
+        for task in tasks:
+            task.cancel()
+
+
+async def _repeat(action: Callable[[], Awaitable[None]], interval_s: float) -> None:
+    """Run ``action`` every ``interval_s`` seconds. An error is logged, and the next run comes as usual."""
+    while True:
+        await asyncio.sleep(interval_s)
+        try:
+            await action()
+        except Exception:
+            log.exception("a background task failed; it runs again in %g seconds", interval_s)
+
+
+async def _load_and_follow(repository: Repository, engine: Engine, settings: Settings) -> None:
+    """Load the models; then free memory whenever the process is idle and, in mode poll, follow the repository."""
+    try:
+        baseline_bytes = await in_thread(_load, repository)
+    except Exception:
+        log.exception("the models could not be loaded")
+        return
+
+    async def poll() -> None:
+        try:
+            await in_thread(repository.poll)
+        except OSError as error:  # the folder disappeared during the scan; the next scan sees its new state
+            log.warning("the model repository could not be scanned: %s", error)
+
+    async def free_memory() -> None:
+        nonlocal baseline_bytes
+        if not (engine.counts.in_flight or engine.running or machine.resident_bytes() < GROWTH * baseline_bytes):
+            assert repository.provider is not None, "models are loaded"
+            await in_thread(_free, repository.provider)
+            baseline_bytes = max(baseline_bytes, machine.resident_bytes())
+
+    polling = [_repeat(poll, settings.model_poll_seconds)] if settings.model_control_mode == "poll" else []
+    await asyncio.gather(_repeat(free_memory, IDLE_CHECK_S), *polling)
+
+
+def _load(repository: Repository) -> int:
+    """Load the models. Returns the resident memory in bytes before any request."""
+    repository.load()
+    if repository.provider is not None and repository.provider.name == "cpu":
+        shrink_arena(repository.provider)  # opens its session now, while there is memory for it
+    return machine.resident_bytes()
+
+
+def _free(provider: Provider) -> None:
+    """Return ONNX Runtime's arena and the free pages of the heap to the system.
+
+    A busy process keeps both for the next request: to allocate them again would take longer than many requests.
+    """
+    shrink_arena(provider)
+    machine.trim_heap()

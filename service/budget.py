@@ -1,0 +1,67 @@
+"""A limit on the memory of all requests in a process, from a request's first byte to the last byte of its answer."""
+
+from collections import Counter
+
+from service.errors import Overloaded, TooMuchMemory
+
+
+class MemoryBudget:
+    """Bytes that requests need outside of runs: bodies, arrays read from them, answers until they are written.
+
+    To be used on the event loop only. ``refused`` counts rejected requests by the name of the setting.
+    """
+
+    def __init__(self, limit: int, overloaded: type[Overloaded], refused: Counter[str]) -> None:
+        self.limit = limit
+        self.used = 0
+        self._overloaded = overloaded
+        self._refused = refused
+
+    def has_room(self, size: int) -> bool:
+        """Whether a request that has reserved nothing may reserve ``size`` bytes."""
+        return self.used + size <= self.limit
+
+    def reserve(self, size: int, own: int) -> None:
+        """Reserve ``size`` bytes for a request that has reserved ``own`` bytes before.
+
+        Raises:
+            TooMuchMemory: this request alone needs more than the limit.
+            Overloaded: there is no room beside other requests.
+        """
+        if own + size > self.limit:
+            raise TooMuchMemory(
+                f"this request needs about {own + size:,} bytes for its tensors and its answer, which exceeds the "
+                f"maximum allowed, {self.limit:,} bytes (half of memory_budget_bytes)"
+            )
+        if self.used + size > self.limit:
+            self._refused["memory_budget_bytes"] += 1
+            raise self._overloaded(
+                f"requests hold {self.used:,} bytes of memory, and this one needs {size:,} more; the limit is "
+                f"{self.limit:,} bytes (half of memory_budget_bytes)",
+                1,
+            )
+        self.used += size
+
+
+class Reservation:
+    """What one request has reserved of the budget."""
+
+    __slots__ = ("_budget", "bytes")
+
+    def __init__(self, budget: MemoryBudget) -> None:
+        self._budget = budget
+        self.bytes = 0
+
+    def add(self, size: int) -> None:
+        """Reserve ``size`` more bytes.
+
+        Raises:
+            TooMuchMemory, Overloaded: there is no room for them.
+        """
+        self._budget.reserve(size, self.bytes)
+        self.bytes += size
+
+    def release(self) -> None:
+        """Release all reserved bytes."""
+        self._budget.used -= self.bytes
+        self.bytes = 0

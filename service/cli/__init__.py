@@ -1,0 +1,1 @@
+"""The commands ``heed serve``, ``heed list`` and ``heed probe``."""

@@ -1,0 +1,87 @@
+"""``heed serve``: the service on uvicorn, in one process or in several."""
+
+import logging
+import os
+import socket
+import sys
+from collections.abc import Sequence
+
+from pydantic import ValidationError
+from pydantic_settings import CliApp
+
+from service import machine, threads
+from service.app import create_app
+from service.settings import Settings
+from service.telemetry import logs, tracing
+from service.telemetry.shared_metrics import SharedMetrics
+from service.workers.channel import Channel
+from service.workers.server import Server, listen
+from service.workers.supervisor import Supervisor
+from service.workers.worker import Worker
+
+log = logging.getLogger("heed")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Serve until a signal ends the process. Returns the exit status: 2 for a wrong setting, 1 if it cannot start."""
+    try:
+        settings = CliApp.run(Settings, cli_args=list(sys.argv[1:] if arguments is None else arguments))
+    except ValidationError as error:
+        for problem in error.errors():
+            name = "_".join(map(str, problem["loc"]))
+            _print_error(f"{name} (HEED_{name.upper()}): {problem['msg']}, got {problem['input']!r}")
+        return 2
+    try:
+        os.scandir(settings.model_repository).close()
+    except OSError as error:
+        folder, place = str(settings.model_repository), settings.model_repository.absolute()
+        _print_error(
+            f"model_repository (HEED_MODEL_REPOSITORY): {folder!r} is no readable folder: {error.strerror}, {place}"
+        )
+        return 2
+    try:
+        tracing.is_wanted()
+    except tracing.CannotTrace as error:
+        _print_error(str(error))
+        return 2
+    port = settings.port
+    try:
+        listeners = listen(settings.host, port)
+        port = settings.metrics_port
+        metrics_listeners = listen(settings.host, port) if settings.metrics and port else []
+    except OSError as error:
+        _print_error(f"cannot listen on {settings.host}, port {port}: {error.strerror}")
+        return 1
+    machine.keep_heap()
+    logs.configure(settings.log_level, settings.log_format)
+    for listener in listeners:
+        log.info("listening on %s", _url(listener, settings))
+    for listener in metrics_listeners:
+        log.info("metrics on %s/metrics", _url(listener, settings))
+
+    shared_metrics = SharedMetrics(2 * settings.workers + 2)  # an ending worker keeps its slot
+
+    def serve(channel: Channel) -> None:
+        app = create_app(settings, shared_metrics, channel.slot)
+        Worker(app, settings, channel, metrics_listeners).run()
+
+    if settings.workers > 1:
+        drain, shutdown = settings.drain_seconds, settings.shutdown_seconds
+        return Supervisor(serve, settings.workers, listeners, drain, shutdown, shared_metrics).run()
+    try:
+        Server(create_app(settings), settings, metrics_listeners).run(listeners)
+    except SystemExit:  # from uvicorn, when the start failed; the log says why
+        return 1
+    if threads.is_running():
+        os._exit(0)  # a thread may be in ONNX Runtime's code, which must not run while its library is unloaded
+    return 0
+
+
+def _url(listener: socket.socket, settings: Settings) -> str:
+    host, port, *_ = listener.getsockname()
+    scheme = "https" if settings.tls_certificate else "http"
+    return f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
+
+
+def _print_error(message: str) -> None:
+    print(f"heed serve: {message}", file=sys.stderr)

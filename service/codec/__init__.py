@@ -1,0 +1,1 @@
+"""JSON text to arrays and back, in steps that let other requests go on."""

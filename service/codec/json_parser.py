@@ -1,0 +1,138 @@
+"""JSON parsed by simdjson, with a parser for each thread: its buffers are kept from one request to the next.
+
+simdjson has the interpreter's lock as long as it parses, and every other request waits. So long lists are parsed in
+pieces.
+"""
+
+import re
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TypeAlias
+
+import numpy as np
+import simdjson
+
+from service.errors import Malformed
+
+JsonArray: TypeAlias = simdjson.Array
+JsonObject: TypeAlias = simdjson.Object
+
+COMMA = ord(",")
+LOWEST = b"-1.7976931348623157e308"  # of float64; stands for null while a list is parsed
+PIECE_BYTES = 1 << 18  # of numbers; about a millisecond
+LONGEST_NUMBER = 1 << 10  # bytes; a comma is searched for in steps of as many
+MAX_SHARED_PARSER_BYTES = 1 << 20  # a longer body gets a parser of its own, whose buffers are freed with it
+_own = threading.local()  # a parser serves one document at a time
+
+
+@contextmanager
+def parse_object(body: bytes | memoryview) -> Iterator[JsonObject]:
+    """The JSON object in ``body``; nothing of it may be kept past the ``with`` block.
+
+    Raises:
+        Malformed: empty, not JSON, or no object.
+    """
+    try:
+        yield _parse(_parser(len(body)), body)
+    except Exception:
+        _own.parser = None  # the traceback keeps the document alive, and with it this parser busy
+        raise
+
+
+def numbers(content: memoryview, kind: str) -> Iterator[np.ndarray]:
+    """The numbers of a flat JSON list, in pieces, as the widest type of numpy's ``kind``: f, i or u.
+
+    Raises:
+        ValueError: it is no flat JSON list of such numbers.
+    """
+    if len(content) <= PIECE_BYTES:
+        yield parse_numbers(content, kind)
+        return
+    inside = content[1:-1]
+    for text in split(inside):
+        piece = parse_numbers(b"[%b]" % text, kind)
+        if not piece.size:
+            raise ValueError("no number between two commas")
+        yield piece
+    if inside[-1] == COMMA:
+        raise ValueError("a list ends with a comma")
+
+
+def split(content: memoryview) -> Iterator[bytes]:
+    """A list in pieces of about ``PIECE_BYTES`` that end where a comma stands, without these commas."""
+    start, length = 0, len(content)
+    while start < length:
+        end = min(start + PIECE_BYTES, length)
+        while end < length and content[end] != COMMA:
+            step = bytes(content[end : end + LONGEST_NUMBER]).find(b",")
+            end = min(end + LONGEST_NUMBER, length) if step < 0 else end + step
+        yield bytes(content[start:end])
+        start = end + 1
+
+
+def parse_numbers(
+    content: bytes | memoryview, kind: str, nulls: bool = False, parser: simdjson.Parser | None = None
+) -> np.ndarray:
+    """The numbers of a JSON list, as the widest type of numpy's ``kind``: f, i or u. With ``nulls``, null is -infinity.
+
+    Raises:
+        ValueError: it is no JSON list of such numbers.
+    """
+    if nulls:
+        content = bytes(content).replace(b"null", LOWEST)
+    try:
+        parsed = (parser or _parser(len(content))).parse(content)
+        if not isinstance(parsed, JsonArray):
+            raise ValueError("not a list")
+        values = flat(parsed, kind)
+    except (RuntimeError, TypeError) as error:
+        raise ValueError(str(error)) from None
+    return np.where(values == float(LOWEST), -np.inf, values) if nulls else values
+
+
+def flat(array: JsonArray, kind: str) -> np.ndarray:
+    """All numbers in a list, and in the lists in it.
+
+    Raises:
+        TypeError, ValueError: something else is in it.
+    """
+    buffer = array.as_buffer(of_type={"f": "d", "i": "i", "u": "u"}[kind])  # type: ignore[arg-type]
+    return np.frombuffer(buffer, {"f": np.float64, "i": np.int64, "u": np.uint64}[kind])
+
+
+def flat_with_nulls(array: JsonArray) -> np.ndarray:
+    """All numbers in a list, and in the lists in it, where null is -infinity.
+
+    Raises:
+        ValueError: something else is in it.
+    """
+    return parse_numbers(minified(array), "f", nulls=True, parser=simdjson.Parser())  # the thread's own has ``array``
+
+
+def minified(array: JsonArray) -> bytes:
+    """The JSON of a list, without blanks."""
+    return array.mini  # type: ignore[return-value]  # bytes, whatever simdjson's stub says
+
+
+def _parser(length: int) -> simdjson.Parser:
+    if length > MAX_SHARED_PARSER_BYTES:
+        return simdjson.Parser()
+    if getattr(_own, "parser", None) is None:
+        _own.parser = simdjson.Parser()
+    parser: simdjson.Parser = _own.parser
+    return parser
+
+
+def _parse(parser: simdjson.Parser, body: bytes | memoryview) -> JsonObject:
+    if not len(body):
+        raise Malformed("the body is empty; expected a JSON object")
+    try:
+        parsed = parser.parse(body)
+    except (ValueError, RuntimeError) as error:
+        # Drop simdjson's error code and its "This is a fatal error" suffix.
+        reason = re.sub(r"^[A-Z\d_]+: | +This is a fatal.*$", "", str(error))
+        raise Malformed(f"failed to parse the request JSON buffer: {reason}") from None
+    if not isinstance(parsed, JsonObject):
+        raise Malformed("expected a JSON object")
+    return parsed

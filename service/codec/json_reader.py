@@ -1,0 +1,256 @@
+"""JSON to arrays without Python lists: nested numbers, ``{"shape", "data"}``, or base64 bytes.
+
+simdjson flattens a nested array into a buffer, but does not notice rows of different lengths; rows are counted here.
+"""
+
+import binascii
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from itertools import chain, islice
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from service.codec.json_parser import JsonArray, JsonObject, flat_with_nulls, minified
+from service.codec.json_parser import flat as numbers_of
+from service.codec.json_slices import MAX_RANK, MAX_ROWS, LongList, LongText, part
+from service.codec.long_tensor import LongTensor
+from service.errors import Invalid, Malformed
+from service.tensors.cast import cast, check_shape, from_bytes, kind_words
+from service.tensors.spec import TensorSpec
+
+MAX_NAMES = 64  # in a list of names, such as outputs
+MAX_CHECKED = 20_000  # elements that are searched for the wrong one; some milliseconds
+WORDS: dict[type, str] = {
+    **{type(None): "null", bool: "a boolean", str: "text"},
+    **{
+        JsonObject: "an object",
+        dict: "an object",
+        JsonArray: "a list",
+        list: "a list",
+        LongList: "a list",
+        LongText: "text",
+    },
+}
+INTEGERS = {f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)}
+NUMERIC = {"bool", "bfloat16", "float16", "float32", "float64", *INTEGERS}
+
+
+class JsonReader:
+    """Reads the tensors of one document, and checks at the end that no list stood in place of a number."""
+
+    def __init__(self, parts: Sequence[LongText | LongList] = ()) -> None:
+        self._parts = parts
+        self.brackets = 0  # "[" of all that was read so far
+        self._read: list[tuple[str, JsonArray, int]] = []  # with the count of its "["
+
+    def part(self, element: Any) -> Any:
+        """The long text or list for which ``element`` is the placeholder, else ``element`` itself."""
+        return part(element, self._parts)
+
+    def tensor(self, spec: TensorSpec, element: Any, mask: bool = False) -> np.ndarray | LongTensor:
+        """The array of ``element`` in the type of ``spec``; a ``mask`` may have booleans, or null for -infinity.
+
+        The result is a ``LongTensor`` where its text is long.
+
+        Raises:
+            Malformed: an object with fields that are no tensor's.
+            Invalid: ragged rows, a wrong type, NaN, or a shape that does not match.
+        """
+        element = self.part(element)
+        if spec.shape == () or (spec.dtype.kind == "i" and isinstance(element, int)):
+            array = scalar(spec.name, element, spec.dtype)
+        elif isinstance(element, LongList):
+            return LongTensor(spec.name, element, spec.dtype, mask)
+        elif isinstance(element, JsonObject):
+            long_or_array = self._object(spec, element, mask)
+            if isinstance(long_or_array, LongTensor):
+                return long_or_array
+            array = long_or_array
+        elif isinstance(element, JsonArray):
+            array = self.nested(spec.name, element, spec.dtype, booleans=mask, nulls=mask)
+        else:
+            raise Invalid(f"expected a list of numbers, got {word(element)}", spec.name)
+        return cast(spec.name, array, spec.dtype, mask)
+
+    def integers(self, name: str, element: Any) -> list[int]:
+        """A flat list of whole numbers: a shape."""
+        if not isinstance(element, JsonArray):
+            raise Invalid(f"expected a list of whole numbers, got {word(self.part(element))}", name)
+        if len(element) > MAX_RANK:
+            raise Invalid(f"a shape of more than {MAX_RANK} dimensions", name)
+        return self.nested(name, element, np.dtype(np.int64)).reshape(-1).tolist()
+
+    def texts(self, name: str, element: Any) -> list[str]:
+        """A flat list of strings."""
+        if not isinstance(element, JsonArray) or len(element) > MAX_NAMES:
+            raise Invalid(f"expected a list of names, at most {MAX_NAMES}", name)
+        texts = [item for item in element if isinstance(item, str)]
+        if len(texts) != len(element):
+            raise Invalid("expected a list of names", name)
+        self.brackets += 1
+        return texts
+
+    def finish(self, body: bytes | memoryview, strict: bool = True) -> None:
+        """Compare the count of lists with that in ``body``: ``[1, [2]]`` flattens to the same numbers as ``[1, 2]``.
+
+        Without ``strict``, other fields may have lists, or texts with "["; then each tensor is compared by itself.
+
+        Raises:
+            Invalid: a list stands where a number should.
+        """
+        if _count(body, "[") != self.brackets:
+            for name, array, brackets in self._read:
+                if minified(array).count(b"[") != brackets:
+                    _blame(name, array, lambda item: not isinstance(item, JsonArray), "numbers")
+            if strict:
+                raise Malformed("a list stands where none is expected")
+
+    def nested(
+        self, name: str, rows: JsonArray, dtype: np.dtype, booleans: bool = False, nulls: bool = False
+    ) -> np.ndarray:
+        """The numbers of nested lists, as the widest type of ``dtype``'s kind.
+
+        They may be ``booleans`` instead; of floats null may stand for -infinity (``nulls``).
+        """
+        before = self.brackets
+        level: list[Any] = [rows]
+        shape: list[int] = []
+        while True:
+            lengths = _lengths(level)
+            if len(lengths) != 1:
+                raise Invalid(f"rows of different lengths at depth {len(shape)}", name)
+            self.brackets += len(level)
+            shape.append(lengths.pop())
+            if shape[-1] == 0:
+                raise Invalid("empty; every dimension is at least 1", name)
+            if len(shape) > MAX_RANK:
+                raise Invalid(f"nested more than {MAX_RANK} deep", name)
+            first = level[0][0]
+            if not isinstance(first, JsonArray):
+                break
+            if len(level) * shape[-1] > 4 * MAX_ROWS:  # a longer list of numbers alone would have been cut out
+                raise Invalid("expected a list of numbers alone", name)
+            level = [*chain.from_iterable(level)]
+        self._read.append((name, rows, self.brackets - before))
+        if isinstance(first, bool) and (booleans or dtype.kind == "b"):
+            flat = _booleans(name, rows)
+        else:
+            flat = _numbers(name, rows, dtype.kind if dtype.kind in "iu" else "f", nulls)
+        if flat.size != prod(shape):
+            raise Invalid(f"rows of different lengths at depth {len(shape)}", name)
+        return flat.reshape(shape)
+
+    def _object(self, spec: TensorSpec, element: JsonObject, mask: bool) -> np.ndarray | LongTensor:
+        name = spec.name
+        fields = sorted(islice(element, 4))  # one more than there may be
+        if fields not in (["data", "shape"], ["base64", "dtype", "shape"]):
+            raise Malformed(f'expected "shape" and "data", or "shape", "dtype" and "base64", got {fields}', name)
+        shape = self.integers(name, element["shape"])
+        if any(axis < 0 for axis in shape):
+            raise Invalid(f"shape {shape} has a negative dimension", name)
+        if "data" in fields:
+            data = self.part(element["data"])
+            if isinstance(data, LongList):
+                return LongTensor(name, data, spec.dtype, mask, shape)
+            if not isinstance(data, JsonArray):
+                raise Invalid(f"expected data to be a list of numbers, got {word(data)}", name)
+            array = self.nested(name, data, np.dtype(np.float64), booleans=mask, nulls=mask)
+        else:
+            dtype, text = element["dtype"], self.part(element["base64"])
+            if dtype not in NUMERIC:
+                raise Invalid(f"expected dtype to be one of {', '.join(sorted(NUMERIC))}, got {word(dtype)}", name)
+            if isinstance(text, LongText):
+                return LongTensor(name, text, spec.dtype, mask, shape, dtype)
+            array = _bytes(name, dtype, text)
+        return check_shape(name, array, shape)
+
+
+def _lengths(rows: Sequence[Any]) -> set[int]:
+    """The different lengths of ``rows``; empty where one is no list. Texts and objects are refused later."""
+    try:
+        return set(map(len, rows))
+    except TypeError:  # a number
+        return set()
+
+
+def _numbers(name: str, rows: JsonArray, kind: str, nulls: bool) -> np.ndarray:
+    with suppress(TypeError, ValueError):
+        return numbers_of(rows, kind)
+    if nulls:
+        with suppress(TypeError, ValueError):
+            return flat_with_nulls(rows)
+    if kind != "f":
+        _blame(name, rows, lambda item: type(item) is int, "whole numbers")
+    _blame(name, rows, lambda item: type(item) in (int, float) or (nulls and item is None), "numbers")
+    raise Invalid(f"a number does not fit in {'uint64' if kind == 'u' else 'int64'}", name)
+
+
+def _booleans(name: str, rows: JsonArray) -> np.ndarray:
+    """Read booleans from the bytes: ``t`` occurs only in ``true``, ``f`` only in ``false``; text is refused."""
+    text = np.frombuffer(minified(rows), np.uint8)
+    true, false = text == ord("t"), text == ord("f")
+    flat: np.ndarray = true[true | false]
+    values = np.count_nonzero(text == ord(",")) + 1
+    if flat.size != values or (text == ord('"')).any() or (text == ord("{")).any():
+        _blame(name, rows, lambda item: isinstance(item, bool), "booleans")
+    return flat
+
+
+def _count(text: bytes | memoryview, character: str) -> int:
+    return int(np.count_nonzero(np.frombuffer(text, np.uint8) == ord(character)))
+
+
+def scalar(name: str, element: Any, dtype: np.dtype) -> np.ndarray:
+    """One number or flag as an array of shape ``()``."""
+    allowed = {"b": (bool,), "i": (int,), "u": (int,), "f": (int, float)}[dtype.kind]
+    if type(element) not in allowed:
+        raise Invalid(f"expected {kind_words(dtype, one=True)}, got {word(element)}", name)
+    if dtype.kind in "iu" and not -(2**63) <= element < 2**63 + (2**63 if dtype.kind == "u" else 0):
+        raise Invalid(f"{element} does not fit in {dtype}", name)
+    return np.asarray(element)
+
+
+def base64_bytes(text: str) -> bytes:
+    """The bytes of base64, which may be broken into lines.
+
+    Raises:
+        ValueError: it is no base64.
+    """
+    return binascii.a2b_base64(text.encode().translate(None, b"\r\n"), strict_mode=True)
+
+
+def _bytes(name: str, dtype: str, text: Any) -> np.ndarray:
+    try:
+        if not isinstance(text, str):
+            raise ValueError
+        data = base64_bytes(text)
+    except ValueError:
+        raise Invalid("base64 is not base64", name) from None
+    return from_bytes(name, dtype, data)
+
+
+def _blame(name: str, array: JsonArray, fits: Callable[[Any], bool], expected: str) -> None:
+    """Raise Invalid for the first element that does not fit, with its place, if it is among the first elements."""
+    looked_at = 0
+    todo: deque[tuple[Sequence[int], JsonArray]] = deque([((), array)])
+    while todo:
+        place, rows = todo.popleft()
+        items = [((*place, index), item) for index, item in enumerate(islice(rows, MAX_CHECKED - looked_at))]
+        looked_at += len(items)
+        lists = [(at, item) for at, item in items if isinstance(item, JsonArray)]
+        others = [(at, item) for at, item in items if not isinstance(item, JsonArray)]
+        if not others:
+            todo.extend(lists)
+            continue
+        for at, item in (*others, *lists):
+            if not fits(item):
+                raise Invalid(f"expected {expected}, got {word(item)} at {[*at]}", name)
+    if looked_at >= MAX_CHECKED:
+        raise Invalid(f"expected {expected}, got something else", name)
+
+
+def word(element: Any) -> str:
+    return WORDS.get(type(element), str(element))

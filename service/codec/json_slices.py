@@ -1,0 +1,297 @@
+"""Large JSON in slices: long lists of numbers and long strings are cut out of a document and read piece by piece.
+
+simdjson has the interpreter's lock while it parses, about 5 ms a megabyte, and an object for each row takes longer. The
+rest of a document without its long parts is small and is parsed in one call. The long lists are read without an object
+for any row: their shape follows from the brackets and commas.
+"""
+
+import binascii
+import re
+import secrets
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from service.codec.json_parser import COMMA, PIECE_BYTES, parse_numbers, split
+from service.codec.steps import Steps
+from service.errors import Invalid, Malformed, TooLarge
+
+LARGE_BODY_BYTES = 1 << 20  # of smaller documents only those with many rows are cut
+MAX_ROWS = 1 << 13  # lists in a document that is parsed in one call; some milliseconds
+MIN_LONG_PART_BYTES = 1 << 16  # between two quotation marks; shorter parts stay in the document
+MAX_REST_BYTES = 4 << 20  # of a document without its long parts; 20 ms to parse
+MAX_ESCAPED_QUOTES = 1 << 10  # in one document; nothing is cut after them
+MAX_RUN_BYTES = 1 << 10  # of brackets and blanks at the start or end of a list
+MAX_RANK = 16
+MAX_COMPARED_BYTES = 1 << 20  # of brackets and commas, compared in one step
+
+QUOTE, BACKSLASH, OPEN, CLOSE = b'"\\[]'
+BLANKS = b" \t\r\n"
+NOT_STRUCTURE = bytes(set(range(256)) - set(b"[],"))
+NOT_BOOLEAN = bytes(set(range(256)) - set(b"tf"))
+NO_BRACKETS = bytes.maketrans(b"[]", b"  ")
+NUMBER = re.compile(rb"\s*-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?\s*")
+BOOLEAN = re.compile(rb"\s*(true|false)\s*")
+BOOLEANS = re.compile(rb"%b(,%b)*" % (BOOLEAN.pattern, BOOLEAN.pattern))
+WIDEST = {"f": "float64", "i": "int64", "u": "uint64"}
+NONCE = secrets.token_hex(8)  # begins every placeholder; no client can know it
+
+
+@dataclass(frozen=True, slots=True)
+class LongText:
+    """The text of a JSON string, with its escapes."""
+
+    content: memoryview
+
+    def base64(self) -> Steps[bytes]:
+        """The bytes that the string encodes; line breaks are ignored.
+
+        Raises:
+            ValueError: it is not base64.
+        """
+        decoded: list[bytes] = []
+        left, is_padded = b"", False
+        for start in range(0, len(self.content), PIECE_BYTES):
+            text = left + bytes(self.content[start : start + PIECE_BYTES])
+            text = text.replace(rb"\n", b"").replace(rb"\r", b"").replace(rb"\/", b"/")
+            if is_padded and text not in (b"", b"\\"):
+                raise ValueError("data after padding")
+            is_last = start + PIECE_BYTES >= len(self.content)
+            whole = len(text) if is_last else (len(text) - text.endswith(b"\\")) // 4 * 4
+            decoded.append(binascii.a2b_base64(text[:whole], strict_mode=True))
+            left, is_padded = text[whole:], is_padded or text[:whole].endswith(b"=")
+            yield
+        return b"".join(decoded)
+
+
+@dataclass(frozen=True, slots=True)
+class LongList:
+    """The text of a JSON list, nested or flat, of numbers or booleans."""
+
+    content: memoryview
+
+    @property
+    def is_boolean(self) -> bool:
+        return bytes(self.content[:MAX_RUN_BYTES]).lstrip(b"[" + BLANKS)[:1] in (b"t", b"f")
+
+    def shape(self, name: str) -> Steps[tuple[int, ...]]:
+        """The size of each axis, from the brackets and commas.
+
+        Raises:
+            Invalid: rows of different lengths, or more than ``MAX_RANK`` axes.
+        """
+        parts = []
+        for start in range(0, len(self.content), PIECE_BYTES):
+            parts.append(bytes(self.content[start : start + PIECE_BYTES]).translate(None, NOT_STRUCTURE))
+            yield
+        return (yield from _shape(name, b"".join(parts)))
+
+    def pieces(self, name: str, kind: str, shape: tuple[int, ...], nulls: bool = False) -> Iterator[np.ndarray]:
+        """The elements in order: booleans (``kind`` b), or numbers as the widest of numpy's ``kind`` f, i or u.
+
+        ``shape`` is the list's own. With ``nulls``, null is -inf.
+
+        Raises:
+            Malformed: it is not JSON.
+            Invalid: an element of another type, or one that does not fit.
+        """
+        count = 0
+        for text in split(self.content):
+            _check_brackets(text)
+            values = text.translate(NO_BRACKETS)
+            try:
+                piece = _booleans(values) if kind == "b" else parse_numbers(b"[%b]" % values, kind, nulls)
+                if not piece.size:
+                    raise ValueError("no number between two commas")
+            except ValueError:
+                raise _wrong_element(name, values, kind, count, shape) from None
+            count += piece.size
+            yield piece
+        if count != prod(shape):
+            raise _malformed("a list ends with a comma")
+
+
+def is_large(body: bytes | memoryview) -> bool:
+    """Whether ``body`` would take long to parse in one call."""
+    return len(body) > LARGE_BODY_BYTES or (len(body) > MIN_LONG_PART_BYTES and bytes(body).count(b"[") > MAX_ROWS)
+
+
+def cut(body: bytes) -> Steps[tuple[bytes, list[LongText | LongList]]]:
+    """``body`` with a placeholder (see ``part``) for each long string and list, and these parts in order.
+
+    Raises:
+        TooLarge: what remains is longer than ``MAX_REST``.
+    """
+    rest: list[bytes] = []
+    parts: list[LongText | LongList] = []
+    kept = escaped = 0
+    last, is_text = -1, False  # the last quotation mark; whether it begins a string
+    for start in range(0, len(body), PIECE_BYTES):
+        piece = np.frombuffer(body, np.uint8, min(PIECE_BYTES, len(body) - start), start)
+        quotes = np.flatnonzero(piece == QUOTE) + start
+        suspects = [int(quote) for quote in quotes[_follows_backslash(body, quotes)][: MAX_ESCAPED_QUOTES + 1]]
+        escaped += len(suspects)
+        if escaped > MAX_ESCAPED_QUOTES:
+            break
+        quotes = np.setdiff1d(quotes, [quote for quote in suspects if _is_escaped(body, quote)], assume_unique=True)
+        ends = np.concatenate([quotes, [len(body)]]) if start + PIECE_BYTES >= len(body) else quotes
+        befores = np.concatenate([[last], ends[:-1]])
+        for index in np.flatnonzero(ends - befores > MIN_LONG_PART_BYTES).tolist():
+            before, end = int(befores[index]), int(ends[index])
+            inside = is_text ^ bool(index % 2)
+            place = _text_value(body, before, end) if inside else _list_value(body, before + 1, end)
+            if place:
+                view = memoryview(body)[place[0] : place[1]]
+                parts.append(LongText(view[1:-1]) if inside else LongList(view))
+                rest += [body[kept : place[0]], b'"%s:%d"' % (NONCE.encode(), len(parts) - 1)]
+                kept = place[1]
+        if quotes.size:
+            last = int(quotes[-1])
+            is_text ^= bool(quotes.size % 2)
+        yield
+    rest.append(body[kept:])
+    size = sum(map(len, rest))
+    if size > MAX_REST_BYTES:
+        raise TooLarge(
+            f"the JSON has {size:,} bytes beside its long lists of numbers, more than the {MAX_REST_BYTES:,} allowed; "
+            "send large tensors as flat or nested lists of numbers, as base64, or in binary"
+        )
+    return b"".join(rest), parts
+
+
+def part(element: Any, parts: Sequence[LongText | LongList]) -> Any:
+    """The long part for which ``element`` is the placeholder; ``element`` itself if it is no placeholder."""
+    if parts and isinstance(element, str) and element.startswith(NONCE):
+        return parts[int(element[len(NONCE) + 1 :])]
+    return element
+
+
+def _follows_backslash(body: bytes, quotes: np.ndarray) -> np.ndarray:
+    after = np.zeros(len(quotes), np.bool_)
+    if quotes.size:
+        after[:] = np.frombuffer(body, np.uint8)[np.maximum(quotes - 1, 0)] == BACKSLASH
+    return after
+
+
+def _is_escaped(body: bytes, quote: int) -> bool:
+    """Whether an odd number of backslashes stands before it."""
+    start = max(0, quote - MAX_RUN_BYTES)
+    before = body[start:quote]
+    return bool((len(before) - len(before.rstrip(b"\\"))) % 2)
+
+
+def _text_value(body: bytes, start: int, end: int) -> tuple[int, int] | None:
+    """The string between two quotation marks, these included, if it is a field's value."""
+    is_value = body[max(0, start - MAX_RUN_BYTES) : start].rstrip(BLANKS).endswith(b":")
+    return (start, end + 1) if is_value and end < len(body) else None
+
+
+def _list_value(body: bytes, start: int, end: int) -> tuple[int, int] | None:
+    """Start and end of a list of lists or numbers between two strings, if it is long.
+
+    Brackets of the document around it may stand on either side: of those at the start and at the end, as many belong
+    to the list as there are on both sides.
+    """
+    first = body.find(b"[", start, end)
+    if first < 0:
+        return None
+    objects = [place for place in (body.find(b"{", first, end), body.find(b"}", first, end)) if place >= 0]
+    last = body.rfind(b"]", first, min(objects, default=end))
+    opening = _brackets(body[first : first + MAX_RUN_BYTES], OPEN)
+    closing = _brackets(body[max(first, last + 1 - MAX_RUN_BYTES) : last + 1][::-1], CLOSE)
+    depth = min(len(opening), len(closing))
+    if last < 0 or not depth:
+        return None
+    begin, finish = first + opening[-depth], last + 1 - closing[-depth]
+    return (begin, finish) if finish - begin > MIN_LONG_PART_BYTES else None
+
+
+def _brackets(text: bytes, bracket: int) -> list[int]:
+    """The places of ``bracket`` in ``text`` before the first character that is neither it nor a blank."""
+    run = text[: len(text) - len(text.lstrip(bytes([bracket]) + BLANKS))]
+    return [place for place, character in enumerate(run) if character == bracket]
+
+
+def _shape(name: str, structure: bytes) -> Steps[tuple[int, ...]]:
+    """The shape of a list with these brackets and commas; at each depth all rows are compared with the first."""
+    rank = len(structure[: MAX_RANK + 1]) - len(structure[: MAX_RANK + 1].lstrip(b"["))
+    if rank > MAX_RANK:
+        raise Invalid(f"nested more than {MAX_RANK} deep", name)
+    ragged = Invalid("rows of different lengths", name)
+    sizes: list[int] = []
+    row = 0  # brackets and commas of a list one level further in
+    for depth in range(rank - 1, -1, -1):
+        closing = b"]" * (rank - depth)
+        end = structure.find(closing, depth)
+        if end < 0:
+            raise ragged
+        length = end + len(closing) - depth
+        if depth == rank - 1:
+            if structure[depth + 1 : end].strip(b","):
+                raise ragged
+            sizes.append(length - 1)
+        else:
+            size, left = divmod(length - 1, row + 1)
+            if left:
+                raise ragged
+            rows = np.frombuffer(structure, np.uint8, size * (row + 1), depth + 1).reshape(size, row + 1)
+            step = max(1, MAX_COMPARED_BYTES // (row + 1))
+            for start in range(0, size, step):
+                if (rows[start : start + step, :row] != rows[0, :row]).any():
+                    raise ragged
+                yield
+            if (rows[:-1, row] != COMMA).any():
+                raise ragged
+            sizes.append(size)
+        row = length
+    if row != len(structure):
+        raise ragged
+    return tuple(reversed(sizes))
+
+
+def _check_brackets(text: bytes) -> None:
+    """Check that no number stands outside its list: ``[1,]2`` has the same brackets and commas as ``[1,2]``."""
+    packed = text.translate(None, BLANKS)
+    characters = np.frombuffer(packed, np.uint8)
+    before = np.flatnonzero(characters == OPEN) - 1
+    after = np.flatnonzero(characters == CLOSE) + 1
+    openers, closers = characters[before[before >= 0]], characters[after[after < len(characters)]]
+    outside = ((openers != OPEN) & (openers != COMMA)).any() or ((closers != CLOSE) & (closers != COMMA)).any()
+    if outside:
+        raise _malformed("a number stands outside its list")
+
+
+def _booleans(text: bytes) -> np.ndarray:
+    """The values of true and false; ``t`` occurs only in ``true``, ``f`` only in ``false``. Raises ValueError."""
+    if not BOOLEANS.fullmatch(text):
+        raise ValueError("not booleans")
+    booleans: np.ndarray = np.frombuffer(text.translate(None, NOT_BOOLEAN), np.uint8) == ord("t")
+    return booleans
+
+
+def _wrong_element(name: str, text: bytes, kind: str, count: int, shape: tuple[int, ...]) -> Invalid | Malformed:
+    """The error of the first element in ``text`` that is wrong; ``count`` elements of the list stand before it."""
+    fits = BOOLEAN if kind == "b" else NUMBER
+    expected = {"b": "booleans", "f": "numbers"}.get(kind, "whole numbers")
+    for index, element in enumerate(text.split(b",")):
+        is_fraction = kind in "iu" and set(element) & set(b".eE")
+        if fits.fullmatch(element) and not is_fraction:
+            continue
+        place = [int(axis) for axis in np.unravel_index(min(count + index, prod(shape) - 1), shape)]
+        word = element.strip()[:40].decode("utf-8", "replace")
+        if not word and shape[-1] == 1:
+            return Invalid("empty; every dimension is at least 1", name)
+        if word in ("null", "true", "false") or NUMBER.fullmatch(element):
+            got = "a boolean" if word in ("true", "false") else word
+            return Invalid(f"expected {expected}, got {got} at {place}", name)
+        return _malformed(f"expected {expected} at {place} of {name}, got {word or 'nothing'}")
+    return Invalid(
+        f"a number does not fit in {'uint64' if kind == 'u' else 'int64' if kind == 'i' else 'float64'}", name
+    )
+
+
+def _malformed(reason: str) -> Malformed:
+    return Malformed(f"failed to parse the request JSON buffer: {reason}")

@@ -1,0 +1,79 @@
+"""Tensors whose text was cut out of a large document; they are read in steps, after the document."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+
+from service.budget import Reservation
+from service.codec.json_slices import LongList, LongText
+from service.codec.steps import Steps
+from service.errors import Invalid
+from service.tensors.cast import cast, check_shape, from_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class LongTensor:
+    """A tensor to be read as ``dtype``; ``shape`` is the one that the request declares, if any.
+
+    A ``mask`` may have booleans, or null for -infinity. ``text_dtype`` is the type of base64 data.
+    """
+
+    name: str
+    part: LongText | LongList
+    dtype: np.dtype
+    mask: bool = False
+    shape: Sequence[int] | None = None
+    text_dtype: str = ""
+
+    def read(self, reservation: Reservation) -> Steps[np.ndarray]:
+        """The array; its bytes are added to ``reservation`` before it is made.
+
+        Raises:
+            Malformed, Invalid: it is not JSON, or not such a tensor.
+            TooMuchMemory, Overloaded: there is no memory for it.
+        """
+        if isinstance(self.part, LongText):
+            reservation.add(2 * len(self.part.content))
+            try:
+                content = yield from self.part.base64()
+            except ValueError:
+                raise Invalid("base64 is not base64", self.name) from None
+            array = cast(self.name, from_bytes(self.name, self.text_dtype, content), self.dtype, self.mask)
+        else:
+            array = yield from self._list(self.part, reservation)
+        return array if self.shape is None else check_shape(self.name, array, self.shape)
+
+    def _list(self, part: LongList, reservation: Reservation) -> Steps[np.ndarray]:
+        shape = yield from part.shape(self.name)
+        are_booleans = part.is_boolean and (self.mask or self.dtype.kind == "b")
+        kind = "b" if are_booleans else self.dtype.kind if self.dtype.kind in "iu" and self.shape is None else "f"
+        reservation.add(prod(shape) * self.dtype.itemsize)
+        array = np.empty(prod(shape), self.dtype)
+        place = 0
+        for piece in part.pieces(self.name, kind, shape, nulls=self.mask and kind == "f"):
+            if place + piece.size > array.size:
+                raise Invalid("rows of different lengths", self.name)
+            array[place : place + piece.size] = cast(self.name, piece, self.dtype, self.mask)
+            place += piece.size
+            yield
+        return array.reshape(shape)
+
+
+def read_all(tensors: Mapping[str, np.ndarray | LongTensor], reservation: Reservation) -> Steps[dict[str, np.ndarray]]:
+    """All ``tensors`` as arrays; the long ones are read in steps. The bytes of all are added to ``reservation``.
+
+    Raises:
+        Malformed, Invalid: a tensor is wrong.
+        TooMuchMemory, Overloaded: there is no memory for a tensor.
+    """
+    read: dict[str, np.ndarray] = {}
+    with np.errstate(over="ignore"):
+        for name, tensor in tensors.items():
+            if isinstance(tensor, LongTensor):
+                read[name] = yield from tensor.read(reservation)
+            else:
+                reservation.add(tensor.nbytes)
+                read[name] = tensor
+    return read

@@ -1,0 +1,1 @@
+"""The scheduler: admission, queue, batches and threads."""

@@ -1,0 +1,111 @@
+"""What a process has done since its start, in plain numbers and lists: every request pays for the counting.
+
+``/metrics`` (service/telemetry/metrics.py) and V2's statistics (service/telemetry/statistics.py) show the same numbers.
+"""
+
+import time
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from starlette.requests import ClientDisconnect
+
+from service.errors import HeedError, translated
+from service.timing import STAGES, Timing
+
+Version = tuple[str, int]  # of a model: its name, and which one
+NO_MODEL: Version = ("(none)", 0)  # of requests to models that are not served: clients must not create time series
+HUNG_UP = 499  # as in nginx: the client closed the connection before its body was complete
+REASONS = (
+    *("max_queue", "deadline", "max_memory_bytes", "max_body_bytes", "memory_budget_bytes", "max_run_seconds"),
+    *("max_header_bytes", "read_timeout_seconds", "write_timeout_seconds", "memory", "device_memory", "device_lost"),
+    "not_ready",
+)
+# Powers of two, in nanoseconds, that are the first and the last bound of histograms: 16 microseconds and 17 seconds.
+SHORTEST_BIT, LONGEST_BIT = 14, 34
+BOUNDS = [1 << power for power in range(SHORTEST_BIT, LONGEST_BIT + 1)]
+MAX_BATCH_SIZES = 128  # counted for each version, as clients choose how many there are
+OTHER_BATCH_SIZES = -1  # stands for all further ones
+
+# The count of times between each bound and the one before it, the count of longer times, and the sum in nanoseconds.
+Histogram = list[int]
+
+
+@dataclass(slots=True)
+class Answered:
+    """The successful requests to a version through one API."""
+
+    # For each stage, and for the whole request: counts by the bits of its nanoseconds, and the sum of nanoseconds.
+    bits: list[list[int]] = field(default_factory=lambda: [[0] * 64 for _ in (*STAGES, "total")])
+    sums: list[int] = field(default_factory=lambda: [0] * (len(STAGES) + 1))
+    rows: int = 0  # a batch of 64 rows counts 64
+    last: int = 0  # time of the last one, in nanoseconds since 1970
+
+
+def histograms(answered: Answered) -> Sequence[Histogram]:
+    """The histogram of each stage, and of whole requests."""
+    return [
+        [sum(bits[: SHORTEST_BIT + 1]), *bits[SHORTEST_BIT + 1 : LONGEST_BIT + 1], sum(bits[LONGEST_BIT + 1 :]), taken]
+        for bits, taken in zip(answered.bits, answered.sums, strict=True)
+    ]
+
+
+@dataclass
+class RequestCounters:
+    """Counts of requests, made on the event loop, and of runs, made by the engine under its lock."""
+
+    answered: defaultdict[tuple[Version, str], Answered] = field(default_factory=lambda: defaultdict(Answered))
+    failed: Counter[tuple[Version, str, int]] = field(default_factory=Counter)  # by version, API and status
+    failed_ns: Counter[Version] = field(default_factory=Counter)
+    # Version -> rows of a run -> nanoseconds in each stage, of one request of each such run, and the count of runs.
+    batches: defaultdict[Version, dict[int, list[int]]] = field(default_factory=lambda: defaultdict(dict))
+    in_flight: int = 0  # inference requests in progress
+    inline_runs: int = 0  # runs on the event loop
+    runs: Counter[int] = field(default_factory=Counter)  # in threads, by the number of tasks in one
+    refused: Counter[str] = field(default_factory=Counter)  # rejected requests, by limit
+    cancelled: int = 0  # tasks removed from the queue because their client has gone
+
+    def observe(self, version: Version, api: str, timing: Timing, rows: int = 1, run_rows: int | None = None) -> None:
+        """Count a successful request of ``rows``.
+
+        ``run_rows`` are the rows of its run, for one of the requests that shared it; None for the others.
+        """
+        answered = self.answered[version, api]
+        decode, queue, compute, encode, total = answered.bits
+        sums = answered.sums
+        decoded, queued, computed, encoded = spent = timing.spent_ns.values()
+        taken = timing.total_ns
+        decode[decoded.bit_length()] += 1
+        queue[queued.bit_length()] += 1
+        compute[computed.bit_length()] += 1
+        encode[encoded.bit_length()] += 1
+        total[taken.bit_length()] += 1
+        sums[0] += decoded
+        sums[1] += queued
+        sums[2] += computed
+        sums[3] += encoded
+        sums[4] += taken
+        answered.rows += rows
+        answered.last = time.time_ns()
+        if run_rows is not None:
+            self._observe_run(version, run_rows, [*spent, 1])
+
+    def observe_failure(self, version: Version, api: str, error: Exception, taken: int = 0) -> None:
+        """Count a request that was rejected or failed after ``taken`` nanoseconds."""
+        known = translated(error)
+        if isinstance(known, HeedError):
+            status = known.v2_status if api == "v2" else known.status
+            if known.limit:
+                self.refused[known.limit] += 1
+        else:
+            status = HUNG_UP if isinstance(error, ClientDisconnect) else 500
+        self.failed[version, api, status] += 1
+        self.failed_ns[version] += taken
+
+    def _observe_run(self, version: Version, rows: int, spent: list[int]) -> None:
+        batches = self.batches[version]
+        if rows not in batches and len(batches) >= MAX_BATCH_SIZES:
+            rows = OTHER_BATCH_SIZES
+        known = batches.setdefault(rows, [0] * len(spent))
+        for place, number in enumerate(spent):
+            known[place] += number

@@ -1,0 +1,134 @@
+"""One run of ONNX Runtime: a task alone, or several that share it because together they are faster."""
+
+import time
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from service.engine import batch
+from service.engine.batch import Arrays
+from service.engine.task import InferenceTask
+from service.model.graph import Graph, RunOptions
+
+MAX_BATCH_ROWS = 1024
+MAX_BATCH_TIME_RATIO = 8  # a shared run takes at most this many times what each task saves: the first waits for all
+PADDING_SHARE = 0.5  # of what each task saves: how much longer the run may be for the padding
+MAX_PADDING_RATIO = 2  # tasks are padded together if their sizes differ by less than this factor
+MIN_TERMINABLE_NS = 50e6  # forecast from which a run can be ended by another thread
+
+Outcome = tuple[InferenceTask, Arrays | BaseException]
+
+
+def run_alone(task: InferenceTask) -> Arrays:
+    """The outputs of ``task``, from a run of its own in this thread; its graph's cost learns.
+
+    Raises:
+        Exception: what ``Model.run`` raises.
+    """
+    estimate, model = task.estimate, task.model
+    cost = estimate.graph.cost
+    is_timed = cost.is_due(estimate.size)
+    graph = estimate.graph.for_size(estimate.size, is_timed)
+    is_timed = is_timed and graph is estimate.graph  # the clock of this thread does not count those of others
+    if task.forecast_ns > MIN_TERMINABLE_NS:
+        task.options = RunOptions()
+    start, clock = time.perf_counter_ns(), model.clock() if is_timed else 0
+    outputs = model.run(graph, task.inputs, task.outputs, task.options)
+    if is_timed:
+        cost.learn(estimate.size, model.clock() - clock)
+    task.compute_ns = time.perf_counter_ns() - start
+    task.run_rows, task.counts_run = task.batch, True
+    return outputs
+
+
+class Run:
+    """The tasks of one run; further ones may join the first."""
+
+    def __init__(self, first: InferenceTask) -> None:
+        self.tasks = [first]
+        self.graph: Graph = first.graph
+        self.rows = first.batch
+        self.memory = first.memory  # bytes, about
+        self.padded = False
+        self.began_ns = 0  # of time.perf_counter_ns
+        self.is_overdue = False  # its tasks were refused, as it takes too long
+        self._size = first.size
+        self._expected_ns = first.forecast_ns
+
+    def stack(self, others: Iterable[InferenceTask], max_tasks: int, max_memory: int, saved_ns: float) -> None:
+        """Let ``others``, which have the same stack key, join, up to ``max_tasks`` and ``max_memory`` bytes.
+
+        ``saved_ns`` is the time that each task saves by sharing a run.
+        """
+        for task in others:
+            if task is self.tasks[0]:
+                continue
+            rows, size, memory = self.rows + task.batch, self._size + task.size, self.memory + task.memory
+            expected = min(self._expected_ns + task.forecast_ns, self.graph.cost.expected(size))
+            is_full = len(self.tasks) >= max_tasks or rows > MAX_BATCH_ROWS or memory > max_memory
+            if is_full or expected > MAX_BATCH_TIME_RATIO * saved_ns:
+                return
+            self.tasks.append(task)
+            self.rows, self._size, self.memory, self._expected_ns = rows, size, memory, expected
+
+    def pad(self, others: Iterable[InferenceTask], max_tasks: int, max_memory: int, saved_ns: float) -> None:
+        """Let ``others``, which have the same pad key and about the same size, join if the longer run pays."""
+        first, tasks, apart_ns = self.tasks[0], list(self.tasks), sum(task.forecast_ns for task in self.tasks)
+        for task in others:
+            size, own_size = task.size * first.batch, first.size * task.batch  # of as many rows
+            is_near = size < MAX_PADDING_RATIO * own_size and own_size < MAX_PADDING_RATIO * size
+            if is_near and task.stack_key != first.stack_key:
+                tasks.append(task)
+                apart_ns += task.forecast_ns
+            if len(tasks) >= max_tasks or apart_ns > MAX_BATCH_TIME_RATIO * saved_ns:
+                break
+        if len(tasks) == len(self.tasks):
+            return
+        batching, largest = first.model.batching, max(tasks, key=lambda task: task.size / task.batch)
+        assert batching is not None, "tasks with a pad key have a model with batching rules"
+        if any(task.sizes[name] > largest.sizes[name] for task in tasks for name in batching.lengths):
+            return  # one has more queries, another more keys: the run would be larger than any of them
+        graph, rows = masked_graph(largest), sum(task.batch for task in tasks)
+        size, memory = (rows * number // largest.batch for number in (largest.size, largest.memory))
+        pays = graph.cost.expected(size) < apart_ns + PADDING_SHARE * saved_ns * (len(tasks) - 1)
+        if pays and rows <= MAX_BATCH_ROWS and memory <= max_memory:
+            self.tasks, self.graph, self.padded = tasks, graph, True
+            self.rows, self._size, self.memory = rows, size, memory
+
+    def execute(self) -> Sequence[Outcome]:
+        """The outputs of each task, or the exception of its run. Where a shared run fails, each task is run alone."""
+        if len(self.tasks) > 1:
+            try:
+                return list(zip(self.tasks, self._run_together(), strict=True))
+            except Exception:  # perhaps of one task: its own run says so
+                pass
+        return [(task, _outputs_or_error(task)) for task in self.tasks]
+
+    def _run_together(self) -> Sequence[Arrays]:
+        model = self.tasks[0].model
+        start, clock = time.perf_counter_ns(), model.clock()
+        batching = model.batching
+        assert batching is not None, "tasks that share a run have a model with batching rules"
+        inputs = batch.pad(self.tasks, batching, model) if self.padded else batch.stack(self.tasks, batching)
+        joined = model.run(self.graph, inputs, self.tasks[0].outputs)
+        outputs = batch.split(joined, self.tasks, batching, model)
+        self.graph.cost.learn(self._size, model.clock() - clock)
+        taken_ns = time.perf_counter_ns() - start
+        for task in self.tasks:
+            task.compute_ns, task.run_rows, task.counts_run = taken_ns, self.rows, task is self.tasks[0]
+        return outputs
+
+
+def masked_graph(task: InferenceTask) -> Graph:
+    """The graph that runs ``task`` with a mask."""
+    batching = task.model.batching
+    assert batching is not None, "only a model with batching rules pads"
+    assert batching.mask is not None, "only what has a mask is padded"
+    return task.model.graph_for({batching.mask: np.zeros(1), **task.inputs}, task.outputs, task.sizes)
+
+
+def _outputs_or_error(task: InferenceTask) -> Arrays | Exception:
+    try:
+        return run_alone(task)
+    except Exception as error:
+        return error

@@ -1,0 +1,92 @@
+"""One decoded request as the engine takes it: what to run, how urgent it is, and how it was run."""
+
+import asyncio
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from service.model.estimate import RunEstimate
+from service.model.graph import Graph, RunOptions
+from service.model.model import Model
+from service.tensors.dims import Sizes
+
+DEFAULT_PRIORITY = 100
+UNKNOWN_RUN_NS = 1e9  # the forecast of a run where no such run was measured
+
+
+@dataclass(slots=True, eq=False)
+class InferenceTask:
+    """A run that a request needs. The engine fills in the fields without an argument; moments are of
+    ``time.perf_counter_ns``."""
+
+    model: Model
+    estimate: RunEstimate
+    inputs: dict[str, np.ndarray]
+    outputs: Sequence[str]
+    rows: int = 1
+    priority: int = 0  # 1 is the highest; 0 = DEFAULT_PRIORITY
+    deadline: int | None = None  # the moment after which its run is not begun
+
+    queued_at_ns: int = field(init=False, default=0)  # the moment when it was queued
+    queue_ns: int = field(init=False, default=0)  # time in the queue
+    compute_ns: int = field(init=False, default=0)  # time of the run that computed its outputs
+    run_rows: int = field(init=False, default=0)  # rows of that run, of all tasks in it
+    counts_run: bool = field(init=False, default=False)  # True for one task of each run, by which runs are counted
+    forecast_ns: float = field(init=False, default=0)  # what the run was expected to take when it was queued
+    has_estimate: bool = field(init=False, default=False)  # the forecast is from measured runs
+    stack_key: object = field(init=False, default=None)  # BatchingRules.stack_key
+    pad_key: object = field(init=False, default=None)  # BatchingRules.pad_key
+    options: RunOptions | None = field(init=False, default=None)  # of a run that may take long
+    future: "asyncio.Future[dict[str, np.ndarray]] | None" = field(init=False, default=None)
+
+    @property
+    def graph(self) -> Graph:
+        return self.estimate.graph
+
+    @property
+    def sizes(self) -> Sizes:
+        return self.estimate.sizes
+
+    @property
+    def size(self) -> int:
+        return self.estimate.size
+
+    @property
+    def memory(self) -> int:
+        return self.estimate.memory
+
+    @property
+    def batch(self) -> int:
+        """The size of its batch axis. V2 counts no rows where that is not the first axis of every tensor."""
+        return self.sizes["batch"] if self.model.spec else self.rows
+
+    @property
+    def priority_level(self) -> int:
+        return self.priority or DEFAULT_PRIORITY
+
+    @property
+    def is_late(self) -> bool:
+        return self.deadline is not None and time.perf_counter_ns() > self.deadline
+
+    @property
+    def expected_ns(self) -> float:
+        """What the run is expected to take, from measured runs; infinity where there is none."""
+        return self.graph.cost.expected(self.size)
+
+    def prepare(self, max_shared_ns: float) -> None:
+        """Compute what the queue needs to know; it may share a run if its own takes at most ``max_shared_ns``."""
+        expected = self.expected_ns
+        self.has_estimate = math.isfinite(expected)
+        self.forecast_ns = expected if self.has_estimate else UNKNOWN_RUN_NS
+        batching = self.model.batching
+        if batching and self.forecast_ns <= max_shared_ns:
+            self.stack_key = batching.stack_key(self.graph, self.inputs, self.outputs)
+            self.pad_key = batching.pad_key(self.graph, self.inputs, self.outputs, self.sizes)
+
+    def terminate(self) -> None:
+        """End its run, if it is in progress and may take long; ONNX Runtime reads the flag between two operators."""
+        if self.options is not None:
+            self.options.terminate = True

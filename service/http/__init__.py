@@ -1,0 +1,1 @@
+"""Bytes and ASGI: connection, body, authentication, and the endpoint that runs inference."""

@@ -1,0 +1,141 @@
+"""A request's body. A wrong media type, encoding or length is refused before the body is read."""
+
+from collections.abc import Mapping
+
+import numpy as np
+from starlette.requests import ClientDisconnect
+from starlette.types import Message, Receive
+
+from service.budget import Reservation
+from service.errors import Malformed, TooLarge, UnsupportedEncoding, UnsupportedMedia
+
+Body = bytes | memoryview
+Headers = Mapping[bytes, bytes]
+JSON_LENGTH = "Inference-Header-Content-Length"  # what V2 calls the length of the first part
+ALIGNMENT = 64  # bytes; a cache line
+
+
+def require_json(headers: Headers) -> None:
+    """Check that a request is plain JSON.
+
+    Raises:
+        UnsupportedMedia: it is not declared as JSON, or it is compressed.
+    """
+    media = headers.get(b"content-type", b"application/json").partition(b";")[0].strip().lower()
+    if media != b"application/json":
+        raise UnsupportedMedia(f"expected Content-Type application/json, got {media.decode('latin-1')}")
+    encoding = headers.get(b"content-encoding", b"identity").lower()
+    if encoding != b"identity":
+        raise UnsupportedEncoding(f"expected no Content-Encoding, got {encoding.decode('latin-1')}")
+
+
+async def receive_body(receive: Receive, headers: Headers, longest: int, limit: str = "max_body_bytes") -> bytes:
+    """The body as it came, of at most ``longest`` bytes.
+
+    Raises:
+        TooLarge: it is longer, by its declared length or as it comes.
+        ClientDisconnect: the client disconnected before its end.
+    """
+    _declared_length(headers, longest, limit)
+    return await _receive_rest(receive, *await _next(receive), longest, limit)
+
+
+async def receive_parts(receive: Receive, headers: Headers, longest: int, first: int) -> tuple[bytes, Body]:
+    """The body in two parts: its ``first`` bytes, and those behind them, aligned for numbers.
+
+    Raises:
+        Malformed: it ends before.
+        TooLarge, ClientDisconnect: as above.
+    """
+    length = _declared_length(headers, longest)
+    chunk, more = await _next(receive)
+    if not more or length is None or length < first:
+        return split(await _receive_rest(receive, chunk, more, longest), first)
+    buffer = BodyBuffer(length, first)
+    buffer.add(chunk)
+    while more:
+        chunk, more = await _next(receive)
+        buffer.add(chunk)
+    return buffer.parts()
+
+
+class BodyBuffer:
+    """A body of known length, write_json as its pieces come: joining them later would copy them again.
+
+    What follows its ``first`` bytes is aligned for numbers.
+    """
+
+    def __init__(self, length: int, first: int) -> None:
+        self._start = -first % ALIGNMENT
+        self._middle = self._start + first
+        self._bytes = np.empty(self._start + length, np.uint8)
+        self._end = self._start
+
+    def add(self, piece: Body) -> None:
+        end = self._end + len(piece)
+        self._bytes[self._end : end] = np.frombuffer(piece, np.uint8)
+        self._end = end
+
+    def parts(self) -> tuple[bytes, Body]:
+        """The first bytes and the others, once all have come."""
+        return self._bytes[self._start : self._middle].tobytes(), self._bytes.data[self._middle : self._end]
+
+    def so_far(self) -> bytes:
+        """All that has come."""
+        return self._bytes[self._start : self._end].tobytes()
+
+
+class CountedReceive:
+    """``receive`` of one request, whose bytes are reserved of the memory budget."""
+
+    def __init__(self, receive: Receive, reservation: Reservation) -> None:
+        self._receive = receive
+        self._reservation = reservation
+
+    async def __call__(self) -> Message:
+        """Raises TooMuchMemory or Overloaded where there is no room for them."""
+        message = await self._receive()
+        if body := message.get("body", b""):
+            self._reservation.add(len(body))
+        return message
+
+
+def split(body: bytes, first: int) -> tuple[bytes, bytes]:
+    """A whole body in two parts: its ``first`` bytes, and those behind them.
+
+    Raises:
+        Malformed: it is shorter.
+    """
+    if first > len(body):
+        raise Malformed(f"{JSON_LENGTH} is {first}, more than the {len(body)} bytes of the body")
+    return body[:first], body[first:]
+
+
+async def _receive_rest(
+    receive: Receive, chunk: bytes, more: bool, longest: int, limit: str = "max_body_bytes"
+) -> bytes:
+    chunks, length = [chunk], len(chunk)
+    while more and length <= longest:
+        chunk, more = await _next(receive)
+        chunks.append(chunk)
+        length += len(chunk)
+    if length > longest:
+        raise TooLarge(f"the body exceeds the maximum allowed ({limit}), {longest:,} bytes")
+    return chunk if len(chunks) == 1 else b"".join(chunks)
+
+
+def _declared_length(headers: Headers, longest: int, limit: str = "max_body_bytes") -> int | None:
+    declared = headers.get(b"content-length", b"")
+    length = int(declared) if declared.isdigit() else None
+    if length is not None and length > longest:
+        raise TooLarge(
+            f"the body has {length:,} bytes; the limit ({limit}) is {longest:,} bytes: it exceeds the maximum allowed"
+        )
+    return length
+
+
+async def _next(receive: Receive) -> tuple[bytes, bool]:
+    message = await receive()
+    if message["type"] == "http.disconnect":
+        raise ClientDisconnect
+    return message.get("body", b""), message.get("more_body", False)

@@ -1,0 +1,323 @@
+"""The bytes of one connection, divided into requests that are parsed and answered one after another.
+
+uvicorn gives its parser whatever has come. Here the parser gets the head of a request, then its body, then nothing more
+until that request is answered. So the length of a head is known to the byte, other connections have their turn between
+many requests in one packet, and a request that asks for another protocol keeps its body.
+"""
+
+import math
+import re
+import socket
+from types import SimpleNamespace
+from typing import Any
+
+import httptools
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.utils import is_ssl
+
+from service.telemetry.logs import MALFORMED
+
+END_OF_HEAD = b"\r\n\r\n"
+HOST = re.compile(rb"(?:\[[\w.:%~-]+\]|[\w.~!$&'()*+;=%-]*)(?::\d*)?")
+BLANKS = b" \t"
+PROBE_DELAY_S = 0.02  # a half-closed connection is probed if its request is still unanswered after this time
+PROBE_ANSWER_S = 0.02  # in which a closed client's machine answers a probe with a reset
+PROBE = b"HTTP/1.1 100 Continue\r\n\r\n"  # every client of HTTP/1.1 has to accept and ignore it
+
+
+class UnsupportedRequest(Exception):
+    """A well-formed head that this server does not serve. Raised in callbacks of the parser."""
+
+    def __init__(self, status: int, reason: str) -> None:
+        super().__init__(reason)
+        self.status = status
+        self.reason = reason
+
+
+class Connection(HttpToolsProtocol):
+    """uvicorn's protocol, given one request at a time. Subclasses decide how a request is refused.
+
+    A subclass may also defer the ASGI task of a request whose head has come (``_defer``), and then answer the request
+    itself (``_answer_deferred``) or start the task after all (``_start_task``).
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.parser = self._new_parser()
+        self.url = b""  # of the request that is coming, as far as it was read
+        self._unparsed = b""
+        self._position = 0  # in the unparsed bytes: those before it have been parsed
+        self._tail = b""  # the last bytes parsed of a head or of chunks: the end of a line may lie in two pieces
+        self._head_start: int | None = (
+            None  # where the head that is parsed begins in the unparsed bytes, if it is whole
+        )
+        self._body_left: int | None = None  # bytes of a body whose length is declared
+        self._version = ""  # of HTTP, in the head that was parsed last
+        self._has_begun = False  # a first request has begun
+        self._between = True  # requests: the parser is at the beginning of one
+        self._in_body = False
+        self._deferred = False  # the request has no ASGI task yet
+        self._unsupported: UnsupportedRequest | None = None
+        self._final_response: bytes | None = None  # still to be written before the connection is closed
+        self._half_closed = False  # the client sends no more, and still waits for answers
+        self._idle_since = math.inf  # when the last request was answered, by the loop's clock; infinity while not idle
+
+    def _refuse(self, status: int, detail: str, limit: str = "") -> None:
+        """Answer the request that is coming with an error, and close the connection."""
+        raise NotImplementedError
+
+    def _defer(self) -> bool:
+        """Whether the request whose head has come waits for its body without an ASGI task."""
+        return False
+
+    def _answer_deferred(self) -> None:
+        """The deferred request has come whole: answer it, or start its task."""
+        raise NotImplementedError
+
+    def data_received(self, data: bytes) -> None:
+        self._unparsed = self._unparsed[self._position :] + data if self.has_unparsed else data
+        self._position = 0
+        self._parse()
+
+    def eof_received(self) -> bool:  # type: ignore[override]  # as asyncio has it
+        """The client sends no more. True keeps the connection open for the answers that are still to be written.
+
+        asyncio cannot keep half a TLS connection open.
+        """
+        self._half_closed = self._is_answering and not is_ssl(self.transport)
+        if self._half_closed:
+            self.loop.call_later(PROBE_DELAY_S, self._probe, self.cycle)
+        return self._half_closed
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        name, value = name.lower(), value.strip(BLANKS)
+        if name == b"expect" and value.lower() == b"100-continue":
+            self.expect_100_continue = True
+        self.headers.append((name, value))
+
+    def on_message_begin(self) -> None:
+        self._has_begun, self._between = True, False
+        self.url, self.headers, self.expect_100_continue = b"", [], False
+
+    def on_headers_complete(self) -> None:
+        self._in_body = True
+        self._deferred = self._defer()
+        if not self._deferred:
+            self._start_task()
+
+    def on_message_complete(self) -> None:
+        self._between, self._in_body, self._tail = True, False, b""
+        if not self._deferred:
+            super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        self.server_state.total_requests += 1
+        if self.transport.is_closing():
+            return
+        self.flow.resume_reading()
+        if self.has_unparsed:
+            self.loop.call_soon(self._parse)  # other connections have their turn in between
+        else:
+            self._wait_for_request()
+
+    def timeout_keep_alive_handler(self) -> None:
+        """Close the connection if it has been idle for long enough. The timer is not set anew for each request."""
+        self.timeout_keep_alive_task = None
+        remaining_s = self._idle_since + self.timeout_keep_alive - self.loop.time()
+        if remaining_s <= 0:
+            super().timeout_keep_alive_handler()
+        elif math.isfinite(remaining_s):
+            self._set_idle_timer(remaining_s)
+
+    @property
+    def has_unparsed(self) -> bool:
+        """Whether bytes have come that the parser has not been given."""
+        return self._position < len(self._unparsed)
+
+    @property
+    def _is_unanswered(self) -> bool:
+        """Whether a task answers a request, and has not yet written all of its answer."""
+        return self.cycle is not None and not self.cycle.response_complete
+
+    @property
+    def _is_answering(self) -> bool:
+        """Whether a request has come whole, and its answer is not written."""
+        return self._between and self._is_unanswered
+
+    @property
+    def _is_between_requests(self) -> bool:
+        """Whether all requests are answered, and nothing has come of another."""
+        cycle = self.cycle
+        return self._between and not self._unparsed and not self._tail and (cycle is None or cycle.response_complete)
+
+    @property
+    def _is_ending(self) -> bool:
+        """Whether nothing that comes is read any more."""
+        return self._final_response is not None or self.transport.is_closing()
+
+    def _start_task(self) -> None:
+        """Start the ASGI task of the request whose head was parsed last."""
+        url, headers, expects = self.url, self.headers, self.expect_100_continue
+        super().on_message_begin()  # makes the scope, and empties the rest
+        self.url, self.headers, self.expect_100_continue = url, headers, expects
+        self.scope["headers"] = headers
+        super().on_headers_complete()
+        body_left = 0 if self._between else self._body_left
+        if body_left is not None and len(self._unparsed) - self._position > body_left:
+            # At the end of the server every answer closes its connection, but not before one that is waited for.
+            self.cycle.default_headers = [field for field in self.cycle.default_headers if field[0] != b"connection"]
+
+    def _parse(self) -> None:
+        """Give the parser what has come of one request after another, up to one that is not answered at once."""
+        data, view = self._unparsed, memoryview(self._unparsed)
+        while self._position < len(data) and not self._is_ending:
+            if self._is_answering:
+                self.flow.pause_reading()
+                return
+            start = self._position
+            self._head_start = start if self._between and not self._tail else None
+            end = self._position = self._end_of_piece(data, start)
+            self._feed(view[start:end])
+            if self._deferred and self._between:
+                self._answer_deferred()
+        if not self.has_unparsed or self._is_ending:
+            self._unparsed, self._position = b"", 0
+        if not self._between:
+            self._idle_since = math.inf
+        elif not self._is_answering and not self._is_ending:
+            self._wait_for_request()
+
+    def _wait_for_request(self) -> None:
+        """All requests that have come are answered: close the connection if no other begins in time."""
+        if self._half_closed:
+            self.transport.close()
+            return
+        self._idle_since = self.loop.time()
+        if self.timeout_keep_alive_task is None:
+            self._set_idle_timer(self.timeout_keep_alive)
+
+    def _set_idle_timer(self, delay_s: float) -> None:
+        self.timeout_keep_alive_task = self.loop.call_later(delay_s, self.timeout_keep_alive_handler)
+
+    def _end_of_piece(self, data: bytes, start: int) -> int:
+        """Where the next piece for the parser ends: with a body of known length, or with the next empty line.
+
+        A head ends with an empty line, and so does a body in chunks.
+        """
+        if self._body_left is not None:
+            end = min(start + self._body_left, len(data))
+            self._body_left -= end - start
+            return end
+        end = -1
+        if self._tail:
+            split = (self._tail + data[start : start + len(END_OF_HEAD) - 1]).find(END_OF_HEAD)
+            end = start + split + len(END_OF_HEAD) - len(self._tail) if split >= 0 else -1
+        if end < 0:
+            place = data.find(END_OF_HEAD, start)
+            end = place + len(END_OF_HEAD) if place >= 0 else -1
+        if end < 0:
+            self._tail = (self._tail + data[max(start, len(data) - len(END_OF_HEAD) + 1) :])[1 - len(END_OF_HEAD) :]
+            return len(data)
+        self._tail = b""
+        return end
+
+    def _feed(self, piece: memoryview) -> None:
+        """Give the parser a piece that ends no later than the head, or the message, that it belongs to."""
+        try:
+            if not self._feed_parser(piece):
+                self._feed_parser(self._head_without_upgrade())
+        except httptools.HttpParserError as error:
+            if self._unsupported is not None:
+                self._refuse(self._unsupported.status, self._unsupported.reason)
+            elif isinstance(error.__context__, MemoryError):
+                raise error.__context__ from None
+            else:
+                MALFORMED.warning("malformed request refused: %s", error)
+                self.send_400_response("Invalid HTTP request received.")
+
+    def _feed_parser(self, data: bytes | memoryview) -> bool:
+        """False when the parser stopped behind a head that asks for another protocol."""
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserUpgrade:
+            return False
+        return True
+
+    def _head_without_upgrade(self) -> bytes:
+        """The head that was just parsed, without its wish for another protocol, for a new parser.
+
+        A server that does not change the protocol ignores ``Upgrade`` (RFC 9110, 7.8), but the parser always takes
+        what follows such a head for the other protocol.
+        """
+        method, version, headers = self.parser.get_method(), self.parser.get_http_version(), self.headers
+        self.parser = self._new_parser()
+        lines = [b"%b %b HTTP/%b" % (method, self.url, version.encode())]
+        lines += [b"%b: %b" % field for field in headers if field[0] != b"upgrade"]
+        return b"\r\n".join([*lines, END_OF_HEAD])[: -len(b"\r\n")]
+
+    def _new_parser(self) -> httptools.HttpRequestParser:
+        callbacks = {name: getattr(self, name) for name in dir(HttpToolsProtocol) if name.startswith("on_")}
+        callbacks |= {"on_headers_complete": self._headers_complete, "on_message_complete": self._message_complete}
+        parser = httptools.HttpRequestParser(SimpleNamespace(**callbacks))
+        parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn has it
+        return parser
+
+    def _headers_complete(self) -> None:
+        try:
+            if not self.parser.should_upgrade():
+                self._body_left = self._declared_length()
+                self.on_headers_complete()
+            elif self.parser.get_method() == b"CONNECT":
+                raise UnsupportedRequest(501, "CONNECT is not offered: this server is no proxy.")
+        except UnsupportedRequest as unsupported:
+            self._unsupported = unsupported
+            raise
+
+    def _message_complete(self) -> None:
+        if not self.parser.should_upgrade():
+            self._body_left = None
+            self.on_message_complete()
+
+    def _declared_length(self) -> int | None:
+        """The length of the body in bytes, None where it comes in chunks.
+
+        Raises:
+            UnsupportedRequest: the head does not say where the request goes or where its body ends, or says so in a
+                way that this server does not know.
+        """
+        version = self._version = self.parser.get_http_version()
+        hosts, length, codings = [], 0, []
+        for name, value in self.headers:
+            if name == b"host":
+                hosts.append(value)
+            elif name == b"content-length":
+                length = int(value)
+            elif name == b"transfer-encoding":
+                codings.append(value.lower())
+        if version not in ("1.0", "1.1"):
+            raise UnsupportedRequest(505, f"HTTP/{version} is not offered: expected HTTP/1.1 or HTTP/1.0.")
+        if len(hosts) > 1 or (not hosts and version == "1.1"):
+            raise UnsupportedRequest(400, f"Expected one Host header, got {len(hosts)}.")
+        if hosts and not HOST.fullmatch(hosts[0]):
+            raise UnsupportedRequest(400, "The Host header is not a host with an optional port.")
+        if codings and version == "1.0":
+            raise UnsupportedRequest(400, "Transfer-Encoding is not part of HTTP/1.0.")
+        if codings and codings != [b"chunked"]:
+            raise UnsupportedRequest(501, "This Transfer-Encoding is not offered: expected chunked alone.")
+        return None if codings else length
+
+    def _probe(self, cycle: object) -> None:
+        """A client that has closed its connection looks like one that only sends no more, until it is written to."""
+        if self.cycle is not cycle or not self._is_answering or self.transport.is_closing():
+            return
+        if not self.cycle.response_started and self.scope["http_version"] == "1.1":
+            self.transport.write(PROBE)
+            self.loop.call_later(PROBE_ANSWER_S, self.close_if_gone)
+
+    def close_if_gone(self) -> None:
+        """Close the connection if the client's machine has answered that nobody is there."""
+        raw: socket.socket | None = self.transport.get_extra_info("socket")
+        if not self._half_closed or self.transport.is_closing() or raw is None:
+            return
+        if raw.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
+            self.transport.abort()

@@ -1,0 +1,99 @@
+"""Around all routes: every response gets ``X-Request-ID`` and ``Server-Timing``, and every error becomes a response.
+
+It is raw ASGI, as the inference routes pay for it, too.
+"""
+
+import asyncio
+import itertools
+import logging
+import os
+import re
+import secrets
+
+from starlette.requests import ClientDisconnect
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from service.errors import HeedError
+from service.http.body import Headers
+from service.http.response import error_response
+from service.timing import Timing
+
+log = logging.getLogger("heed")
+
+REQUEST_ID = re.compile(rb"[\x21-\x7e]{1,128}")
+
+
+class RequestIds:
+    """Names requests: by their ``X-Request-ID``, or by this process and a number."""
+
+    def __init__(self) -> None:
+        self._renew()
+        os.register_at_fork(after_in_child=self._renew)
+
+    def _renew(self) -> None:
+        self._process = secrets.token_hex(8).encode()
+        self._count = itertools.count(1)
+
+    def name(self, headers: Headers) -> bytes:
+        """The id of a request with these headers: its own where that is short and printable, else a new one."""
+        own = headers.get(b"x-request-id")
+        if own is not None and REQUEST_ID.fullmatch(own):
+            return own
+        return b"%b%08x" % (self._process, next(self._count))
+
+
+def log_unexpected(error: BaseException, request_id: bytes) -> None:
+    """Log an error whose text is not shown to clients."""
+    name = request_id.decode()
+    if isinstance(error, MemoryError):
+        log.error("request %s: not enough memory", name, extra={"request_id": name})
+    elif not isinstance(error, (HeedError, asyncio.CancelledError)):
+        log.error("request %s failed", name, exc_info=error, extra={"request_id": name})
+
+
+class Envelope:
+    """ASGI middleware: names each request, times it, and turns errors into responses; those of bugs show no detail.
+
+    Inside it ``scope["state"]`` holds the request's ``headers``, a dict of lower-case bytes, its ``timing``, and
+    its ``request_id``.
+    """
+
+    def __init__(self, app: ASGIApp, ids: RequestIds, timing: type[Timing] = Timing) -> None:
+        self._app = app
+        self._ids = ids
+        self._timing = timing
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        headers = dict(scope["headers"])
+        request_id = self._ids.name(headers)
+        timing = self._timing()
+        state = scope.setdefault("state", {})
+        state["headers"], state["timing"], state["request_id"] = headers, timing, request_id
+        started = ended = False
+
+        async def send_enveloped(message: Message) -> None:
+            nonlocal started, ended
+            if message["type"] != "http.response.start":
+                ended = not message.get("more_body", False)
+            else:
+                started = True
+                message["headers"] = [
+                    *message["headers"],
+                    (b"x-request-id", request_id),
+                    (b"server-timing", timing.header()),
+                ]
+            await send(message)
+
+        try:
+            await self._app(scope, receive, send_enveloped)
+        except ClientDisconnect:
+            log.debug("request %s: the client disconnected", request_id.decode())
+        except (Exception, asyncio.CancelledError) as error:
+            log_unexpected(error, request_id)
+            if started and not ended:
+                raise
+            if not started:
+                await error_response(scope["path"], error)(scope, receive, send_enveloped)

@@ -1,0 +1,306 @@
+"""The fast path: short inference requests are answered where the parser has read them, without an ASGI task.
+
+For requests that take some ten microseconds, a task and its messages cost more than the work. So the task of a request
+to an inference route is deferred until its body has come. If all of the work is then known to be short, the answer, or
+the error, is written at once. In every other case the request's task is started, and gets what has come of the body:
+nothing has been run for it.
+
+A client sends the same head with each of its requests, and to parse it costs a third of a small request. So heads are
+known by their bytes: a whole request with a known head is not given to the parser. It passes all checks of other
+requests.
+"""
+
+import asyncio
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from typing import Any, Protocol
+
+from service.budget import Reservation
+from service.cache import BoundedCache
+from service.errors import HeedError
+from service.http.auth import ApiKeyAuth
+from service.http.body import Body, BodyBuffer, Headers
+from service.http.connection import END_OF_HEAD
+from service.http.endpoint import RequestContext
+from service.http.envelope import RequestIds, log_unexpected
+from service.http.limits import LimitedProtocol
+from service.http.response import JOIN_LIMIT_BYTES, Fields, Piece, error_response, flat, join, length_of
+from service.http.routing import DirectRoute, DirectRoutes
+from service.timing import Timing
+
+MAX_BODY_BYTES = 1 << 20
+MAX_HEADS = 256  # known ones
+MAX_HEAD_BYTES = 2048  # of a known one
+BODY_TIMEOUT_S = 1.0  # for a body to come before the request's task is started
+
+
+class Observer(Protocol):
+    """Logs or traces requests."""
+
+    def observe(self, scope: dict[str, Any], status: int) -> None:
+        """A request was answered with ``status``; its ASGI ``scope`` has the state that the envelope sets."""
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """The head of a request whose task may be deferred."""
+
+    route: DirectRoute
+    url: bytes
+    fields: list[tuple[bytes, bytes]]
+    headers: Headers
+    length: int  # of the body, in bytes
+    json_length: int  # of its first part
+
+
+@dataclass(frozen=True, slots=True)
+class FastPath:
+    """What the fast path needs of the application.
+
+    ``task_headers``: a request with one of these headers always gets a task. ``response_fields`` are added to each
+    response, and ``observers`` called for each.
+    """
+
+    routes: DirectRoutes
+    auth: ApiKeyAuth | None
+    request_ids: RequestIds
+    timing: type[Timing] = Timing
+    task_headers: frozenset[bytes] = frozenset()
+    response_fields: Sequence[tuple[bytes, bytes]] = ()
+    observers: Sequence[Observer] = ()
+    heads: BoundedCache[Head] = field(default_factory=lambda: BoundedCache(MAX_HEADS))  # known ones, by their bytes
+
+    def remember(self, raw: bytes, head: Head) -> None:
+        """Know the head with these bytes from now on."""
+        if raw.startswith(b"POST ") and len(raw) <= MAX_HEAD_BYTES:
+            self.heads.put(raw, head)
+
+
+@dataclass(slots=True)
+class DeferredRequest:
+    """A request to an inference route whose task is deferred."""
+
+    head: Head
+    context: RequestContext
+    content: bytes | BodyBuffer = b""  # the body: whole, or as far as it has come
+    timer: asyncio.TimerHandle | None = field(default=None)
+
+    def add(self, piece: bytes) -> None:
+        """Add a part of the body."""
+        if len(piece) == self.head.length:
+            self.content = piece
+            return
+        if not isinstance(self.content, BodyBuffer):
+            self.content = BodyBuffer(self.head.length, self.head.json_length)
+        self.content.add(piece)
+
+    def parts(self) -> tuple[bytes, Body]:
+        """The JSON and what follows it, once all has come."""
+        content, middle = self.content, self.head.json_length
+        return (content[:middle], content[middle:]) if isinstance(content, bytes) else content.parts()
+
+
+class FastProtocol(LimitedProtocol):
+    """The protocol of one connection, with the fast path."""
+
+    def __init__(self, *args: Any, fast_path: FastPath, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._fast_path = fast_path
+        self._max_body_bytes = min(MAX_BODY_BYTES, kwargs["settings"].max_body_bytes)
+        self._request: DeferredRequest | None = None
+        self._response_lines = b"".join([b"%b: %b\r\n" % field for field in fast_path.response_fields])
+        self._default_fields: list[tuple[bytes, bytes]] = []
+        self._default_lines: bytes | None = b""  # None: every answer has to close its connection
+
+    def data_received(self, data: bytes) -> None:
+        if self._is_between_requests and self._answer_known(data):
+            return
+        super().data_received(data)
+        request = self._request
+        if request is not None and request.timer is None:
+            request.timer = self.loop.call_later(BODY_TIMEOUT_S, self._start_deferred)
+
+    def on_body(self, body: bytes) -> None:
+        if self._request is None:
+            super().on_body(body)
+        else:
+            self._request.add(body)
+
+    def shutdown(self) -> None:
+        if self._request is not None:
+            self._start_deferred()
+        super().shutdown()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._take_request()
+        super().connection_lost(exc)
+
+    def _refuse(self, status: int, detail: str, limit: str = "") -> None:
+        if self._request is not None:
+            self._start_deferred()
+        super()._refuse(status, detail, limit)
+
+    def _defer(self) -> bool:
+        length, parser, fast_path = self._body_left, self.parser, self._fast_path
+        if length is None or length > self._max_body_bytes or self.expect_100_continue or self.flow.write_paused:
+            return False
+        arrived = len(self._unparsed) - self._position
+        if arrived > length:  # another request follows
+            return False
+        if self._version != "1.1" or parser.get_method() != b"POST" or not parser.should_keep_alive():
+            return False
+        route = fast_path.routes.find_url(self.url)
+        headers = dict(self.headers)
+        if route is None or not fast_path.task_headers.isdisjoint(headers):
+            return False
+        try:
+            json_length = route.endpoint.json_length(headers, length)
+            if arrived < length:
+                route.endpoint.model(route.path_params)
+        except HeedError:  # it is answered before its body comes
+            return False
+        if json_length > length:
+            return False
+        head = Head(route, self.url, self.headers, headers, length, json_length)
+        if self._head_start is not None:
+            fast_path.remember(self._unparsed[self._head_start : self._position], head)
+        self._request = self._admit(head)
+        return self._request is not None
+
+    def _admit(self, head: Head) -> DeferredRequest | None:
+        """A request with this head, if it may be deferred now."""
+        fast_path, route, length = self._fast_path, head.route, head.length
+        if route.skips(length):
+            return None
+        if fast_path.auth is not None and fast_path.auth.denied(head.headers, route.path, "POST"):
+            return None
+        engine = route.endpoint.engine
+        if not engine.is_idle or not engine.budget.has_room(length):
+            return None
+        context = RequestContext(head.headers, fast_path.timing(), Reservation(engine.budget))
+        context.reservation.add(length)
+        return DeferredRequest(head, context)
+
+    def _answer_known(self, data: bytes) -> bool:
+        """Answer a whole request with a known head; False if it is to be parsed."""
+        end = data.find(END_OF_HEAD, 0, MAX_HEAD_BYTES) + 4
+        head = self._fast_path.heads.get(data[:end])
+        if head is None or len(data) - end != head.length or self.flow.write_paused or self._is_ending:
+            return False
+        default_lines = self._update_default_lines()
+        request = self._request = self._admit(head) if default_lines is not None else None
+        if request is None or default_lines is None:
+            return False
+        self.url, request.content = head.url, data[end:]
+        self._has_begun, self._awaited_since = True, math.inf
+        try:
+            is_answered = self._answer(request, default_lines)
+        except MemoryError:
+            self._take_request()
+            self._refuse_for_memory()
+            return True
+        if is_answered:
+            self._wait_for_request()
+        else:
+            self._take_request()
+        return is_answered
+
+    def _take_request(self) -> DeferredRequest | None:
+        """The deferred request, which is so no more."""
+        request, self._request, self._deferred = self._request, None, False
+        if request is not None:
+            request.context.reservation.release()
+            if request.timer is not None:
+                request.timer.cancel()
+        return request
+
+    def _start_deferred(self) -> None:
+        """Start the task of the deferred request, with what has come of its body."""
+        request = self._take_request()
+        assert request is not None, "the caller has looked"
+        self._start_task()
+        content = request.content
+        self.cycle.body += content if isinstance(content, bytes) else content.so_far()
+        self.cycle.more_body = not self._between
+        self.cycle.message_event.set()
+
+    def _answer_deferred(self) -> None:
+        request, default_lines = self._request, self._update_default_lines()
+        assert request is not None, "it is deferred"
+        try:
+            is_answered = not self.has_unparsed and default_lines is not None and self._answer(request, default_lines)
+        except MemoryError:
+            self._take_request()
+            raise
+        if not is_answered:
+            self._start_deferred()
+
+    def _answer(self, request: DeferredRequest, default_lines: bytes) -> bool:
+        """Answer it, if that takes a short time; False if it was not run."""
+        route, headers, timing = request.head.route, request.head.headers, request.context.timing
+        fields: Fields
+        try:
+            if request.timer is not None:
+                timing.start()
+            answer = route.endpoint.answer_inline(route.path_params, request.parts(), request.context)
+            if answer is None:
+                route.skip(request.head.length)
+                return False
+            status, pieces, length = b"200 OK", answer[0], length_of(answer[0])
+            fields = [*answer[1], (b"content-length", b"%d" % length)]
+            request_id = self._fast_path.request_ids.name(headers)
+        except Exception as error:
+            request_id = self._fast_path.request_ids.name(headers)
+            log_unexpected(error, request_id)
+            response = error_response(route.path, error)
+            status = b"%d %b" % (response.status_code, HTTPStatus(response.status_code).phrase.encode())
+            pieces, length, fields = [bytes(response.body)], len(response.body), response.raw_headers
+        head = b"HTTP/1.1 %b\r\n%b%bx-request-id: %b\r\nserver-timing: %b\r\n%b\r\n" % (
+            status,
+            default_lines,
+            b"".join([b"%b: %b\r\n" % field for field in fields]),
+            request_id,
+            timing.header(),
+            self._response_lines,
+        )
+        self._take_request()
+        self.server_state.total_requests += 1
+        self._write([head, *pieces], length)
+        if self._fast_path.observers:
+            self._observe(request, int(status[:3]), request_id)
+        return True
+
+    def _write(self, pieces: Sequence[Piece], length: int) -> None:
+        if length <= JOIN_LIMIT_BYTES:
+            self.transport.write(join(pieces))
+            return
+        try:
+            for piece in pieces:
+                self.transport.write(flat(piece))
+        except MemoryError:  # too late for another answer
+            self.transport.abort()
+
+    def _observe(self, request: DeferredRequest, status: int, request_id: bytes) -> None:
+        head = request.head
+        state = {"headers": head.headers, "timing": request.context.timing, "request_id": request_id}
+        scope = {
+            "type": "http",
+            "method": "POST",
+            "path": head.route.path,
+            "path_params": head.route.path_params,
+            "headers": head.fields,
+            "state": state,
+        }
+        for observer in self._fast_path.observers:
+            observer.observe(scope, status)
+
+    def _update_default_lines(self) -> bytes | None:
+        """The header lines that uvicorn has every answer carry; it makes a new list each second."""
+        fields = self.server_state.default_headers
+        if fields is not self._default_fields:
+            self._default_fields = fields
+            closes = any(name.lower() == b"connection" for name, _ in fields)
+            self._default_lines = None if closes else b"".join([b"%b: %b\r\n" % field for field in fields])
+        return self._default_lines

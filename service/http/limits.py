@@ -1,0 +1,206 @@
+"""Limits of one connection: the length of a head, the time for a request to come, and for its answer to be taken.
+
+uvicorn has none of these limits. A connection that exceeds one is closed. The times are checked once a second for all
+connections, so that a request does not pay for them. The error for a request that exceeds a limit, or is no HTTP, is
+written after the answers to the requests before it.
+"""
+
+import asyncio
+import fcntl
+import math
+import select
+import socket
+import sys
+import termios
+import time
+from collections.abc import Callable
+from http import HTTPStatus
+from typing import Any
+
+from starlette.exceptions import HTTPException
+
+from service.engine.counters import RequestCounters
+from service.errors import NotEnoughMemory
+from service.http.connection import Connection
+from service.http.response import error_response
+from service.settings import Settings
+
+DISCARD_DELAY_S = 0.05  # between two reads of a refused body, each of 256 KiB at most
+TOO_LONG = {
+    True: (431, "max_header_bytes", "The head of the request is longer than allowed (max_header_bytes)"),
+    False: (
+        413,
+        "max_body_bytes",
+        "The chunks with their heads and trailers are longer than allowed (twice max_body_bytes)",
+    ),
+}
+
+
+class LimitedProtocol(Connection):
+    """The protocol of one connection, within the limits of ``settings``; ``counts`` has what they refuse.
+
+    ``on_closed`` is called when the connection is closed.
+    """
+
+    def __init__(
+        self,
+        *args: Any,
+        settings: Settings,
+        counts: RequestCounters,
+        on_closed: Callable[[], None] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(*args, **kwargs)
+        self.max_header_bytes = settings.max_header_bytes
+        # Of a chunked message, whose trailers and whose heads of chunks no limit of a body counts.
+        self.max_wire_bytes = settings.max_header_bytes + 2 * settings.max_body_bytes
+        self.read_timeout_seconds = settings.read_timeout_seconds
+        self.write_timeout_seconds = settings.write_timeout_seconds
+        self.counts = counts
+        self._on_closed = on_closed
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
+        self._limited_bytes = 0  # that have come of the head, or of the chunked message
+        self._max_limited_bytes: int | None = self.max_header_bytes  # None: a body, which is counted elsewhere
+        self._awaited_since = time.monotonic()  # when a head or body began to come; infinity while none is awaited
+        self._unwritten = 0, 0  # bytes, in this process and in the kernel, when they last changed
+        self._unwritten_since = self._awaited_since
+        super().connection_made(transport)
+
+    def data_received(self, data: bytes) -> None:
+        if self._final_response is not None:
+            return
+        try:
+            super().data_received(data)
+        except MemoryError:
+            self._refuse_for_memory()
+        if self._in_body and not self._deferred and not self._is_unanswered and not self.flow.read_paused:
+            self.flow.pause_reading()  # the rest of a refused body is read, but slowly: others wait for it
+            self.loop.call_later(DISCARD_DELAY_S, self.flow.resume_reading)
+
+    def _feed(self, piece: memoryview) -> None:
+        if self._max_limited_bytes is not None:
+            self._limited_bytes += len(piece)
+            if self._limited_bytes > self._max_limited_bytes:
+                status, limit, detail = TOO_LONG[self._max_limited_bytes == self.max_header_bytes]
+                self._refuse(status, f"{detail}, {self._max_limited_bytes:,} bytes.", limit)
+                return
+        super()._feed(piece)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._on_closed is not None:
+            self._on_closed()
+        super().connection_lost(exc)
+
+    def on_message_begin(self) -> None:
+        self._awaited_since = time.monotonic()
+        super().on_message_begin()
+
+    def on_headers_complete(self) -> None:
+        self._max_limited_bytes = self.max_wire_bytes if self._body_left is None else None
+        super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        self._awaited_since = math.inf
+        self._limited_bytes, self._max_limited_bytes = 0, self.max_header_bytes
+        super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        self._write_final_response()
+
+    def send_400_response(self, msg: str) -> None:
+        self._refuse(400, msg)
+
+    @property
+    def is_idle(self) -> bool:
+        """Nothing has come that is still to be answered, nothing waits in the socket, and all answers are written."""
+        head_begun = self._max_limited_bytes == self.max_header_bytes and self._limited_bytes > 0
+        if head_begun or self._deferred or self._is_unanswered or self.flow.read_paused or self.transport.is_closing():
+            return False
+        if self.transport.get_write_buffer_size():
+            return False
+        arrivals = select.poll()
+        arrivals.register(self.transport.get_extra_info("socket").fileno(), select.POLLIN)
+        return not arrivals.poll(0)
+
+    def announce_close(self) -> None:
+        """Have the answer that is being worked on announce that the connection will be closed."""
+        if self._is_unanswered and not self.cycle.response_started and not self.has_unparsed:
+            self.cycle.keep_alive = False
+
+    def close_if_overdue(self, now: float) -> None:
+        """Close it if what is awaited should have come, or gone, by ``now``, of ``time.monotonic``."""
+        self.close_if_gone()
+        self._close_if_stalled(now)
+        if now - self._awaited_since <= self.read_timeout_seconds:
+            return
+        if self.flow.read_paused:  # it is this end that does not read
+            self._awaited_since = now
+        elif not self._has_begun:
+            self.transport.close()
+        else:
+            seconds = f"{self.read_timeout_seconds:g} s"
+            self._refuse(
+                408,
+                f"The request did not come within the time allowed (read_timeout_seconds), {seconds}.",
+                "read_timeout_seconds",
+            )
+
+    def _close_if_stalled(self, now: float) -> None:
+        """Close it if the client takes nothing of its answers, which stay in memory as long as they are not sent.
+
+        Under TLS they lie in a transport that is not seen from here, so the kernel is asked what it has yet to send.
+        """
+        waiting = self.transport.get_write_buffer_size()
+        if not waiting and self.scheme == "http":
+            self._unwritten = 0, 0
+            return
+        unwritten = waiting, _unsent_bytes(self.transport.get_extra_info("socket"))
+        if unwritten != self._unwritten or not any(unwritten):
+            self._unwritten, self._unwritten_since = unwritten, now
+        elif now - self._unwritten_since > self.write_timeout_seconds:
+            self._unwritten_since = math.inf
+            self.counts.refused["write_timeout_seconds"] += 1
+            self.transport.abort()
+
+    def _refuse(self, status: int, detail: str, limit: str = "") -> None:
+        """Write an error in place of the answer to the request that is coming, unless it has been answered already.
+
+        It is an error of the API that the URL names, as far as the URL was read.
+        """
+        if self._final_response is not None:
+            return
+        if limit:
+            self.counts.refused[limit] += 1
+        self._awaited_since = math.inf
+        retry = {"Retry-After": "1"} if status == 503 else None
+        answer = error_response(self.url.decode("latin-1"), HTTPException(status, detail, retry))
+        fields = {**dict(self.server_state.default_headers), **dict(answer.raw_headers), b"connection": b"close"}
+        lines = [f"HTTP/1.1 {status} {HTTPStatus(status).phrase}".encode(), *map(b": ".join, fields.items())]
+        self._final_response = b"\r\n".join([*lines, b"", bytes(answer.body)])
+        if self._in_body and self.cycle.response_started:
+            self._final_response = b""
+        self._write_final_response()
+
+    def _refuse_for_memory(self) -> None:
+        error = NotEnoughMemory()
+        self._refuse(error.status, str(error), error.limit)
+
+    def _write_final_response(self) -> None:
+        """Write it, if there is one, and close, once the requests that came before are answered."""
+        if self._final_response is None or self.transport.is_closing():
+            return
+        if self._in_body or not self._is_unanswered:
+            self.transport.write(self._final_response)
+            self.transport.close()
+
+
+def _unsent_bytes(raw: socket.socket | None) -> int:
+    """Bytes that the kernel has yet to send, or that the client's machine has not acknowledged."""
+    try:
+        return (
+            0 if raw is None else int.from_bytes(fcntl.ioctl(raw.fileno(), termios.TIOCOUTQ, bytes(4)), sys.byteorder)
+        )
+    except (OSError, ValueError):  # it is closed
+        return 0

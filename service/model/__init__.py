@@ -1,0 +1,1 @@
+"""One loaded version of a model: graphs, specs, checks, estimates and calibration."""

@@ -1,0 +1,136 @@
+"""Runs of a model before it is served: each graph once, then to learn its cost and whether its rows can be stacked.
+
+Requests are stacked only on graphs that here computed every row of a joined run as they compute it alone, bit for bit.
+Not all do: a sum over an axis whose size is no multiple of the vector's width may be taken in another order.
+"""
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+from zlib import crc32
+
+import numpy as np
+
+from service.errors import HeedError
+from service.model.estimate import run_size
+from service.model.graph import Arrays, Graph
+from service.model.model import Model
+from service.model.spec import BlockSpec
+from service.tensors.bfloat16 import astype
+from service.tensors.dims import Sizes, dim_size, symbol
+
+log = logging.getLogger("heed")
+T = TypeVar("T")
+
+STACKED = 5  # requests in the joined run
+# Sizes of the dimensions other than batch, taken in turn; odd, so that no vector register is full.
+LENGTHS = ((1, 7, 3), (5, 7, 3), (9, 13, 5))
+LARGE_LENGTH, LARGE_ROWS = 512, 8  # queries and keys, and rows, of a run that keeps a GPU busy
+
+
+def warm_up(model: Model) -> list[Graph]:
+    """Run every graph once on the block's example; the graphs that work. A foreign model has no example.
+
+    Raises:
+        Exception: the canonical graph failed.
+    """
+    if model.spec is None:
+        return model.graphs
+    example = {name: astype(np.asarray(value), model.inputs[name].dtype) for name, value in model.spec.example.items()}
+    return list(_on_each_graph(model, lambda graph: model.run(graph, example, sorted(graph.outputs))))
+
+
+def calibrate(model: Model) -> dict[Graph, bool]:
+    """The graphs of a block that work, and whether requests can be stacked on each; the costs of all are learned.
+
+    Raises:
+        Exception: the canonical graph failed.
+    """
+    assert model.spec is not None, "only a block says which inputs can be drawn"
+    drawn = [[_draw(model, model.spec, lengths, seed) for seed in range(STACKED)] for lengths in LENGTHS]
+    large = _draw_large(model, model.spec) if model.is_on_cuda else None
+
+    def is_stackable(graph: Graph) -> bool:
+        if large:
+            model.run(graph, large, ["output"])  # the first run of a shape also chooses kernels
+            _timed(model, graph, large, ["output"])
+        return all(_is_exact(model, graph, requests) for requests in drawn)
+
+    return _on_each_graph(model, is_stackable)
+
+
+def _on_each_graph(model: Model, function: Callable[[Graph], T]) -> dict[Graph, T]:
+    """The result of ``function`` for each graph. A fast path that fails in it is left out, with a warning."""
+    results: dict[Graph, T] = {}
+    for graph in model.graphs:
+        try:
+            results[graph] = function(graph)
+        except Exception as error:
+            if graph.spec is None or isinstance(error, (HeedError, MemoryError)):
+                raise
+            log.warning("model %s does without %s, which cannot run: %s", model.name, graph.spec.fast_path, error)
+    return results
+
+
+def _is_exact(model: Model, graph: Graph, requests: Sequence[Arrays]) -> bool:
+    names = [name for name in model.outputs if name in graph.outputs]
+    alone = [_timed(model, graph, inputs, names) for inputs in requests]
+    stacked = {name: np.concatenate([inputs[name] for inputs in requests]) for name in requests[0]}
+    joined = _timed(model, graph, stacked, names)
+    for name in names:
+        axis = [symbol(dim) for dim in model.outputs[name].shape].index("batch")
+        rows = np.split(joined[name], STACKED, axis)
+        if any(row.tobytes() != outputs[name].tobytes() for row, outputs in zip(rows, alone, strict=True)):
+            return False
+    return True
+
+
+def _timed(model: Model, graph: Graph, inputs: Arrays, names: list[str]) -> dict[str, np.ndarray]:
+    sizes = model.bind(inputs)
+    start = model.clock()
+    outputs = model.run(graph, inputs, names)
+    graph.cost.learn(run_size(model.signature, inputs, sizes), model.clock() - start)
+    return outputs
+
+
+def _draw_large(model: Model, spec: BlockSpec) -> dict[str, np.ndarray]:
+    """The inputs of a larger run.
+
+    On a GPU, small runs cost their kernel launches. Extrapolated, a large run would seem to take hours and requests
+    behind it would be rejected, so one large run is timed too.
+    """
+    lengths = [term for dim in model.outputs["weights"].shape[-2:] for term in symbol(dim).split(" + ")]
+    return _draw(model, spec, LENGTHS[-1], 0, dict.fromkeys(lengths, LARGE_LENGTH) | {"batch": LARGE_ROWS})
+
+
+def _draw(
+    model: Model, spec: BlockSpec, lengths: tuple[int, ...], seed: int, others: Sizes | None = None
+) -> dict[str, np.ndarray]:
+    """Random numbers in their ranges for each required input, of one row or of the sizes in ``others``."""
+    required = {name: tensor for name, tensor in model.inputs.items() if tensor.required}
+    sizes = _sizes(
+        sorted({symbol(dim) for tensor in required.values() for dim in tensor.shape}), spec, lengths, others or {}
+    )
+    rng = np.random.default_rng([seed, crc32(model.name.encode())])
+    drawn = {}
+    for name, tensor in required.items():
+        shape = [dim_size(dim, sizes) for dim in tensor.shape]
+        if tensor.dtype.kind == "i":
+            minimum, maximum = spec.inputs[name].minimum or 0, spec.inputs[name].maximum or 0
+            drawn[name] = rng.integers(int(minimum), dim_size(maximum, sizes) + 1, shape, tensor.dtype)
+        else:
+            drawn[name] = astype(rng.standard_normal(shape), tensor.dtype)
+    return drawn
+
+
+def _sizes(symbols: list[str], spec: BlockSpec, lengths: tuple[int, ...], others: Sizes) -> Sizes:
+    names = [name for name in symbols if name != "batch" and not name.isdecimal()]
+    sizes: Sizes = {name: lengths[index % len(lengths)] for index, name in enumerate(names)} | {"batch": 1}
+    sizes |= {name: size for name, size in others.items() if name in sizes}
+    for many, few in spec.multiples.items():
+        sizes[many] = sizes[few]
+    for dim, limit in spec.limits.items():
+        for term in dim.split(" + "):
+            if term in sizes:
+                sizes[term] = min(sizes[term], limit)
+    return sizes

@@ -1,0 +1,87 @@
+"""Arrays checked against a block's specification, and the shapes of the outputs that follow from them.
+
+Nothing is checked of a model that Heed did not export: only ONNX Runtime knows what such a graph accepts.
+"""
+
+from collections.abc import Sequence
+
+from service.cache import BoundedCache
+from service.errors import Invalid
+from service.model.spec import Signature
+from service.ort.io_binding import Shapes
+from service.ort.session import Arrays
+from service.tensors.dims import DimBinder, Sizes, dim_size
+from service.tensors.spec import TensorSpec
+
+
+def bind(signature: Signature, inputs: Arrays) -> Sizes:
+    """The size of each symbolic dimension, from ``inputs``, which include all that are required.
+
+    Raises:
+        Invalid: a rank, a size or a number does not fit; an input needs or excludes another.
+    """
+    spec = signature.spec
+    if not spec:  # equal names of dimensions need not mean equal sizes in a foreign graph
+        return {}
+    binder = DimBinder()
+    given = [tensor for name, tensor in signature.inputs.items() if name in inputs]
+    for tensor in (tensor for tensor in given if not _has_sum(tensor)):
+        binder.bind(tensor.name, tensor.shape, inputs[tensor.name].shape)
+    for symbol, size in spec.left_out.items():
+        binder.sizes.setdefault(symbol, size)
+    for tensor in filter(_has_sum, given):  # "past + n", once past and n are known
+        binder.bind(tensor.name, tensor.shape, inputs[tensor.name].shape)
+    binder.multiple(spec.multiples)
+    binder.limit(spec.limits)
+    for name in inputs:
+        for other in spec.inputs[name].needs:
+            if other not in inputs:
+                raise Invalid(f"needs {other} beside it", name)
+        for other in spec.inputs[name].excludes:
+            if other in inputs:
+                raise Invalid(f"cannot be given together with {other}", name)
+    check_values(signature, inputs, binder.sizes)
+    return binder.sizes
+
+
+def check_values(signature: Signature, inputs: Arrays, sizes: Sizes) -> None:
+    """Check the numbers in ``inputs`` against their ranges. Their shapes were checked before; ``sizes`` are theirs.
+
+    Raises:
+        Invalid: a number is out of its range.
+    """
+    for name, spec in signature.ranges:
+        array = inputs.get(name)
+        if array is None:
+            continue
+        if spec.minimum is not None and (array < spec.minimum).any():
+            raise Invalid(f"expected at least {spec.minimum}, got {array.min()}", name)
+        if spec.maximum is not None:
+            maximum = dim_size(spec.maximum, sizes)
+            if (array > maximum).any():
+                raise Invalid(f"expected at most {maximum} ({spec.maximum}), got {array.max()}", name)
+
+
+class OutputShapes:
+    """The shapes and types of a block's outputs, which follow from those of its inputs; the last ones are cached."""
+
+    def __init__(self, signature: Signature) -> None:
+        self._signature = signature
+        self._cache: BoundedCache[Shapes] = BoundedCache()
+
+    def __call__(self, inputs: Arrays, outputs: Sequence[str]) -> Shapes:
+        """Raises Invalid as ``bind`` does."""
+        key = (*outputs, *((name, array.shape) for name, array in inputs.items()))
+        shapes = self._cache.get(key)
+        if shapes is None:
+            sizes = bind(self._signature, inputs)
+            tensors = [self._signature.outputs[name] for name in outputs]
+            shapes = {
+                tensor.name: (tuple(dim_size(dim, sizes) for dim in tensor.shape), tensor.dtype) for tensor in tensors
+            }
+            self._cache.put(key, shapes)
+        return shapes
+
+
+def _has_sum(tensor: TensorSpec) -> bool:
+    return any(" + " in str(dim) for dim in tensor.shape)

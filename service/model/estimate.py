@@ -1,0 +1,64 @@
+"""What a run will need, from the sizes of its inputs: memory, and the size by which its cost is learned."""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from math import prod
+
+from service.model.graph import Arrays, Graph
+from service.model.spec import Signature
+from service.tensors.dims import Sizes, dim_size
+
+FOREIGN_MEMORY_FACTOR = 3  # bytes that a run of a foreign graph is assumed to need, for each byte of its inputs
+ITEM_BYTES = 4
+
+
+@dataclass(frozen=True, slots=True)
+class RunEstimate:
+    """The graph of a run, and what the run needs."""
+
+    sizes: Sizes
+    graph: Graph
+    size: int  # what its cost grows with: multiply-adds of a block, the numbers in the inputs of a foreign graph
+    memory: int  # bytes at its peak, about
+
+
+def number_count(signature: Signature, outputs: Collection[str], sizes: Sizes) -> int:
+    """How many numbers these outputs have together."""
+    return sum(prod(dim_size(dim, sizes) for dim in signature.outputs[name].shape) for name in outputs)
+
+
+def score_count(signature: Signature, sizes: Sizes) -> int:
+    """Pairs of query and key, over batch and heads; 0 for a model that is no block."""
+    return number_count(signature, ["weights"], sizes) if signature.spec else 0
+
+
+def memory(signature: Signature, graph: Graph, inputs: Arrays, outputs: Collection[str], sizes: Sizes) -> int:
+    """Bytes that a run of ``graph`` needs at its peak, about.
+
+    Scores, mask and weights have a number for every pair of query and key. A fast path that never has all pairs in
+    memory needs its tensors a few times, as it splits and joins them. Of a foreign graph only the inputs are known.
+    """
+    spec = signature.spec
+    if spec is None:
+        return FOREIGN_MEMORY_FACTOR * sum(array.nbytes for array in inputs.values())
+    of_outputs = number_count(signature, outputs, sizes)
+    if graph.spec is None or graph.spec.rows is None:
+        pairwise = {name for name in signature.outputs if name in ("weights", "scores")} | set(outputs)
+        return ITEM_BYTES * (number_count(signature, pairwise, sizes) + of_outputs)
+    required = (tensor for tensor in signature.inputs.values() if tensor.required)
+    tensors = sum(prod(dim_size(dim, sizes) for dim in tensor.shape) for tensor in required) + of_outputs
+    m, n = (dim_size(dim, sizes) for dim in signature.outputs["weights"].shape[-2:])
+    group = prod(sizes[many] // sizes[few] for many, few in spec.multiples.items())
+    return ITEM_BYTES * (4 * tensors + 3 * group * min(graph.spec.rows, m) * n)
+
+
+def run_size(signature: Signature, inputs: Arrays, sizes: Sizes) -> int:
+    """What the cost of a run grows with.
+
+    For a block multiply-adds, about: those of each pair of query and key, and those of each row with the learned
+    matrices. For a foreign graph the numbers in its inputs.
+    """
+    if signature.spec is None:
+        return sum(array.size for array in inputs.values())
+    rows = prod(dim_size(dim, sizes) for dim in signature.outputs["output"].shape[:-1])
+    return score_count(signature, sizes) * dim_size(signature.spec.depth, sizes) + rows * signature.spec.learned

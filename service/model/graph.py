@@ -1,0 +1,84 @@
+"""One graph of a model, which requests it can serve, and the same graph with more threads."""
+
+import logging
+import math
+import threading
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field, replace
+
+from service.cost import CostModel
+from service.model.spec import FastPathSpec, Scalar
+from service.ort.session import Arrays as Arrays
+from service.ort.session import RunOptions as RunOptions
+from service.ort.session import Session
+
+log = logging.getLogger("heed")
+
+MIN_PARALLEL_NS = 2_000_000  # of a run, from which more threads gain more than they take from other requests
+
+
+@dataclass(frozen=True, eq=False)
+class Graph:
+    """The canonical graph of a model, or a fast path, which has fewer inputs or outputs."""
+
+    session: Session
+    inputs: frozenset[str]
+    outputs: frozenset[str]
+    spec: FastPathSpec | None = None  # None = the canonical graph
+    fixed: Mapping[str, Scalar] = field(default_factory=dict)  # parameters that are not its inputs -> their value in it
+    is_predictable: bool = True  # the cost of a run follows from the shapes of its inputs
+    cost: CostModel = field(default_factory=CostModel)  # of a run in one thread, by RunEstimate.size
+    multi_threaded: "MultiThreadedSession | None" = None
+
+    def for_size(self, size: int, to_learn: bool) -> "Graph":
+        """This graph, or the one with more threads where a run of ``size`` is long enough to gain by them.
+
+        With ``to_learn`` a run of up to ten times that length uses one thread, and is timed: one slow measurement would
+        otherwise never be corrected.
+        """
+        if self.multi_threaded is None:
+            return self
+        expected = self.cost.expected(size)
+        if expected < MIN_PARALLEL_NS or expected == math.inf or (to_learn and expected < 10 * MIN_PARALLEL_NS):
+            return self
+        return self.multi_threaded.graph_with(self)
+
+    def preference(self) -> tuple[bool, int, int, float]:
+        """A sort key: of several graphs that can serve a request, the one with the least key is the fastest."""
+        rows = self.spec.rows if self.spec else None
+        return "weights" in self.outputs, len(self.outputs), len(self.inputs), math.inf if rows is None else rows
+
+    def can_serve(self, inputs: Arrays, outputs: Collection[str], score_count: int) -> bool:
+        """Whether it computes ``outputs`` from ``inputs``, and is worth it for so many pairs of query and key."""
+        if not self.outputs.issuperset(outputs) or (self.spec and score_count < self.spec.from_pairs):
+            return False
+        if any(name not in inputs for name in (self.spec.fixes if self.spec else ())):
+            return False
+        others = inputs.keys() - self.inputs
+        return all(name in self.fixed and bool(inputs[name] == self.fixed[name]) for name in others)
+
+    def select_inputs(self, inputs: Arrays) -> Arrays:
+        """``inputs`` without those that it does not have."""
+        if inputs.keys() <= self.inputs:
+            return inputs
+        return {name: array for name, array in inputs.items() if name in self.inputs}
+
+
+class MultiThreadedSession:
+    """A graph's session with more threads, opened at the first long run: most graphs never have one."""
+
+    def __init__(self, open_session: Callable[[], Session]) -> None:
+        self._open_session = open_session
+        self._lock = threading.Lock()
+        self._graph: Graph | None = None
+
+    def graph_with(self, graph: Graph) -> Graph:
+        """``graph`` with that session, or ``graph`` itself where the session can no longer be opened."""
+        with self._lock:
+            if self._graph is None:
+                try:
+                    self._graph = replace(graph, session=self._open_session(), multi_threaded=None)
+                except Exception as error:  # its file was removed, for example: requests are served without it
+                    log.warning("a graph with more threads could not be opened: %s", error)
+                    self._graph = graph
+            return self._graph

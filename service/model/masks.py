@@ -1,0 +1,42 @@
+"""Masks of numbers: one with only 0 and 1 could be meant as booleans, so a request has to say that it is added."""
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from service.errors import Invalid
+from service.model.model import Model
+from service.tensors.bfloat16 import to_float32
+
+ADDITIVE_MASK = "additive_mask"  # a field of the native API, a parameter of V2
+FLAG = f"{ADDITIVE_MASK} says that a mask of nothing but 0 and 1 is to be added to the scores"
+NOTE = (
+    f"Integers are refused, and so are floats of nothing but 0 and 1, both, unless {ADDITIVE_MASK} is true: "
+    "they could mean either. In JSON null is -inf."
+)
+
+
+def describe_input(model: Model, name: str) -> str:
+    """The description of a block's input; for a mask with the values that it accepts."""
+    assert model.spec is not None
+    description = model.spec.inputs[name].description
+    return f"{description} {NOTE}" if name in model.masks else description
+
+
+def check_masks(model: Model, inputs: Mapping[str, np.ndarray]) -> None:
+    """Check that no mask is ambiguous.
+
+    Raises:
+        Invalid: a mask has both 0 and 1, and no other number.
+    """
+    for name in model.masks:
+        if name in inputs and _is_ambiguous(to_float32(inputs[name])):
+            raise Invalid(
+                "holds nothing but 0 and 1, which could mean either: send booleans (true = may attend), "
+                f"or {ADDITIVE_MASK} true where 0 and 1 are to be added to the scores",
+                name,
+            )
+
+
+def _is_ambiguous(mask: np.ndarray) -> bool:
+    return mask.min() == 0 and mask.max() == 1 and bool(((mask == 0) | (mask == 1)).all())

@@ -1,0 +1,130 @@
+"""One loaded version of a model: its graphs, which of them serves a request, and its run."""
+
+import logging
+import math
+import time
+from collections import Counter
+from collections.abc import Collection, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from service.errors import HeedError, Invalid, NotEnoughMemory, OutOfMemory, TooMuchMemory
+from service.model import checks, estimate
+from service.model.batching import BatchingRules
+from service.model.estimate import RunEstimate
+from service.model.graph import Arrays, Graph, RunOptions
+from service.model.spec import BlockSpec, Signature
+from service.ort.failures import RUN_ERRORS
+from service.ort.placement import Placement, provider_label
+from service.ort.provider import Provider, shrink_arena
+from service.tensors.dims import Sizes
+from service.tensors.spec import TensorSpec
+
+log = logging.getLogger("heed")
+
+
+@dataclass(eq=False)
+class Model:
+    """``<repository>/<name>/<version>``, loaded by ``service/model/loader.py``."""
+
+    name: str
+    version: int
+    signature: Signature
+    graphs: list[Graph]  # by preference; the last one, the canonical graph, serves every request
+    placement: dict[str, Placement]  # by graph
+    providers: list[str]
+    provider: Provider
+    is_on_cuda: bool = False
+    max_batch_size: int = 0  # rows of a request; 0 = no batch axis
+    batched: frozenset[str] = frozenset()  # inputs and outputs whose first axis is the batch
+    batching: BatchingRules | None = None  # how requests share a run; None = they never do
+
+    def __post_init__(self) -> None:
+        self.spec: BlockSpec | None = self.signature.spec
+        self.inputs: dict[str, TensorSpec] = self.signature.inputs
+        self.outputs: dict[str, TensorSpec] = self.signature.outputs
+        self.masks: list[str] = self.signature.masks
+        self.parameters: dict[str, TensorSpec] = self.signature.parameters
+
+    def clock(self) -> int:
+        """Nanoseconds that count for the cost of a run: on the CPU those of the thread, which do not include its waits
+        for the interpreter's lock."""
+        return time.perf_counter_ns() if self.is_on_cuda else time.thread_time_ns()
+
+    @cached_property
+    def nodes(self) -> Counter[str]:
+        """How many nodes of all graphs run on each provider: CPU, CUDA."""
+        counts: Counter[str] = Counter()
+        for placement in self.placement.values():
+            counts.update({provider_label(provider): nodes.total() for provider, nodes in placement.items()})
+        return counts
+
+    def bind(self, inputs: Arrays) -> Sizes:
+        """The size of each symbolic dimension; see ``checks.bind``.
+
+        Raises:
+            Invalid: a rank, a size or a number does not fit; an input needs or excludes another.
+        """
+        return checks.bind(self.signature, inputs)
+
+    def graph_for(self, inputs: Arrays, outputs: Collection[str], sizes: Sizes) -> Graph:
+        """The fastest graph that computes ``outputs`` from ``inputs``."""
+        scores = estimate.score_count(self.signature, sizes)
+        return next(graph for graph in self.graphs if graph.can_serve(inputs, outputs, scores))
+
+    def estimate(
+        self, inputs: Arrays, outputs: Collection[str], sizes: Sizes, max_memory: int | None = None
+    ) -> RunEstimate:
+        """What a run needs for ``outputs``; ``sizes`` are what ``bind`` returned for ``inputs``.
+
+        Raises:
+            TooMuchMemory: more than ``max_memory`` bytes, or than the GPU has.
+        """
+        graph = self.graph_for(inputs, outputs, sizes)
+        memory = estimate.memory(self.signature, graph, inputs, outputs, sizes)
+        on_device = self.provider.available_bytes or math.inf
+        if max_memory is not None and memory > min(max_memory, on_device):
+            limit = "max_memory_bytes" if max_memory <= on_device else "device_memory_bytes"
+            raise TooMuchMemory(
+                f"this request needs about {memory:,} bytes, which exceeds the maximum allowed ({limit}), "
+                f"{min(max_memory, on_device):,} bytes"
+            )
+        return RunEstimate(sizes, graph, estimate.run_size(self.signature, inputs, sizes), memory)
+
+    def run(
+        self, graph: Graph, inputs: Arrays, outputs: Sequence[str], options: RunOptions | None = None
+    ) -> dict[str, np.ndarray]:
+        """The arrays of ``outputs``, by name, for ``inputs`` that ``bind`` has checked.
+
+        ``options`` let another thread end the run. Where the CPU's arena is full, memory that earlier runs needed is
+        freed, and the run is tried once more.
+
+        Raises:
+            Invalid: a foreign graph cannot take inputs of these shapes.
+            OutOfMemory, NotEnoughMemory, DeviceLost: the device cannot run it now, or has failed.
+        """
+        selected = graph.select_inputs(inputs)
+        try:
+            return graph.session.run(selected, outputs, options)
+        except RUN_ERRORS as error:
+            failure = self._translate(error, inputs)
+            if self.provider.name != "cpu" or not isinstance(failure, OutOfMemory | NotEnoughMemory):
+                raise (failure or error) from None
+        with suppress(Exception):  # which needs some memory itself
+            shrink_arena(self.provider)
+        try:
+            return graph.session.run(selected, outputs, options)
+        except RUN_ERRORS as error:
+            raise (self._translate(error, inputs) or error) from None
+
+    def _translate(self, error: Exception, inputs: Arrays) -> HeedError | None:
+        """The error for the client; None for a block's graph that fails, which is a fault of the server."""
+        failure = self.provider.translate(error)
+        if failure or self.spec:
+            return failure
+        log.info("model %s refused a request: %s", self.name, error)
+        shapes = ", ".join(f"{name} {list(array.shape)}" for name, array in inputs.items())
+        return Invalid(f"model '{self.name}' cannot be run on these inputs: {shapes}")

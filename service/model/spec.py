@@ -1,0 +1,106 @@
+"""What is known of a model before it runs: the ``heed`` entry of its file's metadata, and its inputs and outputs."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict
+
+from service.tensors.bfloat16 import BFLOAT16
+from service.tensors.spec import TensorSpec
+
+CANONICAL = "model.onnx"
+WEIGHTS_FILE = "weights.bin"  # the weights that the graphs of a version share, where they share any
+
+Scalar = bool | int | float
+
+
+class InputSpec(BaseModel):
+    """One input: its meaning, its default where it is a parameter, and its range."""
+
+    model_config = ConfigDict(frozen=True)
+
+    description: str
+    default: Scalar | None = None
+    minimum: int | float | None = None
+    maximum: int | str | None = None  # a number, or the symbol of a dimension
+    needs: tuple[str, ...] = ()
+    excludes: tuple[str, ...] = ()
+    mask: bool = False  # added to the scores: may contain -inf, may be sent as booleans
+
+
+class OutputSpec(BaseModel):
+    """One output: its meaning."""
+
+    model_config = ConfigDict(frozen=True)
+
+    description: str
+
+
+class BlockSpec(BaseModel):
+    """An attention block, as its file describes it."""
+
+    model_config = ConfigDict(frozen=True)
+
+    block: str
+    version: int
+    title: str
+    description: str
+    formula: str  # LaTeX
+    source: str
+    config: dict[str, Any]
+    weights: str  # where learned weights are from
+    inputs: dict[str, InputSpec]
+    outputs: dict[str, OutputSpec]
+    multiples: dict[str, str]  # a dimension -> the dimension it must be a multiple of
+    limits: dict[str, int]  # a dimension, or a sum of dimensions -> its upper limit
+    left_out: dict[str, int]  # dimensions that only optional inputs have -> their size without these inputs
+    depth: int | str  # multiply-adds for each pair of query and key
+    learned: int  # multiply-adds for each row: the numbers in the learned matrices
+    example: dict[str, Any]
+    tolerance: dict[str, float]  # largest absolute error against float64 allowed at export
+    opset: int
+    exporter: str
+    dtype: str = "float32"  # of tensors, but parameters, indices and lengths
+    verified: str = "on the CPU, as it is"  # where and how its numbers were checked at export
+
+
+class FastPathSpec(BaseModel):
+    """A fast path, as its file describes it: which requests to the block it can serve."""
+
+    model_config = ConfigDict(frozen=True)
+
+    fast_path: str
+    provider: str | None = None  # the only provider on which it is fast; None = it is fast on all
+    fixes: dict[str, Scalar] = {}  # parameters that are not its inputs -> the value that its graph has for them
+    from_pairs: int = 0  # pairs of query and key, over batch and heads, from which it is faster than other graphs
+    rows: int | None = None  # queries whose scores are in memory at one time; None = all
+
+
+@dataclass(frozen=True)
+class Signature:
+    """The inputs and outputs of a model, by name. ``spec`` is None for a model that Heed did not export."""
+
+    spec: BlockSpec | None
+    inputs: dict[str, TensorSpec]
+    outputs: dict[str, TensorSpec]
+
+    @cached_property
+    def masks(self) -> list[str]:
+        """The inputs that are added to the scores."""
+        return [name for name, spec in self.spec.inputs.items() if spec.mask] if self.spec else []
+
+    @cached_property
+    def parameters(self) -> dict[str, TensorSpec]:
+        """The inputs that are single numbers or flags."""
+        return {name: tensor for name, tensor in self.inputs.items() if tensor.shape == ()}
+
+    @cached_property
+    def ranges(self) -> list[tuple[str, InputSpec]]:
+        """The inputs whose numbers have a lower or an upper limit."""
+        specs = self.spec.inputs.items() if self.spec else ()
+        return [(name, spec) for name, spec in specs if spec.minimum is not None or spec.maximum is not None]
+
+    @cached_property
+    def has_bfloat16(self) -> bool:
+        return any(tensor.dtype == BFLOAT16 for tensor in (*self.inputs.values(), *self.outputs.values()))

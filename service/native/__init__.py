@@ -1,0 +1,1 @@
+"""The native API: /v1/attention lists, describes and runs the blocks."""

@@ -1,0 +1,64 @@
+"""``POST /v1/attention/{block}``."""
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+import numpy as np
+from starlette.routing import Route
+from starlette.types import Receive
+
+from service.codec.json_writer import write_json
+from service.engine.engine import Engine
+from service.http.body import Body, Headers, receive_body, require_json
+from service.http.endpoint import InferenceEndpoint, RequestContext, Stage, Stages
+from service.http.response import JSON, Fields, Pieces
+from service.model.model import Model
+from service.native.request import AttentionRequest, decode
+from service.native.response import prepare
+from service.repository.repository import Repository
+from service.settings import Settings
+
+
+class AttentionEndpoint(InferenceEndpoint[AttentionRequest]):
+    """Runs a block on the tensors of the body."""
+
+    api = "native"
+
+    def model(self, path_params: Mapping[str, Any]) -> Model:
+        return self.repository.block(path_params["block"])
+
+    def json_length(self, headers: Headers, length: int) -> int:
+        require_json(headers)
+        return length
+
+    async def receive(self, receive: Receive, context: RequestContext) -> tuple[bytes, Body]:
+        require_json(context.headers)
+        body = await receive_body(receive, context.headers, self.settings.max_body_bytes)
+        context.timing.start()
+        return body, b""
+
+    def decode(self, model: Model, body: tuple[bytes, Body], context: RequestContext) -> Stages[AttentionRequest]:
+        content, _ = body
+        rest, parts = yield from self.cut(content)
+        steps = decode(rest, parts, model, self.cache(model), self.settings.max_memory_bytes, context.reservation)
+        request: AttentionRequest = yield Stage(self.decoding, len(content), steps)
+        request.task.deadline = self.deadline(context)
+        return request
+
+    def encode(
+        self, request: AttentionRequest, outputs: dict[str, np.ndarray], _context: RequestContext
+    ) -> Stages[tuple[Pieces, Fields]]:
+        count = request.plan.output_count
+        frame, arrays = yield Stage(self.preparing, count, partial(prepare, request, outputs))
+        pieces = yield Stage(self.encoding, count, write_json(frame, arrays))
+        return [*pieces], JSON
+
+    def encoding_ns(self, request: AttentionRequest, _context: RequestContext) -> float:
+        return self.encoding.expected(request.plan.output_count)
+
+
+def routes(repository: Repository, settings: Settings, engine: Engine) -> list[Route]:
+    """The one that runs blocks; the documentation has a path for each block instead."""
+    endpoint = AttentionEndpoint(repository, settings, engine)
+    return [Route("/v1/attention/{block}", endpoint, methods=["POST"], include_in_schema=False)]

@@ -1,0 +1,69 @@
+"""The axes of batch and heads may be omitted: a query is [m, d_k], [batch, m, d_k] or [batch, heads, m, d_k].
+
+Heads are omitted first, then batch. Every other tensor omits the same axes, and so do the outputs. In a block of one
+head the query has no axis for heads; its weights and its past omit theirs with the batch.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from service.errors import Invalid
+from service.model.model import Model
+from service.tensors.dims import Dim, broadcasts, format_dims, symbol
+from service.tensors.spec import TensorSpec
+
+LEADING = ("batch", "heads")
+OMITTED_WITH = {"kv_heads": "heads"}  # an axis -> the one that it is omitted with
+
+
+class LeadingAxes:
+    """The axes that a request omits, by the block's first tensor (the query), which is ``array``."""
+
+    def __init__(self, model: Model, first: str, array: np.ndarray) -> None:
+        declared = model.inputs[first].shape
+        leading = [dim for dim in declared if dim in LEADING]
+        omitted = len(declared) - array.ndim
+        if not 0 <= omitted <= len(leading):
+            least = len(declared) - len(leading)
+            ranks = f"{least} to {len(declared)}" if leading else f"{least}"
+            raise Invalid(f"expected {ranks} dimensions, {format_dims(declared)} or its last, got {array.ndim}", first)
+        self._first = first
+        self._omitted = {symbol(dim) for dim in leading[len(leading) - omitted :]}
+        self._one_head = symbol(model.outputs["weights"].shape[-3]) == "1"
+
+    def expand(self, spec: TensorSpec, array: np.ndarray) -> np.ndarray:
+        """``array`` with an axis of length 1 for each omitted one; the axis of one head may be given or not.
+
+        Raises:
+            Invalid: its rank is not that of the first tensor.
+        """
+        omitted = self.omitted(spec.shape)
+        kept = [dim for axis, dim in enumerate(spec.shape) if axis not in omitted]
+        head = self._head(spec.shape)
+        if head is not None and array.ndim == len(kept) + 1:
+            omitted = tuple(axis for axis in omitted if axis != head)
+            kept = [dim for axis, dim in enumerate(spec.shape) if axis not in omitted]
+        missing = len(kept) - array.ndim
+        if missing and (missing < 0 or not all(map(broadcasts, spec.shape))):
+            expected = f"{len(kept)} dimensions {format_dims(kept)}" if kept else "a single number"
+            raise Invalid(f"expected {expected} beside this {self._first}, got {list(array.shape)}", spec.name)
+        sizes = iter((1,) * missing + array.shape)
+        return array.reshape([1 if axis in omitted else next(sizes) for axis in range(len(spec.shape))])
+
+    def omitted(self, shape: Sequence[Dim]) -> tuple[int, ...]:
+        """The axes of the declared ``shape`` that the request omits."""
+        head = self._head(shape)
+        return tuple(
+            axis
+            for axis, dim in enumerate(shape)
+            if OMITTED_WITH.get(symbol(dim), symbol(dim)) in self._omitted or axis == head
+        )
+
+    def _head(self, shape: Sequence[Dim]) -> int | None:
+        """Where ``shape`` has the axis of a block's one head, behind an omitted batch."""
+        names = [symbol(dim) for dim in shape]
+        if not self._one_head or "batch" not in self._omitted or "batch" not in names:
+            return None
+        head = names.index("batch") + 1
+        return head if names[head : head + 1] == ["1"] else None

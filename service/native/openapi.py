@@ -1,0 +1,155 @@
+"""The native API's part of the OpenAPI document: an operation with a runnable example for each block."""
+
+from typing import Annotated, Any
+
+from fastapi import Body
+from fastapi.routing import APIRoute
+from pydantic import BaseModel, Field, RootModel, create_model
+from pydantic.json_schema import SkipJsonSchema
+
+from service.model.masks import ADDITIVE_MASK, FLAG, describe_input
+from service.model.model import Model
+from service.native.request import CHOICES, DEFAULT_OUTPUTS
+from service.tensors.dims import format_dims
+from service.tensors.spec import TensorSpec
+
+PROBLEMS = {
+    400: "Not JSON, or a field the block does not have",
+    401: "No API key, or an unknown one",
+    403: "The API key does not allow this",
+    404: "No such block",
+    413: "The body, the memory of the request or the time of its run is over the limit",
+    415: "Not application/json, or compressed",
+    422: "A tensor or parameter is wrong; field names it",
+    429: "The queue is full",
+    500: "The server failed; its log has the request id",
+    503: "Models are still loading, the queue is full, the server is shutting down, or its GPU has failed",
+    504: "The deadline passed before the run began",
+    507: "The device has too little memory left for this run",
+}
+Absent = SkipJsonSchema[None]  # a field that may be missing, and is never null
+KINDS: dict[str, type] = {"b": bool, "i": int, "f": float}  # of a parameter, by its numpy kind
+
+
+class FlatTensor(BaseModel, extra="forbid"):
+    """The numbers in one row-major list."""
+
+    shape: list[int]
+    data: list[Any]
+
+
+class EncodedTensor(BaseModel, extra="forbid"):
+    """The numbers as little-endian bytes."""
+
+    shape: list[int]
+    dtype: str = Field(examples=["float32"])
+    base64: str = Field(json_schema_extra={"contentEncoding": "base64"})
+
+
+class Tensor(RootModel[list[Any] | FlatTensor | EncodedTensor]):
+    """Nested lists of numbers (of booleans in a mask), or an object with a shape."""
+
+
+class Numbers(RootModel[list["float | Numbers | None"]]):
+    """Nested lists of numbers; in scores, null is -infinity."""
+
+
+class Integers(RootModel[list["int | Integers"]]):
+    """Nested lists of integers."""
+
+
+class LargestWeights(BaseModel):
+    """The weights_top_k largest weights of each query, largest first, and the positions of their keys."""
+
+    indices: Integers
+    values: Numbers
+
+
+class Problem(BaseModel):
+    """RFC 9457."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    field: str | Absent = Field(None, description="the tensor or parameter at fault")
+
+
+class Choices(BaseModel, extra="forbid"):
+    """The fields of a request that are no input of the graph."""
+
+    outputs: list[str] | None = list(DEFAULT_OUTPUTS)
+    average_attn_weights: bool | None = Field(False, description="weights averaged over the heads")
+    weights_top_k: int | None = Field(
+        None, ge=1, description="of each query's weights only the k largest, as indices and values, largest first"
+    )
+
+
+assert tuple(Choices.model_fields) == CHOICES
+
+
+def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """The documentation of error responses."""
+    content = {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}}
+    return {status: {"description": PROBLEMS[status], "content": content} for status in statuses}
+
+
+def routes(blocks: dict[str, Model], overload_status: int) -> list[APIRoute]:
+    """A documented route for each of ``blocks``; one undocumented route answers them all."""
+    return [_route(model, overload_status) for model in blocks.values()]
+
+
+def _route(model: Model, overload_status: int) -> APIRoute:
+    spec = model.spec
+    assert spec is not None
+
+    def run(body: Any) -> None: ...
+
+    run.__annotations__["body"] = Annotated[_request(model), Body()]
+    return APIRoute(
+        f"/v1/attention/{model.name}",
+        run,
+        methods=["POST"],
+        tags=["attention"],
+        summary=spec.title,
+        description=f"{spec.description}\n\n`{spec.formula}`\n\n{spec.source}",
+        operation_id=f"run_{model.name}",
+        response_model=_answer(model),
+        response_description="The requested outputs",
+        responses=problems(*sorted({400, 404, 413, 415, 422, overload_status, 500, 503, 504, 507})),
+        openapi_extra={"requestBody": {"content": {"application/json": {"example": spec.example}}}},
+    )
+
+
+def _request(model: Model) -> type[BaseModel]:
+    fields = [_input(model, name, tensor) for name, tensor in model.inputs.items()]
+    if model.masks:
+        fields.append((bool | None, Field(False, alias=ADDITIVE_MASK, description=FLAG)))
+    return _model(f"{model.name}_request", Choices, fields)
+
+
+def _input(model: Model, name: str, tensor: TensorSpec) -> tuple[Any, Any]:
+    assert model.spec is not None
+    spec = model.spec.inputs[name]
+    kind: Any = KINDS[tensor.dtype.kind] if name in model.parameters else Tensor
+    shape = "" if name in model.parameters else f"{format_dims(tensor.shape)}. "
+    description = shape + describe_input(model, name)
+    if tensor.required:
+        return kind, Field(alias=name, description=description)
+    return kind | None, Field(spec.default, alias=name, description=description)
+
+
+def _answer(model: Model) -> type[BaseModel]:
+    assert model.spec is not None
+    fields: list[tuple[Any, Any]] = [(str, Field(alias="block"))]
+    for name, tensor in model.outputs.items():
+        kind: Any = Numbers | LargestWeights if name == "weights" else Numbers
+        description = f"{format_dims(tensor.shape)}. {model.spec.outputs[name].description}"
+        fields.append((kind | Absent, Field(None, alias=name, description=description)))
+    return _model(f"{model.name}_answer", BaseModel, fields)
+
+
+def _model(name: str, base: type[BaseModel], fields: list[tuple[Any, Any]]) -> type[BaseModel]:
+    """A model whose fields are known by their aliases, which may be any text."""
+    numbered: dict[str, Any] = {f"field_{index}": field for index, field in enumerate(fields)}
+    return create_model(name, __base__=base, **numbered)

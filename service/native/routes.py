@@ -1,0 +1,103 @@
+"""The native API's routes that read: ``/v1/attention`` lists the blocks, ``/v1/attention/{block}`` describes one."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Request
+
+from service.model.masks import describe_input
+from service.model.model import Model
+from service.native.openapi import problems
+from service.native.schemas import (
+    BlockDescription,
+    BlockLine,
+    Blocks,
+    InputDescription,
+    OutputDescription,
+    ParameterDescription,
+)
+from service.ort.placement import provider_label
+from service.repository.repository import Repository
+from service.tensors.bfloat16 import dtype_name
+from service.tensors.dims import symbol
+from service.tensors.spec import TensorSpec
+
+router = APIRouter(prefix="/v1/attention", tags=["attention"])
+
+
+def _repository(request: Request) -> Repository:
+    repository: Repository = request.app.state.repository
+    return repository
+
+
+RepositoryParam = Annotated[Repository, Depends(_repository)]
+
+
+@router.get("", summary="List the blocks", responses=problems(503))
+async def list_blocks(repository: RepositoryParam) -> Blocks:
+    repository.must_be_ready()
+    return Blocks(blocks=[BlockLine(**_line(model)) for model in repository.blocks.values()])
+
+
+@router.get("/{block}", summary="Describe a block", responses=problems(404, 503))
+async def describe_block(block: str, repository: RepositoryParam) -> BlockDescription:
+    model = repository.block(block)
+    spec = model.spec
+    assert spec is not None
+    placed = model.placement.items()
+    return BlockDescription(
+        **_line(model),
+        version=model.version,
+        source=spec.source,
+        config=spec.config,
+        weights=spec.weights,
+        inputs=[
+            InputDescription(
+                name=name,
+                dtype=f"{dtype_name(tensor.dtype)} or bool" if spec.inputs[name].mask else dtype_name(tensor.dtype),
+                shape=_shape(tensor),
+                required=tensor.required,
+                description=describe_input(model, name),
+            )
+            for name, tensor in model.inputs.items()
+            if name not in model.parameters
+        ],
+        parameters=[
+            ParameterDescription(
+                name=name,
+                dtype=str(tensor.dtype),
+                default=spec.inputs[name].default,
+                description=spec.inputs[name].description,
+            )
+            for name, tensor in model.parameters.items()
+        ],
+        outputs=[
+            OutputDescription(
+                name=name,
+                dtype=dtype_name(tensor.dtype),
+                shape=_shape(tensor),
+                description=spec.outputs[name].description,
+            )
+            for name, tensor in model.outputs.items()
+        ],
+        tolerance=spec.tolerance,
+        verified=spec.verified,
+        providers=model.providers,
+        nodes={
+            graph: {provider_label(provider): dict(nodes) for provider, nodes in counts.items()}
+            for graph, counts in placed
+        },
+        example=spec.example,
+    )
+
+
+def _line(model: Model) -> dict[str, str]:
+    spec = model.spec
+    assert spec is not None
+    return {"block": model.name, "title": spec.title, "description": spec.description, "formula": spec.formula}
+
+
+def _shape(tensor: TensorSpec) -> list[str | int]:
+    return [
+        dim if isinstance(dim, int) else int(symbol(dim)) if symbol(dim).isdecimal() else symbol(dim)
+        for dim in tensor.shape
+    ]

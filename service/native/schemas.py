@@ -1,0 +1,61 @@
+"""Schemas of the responses of the native API that list and describe blocks."""
+
+from typing import Any
+
+from pydantic import BaseModel, Field
+
+from service.model.spec import Scalar
+
+
+class BlockLine(BaseModel):
+    """One block of the list."""
+
+    block: str
+    title: str
+    description: str
+    formula: str = Field(description="LaTeX")
+
+
+class Blocks(BaseModel):
+    blocks: list[BlockLine]
+
+
+class InputDescription(BaseModel):
+    name: str
+    dtype: str
+    shape: list[str | int] = Field(description="numbers and symbols; the same symbol is the same size everywhere")
+    required: bool
+    description: str
+
+
+class ParameterDescription(BaseModel):
+    name: str
+    dtype: str
+    default: Scalar | None
+    description: str
+
+
+class OutputDescription(BaseModel):
+    name: str
+    dtype: str
+    shape: list[str | int]
+    description: str
+
+
+class BlockDescription(BlockLine):
+    """Everything a client needs to call a block."""
+
+    version: int
+    source: str
+    config: dict[str, Any]
+    weights: str = Field(description="where learned weights are from: a file, or a seed")
+    inputs: list[InputDescription]
+    parameters: list[ParameterDescription]
+    outputs: list[OutputDescription]
+    tolerance: dict[str, float] = Field(description="largest absolute error against float64 allowed at export")
+    verified: str = Field(description="where that was found right at export, and how")
+    providers: list[str] = Field(description="what the ONNX Runtime session runs on")
+    nodes: dict[str, dict[str, dict[str, int]]] = Field(
+        description="where the nodes of each graph run: graph, provider, operator, how many"
+    )
+    example: dict[str, Any] = Field(description="a body to POST here")

@@ -1,0 +1,208 @@
+"""The ONNX Runtime provider that runs the models: tried at the start, and read back from each session."""
+
+import logging
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache, partial
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import onnxruntime
+
+from service.errors import DeviceLost, HeedError, NotEnoughMemory, OutOfMemory
+from service.ort import cuda
+from service.ort.failures import HOST_MEMORY, FailureKind, classify, short_message
+from service.ort.pinned_memory import PinnedPool, pinned
+from service.ort.placement import CPU, CUDA, RECORDED
+
+log = logging.getLogger("heed")
+
+VERSION: str = onnxruntime.__version__  # of ONNX Runtime
+
+DOUBLING = 0  # how the arena grows; to grow as needed (1) is no faster and saves little memory
+WARNING, FATAL = 2, 4  # levels of ONNX Runtime's log
+
+_opening = threading.Lock()
+_has_arena = False
+
+
+class ProviderUnavailable(RuntimeError):
+    """The setting asks for ``cuda``, which does not work; the message says why."""
+
+
+@dataclass(eq=False)
+class Provider:
+    """The provider in use, the reason for its choice, and whether it still works."""
+
+    name: Literal["cuda", "cpu"]
+    reason: str
+    device: int = 0  # which GPU
+    memory: int = 0  # upper limit in bytes on what this process uses of it; 0 = none
+    available_bytes: int = 0  # that limit, or what was free of it at the start; 0 = it is no GPU
+    host_memory: int = 0  # upper limit in bytes on what all runs together use on the CPU; 0 = none
+    pinned: PinnedPool | None = None  # memory for the outputs of blocks, on a GPU
+    health_check: Callable[[], None] | None = None  # raises where the device can run nothing any more
+    lost_reason: str = ""  # why the device has failed; empty while it works
+    on_lost: Callable[[], None] = lambda: None
+
+    def translate(self, error: Exception) -> HeedError | None:
+        """The client's error for an error of ONNX Runtime; None where neither memory nor the device is the cause.
+
+        After an error of the device the health check runs again: one run that CUDA cannot do must not end the service.
+        """
+        text = str(error)
+        failure = classify(text)
+        if failure is FailureKind.MEMORY:
+            log.warning("out of memory: %s", short_message(text))
+            if self.name == "cpu" or HOST_MEMORY.search(text):
+                return NotEnoughMemory()
+            return OutOfMemory("the device has too little memory left for this run; a smaller one, or later, may fit")
+        if failure is FailureKind.DEVICE:
+            log.error("%s", short_message(text))
+        if failure is FailureKind.DEVICE and not self.lost_reason and self.health_check:
+            try:
+                self.health_check()
+            except Exception as second:
+                log.debug("the health check failed after an error of the device", exc_info=True)
+                self.lost_reason = f"{short_message(text)}; then: {short_message(str(second))}"
+                log.critical("provider %s is lost: %s", self.name, self.lost_reason)
+                self.on_lost()
+        return DeviceLost("the device that models run on is lost") if self.lost_reason else None
+
+
+def choose(
+    wanted: Literal["auto", "cuda", "cpu"],
+    device: int = 0,
+    memory: int = 0,
+    host_memory: int = 0,
+) -> Provider:
+    """Choose the provider that ``wanted`` names; ``auto`` is CUDA where it works, else the CPU.
+
+    Args:
+        device: which GPU.
+        memory: upper limit in bytes on what this process uses of the GPU; 0 = none.
+        host_memory: upper limit in bytes on what all runs together use on the CPU; 0 = none.
+
+    Raises:
+        ProviderUnavailable: ``cuda`` is wanted and does not work.
+    """
+    if wanted == "cpu":
+        return Provider("cpu", "asked for", host_memory=host_memory)
+    on_cuda = Provider(
+        "cuda",
+        "asked for" if wanted == "cuda" else "CUDA works",
+        device,
+        memory,
+        host_memory=host_memory,
+    )
+    reason = _unavailable_reason(on_cuda)
+    if reason is None:
+        on_cuda.pinned = pinned(device)
+        return on_cuda
+    if wanted == "cuda":
+        raise ProviderUnavailable(f"provider cuda: {reason}")
+    return Provider("cpu", reason, host_memory=host_memory)
+
+
+def open_session(
+    model: Path | bytes, provider: Provider, threads: int, prepack: bool = True
+) -> onnxruntime.InferenceSession:
+    """A session of ``model`` on ``provider``, with ``threads`` threads for a run.
+
+    With ``prepack`` it has a copy of its matrices in the layout of its kernels: the fewer rows a request has, the more
+    it gains.
+
+    Raises:
+        ProviderUnavailable: CUDA was chosen, and this session does not run on it.
+        Exception: ONNX Runtime's own, for a file it cannot load.
+    """
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
+    options.log_severity_level = FATAL  # it writes to stderr itself; errors are raised, and Heed logs them
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")  # spinning threads starve the event loop
+    options.add_session_config_entry(RECORDED, "1")
+    _open_arena(provider.host_memory)
+    options.add_session_config_entry("session.use_env_allocators", "1")
+    if not prepack:
+        options.add_session_config_entry("session.disable_prepacking", "1")
+    providers: list[Any] = [CPU]
+    if provider.name == "cuda":
+        providers = [(CUDA, _cuda_options(provider)), CPU]
+        _open_device_arena(provider.device, provider.memory)
+    # With fallback, ONNX Runtime would go on with the CPU when CUDA fails, at the start or while serving.
+    session = onnxruntime.InferenceSession(model, options, providers=providers, enable_fallback=0)
+    if provider.name == "cuda" and CUDA not in session.get_providers():
+        raise ProviderUnavailable(f"provider cuda: fell back to {session.get_providers()}")
+    return session
+
+
+def shrink_arena(provider: Provider) -> None:
+    """Free the memory on the CPU that earlier runs needed and that no run uses now.
+
+    ONNX Runtime does it at the end of a run with this option: here the run of a graph of two operators.
+    """
+    options = onnxruntime.RunOptions()
+    options.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")
+    square = np.zeros((cuda.SIZE, cuda.SIZE), np.float32)
+    _probe_on_cpu(provider.host_memory).run(None, {"a": square, "b": square}, options)
+
+
+@cache
+def _probe_on_cpu(host_memory: int) -> onnxruntime.InferenceSession:
+    return open_session(cuda.PROBE, Provider("cpu", "asked for", host_memory=host_memory), 1)
+
+
+def _open_arena(limit: int) -> None:
+    """Register one arena for all sessions of this process, with the limit of the first session.
+
+    It keeps what all runs at one time needed at most; arenas of sessions would keep the maximum of each. A run that
+    needs more than ``limit`` bytes of it fails.
+    """
+    global _has_arena
+    with _opening:
+        if _has_arena:
+            return
+        _has_arena = True
+        memory = onnxruntime.OrtMemoryInfo(
+            "Cpu", onnxruntime.OrtAllocatorType.ORT_ARENA_ALLOCATOR, 0, onnxruntime.OrtMemType.DEFAULT
+        )
+        arena = {"arena_extend_strategy": DOUBLING} | ({"max_mem": limit} if limit else {})
+        onnxruntime.create_and_register_allocator(memory, onnxruntime.OrtArenaCfg(arena))
+
+
+@cache
+def _open_device_arena(device: int, limit: int) -> None:
+    """Register the same on a GPU. ``gpu_mem_limit`` would limit each session; this limits all of them together."""
+    memory = onnxruntime.OrtMemoryInfo(
+        "Cuda", onnxruntime.OrtAllocatorType.ORT_ARENA_ALLOCATOR, device, onnxruntime.OrtMemType.DEFAULT
+    )
+    arena = onnxruntime.OrtArenaCfg({"arena_extend_strategy": DOUBLING} | ({"max_mem": limit} if limit else {}))
+    onnxruntime.create_and_register_allocator_v2(CUDA, memory, {"device_id": str(device)}, arena)
+
+
+def _cuda_options(provider: Provider) -> dict[str, str]:
+    """Options without TF32: float32 is multiplied as float32, where tensor cores would round factors to ten bits."""
+    options = {"device_id": str(provider.device), "use_tf32": "0"}
+    return options | ({"gpu_mem_limit": str(provider.memory)} if provider.memory else {})
+
+
+def _unavailable_reason(provider: Provider) -> str | None:
+    """Why CUDA cannot be used; None where it can, and then ``provider`` has its health check and its memory."""
+    if CUDA not in onnxruntime.get_available_providers():
+        return "this ONNX Runtime is built without CUDA (install heed-attention[gpu])"
+    cuda.load_libraries()
+    onnxruntime.set_default_logger_severity(FATAL)  # its errors are raised, too
+    try:
+        provider.health_check = partial(cuda.health_check, open_session(cuda.PROBE, provider, 1))
+        provider.health_check()
+        provider.available_bytes = provider.memory or cuda.free_memory(provider.device)
+    except Exception as error:
+        log.debug("CUDA was tried and failed", exc_info=True)
+        reason = cuda.missing_library() or short_message(str(error))
+        return f"CUDA was tried and failed: {reason}"
+    finally:
+        onnxruntime.set_default_logger_severity(WARNING)
+    return None

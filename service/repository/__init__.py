@@ -1,0 +1,1 @@
+"""The model repository: which versions are served; load, poll and unload."""

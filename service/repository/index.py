@@ -1,0 +1,29 @@
+"""The index of a repository: every model, loaded or not, and the state of each version."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class State:
+    """One line of the index; for a model that is not loaded it has only the name."""
+
+    name: str
+    version: int | None = None
+    state: str | None = None
+    reason: str | None = None
+
+
+def index(
+    names: Iterable[str],
+    loaded: Mapping[str, Iterable[int]],
+    failed: Mapping[str, Mapping[int, str]],
+    changing: Mapping[str, str],
+) -> list[State]:
+    """The lines of ``names``: loaded versions, failed ones with the reason, models that are loading or unloading."""
+    states: list[State] = []
+    for name in sorted(names):
+        lines = [State(name, version, changing.get(name, "READY")) for version in loaded.get(name, ())]
+        lines += [State(name, version, "UNAVAILABLE", reason) for version, reason in failed.get(name, {}).items()]
+        states += lines or [State(name, state=changing.get(name))]
+    return states

@@ -1,0 +1,355 @@
+"""The model repository, ``<name>/<version>/model.onnx``: models are loaded and replaced while requests are served.
+
+Readers need no lock: the dict of served models is replaced, never changed. A request keeps the model it started with.
+"""
+
+import logging
+import re
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TypeVar
+
+from service.errors import Invalid, NotEnoughMemory, NotFound, NotReady
+from service.model.loader import load_version
+from service.model.model import Model
+from service.ort.failures import RUN_ERRORS
+from service.ort.provider import Provider, choose
+from service.repository.index import State, index
+from service.repository.options import ServingOptions
+from service.repository.triton_config import CONFIG, fields
+from service.repository.versions import VersionPolicy, Versions, fingerprint, misnamed, scan, survey, versions_of
+from service.settings import Settings
+
+log = logging.getLogger("heed")
+T = TypeVar("T")
+
+
+class Repository:
+    """The models of one folder."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._folder = settings.model_repository
+        self._settings = settings
+        self._threads = settings.intra_op_threads
+        self.options = ServingOptions(
+            VersionPolicy.parse(settings.versions),
+            settings.max_batch_size,
+            settings.batch_models,
+            settings.allow_timeout_override,
+        )
+        self._own_options: dict[str, ServingOptions] = {}
+        self._sent: set[str] = set()  # models whose files came with a load request, not from the folder
+        self._models: dict[str, dict[int, Model]] = {}
+        self._failed: dict[str, dict[int, str]] = {}
+        self.load_failures = 0  # since the start
+        self._seen: dict[
+            Path, object
+        ] = {}  # fingerprints of the version folders that poll() has loaded or failed to load
+        self._unseen: dict[str, str] = {}  # models that the last poll could not read, and why
+        self._changing: dict[str, str] = {}
+        self._change = threading.RLock()  # one change at a time
+        self.provider: Provider | None = None
+        self.ready = threading.Event()  # every model was tried, and the device works: requests are accepted
+        # True once the models were loaded that the setting ``ready`` requires; later failures do not change it.
+        self.is_complete = False
+        self.unrecoverable = False  # the device has failed, and this process has to end
+
+    def open(self) -> Provider:
+        """Choose the provider.
+
+        Raises:
+            ProviderUnavailable: the provider that the settings require does not work.
+        """
+        settings = self._settings
+        provider = choose(
+            settings.provider,
+            settings.device_id,
+            settings.device_memory_bytes,
+            settings.memory_budget_bytes // 2,
+        )
+        provider.on_lost = self._lose
+        self.provider = provider
+        log.info("provider %s (%s)", provider.name, provider.reason)
+        return provider
+
+    def load(self) -> None:
+        """Load every model and run it once, then set ``ready``. A model that fails is logged; the others are served."""
+        assert self.provider is not None, "open() comes first"
+        start = time.perf_counter()
+        for version in misnamed(self._folder):
+            log.warning("%s is no version: the name of one is a number that does not begin with 0", version)
+        self.poll()
+        if not self._models and not self._failed:
+            log.warning("no models in %s; `heed export` writes the built-in blocks there", self._folder.absolute())
+        loaded, seconds = ", ".join(self._models) or "no models", time.perf_counter() - start
+        if self.is_complete:
+            log.info("ready: %s (%.1f s)", loaded, seconds)
+        else:
+            reason = f"{', '.join(self._failed)} failed to load from" if self._failed else "there are no models in"
+            where, setting = self._folder.absolute(), self._settings.ready_when
+            log.error(
+                "not ready: %s %s (HEED_READY_WHEN=%s); loaded %s (%.1f s)", reason, where, setting, loaded, seconds
+            )
+        self._set_ready()
+
+    def _set_ready(self) -> None:
+        assert self.provider is not None, "open() comes first"
+        if not self.provider.lost_reason:
+            self.ready.set()
+
+    def _check_complete(self) -> None:
+        """Set ``is_complete`` if all required models are loaded; models that a client failed to load do not count."""
+        wanted, polled = self._settings.ready_when, {folder.parent.name for folder in self._seen}
+        if wanted == "live" or (self._models and (wanted == "any" or polled.isdisjoint(self._failed))):
+            self.is_complete = True
+
+    def _lose(self) -> None:
+        """Accept no more requests, and let the server end this process."""
+        self.ready.clear()
+        self.is_complete = False
+        self.unrecoverable = True
+
+    def poll(self) -> None:
+        """Load new and changed versions from the folder, and unload removed ones. Where a load fails, the old version
+        is still served.
+
+        Models that cannot be read, such as those of an unmounted volume, were not removed, and stay loaded.
+        """
+        with self._change:
+            scanned, unseen = survey(self._folder, self._models)
+            self._report(unseen)
+            if "" not in unseen:
+                gone = [name for name in (*self._models, *self._failed) if name not in scanned and name not in unseen]
+                for name in gone:
+                    self._drop(name)
+                for name in [name for name in scanned if name not in unseen]:
+                    self._follow(name, scanned[name])
+            self._check_complete()
+
+    def load_model(self, name: str, options: ServingOptions | None = None, versions: Versions | None = None) -> None:
+        """Load a model, from ``versions`` if given, and serve it once all its versions are ready.
+
+        Without ``options`` it keeps those of its last load, unless that load came with files.
+
+        Raises:
+            NotFound, Invalid: there is no such model, or it fails to load; the old one is still served.
+            NotEnoughMemory: there is too little memory to load it; the old one is still served.
+        """
+        with self._change, self._state(name, "LOADING"):
+            sent = versions is not None
+            versions = versions_of(self._folder, name) if versions is None else versions
+            options = options or (self.options if name in self._sent else self.options_for(name))
+            chosen = options.policy.choose(versions)
+            if not chosen:
+                what = (
+                    "has no version its version policy serves" if versions else "failed to poll from model repository"
+                )
+                raise NotFound(f"failed to load '{name}', {what}")
+            try:
+                models = {version: self._open(versions[version], options) for version in chosen}
+            except (MemoryError, NotEnoughMemory):
+                raise NotEnoughMemory() from None
+            except Exception as error:
+                reason = _reason(error, versions)
+                log.error("model %s failed to load: %s", name, error)
+                self.load_failures += 1
+                if name not in self._models:
+                    self._failed = {**self._failed, name: dict.fromkeys(chosen, reason)}
+                raise Invalid(f"failed to load '{name}', {reason}") from None
+            self._own_options[name] = options
+            self._sent = self._sent | {name} if sent else self._sent - {name}
+            self._log_config(name, versions)
+            self._serve(name, models, {})
+            self._check_complete()
+
+    def unload_model(self, name: str) -> None:
+        """Stop serving it; requests in progress finish. As in Triton, a model that is not loaded is no error."""
+        with self._change:
+            if name not in self._models and name not in self._failed:
+                log.info("model %s is not loaded, so there is nothing to unload", name)
+                return
+            with self._state(name, "UNLOADING"):
+                self._drop(name)
+            self._check_complete()
+
+    def model(self, name: str, version: int | None = None) -> Model:
+        """A model; without ``version`` its highest version that is served.
+
+        Raises:
+            NotReady: models, or this version, are still loading, or this version failed to load.
+            NotFound: there is no such model or version.
+        """
+        self.must_be_ready()
+        versions = self._models.get(name, {})
+        if not versions or (version is not None and version not in versions):
+            raise self._unknown(name, version)
+        return versions[next(reversed(versions)) if version is None else version]
+
+    def block(self, name: str) -> Model:
+        """The attention block called ``name``: a model that describes itself.
+
+        Raises:
+            NotReady: models are still loading, or this one failed to load.
+            NotFound: there is no such block.
+        """
+        self.must_be_ready()
+        versions = self._models.get(name)
+        if versions is None and name in self._failed:
+            raise NotReady(f"{name} failed to load; the server's log says why")
+        model = versions[next(reversed(versions))] if versions else None
+        if model is None or model.spec is None:
+            raise NotFound(f"unknown block {name!r}; there are {', '.join(self.blocks) or 'none'}")
+        return model
+
+    def must_be_ready(self) -> None:
+        """Raises NotReady while models are loading, and when their device has failed."""
+        if not self.ready.is_set():
+            lost = self.provider is not None and self.provider.lost_reason
+            raise NotReady(f"Server not ready: {'its device is lost' if lost else 'models are being loaded'}")
+
+    @property
+    def models(self) -> dict[str, dict[int, Model]]:
+        """All served models: name -> version -> model, lowest version first."""
+        return self._models
+
+    @property
+    def failed(self) -> dict[str, dict[int, str]]:
+        """Name -> version -> why it could not be loaded."""
+        return self._failed
+
+    @property
+    def is_readable(self) -> bool:
+        """Whether the last poll could read all served models."""
+        return not self._unseen
+
+    @property
+    def blocks(self) -> dict[str, Model]:
+        """The attention blocks among the models, in their highest version."""
+        highest = {name: versions[next(reversed(versions))] for name, versions in self._models.items()}
+        return {name: model for name, model in highest.items() if model.spec}
+
+    def options_for(self, name: str) -> ServingOptions:
+        """The options with which a model is served."""
+        return self._own_options.get(name, self.options)
+
+    def index(self) -> list[State]:
+        """A line for every version of every model, loaded or not."""
+        names = {*scan(self._folder), *self._models, *self._failed}
+        return index(names, self._models, self._failed, self._changing)
+
+    def _report(self, unseen: dict[str, str]) -> None:
+        """Log models that can no longer be read, and those that can be read again."""
+        for name, reason in unseen.items():
+            if self._unseen.get(name) == reason:
+                continue
+            what = f"model {name}" if name else f"the model repository {self._folder.absolute()}"
+            if self._models:
+                log.warning("%s %s; what was loaded from it is served on, until a restart", what, reason)
+            elif not name:
+                log.error("%s %s", what, reason)
+        for name in self._unseen.keys() - unseen.keys():
+            log.info("%s can be read again", f"model {name}" if name else "the model repository")
+        self._unseen = unseen
+
+    def _follow(self, name: str, versions: Versions) -> None:
+        options = self.options_for(name)
+        chosen = options.policy.choose(versions)
+        old = self._models.get(name, {})
+        for folder in [folder for version, folder in versions.items() if version not in chosen]:
+            self._seen.pop(folder, None)  # if it is chosen again, it has to be loaded again
+        prints = {version: fingerprint(versions[version]) for version in chosen}
+        if list(old) == chosen and all(self._seen.get(versions[version]) == prints[version] for version in chosen):
+            return
+        if any(self._seen.get(versions[version]) != prints[version] for version in chosen):
+            self._log_config(name, versions)
+        models: dict[int, Model] = {}
+        failed: dict[int, str] = {}
+        for version in chosen:
+            folder = versions[version]
+            if self._seen.get(folder) == prints[version]:  # unchanged since it was loaded, or failed to load
+                if version in old:
+                    models[version] = old[version]
+                elif version in self._failed.get(name, {}):
+                    failed[version] = self._failed[name][version]
+                continue
+            self._seen[folder] = prints[version]
+            try:
+                with self._state(name, "LOADING"):
+                    models[version] = self._open(folder, options)
+            except Exception as error:
+                log.error("model %s from %s cannot be served: %s", name, folder.absolute(), error)
+                self.load_failures += 1
+                failed[version] = _reason(error, versions)
+                if version in old:
+                    models[version] = old[version]
+        self._serve(name, models or old, failed)
+
+    def _log_config(self, name: str, versions: Versions) -> None:
+        """Log which fields of a model's Triton configuration are ignored, if it has one."""
+        if ignored := fields(next(iter(versions.values())).parent / CONFIG):
+            what = "model %s: its %s is not followed (%s); the model file, the settings and a load's config count"
+            log.warning(what, name, CONFIG, ", ".join(ignored))
+
+    def _open(self, folder: Path, options: ServingOptions) -> Model:
+        assert self.provider is not None, "open() comes first"
+        try:
+            return load_version(
+                folder,
+                self.provider,
+                self._threads,
+                options.max_batch_size,
+                options.batch_models,
+                options.must_batch,
+            )
+        except RUN_ERRORS as error:
+            raise self.provider.translate(error) or error from None
+
+    def _serve(self, name: str, models: dict[int, Model], failed: dict[int, str]) -> None:
+        self._models = dict(sorted({**self._models, name: models}.items())) if models else _without(self._models, name)
+        self._failed = {**self._failed, name: failed} if failed else _without(self._failed, name)
+
+    def _drop(self, name: str) -> None:
+        self._seen = {folder: seen for folder, seen in self._seen.items() if folder.parent.name != name}
+        self._own_options.pop(name, None)
+        self._sent = self._sent - {name}
+        self._serve(name, {}, {})
+
+    @contextmanager
+    def _state(self, name: str, state: str) -> Iterator[None]:
+        self._changing[name] = state
+        try:
+            yield
+        finally:
+            del self._changing[name]
+
+    def _unknown(self, name: str, version: int | None) -> NotFound | NotReady:
+        start = f"Request for unknown model: '{name}'"
+        if version is not None and (name in self._changing or version in self._failed.get(name, {})):
+            return NotReady(f"{start} version {version} is not at ready state")
+        if name in self._models:
+            return NotFound(f"{start} version {version} is not found")
+        if name in self._failed or name in self._changing:
+            return NotFound(f"{start} has no available versions")
+        return NotFound(f"{start} is not found")
+
+
+def _without(entries: dict[str, T], name: str) -> dict[str, T]:
+    return {other: value for other, value in entries.items() if other != name}
+
+
+def _reason(error: Exception, versions: Versions) -> str:
+    """The text of an error, without paths of this machine."""
+    reason = str(error)
+    for version, folder in versions.items():
+        reason = reason.replace(str(folder), f"version {version}").replace(str(folder.absolute()), f"version {version}")
+    reason = re.sub(r'"/[^"]*"', "a path outside", reason)
+    external = re.search(r'External data path: "([^"]*)"', reason)
+    if external and any((folder / external[1]).is_symlink() for folder in versions.values()):
+        reason += (
+            f"; {external[1]!r} is a symbolic link that leads out of the version's folder, where no model may read: "
+            "put the file itself there"
+        )
+    return reason

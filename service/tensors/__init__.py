@@ -1,0 +1,1 @@
+"""Tensors: datatypes, symbolic dimensions, casts and masks."""

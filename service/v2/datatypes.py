@@ -1,0 +1,96 @@
+"""The protocol's datatypes: their numpy dtypes, their names in a model configuration, and the binary form of BYTES.
+
+In a BYTES tensor each element is its length, four bytes little-endian, followed by UTF-8 text.
+"""
+
+import struct
+from dataclasses import dataclass
+
+import numpy as np
+
+from service.errors import Invalid
+from service.tensors.bfloat16 import BFLOAT16
+
+LENGTH = struct.Struct("<I")
+
+
+@dataclass(frozen=True)
+class Datatype:
+    """A type of tensor elements. ``config_name`` is its name in a model configuration."""
+
+    name: str
+    config_name: str
+    dtype: np.dtype
+
+
+DATATYPES = {
+    name: Datatype(name, config_name, np.dtype(dtype))
+    for name, config_name, dtype in (
+        ("BOOL", "TYPE_BOOL", np.bool_),
+        ("UINT8", "TYPE_UINT8", np.uint8),
+        ("UINT16", "TYPE_UINT16", np.uint16),
+        ("UINT32", "TYPE_UINT32", np.uint32),
+        ("UINT64", "TYPE_UINT64", np.uint64),
+        ("INT8", "TYPE_INT8", np.int8),
+        ("INT16", "TYPE_INT16", np.int16),
+        ("INT32", "TYPE_INT32", np.int32),
+        ("INT64", "TYPE_INT64", np.int64),
+        ("FP16", "TYPE_FP16", np.float16),
+        ("BF16", "TYPE_BF16", BFLOAT16),
+        ("FP32", "TYPE_FP32", np.float32),
+        ("FP64", "TYPE_FP64", np.float64),
+        ("BYTES", "TYPE_STRING", np.object_),
+    )
+}
+BOOL, BYTES = DATATYPES["BOOL"], DATATYPES["BYTES"]
+_BY_DTYPE = {datatype.dtype: datatype for datatype in DATATYPES.values()}
+
+
+def datatype(dtype: np.dtype) -> Datatype:
+    """The datatype of arrays of ``dtype``."""
+    return _BY_DTYPE[dtype]
+
+
+def unpack_strings(name: str, content: memoryview, count: int) -> np.ndarray:
+    """The ``count`` elements of the BYTES tensor ``name``, as an array of str of shape [count].
+
+    Raises:
+        Invalid: there are more or fewer, or one is not UTF-8, the only encoding that ONNX Runtime supports.
+    """
+    strings: list[str] = []
+    position = 0
+    while position < len(content):
+        start = position + LENGTH.size
+        end = start + LENGTH.unpack_from(content, position)[0] if start <= len(content) else start
+        if end > len(content):
+            raise Invalid(f"the bytes end within element {len(strings)} of input '{name}'")
+        strings.append(decode_string(name, content[start:end]))
+        position = end
+    if len(strings) != count:
+        raise Invalid(f"expected {count} strings for inference input '{name}', got {len(strings)}")
+    return string_array(strings)
+
+
+def decode_string(name: str, content: memoryview) -> str:
+    """One element of the BYTES tensor ``name``.
+
+    Raises:
+        Invalid: it is not UTF-8.
+    """
+    try:
+        return str(content, "utf-8")
+    except UnicodeDecodeError:
+        raise Invalid(f"input '{name}' holds bytes that are not UTF-8 text") from None
+
+
+def string_array(strings: list[str]) -> np.ndarray:
+    """The strings as an array of objects of shape [len(strings)], as ONNX Runtime takes them."""
+    array = np.empty(len(strings), np.object_)
+    array[:] = strings
+    return array
+
+
+def pack_strings(array: np.ndarray) -> bytes:
+    """The binary form of an array of strings of any shape."""
+    encoded = [item.encode() for item in array.reshape(-1)]
+    return b"".join(part for item in encoded for part in (LENGTH.pack(len(item)), item))

@@ -1,0 +1,1 @@
+"""Inference by the Open Inference Protocol: decode, run, encode."""

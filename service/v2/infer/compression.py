@@ -1,0 +1,74 @@
+"""gzip and deflate (zlib): request bodies, with a limit on their decompressed size; and responses, where it pays."""
+
+import re
+import zlib
+from functools import lru_cache
+from typing import Literal
+
+from service.budget import Reservation
+from service.engine.engine import Engine
+from service.errors import Malformed, TooLarge, UnsupportedEncoding
+from service.http.body import Body
+
+WINDOWS = {"gzip": 31, "deflate": 15}  # zlib's wbits
+CODING = re.compile(r"([a-z*][\w-]*)(?:\s*;\s*q=(\d(?:\.\d*)?))?", re.ASCII | re.IGNORECASE)
+MAX_CACHED_CHARS = 256  # of an Accept-Encoding whose preference is cached
+STEP_BYTES = 1 << 20  # inflated in one step, in a thread
+LEVEL = 1  # more costs much and gains little on random mantissas
+MIN_BYTES = 1024  # of a response that is compressed; below, the headers outweigh the gain
+
+
+async def inflate(body: Body, encoding: str, longest: int, reservation: Reservation, engine: Engine) -> bytes:
+    """``body`` without its encoding, of at most ``longest`` bytes, which are added to ``reservation`` piece by piece.
+
+    Raises:
+        UnsupportedEncoding: neither gzip, deflate nor identity.
+        TooLarge: it grows past ``longest``.
+        TooMuchMemory, Overloaded: there is no room for what it grows to.
+        Malformed: it is not in that encoding.
+    """
+    if encoding not in WINDOWS:
+        raise UnsupportedEncoding(f"Content-Encoding '{encoding}' is not supported; there are gzip and deflate")
+    inflater = zlib.decompressobj(WINDOWS[encoding])
+    pieces: list[bytes] = []
+    length, rest = 0, body
+    while rest and not inflater.eof:
+        try:
+            pieces.append(await engine.offload(inflater.decompress, rest, STEP_BYTES))
+        except zlib.error as error:
+            raise Malformed(f"the body is not {encoding}: {error}") from None
+        length, rest = length + len(pieces[-1]), inflater.unconsumed_tail
+        if length > longest:
+            raise TooLarge(f"the decompressed body exceeds the maximum allowed (max_body_bytes), {longest:,} bytes")
+        reservation.add(2 * len(pieces[-1]))  # as a piece, and joined with the others
+    if not inflater.eof or inflater.unused_data:
+        raise Malformed(
+            f"the body is not {encoding}: {'more follows its end' if inflater.eof else 'it ends too early'}"
+        )
+    return b"".join(pieces)
+
+
+def choose_encoding(header: str, when: Literal["never", "asked", "offered"], length: int) -> str | None:
+    """The encoding for a response of ``length`` bytes to a client with this Accept-Encoding; None: none.
+
+    HTTP libraries offer all encodings that they know on every call; a client that wants one names it alone.
+    """
+    if when == "never" or length < MIN_BYTES:
+        return None
+    return _preferred(header, when) if len(header) <= MAX_CACHED_CHARS else _preferred.__wrapped__(header, when)
+
+
+@lru_cache(256)
+def _preferred(header: str, when: str) -> str | None:
+    offered = {match[1].lower(): float(match[2] or 1) for match in CODING.finditer(header)}
+    offered.pop("identity", None)
+    if when == "asked" and len(offered) != 1:
+        return None
+    usable = {name: quality for name, quality in offered.items() if name in WINDOWS and quality > 0}
+    return max(usable, key=usable.__getitem__) if usable else None
+
+
+def deflate(content: bytes, encoding: str) -> bytes:
+    """``content`` in ``encoding``."""
+    compressor = zlib.compressobj(LEVEL, zlib.DEFLATED, WINDOWS[encoding])
+    return compressor.compress(content) + compressor.flush()

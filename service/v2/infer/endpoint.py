@@ -1,0 +1,155 @@
+"""``POST /v2/models/{model}[/versions/{version}]/infer``."""
+
+import math
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+import numpy as np
+import orjson
+from starlette.routing import Route
+from starlette.types import Receive
+
+from service.codec.long_tensor import read_all
+from service.codec.steps import drain
+from service.cost import CostModel
+from service.engine.engine import Engine
+from service.engine.task import InferenceTask
+from service.errors import Malformed
+from service.http.body import JSON_LENGTH, Body, Headers, receive_body, receive_parts, split
+from service.http.endpoint import InferenceEndpoint, RequestContext, Stage, Stages
+from service.http.response import JSON, Fields, Pieces, join, length_of
+from service.model.model import Model
+from service.repository.repository import Repository
+from service.settings import Settings
+from service.v2.infer.compression import MIN_BYTES, choose_encoding, deflate, inflate
+from service.v2.infer.plan import RequestPlan, find_template
+from service.v2.infer.request import InferRequest, complete, decode_raw, parse, read_lists, take_known
+from service.v2.infer.response import prepare, write
+from service.v2.paths import OF_MODEL, OF_VERSION
+
+HEADER = JSON_LENGTH.lower().encode()
+OCTETS = (b"content-type", b"application/octet-stream")
+
+
+class InferEndpoint(InferenceEndpoint[InferRequest]):
+    """Runs a model on the tensors of the body."""
+
+    api = "v2"
+
+    def __init__(self, repository: Repository, settings: Settings, engine: Engine) -> None:
+        super().__init__(repository, settings, engine)
+        self._parsing, self._deflating = CostModel(), CostModel()
+
+    def model(self, path_params: Mapping[str, Any]) -> Model:
+        return self.repository.model(path_params["model"], path_params.get("version"))
+
+    def json_length(self, headers: Headers, length: int) -> int:
+        json_length = _json_length(headers)
+        return length if json_length is None else json_length
+
+    async def receive(self, receive: Receive, context: RequestContext) -> tuple[bytes, Body]:
+        headers, timing = context.headers, context.timing
+        longest, json_length = self.settings.max_body_bytes, _json_length(headers)
+        encoding = headers.get(b"content-encoding", b"identity").strip().lower()
+        if encoding == b"identity" and json_length is not None:
+            parts = await receive_parts(receive, headers, longest, json_length)
+            timing.start()
+            return parts
+        body = await receive_body(receive, headers, longest)
+        timing.start()
+        if encoding != b"identity":
+            name = encoding.decode("latin-1")
+            body = await inflate(body, name, longest, context.reservation, self.engine)
+        return split(body, len(body) if json_length is None else json_length)
+
+    def decode(self, model: Model, body: tuple[bytes, Body], context: RequestContext) -> Stages[InferRequest]:
+        (content, attached), reservation = body, context.reservation
+        cache, most_memory = self.cache(model), self.settings.max_memory_bytes
+        if not content and _json_length(context.headers) == 0:
+            inputs, plan = decode_raw(bytes(attached), model, most_memory)
+            return self._request(model, context, inputs, plan)
+        template = find_template(content)
+        known: RequestPlan | None = None if template is None else cache.get(template.content)
+        if template is not None and known is not None:
+            lists: dict[str, np.ndarray] | None = {}
+            if known.content.json_inputs:
+                lists = yield Stage(self.decoding, len(content), read_lists(known, content, template, reservation))
+            if lists is not None:
+                take_known(known, lists, attached, model)
+                return self._request(model, context, lists, known, template.id)
+        rest, parts = yield from self.cut(content)
+        parsed = yield Stage(self._parsing, len(rest), partial(parse, rest, parts, model))
+        tensors = yield Stage(self.reading, len(content), read_all(parsed.tensors, reservation))
+        inputs, plan = complete(parsed, tensors, attached, model, most_memory)
+        has_all = template is not None and (parsed.id is None or template.id is not None)
+        if template is not None and has_all and parsed.content.follows_from(template, model):
+            cache.put(template.content, plan)
+        request_id = None if parsed.id is None else orjson.dumps(parsed.id)
+        return self._request(model, context, inputs, plan, request_id)
+
+    def encode(
+        self, request: InferRequest, outputs: dict[str, np.ndarray], context: RequestContext
+    ) -> Stages[tuple[Pieces, Fields]]:
+        plan, model = request.plan, request.task.model
+        if not model.spec:
+            context.reservation.add(sum(output.array_bytes(outputs[output.name]) for output in plan.content.outputs))
+        plan.last_response.written = count = sum([outputs[name].size for name in plan.text_outputs])
+        non_finite = self.settings.json_non_finite
+        if count:
+            response = yield Stage(self.preparing, count, partial(prepare, request, outputs, model, non_finite))
+            pieces, json_length = yield Stage(self.encoding, count, write(response))
+        else:  # there is nothing to do but to list the outputs
+            pieces, json_length = drain(write(prepare(request, outputs, model, non_finite)))
+        fields = JSON if json_length is None else [OCTETS, (HEADER, b"%d" % json_length)]
+        encoding = self._encoding(context.headers, MIN_BYTES) and self._encoding(context.headers, length_of(pieces))
+        if encoding:
+            whole = join(pieces)
+            pieces = [(yield Stage(self._deflating, len(whole), partial(deflate, whole, encoding)))]
+            fields = [*fields, (b"content-encoding", encoding.encode())]
+        return pieces, fields
+
+    def encoding_ns(self, request: InferRequest, context: RequestContext) -> float:
+        written = request.plan.last_response.written
+        if written is None or self._encoding(context.headers, MIN_BYTES):
+            return math.inf
+        return self.encoding.expected(written) if written else 0.0
+
+    def _request(
+        self,
+        model: Model,
+        context: RequestContext,
+        inputs: dict[str, np.ndarray],
+        plan: RequestPlan,
+        request_id: bytes | None = None,
+    ) -> InferRequest:
+        content = plan.content
+        timeout_us = content.timeout_us
+        if timeout_us and not self.repository.options_for(model.name).allow_timeout_override:
+            timeout_us = 0
+        deadline = self.deadline(context, timeout_us)
+        task = InferenceTask(model, plan.estimate, inputs, content.output_names, plan.rows, content.priority, deadline)
+        return InferRequest(task, plan, request_id)
+
+    def _encoding(self, headers: Headers, length: int) -> str | None:
+        """How an answer of so many bytes is compressed."""
+        accept = headers.get(b"accept-encoding")
+        if accept == b"identity":
+            return None
+        return choose_encoding(accept.decode("latin-1"), self.settings.compress_responses, length) if accept else None
+
+
+def _json_length(headers: Headers) -> int | None:
+    value = headers.get(HEADER)
+    if value is None:
+        return None
+    if not (value.isdigit() and len(value) <= 10 and int(value) < 2**31):
+        raise Malformed(f"expected {JSON_LENGTH} to be a whole number of bytes, got {value[:20].decode('latin-1')!r}")
+    return int(value)
+
+
+def routes(repository: Repository, settings: Settings, engine: Engine) -> list[Route]:
+    """With and without a version, with and without a slash at the end."""
+    endpoint = InferEndpoint(repository, settings, engine)
+    paths = (f"/v2{path}/infer{slash}" for slash in ("", "/") for path in (OF_MODEL, OF_VERSION))
+    return [Route(path, endpoint, methods=["POST"], include_in_schema=False) for path in paths]

@@ -1,0 +1,117 @@
+"""A request's ``parameters``: the protocol's reserved keys, the model's own single numbers and flags, and others.
+
+Clients send parameters of their own, such as the ``content_type`` of MLServer's codecs: those are ignored. What looks
+like an option of a block is refused instead, as to ignore it would be a wrong answer.
+"""
+
+from collections.abc import Callable
+from difflib import get_close_matches
+from typing import Any
+
+import numpy as np
+
+from service.codec.json_parser import JsonObject
+from service.codec.json_reader import scalar, word
+from service.codec.json_slices import LongList
+from service.errors import Malformed
+from service.model.masks import ADDITIVE_MASK
+from service.model.model import Model
+from service.tensors.cast import cast
+
+
+def _whole(value: Any) -> bool:
+    return type(value) is int and 0 <= value < 2**64
+
+
+RESERVED: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "sequence_id": (lambda value: isinstance(value, str) or _whole(value), "a whole number or a string"),
+    "sequence_start": (lambda value: isinstance(value, bool), "a boolean"),
+    "sequence_end": (lambda value: isinstance(value, bool), "a boolean"),
+    "priority": (_whole, "a whole number"),
+    "timeout": (_whole, "a whole number of microseconds"),
+    "binary_data_output": (lambda value: isinstance(value, bool), "a boolean"),
+}
+OPTIONS = (  # of blocks: some have them, others do not
+    *("attn_mask", "is_causal", "left_window_size", "right_window_size", "nonpad_kv_seqlen"),
+    *("scale", "softcap", "past_key", "past_value"),
+    *("average_attn_weights", "weights_top_k"),  # of the native API alone
+)
+LONGEST_NAME = 2 * max(map(len, OPTIONS))  # of what may be meant as one
+MOST = 256  # parameters of a request
+LEAST_LIKENESS = 0.75  # of difflib: is_casual and is_causal 0.89, causal 0.8; content_type and any option below 0.6
+
+
+def fields(owner: str, element: Any) -> dict[str, Any]:
+    """A ``parameters`` object; none is an empty one. Its values may be anything: most keys belong to clients.
+
+    Raises:
+        Malformed: no object.
+    """
+    if element is None:
+        return {}
+    if not isinstance(element, JsonObject):
+        raise Malformed(f"{owner}: expected parameters to be an object, got {word(element)}")
+    return dict(element.items())  # a look-up for each name would look through all of them, each time
+
+
+def reserved(given: dict[str, Any]) -> dict[str, Any]:
+    """Those of a request's parameters that the protocol reserves, held to their types.
+
+    Raises:
+        Malformed: another type, a key reserved for servers, a value that is a list or an object, or too many of them.
+    """
+    if len(given) > MOST:
+        raise Malformed(f"expected at most {MOST} parameters, got {len(given)}")
+    for name, value in given.items():
+        if isinstance(value, (dict, list, LongList)):
+            raise Malformed(f"expected parameter '{name}' to be text, a number or a boolean, got {word(value)}")
+        if name.startswith("triton_") or name == "headers":
+            raise Malformed(f"parameter '{name}' is reserved and may not be given by a client")
+        if name in RESERVED and not RESERVED[name][0](value):
+            raise Malformed(f"expected parameter '{name}' to be {RESERVED[name][1]}, got {word(value)}")
+    return {name: value for name, value in given.items() if name in RESERVED}
+
+
+def additive_mask(given: dict[str, Any], model: Model) -> bool:
+    """Whether the request says that its mask is to be added to the scores, whatever it holds.
+
+    Raises:
+        Malformed: it is no boolean.
+    """
+    value = given.get(ADDITIVE_MASK, False) if model.masks else False
+    if not isinstance(value, bool):
+        raise Malformed(f"expected parameter '{ADDITIVE_MASK}' to be a boolean, got {word(value)}")
+    return value
+
+
+def own(given: dict[str, Any], model: Model) -> dict[str, np.ndarray]:
+    """Those that are the model's, as the engine takes them.
+
+    Raises:
+        Malformed: one that is a tensor of the model, or that looks like an option of a block which this one lacks.
+        Invalid: one of another type or past its range.
+    """
+    own = {}
+    for name, value in given.items():
+        if name in RESERVED or (name == ADDITIVE_MASK and model.masks):
+            continue
+        declared = model.parameters.get(name)
+        if declared is not None and declared.dtype.kind in "biuf":
+            own[name] = cast(name, scalar(name, value, declared.dtype), declared.dtype)
+        elif name in model.inputs:
+            raise Malformed(f"'{name}' of model '{model.name}' is a tensor: give it among the inputs")
+        elif model.spec is not None:
+            _refuse_option(name, model)
+    return own
+
+
+def _refuse_option(name: str, block: Model) -> None:
+    """Raises Malformed where ``name`` is an option of other blocks, or is spelt much like one."""
+    if len(name) > LONGEST_NAME:
+        return
+    options = dict.fromkeys((*block.inputs, *OPTIONS))
+    likely = get_close_matches(name.lower().replace("-", "_"), options, 1, LEAST_LIKENESS)
+    if likely:
+        hint = f"; did you mean '{likely[0]}'?" if likely[0] in block.inputs else ";"
+        there = ", ".join(block.parameters) or "none"
+        raise Malformed(f"unknown parameter '{name}' for model '{block.name}'{hint} its parameters: {there}")

@@ -1,0 +1,203 @@
+"""What is the same in many requests of a client: all but the numbers and the id. It is read once and then cached.
+
+A request's template is its JSON without its id and without the numbers of its tensors. Two requests with the same
+template differ in nothing else: what is cut out is either copied (an id without escapes) or parsed by itself (a flat
+list of numbers). So the plan of a request, which is what its JSON asks for, is cached by the template.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from math import prod
+
+import numpy as np
+
+from service.codec.json_parser import numbers
+from service.codec.steps import Steps
+from service.http.body import Body
+from service.http.response import TEXT_BYTES
+from service.model.estimate import RunEstimate, number_count
+from service.model.model import Model
+from service.tensors.cast import cast
+from service.tensors.dims import Sizes
+from service.v2.datatypes import BYTES
+from service.v2.infer.tensors import BinaryInput, check_length
+
+IDS = (b'{"id":"', b'{"id": "')  # how clients begin that send an id
+DATA = b'"data":'
+DATA_KEY = re.compile(rb'"data"\s*:')
+MAX_LISTS = 64
+MAX_TEMPLATE_BYTES = 4096  # a longer one is not cached
+SORTING_BYTES = 28  # of a number while the largest of a row are searched
+CLASS_BYTES = 160  # of a class as text, with its objects
+
+
+@dataclass(frozen=True, slots=True)
+class RequestTemplate:
+    """A request's JSON without its id and numbers; the id as JSON; where each list of numbers begins and ends."""
+
+    content: bytes
+    id: bytes | None
+    lists: list[tuple[int, int]]
+
+    @property
+    def is_plain(self) -> bool:
+        """True if exactly the ``"data"`` keys were cut out. Without backslashes no JSON string contains ``"data"``."""
+        return b"\\" not in self.content and len(DATA_KEY.findall(self.content)) == len(self.lists)
+
+
+def find_template(content: bytes) -> RequestTemplate | None:
+    """The template of a JSON document; None where it cannot be found by these simple means."""
+    pieces = []
+    lists: list[tuple[int, int]] = []
+    place = 0
+    request_id = None
+    if content.startswith(IDS):
+        start = content.index(b'"', len(IDS[0]) - 1)
+        end = content.find(b'"', start + 1)
+        request_id = content[start : end + 1]
+        if end < 0 or b"\\" in request_id or not request_id.isascii() or not request_id.decode().isprintable():
+            return None
+        pieces.append(content[: start + 1])
+        place = end + 1
+    while (key := content.find(DATA, place)) >= 0:
+        start = key + len(DATA)
+        if content[start : start + 1] == b" ":
+            start += 1
+        end = content.find(b"]", start) + 1
+        first = content[start : start + 2]
+        if not first.startswith(b"[") or first == b"[[" or not end or len(lists) == MAX_LISTS:
+            return None
+        pieces.append(content[place:start])
+        lists.append((start, end))
+        place = end
+    pieces.append(content[place:])
+    template = b"\0".join(pieces)
+    return RequestTemplate(template, request_id, lists) if len(template) <= MAX_TEMPLATE_BYTES else None
+
+
+@dataclass(frozen=True, slots=True)
+class RequestedOutput:
+    """One requested output: as binary data or JSON, and as its tensor or its ``classes`` largest values.
+
+    ``named``: the request lists it. Where a request lists none, it gets all.
+    """
+
+    name: str
+    binary: bool
+    classes: int = 0
+    named: bool = True
+
+    def max_bytes(self, model: Model, sizes: Sizes) -> int:
+        """Upper bound in bytes on this output of a block, as an array and as text."""
+        count = number_count(model.signature, [self.name], sizes)
+        return self._bytes(count, model.outputs[self.name].dtype.itemsize, sizes.get("batch", 1))
+
+    def array_bytes(self, array: np.ndarray) -> int:
+        """The same of an output that is known."""
+        return self._bytes(array.size, array.dtype.itemsize, len(array) if array.ndim else 1)
+
+    def _bytes(self, count: int, item_bytes: int, rows: int) -> int:
+        texts = min(self.classes * rows, count)
+        class_bytes = count * SORTING_BYTES + texts * CLASS_BYTES if self.classes else 0
+        return count * (item_bytes + (0 if self.binary else TEXT_BYTES)) + class_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class JsonInput:
+    """An input whose numbers are a list in the JSON."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: np.dtype
+
+    def array(self, content: memoryview) -> Steps[np.ndarray]:
+        """The tensor, of a flat list; a long one takes several steps.
+
+        Raises:
+            ValueError: it is no flat list of numbers, or not as many as the shape has.
+            Invalid: a number that the type cannot represent.
+        """
+        pieces = []
+        for piece in numbers(content, self.dtype.kind):
+            pieces.append(cast(self.name, piece, self.dtype))
+            yield
+        return (pieces[0] if len(pieces) == 1 else np.concatenate(pieces)).reshape(self.shape)
+
+
+@dataclass(frozen=True, slots=True)
+class RequestContent:
+    """What the JSON of a request says: the parameters, where the tensors lie, and the outputs to send."""
+
+    parameters: Mapping[str, np.ndarray]
+    binary_inputs: Sequence[BinaryInput]
+    json_inputs: Sequence[JsonInput]
+    outputs: Sequence[RequestedOutput]
+    timeout_us: int = 0  # 0 = none
+    priority: int = 0  # 1 is the highest; 0 = none
+    additive_mask: bool = False  # a mask of nothing but 0 and 1 is to be added to the scores
+    output_names: list[str] = field(init=False)
+    binary_bytes: int = field(init=False)  # of all binary inputs
+    list_bytes: int = field(init=False)  # of all JSON inputs as arrays, each twice: its pieces are joined
+
+    def __post_init__(self) -> None:
+        list_bytes = sum(2 * prod(one.shape) * one.dtype.itemsize for one in self.json_inputs)
+        object.__setattr__(self, "output_names", [output.name for output in self.outputs])
+        object.__setattr__(self, "binary_bytes", sum(binary.size for binary in self.binary_inputs))
+        object.__setattr__(self, "list_bytes", list_bytes)
+
+    def take(self, attached: Body, model: Model) -> dict[str, np.ndarray]:
+        """The parameters, and the tensors in the bytes behind the JSON.
+
+        Raises:
+            Malformed: more or fewer bytes than the JSON declares.
+            Invalid: bytes that are no texts.
+        """
+        if len(attached) != self.binary_bytes:
+            check_length(self.binary_inputs, len(attached), model.name)
+        inputs = dict(self.parameters)
+        for binary in self.binary_inputs:
+            inputs[binary.name] = binary.array(attached)
+        return inputs
+
+    def follows_from(self, template: RequestTemplate, model: Model) -> bool:
+        """Whether each request to ``model`` with this template has this content.
+
+        A number or flag among the tensors may choose another graph the next time: then it has not.
+        """
+        tensors = {one.name for one in self.binary_inputs} | {one.name for one in self.json_inputs}
+        numeric = all(one.dtype.kind in "fiu" and one.dtype == model.inputs[one.name].dtype for one in self.json_inputs)
+        all_cut = len(template.lists) == len(self.json_inputs) and template.is_plain
+        return all_cut and numeric and tensors.isdisjoint(model.parameters)
+
+
+@dataclass(slots=True)
+class LastResponse:
+    """What the last response to a plan was like: the next one is likely to be the same."""
+
+    written: int | None = None  # numbers that became text
+    frame: tuple[Sequence[tuple[int, ...]], list[bytes]] | None = None  # the outputs' shapes; the JSON around its lists
+
+
+@dataclass(frozen=True, slots=True)
+class RequestPlan:
+    """The content of a request, and what follows from the shapes of its inputs."""
+
+    content: RequestContent
+    rows: int
+    estimate: RunEstimate
+    response_bytes: int  # upper bound on a block's response, as arrays and as text; 0 of a model that is no block
+    text_outputs: list[str]  # outputs that become text; the others are only copied
+    last_response: LastResponse = field(default_factory=LastResponse)
+
+
+def make_plan(content: RequestContent, rows: int, estimate: RunEstimate, model: Model) -> RequestPlan:
+    """The plan of a request to ``model`` with this content."""
+    # What a foreign model will answer is not known before it is run.
+    size = sum(output.max_bytes(model, estimate.sizes) for output in content.outputs) if model.spec else 0
+    text_outputs = [
+        output.name
+        for output in content.outputs
+        if not output.binary or output.classes or model.outputs[output.name].dtype == BYTES.dtype
+    ]
+    return RequestPlan(content, rows, estimate, size, text_outputs)

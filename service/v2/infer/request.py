@@ -1,0 +1,252 @@
+"""Decoding of a V2 inference request: its JSON, and the bytes behind it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from service.budget import Reservation
+from service.codec.json_parser import JsonArray, JsonObject, parse_object
+from service.codec.json_reader import JsonReader, word
+from service.codec.json_slices import LongList, LongText
+from service.codec.long_tensor import LongTensor
+from service.codec.steps import Steps
+from service.engine.task import InferenceTask
+from service.errors import Invalid, Malformed
+from service.http.body import Body
+from service.model.checks import check_values
+from service.model.masks import check_masks
+from service.model.model import Model
+from service.tensors.cast import cast
+from service.v2 import signature
+from service.v2.datatypes import BOOL, DATATYPES, Datatype, datatype
+from service.v2.infer import parameters
+from service.v2.infer.plan import JsonInput, RequestContent, RequestedOutput, RequestPlan, RequestTemplate, make_plan
+from service.v2.infer.tensors import BinaryInput, fit, from_json, from_raw, read_shape
+
+MAX_ENTRIES = 1024  # inputs or outputs in a request
+
+
+@dataclass(slots=True)
+class InferRequest:
+    """A decoded request: its run, its plan, and its id as JSON."""
+
+    task: InferenceTask
+    plan: RequestPlan
+    id: bytes | None = None
+
+    @property
+    def response_bytes(self) -> int:
+        """Upper bound in bytes on the response, as arrays and as text."""
+        return self.plan.response_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class ParsedRequest:
+    """A request as its JSON has it; long tensors are still to be read."""
+
+    content: RequestContent
+    tensors: dict[str, np.ndarray | LongTensor]
+    id: str | None
+
+
+def parse(content: bytes, parts: Sequence[LongText | LongList], model: Model) -> ParsedRequest:
+    """Parse the JSON ``content``, of which ``parts`` were cut out.
+
+    Raises:
+        Malformed: not the protocol, or an input, output or parameter that the model does not have.
+        Invalid: a tensor or parameter that is wrong.
+    """
+    with parse_object(content) as request, np.errstate(over="ignore"):
+        return _parse(request, content, parts, model)
+
+
+def complete(
+    parsed: ParsedRequest, tensors: dict[str, np.ndarray], attached: Body, model: Model, most_memory: int
+) -> tuple[dict[str, np.ndarray], RequestPlan]:
+    """The inputs and the plan of a parsed request, whose JSON has these ``tensors`` and is followed by ``attached``.
+
+    Raises:
+        Malformed: other bytes than the JSON declares.
+        Invalid: a tensor that is wrong.
+        TooMuchMemory: it would need more than ``most_memory`` bytes.
+    """
+    inputs = {}
+    with np.errstate(over="ignore"):
+        for one in parsed.content.json_inputs:
+            array, declared = fit(one.name, tensors[one.name], one.shape), model.inputs[one.name].dtype
+            inputs[one.name] = array if array.dtype == declared else cast(one.name, array, declared, mask=True)
+    inputs |= parsed.content.take(attached, model)
+    return inputs, _check(parsed.content, inputs, model, most_memory)
+
+
+def decode_raw(body: bytes, model: Model, most_memory: int) -> tuple[dict[str, np.ndarray], RequestPlan]:
+    """The inputs and the plan of a body that has no JSON and is the model's one input.
+
+    Raises:
+        Malformed, Invalid, TooLarge: as for any other.
+    """
+    inputs = from_raw(body, model)
+    outputs = [RequestedOutput(name, binary=True) for name in model.outputs]
+    return inputs, _check(RequestContent({}, [], [], outputs), inputs, model, most_memory)
+
+
+def read_lists(
+    plan: RequestPlan, content: bytes, template: RequestTemplate, reservation: Reservation
+) -> Steps[dict[str, np.ndarray] | None]:
+    """The tensors in the JSON of a request whose plan is known; None where its lists are not what they were.
+
+    Raises:
+        TooMuchMemory, Overloaded: there is no room for them.
+    """
+    inputs: dict[str, np.ndarray] = {}
+    view = memoryview(content)
+    reservation.add(plan.content.list_bytes)
+    try:
+        with np.errstate(over="ignore"):
+            for one, (start, end) in zip(plan.content.json_inputs, template.lists, strict=True):
+                inputs[one.name] = yield from one.array(view[start:end])
+    except (ValueError, Invalid):
+        return None  # when it is parsed as a whole, the error tells what is wrong, and where
+    return inputs
+
+
+def take_known(plan: RequestPlan, inputs: dict[str, np.ndarray], attached: Body, model: Model) -> None:
+    """Add what follows the JSON to the ``inputs`` of a request whose plan is known, and check them.
+
+    Raises:
+        Malformed, Invalid: as for any other.
+    """
+    inputs |= plan.content.take(attached, model)
+    check_values(model.signature, inputs, plan.estimate.sizes)
+    if not plan.content.additive_mask:
+        check_masks(model, inputs)
+
+
+def _check(content: RequestContent, inputs: dict[str, np.ndarray], model: Model, most_memory: int) -> RequestPlan:
+    """Check ``inputs`` against the model and each other, and the memory that they need against ``most_memory``."""
+    rows = signature.check_inputs(model, inputs)
+    estimate = model.estimate(inputs, content.output_names, model.bind(inputs), most_memory)
+    if not content.additive_mask:
+        check_masks(model, inputs)
+    return make_plan(content, rows, estimate, model)
+
+
+def _parse(request: JsonObject, content: bytes, parts: Sequence[LongText | LongList], model: Model) -> ParsedRequest:
+    reader = JsonReader(parts)
+    entries = parameters.fields("the request", request.get("parameters"))
+    given = {name: reader.part(value) for name, value in entries.items()}
+    reserved = parameters.reserved(given)
+    tensors, json_inputs, binary_inputs = _inputs(request.get("inputs"), reader, model)
+    own = parameters.own(given, model)
+    for name in own:
+        if name in tensors or any(name == binary.name for binary in binary_inputs):
+            raise Malformed(f"'{name}' is given as input and as parameter")
+    outputs = _outputs(request.get("outputs"), reader, reserved.get("binary_data_output", False), model)
+    reader.finish(content, strict=False)
+    timeout_us, priority = reserved.get("timeout", 0), reserved.get("priority", 0)
+    additive = parameters.additive_mask(given, model)
+    fields = RequestContent(own, binary_inputs, json_inputs, outputs, timeout_us, priority, additive)
+    return ParsedRequest(fields, tensors, _id(request.get("id")))
+
+
+def _inputs(
+    element: Any, reader: JsonReader, model: Model
+) -> tuple[dict[str, np.ndarray | LongTensor], list[JsonInput], list[BinaryInput]]:
+    tensors: dict[str, np.ndarray | LongTensor] = {}
+    json_inputs: list[JsonInput] = []
+    binary_inputs: list[BinaryInput] = []
+    seen = set()
+    place = 0
+    for entry in _entries("inputs", element, reader):
+        name = _name("inputs", entry)
+        if name in seen:
+            raise Malformed(f"input '{name}' already exists in request")
+        if name not in model.inputs:
+            raise Malformed(f"unexpected inference input '{name}' for model '{model.name}'")
+        seen.add(name)
+        kind = _datatype(name, entry.get("datatype"), model)
+        sizes = read_shape(name, entry.get("shape"), reader)
+        declared = model.inputs[name]
+        shape = () if declared.shape == () and sizes == (1,) else sizes  # a single number may have shape [1]
+        size, data = _size_or_data(name, entry)
+        if size is None:
+            tensors[name] = from_json(name, kind, sizes, data, reader, name in model.masks)
+            json_inputs.append(JsonInput(name, shape, kind.dtype))
+        else:
+            binary_inputs.append(BinaryInput(name, model.name, kind, shape, place, size, declared.dtype))
+            place += size
+    return tensors, json_inputs, binary_inputs
+
+
+def _size_or_data(name: str, entry: JsonObject) -> tuple[int | None, Any]:
+    """How many bytes behind the JSON an input declares, or its data in the JSON."""
+    given = parameters.fields(f"input '{name}'", entry.get("parameters"))
+    if "shared_memory_region" in given:
+        raise Malformed(f"input '{name}': shared memory is not offered here; send data or binary data")
+    size, data = given.get("binary_data_size"), entry.get("data")
+    if (size is None) == (data is None):
+        raise Malformed(f"input '{name}' must have exactly one of 'data' and the parameter 'binary_data_size'")
+    if size is not None and (type(size) is not int or size < 0):
+        raise Malformed(f"input '{name}': expected binary_data_size to be a whole number from 0, got {word(size)}")
+    return size, data
+
+
+def _datatype(name: str, given: Any, model: Model) -> Datatype:
+    declared = datatype(model.inputs[name].dtype)
+    if given != declared.name and not (name in model.masks and given == BOOL.name):
+        if given not in DATATYPES:
+            raise Malformed(f"input '{name}': expected datatype to be one of {', '.join(DATATYPES)}, got {word(given)}")
+        also = " (added to the scores) or 'BOOL' (true = may attend)" if name in model.masks else ""
+        raise Invalid(
+            f"inference input '{name}' data-type is '{given}', but model '{model.name}' expects '{declared.name}'{also}"
+        )
+    return DATATYPES[given]
+
+
+def _outputs(element: Any, reader: JsonReader, binary: bool, model: Model) -> list[RequestedOutput]:
+    """Those that are listed, in JSON unless they say otherwise; or all, in binary where the request says so."""
+    outputs: dict[str, RequestedOutput] = {}
+    for entry in _entries("outputs", element, reader) if element is not None else ():
+        name = _name("outputs", entry)
+        if name in outputs:
+            raise Malformed(f"output '{name}' already exists in request")
+        if name not in model.outputs:
+            raise Malformed(f"unexpected inference output '{name}' for model '{model.name}'")
+        outputs[name] = _output(name, parameters.fields(f"output '{name}'", entry.get("parameters")))
+    return list(outputs.values()) or [RequestedOutput(name, binary, named=False) for name in model.outputs]
+
+
+def _output(name: str, given: dict[str, Any]) -> RequestedOutput:
+    if "shared_memory_region" in given:
+        raise Malformed(f"output '{name}': shared memory is not offered here")
+    binary, classes = given.get("binary_data", False), given.get("classification", 0)
+    if not isinstance(binary, bool):
+        raise Malformed(f"output '{name}': expected binary_data to be a boolean, got {word(binary)}")
+    if type(classes) is not int or classes < 0:
+        raise Malformed(f"output '{name}': expected classification to be a whole number from 0, got {word(classes)}")
+    return RequestedOutput(name, binary, classes)
+
+
+def _entries(what: str, element: Any, reader: JsonReader) -> Sequence[JsonObject]:
+    if isinstance(element, JsonArray) and len(element) > MAX_ENTRIES:
+        raise Malformed(f"expected at most {MAX_ENTRIES} '{what}'")
+    entries: list[Any] | None = list(element) if isinstance(element, JsonArray) else None
+    if entries is None or not all(isinstance(entry, JsonObject) for entry in entries):
+        raise Malformed(f"expected '{what}' to be a list of tensors, got {word(reader.part(element))}")
+    reader.brackets += 1
+    return entries
+
+
+def _name(what: str, entry: JsonObject) -> str:
+    name = entry.get("name")
+    if not isinstance(name, str):
+        raise Malformed(f"expected a 'name' in each of '{what}', got {word(name)}")
+    return name
+
+
+def _id(given: Any) -> str | None:
+    if given is not None and not isinstance(given, str):
+        raise Malformed(f"expected 'id' to be a string, got {word(given)}")
+    return given

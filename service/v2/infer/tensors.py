@@ -1,0 +1,184 @@
+"""One input of a V2 request: from JSON data, nested or flat, or from the bytes that follow the JSON."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from service.codec.json_parser import JsonArray, minified
+from service.codec.json_reader import JsonReader, word
+from service.codec.json_slices import MAX_RANK, LongList
+from service.codec.long_tensor import LongTensor
+from service.errors import Invalid, Malformed
+from service.model.model import Model
+from service.tensors.cast import cast
+from service.v2.datatypes import BOOL, BYTES, Datatype, datatype, decode_string, string_array, unpack_strings
+from service.v2.signature import wire_shape
+
+MAX_EMPTY_PRODUCT = 2**48  # of the sizes that are not 0 in an empty shape: numpy can still write such a shape
+
+
+@dataclass(frozen=True, slots=True)
+class BinaryInput:
+    """Where an input lies in the bytes behind the JSON: ``size`` bytes from ``place`` on.
+
+    Raises:
+        Invalid: ``size`` is not that of the shape.
+    """
+
+    name: str
+    model: str
+    datatype: Datatype
+    shape: tuple[int, ...]
+    place: int
+    size: int
+    declared: np.dtype  # what the model takes
+
+    def __post_init__(self) -> None:
+        expected = prod(self.shape) * self.datatype.dtype.itemsize
+        if self.datatype is not BYTES and self.size != expected:
+            raise Invalid(
+                f"input byte size mismatch for input '{self.name}' for model '{self.model}'. "
+                f"Expected {expected}, got {self.size}"
+            )
+
+    def array(self, content: bytes | memoryview) -> np.ndarray:
+        """The tensor, as the model takes it: a view of ``content``, not a copy, wherever that is possible.
+
+        Raises:
+            Invalid: texts that are more or fewer than the shape has, or no UTF-8.
+        """
+        if self.datatype is BYTES:
+            packed = memoryview(content)[self.place : self.place + self.size]
+            return unpack_strings(self.name, packed, prod(self.shape)).reshape(self.shape)
+        if self.datatype.dtype.kind == "b":  # perf_analyzer sends any byte at all
+            array = np.ndarray(self.shape, np.uint8, content, self.place).astype(np.bool_)
+        else:
+            array = np.ndarray(self.shape, self.datatype.dtype, content, self.place)
+            if not array.flags.aligned:
+                array = array.copy()
+        return array if array.dtype == self.declared else cast(self.name, array, self.declared, mask=True)
+
+
+def check_length(inputs: Sequence[BinaryInput], length: int, model: str) -> None:
+    """Check that the inputs take all of the ``length`` bytes behind the JSON, and no more.
+
+    Raises:
+        Malformed: they take more, or fewer.
+    """
+    for binary in inputs:
+        missing = binary.place + binary.size - length
+        if missing > 0:
+            raise Malformed(
+                f"unexpected size for input '{binary.name}', expecting {missing} additional bytes for model '{model}'"
+            )
+    left = length - sum(binary.size for binary in inputs)
+    if left:
+        raise Malformed(f"unexpected additional input data for model '{model}': {left} bytes")
+
+
+def from_raw(body: bytes | memoryview, model: Model) -> dict[str, np.ndarray]:
+    """The one input of a raw binary request: the whole body, as a batch of one; its length gives the shape.
+
+    Raises:
+        Malformed: the model has several inputs, or one with several free dimensions.
+        Invalid: the length fits no shape.
+    """
+    required = [name for name, spec in model.inputs.items() if spec.required] or list(model.inputs)
+    if len(required) != 1:
+        raise Malformed(f"a raw request needs a model with one input; '{model.name}' has {required}")
+    (name,) = required
+    kind = datatype(model.inputs[name].dtype)
+    sizes = wire_shape(model.inputs[name])
+    if model.max_batch_size:
+        sizes[0] = 1
+    if kind is BYTES:
+        if any(abs(size) != 1 for size in sizes):
+            raise Malformed(f"a raw request of BYTES needs an input of shape [1]; '{name}' has {sizes}")
+        return {name: string_array([decode_string(name, memoryview(body))]).reshape([1] * len(sizes))}
+    if sizes.count(-1) > 1:
+        raise Malformed(f"a raw request needs an input with at most one free dimension; '{name}' has {sizes}")
+    row_bytes = kind.dtype.itemsize * prod(size for size in sizes if size != -1)
+    if -1 in sizes:
+        sizes[sizes.index(-1)] = len(body) // row_bytes if row_bytes else 0
+    return {name: BinaryInput(name, model.name, kind, tuple(sizes), 0, len(body), kind.dtype).array(body)}
+
+
+def read_shape(name: str, element: Any, reader: JsonReader) -> tuple[int, ...]:
+    """The shape that an input declares.
+
+    Raises:
+        Malformed: no list of whole numbers from 0.
+    """
+    if isinstance(element, JsonArray) and len(element) > MAX_RANK:
+        raise Malformed(f"input '{name}': more than {MAX_RANK} dimensions")
+    sizes: tuple[Any, ...] | None = tuple(element) if isinstance(element, JsonArray) else None
+    if sizes is None or not all(type(size) is int and 0 <= size < 2**63 for size in sizes):
+        got = f"[{', '.join(map(word, sizes))}]" if sizes is not None else word(reader.part(element))
+        raise Malformed(f"input '{name}': expected shape to be a list of whole numbers from 0, got {got}")
+    if 0 in sizes and prod(size or 1 for size in sizes) > MAX_EMPTY_PRODUCT:
+        raise Malformed(f"input '{name}': shape {list(sizes)} is too large, even of nothing")
+    reader.brackets += 1
+    return sizes
+
+
+def from_json(
+    name: str, kind: Datatype, sizes: tuple[int, ...], data: Any, reader: JsonReader, mask: bool = False
+) -> np.ndarray | LongTensor:
+    """The array of JSON ``data``, or the long list that is still to be read as one.
+
+    In the numbers of a ``mask`` null is -infinity.
+
+    Raises:
+        Invalid: ragged, of another count or nesting than the shape, or of elements that are not of this datatype.
+    """
+    data = reader.part(data)
+    if isinstance(data, LongList) and kind is not BYTES:
+        return LongTensor(name, data, kind.dtype, mask and kind is not BOOL)
+    if not isinstance(data, JsonArray):
+        raise Malformed(f"input '{name}': expected data to be a list, got {word(data)}")
+    if prod(sizes) == 0 or len(data) == 0:
+        array = _empty(kind, data, reader)
+    elif kind is BYTES:
+        array = string_array(_texts(name, data, reader))
+    else:
+        array = reader.nested(name, data, kind.dtype, nulls=mask and kind is not BOOL)
+    array = fit(name, array, sizes)
+    return array if kind is BYTES else cast(name, array, kind.dtype, mask and kind is not BOOL)
+
+
+def fit(name: str, array: np.ndarray, sizes: tuple[int, ...]) -> np.ndarray:
+    """``array`` in the shape that its input declares.
+
+    Raises:
+        Invalid: it is of another count or nesting.
+    """
+    if array.size != prod(sizes) or (array.ndim > 1 and array.shape != sizes):
+        got = f"{array.size} elements" if array.ndim == 1 else str(list(array.shape))
+        raise Invalid(f"input '{name}': shape does not match true shape of 'data': {list(sizes)}, got {got}")
+    return array.reshape(sizes)
+
+
+def _empty(kind: Datatype, data: JsonArray, reader: JsonReader) -> np.ndarray:
+    """No element, however deep the empty lists lie; an element makes it one that no empty shape matches."""
+    content = minified(data)
+    reader.brackets += content.count(b"[")
+    return np.empty(1 if content.strip(b"[],") else 0, kind.dtype)
+
+
+def _texts(name: str, data: JsonArray, reader: JsonReader) -> list[str]:
+    """The strings of nested or flat lists; their count is checked against the shape, their nesting is not."""
+    strings: list[str] = []
+    stack: list[Any] = [data]
+    while stack:
+        item = stack.pop()
+        if isinstance(item, JsonArray):
+            reader.brackets += 1
+            stack.extend(reversed(list(item)))
+        elif isinstance(item, str):
+            strings.append(item)
+        else:
+            raise Invalid(f"input '{name}': expected strings, got {word(item)}")
+    return strings

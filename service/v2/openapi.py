@@ -1,0 +1,93 @@
+"""Inference in the OpenAPI document: the protocol's request and response, with an example for each block."""
+
+from typing import Annotated, Any
+
+import numpy as np
+from fastapi import Body
+from fastapi.routing import APIRoute
+from pydantic import BaseModel
+
+from service.model.model import Model
+from service.v2.datatypes import datatype
+from service.v2.paths import OF_MODEL, OF_VERSION, Name, Number
+from service.v2.schemas import InferRequest, InferResponse
+
+ERRORS = {
+    400: "The request is malformed or wrong, its body is too large, or a load failed",
+    401: "No API key, or an unknown one",
+    403: "The API key, or the page that sent the request, may not do this",
+    404: "No such model or version",
+    415: "Another Content-Type than application/json",
+    429: "The queue is full",
+    500: "The server failed; its log has the request id",
+    501: "Another Content-Encoding than gzip or deflate",
+    503: "Models are still loading, the queue or the device's memory is full, the server is stopping, or not allowed",
+    504: "The deadline passed before the run began",
+}
+BINARY = {"schema": {"type": "string", "format": "binary"}}
+
+
+def errors(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """The documentation of error responses."""
+    content = {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}}
+    return {status: {"description": ERRORS[status], "content": content} for status in statuses}
+
+
+def json_body(schema: type[BaseModel], example: dict[str, Any]) -> dict[str, Any]:
+    """The documentation of a JSON body that may be missing, which FastAPI cannot read from a signature."""
+    content = {"application/json": {"schema": schema.model_json_schema(), "example": example}}
+    return {"requestBody": {"required": False, "content": content}}
+
+
+def routes(blocks: dict[str, Model], overload_status: int) -> list[APIRoute]:
+    """Documented routes for inference; undocumented ones answer. ``blocks`` give the examples."""
+
+    def infer(model: Name, body: Annotated[InferRequest, Body()]) -> None: ...
+
+    def infer_version(model: Name, version: Number, body: Annotated[InferRequest, Body()]) -> None: ...
+
+    examples = {name: {"summary": name, "value": _example(model)} for name, model in blocks.items()}
+    content = {"application/json": {"examples": examples}, "application/octet-stream": BINARY}
+    return [
+        APIRoute(
+            f"/v2{path}/infer",
+            endpoint,
+            methods=["POST"],
+            tags=["Open Inference Protocol"],
+            summary=summary,
+            description="Tensors in JSON, or in binary behind it, when the header Inference-Header-Content-Length says "
+            "how long the JSON is (0: the whole body is the only input).",
+            operation_id=endpoint.__name__,
+            response_model=InferResponse,
+            response_description="The requested outputs",
+            responses={
+                200: {"content": {"application/octet-stream": BINARY}},
+                **errors(*sorted({400, 404, overload_status, 500, 501, 503, 504})),
+            },
+            openapi_extra={"requestBody": {"content": content}},
+        )
+        for path, endpoint, summary in (
+            (OF_MODEL, infer, "Run a model"),
+            (OF_VERSION, infer_version, "Run a version"),
+        )
+    ]
+
+
+def _example(model: Model) -> dict[str, Any]:
+    assert model.spec is not None
+    arrays = {name: np.asarray(value) for name, value in model.spec.example.items()}
+    request: dict[str, Any] = {
+        "inputs": [
+            {
+                "name": name,
+                "shape": list(array.shape),
+                "datatype": datatype(model.inputs[name].dtype).name,
+                "data": array.reshape(-1).tolist(),
+            }
+            for name, array in arrays.items()
+            if name not in model.parameters
+        ],
+        "outputs": [{"name": name} for name in ("output", "weights") if name in model.outputs],
+    }
+    parameters = {name: array.item() for name, array in arrays.items() if name in model.parameters}
+    return request | ({"parameters": parameters} if parameters else {})

@@ -1,0 +1,192 @@
+"""The bodies of the protocol. Those of inference are for the documentation alone: service/v2/infer reads them."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from service.model.masks import FLAG
+from service.v2.datatypes import DATATYPES
+
+Parameter = str | bool | int | float | None
+
+
+class Error(BaseModel):
+    error: str
+
+
+class BinarySize(BaseModel):
+    binary_data_size: int | None = Field(None, ge=0, description="length in bytes of the tensor behind the JSON")
+
+
+class InferTensor(BaseModel):
+    name: str
+    shape: list[Annotated[int, Field(ge=0)]]
+    datatype: str = Field(json_schema_extra={"enum": list(DATATYPES)})
+    data: list[Any] | None = Field(None, description="nested or flat, row-major")
+    parameters: BinarySize | None = None
+
+
+class OutputParameters(BaseModel):
+    binary_data: bool = False
+    classification: int | None = Field(None, ge=0, description="answer only so many of the largest values")
+
+
+class RequestedOutput(BaseModel):
+    name: str
+    parameters: OutputParameters = OutputParameters()
+
+
+class InferRequest(BaseModel):
+    id: str | None = None
+    parameters: dict[str, str | float | bool] = Field(
+        {},
+        description="The model's single numbers and flags, and binary_data_output, timeout (microseconds; a deadline "
+        "where a setting or the model's configuration says so), priority, sequence_id, sequence_start, sequence_end. "
+        f"Others are ignored, but for a block's misspelt options. {FLAG}",
+    )
+    inputs: list[InferTensor]
+    outputs: list[RequestedOutput] | None = Field(None, description="all, where left out")
+
+
+class InferResponse(BaseModel):
+    model_config = ConfigDict(protected_namespaces=())
+
+    model_name: str
+    model_version: str
+    id: str | None = None
+    outputs: list[InferTensor]
+
+
+class ServerMetadata(BaseModel):
+    name: str
+    version: str
+    extensions: list[str] = Field(description="the extensions that are offered")
+    provider: str = Field(description="where models run: cpu or cuda")
+    provider_reason: str = Field(description="why this provider was chosen")
+
+
+class TensorMetadata(BaseModel):
+    name: str
+    datatype: str
+    shape: list[int] = Field(description="-1 for dimensions that a request chooses")
+
+
+class ModelMetadata(BaseModel):
+    name: str
+    versions: list[str]
+    platform: str
+    inputs: list[TensorMetadata]
+    outputs: list[TensorMetadata]
+    properties: dict[str, str] = Field(description="title, formula, source and inputs of the model, and where it runs")
+
+
+class ModelReady(BaseModel):
+    name: str
+    ready: bool
+
+
+class Models(BaseModel):
+    models: list[str]
+
+
+class Duration(BaseModel):
+    count: int = 0
+    ns: int = 0
+
+
+class InferStatistics(BaseModel):
+    success: Duration
+    fail: Duration
+    queue: Duration
+    compute_input: Duration
+    compute_infer: Duration
+    compute_output: Duration
+    cache_hit: Duration = Duration()
+    cache_miss: Duration = Duration()
+
+
+class BatchStatistics(BaseModel):
+    batch_size: int
+    compute_input: Duration
+    compute_infer: Duration
+    compute_output: Duration
+
+
+class ModelStatistics(BaseModel):
+    name: str
+    version: str
+    last_inference: int = Field(description="milliseconds since 1970; 0 = none yet")
+    inference_count: int = Field(description="rows: a batch of 64 counts 64")
+    execution_count: int
+    inference_stats: InferStatistics
+    response_stats: dict[str, Any] = {}
+    batch_stats: list[BatchStatistics]
+    memory_usage: list[Any] = []
+
+
+class Statistics(BaseModel):
+    model_stats: list[ModelStatistics]
+
+
+class IndexRequest(BaseModel):
+    """Filters of the index: ``ready`` leaves out models that are not."""
+
+    ready: bool = False
+
+
+class ModelState(BaseModel):
+    name: str
+    version: str | None = None
+    state: Literal["UNKNOWN", "READY", "UNAVAILABLE", "LOADING", "UNLOADING"] | None = None
+    reason: str | None = None
+
+
+class ControlRequest(BaseModel):
+    """A load, with a configuration (JSON text) and files (base64) in its parameters; or an unload."""
+
+    parameters: dict[str, Parameter] = {}
+
+
+class VersionPolicyConfig(BaseModel):
+    """Exactly one of the three."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    latest: dict[Literal["num_versions"], int] | None = None
+    all: dict[str, Any] | None = None
+    specific: dict[Literal["versions"], list[int]] | None = None
+
+
+class QueuePolicy(BaseModel):
+    """Whether a request's parameter ``timeout`` is its deadline."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    allow_timeout_override: bool | None = None
+
+
+class DynamicBatching(BaseModel):
+    """The server's settings control batching; only the queue policy can be set for a model."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    default_queue_policy: QueuePolicy = QueuePolicy()
+
+
+class ConfigOverride(BaseModel):
+    """The fields of a model configuration that a load may change. Others may be sent if they equal the model's."""
+
+    model_config = ConfigDict(extra="allow")
+
+    max_batch_size: int | None = Field(None, ge=0)
+    version_policy: VersionPolicyConfig | None = None
+    dynamic_batching: DynamicBatching = DynamicBatching()
+
+
+class LogSettings(BaseModel):
+    log_file: str
+    log_info: bool
+    log_warning: bool
+    log_error: bool
+    log_verbose_level: int
+    log_format: str

@@ -1,0 +1,59 @@
+"""Extensions that are not offered, answered as far as clients expect: shared memory and trace settings."""
+
+from typing import Any
+
+from fastapi import APIRouter, Request, Response
+from pydantic import BaseModel, ConfigDict
+
+from service.errors import Unsupported
+from service.v2.metadata import ServedModels
+from service.v2.repository import read_body
+
+NO_TRACE = {"trace_level": ["OFF"], "trace_rate": "1000", "trace_count": "-1", "log_frequency": "0", "trace_file": ""}
+
+router = APIRouter(prefix="/v2", include_in_schema=False)
+
+
+class TraceSettings(BaseModel):
+    model_config = ConfigDict(extra="allow")
+
+
+async def status() -> list[str]:
+    """No region of shared memory is registered."""
+    return []
+
+
+async def register() -> Response:
+    raise Unsupported("shared memory is not offered here; send tensors in the body, as binary data")
+
+
+async def unregister() -> Response:
+    return Response()
+
+
+for kind in ("systemsharedmemory", "cudasharedmemory"):
+    for region in ("", "/region/{region}"):
+        router.add_api_route(f"/{kind}{region}/status", status, methods=["GET"])
+        router.add_api_route(f"/{kind}{region}/register", register, methods=["POST"])
+        router.add_api_route(f"/{kind}{region}/unregister", unregister, methods=["POST"])
+
+
+@router.get("/trace/setting")
+async def trace_settings() -> dict[str, Any]:
+    return NO_TRACE
+
+
+@router.get("/models/{model}/trace/setting")
+async def model_trace_settings(model: str, repository: ServedModels) -> dict[str, Any]:
+    repository.model(model)
+    return NO_TRACE
+
+
+@router.post("/trace/setting")
+@router.post("/models/{model}/trace/setting")
+async def change_trace_settings(request: Request) -> dict[str, Any]:
+    changes = await read_body(request, TraceSettings)
+    for name, value in (changes.model_extra or {}).items():
+        if value is not None and (name == "trace_file" or value != NO_TRACE.get(name)):
+            raise Unsupported("tracing is not offered here; every response's Server-Timing has the time of its stages")
+    return NO_TRACE

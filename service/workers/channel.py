@@ -1,0 +1,137 @@
+"""Between the supervisor and one worker: a socket that carries connections, and a page of memory with the state."""
+
+import mmap
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+
+from service.telemetry.shared_metrics import WorkerSlot
+
+CLOSED, HEARTBEAT, LIVE, READY, COMPLETE, EXIT_REQUESTED, SERVICE_READY = range(7)
+
+
+class Channel:
+    """Made before the worker is forked, so that both have it.
+
+    Connections that wait in the channel are not lost: the supervisor can take them back from a worker that hangs or has
+    exited. A worker finishes when the channel ends, by ``end()`` or because the supervisor has exited.
+    """
+
+    def __init__(self, slot: WorkerSlot) -> None:
+        self.slot = slot  # where the worker publishes its metrics
+        self._near, self._far = socket.socketpair()
+        self._near.setblocking(False)
+        self._far.setblocking(False)
+        self._page = memoryview(mmap.mmap(-1, mmap.PAGESIZE)).cast("q")
+
+    # The supervisor's side.
+
+    def hand(self, connection: socket.socket) -> bool:
+        """Give the worker a connection; False when the channel is full."""
+        try:
+            socket.send_fds(self._near, [b"c"], [connection.fileno()])
+        except OSError:  # EAGAIN; ETOOMANYREFS, too many on their way
+            return False
+        return True
+
+    def take_back(self) -> Iterator[socket.socket]:
+        """The connections that the worker has not taken."""
+        with suppress(BlockingIOError):
+            while (connection := self._receive()) is not None:
+                yield connection
+
+    def end(self) -> None:
+        """No more connections; what is in the channel still arrives."""
+        self._near.shutdown(socket.SHUT_WR)
+
+    def close(self) -> None:
+        """Close both ends in this process."""
+        self._near.close()
+        self._far.close()
+
+    def set_service_ready(self, ready: bool) -> None:
+        """Tell the worker whether the service as a whole is ready."""
+        self._page[SERVICE_READY] = ready
+
+    @property
+    def closed(self) -> int:
+        """How many connections the worker has taken and closed."""
+        return self._page[CLOSED]
+
+    @property
+    def silence_s(self) -> float:
+        """Seconds since the worker's event loop last turned."""
+        return (time.monotonic_ns() - self._page[HEARTBEAT]) / 1e9
+
+    @property
+    def live(self) -> bool:
+        """Whether the worker answers requests."""
+        return bool(self._page[LIVE])
+
+    @property
+    def ready(self) -> bool:
+        """Whether it has loaded the models that can be loaded, and can run them."""
+        return bool(self._page[READY])
+
+    @property
+    def complete(self) -> bool:
+        """Whether it has loaded as many models as the service needs to be ready."""
+        return bool(self._page[COMPLETE])
+
+    @property
+    def exit_requested(self) -> bool:
+        """Whether the worker asks to end."""
+        return bool(self._page[EXIT_REQUESTED])
+
+    # The worker's side.
+
+    def close_parent_end(self) -> None:
+        """In the worker: close the near end, so that only the supervisor has it."""
+        self._near.close()
+
+    def fileno(self) -> int:
+        """The descriptor that is readable when connections have come."""
+        return self._far.fileno()
+
+    def take(self, max_connections: int) -> Iterator[socket.socket]:
+        """The connections that have come, at most ``max_connections``.
+
+        Raises:
+            EOFError: the channel has ended.
+        """
+        with suppress(BlockingIOError):
+            for _ in range(max_connections):
+                connection = self._receive()
+                if connection is None:
+                    raise EOFError
+                yield connection
+
+    @property
+    def service_ready(self) -> bool:
+        """Whether all workers have been ready and complete at one time, and the service is not about to end."""
+        return bool(self._page[SERVICE_READY])
+
+    def count_closed(self) -> None:
+        """Count a closed connection."""
+        self._page[CLOSED] += 1
+
+    def beat(self, ready: bool, complete: bool) -> None:
+        """Publish that the event loop runs, and the worker's state."""
+        self._page[HEARTBEAT] = time.monotonic_ns()
+        self._page[LIVE] = True
+        self._page[READY] = ready
+        self._page[COMPLETE] = complete
+
+    def request_exit(self) -> None:
+        """Ask the supervisor to end the channel."""
+        self._page[EXIT_REQUESTED] = True
+
+    def _receive(self) -> socket.socket | None:
+        while True:
+            word, descriptors, _, _ = socket.recv_fds(self._far, 1, 1)
+            if descriptors:
+                return socket.socket(fileno=descriptors[0])
+            if not word:
+                return None
+            self.count_closed()  # this process has no descriptor free; the kernel closed the connection

@@ -1,0 +1,228 @@
+"""One serving process: uvicorn's server, with a shutdown that loses no request and ends in time."""
+
+import asyncio
+import ctypes
+import errno
+import logging
+import math
+import os
+import socket
+import struct
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from functools import partial
+from types import FrameType
+from typing import Any
+
+import uvicorn
+from starlette.types import ASGIApp
+from uvicorn.lifespan.on import LifespanOn
+from uvicorn.server import HANDLED_SIGNALS
+
+from service.app import Application
+from service.http.fast_path import FastProtocol
+from service.http.limits import LimitedProtocol
+from service.ort.provider import ProviderUnavailable
+from service.settings import Settings
+from service.workers import last_resort
+
+log = logging.getLogger("heed")
+
+LINGER_S = 0.5  # at the end an idle connection is closed after this time, without an answer that announces it
+HANDSHAKE_S = 0.1  # for connections that are being opened to be accepted
+HUNG_S = 30.0  # a process whose event loop has not run for this time is ended
+DEVICE_LOST = 70  # exit status of a process whose device has failed: EX_SOFTWARE of sysexits.h
+GRACE_S = 2.0  # beyond the time of the settings, to end in good order
+SO_ATTACH_FILTER = 26  # of asm/socket.h
+DROP_SYN = [  # a program for Linux's packet filter, as (code, jump if true, jump if false, operand)
+    (0x30, 0, 0, 13),  # load the byte of the TCP header that holds its flags
+    (0x45, 0, 1, 0x02),  # go on where SYN is among them, else skip one
+    (0x06, 0, 0, 0),  # drop the packet
+    (0x06, 0, 0, 0xFFFFFFFF),  # keep it whole
+]
+
+
+def listen(host: str, port: int) -> list[socket.socket]:
+    """Listening sockets on every address of ``host``, all on one port; port 0 takes a free one.
+
+    Raises:
+        OSError: there is no such host, or the port is taken.
+    """
+    listeners: list[socket.socket] = []
+    missing: OSError | None = None
+    for family, _, _, _, address in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE):
+        chosen = listeners[0].getsockname()[1] if listeners else port
+        try:
+            listeners.append(socket.create_server((address[0], chosen, *address[2:]), family=family, backlog=2048))
+        except OSError as error:
+            if error.errno not in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT):
+                raise
+            missing = error  # localhost names ::1 even where there is no IPv6
+    if missing and not listeners:
+        raise missing
+    return listeners
+
+
+def ignore_new_connections(listener: socket.socket) -> None:
+    """Have the kernel drop what would open a connection, on Linux; what has begun to connect can still be accepted.
+
+    Closing a listener resets the connections that it has not accepted. A client whose packet was dropped tries again
+    after a second; then the port is closed and refuses it, or another process listens and accepts it.
+    """
+    program = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *line) for line in DROP_SYN))
+    with suppress(OSError):
+        address = ctypes.addressof(program)
+        listener.setsockopt(socket.SOL_SOCKET, SO_ATTACH_FILTER, struct.pack("HP", len(DROP_SYN), address))
+
+
+class Server(uvicorn.Server):
+    """uvicorn's server with a shutdown of its own.
+
+    A signal ends it: for ``settings.drain_seconds`` it goes on serving, but is not ready. Then it accepts no more
+    connections, closes each with its next answer or when it is idle, and finishes its runs. If that takes longer than
+    ``settings.shutdown_seconds``, it exits with status 1. A second signal ends it at once. A failed device ends it the
+    same way, with status 70. A process whose event loop hangs exits with status 1.
+    """
+
+    def __init__(self, app: Application, settings: Settings, metrics_listeners: Sequence[socket.socket] = ()) -> None:
+        super().__init__(_config(app, settings))
+        self.config.load()
+        self._metrics_listeners = metrics_listeners  # where the metrics alone are served
+        self._metrics_servers: list[asyncio.Server] = []
+        self._metrics_config = _config(app.metrics_app, settings)
+        self._metrics_config.load()
+        self._metrics_protocol = partial(LimitedProtocol, settings=settings, counts=app.counts)
+        self.config.lifespan_class = _Lifespan
+        self.protocol = partial(FastProtocol, settings=settings, counts=app.counts, fast_path=app.fast_path)
+        self.config.http_protocol_class = self.protocol  # type: ignore[assignment]  # uvicorn only calls it
+        self._readiness = app.readiness
+        self._repository = app.repository
+        self._drain_seconds = settings.drain_seconds
+        self._drained = math.inf  # when the time to drain is over
+        self._shutdown_seconds = settings.shutdown_seconds
+        self._bound = settings.shutdown_seconds + GRACE_S
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        loop = asyncio.get_running_loop()
+        for listener in self._metrics_listeners:
+            server = await loop.create_server(self._open_metrics, sock=listener, ssl=self.config.ssl, backlog=128)
+            self._metrics_servers.append(server)
+
+    def _open_metrics(self) -> asyncio.Protocol:
+        return self._metrics_protocol(
+            config=self._metrics_config, server_state=self.server_state, app_state=self.lifespan.state
+        )
+
+    async def on_tick(self, counter: int) -> bool:
+        if counter % 10 == 0:  # once a second
+            self._end_unless_called_again(HUNG_S)
+            now = time.monotonic()
+            for connection in list(self.server_state.connections):
+                assert isinstance(connection, LimitedProtocol)
+                connection.close_if_overdue(now)
+        if self._repository.unrecoverable and not self._readiness.draining:
+            log.critical("process %d ends: its device has failed", os.getpid())
+            self.drain()
+        return await super().on_tick(counter) or time.monotonic() >= self._drained
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """The first signal ends the process gracefully, a second one at once."""
+        if _is_main_thread():
+            for number in HANDLED_SIGNALS:
+                last_resort.handle_first(number, self.handle_exit)
+        yield
+
+    def handle_exit(self, sig: int, _frame: FrameType | None) -> None:
+        if self._readiness.draining:
+            os._exit(128 + sig)
+        self.drain()
+
+    def drain(self) -> None:
+        """Answer that it is not ready, and end after ``drain_seconds``, in which load balancers notice."""
+        self._readiness.draining = True
+        self._drained = time.monotonic() + self._drain_seconds
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Accept no more connections, answer what comes on the open ones, finish the runs, and end."""
+        self._readiness.draining = True
+        self._end_unless_called_again(self._bound + GRACE_S)
+        watchdog = threading.Timer(self._bound, _cut_off)
+        watchdog.daemon = True
+        watchdog.start()
+        start = time.monotonic()
+        await self._close_connections(sockets or [])
+        self.config.timeout_graceful_shutdown = max(0, math.ceil(self._shutdown_seconds - (time.monotonic() - start)))
+        for server in self._metrics_servers:
+            server.close()
+        await super().shutdown(sockets)
+        watchdog.cancel()
+        if self._repository.unrecoverable:
+            os._exit(DEVICE_LOST)  # to end sessions on a lost device may never end
+
+    def _end_unless_called_again(self, seconds: float) -> None:
+        if _is_main_thread():  # else the process belongs to the caller
+            last_resort.end_unless_called_again(seconds)
+
+    async def _close_connections(self, listeners: list[socket.socket]) -> None:
+        """Close each connection with its next answer, or when it has been idle for ``LINGER_S``."""
+        state = self.server_state
+        state.default_headers = [*state.default_headers, (b"connection", b"close")]
+        for listener in listeners:
+            ignore_new_connections(listener)
+        for connection in state.connections:
+            assert isinstance(connection, LimitedProtocol)
+            connection.announce_close()
+        start = now = time.monotonic()
+        # A connection counts from the end of its TLS handshake on.
+        accepted = start + (LINGER_S if self.config.is_ssl else HANDSHAKE_S)
+        idle_since: dict[LimitedProtocol, float] = {}
+        while now < accepted or (state.connections and now - start < self._shutdown_seconds):
+            for connection in list(state.connections):
+                assert isinstance(connection, LimitedProtocol)
+                if not connection.is_idle:
+                    idle_since.pop(connection, None)
+                elif now - idle_since.setdefault(connection, now) > LINGER_S:
+                    connection.transport.close()
+            await asyncio.sleep(0.01)
+            now = time.monotonic()
+
+
+def _config(app: ASGIApp, settings: Settings) -> uvicorn.Config:
+    return uvicorn.Config(
+        app,
+        http="httptools",
+        lifespan="on",
+        ws="none",
+        log_config=None,
+        access_log=False,
+        proxy_headers=False,
+        server_header=False,
+        ssl_certfile=settings.tls_certificate,
+        ssl_keyfile=settings.tls_key,
+        timeout_keep_alive=settings.keep_alive_seconds,  # type: ignore[arg-type]  # it takes fractions, too
+        timeout_graceful_shutdown=settings.shutdown_seconds,
+    )
+
+
+class _Lifespan(LifespanOn):
+    """Reports a provider that is not available in one line; any other failure to start keeps its traceback."""
+
+    async def send(self, message: Any) -> None:
+        failure = sys.exception()
+        if isinstance(message, Mapping) and isinstance(failure, ProviderUnavailable):
+            message = {**message, "message": str(failure)}
+        await super().send(message)
+
+
+def _is_main_thread() -> bool:
+    return threading.current_thread() is threading.main_thread()
+
+
+def _cut_off() -> None:
+    log.error("worker %d did not finish within the time to shut down and exits", os.getpid())
+    os._exit(1)

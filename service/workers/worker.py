@@ -1,0 +1,86 @@
+"""A worker: a server that does not listen, but gets its connections from the supervisor."""
+
+import asyncio
+import signal
+import socket
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from types import FrameType
+
+from service.app import Application
+from service.settings import Settings
+from service.workers import last_resort
+from service.workers.channel import Channel
+from service.workers.server import Server
+
+MAX_CONNECTIONS_PER_READ = 16  # taken from the channel before the event loop serves requests
+
+
+class Worker(Server):
+    """Serves the connections of ``channel`` until it ends."""
+
+    def __init__(
+        self, app: Application, settings: Settings, channel: Channel, metrics_listeners: Sequence[socket.socket] = ()
+    ) -> None:
+        super().__init__(app, settings, metrics_listeners)
+        self._channel = channel
+        app.readiness.is_complete = lambda: channel.service_ready
+        self._connecting: set[asyncio.Task[None]] = set()
+        self._protocol = partial(self.protocol, on_closed=channel.count_closed)
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets or [])
+        self._beat()
+        asyncio.get_running_loop().add_reader(self._channel, self._take)
+
+    async def on_tick(self, counter: int) -> bool:
+        self._beat()
+        return await super().on_tick(counter)
+
+    def _beat(self) -> None:
+        self._channel.beat(self._repository.ready.is_set(), self._repository.is_complete)
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """SIGTERM asks the supervisor for the end; SIGINT and SIGHUP, which a terminal sends to all, are ignored.
+
+        The kernel also sends SIGTERM when the supervisor ends. A second one ends the worker at once.
+        """
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        last_resort.handle_first(signal.SIGTERM, self.handle_exit)
+        yield
+
+    def handle_exit(self, _sig: int, _frame: FrameType | None) -> None:
+        self._channel.request_exit()
+
+    def drain(self) -> None:
+        """Ask the supervisor for the end; it hands out no more connections and starts another worker."""
+        self._readiness.draining = True
+        self._channel.request_exit()
+
+    def _take(self) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            for connection in self._channel.take(MAX_CONNECTIONS_PER_READ):
+                task = loop.create_task(self._connect(connection))
+                self._connecting.add(task)
+                task.add_done_callback(self._connecting.discard)
+        except EOFError:
+            loop.remove_reader(self._channel)
+            self.should_exit = True
+
+    async def _connect(self, connection: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            await loop.connect_accepted_socket(self._new_protocol, connection, ssl=self.config.ssl)
+        except OSError:  # it is closed already, or its TLS handshake failed
+            self._channel.count_closed()
+            connection.close()
+
+    def _new_protocol(self) -> asyncio.Protocol:
+        protocol: asyncio.Protocol = self._protocol(
+            config=self.config, server_state=self.server_state, app_state=self.lifespan.state
+        )
+        return protocol

@@ -1,0 +1,164 @@
+"""An export that is ended leaves nothing, and one that was killed nothing after the next; versions of a name."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from export.__main__ import main
+from export.artifact import ExportError, written_whole
+from export.scratch import PREFIX, remove_leftovers, scratch
+
+ROOT = Path(__file__).parents[2]
+LONG = 300  # seconds, at most, on a busy machine
+
+
+def until(true):
+    end = time.monotonic() + LONG
+    while not true():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+def files(repository):
+    return [path for path in repository.rglob("*") if path.is_file()]
+
+
+def folders(repository):
+    return list(repository.glob(f"*/{PREFIX}*"))
+
+
+@contextmanager
+def exporting(repository, *arguments):
+    """An export of its own process, once as many folders as there are jobs have been begun."""
+    command = [sys.executable, "-m", "export", *arguments, "--repository", str(repository)]
+    pipes = {"stderr": subprocess.PIPE, "stdout": subprocess.DEVNULL, "text": True}
+    # A shell starts what is to run in the background with SIGINT ignored, and so would be what is started here.
+    asked = partial(signal.signal, signal.SIGINT, signal.default_int_handler)
+    with subprocess.Popen(command, cwd=ROOT, preexec_fn=asked, **pipes) as process:
+        try:
+            jobs = int(arguments[-1]) if "--jobs" in arguments else 1
+            until(lambda: process.poll() is not None or len(folders(repository)) == jobs)
+            assert process.poll() is None, process.stderr.read()
+            yield process
+        finally:
+            process.kill()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_a_signal_ends_an_export_and_leaves_nothing(number, tmp_path):
+    with exporting(tmp_path, "encoder") as process:
+        process.send_signal(number)
+        assert process.wait(LONG) == 128 + number
+        assert list(tmp_path.iterdir()) == []
+        assert process.stderr.read() == f"heed export: {number.name}; nothing was written for encoder\n"
+
+
+def test_a_signal_ends_the_processes_of_an_export(tmp_path):
+    with exporting(tmp_path, "encoder", "decoder", "--jobs", "2") as process:
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(LONG) == 128 + signal.SIGTERM
+        assert list(tmp_path.iterdir()) == []
+        assert process.stderr.read() == "heed export: SIGTERM; nothing was written for encoder, decoder\n"
+
+
+def test_processes_whose_parent_is_killed_end_and_leave_nothing(tmp_path):
+    with exporting(tmp_path, "encoder", "decoder", "--jobs", "2") as process:
+        process.kill()
+        process.wait()
+        until(lambda: not list(tmp_path.iterdir()))
+
+
+def test_what_a_killed_export_leaves_the_next_removes(tmp_path):
+    with exporting(tmp_path, "encoder") as process:
+        remove_leftovers(tmp_path)
+        assert len(folders(tmp_path)) == 1  # its process is there
+        process.kill()
+        process.wait()
+        assert len(folders(tmp_path)) == 1
+        remove_leftovers(tmp_path)
+        assert list(tmp_path.iterdir()) == []
+
+
+def test_the_command_removes_what_was_left(tmp_path, monkeypatch):
+    (tmp_path / "minilm" / f"{PREFIX}abc" / "fresh").mkdir(parents=True)
+    (tmp_path / "minilm" / f"{PREFIX}abc" / "fresh" / "weights.bin").write_bytes(bytes(100))
+    (tmp_path / "kept" / "1").mkdir(parents=True)
+    monkeypatch.setattr("export.__main__.export_builtin", lambda *_: tmp_path)
+    assert main(["cosine", "--repository", str(tmp_path)]) == 0
+    assert [path.name for path in tmp_path.iterdir()] == ["kept"]
+
+
+def test_a_folder_stays_where_there_is_a_version(tmp_path):
+    (tmp_path / "1").mkdir()
+    with scratch(tmp_path) as folder:
+        (folder / "file").touch()
+    assert [path.name for path in tmp_path.iterdir()] == ["1"]
+
+
+def test_a_process_that_is_killed_is_an_error_not_a_traceback(tmp_path, monkeypatch, capsys):
+    from concurrent.futures.process import BrokenProcessPool
+
+    def killed(*_):
+        raise BrokenProcessPool("a child process terminated abruptly")
+
+    monkeypatch.setattr("export.__main__.export_builtin", killed)
+    assert main(["cosine", "--repository", str(tmp_path)]) == 1
+    assert "a process was ended: a child process terminated abruptly" in capsys.readouterr().err
+
+
+def test_signals_are_handled_as_before_afterwards(tmp_path, monkeypatch):
+    monkeypatch.setattr("export.__main__.export_builtin", lambda *_: tmp_path)
+    before = signal.getsignal(signal.SIGTERM)
+    assert main(["cosine", "--repository", str(tmp_path)]) == 0
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+@pytest.fixture(scope="module")
+def versions(tmp_path_factory):
+    """Three exports of one name, the last with --force; what each wrote."""
+    repository = tmp_path_factory.mktemp("versions")
+    written = []
+    for flags in ([], [], ["--force"]):
+        assert main(["multiplicative", "--repository", str(repository), *flags]) == 0
+        written.append({file.relative_to(repository): file.stat().st_ino for file in files(repository)})
+    return repository, written
+
+
+def test_an_existing_name_gets_the_next_version(versions):
+    _, (first, second, _) = versions
+    assert {path.parts[1] for path in first} == {"1"}
+    assert {path.parts[1] for path in second} == {"1", "2"}
+    assert first.items() <= second.items()  # the same files
+
+
+def test_force_replaces_the_newest(versions):
+    _, (first, second, third) = versions
+    assert second.keys() == third.keys()
+    assert first.items() <= third.items()
+    newest = {path for path in second if path.parts[1] == "2"}
+    assert all(second[path] != third[path] for path in newest)
+
+
+def test_a_version_that_exists_stays(versions, capsys, monkeypatch):
+    repository, (*_, last) = versions
+    assert main(["multiplicative", "--repository", str(repository), "--version", "1"]) == 1
+    assert "multiplicative/1 exists; --force replaces it" in capsys.readouterr().err
+    assert {file.relative_to(repository): file.stat().st_ino for file in files(repository)} == last
+
+
+def test_a_version_written_meanwhile_stays(tmp_path):
+    target = tmp_path / "mine" / "1"
+    writing = written_whole(target, force=False)
+    (writing.__enter__() / "model.onnx").touch()
+    target.mkdir()
+    with pytest.raises(ExportError, match="written by another export meanwhile"):
+        writing.__exit__(None, None, None)
+    assert os.listdir(tmp_path / "mine") == ["1"]
+    assert os.listdir(target) == []

@@ -1,0 +1,108 @@
+"""``heed probe`` tells by its exit status what readiness probes are told, and imports next to nothing."""
+
+import os
+import socket
+import ssl
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.service.http.test_auth import certificate
+from tests.service.workers.test_workers import models, started, until
+
+__all__ = ["certificate", "models"]  # fixtures
+
+ROOT = Path(__file__).parents[3]
+
+
+HEAVY = ("fastapi", "pydantic", "onnxruntime", "numpy")
+
+
+def probe(port: int | None, *flags: str, **environment: str) -> subprocess.CompletedProcess:
+    """``heed probe``, which prints at the end how many modules it has imported, and which of the heavy ones."""
+    show = f"print(len(sys.modules), *(sys.modules.keys() & {set(HEAVY)}))"
+    script = f"import sys, heed; status = heed.main(); {show}; sys.exit(status)"
+    command = [sys.executable, "-c", script, "probe", *flags]
+    environment = {**os.environ, **({"HEED_PORT": str(port)} if port is not None else {}), **environment}
+    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+
+
+@pytest.mark.parametrize("host", ["", "127.0.0.1", "0.0.0.0"])
+def test_ready_and_draining(models, tmp_path, host):
+    with started(models, tmp_path / "log", "--workers", "1", "--drain-seconds", "30") as service:
+        ready = probe(service.port, HEED_HOST=host)
+        assert (ready.returncode, ready.stdout.split()[0]) == (0, "200")
+        modules, *heavy = ready.stdout.split()[1:]
+        assert int(modules) < 250
+        assert not heavy
+        service.process.terminate()
+        until(lambda: not service.is_ready())
+        assert probe(service.port).stdout.split()[0] == "503"
+        assert probe(service.port).returncode == 1
+
+
+def test_tls(models, tmp_path, certificate):
+    flags = ["--tls-certificate", f"{certificate}/certificate", "--tls-key", f"{certificate}/key", "--workers", "1"]
+    trust = ssl.create_default_context(cafile=certificate / "certificate")
+    with started(models, tmp_path / "log", *flags, trust=trust) as service:
+        assert probe(service.port, HEED_TLS_CERTIFICATE=f"{certificate}/certificate").returncode == 0
+        assert probe(service.port).returncode == 1
+
+
+def test_nobody_there():
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        found = probe(taken.getsockname()[1])
+    assert found.returncode == 1
+    assert "Connection refused" in found.stderr
+
+
+def test_flags_win_over_variables(models, tmp_path):
+    nowhere = {"HEED_HOST": "127.0.0.2", "HEED_PORT": "1"}
+    with started(models, tmp_path / "log", "--workers", "1") as service:
+        for host in ("127.0.0.1", "0.0.0.0", "localhost"):
+            assert probe(None, "--host", host, "--port", str(service.port), **nowhere).returncode == 0
+        assert probe(None, f"--port={service.port}", "--host", "127.0.0.1", **nowhere).returncode == 0
+        assert probe(service.port, "--port", "1").returncode == 1
+
+
+def test_flags_of_tls(models, tmp_path, certificate):
+    flags = ["--tls-certificate", f"{certificate}/certificate"]
+    trust = ssl.create_default_context(cafile=certificate / "certificate")
+    key = ["--tls-key", f"{certificate}/key"]
+    with started(models, tmp_path / "log", *flags, *key, "--workers", "1", trust=trust) as service:
+        assert probe(None, "--port", str(service.port), *flags).returncode == 0
+        assert probe(None, "--port", str(service.port)).returncode == 1
+
+
+def test_every_interface_of_ipv6():
+    """``::`` is asked at ``::1``."""
+    with socket.socket(socket.AF_INET6) as taken:
+        taken.bind(("::1", 0))
+        found = probe(None, "--host", "::", "--port", str(taken.getsockname()[1]))
+    assert (found.returncode, found.stderr.split(",")[0]) == (1, "heed probe: ::1")
+
+
+def test_help():
+    found = probe(None, "--help")
+    assert found.returncode == 0
+    assert all(flag in found.stdout for flag in ("--host", "--port", "--tls-certificate"))
+
+
+@pytest.mark.parametrize(
+    ("flags", "environment", "message"),
+    [
+        (["--prot", "8200"], {}, "unrecognized arguments: --prot 8200"),
+        (["--por", "8200"], {}, "unrecognized arguments: --por 8200"),
+        (["8200"], {}, "unrecognized arguments: 8200"),
+        (["--port", "x"], {}, "--port: expected a whole number from 1 to 65535, got 'x'"),
+        (["--port", "0"], {}, "--port: expected a whole number from 1 to 65535, got '0'"),
+        ([], {"HEED_PORT": "80x"}, "--port: expected a whole number from 1 to 65535, got '80x'"),
+    ],
+)
+def test_mistakes(flags, environment, message):
+    found = probe(None, *flags, **environment)
+    assert found.returncode == 2
+    assert message in found.stderr

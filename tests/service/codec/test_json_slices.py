@@ -1,0 +1,173 @@
+"""Large JSON in slices: the same arrays as json and numpy make of it, the same refusals, at any place of a cut."""
+
+import base64
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import array_shapes
+
+from service.codec import json_parser, json_slices
+from service.codec.json_slices import LongList, LongText, cut, part
+from service.codec.steps import drain
+from service.errors import Invalid, Malformed, TooLarge
+
+NUMBERS = st.one_of(
+    st.integers(-(10**12), 10**12), st.floats(allow_nan=False, allow_infinity=False, width=32), st.just(-0.0)
+)
+SEPARATORS = st.sampled_from([(",", ":"), (", ", ": "), (" ,\n", "\t:  ")])
+
+
+@pytest.fixture(autouse=True)
+def small_slices(monkeypatch):
+    """Documents of a test are cut as bodies of megabytes are."""
+    monkeypatch.setattr(json_slices, "PIECE_BYTES", 24)
+    monkeypatch.setattr(json_parser, "PIECE_BYTES", 24)
+    monkeypatch.setattr(json_slices, "MIN_LONG_PART_BYTES", 12)
+    monkeypatch.setattr(json_slices, "MAX_COMPARED_BYTES", 8)
+
+
+def values(text: bytes, kind: str = "f", nulls: bool = False) -> np.ndarray:
+    long = LongList(memoryview(text))
+    shape = drain(long.shape("query"))
+    return np.concatenate([*long.pieces("query", kind, shape, nulls)]).reshape(shape)
+
+
+@st.composite
+def documents(draw):
+    """A JSON object of tensors, strings and small values, as text and as Python has it."""
+    fields = {}
+    for name in draw(st.lists(st.sampled_from(["query", "key", "a\\b", 'quo"te', "é", "["]), unique=True, max_size=4)):
+        shape = draw(array_shapes(max_dims=4, max_side=4))
+        array = np.array(draw(st.lists(NUMBERS, min_size=int(np.prod(shape)), max_size=int(np.prod(shape)))), object)
+        small = st.one_of(st.text(max_size=40), st.booleans(), st.none(), st.just({"shape": [1], "x": []}))
+        fields[name] = draw(st.one_of(st.just(array.reshape(shape).tolist()), small))
+    separators = draw(SEPARATORS)
+    return json.dumps(fields, separators=separators, ensure_ascii=draw(st.booleans())).encode(), fields
+
+
+@given(documents())
+def test_a_document_is_the_same_with_its_parts_cut_out(document):
+    text, fields = document
+    rest, parts = drain(cut(text))
+    read = json.loads(rest)
+    assert list(read) == list(fields)
+    for name, value in fields.items():
+        long = part(read[name], parts)
+        if not isinstance(long, LongText | LongList):
+            assert long == value
+        elif isinstance(long, LongText):
+            assert json.loads(b'"%b"' % bytes(long.content)) == value
+        else:
+            assert np.array_equal(values(bytes(long.content)), np.array(value, np.float64))
+
+
+def test_long_parts_are_cut_and_short_ones_stay():
+    text = b'{"a": [[1, 2, 3], [4, 5, 6]], "b": [1, 2], "c": "0123456789abcdef", "outputs": ["weights"]}'
+    rest, parts = drain(cut(text))
+    read = json.loads(rest)
+    assert [type(of) for of in parts] == [LongList, LongText]
+    assert (read["b"], read["outputs"]) == ([1, 2], ["weights"])
+    assert bytes(parts[1].content) == b"0123456789abcdef"
+
+
+def test_a_list_inside_lists_of_the_document_is_cut_alone():
+    text = b'{"inputs": [{"name": "x", "data": [1, 2, 3, 4, 5, 6, 7]}], "outputs": []}'
+    rest, parts = drain(cut(text))
+    assert json.loads(rest)["inputs"][0]["name"] == "x"
+    assert [bytes(of.content) for of in parts] == [b"[1, 2, 3, 4, 5, 6, 7]"]
+
+
+def test_a_mark_cannot_be_sent():
+    assert part("0123456789abcdef:0", [LongText(memoryview(b""))]) == "0123456789abcdef:0"
+
+
+def test_what_remains_is_bounded(monkeypatch):
+    monkeypatch.setattr(json_slices, "MAX_REST_BYTES", 200)
+    with pytest.raises(TooLarge, match="300 bytes beside its long lists of numbers, more than the 200 allowed"):
+        drain(cut(b'{"inputs":[%b]}' % b",".join([b'{"a":1}'] * 36)))
+
+
+@pytest.mark.parametrize("quotes", [b'\\"', b'\\\\\\"'])
+def test_many_escaped_quotation_marks_end_the_cutting(monkeypatch, quotes):
+    monkeypatch.setattr(json_slices, "MAX_ESCAPED_QUOTES", 5)
+    text = b'{"a": "%b", "b": [1, 2, 3, 4, 5, 6, 7, 8]}' % (quotes * 9)
+    rest, parts = drain(cut(text))
+    assert (rest, parts) == (text, [])
+
+
+@given(array_shapes(max_dims=5, max_side=4), SEPARATORS, st.data())
+def test_a_list_with_one_character_changed_is_refused_or_what_json_reads(shape, separators, data):
+    array = np.arange(np.prod(shape)).reshape(shape)
+    text = bytearray(json.dumps(array.tolist(), separators=separators).encode())
+    place = data.draw(st.integers(0, len(text) - 1))
+    text[place : place + data.draw(st.integers(0, 1))] = data.draw(st.sampled_from([b"", b",", b"[", b"]", b" ", b"7"]))
+    try:
+        expected = np.array(json.loads(bytes(text)), np.float64)
+    except ValueError:
+        expected = None
+    if expected is None or not text.lstrip().startswith(b"[") or expected.size == 0:
+        with pytest.raises((Invalid, Malformed)):
+            values(bytes(text))
+    else:
+        assert np.array_equal(values(bytes(text)), expected)
+
+
+@pytest.mark.parametrize("text", [b"[[1,]2,[3,4]]", b"[[1,2]3,[4,5]]", b"[1[,2]]", b"[[1,2],3[4]]", b"[[1,2],[3,4]"])
+def test_a_number_outside_its_list_is_no_json(text):
+    with pytest.raises((Malformed, Invalid)):
+        values(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (b"[[1,2],[3]]", "query: rows of different lengths"),
+        (b"[[1,2],3]", "query: rows of different lengths"),
+        (b"[[1,2],[3,null]]", r"query: expected numbers, got null at \[1, 1\]"),
+        (b"[[1,2],[true,4]]", r"query: expected numbers, got a boolean at \[1, 0\]"),
+        (b"[[1,2],[3,4x]]", r"expected numbers at \[1, 1\] of query, got 4x"),
+        (b"[[1,2],[3,]]", r"expected numbers at \[1, 1\] of query, got nothing"),
+        (b"[" * 17 + b"1" + b"]" * 17, "query: nested more than 16 deep"),
+        (b"[]", "query: empty; every dimension is at least 1"),
+        (b"[[],[]]", "query: empty; every dimension is at least 1"),
+    ],
+)
+def test_errors_name_the_element(text, message):
+    with pytest.raises((Malformed, Invalid), match=message):
+        values(text)
+
+
+def test_whole_numbers():
+    assert values(b"[[1,-2],[3,9223372036854775807]]", "i").tolist() == [[1, -2], [3, 2**63 - 1]]
+    with pytest.raises(Invalid, match=r"query: expected whole numbers, got 1\.5 at \[0, 1\]"):
+        values(b"[[1,1.5],[2,3]]", "i")
+    with pytest.raises(Invalid, match="query: a number does not fit in int64"):
+        values(b"[1,9223372036854775808]", "i")
+
+
+def test_booleans_and_nulls():
+    text = b"[[true, false, true], [false, false, true], [true, true, true]]"
+    assert LongList(memoryview(text)).is_boolean
+    assert values(text, "b").tolist() == json.loads(text)
+    assert values(b"[[0, null], [-1e4, null]]", nulls=True).tolist() == [[0, -np.inf], [-1e4, -np.inf]]
+    with pytest.raises(Invalid, match=r"query: expected booleans, got 1 at \[0, 2\]"):
+        values(b"[[true, false, 1]]", "b")
+
+
+@pytest.mark.parametrize("wrap", [0, 8, 76])
+@pytest.mark.parametrize("size", [0, 1, 2, 3, 17, 18, 100])
+def test_base64_in_slices(size, wrap):
+    content = np.random.default_rng(size).bytes(size)
+    text = base64.b64encode(content).decode()
+    lines = "\n".join(text[start : start + wrap] for start in range(0, len(text), wrap)) if wrap else text
+    escaped = json.dumps(lines)[1:-1].replace("/", "\\/").encode()
+    assert drain(LongText(memoryview(escaped)).base64()) == content
+
+
+@pytest.mark.parametrize("text", ["A", "AA=", "AAAA" * 5 + "AA==" + "AAAA" * 5, "AA==" * 12, "ä" * 40, "A A" * 30])
+def test_what_is_no_base64(text):
+    with pytest.raises(ValueError):  # noqa: PT011  # of binascii, in words of its own
+        drain(LongText(memoryview(json.dumps(text)[1:-1].encode())).base64())

@@ -1,0 +1,58 @@
+"""Counting requests: every one lands in one bucket of each stage, and only what was answered does."""
+
+import numpy as np
+from starlette.requests import ClientDisconnect
+
+from service.engine.counters import BOUNDS, HUNG_UP, RequestCounters, histograms
+from service.errors import Invalid, NotFound, TooLarge, TooMuchMemory
+from service.timing import STAGES, Timing
+
+
+def timing(**spent: int) -> Timing:
+    made = Timing()
+    assert spent.keys() <= made.spent_ns.keys()
+    made.spent_ns.update(spent)
+    return made
+
+
+def test_every_request_is_in_one_bucket_of_each_stage():
+    counts, rng = RequestCounters(), np.random.default_rng(0)
+    spent = (10 ** rng.uniform(0, 12, (1000, len(STAGES)))).astype(int)
+    spent[: len(BOUNDS)] = np.array(BOUNDS)[:, None]
+    spent[len(BOUNDS)] = 0
+    for row in spent.tolist():
+        counts.observe(("model", 1), "v2", timing(**dict(zip(STAGES, row, strict=True))))
+    *stages, total = histograms(counts.answered[("model", 1), "v2"])
+    for place, histogram in enumerate(stages):
+        below = [(spent[:, place] < bound).sum() for bound in BOUNDS]
+        assert np.cumsum(histogram[:-1]).tolist() == [*below, len(spent)]
+        assert histogram[-1] == spent[:, place].sum()
+    assert sum(total[:-1]) == len(spent)
+    assert 0 < total[-1] < 60e9
+
+
+def test_series_are_apart():
+    counts = RequestCounters()
+    for model, api in ((("a", 1), "native"), (("a", 1), "v2"), (("a", 2), "v2"), (("b", 1), "v2"), (("b", 1), "v2")):
+        counts.observe(model, api, timing(compute=5))
+    assert {key: sum(histograms(answered)[-1][:-1]) for key, answered in counts.answered.items()} == {
+        (("a", 1), "native"): 1,
+        (("a", 1), "v2"): 1,
+        (("a", 2), "v2"): 1,
+        (("b", 1), "v2"): 2,
+    }
+
+
+def test_failures_have_the_status_of_their_api_and_the_limit_that_rejected_them():
+    counts = RequestCounters()
+    for error in (Invalid("x"), TooLarge("x"), TooMuchMemory("x"), NotFound("x"), KeyError("x"), ClientDisconnect()):
+        for api in ("native", "v2"):
+            counts.observe_failure(("m", 1), api, error, 5)
+    of_api = {api: {s: n for (_, of, s), n in counts.failed.items() if of == api} for api in ("native", "v2")}
+    assert of_api == {
+        "native": {422: 1, 413: 2, 404: 1, 500: 1, HUNG_UP: 1},
+        "v2": {400: 3, 404: 1, 500: 1, HUNG_UP: 1},
+    }
+    assert counts.refused == {"max_body_bytes": 2, "max_memory_bytes": 2}
+    assert counts.failed_ns == {("m", 1): 60}
+    assert not counts.answered

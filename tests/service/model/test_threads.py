@@ -1,0 +1,68 @@
+"""Long runs use more threads, short ones one; both give the same numbers."""
+
+import shutil
+
+import numpy as np
+import pytest
+
+from service.engine.run import run_alone
+from service.engine.task import InferenceTask
+from service.model.graph import MIN_PARALLEL_NS
+from service.model.loader import open_version
+from service.ort.provider import Provider
+
+SIZE = 1000
+
+
+@pytest.fixture
+def model(repository, tmp_path):
+    shutil.copytree(repository / "multi_head_self_attention" / "1", tmp_path / "block" / "1")
+    return open_version(tmp_path / "block" / "1", Provider("cpu", "asked for"), 2)
+
+
+def threads(graph):
+    return graph.session.onnx.get_session_options().intra_op_num_threads
+
+
+def test_by_what_a_run_is_known_to_take(model):
+    graph = model.graphs[0]
+    assert threads(graph.for_size(SIZE, to_learn=False)) == 1  # nothing is known
+    graph.cost.learn(SIZE, MIN_PARALLEL_NS / 2)
+    assert threads(graph.for_size(SIZE, to_learn=False)) == 1
+    for _ in range(200):
+        graph.cost.learn(SIZE, 2 * MIN_PARALLEL_NS)
+    wide = graph.for_size(SIZE, to_learn=False)
+    assert threads(wide) == 2
+    assert graph.for_size(SIZE, to_learn=False) is wide  # opened once
+    assert graph.for_size(SIZE, to_learn=True) is graph  # hardly long: one slow moment is not remembered for ever
+    for _ in range(200):
+        graph.cost.learn(SIZE, 100 * MIN_PARALLEL_NS)
+    assert graph.for_size(SIZE, to_learn=True) is wide
+
+
+def test_the_same_numbers(model):
+    (name,) = (name for name, of in model.inputs.items() if of.required)
+    depth = model.inputs[name].shape[-1]
+    inputs = {name: np.random.default_rng(0).standard_normal((2, 128, int(depth))).astype(np.float32)}
+    need = model.estimate(inputs, ["output", "weights"], model.bind(inputs))
+    narrow = run_alone(InferenceTask(model, need, inputs, ["output", "weights"]))
+    for _ in range(200):
+        need.graph.cost.learn(need.size, 100 * MIN_PARALLEL_NS)
+    assert threads(need.graph.for_size(need.size, to_learn=False)) == 2
+    wide = run_alone(InferenceTask(model, need, inputs, ["output", "weights"]))
+    for output, array in narrow.items():
+        np.testing.assert_allclose(wide[output], array, rtol=1e-5, atol=1e-6)
+
+
+def test_a_file_that_is_gone_ends_nothing(model, tmp_path):
+    graph = model.graphs[0]
+    graph.cost.learn(SIZE, 100 * MIN_PARALLEL_NS)
+    shutil.rmtree(tmp_path / "block")
+    assert threads(graph.for_size(SIZE, to_learn=False)) == 1
+
+
+def test_one_thread_is_all_there_is(repository):
+    model = open_version(repository / "dot_product" / "1", Provider("cpu", "asked for"), 1)
+    graph = model.graphs[0]
+    graph.cost.learn(SIZE, 100 * MIN_PARALLEL_NS)
+    assert graph.for_size(SIZE, to_learn=False) is graph

@@ -1,0 +1,297 @@
+"""Every status of the native API, provoked; each answer names the tensor, what was expected and what came."""
+
+import base64
+import json
+import socket
+
+import numpy as np
+import pytest
+
+from tests.conftest import serving
+from tests.support.attending import attend, coded, post
+from tests.support.v2 import infer, tensor
+
+Q, K, V = [[1, 0], [0, 1]], [[1, 0], [0, 1], [1, 1]], [[1, 0], [0, 1], [0.5, 0.5]]
+GOOD = {"query": Q, "key": K, "value": V}
+
+
+MALFORMED = {
+    "truncated": b'{"query": [[1, 2',
+    "empty": b"",
+    "blank": b"  \n ",
+    "no object": b"[1, 2]",
+    "a number": b"3",
+    "NaN literal": b'{"query": [[NaN]], "key": [[1]], "value": [[1]]}',
+    "Infinity literal": b'{"query": [[Infinity]], "key": [[1]], "value": [[1]]}',
+    "past double": b'{"query": [[1e400]], "key": [[1]], "value": [[1]]}',
+    "not UTF-8": b'{"query\xff": 1}',
+    "trailing": b'{"query": [[1]]} {}',
+    "very deep": b"[" * 5000 + b"]" * 5000,
+    "twice": b'{"query": [[1]], "query": [[2]], "key": [[1]], "value": [[1]]}',
+    "two texts": b"\x00\x01\x02",
+}
+
+
+@pytest.mark.parametrize("body", MALFORMED.values(), ids=MALFORMED.keys())
+def test_400_malformed(client, body):
+    problem(post(client, "scaled_dot_product", body), 400)
+
+
+UNKNOWN = {
+    "field": ({"qeury": Q}, "qeury", "takes query, key"),
+    "batch_size": ({"batch_size": 3}, "batch_size", "unknown field"),
+    "output": ({"outputs": ["output", "attention"]}, "outputs", "there are output, weights"),
+    "tensor field": ({"query": {"shape": [2, 2], "values": [1, 2, 3, 4]}}, "query", '"shape" and "data"'),
+    "two forms": ({"query": {"shape": [1], "data": [1], "base64": ""}}, "query", '"shape" and "data"'),
+}
+
+
+@pytest.mark.parametrize(("change", "field", "said"), UNKNOWN.values(), ids=UNKNOWN.keys())
+def test_400_unknown(client, change, field, said):
+    body = problem(post(client, "scaled_dot_product", {**GOOD, **change}), 400)
+    assert body["field"] == field
+    assert said in body["detail"]
+
+
+def test_400_a_parameter_another_block_has(client):
+    assert problem(post(client, "dot_product", {**GOOD, "scale": 1}), 400)["field"] == "scale"
+
+
+INVALID = {
+    "ragged": ({"query": [[1, 0], [0]]}, "query", "different lengths at depth 1"),
+    "ragged deep": ({"query": [[[1, 0]], [[0]]]}, "query", "different lengths"),
+    "ragged with the right count": ({"value": [[1], [1, 2, 3], [1, 2]]}, "value", "different lengths"),
+    "a number among rows": ({"query": [[1, 0], 5]}, "query", "different lengths"),
+    "a row among numbers": ({"query": [[1, 0], [0, [1]]]}, "query", "got a list at [1, 1]"),
+    "text among rows": ({"query": [[1, 0], "ab"]}, "query", "got text at [1]"),
+    "an object among rows": ({"query": [[1, 0], {"a": 1, "b": 2}]}, "query", "got an object at [1]"),
+    "null": ({"query": [[1, None], [0, 1]]}, "query", "got null at [0, 1]"),
+    "text": ({"query": [[1, "0"], [0, 1]]}, "query", "got text at [0, 1]"),
+    "boolean": ({"query": [[1, True], [0, 1]]}, "query", "got a boolean at [0, 1]"),
+    "booleans": ({"query": [[True, True], [True, True]]}, "query", "expected numbers, got a boolean"),
+    "object": ({"query": [[1, {}], [0, 1]]}, "query", "got an object at [0, 1]"),
+    "a word": ({"query": "hello"}, "query", "expected a list of numbers, got text"),
+    "a null": ({"query": None}, "query", "got null"),
+    "one number": ({"query": 1}, "query", "expected a list of numbers"),
+    "past float32": ({"query": [[1e39, 0], [0, 1]]}, "query", "past the range of float32"),
+    "empty": ({"query": []}, "query", "empty"),
+    "empty rows": ({"query": [[], []]}, "query", "empty"),
+    "empty axis": ({"query": {"shape": [0, 2], "data": []}}, "query", "empty"),
+    "missing": ({"value": None}, "value", "got null"),
+    "rank 1": ({"query": [1, 0]}, "query", "2 to 4 dimensions"),
+    "rank 5": ({"query": [[[Q]]]}, "query", "2 to 4 dimensions"),
+    "rank 20": ({"query": json.loads("[" * 20 + "1" + "]" * 20)}, "query", "nested more than 16 deep"),
+    "rank of key": ({"key": [K]}, "key", "expected 2 dimensions [n, d_k] beside this query, got [1, 3, 2]"),
+    "d_k": ({"key": [[1, 0, 1]] * 3}, "key", "expected last dimension 2 (d_k of query), got 3"),
+    "n": ({"value": V[:2]}, "value", "expected second-last dimension 3 (n of key), got 2"),
+    "batch": (
+        {"query": [Q, Q], "key": [K], "value": [V, V]},
+        "key",
+        "expected fourth-last dimension 2 (batch of query), got 1",
+    ),
+    "heads": (
+        {"query": [[Q] * 3], "key": [[K] * 2], "value": [[V] * 2]},
+        "key",
+        "expected kv_heads that divides 3 (heads of query), got 2",
+    ),
+    "mask shape": ({"attn_mask": [[True, False]] * 2}, "attn_mask", "1 or 3"),
+    "mask rank": ({"attn_mask": [[[[True]]]]}, "attn_mask", "expected 2 dimensions"),
+    "mask text": ({"attn_mask": [[True, "true", False]] * 2}, "attn_mask", "got text at [0, 1]"),
+    "mask tricky text": ({"attn_mask": [[True, "t", False]] * 2}, "attn_mask", "got text at [0, 1]"),
+    "mask mixed": ({"attn_mask": [[True, 0, False]] * 2}, "attn_mask", "expected booleans, got 0 at [0, 1]"),
+    "mask mixed otherwise": ({"attn_mask": [[0, True, 0]] * 2}, "attn_mask", "expected numbers, got a boolean"),
+    "mask null": ({"attn_mask": [[True, None, False]] * 2}, "attn_mask", "got null"),
+    "mask ragged": ({"attn_mask": [[True, True, False], [True]]}, "attn_mask", "different lengths"),
+    "mask +inf": ({"attn_mask": coded(np.full((2, 3), np.inf, np.float32))}, "attn_mask", "infinity"),
+    "mask NaN": ({"attn_mask": coded(np.full((2, 3), np.nan, np.float32))}, "attn_mask", "NaN"),
+    "is_causal 1": ({"is_causal": 1}, "is_causal", "expected a boolean, got 1"),
+    "is_causal text": ({"is_causal": "yes"}, "is_causal", "expected a boolean, got text"),
+    "is_causal list": ({"is_causal": [True]}, "is_causal", "expected a boolean, got a list"),
+    "window fraction": ({"left_window_size": 1.5}, "left_window_size", "expected a whole number, got 1.5"),
+    "window below -1": ({"right_window_size": -2}, "right_window_size", "expected at least -1, got -2"),
+    "window huge": ({"left_window_size": 2**63}, "left_window_size", "does not fit in int64"),
+    "scale text": ({"scale": "1"}, "scale", "expected a number, got text"),
+    "scale boolean": ({"scale": True}, "scale", "expected a number, got a boolean"),
+    "scale huge": ({"scale": 1e300}, "scale", "past the range of float32"),
+    "softcap negative": ({"softcap": -1}, "softcap", "expected at least 0, got -1.0"),
+    "nonpad too many": ({"nonpad_kv_seqlen": 4}, "nonpad_kv_seqlen", "expected at most 3 (n), got 4"),
+    "nonpad negative": ({"nonpad_kv_seqlen": -1}, "nonpad_kv_seqlen", "expected at least 0, got -1"),
+    "nonpad list": ({"nonpad_kv_seqlen": [2]}, "nonpad_kv_seqlen", "expected a single number beside this query"),
+    "past alone": ({"past_key": K}, "past_key", "needs past_value"),
+    "past with nonpad": (
+        {"past_key": K, "past_value": V, "nonpad_kv_seqlen": 1},
+        "nonpad_kv_seqlen",
+        "cannot be given together with past_key",
+    ),
+    "past d_k": ({"past_key": [[1, 2, 3]], "past_value": [[1, 2]]}, "past_key", "(d_k of query)"),
+    "negative shape": ({"query": {"shape": [-1, 2], "data": [1, 2]}}, "query", "negative dimension"),
+    "huge shape": ({"query": {"shape": [2**40, 2**40], "data": [1, 2]}}, "query", "needs 1208925819614629174706176"),
+    "shape past int64": ({"query": {"shape": [2**63, 2], "data": [1, 2]}}, "query", "does not fit in int64"),
+    "shape of fractions": ({"query": {"shape": [1.5], "data": [1, 2]}}, "query", "expected whole numbers, got 1.5"),
+    "shape no list": ({"query": {"shape": 2, "data": [1, 2]}}, "query", "expected a list of whole numbers"),
+    "data no list": ({"query": {"shape": [2], "data": "1,2"}}, "query", "expected data to be a list"),
+    "data of another length": ({"query": {"shape": [2, 2], "data": [1, 2, 3]}}, "query", "needs 4 numbers, got 3"),
+    "data nested otherwise": ({"query": {"shape": [4, 1], "data": Q}}, "query", "nested as [2, 2]"),
+    "data with a hidden list": ({"query": {"shape": [2, 2], "data": [1, 2, [3], 4]}}, "query", "got a list at [2]"),
+    "base64 not": ({"query": {"shape": [1], "dtype": "float32", "base64": "!!!!"}}, "query", "not base64"),
+    "base64 number": ({"query": {"shape": [1], "dtype": "float32", "base64": 7}}, "query", "not base64"),
+    "base64 odd": ({"query": {"shape": [1], "dtype": "float32", "base64": "AAAA"}}, "query", "no multiple of 4"),
+    "base64 length": ({"query": coded(np.ones(3, np.float32), shape=[2, 2])}, "query", "needs 4 numbers, got 3"),
+    "base64 dtype": ({"query": {"shape": [1], "dtype": "object", "base64": "AAAA"}}, "query", "expected dtype"),
+    "base64 dtype number": ({"query": {"shape": [1], "dtype": 4, "base64": "AAAA"}}, "query", "expected dtype"),
+    "base64 NaN": ({"query": coded(np.full((2, 2), np.nan, np.float32))}, "query", "NaN"),
+    "base64 inf": ({"query": coded(np.full((2, 2), np.inf, np.float32))}, "query", "infinity"),
+    "base64 booleans": ({"query": coded(np.ones((2, 2), bool))}, "query", "expected numbers, got booleans"),
+    "outputs none": ({"outputs": []}, "outputs", "at least one output"),
+    "outputs twice": ({"outputs": ["output", "output"]}, "outputs", "each once"),
+    "outputs word": ({"outputs": "output"}, "outputs", "a list of names"),
+    "outputs numbers": ({"outputs": [1]}, "outputs", "a list of names"),
+    "average word": ({"average_attn_weights": "yes"}, "average_attn_weights", "a boolean"),
+    "average without weights": ({"average_attn_weights": True, "outputs": ["output"]}, "average_attn_weights", "needs"),
+    "top 0": ({"weights_top_k": 0}, "weights_top_k", "whole number from 1"),
+    "top true": ({"weights_top_k": True}, "weights_top_k", "whole number from 1"),
+    "top too many": ({"weights_top_k": 4}, "weights_top_k", "expected at most 3"),
+    "top without weights": ({"weights_top_k": 1, "outputs": ["output"]}, "weights_top_k", "needs weights"),
+}
+
+
+@pytest.mark.parametrize(("change", "field", "said"), INVALID.values(), ids=INVALID.keys())
+def test_422(client, change, field, said):
+    body = problem(post(client, "scaled_dot_product", {**GOOD, **change}), 422)
+    assert body["field"] == field
+    assert said in body["detail"]
+    assert body["detail"].startswith(f"{field}: ")
+
+
+def test_422_missing(client):
+    assert problem(post(client, "scaled_dot_product", {"query": Q, "value": V}), 422)["field"] == "key"
+
+
+def test_422_learned_width(client):
+    body = problem(post(client, "multi_head", GOOD), 422)
+    assert body["detail"] == "query: expected last dimension 64, got 2"
+
+
+def test_422_overflow_is_never_null(client):
+    """A score past float32 would make NaN, which JSON would print as null."""
+    big = [[1e30, 0], [0, 1]]
+    body = problem(post(client, "scaled_dot_product", {"query": big, "key": big, "value": big}), 422)
+    assert "not finite" in body["detail"]
+
+
+def test_404(client):
+    body = problem(post(client, "scaled", GOOD), 404)
+    assert "unknown block 'scaled'; there are additive, cosine, " in body["detail"]
+    problem(client.get("/v1/attention/scaled"), 404)
+    problem(client.get("/v1/nothing"), 404)
+    assert client.get("/v2/nothing").json() == {"error": "Not Found"}
+
+
+def test_405(client):
+    problem(client.put("/v1/attention/scaled_dot_product"), 405)
+
+
+@pytest.mark.parametrize(
+    "headers", [{"Content-Type": "text/plain"}, {"Content-Type": "application/x-npy"}, {"Content-Encoding": "br"}]
+)
+def test_415(client, headers):
+    problem(post(client, "scaled_dot_product", GOOD, **headers), 415)
+
+
+def test_json_with_a_charset_is_json(client):
+    assert post(client, "dot_product", GOOD, **{"Content-Type": "Application/JSON; charset=utf-8"}).status_code == 200
+
+
+@pytest.mark.parametrize("ending", ["\n", "\r\n"])
+def test_base64_may_be_broken_into_lines(client, ending):
+    """As many encoders write it: base64.encodebytes of Python, libb64, the command base64."""
+    rows = np.arange(40, dtype=np.float32).reshape(2, 20)
+    plain = coded(rows)
+    broken = {**plain, "base64": base64.encodebytes(rows.tobytes()).decode().replace("\n", ending)}
+    assert broken["base64"].count(ending) > 1
+    answers = [
+        post(client, "dot_product", {"query": given, "key": given, "value": given}).json() for given in (plain, broken)
+    ]
+    assert answers[0] == answers[1]
+    assert answers[0]["output"]
+
+
+def test_413(two_blocks):
+    with serving(two_blocks, "--max-body-bytes", "1000", "--max-memory-bytes", "100000") as client:
+        body = problem(post(client, "dot_product", b" " * 1001), 413)
+        assert "1,001 bytes; the limit (max_body_bytes) is 1,000" in body["detail"]
+        chunked = client.post(
+            "/v1/attention/dot_product", content=iter([b" " * 600] * 3), headers={"Content-Type": "application/json"}
+        )
+        problem(chunked, 413)
+        many = {"shape": [200, 1], "dtype": "int8", "base64": base64.b64encode(bytes(200)).decode()}
+        body = problem(post(client, "dot_product", {"query": many, "key": many, "value": many}), 413)
+        assert "max_memory_bytes" in body["detail"]
+        assert post(client, "dot_product", GOOD).status_code == 200
+
+
+def test_500_shows_nothing_but_the_request_id(repository, tmp_path):
+    """A graph that takes something out of a list of one that depends on the numbers; the client sees no word of it."""
+    import shutil
+
+    import onnx
+    from onnx.helper import make_node
+
+    folder = tmp_path / "lying" / "1"
+    shutil.copytree(repository / "dot_product" / "1", folder)
+    for file in folder.iterdir():
+        graph = onnx.load(file)
+        for node in graph.graph.node:
+            node.output[:] = ["output_before" if name == "output" else name for name in node.output]
+        graph.graph.initializer.extend(
+            [
+                onnx.numpy_helper.from_array(np.array([0], np.float32), "list_of_one"),
+                onnx.numpy_helper.from_array(np.array(1e6, np.float32), "million"),
+            ]
+        )
+        graph.graph.node.extend(
+            [
+                make_node("ReduceMax", ["query"], ["largest"], keepdims=0),
+                make_node("Greater", ["largest", "million"], ["over"]),
+                make_node("Cast", ["over"], ["place"], to=onnx.TensorProto.INT64),
+                make_node("Gather", ["list_of_one", "place"], ["nothing"]),
+                make_node("Add", ["output_before", "nothing"], ["output"]),
+            ]
+        )
+        onnx.save(graph, file)
+    with serving(tmp_path) as client:
+        response = post(client, "lying", {"query": [[2e6]], "key": [[1.0]], "value": [[1.0]]})
+        body = problem(response, 500)
+        assert body["detail"] == "The server failed; its log names this request's X-Request-ID."
+        given = [tensor(name, np.full((1, 1, 1, 1), 2e6)) for name in ("query", "key", "value")]
+        response = infer(client, "lying", {"inputs": given})
+        assert (response.status_code, response.json()) == (500, {"error": body["detail"]})
+        assert client.get("/v2/health/ready").status_code == 200
+
+
+def test_after_an_error_the_next_request_is_right(client):
+    for change, _, _ in [*INVALID.values(), *UNKNOWN.values()]:
+        post(client, "scaled_dot_product", {**GOOD, **change})
+    found = attend(client, query=[[0.0]], key=[[1.0], [2.0]], value=[[1.0], [3.0]])
+    assert found["output"].tolist() == [[2.0]]
+
+
+def test_a_client_that_hangs_up_harms_nobody(client):
+    with socket.create_connection((client.base_url.host, client.base_url.port)) as raw:
+        raw.sendall(
+            b"POST /v1/attention/dot_product HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+            b'Content-Length: 500\r\n\r\n{"query": [['
+        )
+    assert post(client, "dot_product", GOOD).status_code == 200
+
+
+def problem(response, status):
+    """The body of an RFC 9457 answer with this status."""
+    assert response.status_code == status, response.text
+    assert response.headers["content-type"] == "application/problem+json"
+    assert response.headers["x-request-id"]
+    assert "decode;dur=" in response.headers["server-timing"]
+    body = response.json()
+    assert body["status"] == status
+    assert body["title"]
+    return body

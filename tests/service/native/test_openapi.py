@@ -1,0 +1,114 @@
+"""The documentation needs no internet, and what it shows runs."""
+
+import re
+
+import pytest
+
+from models.catalogue import BLOCKS
+from tests.conftest import serving
+from tests.support.attending import MODULES, assert_close, attend, post
+
+
+def test_every_asset_is_served_from_here(client):
+    page = client.get("/docs")
+    assert page.status_code == 200
+    assets = re.findall(r'(?:src|href)="([^"]+)"', page.text)
+    assert len(assets) >= 3
+    for asset in assets:
+        assert asset.startswith("/"), asset
+        assert client.get(asset).status_code == 200, asset
+    assert "//" not in re.sub(r"<!--.*?-->|^\s*//.*$", "", page.text, flags=re.MULTILINE)
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_each_block_has_an_example_that_runs(client, name):
+    document = client.get("/openapi.json").json()
+    operation = document["paths"][f"/v1/attention/{name}"]["post"]
+    content = operation["requestBody"]["content"]["application/json"]
+    example = content["example"]
+    schema = document["components"]["schemas"][content["schema"]["$ref"].rpartition("/")[2]]
+    assert set(schema["required"]) <= example.keys() <= schema["properties"].keys()
+    assert post(client, name, example).status_code == 200
+    assert example == client.get(f"/v1/attention/{name}").json()["example"]
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_the_documented_example_is_right(client, name):
+    import numpy as np
+
+    example = client.get(f"/v1/attention/{name}").json()["example"]
+    inputs = {key: np.asarray(value, BLOCKS[name].inputs[key].dtype) for key, value in example.items()}
+    assert_close(name, attend(client, name, **example), inputs)
+
+
+def test_every_status_it_promises_is_in_the_document(client):
+    document = client.get("/openapi.json").json()
+    responses = document["paths"]["/v1/attention/dot_product"]["post"]["responses"]
+    assert set(responses) == {"200", "400", "404", "413", "415", "422", "500", "503", "504", "507"}
+
+
+def test_keys_and_the_overload_status_are_in_the_document(two_blocks, tmp_path):
+    keys = tmp_path / "keys"
+    keys.write_text("a-key\n")
+    with serving(two_blocks, "--api-keys-file", str(keys), "--overload-status", "429") as client:
+        document = client.get("/openapi.json", headers={"X-API-Key": "a-key"}).json()
+    assert document["components"]["securitySchemes"]["bearer"] == {"type": "http", "scheme": "bearer"}
+    for path in ("/v1/attention/dot_product", "/v2/models/{model}/infer"):
+        operation = document["paths"][path]["post"]
+        assert {"bearer": []} in operation["security"]
+        assert {"401", "403", "429", "503"} <= operation["responses"].keys()
+    assert "security" not in document["paths"]["/v2/health/ready"]["get"]
+
+
+def test_answers_are_typed(client):
+    schemas = client.get("/openapi.json").json()["components"]["schemas"]
+    answer = schemas["scaled_dot_product_answer"]["properties"]
+    assert answer["output"]["$ref"] == "#/components/schemas/Numbers"
+    assert {of["$ref"].rpartition("/")[2] for of in answer["weights"]["anyOf"]} == {"Numbers", "LargestWeights"}
+    assert set(schemas["LargestWeights"]["required"]) == {"indices", "values"}
+
+
+def test_list_and_description(client):
+    listed = client.get("/v1/attention").json()["blocks"]
+    assert {line["block"] for line in listed} == set(BLOCKS)
+    for line in listed:
+        said = client.get(f"/v1/attention/{line['block']}").json()
+        block = BLOCKS[line["block"]]
+        assert said["formula"] == line["formula"] == block.formula
+        assert said["source"] == block.source
+        names = [part["name"] for part in (*said["inputs"], *said["parameters"])]
+        assert sorted(names) == sorted(block.inputs)
+        assert [part["name"] for part in said["outputs"]] == list(block.outputs)
+        assert said["providers"] == ["CPUExecutionProvider"]
+        required = [part["name"] for part in said["inputs"] if part["required"]]
+        assert required == [name for name, of in block.inputs.items() if of.required]
+    described = client.get("/v1/attention/scaled_dot_product").json()
+    defaults = {part["name"]: part["default"] for part in described["parameters"]}
+    assert defaults == {
+        "is_causal": False,
+        "left_window_size": -1,
+        "right_window_size": -1,
+        "scale": None,
+        "softcap": 0.0,
+    }
+    shapes = {part["name"]: part["shape"] for part in described["inputs"]}
+    assert shapes["query"] == ["batch", "heads", "m", "d_k"]
+    assert shapes["attn_mask"] == ["batch", "heads", "m", "past + n"]
+
+
+def test_documentation_can_be_switched_off(two_blocks):
+    with serving(two_blocks, "--no-docs") as client:
+        assert client.get("/docs").status_code == 404
+        assert client.get("/v2/health/ready").status_code == 200
+
+
+def test_every_answer_carries_its_id_and_its_stages(client):
+    given = client.get("/v2/health/live", headers={"X-Request-ID": "mine-7"})
+    assert given.headers["x-request-id"] == "mine-7"
+    own = [client.get("/v2/health/live", headers={"X-Request-ID": "two words"}) for _ in range(2)]
+    assert own[0].headers["x-request-id"] != own[1].headers["x-request-id"]
+    answer = post(client, "dot_product", {"query": [[1]], "key": [[1]], "value": [[1]]})
+    stages = dict(re.findall(r"(\w+);dur=([\d.]+)", answer.headers["server-timing"]))
+    assert set(stages) == {"decode", "queue", "compute", "encode"}
+    assert float(stages["decode"]) > 0
+    assert float(stages["compute"]) > 0

@@ -1,0 +1,191 @@
+"""The memory budget: what is reserved is counted, refused past the limit, and released."""
+
+import asyncio
+import subprocess
+import sys
+import time
+import zlib
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from service.budget import MemoryBudget, Reservation
+from service.engine.engine import Engine
+from service.engine.task import InferenceTask
+from service.errors import Malformed, Overloaded, TimedOut, TooLarge, TooLong, TooManyRequests, TooMuchMemory
+from service.model.loader import open_version
+from service.model.model import Model
+from service.ort.provider import choose
+from service.settings import Settings
+from service.v2.infer.compression import STEP_BYTES, inflate
+from tests.support import graphs
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture
+def budget():
+    return MemoryBudget(100, Overloaded, Counter())
+
+
+def test_reserved_and_released(budget):
+    one, other = Reservation(budget), Reservation(budget)
+    one.add(60)
+    other.add(30)
+    one.add(10)
+    assert (budget.used, one.bytes, other.bytes) == (100, 70, 30)
+    one.release()
+    one.release()
+    assert (budget.used, one.bytes) == (30, 0)
+
+
+def test_no_room_beside_others(budget):
+    one, other = Reservation(budget), Reservation(budget)
+    one.add(60)
+    with pytest.raises(
+        Overloaded, match="requests hold 60 bytes of memory, and this one needs 41 more; the limit is 100"
+    ):
+        other.add(41)
+    assert (budget.used, other.bytes, budget._refused["memory_budget_bytes"]) == (60, 0, 1)
+
+
+def test_too_much_for_one(budget):
+    one = Reservation(budget)
+    one.add(60)
+    with pytest.raises(TooMuchMemory, match=r"about 101 bytes .* exceeds the maximum allowed, 100 bytes"):
+        one.add(41)
+    assert budget.used == 60
+
+
+def test_the_status_of_a_full_budget_is_a_setting():
+    settings = Settings(memory_budget_bytes=200, overload_status="429", max_concurrent_runs=1).sized()
+    engine = Engine(settings)
+    Reservation(engine.budget).add(60)
+    with pytest.raises(TooManyRequests):
+        Reservation(engine.budget).add(41)
+    engine.close()
+
+
+def test_a_body_is_inflated_within_the_budget():
+    content = bytes(5 * STEP_BYTES)
+    body = zlib.compress(content)
+    engine = Engine(Settings(max_concurrent_runs=1).sized())
+
+    def inflated(body, longest, limit):
+        reservation = Reservation(MemoryBudget(limit, Overloaded, Counter()))
+        return asyncio.run(inflate(body, "deflate", longest, reservation, engine)), reservation.bytes
+
+    assert inflated(body, len(content), 20 * STEP_BYTES) == (content, 2 * len(content))
+    with pytest.raises(TooMuchMemory):
+        inflated(body, len(content), 4 * STEP_BYTES)
+    with pytest.raises(TooLarge, match="decompressed body exceeds"):
+        inflated(body, len(content) - 1, 20 * STEP_BYTES)
+    for broken in (body[:-3], body + b"x", b"", b"x" + body):
+        with pytest.raises(Malformed, match="the body is not deflate"):
+            inflated(broken, len(content), 20 * STEP_BYTES)
+    engine.close()
+
+
+@pytest.fixture(scope="module")
+def slow(tmp_path_factory) -> Model:
+    """A foreign model of 2,000 operators, which takes seconds; ONNX Runtime can end a run between two of them."""
+    folder = tmp_path_factory.mktemp("models") / "slow" / "1"
+    graphs.slow(folder, 2000)
+    return open_version(folder, choose("cpu"), 1)
+
+
+def task(model: Model) -> InferenceTask:
+    inputs = {"x": np.ones((512, 512), np.float32)}
+    return InferenceTask(model, model.estimate(inputs, ["y"], model.bind(inputs)), inputs, ["y"])
+
+
+@pytest.mark.parametrize("reason", ["time", "client"])
+def test_a_run_is_ended(slow, reason):
+    """Past ``max_run_seconds``, and where the client has gone; the thread is free again at once."""
+
+    async def go():
+        engine = Engine(Settings(max_concurrent_runs=1, max_run_seconds=0.1).sized())
+        running = asyncio.ensure_future(engine.run(task(slow)))
+        while not engine.running:
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(0.2)
+        start = time.thread_time(), time.perf_counter()
+        if reason == "time":
+            engine.terminate_overdue()
+            engine.terminate_overdue()  # as a second later, where the run has not ended yet
+        else:
+            running.cancel()
+        with pytest.raises(TimedOut if reason == "time" else asyncio.CancelledError):
+            await running
+        while engine.running:
+            await asyncio.sleep(0.01)
+        engine.close()
+        assert engine.counts.refused["max_run_seconds"] == (reason == "time")
+        return time.perf_counter() - start[1]
+
+    whole = time.perf_counter()
+    slow.run(slow.graphs[0], task(slow).inputs, ["y"])
+    assert asyncio.run(go()) < (time.perf_counter() - whole) / 2
+
+
+def test_a_block_whose_run_is_forecast_to_take_too_long_is_refused(repository):
+    model = open_version(repository / "scaled_dot_product" / "1", choose("cpu"), 1)
+    inputs = {name: np.ones((1, 1, 64, 4), np.float32) for name in ("query", "key", "value")}
+    need = model.estimate(inputs, ["output"], model.bind(inputs))
+    need.graph.cost.learn(need.size, 61e9)
+
+    async def go():
+        engine = Engine(Settings(max_concurrent_runs=1, max_run_seconds=60).sized())
+        try:
+            await engine.run(InferenceTask(model, need, inputs, ["output"]))
+        finally:
+            engine.close()
+
+    with pytest.raises(TooLong, match=r"forecast to take 61 s, longer than allowed \(max_run_seconds\), 60 s"):
+        asyncio.run(go())
+
+
+def test_a_foreign_run_has_no_forecast_that_refuses_it(slow):
+    """The first of its runs may have been slow for reasons of its own."""
+    one = task(slow)
+    one.graph.cost.learn(one.size, 61e9)
+
+    async def go():
+        engine = Engine(Settings(max_concurrent_runs=1, max_run_seconds=60).sized())
+        running = asyncio.ensure_future(engine.run(one))
+        while not engine.running:
+            await asyncio.sleep(0.01)
+        running.cancel()
+        while engine.running:
+            await asyncio.sleep(0.01)
+        engine.close()
+
+    asyncio.run(go())
+
+
+def test_what_a_foreign_model_answers_is_bounded(tmp_path):
+    """Nothing tells before the run how much it is; the arena on the CPU has no room for it."""
+    script = """
+import sys
+from pathlib import Path
+import numpy as np
+from service.errors import NotEnoughMemory
+from service.model.loader import open_version
+from service.ort.provider import choose
+model = open_version(Path(sys.argv[1]), choose("cpu", host_memory=240 << 20), 1)
+def run(n):
+    return model.run(model.graphs[0], {"a": np.ones((n, 1), np.float32), "b": np.ones((1, n), np.float32)}, ["y"])["y"]
+assert run(3000).shape == (3000, 3000)
+try:
+    run(8000)
+except NotEnoughMemory:
+    assert run(6000).sum() == 6000**2
+else:
+    raise SystemExit("8,000 times 8,000 numbers had room")
+"""
+    node = graphs.helper.make_node("MatMul", ["a", "b"], ["y"])
+    vectors = [(name, "FP32", [None, None]) for name in ("a", "b")]
+    graphs.write(tmp_path / "outer" / "1", [node], vectors, [("y", "FP32", [None, None])])
+    subprocess.run([sys.executable, "-c", script, str(tmp_path / "outer" / "1")], check=True, cwd=ROOT)

@@ -1,0 +1,135 @@
+"""A serving process asks nobody for anything, and writes nowhere that it was not told to."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support import graphs
+
+ROOT = Path(__file__).parents[3]
+
+COUNTED = """
+from pathlib import Path
+
+def counted():
+    lines = [line.split() for line in Path("/proc/self/net/snmp").read_text().splitlines()]
+    found = {}
+    for names, values in zip(lines[::2], lines[1::2]):
+        found |= {f"{names[0]}{name}": int(value) for name, value in zip(names[1:], values[1:])}
+    return {name: found[name] for name in ("Tcp:ActiveOpens", "Udp:OutDatagrams", "Ip:OutNoRoutes", "Icmp:OutMsgs")}
+"""
+
+# Runs in a network of its own, where the only connections are those it counts: its own to the server.
+WATCHED = (
+    COUNTED
+    + """
+import atexit, os, signal, socket, subprocess, sys, time
+
+subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
+models, log, workers = sys.argv[1:4]
+
+def ask(request):
+    global asked
+    with socket.socket() as client:
+        client.connect(("127.0.0.1", port))
+        asked += 1
+        client.sendall(request)
+        return b"".join(iter(lambda: client.recv(1 << 16), b""))
+
+asked, port = 0, 18750
+command = [sys.executable, "-m", "service", "--port", str(port), "--model-repository", models, "--workers", workers]
+with open(log, "w") as file:
+    server = subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT)
+atexit.register(server.kill)
+while Path(log).read_text().count("ready: ") < int(workers):
+    assert server.poll() is None, Path(log).read_text()
+    time.sleep(0.05)
+body = b'{"inputs": [{"name": "x", "shape": [1, 3], "datatype": "FP32", "data": [1, 2, 3]},'
+body += b' {"name": "z", "shape": [1, 3], "datatype": "FP32", "data": [1, 2, 3]}]}'
+head = b"POST /v2/models/adder/infer HTTP/1.1\\r\\nHost: x\\r\\nConnection: close\\r\\nContent-Length: %d\\r\\n\\r\\n"
+for _ in range(20):
+    assert b"[3.0,5.0,7.0]" in ask(head % len(body) + body)
+for path in (b"/docs", b"/openapi.json", b"/v2", b"/v1/attention", b"/nowhere"):
+    assert ask(b"GET " + path + b" HTTP/1.1\\r\\nHost: x\\r\\nConnection: close\\r\\n\\r\\n").startswith(b"HTTP/1.1 ")
+children = Path(f"/proc/{server.pid}/task/{server.pid}/children").read_text().split()
+for process in [str(server.pid), *children]:
+    for descriptor in Path(f"/proc/{process}/fd").iterdir():
+        try:
+            target = os.readlink(descriptor)
+            flags = Path(f"/proc/{process}/fdinfo/{descriptor.name}").read_text()
+        except FileNotFoundError:
+            continue
+        may_write = int(flags.split("flags:")[1].split()[0], 8) & os.O_ACCMODE != os.O_RDONLY
+        if may_write and target.startswith("/") and not target.startswith("/dev/"):
+            assert target == log, target
+server.send_signal(signal.SIGTERM)
+assert server.wait(30) == 0
+expected = {"Tcp:ActiveOpens": asked, "Udp:OutDatagrams": 0, "Ip:OutNoRoutes": 0, "Icmp:OutMsgs": 0}
+assert counted() == expected, (counted(), expected)
+"""
+)
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("models")
+    graphs.adder(folder / "adder" / "1")
+    return folder
+
+
+def can_isolate() -> bool:
+    if not (shutil.which("unshare") and shutil.which("ip")):
+        return False
+    return subprocess.run(["unshare", "-rn", "ip", "link", "set", "lo", "up"], capture_output=True).returncode == 0
+
+
+@pytest.mark.skipif(not can_isolate(), reason="this machine allows no network namespace")
+@pytest.mark.parametrize("workers", ["1", "2"])
+@pytest.mark.parametrize("home", ["its own", "none"])
+def test_a_server_calls_nobody_and_writes_nowhere(models, tmp_path, workers, home):
+    """From start to end: no connection, no datagram; in its home, its folder for temporary files and where it stands
+    nothing is left. Without a home, and with no place for temporary files, it serves all the same."""
+    places = {name: tmp_path / name for name in ("home", "temporary", "here")}
+    for place in places.values():
+        place.mkdir()
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("XDG_", "HOME", "TMP"))}
+    environment |= {"PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1"}
+    environment |= (
+        {"HOME": str(places["home"]), "TMPDIR": str(places["temporary"])}
+        if home == "its own"
+        else {"TMPDIR": "/nonexistent"}
+    )
+    before = files(models)
+    command = ["unshare", "-rn", sys.executable, "-c", WATCHED, str(models), str(tmp_path / "log"), workers]
+    done = subprocess.run(command, cwd=places["here"], env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr + (tmp_path / "log").read_text()
+    for place in places.values():
+        assert not files(place)
+    assert files(models) == before
+
+
+def files(folder: Path) -> dict[str, int]:
+    """Path -> when it was written last, of all that is in a folder."""
+    return {str(file): file.stat().st_mtime_ns for file in folder.rglob("*")}
+
+
+@pytest.mark.skipif(not can_isolate(), reason="this machine allows no network namespace")
+def test_the_watch_would_notice(tmp_path):
+    """What the test above counts does count: a datagram to a stranger."""
+    script = (
+        COUNTED
+        + """
+import socket
+with socket.socket(type=socket.SOCK_DGRAM) as out:
+    try:
+        out.sendto(b"x", ("192.0.2.1", 53))
+    except OSError:
+        pass
+assert counted()["Ip:OutNoRoutes"] == 1, counted()
+"""
+    )
+    subprocess.run(["unshare", "-rn", sys.executable, "-c", script], check=True)

@@ -1,0 +1,161 @@
+"""A process that is given no more memory: requests are refused with 503, none is a 500, and afterwards all is well."""
+
+import base64
+import json
+import re
+import resource
+from contextlib import closing, suppress
+from pathlib import Path
+
+import httpx
+import numpy as np
+import pytest
+from onnxruntime.capi.onnxruntime_pybind11_state import RuntimeException
+
+from service.engine.counters import RequestCounters
+from service.errors import NotEnoughMemory, OutOfMemory
+from service.http import fast_path as protocol
+from service.http.response import error_response
+from service.ort.provider import Provider
+from tests.service.http.test_fast_path import Client, known, serving
+from tests.service.system.test_hostile import MIB
+from tests.service.workers.test_workers import Connection, started
+from tests.support import graphs
+
+SDPA = "/v1/attention/scaled_dot_product"
+INFER = "/v2/models/scaled_dot_product/infer"
+ROWS = 2000  # queries and keys: 16 MB of weights, 60 MB of JSON
+
+
+@pytest.fixture(scope="module")
+def models(repository, tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("models")
+    (folder / "scaled_dot_product").symlink_to(repository / "scaled_dot_product")
+    graphs.adder(folder / "adder" / "1")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def service(models, tmp_path_factory):
+    flags = ["--workers", "1", "--inline-microseconds", "1000000000"]
+    with started(models, tmp_path_factory.mktemp("log") / "log", *flags) as service:
+        for notation in NOTATIONS * 2:  # glibc ends a process that has no memory for a new thread's own data
+            path, body, headers = tensors(notation, ROWS)
+            httpx.post(f"http://127.0.0.1:{service.port}{path}", content=body, headers=headers, timeout=60)
+        yield service
+
+
+def tensors(notation: str, rows: int) -> list[tuple[str, bytes, dict[str, str]]]:
+    numbers = np.linspace(-1, 1, rows, dtype=np.float32)
+    names = ("query", "key", "value")
+    if notation == "binary":
+        raw = numbers.tobytes()
+        parameters = {"binary_data_size": len(raw)}
+        inputs = [{"name": n, "shape": [1, 1, rows, 1], "datatype": "FP32", "parameters": parameters} for n in names]
+        head = json.dumps({"inputs": inputs}).encode()
+        return INFER, head + raw * 3, {"Inference-Header-Content-Length": str(len(head))}
+    if notation == "v2":
+        data = numbers.tolist()
+        inputs = [{"name": n, "shape": [1, 1, rows, 1], "datatype": "FP32", "data": data} for n in names]
+        return INFER, json.dumps({"inputs": inputs}).encode(), {}
+    of = {
+        "lists": numbers[:, None].tolist(),
+        "flat": {"shape": [rows, 1], "data": numbers.tolist()},
+        "base64": {
+            "shape": [rows, 1],
+            "dtype": "float32",
+            "base64": base64.b64encode(numbers.tobytes()).decode(),
+        },
+    }[notation]
+    return SDPA, json.dumps(dict.fromkeys(names, of)).encode(), {}
+
+
+NOTATIONS = ["lists", "flat", "base64", "v2", "binary"]
+
+
+@pytest.mark.parametrize("notation", NOTATIONS)
+@pytest.mark.parametrize("room", [8, 40])  # MiB
+def test_what_finds_no_memory_is_503(service, notation, room):
+    """Wherever it runs out: for the body, the arrays, the run, or the answer."""
+    address = f"http://127.0.0.1:{service.port}"
+    path, body, headers = tensors(notation, ROWS)
+    large = tensors(notation, 400_000) if notation != "lists" else tensors(notation, 200_000)
+    used = int(re.search(r"VmSize:\s+(\d+)", Path(f"/proc/{service.process.pid}/status").read_text())[1]) << 10
+    before = resource.prlimit(service.process.pid, resource.RLIMIT_AS)
+    resource.prlimit(service.process.pid, resource.RLIMIT_AS, (used + room * MIB, before[1]))
+    try:
+        with httpx.Client(base_url=address, timeout=60) as client:
+            statuses = []
+            for target, content, fields in [(path, body, headers), large] * 2:
+                with suppress(httpx.TransportError):  # an answer that had begun can only be cut off
+                    response = client.post(target, content=content, headers=fields)
+                    statuses.append(response.status_code)
+                    if response.status_code == 503:
+                        assert "memory" in response.text
+                        assert response.headers["Retry-After"] == "1"
+                    else:
+                        assert response.status_code in (200, 400, 413), response.text
+            assert statuses
+    finally:
+        resource.prlimit(service.process.pid, resource.RLIMIT_AS, before)
+    with closing(Connection(service.port)) as connection:
+        connection.add()
+    assert httpx.post(address + path, content=body, headers=headers, timeout=60).status_code == 200
+    log = service.log.read_text()  # the event loop's own buffers may fail, too; its traceback has none of these files
+    assert str(Path(protocol.__file__).parent) not in log, log[-3000:]
+    metrics = httpx.get(address + "/metrics").text
+    assert 'heed_requests_rejected_total{reason="memory"}' in metrics
+    assert 'status="500"' not in metrics
+
+
+def test_every_way_to_say_it_is_503():
+    bad_alloc = RuntimeException("Exception: std::bad_alloc")
+    arena = RuntimeError("Failed to allocate memory for requested buffer of size 4096")
+    on_cpu, on_cuda = Provider("cpu", "asked for"), Provider("cuda", "asked for")
+    errors = [
+        MemoryError(),
+        array_error(),
+        on_cpu.translate(bad_alloc),
+        on_cpu.translate(arena),
+        on_cuda.translate(bad_alloc),
+    ]
+    for error in errors:
+        for path, api in (("/v1/attention/x", "native"), ("/v2/models/x/infer", "v2")):
+            response = error_response(path, error)
+            assert (response.status_code, response.headers["retry-after"]) == (503, "1")
+            assert b"not enough memory" in response.body
+            counts = RequestCounters()
+            counts.observe_failure("x", api, error)
+            assert counts.failed["x", api, 503] == counts.refused["memory"] == 1
+    assert isinstance(on_cuda.translate(arena), OutOfMemory)
+    assert isinstance(on_cpu.translate(arena), NotEnoughMemory)
+
+
+def array_error() -> MemoryError:
+    with pytest.raises(MemoryError) as raised:
+        np.empty(1 << 60, np.uint8)
+    return raised.value
+
+
+def test_the_quick_way_too(models, monkeypatch):
+    """An answer that finds no memory where it is joined."""
+    with serving(models) as running, Client(running) as client:
+        request = known(client)
+
+        def fail(pieces):
+            raise MemoryError
+
+        monkeypatch.setattr(protocol, "join", fail)
+        answer = client.ask_quick(request)
+        assert (answer.status, answer.fields["retry-after"]) == (503, "1")
+        assert client.is_closed()
+        monkeypatch.undo()
+        assert running.server.protocol.keywords["counts"].refused["memory"] == 1
+    with serving(models) as running, Client(running) as client:
+        request = known(client)
+        monkeypatch.setattr(running.server._repository.model("adder"), "run", failing)
+        assert client.ask(request).status == 503
+
+
+def failing(*_, **__):
+    raise MemoryError

@@ -1,0 +1,178 @@
+"""Load and unload as Triton's clients and example scripts use them."""
+
+import base64
+import json
+import logging
+import shutil
+import textwrap
+
+import pytest
+import tritonclient.http as triton
+from tritonclient.utils import InferenceServerException
+
+from service.repository.repository import Repository
+from service.settings import Settings
+from tests.conftest import serving
+from tests.support import graphs
+from tests.support.v2 import ADD, infer
+
+LOAD, UNLOAD = (f"/v2/repository/models/adder/{what}" for what in ("load", "unload"))
+BATCHES_OF_4 = json.dumps({"max_batch_size": 4})
+
+
+def test_the_calls_of_simple_http_model_control(address):
+    """Those of Triton's example of that name, in its order, of its model."""
+    with triton.InferenceServerClient(address) as client:
+        assert {"name": "simple", "version": "1", "state": "READY"} in client.get_model_repository_index()
+        client.load_model("simple")
+        assert client.is_model_ready("simple")
+        with pytest.raises(InferenceServerException, match="failed to load"):
+            client.load_model("simple", config='"parameters": {"config": {{"max_batch_size": "16"}}}')
+        client.load_model("simple", config='{"max_batch_size":"16"}')
+        assert client.get_model_config("simple")["max_batch_size"] == 16
+        client.unload_model("simple")
+        assert not client.is_model_ready("simple")
+        with pytest.raises(InferenceServerException, match="failed to load"):
+            client.load_model("wrong_model_name")
+        client.load_model("simple")
+
+
+@pytest.mark.parametrize("ending", ["\n", "\r\n"])
+def test_base64_in_lines_as_libb64_writes_it(server, tmp_path, ending):
+    """Triton's C++ client breaks it each 72 characters, and ends it with a line break."""
+    graphs.adder(tmp_path, 10.0)
+    text = base64.b64encode((tmp_path / "model.onnx").read_bytes()).decode()
+    lines = ending.join([*textwrap.wrap(text, 72), ""])
+    assert lines.count(ending) > 2
+    body = {"parameters": {"config": "{}", "file:1/model.onnx": lines}}
+    assert server.post("/v2/repository/models/in_lines/load", json=body).status_code == 200
+    assert infer(server, "in_lines", ADD).json()["outputs"][0]["data"] == [12, 14, 16]
+    assert server.post("/v2/repository/models/in_lines/unload").status_code == 200
+
+
+@pytest.fixture
+def control(tmp_path):
+    graphs.adder(tmp_path / "adder" / "1")
+    with serving(tmp_path, "--model-control-mode", "explicit") as client:
+        yield client
+
+
+def rows(client):
+    return client.get("/v2/models/adder/config").json()["max_batch_size"]
+
+
+def load(client, **parameters):
+    response = client.post(LOAD, json={"parameters": parameters})
+    assert response.status_code == 200, response.text
+
+
+def test_what_a_load_has_said_is_kept_until_an_unload(control, tmp_path):
+    load(control, config=BATCHES_OF_4)
+    load(control)
+    assert rows(control) == 4
+    assert control.post(LOAD, json={"parameters": {"config": "{"}}).status_code == 400
+    load(control)
+    assert rows(control) == 4
+    load(control, config="{}")  # another configuration replaces the first, whole
+    assert rows(control) == 1024
+    load(control, config=BATCHES_OF_4)
+    assert control.post(UNLOAD).status_code == 200
+    load(control)
+    assert rows(control) == 1024
+
+
+def test_a_plain_load_after_one_with_files_is_of_the_repository(control, tmp_path):
+    """As in Triton, which keeps the configuration of a load unless files came with it."""
+    graphs.adder(tmp_path / "elsewhere", 10.0)
+    content = base64.b64encode((tmp_path / "elsewhere" / "model.onnx").read_bytes()).decode()
+    load(control, **{"config": BATCHES_OF_4, "file:5/model.onnx": content})
+    assert infer(control, "adder", ADD).json()["outputs"][0]["data"] == [12, 14, 16]
+    assert rows(control) == 4
+    load(control)
+    assert infer(control, "adder", ADD).json()["outputs"][0]["data"] == [3, 5, 7]
+    assert rows(control) == 1024
+
+
+def test_to_unload_what_is_not_loaded_changes_nothing(control):
+    for name in ("adder", "adder", "nothing"):
+        response = control.post(f"/v2/repository/models/{name}/unload", json={"parameters": {}})
+        assert (response.status_code, response.content) == (200, b"")
+    assert control.get("/v2/models/adder/ready").status_code == 404
+    load(control)
+    assert infer(control, "adder", ADD).status_code == 200
+
+
+def loaded(folder, **settings):
+    repository = Repository(Settings(model_repository=folder, versions="all", **settings).sized())
+    repository.open()
+    repository.load()
+    return repository
+
+
+def test_a_folder_with_leading_zeros_is_no_version(tmp_path, caplog):
+    graphs.adder(tmp_path / "adder" / "2")
+    for name in ("003", "0", "10a"):
+        shutil.copytree(tmp_path / "adder" / "2", tmp_path / "adder" / name)
+    with caplog.at_level(logging.WARNING, "heed"):
+        repository = loaded(tmp_path)
+    assert list(repository.models["adder"]) == [2]
+    assert [(line.name, line.version) for line in repository.index()] == [("adder", 2)]
+    named = [record.getMessage() for record in caplog.records if "is no version" in record.getMessage()]
+    assert [line.split()[0] for line in named] == [str(tmp_path / "adder" / name) for name in ("0", "003")]
+
+
+CONFIG = r"""
+# max_queue_delay: 7
+name: "adder"
+backend: "onnxruntime"
+max_batch_size: 8  # rows: 8
+input [ { name: "x" data_type: TYPE_FP32 dims: [ 3 ] } ]
+instance_group [ { kind: KIND_CPU } ]
+dynamic_batching { default_queue_policy { allow_timeout_override: true } }
+parameters { key: "a { \" b: " value: { string_value: 'c: {' } }
+parameters: { key: "d" value { string_value: "e" } }
+"""
+
+
+def test_a_config_pbtxt_is_named_in_a_warning(tmp_path, caplog):
+    """With the fields that are not followed, once a load."""
+    for name in ("adder", "other"):
+        graphs.adder(tmp_path / name / "1")
+    (tmp_path / "adder" / "config.pbtxt").write_text(CONFIG)
+    (tmp_path / "other" / "config.pbtxt").write_text('name: "other"\nplatform: "onnxruntime_onnx"\n')
+
+    def warned():
+        lines = [record.getMessage() for record in caplog.records if "config.pbtxt" in record.getMessage()]
+        caplog.clear()
+        return lines
+
+    expected = (
+        "model adder: its config.pbtxt is not followed "
+        "(max_batch_size, input, instance_group, dynamic_batching, parameters); "
+        "the model file, the settings and a load's config count"
+    )
+    with caplog.at_level(logging.WARNING, "heed"):
+        repository = loaded(tmp_path)
+        assert warned() == [expected]
+        repository.poll()
+        assert warned() == []
+        repository.load_model("adder")
+        assert warned() == [expected]
+        (tmp_path / "adder" / "config.pbtxt").write_bytes(b"\xff\xfe { unreadable: 1")
+        repository.load_model("adder")
+        assert "its braces do not match" in warned()[0]
+        (tmp_path / "adder" / "config.pbtxt").unlink()
+        (tmp_path / "adder" / "config.pbtxt").mkdir()
+        repository.load_model("adder")
+        assert "it cannot be read" in warned()[0]
+    assert repository.model("adder").max_batch_size == 1024
+
+
+def test_a_timeout_is_a_deadline_by_setting(tmp_path):
+    graphs.adder(tmp_path / "adder" / "1")
+    late = {**ADD, "parameters": {"timeout": 1}}
+    for flags, status in (((), 200), (("--allow-timeout-override",), 504)):
+        with serving(tmp_path, *flags) as client:
+            for _ in range(3):  # the first is read as a whole, the others by the plan of the first
+                assert infer(client, "adder", late).status_code == status
+            assert ("dynamic_batching" in client.get("/v2/models/adder/config").json()) == (status == 504)

@@ -1,0 +1,98 @@
+"""Processes whose event loop stands still with the interpreter's lock held, so that no Python code can end them."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+from tests.service.workers.test_workers import Connection, Service, until
+from tests.support import graphs
+
+SCRIPT = Path(__file__).with_name("stuck.py")
+
+
+@contextmanager
+def stuck(folder, workers, hung=30.0):
+    """A service of which one process is stuck, and that process's id."""
+    graphs.adder(folder / "models" / "adder" / "1")
+    flags = ["--port", "0", "--workers", str(workers), "--model-repository", str(folder / "models")]
+    log, told = folder / "log", folder / "stuck"
+    with log.open("w") as file:
+        process = subprocess.Popen(
+            [sys.executable, SCRIPT, *flags],
+            stdout=file,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, "HUNG": str(hung), "STUCK": str(told), "PYTHONPATH": str(Path(__file__).parents[3])},
+        )
+    pids = {process.pid}
+    try:
+        service = Service(process, log)
+        until(lambda: log.read_text().count("ready: ") == workers, 120)
+        until(service.is_ready)
+        pids |= service.workers()
+        with closing(Connection(service.port)) as connection:
+            connection.request("GET", "/v2/health/stuck")
+            yield service, int(until(lambda: told.exists() and told.read_text()))
+    finally:
+        for pid in pids:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        process.wait()
+
+
+def gone(pid: int) -> bool:
+    """It has ended, though whoever inherited it may not have asked for its status yet."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except OSError:
+        return True
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_second_signal_ends_it(tmp_path, workers):
+    with stuck(tmp_path, workers) as (service, pid):
+        service.process.terminate()
+        time.sleep(0.5)
+        assert service.process.poll() is None
+        start = time.monotonic()
+        service.process.terminate()
+        assert service.ended(10) == 128 + signal.SIGTERM
+        assert time.monotonic() - start < 1
+        until(lambda: gone(pid), 1)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_it_ends_without_a_signal(tmp_path, workers):
+    """With what each thread was doing in the log; a worker is replaced, a process alone has status 1."""
+    with stuck(tmp_path, workers, hung=2) as (service, pid):
+        if workers == 1:
+            assert service.ended() == 1
+        else:
+            until(lambda: pid not in service.workers() and len(service.workers()) == 2)
+            with closing(Connection(service.port)) as connection:
+                connection.add()
+        assert "stuck.py" in service.log.read_text()
+
+
+def test_a_stuck_worker_does_not_outlive_its_supervisor(tmp_path):
+    """It cannot notice that the supervisor was killed, and ends when it has stood still for too long."""
+    with stuck(tmp_path, 2, hung=3) as (service, pid):
+        others = service.workers() - {pid}
+        service.process.kill()
+        until(lambda: all(map(gone, others)), 5)
+        until(lambda: gone(pid), 5)
+
+
+def test_one_signal_ends_a_stuck_worker_whose_supervisor_was_killed(tmp_path):
+    """The end of the supervisor was the first."""
+    with stuck(tmp_path, 2) as (service, pid):
+        service.process.kill()
+        time.sleep(0.5)  # signals of one kind that wait for a process become one
+        assert not gone(pid)
+        os.kill(pid, signal.SIGTERM)
+        until(lambda: gone(pid), 1)

@@ -1,0 +1,1 @@
+"""What tests share: servers, connections, models, tensors and their truth."""

@@ -1,0 +1,48 @@
+"""Requests decoded and answered by the endpoints, without a server."""
+
+from collections import Counter
+from types import GeneratorType
+
+import numpy as np
+
+from service.budget import MemoryBudget, Reservation
+from service.codec.steps import drain as drain_steps
+from service.errors import Overloaded
+from service.http.endpoint import InferenceEndpoint, RequestContext
+from service.model.model import Model
+from service.native.endpoint import AttentionEndpoint
+from service.settings import Settings
+from service.timing import Timing
+from service.v2.infer.endpoint import InferEndpoint
+
+MAX_BYTES = 1 << 40
+
+
+def endpoint(kind: type[InferenceEndpoint]) -> InferenceEndpoint:
+    """One that only decodes and encodes."""
+    return kind(None, Settings(max_memory_bytes=MAX_BYTES), None)
+
+
+def context() -> RequestContext:
+    return RequestContext({}, Timing(), Reservation(MemoryBudget(MAX_BYTES, Overloaded, Counter())))
+
+
+def drain(stages):
+    """The result of all stages, one after another."""
+    result = None
+    while True:
+        try:
+            work = stages.send(result).work
+        except StopIteration as end:
+            return end.value
+        result = drain_steps(work) if isinstance(work, GeneratorType) else work()
+
+
+def decode_native(body: bytes, model: Model) -> dict[str, np.ndarray]:
+    """The inputs of a request."""
+    return drain(endpoint(AttentionEndpoint).decode(model, (body, b""), context())).task.inputs
+
+
+def decode_v2(body: bytes, attached: bytes, model: Model) -> dict[str, np.ndarray]:
+    """The inputs of a request."""
+    return drain(endpoint(InferEndpoint).decode(model, (body, attached), context())).task.inputs

@@ -1,0 +1,61 @@
+"""Infer calls without any client library, so that what goes over the wire is in sight."""
+
+import json
+from typing import Any
+
+import httpx
+import numpy as np
+
+from heed_client.v2 import binary_request
+
+DTYPES = {"FP32": "f4", "FP64": "f8", "FP16": "f2", "INT32": "i4", "INT64": "i8", "BOOL": "?", "UINT8": "u1"}
+
+
+def tensor(name: str, array: Any, datatype: str = "FP32", **more: Any) -> dict[str, Any]:
+    """An input in JSON."""
+    array = np.asarray(array, DTYPES.get(datatype))
+    return {"name": name, "shape": list(array.shape), "datatype": datatype, "data": array.reshape(-1).tolist(), **more}
+
+
+ADD = {"inputs": [tensor(name, [[1, 2, 3]]) for name in ("x", "z")]}  # a good request to an adder
+
+
+def one(**change: Any) -> dict[str, Any]:
+    """A request to an identity model of INT64, changed."""
+    return {"inputs": [{"name": "x", "shape": [1, 2], "datatype": "INT64", "data": [1, 2], **change}]}
+
+
+def infer(client: httpx.Client, model: str, body: dict[str, Any] | bytes, version: int | None = None, **headers: str):
+    """POST to infer."""
+    content = body if isinstance(body, bytes) else json.dumps(body).encode()
+    path = f"/v2/models/{model}" + (f"/versions/{version}" if version else "") + "/infer"
+    return client.post(path, content=content, headers=headers)
+
+
+def binary(client: httpx.Client, model: str, arrays: dict[str, np.ndarray], datatypes: dict[str, str], **fields: Any):
+    """POST to infer with every tensor in binary, both ways."""
+    headers, pieces = binary_request(arrays, datatypes=datatypes, **fields)
+    return client.post(f"/v2/models/{model}/infer", content=b"".join(pieces), headers=headers)
+
+
+def parts(response: httpx.Response) -> tuple[dict[str, Any], dict[str, bytes]]:
+    """The JSON of an answer, and the bytes of each output in it."""
+    assert response.status_code == 200, response.text
+    length = int(response.headers.get("inference-header-content-length", len(response.content)))
+    answer, place, found = json.loads(response.content[:length]), length, {}
+    for output in answer["outputs"]:
+        if "parameters" in output:
+            size = output["parameters"]["binary_data_size"]
+            found[output["name"]] = response.content[place : place + size]
+            place += size
+    assert place == len(response.content)
+    return answer, found
+
+
+def error(response: httpx.Response, status: int, *said: str) -> None:
+    """It is a V2 error that says this."""
+    assert response.status_code == status, response.text
+    assert response.headers["content-type"] == "application/json"
+    assert set(response.json()) == {"error"}
+    for words in said:
+        assert words in response.json()["error"]
