@@ -60,9 +60,11 @@ async def background_tasks(
 async def _repeat(action: Callable[[], Awaitable[None]], interval_s: float) -> None:
     """Run ``action`` every ``interval_s`` seconds. An error is logged, and the next run comes as usual."""
     while True:
-        await asyncio.sleep(interval_s)
         try:
+            await asyncio.sleep(interval_s)
             await action()
+        except MemoryError:
+            log.warning("a background task found no memory; it runs again in %g seconds", interval_s)
         except Exception:
             log.exception("a background task failed; it runs again in %g seconds", interval_s)
 

@@ -120,7 +120,9 @@ class Settings(BaseSettings):
     write_timeout_seconds: float = Field(
         60, gt=0, description="time limit in seconds for a client to accept some of a response that is being sent"
     )
-    keep_alive_seconds: float = Field(5, gt=0, description="seconds after which an idle connection is closed")
+    keep_alive_seconds: float = Field(  # load balancers keep idle connections for 60 s, and should be first to close
+        75, gt=0, description="seconds after which an idle connection is closed"
+    )
     deadline_seconds: float = Field(
         60,
         ge=0,

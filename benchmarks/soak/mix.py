@@ -15,7 +15,7 @@ from benchmarks.soak.check import Check
 from benchmarks.soak.wire import ATTEND, INFER
 
 MAX_GROWTH, MAX_GROWTH_BYTES = 0.05, 16 << 20
-IDLE_S = 12  # longer than keep-alive, and than the idle time after which the server returns memory
+IDLE_S = 12  # longer than the idle time after which the server returns memory
 CLIENTS = 4
 MINUTES = 3
 

@@ -7,6 +7,7 @@ many requests in one packet, and a request that asks for another protocol keeps 
 
 import math
 import re
+import select
 import socket
 from types import SimpleNamespace
 from typing import Any
@@ -121,9 +122,14 @@ class Connection(HttpToolsProtocol):
             self._wait_for_request()
 
     def timeout_keep_alive_handler(self) -> None:
-        """Close the connection if it has been idle for long enough. The timer is not set anew for each request."""
+        """Close the connection if it has been idle for long enough. The timer is not set anew for each request.
+
+        A request that waits in the socket is answered: when it was sent, the connection was open.
+        """
         self.timeout_keep_alive_task = None
         remaining_s = self._idle_since + self.timeout_keep_alive - self.loop.time()
+        if remaining_s <= 0 and not self.transport.is_closing() and self._has_arrivals():
+            remaining_s = self.timeout_keep_alive
         if remaining_s <= 0:
             super().timeout_keep_alive_handler()
         elif math.isfinite(remaining_s):
@@ -305,6 +311,12 @@ class Connection(HttpToolsProtocol):
         if codings and codings != [b"chunked"]:
             raise UnsupportedRequest(501, "This Transfer-Encoding is not offered: expected chunked alone.")
         return None if codings else length
+
+    def _has_arrivals(self) -> bool:
+        """Whether bytes of the client, or the end of what it sends, wait in the socket."""
+        arrivals = select.poll()
+        arrivals.register(self.transport.get_extra_info("socket").fileno(), select.POLLIN)
+        return bool(arrivals.poll(0))
 
     def _probe(self, cycle: object) -> None:
         """A client that has closed its connection looks like one that only sends no more, until it is written to."""

@@ -8,7 +8,6 @@ written after the answers to the requests before it.
 import asyncio
 import fcntl
 import math
-import select
 import socket
 import sys
 import termios
@@ -118,11 +117,7 @@ class LimitedProtocol(Connection):
         head_begun = self._max_limited_bytes == self.max_header_bytes and self._limited_bytes > 0
         if head_begun or self._deferred or self._is_unanswered or self.flow.read_paused or self.transport.is_closing():
             return False
-        if self.transport.get_write_buffer_size():
-            return False
-        arrivals = select.poll()
-        arrivals.register(self.transport.get_extra_info("socket").fileno(), select.POLLIN)
-        return not arrivals.poll(0)
+        return not self.transport.get_write_buffer_size() and not self._has_arrivals()
 
     def announce_close(self) -> None:
         """Have the answer that is being worked on announce that the connection will be closed."""

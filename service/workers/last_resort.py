@@ -15,9 +15,11 @@ PR_SET_PDEATHSIG = 1  # of sys/prctl.h
 def end_unless_called_again(seconds: float) -> None:
     """End this process with status 1 and a traceback of each thread, unless this is called again in that time.
 
-    A thread in C keeps the time. Time in which the process is stopped counts, too.
+    A thread in C keeps the time. Time in which the process is stopped counts, too. Where there is no memory for the
+    thread, nothing keeps the time until the next call.
     """
-    faulthandler.dump_traceback_later(seconds, exit=True, file=STDERR)
+    with suppress(RuntimeError):
+        faulthandler.dump_traceback_later(seconds, exit=True, file=STDERR)
 
 
 def handle_first(number: signal.Signals, handler: Callable[[int, FrameType | None], None]) -> None:

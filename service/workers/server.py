@@ -35,6 +35,7 @@ LINGER_S = 0.5  # at the end an idle connection is closed after this time, witho
 HANDSHAKE_S = 0.1  # for connections that are being opened to be accepted
 HUNG_S = 30.0  # a process whose event loop has not run for this time is ended
 DEVICE_LOST = 70  # exit status of a process whose device has failed: EX_SOFTWARE of sysexits.h
+RETRY_S = 0.1  # before the next tick when one found no memory
 GRACE_S = 2.0  # beyond the time of the settings, to end in good order
 SO_ATTACH_FILTER = 26  # of asm/socket.h
 DROP_SYN = [  # a program for Linux's packet filter, as (code, jump if true, jump if false, operand)
@@ -116,6 +117,14 @@ class Server(uvicorn.Server):
         return self._metrics_protocol(
             config=self._metrics_config, server_state=self.server_state, app_state=self.lifespan.state
         )
+
+    async def main_loop(self) -> None:
+        """Tick until it is time to end. A tick that finds no memory does not end the server, which serves on."""
+        while True:
+            with suppress(MemoryError):
+                return await super().main_loop()
+            with suppress(MemoryError):
+                await asyncio.sleep(RETRY_S)
 
     async def on_tick(self, counter: int) -> bool:
         if counter % 10 == 0:  # once a second

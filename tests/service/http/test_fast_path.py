@@ -679,6 +679,24 @@ def test_a_connection_is_closed_when_it_is_idle_and_not_before(service, monkeypa
         assert 0.9 < time.monotonic() - began < 3
 
 
+def test_a_request_that_comes_in_time_is_answered_however_late_it_is_read(service, monkeypatch):
+    monkeypatch.setattr(service.server.config, "timeout_keep_alive", 1)
+    with Client(service) as client:
+        request = known(client)
+        client.ask_quick(request)
+        (own,) = (of for of in service.connections if of.client == client.socket.getsockname())
+        is_blocked = threading.Event()
+
+        def block() -> None:
+            is_blocked.set()
+            time.sleep(1.5)
+
+        own.loop.call_soon_threadsafe(block)
+        assert is_blocked.wait(10)
+        client.ask_quick(request)
+        assert client.is_closed(5)
+
+
 def test_a_body_on_its_way_is_answered_before_the_end(models):
     with serving(models) as service, Client(service) as client, Client(service) as idle:
         request = known(client)

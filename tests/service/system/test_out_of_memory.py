@@ -4,12 +4,15 @@ import base64
 import json
 import re
 import resource
+import subprocess
+import sys
 from contextlib import closing, suppress
 from pathlib import Path
 
 import httpx
 import numpy as np
 import pytest
+import uvicorn
 from onnxruntime.capi.onnxruntime_pybind11_state import RuntimeException
 
 from service.engine.counters import RequestCounters
@@ -19,7 +22,7 @@ from service.http.response import error_response
 from service.ort.provider import Provider
 from tests.service.http.test_fast_path import Client, known, serving
 from tests.service.system.test_hostile import MIB
-from tests.service.workers.test_workers import Connection, started
+from tests.service.workers.test_workers import Connection, started, until
 from tests.support import graphs
 
 SDPA = "/v1/attention/scaled_dot_product"
@@ -159,3 +162,36 @@ def test_the_quick_way_too(models, monkeypatch):
 
 def failing(*_, **__):
     raise MemoryError
+
+
+def test_a_tick_that_finds_none_does_not_end_the_server(models, monkeypatch):
+    ticks = []
+
+    async def without_memory(server, counter):
+        ticks.append(counter)
+        raise MemoryError
+
+    with serving(models) as running, Client(running) as client:
+        request = known(client)
+        monkeypatch.setattr(uvicorn.Server, "on_tick", without_memory)
+        until(lambda: len(ticks) > 2)
+        assert client.ask(request).status == 200
+        monkeypatch.undo()
+
+
+def test_there_may_be_none_for_the_thread_of_the_last_resort():
+    code = """
+import resource
+from pathlib import Path
+from service.workers.last_resort import end_unless_called_again
+
+used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (used + (1 << 20), -1))
+end_unless_called_again(100)
+resource.setrlimit(resource.RLIMIT_AS, (-1, -1))
+end_unless_called_again(0.1)
+while True:
+    pass
+"""
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert (ended.returncode, "Timeout" in ended.stderr) == (1, True), ended.stderr

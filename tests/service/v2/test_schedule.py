@@ -1,6 +1,7 @@
 """Triton's schedule_policy: priority and timeout, where one thread computes and others wait for it."""
 
 import asyncio
+import re
 from contextlib import asynccontextmanager
 
 import httpx
@@ -12,7 +13,7 @@ from tests.support import graphs
 from tests.support.v2 import ADD, error, infer, tensor
 
 QUEUE = 4
-LONG, BRIEF = 160, 8  # rows: a second and more; a twentieth of that
+LONG, BRIEF = 240, 32  # rows: a second and more; a tenth of a second and more, which is long for the engine, too
 
 
 @pytest.fixture(scope="module")
@@ -49,13 +50,21 @@ class Crowd:
         return response
 
     async def come(self, *requests):
-        """One after another, none waiting for the one before."""
+        """One after another: each is sent when the server has the one before, or has answered it."""
         tasks = []
         for request in requests:
-            tasks.append(asyncio.create_task(request))
-            await asyncio.sleep(0.05)
-        self.came += tasks
+            before = await self.gauge("requests_in_flight")
+            task = asyncio.create_task(request)
+            tasks.append(task)
+            self.came.append(task)
+            while not task.done() and await self.gauge("requests_in_flight") <= before:
+                assert "long" not in self.answered, "the long run was too short"
+                await asyncio.sleep(0.01)
         return tasks
+
+    async def gauge(self, name):
+        metrics = (await self.client.get("/metrics")).text
+        return float(re.search(rf"^heed_{name} (\S+)$", metrics, re.MULTILINE)[1])
 
 
 @asynccontextmanager
@@ -64,7 +73,8 @@ async def busy(address):
     async with httpx.AsyncClient(base_url=address, timeout=60) as client:
         crowd = Crowd(client)
         (long,) = await crowd.come(crowd.ask("long", LONG))
-        await asyncio.sleep(0.1)
+        while not await crowd.gauge("runs_in_progress"):
+            await asyncio.sleep(0.01)
         try:
             yield crowd
         finally:
