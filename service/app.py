@@ -30,9 +30,9 @@ from service.http.envelope import Envelope, RequestIds
 from service.http.fast_path import FastPath
 from service.http.response import error_response
 from service.http.routing import DirectRoutes
-from service.native import endpoint as attention
+from service.native import endpoint as native_endpoint
 from service.native import openapi as native_openapi
-from service.native import routes as native
+from service.native import routes as native_routes
 from service.ort.provider import Provider
 from service.repository.readiness import Readiness
 from service.repository.repository import Repository
@@ -43,8 +43,8 @@ from service.telemetry.shared_metrics import SharedMetrics, WorkerSlot
 from service.timing import Timing
 from service.v2 import health, log_settings, metadata, unsupported
 from service.v2 import openapi as v2_openapi
-from service.v2 import repository as control
-from service.v2.infer import endpoint as infer
+from service.v2 import repository as v2_repository
+from service.v2.infer import endpoint as v2_endpoint
 from service.v2.paths import StripTrailingSlash
 from service.v2.schemas import Error
 
@@ -132,11 +132,11 @@ def create_app(
     app.state.budget = engine.budget
     app.state.readiness = readiness = Readiness(repository)
     app.state.metrics = counted
-    tensors = [route for api in (infer, attention) for route in api.routes(repository, settings, engine)]
+    tensors = [route for api in (v2_endpoint, native_endpoint) for route in api.routes(repository, settings, engine)]
     app.router.routes.extend(tensors)
     if settings.metrics and not settings.metrics_port:
         app.router.routes.append(Route("/metrics", metrics.get_metrics))
-    for module in (native, health, metadata, control, log_settings, unsupported):
+    for module in (native_routes, health, metadata, v2_repository, log_settings, unsupported):
         app.include_router(module.router)
     for kind in (HeedError, HTTPException, Exception):
         app.add_exception_handler(kind, _answer)

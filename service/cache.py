@@ -25,7 +25,7 @@ class BoundedCache(Generic[V]):
     def put(self, key: Hashable, entry: V) -> None:
         """Keep ``entry`` for ``key``."""
         with self._lock:
-            if len(self._entries) >= self._max_entries:
+            if len(self._entries) >= self._max_entries and key not in self._entries:
                 del self._entries[next(iter(self._entries))]
             self._entries[key] = entry
 

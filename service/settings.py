@@ -167,10 +167,10 @@ class Settings(BaseSettings):
         description="microseconds; work estimated to take longer runs in a thread instead of on the event loop",
     )
     server_name: str = Field("heed", description="name of the server in GET /v2")
-    compress_responses: Literal["never", "asked", "offered"] = Field(
-        "asked",
-        description="when V2 responses are compressed: never; asked = if Accept-Encoding names gzip or deflate alone;"
-        " offered = if it names any",
+    compress_responses: Literal["never", "requested", "offered"] = Field(
+        "requested",
+        description="when V2 responses are compressed: never; requested = if Accept-Encoding names gzip or deflate"
+        " alone; offered = if it names any",
     )
     json_non_finite: Literal["refuse", "nulls", "tokens"] = Field(
         "refuse",

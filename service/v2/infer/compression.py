@@ -48,7 +48,7 @@ async def inflate(body: Body, encoding: str, longest: int, reservation: Reservat
     return b"".join(pieces)
 
 
-def choose_encoding(header: str, when: Literal["never", "asked", "offered"], length: int) -> str | None:
+def choose_encoding(header: str, when: Literal["never", "requested", "offered"], length: int) -> str | None:
     """The encoding for a response of ``length`` bytes to a client with this Accept-Encoding; None: none.
 
     HTTP libraries offer all encodings that they know on every call; a client that wants one names it alone.
@@ -62,7 +62,7 @@ def choose_encoding(header: str, when: Literal["never", "asked", "offered"], len
 def _preferred(header: str, when: str) -> str | None:
     offered = {match[1].lower(): float(match[2] or 1) for match in CODING.finditer(header)}
     offered.pop("identity", None)
-    if when == "asked" and len(offered) != 1:
+    if when == "requested" and len(offered) != 1:
         return None
     usable = {name: quality for name, quality in offered.items() if name in WINDOWS and quality > 0}
     return max(usable, key=usable.__getitem__) if usable else None

@@ -36,9 +36,9 @@ OPTIONS = (  # of blocks: some have them, others do not
     *("scale", "softcap", "past_key", "past_value"),
     *("average_attn_weights", "weights_top_k"),  # of the native API alone
 )
-LONGEST_NAME = 2 * max(map(len, OPTIONS))  # of what may be meant as one
-MOST = 256  # parameters of a request
-LEAST_LIKENESS = 0.75  # of difflib: is_casual and is_causal 0.89, causal 0.8; content_type and any option below 0.6
+MAX_NAME_LENGTH = 2 * max(map(len, OPTIONS))  # of a name that may be a misspelt option
+MAX_PARAMETERS = 256  # of a request
+MIN_SIMILARITY = 0.75  # difflib: is_casual and is_causal 0.89, causal 0.8; content_type and any option below 0.6
 
 
 def fields(owner: str, element: Any) -> dict[str, Any]:
@@ -55,13 +55,13 @@ def fields(owner: str, element: Any) -> dict[str, Any]:
 
 
 def reserved(given: dict[str, Any]) -> dict[str, Any]:
-    """Those of a request's parameters that the protocol reserves, held to their types.
+    """Those of a request's parameters that the protocol reserves, after a check of their types.
 
     Raises:
         Malformed: another type, a key reserved for servers, a value that is a list or an object, or too many of them.
     """
-    if len(given) > MOST:
-        raise Malformed(f"expected at most {MOST} parameters, got {len(given)}")
+    if len(given) > MAX_PARAMETERS:
+        raise Malformed(f"expected at most {MAX_PARAMETERS} parameters, got {len(given)}")
     for name, value in given.items():
         if isinstance(value, (dict, list, LongList)):
             raise Malformed(f"expected parameter '{name}' to be text, a number or a boolean, got {word(value)}")
@@ -107,10 +107,10 @@ def own(given: dict[str, Any], model: Model) -> dict[str, np.ndarray]:
 
 def _refuse_option(name: str, block: Model) -> None:
     """Raises Malformed where ``name`` is an option of other blocks, or is spelt much like one."""
-    if len(name) > LONGEST_NAME:
+    if len(name) > MAX_NAME_LENGTH:
         return
     options = dict.fromkeys((*block.inputs, *OPTIONS))
-    likely = get_close_matches(name.lower().replace("-", "_"), options, 1, LEAST_LIKENESS)
+    likely = get_close_matches(name.lower().replace("-", "_"), options, 1, MIN_SIMILARITY)
     if likely:
         hint = f"; did you mean '{likely[0]}'?" if likely[0] in block.inputs else ";"
         there = ", ".join(block.parameters) or "none"
