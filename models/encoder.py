@@ -1,7 +1,8 @@
-r"""The transformer's two stacks as blocks: ``encoder``, bidirectional, and ``decoder``, causal, with a past.
+r"""Stacks of transformer layers as blocks: ``encoder``, bidirectional, and ``decoder``, causal with a past.
 
-Vaswani et al., "Attention Is All You Need", 2017, https://arxiv.org/abs/1706.03762. Both answer the hidden states and
-every layer's weights; the decoder's past and present keys and values make one-token-at-a-time decoding equal the whole.
+Vaswani et al., "Attention Is All You Need", 2017, https://arxiv.org/abs/1706.03762. Both return the hidden states and
+the weights of every layer. With the decoder's past and present keys and values, decoding token by token gives the same
+result as one request for the whole sequence.
 """
 
 from collections.abc import Mapping
@@ -23,7 +24,7 @@ LAYERS_MASK = (
 
 
 def encoder(config: TransformerConfig, name: str = "encoder", state: State | None = None) -> Block:
-    """Every position attends to every other; nonpad_kv_seqlen or attn_mask leave padding out."""
+    """Every position attends to every position; nonpad_kv_seqlen or attn_mask mask padding."""
     masking = masks(config.num_heads, queries="n", keys="n")
     inputs = {
         "attn_mask": replace(masking["attn_mask"], description=LAYERS_MASK),
