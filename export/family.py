@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from export import hugging_face
 from export.checkpoint import Checkpoint, CheckpointError
+from export.hugging_face import Fields
 from export.naming import ATTENTION_STARTS, STACK_STARTS, Named, Tensors
 from models import additive, encoder, luong, multi_head
 from models.additive import Additive, AdditiveConfig
@@ -23,8 +24,6 @@ from models.block import Block
 from models.luong import LuongGeneral, LuongGeneralConfig
 from models.multi_head import MultiHead, MultiHeadConfig
 from models.transformer import Transformer, TransformerConfig
-
-Fields = dict[str, Any]
 
 HINTS = {
     "norm": "post or pre",
@@ -166,7 +165,7 @@ def from_checkpoint(kind: str, name: str, checkpoint: Checkpoint, named: Named, 
     """
     family = family_of(kind)
     sources = {"--set": parsed({**get_type_hints(family.config), **family.conventions}, settings)}
-    if family.starts is STACK_STARTS:
+    if family.config is TransformerConfig:
         sources |= _stack_sources(kind, checkpoint, named, sources["--set"])
     elif family.config is MultiHeadConfig:
         config_json = hugging_face.attention_fields(checkpoint.config)
@@ -175,7 +174,7 @@ def from_checkpoint(kind: str, name: str, checkpoint: Checkpoint, named: Named, 
     missing = [field for field in family.unreadable if field not in fields]
     if "add_zero_attn" in family.conventions and _is_torch_attention(named):
         missing += [] if "add_zero_attn" in fields else ["add_zero_attn"]
-    if family.starts is STACK_STARTS:
+    if family.config is TransformerConfig:
         missing += hugging_face.missing_settings(named, fields, kind == "decoder")
     _shape(named, family.key)  # first, so that a file of another module is reported as such
     if missing:
@@ -186,7 +185,7 @@ def from_checkpoint(kind: str, name: str, checkpoint: Checkpoint, named: Named, 
             "one row of zeros with each request: that is the same, with the added key first"
         )
     tensors = dict(named.tensors)
-    if family.starts is STACK_STARTS:
+    if family.config is TransformerConfig:
         tensors = _stack_tensors(named, hugging_face.first_position(named, fields))
     read = family.fields(replace(named, tensors=tensors), fields)
     fields = agreed(sources | {"the tensors": read})

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from models import reference
 from models.attention import Attended, weigh
 from models.block import Block, Input
-from models.learned import State, weighted
+from models.learned import State, arrays, weighted
 from models.options import attention_outputs, masks
 
 
@@ -82,7 +82,7 @@ def block(
     """An additive block with the weights of ``state``, or with random weights from a seed."""
 
     def refer(module: nn.Module, inputs: Mapping[str, np.ndarray], dtype: Any) -> dict[str, np.ndarray]:
-        return reference.additive({key: x.numpy() for key, x in module.state_dict().items()}, **inputs, dtype=dtype)
+        return reference.additive(arrays(module), **inputs, dtype=dtype)
 
     return Block(
         name=name,

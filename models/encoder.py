@@ -14,7 +14,7 @@ from torch import nn
 
 from models import reference
 from models.block import Block, Dim, Input, Output
-from models.learned import State, weighted
+from models.learned import State, arrays, weighted
 from models.options import masks
 from models.transformer import Transformer, TransformerConfig
 
@@ -83,8 +83,7 @@ def _block(
     pairs: tuple[Dim, ...] = ("layers", "batch", config.num_heads, "n", keys)
 
     def refer(module: nn.Module, inputs: Mapping[str, np.ndarray], dtype: Any) -> dict[str, np.ndarray]:
-        weights = {key: tensor.numpy() for key, tensor in module.state_dict().items()}
-        return reference.transformer(weights, asdict(config), is_causal, **inputs, dtype=dtype)
+        return reference.transformer(arrays(module), asdict(config), is_causal, **inputs, dtype=dtype)
 
     kind = "Causal" if is_causal else "Bidirectional"
     layered = f"{config.num_layers} layers" if config.num_layers > 1 else "one layer"

@@ -2,11 +2,17 @@
 
 from collections.abc import Callable, Mapping
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 SEED = 0
 State = Mapping[str, Tensor]
+
+
+def arrays(module: nn.Module) -> dict[str, np.ndarray]:
+    """The weights of ``module`` by name, for the reference."""
+    return {name: tensor.numpy() for name, tensor in module.state_dict().items()}
 
 
 def weighted(make: Callable[[], nn.Module], state: State | None) -> Callable[[], nn.Module]:

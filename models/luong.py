@@ -14,7 +14,7 @@ from models import dot_product, reference
 from models.additive import inputs
 from models.attention import Attended, nan_if_overflowing, weigh
 from models.block import Block
-from models.learned import State, weighted
+from models.learned import State, arrays, weighted
 from models.options import attention_outputs
 
 
@@ -55,9 +55,7 @@ def block(config: LuongGeneralConfig, name: str = "luong_general", state: State 
     """A block of Luong's score "general" with the weights of ``state``, or with random weights from a seed."""
 
     def refer(module: nn.Module, inputs: Mapping[str, np.ndarray], dtype: Any) -> dict[str, np.ndarray]:
-        return reference.luong_general(
-            {key: x.numpy() for key, x in module.state_dict().items()}, **inputs, dtype=dtype
-        )
+        return reference.luong_general(arrays(module), **inputs, dtype=dtype)
 
     return Block(
         name=name,

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from models import reference
 from models.attention import Attended, attention
 from models.block import Block, Input
-from models.learned import State, weighted
+from models.learned import State, arrays, weighted
 from models.options import attention_outputs, dot_scores, masks, past, present
 
 SOURCE = "Vaswani et al., Attention Is All You Need, 2017, https://arxiv.org/abs/1706.03762"
@@ -173,8 +173,7 @@ def block(
     }[config.inputs]
 
     def refer(module: nn.Module, inputs: Mapping[str, np.ndarray], dtype: Any) -> dict[str, np.ndarray]:
-        state = {key: tensor.numpy() for key, tensor in module.state_dict().items()}
-        return reference.multi_head(state, heads, kv_heads, **inputs, dtype=dtype)
+        return reference.multi_head(arrays(module), heads, kv_heads, **inputs, dtype=dtype)
 
     return Block(
         name=name,
