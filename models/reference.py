@@ -202,10 +202,14 @@ def linear_attention(
     """
     query, key, value = (np.asarray(x, dtype) for x in (query, key, value))
 
-    def phi(x):
+    def phi(x, axis):
+        # Weights are ratios: where exp could underflow in float64 for all features of a query, or for all keys, they
+        # are multiplied by a common factor. Scores that this changes are below 1e-90, which is 0 in float32.
+        top = x.max(axis=axis, keepdims=True)
+        x = np.where(top < -300, x - top - 300, x)
         return np.where(x > 0, x + 1, np.exp(np.minimum(x, 0)))
 
-    q, k = phi(query), phi(key)
+    q, k = phi(query, -1), phi(key, (2, 3))
     m, n = query.shape[-2], key.shape[-2]
     if nonpad_kv_seqlen is not None:
         k = np.where(np.arange(n)[:, None] < np.reshape(nonpad_kv_seqlen, (-1, 1, 1, 1)), k, dtype(0))
