@@ -1,6 +1,6 @@
-"""torch to ONNX: export a block, prove it against the float64 reference, write it into the model repository."""
+"""torch to ONNX: export a block, verify it against the float64 reference, write it to the model repository."""
 
 import os
 
-# ONNX Runtime opens a telemetry store in the user's cache folder when it is imported, unless this is set before.
+# Without this, ONNX Runtime creates a telemetry store in the user's cache folder when it is imported.
 os.environ["ORT_DISABLE_TELEMETRY"] = "1"

@@ -1,4 +1,4 @@
-"""``heed export``: torch blocks into the model repository, each proven before it is written."""
+"""Export attention blocks from torch to ONNX files in a model repository. Each is verified before it is written."""
 
 import argparse
 import multiprocessing
@@ -24,31 +24,32 @@ from models.block import Block
 from models.catalogue import BLOCKS, find
 from models.precision import DTYPES, in_precision
 
-Job = tuple[str, Callable[[], Path]]  # the name of a block, and its export
+Job = tuple[str, Callable[[], Path]]  # the name of a block, and a function that exports it and returns its folder
 
 REFERENCE = "verified against the float64 reference"
 OWN_WEIGHTS = "verified against Heed's float64 reference with these weights, not against the model they are from"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Export the blocks named, or all, or one with weights of a checkpoint; answers the exit status."""
+    """Export the given blocks, or all, or one with the weights of a checkpoint; return the exit status."""
     parser = _parser()
     options = parser.parse_args(arguments)
     verified = REFERENCE
     try:
         if options.weights is not None:
-            block, beside = _imported(parser, options)
+            block, extra_files = _import_block(parser, options)
             block = in_precision(block, options.dtype)
             verified = OWN_WEIGHTS
-            job = partial(export_block, block, options.repository, options.version, beside, options.cuda, options.force)
+            where = options.repository, options.version
+            job = partial(export_block, block, *where, extra_files, options.cuda, options.force)
             jobs = [(block.name, job)]
         elif options.name or options.map or options.set or options.prefix:
-            parser.error("--name, --map, --prefix and --set come with --weights")
+            parser.error("--name, --map, --prefix and --set need --weights")
         else:
-            names = options.blocks or reversed(BLOCKS)  # the longest, of several layers, begin first
+            names = options.blocks or reversed(BLOCKS)  # the stacks of layers take longest, so they start first
             blocks = {in_precision(find(name), options.dtype).name: name for name in names}
-            fixed = options.repository, options.version, options.dtype, options.cuda, options.force
-            jobs = [(name, partial(export_builtin, of, *fixed)) for name, of in blocks.items()]
+            common = options.repository, options.version, options.dtype, options.cuda, options.force
+            jobs = [(name, partial(export_builtin, builtin, *common)) for name, builtin in blocks.items()]
     except (ValueError, CheckpointError) as error:
         print(f"heed export: {error}", file=sys.stderr)
         return 2
@@ -57,19 +58,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(jobs: Sequence[Job], processes: int, verified: str, repository: Path) -> int:
-    """Run the jobs, each a block, in so many processes; one that fails stops no other."""
+    """Run the jobs in ``processes`` processes; return the exit status. A job that fails does not stop the others.
+
+    ``verified`` says in the output what a block was compared with.
+    """
     console = Console(highlight=False)
-    waiting = [name for name, _ in jobs]
+    unfinished = [name for name, _ in jobs]
     failed = False
 
-    def stopped(signal: str) -> None:
+    def report_stop(signal: str) -> None:
         progress.stop()
-        print(f"heed export: {signal}; nothing was written for {', '.join(waiting)}", file=sys.stderr, flush=True)
+        print(f"heed export: {signal}; nothing was written for {', '.join(unfinished)}", file=sys.stderr, flush=True)
 
-    with _progress(console) as progress, stopping(stopped):
-        task = progress.add_task(f"exporting {', '.join(waiting[:3])} ...", total=len(jobs))
+    with _progress(console) as progress, stopping(report_stop):
+        task = progress.add_task(f"exporting {', '.join(unfinished[:3])} ...", total=len(jobs))
         start = time.perf_counter()
-        for name, result in _finished(jobs, processes):
+        for name, result in _results(jobs, processes):
             try:
                 folder = result()
             except (ExportError, OSError, BrokenExecutor) as error:
@@ -79,22 +83,25 @@ def _run(jobs: Sequence[Job], processes: int, verified: str, repository: Path) -
             else:
                 seconds = time.perf_counter() - start
                 console.print(f"{name}: {verified}, {folder}/ (after {seconds:.0f} s)", soft_wrap=True)
-            waiting.remove(name)
+            unfinished.remove(name)
             progress.advance(task)
-    remove_leftovers(repository)  # of a process that was ended
+    remove_leftovers(repository)  # of a worker process that was killed
     return int(failed)
 
 
-def _finished(jobs: Sequence[Job], processes: int) -> Iterator[Job]:
-    """Each job's name when it is done, and how to get its result; with one process it runs when that is asked for."""
-    if processes == 1:  # in the main thread, which a signal stops at once
+def _results(jobs: Sequence[Job], processes: int) -> Iterator[Job]:
+    """Each job's name once it has finished, and a function that returns its result or raises its error.
+
+    With one process, that function is the job itself.
+    """
+    if processes == 1:  # run in the main thread, where a signal is handled at once
         yield from jobs
         return
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(processes, context, prepare_worker) as executor:
         running = {executor.submit(job): name for name, job in jobs}
-        for done in as_completed(running):
-            yield running[done], done.result
+        for future in as_completed(running):
+            yield running[future], future.result
 
 
 def _progress(console: Console) -> Progress:
@@ -102,10 +109,10 @@ def _progress(console: Console) -> Progress:
     return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
 
 
-def _imported(parser: argparse.ArgumentParser, options: argparse.Namespace) -> tuple[Block, Sequence[Path]]:
-    """The block with weights of a checkpoint, and the files to copy beside it."""
+def _import_block(parser: argparse.ArgumentParser, options: argparse.Namespace) -> tuple[Block, Sequence[Path]]:
+    """The block with the weights of a checkpoint, and the tokenizer files to copy with it."""
     if len(options.blocks) != 1 or not options.name:
-        parser.error("--weights takes one BLOCK and a --name")
+        parser.error("--weights needs exactly one BLOCK, and --name")
     kind = options.blocks[0]
     starts = family_of(kind).starts
     checkpoint = load(options.weights)
@@ -118,7 +125,7 @@ def _imported(parser: argparse.ArgumentParser, options: argparse.Namespace) -> t
         under = f" under {named.prefix!r}" if named.prefix else ""
         total = len(checkpoint.tensors)
         print(
-            f"heed export: {kind} takes {total - len(named.ignored)} of {total} tensors{under}; "
+            f"heed export: {kind} uses {total - len(named.ignored)} of {total} tensors{under}; "
             f"ignored, as they are no part of it: {listed(named.ignored)}",
             file=sys.stderr,
         )
@@ -127,44 +134,47 @@ def _imported(parser: argparse.ArgumentParser, options: argparse.Namespace) -> t
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="heed export", description=__doc__)
-    parser.add_argument("blocks", nargs="*", metavar="BLOCK", help=f"all when none is named: {', '.join(BLOCKS)}")
+    parser.add_argument("blocks", nargs="*", metavar="BLOCK", help=f"default: all, which are {', '.join(BLOCKS)}")
     parser.add_argument(
         "--repository", type=Path, default=Path(os.environ.get("HEED_MODEL_REPOSITORY", "model_repository")),
-        help="the folder that `heed serve` serves (HEED_MODEL_REPOSITORY, default model_repository)",
+        help="model repository to write to (default: HEED_MODEL_REPOSITORY, or model_repository)",
     )  # fmt: skip
     parser.add_argument(
-        "--version", type=_whole, help="the version folder to write (default: the next; of a new name 1)"
+        "--version", type=_positive, help="version to write (default: the newest in the repository plus 1)"
     )
     parser.add_argument(
-        "--force", action="store_true", help="replace --version, or without it the newest, if it exists"
+        "--force", action="store_true", help="replace --version if it exists; without --version, replace the newest"
     )
-    parser.add_argument("--jobs", type=_whole, default=min(8, os.cpu_count() or 1), help="processes (default: CPUs)")
+    parser.add_argument(
+        "--jobs", type=_positive, default=min(8, os.cpu_count() or 1),
+        help="number of processes (default: CPUs, at most 8)",
+    )  # fmt: skip
     parser.add_argument(
         "--dtype", choices=DTYPES, default=DTYPES[0],
-        help="of tensors and weights (default float32); others make blocks of their own, NAME_float16, NAME_bfloat16",
+        help="of tensors and weights (default float32); the others write blocks NAME_float16 and NAME_bfloat16",
     )  # fmt: skip
     parser.add_argument(
-        "--cuda", action="store_true", help="fast paths for CUDA, too; float16 and bfloat16 always have them"
+        "--cuda", action="store_true", help="also export fast paths for CUDA, as float16 and bfloat16 always do"
     )
     weights = parser.add_argument_group(
-        "your weights", f"Blocks that take a checkpoint: {', '.join(FAMILIES)}. Sizes are read off the tensors."
+        "your weights", f"Blocks that take a checkpoint: {', '.join(FAMILIES)}. Sizes are read from the tensors."
     )
     weights.add_argument(
         "--weights", type=Path, metavar="FILE",
-        help="safetensors, a torch state dict, an index of either in shards, or the directory of a BERT or RoBERTa",
+        help="a safetensors file, a torch state dict, the index of its shards, or the folder of a BERT or RoBERTa",
     )  # fmt: skip
-    weights.add_argument("--name", type=_name, help="what the block is called in the repository and the APIs")
+    weights.add_argument("--name", type=_name, help="name of the block in the repository and the APIs")
     weights.add_argument(
         "--set", action="append", default=[], type=_setting, metavar="KEY=VALUE",
-        help="what cannot be read off the tensors, num_heads=8 say; may be given several times",
+        help="a setting that cannot be read from the tensors, such as num_heads=8; may be given several times",
     )  # fmt: skip
     weights.add_argument(
         "--prefix", metavar="PREFIX",
-        help="use the tensors whose names begin with it, encoder.layers.3.self_attn say; needed where several fit",
+        help="use the tensors whose names begin with PREFIX, such as encoder.layers.3.self_attn; needed if several fit",
     )  # fmt: skip
     weights.add_argument(
         "--map", type=Path, metavar="FILE",
-        help='JSON, for other names: {"q_proj.weight": "query/kernel"} or '
+        help='JSON file that maps our tensor names to those in the file: {"q_proj.weight": "query/kernel"} or '
         '{"q_proj.weight": {"from": "query/kernel", "transpose": true}}',
     )  # fmt: skip
     return parser
@@ -172,7 +182,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _name(text: str) -> str:
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}", text):
-        raise argparse.ArgumentTypeError(f"a name is letters, digits, '_', '-' and '.', got {text!r}")
+        raise argparse.ArgumentTypeError(f"expected a name of letters, digits, '_', '-' and '.', got {text!r}")
     return text
 
 
@@ -183,7 +193,7 @@ def _setting(text: str) -> tuple[str, str]:
     return key, value
 
 
-def _whole(text: str) -> int:
+def _positive(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"expected a whole number from 1, got {text!r}")
     return int(text)

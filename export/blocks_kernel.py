@@ -1,192 +1,169 @@
 """An ONNX function that attends by blocks of queries; shapes as in ``export.kernels``."""
 
-ROWS = 128  # queries a block: fewer cost more copies of keys, more fall out of the cache
+from export.kernel_text import constants, each, joined_blocks, real_keys, sizes
 
-# Every option, by blocks of ROWS queries: each block looks at its own range of keys, all others being masked for it, so
-# causal and windowed attention cost what is seen. The last block overlaps the one before, so that all are alike.
-BLOCKS = """
-Blocks (q, k, v, mask, causal, left, right, softcap, nonpad, past) => (o) {
-    minus = Constant <value_ints = [-1]> ()
-    zero = Constant <value_ints = [0]> ()
-    one = Constant <value_ints = [1]> ()
-    two = Constant <value_ints = [2]> ()
+ROWS = 128  # queries of a block: with fewer, keys are copied more often; with more, scores do not fit the cache
+
+# Takes every option. Each block of ROWS queries computes only its own range of keys, since all other keys are masked
+# for it: the cost of causal and windowed attention is that of the keys attended to. All blocks have the same number of
+# rows: the last one overlaps the one before. An unlimited window is 2^30, as distances are compared in int32.
+BLOCKS = f"""
+Blocks (q, k, v, mask, causal, left, right, softcap, nonpad, past) => (o) {{
+    {constants("minus_one zero one two")}
     head_axes = Constant <value_ints = [0, 1, 2]> ()
     query_axes = Constant <value_ints = [0, 1, 3]> ()
     mask_axes = Constant <value_ints = [0, 2, 3]> ()
     step = Constant <value_int = 1> ()
-    most = Constant <value_ints = [ROWS]> ()
-    far = Constant <value_ints = [1073741824]> ()
-    yes = Constant <value = bool {1}> ()
-    nought = Constant <value = float {0}> ()
-    forbidden = Constant <value = float {-inf}> ()
-    no_band = Constant <value = float[1, 1] {0}> ()
-    B = Shape <start = 0, end = 1> (q)
-    H = Shape <start = 1, end = 2> (q)
-    M = Shape <start = 2, end = 3> (q)
-    D = Shape <start = 3> (q)
-    K = Shape <start = 1, end = 2> (k)
-    N = Shape <start = 2, end = 3> (k)
-    E = Shape <start = 3> (v)
+    max_rows = Constant <value_ints = [{ROWS}]> ()
+    unlimited = Constant <value_ints = [{1 << 30}]> ()
+    {constants("true float_zero minus_inf")}
+    no_band = Constant <value = float[1, 1] {{0}}> ()
+    {sizes("q", "B H M D")}
+    {sizes("k", "K N")}
+    {sizes("v", "E")}
     G = Div (H, K)
-    grouped = Concat <axis = 0> (B, K, G, M, D)
-    q5 = Reshape (q, grouped)
+    q5_shape = Concat <axis = 0> (B, K, G, M, D)
+    q5 = Reshape (q, q5_shape)
     key_heads = Squeeze (K)
 
-    rows = Min (M, most)
-    up = Add (M, rows)
-    up1 = Sub (up, one)
-    blocks = Div (up1, rows)
-    first_of_last = Sub (M, rows)
+    rows = Min (M, max_rows)
+    M_plus_rows = Add (M, rows)
+    M_rounded_up = Sub (M_plus_rows, one)
+    blocks = Div (M_rounded_up, rows)
+    last_start = Sub (M, rows)
 
     nonpads = Expand (nonpad, B)
-    left1 = Reshape (left, one)
-    right1 = Reshape (right, one)
-    causal1 = Reshape (causal, one)
-    past1 = Reshape (past, one)
-    any_left = Less (left1, zero)
-    any_right = Less (right1, zero)
-    back = Where (any_left, far, left1)
-    ahead_window = Where (any_right, far, right1)
+    {each("left right causal past", "@1 = Reshape (@, one)")}
+    {each("left right", "@_unlimited = Less (@1, zero)")}
+    back = Where (left_unlimited, unlimited, left1)
+    ahead_window = Where (right_unlimited, unlimited, right1)
     ahead_causal = Min (ahead_window, zero)
     ahead = Where (causal1, ahead_causal, ahead_window)
     minus_back = Neg (back)
     back32 = Cast <to = 6> (minus_back)
     ahead32 = Cast <to = 6> (ahead)
-    both = Min (back, ahead)
-    banded_all = Less (both, far)
-    capped1 = Greater (softcap, nought)
-    is_capped = Squeeze (capped1)
+    narrower = Min (back, ahead)
+    banded_always = Less (narrower, unlimited)
+    is_capped1 = Greater (softcap, float_zero)
+    is_capped = Squeeze (is_capped1)
 
-    mask_B = Shape <start = 0, end = 1> (mask)
-    mask_H = Shape <start = 1, end = 2> (mask)
-    mask_M = Shape <start = 2, end = 3> (mask)
+    {sizes("mask", "B H M", prefix="mask_")}
     mask_N = Shape <start = 3> (mask)
-    mask_last = Sub (mask_B, one)
-    each_head = Greater (mask_H, one)
-    each_row = Greater (mask_M, one)
-    each_key = Greater (mask_N, one)
+    mask_last_b = Sub (mask_B, one)
+    mask_has_heads = Greater (mask_H, one)
+    mask_has_rows = Greater (mask_M, one)
+    mask_has_keys = Greater (mask_N, one)
 
-    times = Mul (B, blocks)
-    trips = Squeeze (times)
-    blocks_o = Loop (trips, yes) <body = block (int64 t, bool go) => (bool on, block_o) {
+    block_count = Mul (B, blocks)
+    block_trips = Squeeze (block_count)
+    o_blocks = Loop (block_trips, true) <body = block (int64 t, bool go) => (bool on, o_block) {{
         on = Identity (go)
         t1 = Reshape (t, one)
         b = Div (t1, blocks)
         b_to = Add (b, one)
-        nth = Mod (t1, blocks)
-        from0 = Mul (nth, rows)
-        from = Min (from0, first_of_last)
+        block_of_b = Mod (t1, blocks)
+        start = Mul (block_of_b, rows)
+        from = Min (start, last_start)
         to = Add (from, rows)
 
-        said = Slice (nonpads, b, b_to, zero)
-        unsaid = Less (said, zero)
-        real = Where (unsaid, N, said)
-        aligned = Sub (said, M)
-        offset = Where (unsaid, past1, aligned)
+        nonpad_b = Slice (nonpads, b, b_to, zero)
+        {real_keys("nonpad_b")}
+        offset_nonpad = Sub (nonpad_b, M)
+        offset = Where (not_given, past1, offset_nonpad)
         first = Add (from, offset)
-        last = Add (to, offset)
-        lo0 = Sub (first, back)
-        lo1 = Max (lo0, zero)
-        N1 = Sub (N, one)
-        lo = Min (lo1, N1)
-        hi0 = Add (last, ahead)
-        hi1 = Min (hi0, real)
-        some = Add (lo, one)
-        hi = Max (hi1, some)
+        end = Add (to, offset)
+        first_key = Sub (first, back)
+        first_key_or_0 = Max (first_key, zero)
+        last_key = Sub (N, one)
+        key_from = Min (first_key_or_0, last_key)
+        key_end = Add (end, ahead)
+        real_key_end = Min (key_end, real)
+        least_key_to = Add (key_from, one)
+        key_to = Max (real_key_end, least_key_to)
 
-        nobody = Less (real, one)
-        banded1 = Or (banded_all, nobody)
-        is_banded = Squeeze (banded1)
-        band = If (is_banded) <then_branch = draw () => (drawn) {
-            first0 = Squeeze (first)
-            last0 = Squeeze (last)
-            lo_0 = Squeeze (lo)
-            hi_0 = Squeeze (hi)
-            i = Range (first0, last0, step)
-            j = Range (lo_0, hi_0, step)
-            i32 = Cast <to = 6> (i)
-            j32 = Cast <to = 6> (j)
-            i_col = Unsqueeze (i32, one)
-            ahead_by = Sub (j32, i_col)
-            not_after = LessOrEqual (ahead_by, ahead32)
-            not_before = GreaterOrEqual (ahead_by, back32)
+        no_keys = Less (real, one)
+        is_banded1 = Or (banded_always, no_keys)
+        is_banded = Squeeze (is_banded1)
+        band = If (is_banded) <then_branch = banded () => (band_drawn) {{
+            {each("first end key_from key_to", "@_0 = Squeeze (@)")}
+            i = Range (first_0, end_0, step)
+            j = Range (key_from_0, key_to_0, step)
+            {each("i j", "@32 = Cast <to = 6> (@)")}
+            i_column = Unsqueeze (i32, one)
+            j_minus_i = Sub (j32, i_column)
+            not_after = LessOrEqual (j_minus_i, ahead32)
+            not_before = GreaterOrEqual (j_minus_i, back32)
             is_real = Less (j, real)
-            near = And (not_after, not_before)
-            seen = And (near, is_real)
-            drawn = Where (seen, nought, forbidden)
-        }, else_branch = open () => (opened) {
-            opened = Identity (no_band)
-        }>
+            in_window = And (not_after, not_before)
+            is_allowed = And (in_window, is_real)
+            band_drawn = Where (is_allowed, float_zero, minus_inf)
+        }}, else_branch = unbanded () => (band_of_zero) {{
+            band_of_zero = Identity (no_band)
+        }}>
 
-        mask_b = Min (b, mask_last)
+        mask_b = Min (b, mask_last_b)
         mask_b_to = Add (mask_b, one)
-        mask_i = Where (each_row, from, zero)
-        mask_i_to = Where (each_row, to, one)
-        mask_j = Where (each_key, lo, zero)
-        mask_j_to = Where (each_key, hi, one)
+        mask_i = Where (mask_has_rows, from, zero)
+        mask_i_to = Where (mask_has_rows, to, one)
+        mask_j = Where (mask_has_keys, key_from, zero)
+        mask_j_to = Where (mask_has_keys, key_to, one)
         mask_from = Concat <axis = 0> (mask_b, mask_i, mask_j)
         mask_to = Concat <axis = 0> (mask_b_to, mask_i_to, mask_j_to)
         mask_block = Slice (mask, mask_from, mask_to, mask_axes)
         bias = Add (mask_block, band)
-        top = ReduceMax <keepdims = 1> (bias, minus)
-        nothing = Equal (top, forbidden)
+        row_max = ReduceMax <keepdims = 1> (bias, minus_one)
+        all_masked = Equal (row_max, minus_inf)
 
-        heads_o = Loop (key_heads, yes) <body = head (int64 h, bool h_go) => (bool h_on, head_o) {
+        o_heads = Loop (key_heads, true) <body = head (int64 h, bool h_go) => (bool h_on, o_head) {{
             h_on = Identity (h_go)
             h1 = Reshape (h, one)
             h_to = Add (h1, one)
             q_from = Concat <axis = 0> (b, h1, from)
             q_to = Concat <axis = 0> (b_to, h_to, to)
-            k_from = Concat <axis = 0> (b, h1, lo)
-            k_to = Concat <axis = 0> (b_to, h_to, hi)
+            k_from = Concat <axis = 0> (b, h1, key_from)
+            k_to = Concat <axis = 0> (b_to, h_to, key_to)
             q_block = Slice (q5, q_from, q_to, query_axes)
-            k_block = Slice (k, k_from, k_to, head_axes)
-            v_block = Slice (v, k_from, k_to, head_axes)
-            wide = Concat <axis = 0> (minus, D)
-            deep = Concat <axis = 0> (minus, E)
-            q2 = Reshape (q_block, wide)
-            k2 = Reshape (k_block, wide)
-            v2 = Reshape (v_block, deep)
+            {each("k v", "@_block = Slice (@, k_from, k_to, head_axes)")}
+            rows_of_D = Concat <axis = 0> (minus_one, D)
+            rows_of_E = Concat <axis = 0> (minus_one, E)
+            {each("q k", "@2 = Reshape (@_block, rows_of_D)")}
+            v2 = Reshape (v_block, rows_of_E)
             scores2 = com.microsoft.FusedMatMul <transB = 1> (q2, k2)
-            four = Concat <axis = 0> (one, G, rows, minus)
-            scores4 = Reshape (scores2, four)
-            scores = If (is_capped) <then_branch = cap () => (capped) {
-                part = Div (scores4, softcap)
-                bent = Tanh (part)
-                capped = Mul (bent, softcap)
-            }, else_branch = uncapped () => (as_is) {
-                as_is = Identity (scores4)
-            }>
-            g_from0 = Mul (h1, G)
-            g_to0 = Add (g_from0, G)
-            g_from = Where (each_head, g_from0, zero)
-            g_to = Where (each_head, g_to0, one)
+            scores4_shape = Concat <axis = 0> (one, G, rows, minus_one)
+            scores4 = Reshape (scores2, scores4_shape)
+            scores = If (is_capped) <then_branch = capped () => (scores_capped) {{
+                quotient = Div (scores4, softcap)
+                bounded = Tanh (quotient)
+                scores_capped = Mul (bounded, softcap)
+            }}, else_branch = uncapped () => (scores_uncapped) {{
+                scores_uncapped = Identity (scores4)
+            }}>
+            g_start = Mul (h1, G)
+            g_end = Add (g_start, G)
+            g_from = Where (mask_has_heads, g_start, zero)
+            g_to = Where (mask_has_heads, g_end, one)
             head_bias = Slice (bias, g_from, g_to, one)
-            head_nothing = Slice (nothing, g_from, g_to, one)
+            head_all_masked = Slice (all_masked, g_from, g_to, one)
             masked = Add (scores, head_bias)
             weights = Softmax <axis = -1> (masked)
-            keys = Sub (hi, lo)
-            flat = Concat <axis = 0> (minus, keys)
-            weights2 = Reshape (weights, flat)
-            found2 = MatMul (weights2, v2)
-            found_shape = Concat <axis = 0> (one, G, rows, E)
-            found = Reshape (found2, found_shape)
-            kept = Where (head_nothing, nought, found)
-            head_o = Squeeze (kept, zero)
-        }>
-        block_o = Identity (heads_o)
-    }>
-    six = Concat <axis = 0> (B, blocks, K, G, rows, E)
-    o6 = Reshape (blocks_o, six)
-    o6_heads = Transpose <perm = [0, 2, 3, 1, 4, 5]> (o6)
-    four_o = Concat <axis = 0> (B, H, minus, E)
-    o_over = Reshape (o6_heads, four_o)
-    over = Shape <start = 2, end = 3> (o_over)
-    whole_blocks = Sub (over, rows)
-    left_over = Sub (M, whole_blocks)
-    tail_from = Sub (over, left_over)
-    o_whole = Slice (o_over, zero, whole_blocks, two)
-    o_tail = Slice (o_over, tail_from, over, two)
-    o = Concat <axis = 2> (o_whole, o_tail)
-}
+            key_count = Sub (key_to, key_from)
+            rows_of_keys = Concat <axis = 0> (minus_one, key_count)
+            weights2 = Reshape (weights, rows_of_keys)
+            o2 = MatMul (weights2, v2)
+            o4_of_head_shape = Concat <axis = 0> (one, G, rows, E)
+            o4_of_head = Reshape (o2, o4_of_head_shape)
+            o_or_zero = Where (head_all_masked, float_zero, o4_of_head)
+            o_head = Squeeze (o_or_zero, zero)
+        }}>
+        o_block = Identity (o_heads)
+    }}>
+    {joined_blocks("K, G")}
+    {sizes("o_padded", "M", prefix="padded_")}
+    before_last = Sub (padded_M, rows)
+    rows_of_last = Sub (M, before_last)
+    new_from = Sub (padded_M, rows_of_last)
+    o_before = Slice (o_padded, zero, before_last, two)
+    o_new = Slice (o_padded, new_from, padded_M, two)
+    o = Concat <axis = 2> (o_before, o_new)
+}}
 """

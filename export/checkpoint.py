@@ -1,4 +1,4 @@
-"""A checkpoint's tensors: from safetensors or a torch state dict, whole or in shards, or a Hugging Face directory."""
+"""Load a checkpoint: safetensors or a torch state dict, in one file or in shards, or a Hugging Face folder."""
 
 import hashlib
 import json
@@ -14,42 +14,42 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
-INDEX = ".index.json"  # ends the name of the file that says which shard holds which tensor
+INDEX = ".index.json"  # suffix of the file that maps tensors to shards
 WEIGHTS = ("model.safetensors", f"model.safetensors{INDEX}", "pytorch_model.bin", f"pytorch_model.bin{INDEX}")
 TOKENIZER = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "special_tokens_map.json")
-TAKEN = (
+SUPPORTED = (
     "heed export takes .safetensors, a torch state dict (.pt, .pth, .bin), either in shards, "
-    "or the directory of a Hugging Face BERT or RoBERTa"
+    "or the folder of a Hugging Face BERT or RoBERTa"
 )
 KERAS = (
     "Convert a Keras model in Python: safetensors.numpy.save_file({v.path: numpy.ascontiguousarray("
     "keras.ops.convert_to_numpy(v)) for v in keras.models.load_model(NAME).weights}, 'weights.safetensors'); then --map"
 )
-NUMPY = (  # safetensors writes an array that is not contiguous in the wrong order
+NUMPY = (  # contiguous, as safetensors writes other arrays in the wrong order
     "Convert it in Python: safetensors.numpy.save_file({name: numpy.ascontiguousarray(x) for name, x in "
-    "numpy.load(NAME).items()}, 'weights.safetensors'); --map gives the arrays other names"
+    "numpy.load(NAME).items()}, 'weights.safetensors'); --map renames the arrays"
 )
-NOT_TAKEN = dict.fromkeys((".h5", ".hdf5", ".keras"), KERAS) | {".npz": NUMPY}
-NOT_TAKEN |= dict.fromkeys((".npy", ".onnx", ".gguf", ".msgpack", ".pb", ".tflite", ".json"), "")
-LISTED = 12  # names in a message
+UNSUPPORTED = dict.fromkeys((".h5", ".hdf5", ".keras"), KERAS) | {".npz": NUMPY}
+UNSUPPORTED |= dict.fromkeys((".npy", ".onnx", ".gguf", ".msgpack", ".pb", ".tflite", ".json"), "")
+MAX_LISTED = 12  # names in a message
 
 
 class CheckpointError(Exception):
-    """The file cannot be used as weights of the block asked for; the message says why and what would help."""
+    """The file cannot be used as the weights of the block; the message says why, and what to do."""
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """Tensors by the names they were saved under, in float32; ``config`` is the model's own, where it came with one."""
+    """Tensors in float32 by the names in the file; ``config`` is the content of the model's config.json, if any."""
 
     path: Path
     tensors: dict[str, Tensor]
     config: dict[str, Any] = field(default_factory=dict)
     tokenizer: tuple[Path, ...] = ()
-    shards: tuple[Path, ...] = ()  # the files that hold the tensors, where path is their index
+    shards: tuple[Path, ...] = ()  # the files with tensors, if ``path`` is an index
 
     def digest(self) -> str:
-        """SHA-256 of the files with tensors, one after the other."""
+        """SHA-256 of the files with tensors, joined."""
         digest = hashlib.sha256()
         for path in self.shards or (self.path,):
             with path.open("rb") as file:
@@ -59,17 +59,17 @@ class Checkpoint:
 
 
 def load(path: Path) -> Checkpoint:
-    """Read ``path``: a file of tensors, an index of several, or a directory with one of either and config.json.
+    """Read ``path``: a file of tensors, an index of such files, or a folder with either and a config.json.
 
-    A file that is called as in such a directory, and has a config.json beside it, is read as that directory.
+    A file with a name of ``WEIGHTS`` and a config.json in its folder is read as that folder.
 
     Raises:
-        CheckpointError: no such file, no tensors in it, or a pickle that would run code.
+        CheckpointError: there is no such file, it has no tensors, or it is a pickle that would run code.
     """
     if path.is_dir():
         weights = next((path / name for name in WEIGHTS if (path / name).is_file()), None)
         if weights is None or not (path / "config.json").is_file():
-            raise CheckpointError(f"{path} needs config.json, and {' or '.join(WEIGHTS)}. {TAKEN}")
+            raise CheckpointError(f"{path} needs config.json, and {' or '.join(WEIGHTS)}. {SUPPORTED}")
         return load(weights)
     if not path.is_file():
         raise CheckpointError(f"no such file: {path}")
@@ -77,8 +77,8 @@ def load(path: Path) -> Checkpoint:
     tensors: dict[str, Tensor] = {}
     for file in shards or (path,):
         tensors |= _tensors(file)
-    if shards and (lost := _weight_map(path).keys() - tensors.keys()):
-        raise CheckpointError(f"{path} names tensors that are in none of its shards: {listed(sorted(lost))}")
+    if shards and (missing := _weight_map(path).keys() - tensors.keys()):
+        raise CheckpointError(f"{path} lists tensors that are in none of its shards: {listed(sorted(missing))}")
     floats = {name: tensor.float() if tensor.is_floating_point() else tensor for name, tensor in tensors.items()}
     if path.name not in WEIGHTS or not (path.parent / "config.json").is_file():
         return Checkpoint(path, floats, shards=shards)
@@ -87,23 +87,23 @@ def load(path: Path) -> Checkpoint:
 
 
 def listed(names: Iterable[str]) -> str:
-    """The first of ``names``, and how many more there are."""
+    """The first of ``names`` for a message, and the number of the others."""
     names = list(names)
-    more = f" and {len(names) - LISTED} more" if len(names) > LISTED else ""
-    return ", ".join(names[:LISTED]) + more
+    more = f" and {len(names) - MAX_LISTED} more" if len(names) > MAX_LISTED else ""
+    return ", ".join(names[:MAX_LISTED]) + more
 
 
 def _tensors(path: Path) -> dict[str, Tensor]:
-    if path.suffix in NOT_TAKEN:
-        hint = NOT_TAKEN[path.suffix].replace("NAME", repr(path.name))
-        raise CheckpointError(f"{path}: {TAKEN}, not {path.suffix}. {hint}".rstrip(" ."))
+    if path.suffix in UNSUPPORTED:
+        hint = UNSUPPORTED[path.suffix].replace("NAME", repr(path.name))
+        raise CheckpointError(f"{path}: {SUPPORTED}, not {path.suffix}. {hint}".rstrip(" ."))
     content = _safetensors(path) if path.suffix == ".safetensors" else _torch(path)
     state = content.get("state_dict", content)
     if not isinstance(state, dict) or not state:
-        raise CheckpointError(f"{path} is no state dict: it is empty, or its state_dict is none")
+        raise CheckpointError(f"{path} is no state dict: it is empty, or its 'state_dict' is not a dict")
     others = [str(name) for name, value in state.items() if not isinstance(value, Tensor)]
     if others:
-        raise CheckpointError(f"{path} is no state dict: {listed(others)} are no tensors")
+        raise CheckpointError(f"{path} is no state dict: {listed(others)} are not tensors")
     return state
 
 
@@ -117,17 +117,17 @@ def _safetensors(path: Path) -> dict[str, Any]:
 def _torch(path: Path) -> dict[str, Any]:
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of pickle protocols; what matters is whether it is refused
+            warnings.simplefilter("ignore")  # about pickle protocols
             content = torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError:
         raise CheckpointError(
             f"{path} is refused: it is no plain state dict, and unpickling it could run code. "
             "Save module.state_dict(), or better safetensors"
         ) from None
-    except Exception as error:  # whatever a damaged file makes the unpickler stumble over
-        raise CheckpointError(f"{path} cannot be read as a torch file: {error}. {TAKEN}") from None
+    except Exception as error:  # damaged files make the unpickler raise errors of many types
+        raise CheckpointError(f"{path} cannot be read as a torch file: {error}. {SUPPORTED}") from None
     if not isinstance(content, dict):
-        raise CheckpointError(f"{path} holds a {type(content).__name__}, no state dict")
+        raise CheckpointError(f"{path} contains a {type(content).__name__} instead of a state dict")
     return content
 
 
@@ -135,16 +135,16 @@ def _shards(index: Path) -> tuple[Path, ...]:
     names = sorted(set(_weight_map(index).values()))
     if any(Path(name).name != name for name in names):
         raise CheckpointError(f"{index} names files outside its folder: {listed(names)}")
-    lost = [name for name in names if not (index.parent / name).is_file()]
-    if lost:
-        raise CheckpointError(f"{index} names files that are not beside it: {listed(lost)}")
+    missing = [name for name in names if not (index.parent / name).is_file()]
+    if missing:
+        raise CheckpointError(f"{index} names files that are not in its folder: {listed(missing)}")
     return tuple(index.parent / name for name in names)
 
 
 def _weight_map(index: Path) -> dict[str, str]:
     weight_map = _json_object(index).get("weight_map")
     if not isinstance(weight_map, dict) or not weight_map or not all(isinstance(x, str) for x in weight_map.values()):
-        raise CheckpointError(f'{index} has no "weight_map" of tensors and files')
+        raise CheckpointError(f'{index} has no "weight_map" from tensors to files')
     return weight_map
 
 
@@ -154,5 +154,5 @@ def _json_object(path: Path) -> dict[str, Any]:
     except ValueError as error:
         raise CheckpointError(f"{path} is not JSON: {error}") from None
     if not isinstance(content, dict):
-        raise CheckpointError(f"{path} holds no JSON object")
+        raise CheckpointError(f"{path} contains no JSON object")
     return content

@@ -1,7 +1,7 @@
-"""The fast paths of a block: ``output`` without ``weights``, mostly by a kernel that never holds the scores whole.
+"""The fast paths of a block: graphs of ``output`` without ``weights``, mostly by a kernel that never has all scores.
 
-A fast path takes some of the block's options; of those it does not take, each parameter stands at its default, or at
-the value the path fixes. It is found by its metadata, which says the same to the service (``card``).
+A fast path has some of the block's options as inputs. Each other parameter has its default value, or a value that the
+path fixes. The service reads from the path's metadata (``FastPath.card``) which requests it can serve.
 """
 
 from collections.abc import Iterator, Mapping
@@ -31,34 +31,39 @@ DEFAULTS: dict[str, Tensor] = {
 
 @dataclass(frozen=True)
 class FastPath:
-    """A kernel, the options its graph takes, what it fixes, and how many queries' scores it holds at once.
+    """A graph of a block with a kernel in place of the attention formula.
 
-    ``from_pairs``: pairs of query and key, over layers, batch and heads, from which it is the quicker one, as measured
-    (benchmarks/fast_paths.md).
+    ``from_pairs`` is the number of pairs of query and key, over layers, batch and heads, from which the path is faster
+    than the canonical graph, as measured (benchmarks/fast_paths.md).
     """
 
-    kernel: str | None  # None: the formula itself, less what only the weights need
+    kernel: str | None  # None: the formula, without the nodes that only compute weights
     from_pairs: int
-    takes: tuple[str, ...]
-    arguments: tuple[str, ...] = ()  # the options the kernel itself is called with
-    fixes: Mapping[str, bool] = field(default_factory=dict)
-    rows: int | None = 0  # few enough to count as none; None = all
-    answers: tuple[str, ...] = ("output",)
+    takes: tuple[str, ...]  # optional inputs of the graph
+    arguments: tuple[str, ...] = ()  # those that are inputs of the kernel, in its order
+    fixes: Mapping[str, bool] = field(default_factory=dict)  # parameters with a fixed value
+    rows: int | None = 0  # queries with scores in memory at once; 0 = negligible, None = all
+    outputs: tuple[str, ...] = ("output",)
     provider: str | None = "cpu"  # None = any
 
     def graph(self, block: Block) -> tuple[list[str], list[str]]:
-        """The inputs and outputs of the graph of ``block``."""
-        taken = [name for name, of in block.inputs.items() if of.required or name in self.takes]
-        return taken, [name for name in block.outputs if name in self.answers]
+        """The names of the inputs and outputs of the graph of ``block``."""
+        inputs = [name for name, spec in block.inputs.items() if spec.required or name in self.takes]
+        return inputs, [name for name in block.outputs if name in self.outputs]
 
     def card(self) -> dict[str, Any]:
-        """What its metadata says beside the names: where it runs, what it fixes, from what size it is worth it."""
-        said = {"provider": self.provider, "fixes": dict(self.fixes), "from_pairs": self.from_pairs, "rows": self.rows}
-        return {name: value for name, value in said.items() if value is not None}
+        """The path's metadata without names: provider, fixed parameters, the size from which it is faster, rows."""
+        fields = {
+            "provider": self.provider,
+            "fixes": dict(self.fixes),
+            "from_pairs": self.from_pairs,
+            "rows": self.rows,
+        }
+        return {name: value for name, value in fields.items() if value is not None}
 
     @contextmanager
-    def in_place(self) -> Iterator[None]:
-        """While this lasts, ``models.attention`` is traced as one node of the kernel, if there is one."""
+    def traced(self) -> Iterator[None]:
+        """A context in which ``models.attention`` is traced as one node, a call of the kernel, if there is one."""
         if self.kernel is None:
             yield
             return
@@ -69,7 +74,7 @@ class FastPath:
                 attributes["scale"] = float(options["scale"] or 0)
             else:
                 query = scaled(query, options["scale"])
-            query = nan_if_overflowing(query, key)  # kernels that scale it themselves scale by 1 at most
+            query = nan_if_overflowing(query, key)  # unscaled for SCALES, whose scale is at most 1
             return torch.onnx.ops.symbolic(
                 f"{DOMAIN}::{self.kernel}",
                 [query, key, value, *(_tensor(name, options[name]) for name in self.arguments)],
@@ -86,7 +91,7 @@ class FastPath:
             KERNEL.reset(token)
 
     def complete(self, model: onnx.ModelProto) -> None:
-        """Add the kernel's functions to a traced ``model``."""
+        """Add the kernel's functions and operator sets to a traced ``model``."""
         if self.kernel is None:
             return
         model.functions.extend(functions(self.kernel))
@@ -107,15 +112,15 @@ ATTENTION: dict[str, FastPath] = {
         "Blocks", 1 << 19, ("scale", "past_key", "past_value", *DEFAULTS), (*DEFAULTS, "past"), rows=ROWS
     ),
 }
-# From what size they are worth it no CUDA device was there to tell: from the first pair on. Lengths and a mask come
-# with a scale, so that a request for a scale alone has a fused kernel, too.
+# ``from_pairs`` was not measured on a CUDA device: with 0, these paths are used for every size. Lengths and a mask are
+# optional beside the scale, so that a request with only a scale also runs on a fused kernel.
 CUDA = {
     "fused": FastPath("Fused", 0, (), provider="cuda"),
     "fused_causal": FastPath("FusedCausal", 0, (), fixes={"is_causal": True}, provider="cuda"),
     "fused_padded": FastPath("FusedPadded", 0, ("scale", "nonpad_kv_seqlen"), ("nonpad_kv_seqlen",), provider="cuda"),
     "fused_masked": FastPath("FusedMasked", 0, ("scale", "attn_mask"), ("attn_mask",), rows=None, provider="cuda"),
 }
-_EVERY = ("token_type_ids", "past_key", "past_value", *DEFAULTS)
+_STACK_OPTIONS = ("token_type_ids", "past_key", "past_value", *DEFAULTS)
 _NO_WEIGHTS = ("output", "present_key", "present_value")
 LINEAR = {
     "output": FastPath(None, 0, ("scale", "nonpad_kv_seqlen"), provider=None),
@@ -124,18 +129,16 @@ LINEAR = {
 ENCODER = {
     "flash": FastPath("Flash", 1 << 18, ("token_type_ids",)),
     "padded": FastPath("Padded", 1 << 18, ("token_type_ids", "nonpad_kv_seqlen"), ("nonpad_kv_seqlen",)),
-    "output": FastPath(None, 0, _EVERY, rows=None, provider=None),
+    "output": FastPath(None, 0, _STACK_OPTIONS, rows=None, provider=None),
 }
 DECODER = {
-    "causal": FastPath("Causal", 1 << 18, ("token_type_ids",), answers=_NO_WEIGHTS),
-    "output": FastPath(None, 0, _EVERY, rows=None, answers=_NO_WEIGHTS, provider=None),
+    "causal": FastPath("Causal", 1 << 18, ("token_type_ids",), outputs=_NO_WEIGHTS),
+    "output": FastPath(None, 0, _STACK_OPTIONS, rows=None, outputs=_NO_WEIGHTS, provider=None),
 }
-
-
 CUDA_ENCODER = {
     name: replace(CUDA[name], takes=("token_type_ids", *CUDA[name].arguments)) for name in CUDA if "causal" not in name
 }
-CUDA_DECODER = {"fused_causal": replace(CUDA["fused_causal"], takes=("token_type_ids",), answers=_NO_WEIGHTS, fixes={})}
+CUDA_DECODER = {"fused_causal": replace(CUDA["fused_causal"], takes=("token_type_ids",), outputs=_NO_WEIGHTS, fixes={})}
 
 
 def _tensor(name: str, value: Any) -> Tensor:
@@ -143,24 +146,24 @@ def _tensor(name: str, value: Any) -> Tensor:
         return DEFAULTS[name]
     if isinstance(value, Tensor):
         return value
-    return torch.full((), value)  # not as_tensor, which would fix the length of the past as traced
+    return torch.full((), value)  # as_tensor would make the length of the past a constant of the graph
 
 
 def fast_paths(block: Block, from_pairs: int = 0, cuda: bool = False) -> dict[str, FastPath]:
-    """The fast paths of ``block``, by file name; none on the CPU begins before ``from_pairs``.
+    """The fast paths of ``block`` by file name; ``from_pairs`` is a lower limit for that of every path not on CUDA.
 
-    Those on CUDA are among them if asked for, and in half precision, where there are none for the CPU.
+    Those for CUDA are included with ``cuda`` and in half precision, for which the CPU has none.
     """
     half = block.dtype != "float32"
-    found: dict[str, FastPath] = {}
+    paths: dict[str, FastPath] = {}
     fused: dict[str, FastPath] = {}
     if block.linear:
-        found = {name: path for name, path in LINEAR.items() if block.inputs.keys() >= path.fixes.keys()}
+        paths = {name: path for name, path in LINEAR.items() if block.inputs.keys() >= path.fixes.keys()}
     elif block.is_causal is not None:
-        found, fused = (DECODER, CUDA_DECODER) if block.is_causal else (ENCODER, CUDA_ENCODER)
+        paths, fused = (DECODER, CUDA_DECODER) if block.is_causal else (ENCODER, CUDA_ENCODER)
     elif block.inputs.keys() >= DEFAULTS.keys():
-        found, fused = ATTENTION, CUDA
+        paths, fused = ATTENTION, CUDA
     if half:
-        found = {name: path for name, path in found.items() if path.provider != "cpu"}
-    found = {name: replace(path, from_pairs=max(path.from_pairs, from_pairs)) for name, path in found.items()}
-    return found | fused if cuda or half else found
+        paths = {name: path for name, path in paths.items() if path.provider != "cpu"}
+    paths = {name: replace(path, from_pairs=max(path.from_pairs, from_pairs)) for name, path in paths.items()}
+    return paths | fused if cuda or half else paths

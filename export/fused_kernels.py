@@ -1,147 +1,117 @@
 """ONNX functions around ONNX Runtime's own fused attention; shapes as in ``export.kernels``."""
 
-# ONNX Runtime's fused attention, nothing masked. Heads are folded into the batch, so that their number is not fixed in
-# the file; the queries of one key head lie next to each other, so grouped queries are only more rows.
-FLASH = """
-Flash (q, k, v) => (o) {
-    BK = Shape <start = 0, end = 2> (k)
-    folded = ReduceProd <keepdims = 1> (BK)
-    rest = Constant <value_ints = [-1]> ()
-    D = Shape <start = 3> (k)
-    E = Shape <start = 3> (v)
-    k_shape = Concat <axis = 0> (folded, rest, D)
-    v_shape = Concat <axis = 0> (folded, rest, E)
-    q3 = Reshape (q, k_shape)
-    k3 = Reshape (k, k_shape)
-    v3 = Reshape (v, v_shape)
-    o3 = com.microsoft.MultiHeadAttention <num_heads = 1, scale = 1.0> (q3, k3, v3)
-    BHM = Shape <start = 0, end = 3> (q)
-    o_shape = Concat <axis = 0> (BHM, E)
-    o = Reshape (o3, o_shape)
-}
+from export.kernel_text import causal, constants, copied, each, folded, real_keys, sizes, unfolded
+
+
+def flash(signature: str, scale: str) -> str:
+    """ONNX Runtime's fused attention without a mask.
+
+    Heads are folded into the batch, so that their number is not fixed in the file. The queries of one key head lie next
+    to each other, so grouped queries are only more rows.
+    """
+    return f"""
+{signature} (q, k, v) => (o) {{
+    {sizes("k", "BK")}
+    batch = ReduceProd <keepdims = 1> (BK)
+    {constants("minus_one")}
+    {sizes("k", "D")}
+    {sizes("v", "E")}
+    {folded("minus_one, D", "minus_one, E")}
+    o3 = com.microsoft.MultiHeadAttention <num_heads = 1, {scale}> (q3, k3, v3)
+    {unfolded("o")}
+}}
 """
 
-# Each batch row alone, with the keys that are real and no others. A row without any is zero; it looks at one key, since
-# the kernel cannot look at none.
-PADDED = """
-Padded (q, k, v, nonpad) => (o) {
-    zero = Constant <value_ints = [0]> ()
-    one = Constant <value_ints = [1]> ()
-    two = Constant <value_ints = [2]> ()
-    yes = Constant <value = bool {1}> ()
-    nothing = Constant <value = float {0}> ()
-    N = Shape <start = 2, end = 3> (k)
-    B = Shape <start = 0, end = 1> (q)
-    rows = Squeeze (B)
-    given = Expand (nonpad, B)
-    rows_o = Loop (rows, yes) <body = row (int64 b, bool go) => (bool on, row_o) {
+
+FLASH = flash("Flash", "scale = 1.0")
+
+# A loop over batch rows, each with its real keys only. A row without real keys is zero: it is run with one key, since
+# the kernel takes no empty tensor, and its result is replaced.
+PADDED = f"""
+Padded (q, k, v, nonpad) => (o) {{
+    {constants("zero one two true float_zero")}
+    {sizes("k", "N")}
+    {sizes("q", "B")}
+    trips = Squeeze (B)
+    nonpads = Expand (nonpad, B)
+    o_rows = Loop (trips, true) <body = row (int64 b, bool go) => (bool on, o_row) {{
         on = Identity (go)
         from = Unsqueeze (b, zero)
         to = Add (from, one)
-        said = Slice (given, from, to, zero)
-        unsaid = Less (said, zero)
-        real = Where (unsaid, N, said)
-        looked = Max (real, one)
-        row_q = Slice (q, from, to, zero)
-        row_k0 = Slice (k, from, to, zero)
-        row_v0 = Slice (v, from, to, zero)
-        row_k = Slice (row_k0, zero, looked, two)
-        row_v = Slice (row_v0, zero, looked, two)
-        found = heed.Flash (row_q, row_k, row_v)
-        some = Greater (real, zero)
-        kept = Where (some, found, nothing)
-        row_o = Squeeze (kept, zero)
-    }>
-    o = Identity (rows_o)
-}
+        nonpad_b = Slice (nonpads, from, to, zero)
+        {real_keys("nonpad_b")}
+        key_count = Max (real, one)
+        {each("q k v", "@_row = Slice (@, from, to, zero)")}
+        {each("k v", "@_real = Slice (@_row, zero, key_count, two)")}
+        o_any = heed.Flash (q_row, k_real, v_real)
+        has_keys = Greater (real, zero)
+        o_or_zero = Where (has_keys, o_any, float_zero)
+        o_row = Squeeze (o_or_zero, zero)
+    }}>
+    o = Identity (o_rows)
+}}
 """
 
-# As many queries as keys, as wide as the values, no groups: ONNX Runtime's fused causal attention.
-SQUARE = """
-Square (q, k, v) => (o) {
+# ONNX Runtime's fused causal attention: as many queries as keys, as wide as the values, no groups.
+SQUARE = f"""
+Square (q, k, v) => (o) {{
     o_shape = Shape (q)
-    BH = Shape <start = 0, end = 2> (q)
-    MD = Shape <start = 2> (q)
-    M = Shape <start = 2, end = 3> (q)
-    folded = ReduceProd <keepdims = 1> (BH)
-    shape3 = Concat <axis = 0> (folded, MD)
-    one = Constant <value_ints = [1]> ()
-    q3 = Reshape (q, shape3)
-    k3 = Reshape (k, shape3)
-    v3 = Reshape (v, shape3)
+    {sizes("q", "BH MD M")}
+    batch = ReduceProd <keepdims = 1> (BH)
+    shape3 = Concat <axis = 0> (batch, MD)
+    {constants("one")}
+    {each("q k v", "@3 = Reshape (@, shape3)")}
     last = Sub (M, one)
     last32 = Cast <to = 6> (last)
-    lasts = Expand (last32, folded)
+    last_keys = Expand (last32, batch)
     total = Cast <to = 6> (M)
     o3, present_k, present_v = com.microsoft.GroupQueryAttention <num_heads = 1, kv_num_heads = 1, scale = 1.0>
-        (q3, k3, v3, , , lasts, total)
+        (q3, k3, v3, , , last_keys, total)
     o = Reshape (o3, o_shape)
-}
+}}
 """
 
-# Causal. Keys past the last query are seen by none, queries past the last key see all; zeros up to a common width that
-# is a multiple of 8, which the fused kernel wants, change no product; grouped queries get copies of their keys.
-CAUSAL = """
-Causal (q, k, v) => (o) {
-    zero = Constant <value_ints = [0]> ()
-    two = Constant <value_ints = [2]> ()
-    three = Constant <value_ints = [3]> ()
-    seven = Constant <value_ints = [7]> ()
-    eight = Constant <value_ints = [8]> ()
-    M = Shape <start = 2, end = 3> (q)
-    N = Shape <start = 2, end = 3> (k)
-    D = Shape <start = 3> (q)
-    E = Shape <start = 3> (v)
-    square = Equal (M, N)
+# Causal attention by Square. The fused kernel wants one width for keys and values, a multiple of 8: columns of zeros
+# are added up to it, which change no product. Grouped queries get copies of their keys.
+_FIRST = f"""
+    L = Min (M, N)
+    wider = Max (D, E)
+    wider_plus_7 = Add (wider, seven)
+    eighths = Div (wider_plus_7, eight)
+    width = Mul (eighths, eight)
+    pad_d = Sub (width, D)
+    pad_e = Sub (width, E)
+    pads_d = Concat <axis = 0> (zero, pad_d)
+    pads_e = Concat <axis = 0> (zero, pad_e)
+    {each("q k v", "@_first = Slice (@, zero, L, two)")}
+    {each("q k", "@_wide = Pad (@_first, pads_d, , three)")}
+    v_wide = Pad (v_first, pads_e, , three)
+    G = Div (H, K)
+    grouped = Concat <axis = 0> (B, K, G, L, width)
+    ungrouped = Concat <axis = 0> (B, H, L, width)
+    {copied("wide", "grouped", "ungrouped")}
+    o_wide = heed.Square (q_wide, k_copies, v_copies)
+    o_first = Slice (o_wide, zero, E, three)
+"""
+
+CAUSAL = f"""
+Causal (q, k, v) => (o) {{
+    {constants("zero two three seven eight")}
+    {sizes("q", "M")}
+    {sizes("k", "N")}
+    {sizes("q", "D")}
+    {sizes("v", "E")}
+    as_many = Equal (M, N)
     as_wide = Equal (D, E)
-    over = Mod (D, eight)
-    whole = Equal (over, zero)
-    B = Shape <start = 0, end = 1> (k)
-    K = Shape <start = 1, end = 2> (k)
-    H = Shape <start = 1, end = 2> (q)
-    alone = Equal (H, K)
-    both = And (square, as_wide)
-    all_three = And (both, whole)
-    fits1 = And (all_three, alone)
-    fits = Squeeze (fits1)
-    o = If (fits) <then_branch = as_it_is () => (o_fits) {
-        o_fits = heed.Square (q, k, v)
-    }, else_branch = cut () => (o_cut) {
-        L = Min (M, N)
-        wider = Max (D, E)
-        up = Add (wider, seven)
-        eighths = Div (up, eight)
-        width = Mul (eighths, eight)
-        pad_d = Sub (width, D)
-        pad_e = Sub (width, E)
-        pads_d = Concat <axis = 0> (zero, pad_d)
-        pads_e = Concat <axis = 0> (zero, pad_e)
-        q_cut = Slice (q, zero, L, two)
-        k_cut = Slice (k, zero, L, two)
-        v_cut = Slice (v, zero, L, two)
-        q_wide = Pad (q_cut, pads_d, , three)
-        k_wide = Pad (k_cut, pads_d, , three)
-        v_wide = Pad (v_cut, pads_e, , three)
-        G = Div (H, K)
-        grouped = Concat <axis = 0> (B, K, G, L, width)
-        each = Concat <axis = 0> (B, H, L, width)
-        k_group = Unsqueeze (k_wide, two)
-        v_group = Unsqueeze (v_wide, two)
-        k_copied = Expand (k_group, grouped)
-        v_copied = Expand (v_group, grouped)
-        k_each = Reshape (k_copied, each)
-        v_each = Reshape (v_copied, each)
-        o_wide = heed.Square (q_wide, k_each, v_each)
-        o_seen = Slice (o_wide, zero, E, three)
-        more1 = Greater (M, N)
-        more = Squeeze (more1)
-        o_cut = If (more) <then_branch = rest () => (o_all) {
-            q_rest = Slice (q, L, M, two)
-            o_rest = heed.Flash (q_rest, k, v)
-            o_all = Concat <axis = 2> (o_seen, o_rest)
-        }, else_branch = none () => (o_only) {
-            o_only = Identity (o_seen)
-        }>
-    }>
-}
+    remainder = Mod (D, eight)
+    multiple_of_8 = Equal (remainder, zero)
+    {sizes("k", "B K")}
+    {sizes("q", "H")}
+    no_groups = Equal (H, K)
+    fits2 = And (as_many, as_wide)
+    fits3 = And (fits2, multiple_of_8)
+    fits4 = And (fits3, no_groups)
+    fits = Squeeze (fits4)
+    {causal("heed.Square", "heed.Flash", _FIRST)}
+}}
 """

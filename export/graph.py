@@ -1,8 +1,7 @@
-"""A block as an ONNX graph: torch's exporter, then the block's own names, dimensions and defaults.
+"""Export a block as an ONNX graph by torch's exporter, with the names, dimensions and defaults of the block.
 
-The dimensions of a graph are said once, by the block: every input and output carries its symbols (``m``, ``past + n``,
-``1|batch``). An optional input is an ONNX input with a default tensor (an initializer of the same name), which ONNX
-Runtime lets a request override.
+The inputs and outputs of a graph have the block's symbolic dimensions (``m``, ``past + n``, ``1|batch``). An optional
+input has an initializer of the same name, its default, which ONNX Runtime lets a request override.
 """
 
 import functools
@@ -11,7 +10,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 
-import ml_dtypes  # noqa: F401  # by which numpy knows bfloat16
+import ml_dtypes  # noqa: F401  # defines numpy's dtype "bfloat16"
 import numpy as np
 import onnx
 import torch
@@ -26,12 +25,12 @@ from models.block import Block, Input, Sizes, size
 from models.examples import SIZES
 
 OPSET = 20  # the newest that Triton's ONNX Runtime of 2024 still loads
-# No two sizes alike, so that the exporter cannot take one axis for another; long enough for several chunks.
+# All sizes differ, so that the exporter cannot confuse two axes; m and n are longer than a chunk of ``models.linear``.
 TRACED = {**SIZES["distinct"], "m": 130, "n": 197, "past": 67}
 
 
-class _Chosen(nn.Module):
-    """The block with some of its inputs and outputs; ``fixed`` parameters are no inputs."""
+class _Selection(nn.Module):
+    """A block's module with some of its inputs and outputs; ``fixed`` parameters are constants."""
 
     def __init__(self, module: nn.Module, outputs: Sequence[str], fixed: Mapping[str, bool]) -> None:
         super().__init__()
@@ -47,24 +46,24 @@ class _Chosen(nn.Module):
 def export_graph(
     block: Block, module: nn.Module, inputs: Sequence[str], outputs: Sequence[str], path: FastPath | None = None
 ) -> onnx.ModelProto:
-    """The graph that takes ``inputs`` and answers ``outputs``; options left out are off, at no cost.
+    """The graph of ``block`` with these ``inputs`` and ``outputs``; it has no nodes for options that are no inputs.
 
-    With ``path``, attention is its kernel, and what it fixes is on.
+    With ``path``, its kernel computes attention, and the parameters that it fixes are constants.
 
     Raises:
-        torch.onnx.OnnxExporterError: torch cannot trace the module, or no ONNX operator says the same.
+        torch.onnx.OnnxExporterError: torch cannot trace the module, or ONNX has no such operator.
     """
-    chosen = {name: block.inputs[name] for name in inputs}
-    traced = {name: _trace_input(of) for name, of in chosen.items()}
-    logging.getLogger("torch.onnx").setLevel(logging.ERROR)  # it reports every optional package it lacks
-    with warnings.catch_warnings(), path.in_place() if path else nullcontext():
-        warnings.simplefilter("ignore")  # of torch's own deprecated calls
+    specs = {name: block.inputs[name] for name in inputs}
+    traced = {name: _trace_input(spec) for name, spec in specs.items()}
+    logging.getLogger("torch.onnx").setLevel(logging.ERROR)  # else it reports every optional package that is absent
+    with warnings.catch_warnings(), path.traced() if path else nullcontext():
+        warnings.simplefilter("ignore")  # about deprecated functions that torch itself calls
         program = exporter.export(
-            _Chosen(module.eval(), outputs, path.fixes if path else {}),
+            _Selection(module.eval(), outputs, path.fixes if path else {}),
             kwargs={"inputs": traced},
             registry=_operators(),
             opset_version=OPSET,
-            dynamic_shapes={"inputs": {name: _dynamic(of) for name, of in chosen.items()}},
+            dynamic_shapes={"inputs": {name: _dynamic(spec) for name, spec in specs.items()}},
             input_names=list(inputs),
             output_names=list(outputs),
             verbose=False,
@@ -72,29 +71,30 @@ def export_graph(
     model = program.model_proto
     if path:
         path.complete(model)
-    return _finish(model, chosen, {name: block.outputs[name].shape for name in outputs}, block.left_out)
+    return _finish(model, specs, {name: block.outputs[name].shape for name in outputs}, block.left_out)
 
 
 @functools.cache
 def _operators() -> ONNXRegistry:
-    """How each operator of torch is written in ONNX.
+    """The ONNX translation of each torch operator.
 
-    ``torch.onnx.export`` reads this from the sources of 500 functions for every graph, which takes as long as a small
-    graph itself. So ``export_graph`` calls what lies below it, in torch 2.13, with one registry for all graphs.
+    ``torch.onnx.export`` builds this registry from the source code of 500 functions for every graph, which takes as
+    long as the export of a small graph. So ``export_graph`` calls the internal function below it, in torch 2.13, with
+    one registry for all graphs.
     """
     return ONNXRegistry.from_torchlib(opset_version=OPSET)
 
 
-def _trace_input(of: Input) -> torch.Tensor:
-    """A tensor to trace with. Broadcast axes are 1 long, so that no other size is ever read off them."""
-    ones = {dim: 1 for dim in of.shape if isinstance(dim, str) and dim.startswith("1|")}
-    shape = [size(dim, {**TRACED, **ones}) for dim in of.shape]
-    fill = of.default if isinstance(of.default, (bool, int, float)) else 0
-    return torch.full(shape, fill, dtype=getattr(torch, of.dtype))
+def _trace_input(spec: Input) -> torch.Tensor:
+    """A tensor to trace with. Its broadcast axes have size 1, so that the exporter takes no other size from them."""
+    ones = {dim: 1 for dim in spec.shape if isinstance(dim, str) and dim.startswith("1|")}
+    shape = [size(dim, {**TRACED, **ones}) for dim in spec.shape]
+    fill = spec.default if isinstance(spec.default, (bool, int, float)) else 0
+    return torch.full(shape, fill, dtype=getattr(torch, spec.dtype))
 
 
-def _dynamic(of: Input) -> dict[int, object]:
-    free = (axis for axis, dim in enumerate(of.shape) if isinstance(dim, str) and not dim.startswith("1|"))
+def _dynamic(spec: Input) -> dict[int, object]:
+    free = (axis for axis, dim in enumerate(spec.shape) if isinstance(dim, str) and not dim.startswith("1|"))
     return dict.fromkeys(free, Dim.DYNAMIC)
 
 
@@ -102,12 +102,12 @@ def _finish(
     model: onnx.ModelProto, inputs: dict[str, Input], outputs: dict[str, tuple[int | str, ...]], left_out: Sizes
 ) -> onnx.ModelProto:
     graph = model.graph
-    del graph.value_info[:]  # shapes as the trace saw them; ONNX Runtime infers its own from the names below
+    del graph.value_info[:]  # traced shapes; ONNX Runtime infers its own from the dimensions set below
     del model.metadata_props[:]
     for node in graph.node:
-        del node.metadata_props[:]  # stack traces of this machine
+        del node.metadata_props[:]  # stack traces with paths of this machine
         node.doc_string = ""
-    shapes = {name: of.shape for name, of in inputs.items()} | outputs
+    shapes = {name: spec.shape for name, spec in inputs.items()} | outputs
     for value in [*graph.input, *graph.output]:
         for declared, dim in zip(value.type.tensor_type.shape.dim, shapes[value.name], strict=True):
             declared.Clear()
@@ -115,15 +115,15 @@ def _finish(
                 declared.dim_value = dim
             else:
                 declared.dim_param = dim
-    for name, of in inputs.items():
-        if not of.required:
-            graph.initializer.append(onnx.numpy_helper.from_array(default_tensor(of, left_out), name))
-    onnx.checker.check_model(model, full_check=not model.functions)  # onnx infers no types through ORT's own operators
+    for name, spec in inputs.items():
+        if not spec.required:
+            graph.initializer.append(onnx.numpy_helper.from_array(default_tensor(spec, left_out), name))
+    onnx.checker.check_model(model, full_check=not model.functions)  # which has operators that onnx does not know
     return model
 
 
-def default_tensor(of: Input, left_out: Sizes) -> np.ndarray:
-    """What an optional input is when a request leaves it out: 1 long where it broadcasts, empty along the past."""
-    assert of.default is not None
-    shape = [dim if isinstance(dim, int) else left_out.get(dim, 1) for dim in of.shape]
-    return np.broadcast_to(np.asarray(of.default, np.dtype(of.dtype)), shape)
+def default_tensor(spec: Input, left_out: Sizes) -> np.ndarray:
+    """The default of an optional input: of size 1 along broadcast axes, and as ``left_out`` says along others."""
+    assert spec.default is not None
+    shape = [dim if isinstance(dim, int) else left_out.get(dim, 1) for dim in spec.shape]
+    return np.broadcast_to(np.asarray(spec.default, np.dtype(spec.dtype)), shape)

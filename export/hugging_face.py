@@ -1,4 +1,4 @@
-"""What a Hugging Face config.json says that the tensors beside it do not, of BERT and RoBERTa."""
+"""Read from a Hugging Face config.json what cannot be read from the tensors: BERT, RoBERTa, or one attention."""
 
 from collections.abc import Mapping
 from typing import Any, Literal, get_args
@@ -20,10 +20,10 @@ ROTARY = ("rope_theta", "rope_parameters", "rope_scaling", "rotary_dim", "rotary
 
 
 def attention_fields(config: Mapping[str, Any]) -> Fields:
-    """Of a model of any type, for one of its attentions.
+    """The fields of ``MultiHeadConfig`` in the config.json of a model of any type.
 
     Raises:
-        CheckpointError: it rotates queries and keys, which our blocks do not.
+        CheckpointError: the model has rotary positions, which no block has.
     """
     rotary = [key for key in ROTARY if config.get(key)]
     if rotary:
@@ -32,10 +32,12 @@ def attention_fields(config: Mapping[str, Any]) -> Fields:
 
 
 def stack_fields(config: Mapping[str, Any]) -> Fields:
-    """Of a BERT or RoBERTa; what its config.json leaves out is as transformers has it, if the type of model is known.
+    """The fields of ``TransformerConfig`` and ``CONVENTIONS`` in the config.json of a BERT or RoBERTa.
+
+    If it has a model_type, absent values are the defaults of transformers.
 
     Raises:
-        CheckpointError: it is another model, or one with other positions.
+        CheckpointError: it is another model, or its position embeddings are not absolute.
     """
     config = {key: value for key, value in config.items() if value is not None}
     if not config:
@@ -55,21 +57,21 @@ def stack_fields(config: Mapping[str, Any]) -> Fields:
     return {ours: config[theirs] for theirs, ours in names.items() if theirs in config}
 
 
-def questions(named: Named, fields: Fields, is_causal: bool) -> list[str]:
-    """Which of ``CONVENTIONS`` matter for these tensors, and are not in ``fields``."""
+def missing_settings(named: Named, fields: Fields, is_causal: bool) -> list[str]:
+    """Those of ``CONVENTIONS`` that these tensors need and ``fields`` has not."""
     if not named.is_bert():
         return []
-    wanted = ["model_type"]
-    wanted += ["pad_token_id"] if fields.get("model_type", "bert") != "bert" else []
-    wanted += ["is_decoder"] if is_causal else []
-    return [name for name in wanted if name not in fields]
+    needed = ["model_type"]
+    needed += ["pad_token_id"] if fields.get("model_type", "bert") != "bert" else []
+    needed += ["is_decoder"] if is_causal else []
+    return [name for name in needed if name not in fields]
 
 
 def first_position(named: Named, fields: Fields) -> int:
-    """The row of the position table for a sequence's first token: a RoBERTa's rows begin behind that of its padding.
+    """The row of the position table for the first token: 0, or in a RoBERTa pad_token_id + 1.
 
     Raises:
-        CheckpointError: the file's names contradict the type of model.
+        CheckpointError: the names of the tensors contradict the model type.
     """
     if not named.is_bert():
         return 0

@@ -1,14 +1,16 @@
-"""The kernels of the fast paths, as ONNX functions of domain ``heed``: softmax(q k^T) v, the scores never held whole.
+"""The kernels of the fast paths: softmax(q k^T) v as ONNX functions of domain ``heed``, without all scores in memory.
 
-Queries are scaled before they come here, unless a function has an attribute for it. Shapes: B batch, H heads, K
-kv_heads (H is a multiple of K), M queries, N keys with the past, D d_k, E d_v. A function is text, so that it reads as
-the graph it is, and is inlined when it is loaded.
+Queries are scaled before, unless a function has an attribute ``scale``. Shapes: B batch, H heads, K kv_heads (H is a
+multiple of K), M queries, N keys with the past, D d_k, E d_v. The functions are written in ONNX's textual syntax; ONNX
+Runtime inlines them when it loads a graph.
 """
+
+import re
 
 import onnx
 from onnx import parser
 
-from export.blocks_kernel import BLOCKS, ROWS
+from export.blocks_kernel import BLOCKS
 from export.cuda_kernels import FUSED, FUSED_CAUSAL, FUSED_MASKED, FUSED_PADDED, FUSED_SQUARE
 from export.fused_kernels import CAUSAL, FLASH, PADDED, SQUARE
 from export.masked_kernel import MASKED
@@ -21,7 +23,7 @@ _TEXTS = {
     "Padded": PADDED,
     "Square": SQUARE,
     "Causal": CAUSAL,
-    "Blocks": BLOCKS.replace("ROWS", str(ROWS)),
+    "Blocks": BLOCKS,
     "Masked": MASKED,
     "Fused": FUSED,
     "FusedSquare": FUSED_SQUARE,
@@ -29,23 +31,18 @@ _TEXTS = {
     "FusedPadded": FUSED_PADDED,
     "FusedMasked": FUSED_MASKED,
 }
-_CALLS = {
-    "Padded": ("Flash",),
-    "Causal": ("Square", "Flash"),
-    "Masked": ("Blocks",),
-    "FusedCausal": ("FusedSquare", "Fused"),
-}
-_OPSETS = {"FusedPadded": OPSETS | {"": 24}, "FusedMasked": OPSETS | {"": 24}}  # where there is Attention
+_OPSETS = dict.fromkeys(("FusedPadded", "FusedMasked"), OPSETS | {"": 24})  # the first version with Attention's lengths
 SCALES = {"Fused", "FusedCausal"}  # kernels that scale the queries themselves
 
 
 def opsets_of(kernel: str) -> dict[str, int]:
-    """The opsets a graph needs that calls ``kernel``."""
+    """The version of each operator set that a graph with ``kernel`` needs."""
     return _OPSETS.get(kernel, OPSETS)
 
 
 def functions(kernel: str) -> list[onnx.FunctionProto]:
-    """``kernel`` and the functions it calls."""
+    """The functions that ``kernel`` calls, and ``kernel`` itself."""
     opsets = ", ".join(f'"{domain}" : {version}' for domain, version in opsets_of(kernel).items())
     head = f'<opset_import: [{opsets}], domain: "{DOMAIN}">'
-    return [parser.parse_function(head + _TEXTS[name]) for name in (*_CALLS.get(kernel, ()), kernel)]
+    called = dict.fromkeys(re.findall(rf"{DOMAIN}\.(\w+)", _TEXTS[kernel]))
+    return [parser.parse_function(head + _TEXTS[name]) for name in (*called, kernel)]

@@ -1,177 +1,162 @@
 """An ONNX function around ONNX Runtime's fused attention, for a mask alone; shapes as in ``export.kernels``."""
 
-MASKED_ROWS = 2048  # queries a block, at most: fewer cost more copies of keys, more hold more of the mask
-FEWEST_ROWS = 256  # however many the keys
-CELLS = 1 << 23  # of the mask that a block holds, twice
-PARTS = 4  # of a block
+from export.kernel_text import constants, each, joined_blocks, sizes
 
-# A block of queries after the other, as many as CELLS allow, in each one head of the mask after the other, and the
-# heads that share it come next, so that it is cut once for all. The kernel spreads heads over threads: a block goes in
-# as PARTS heads of one key head, query r of it being query r / PARTS of head r mod PARTS, so that only rows of the mask
-# change places. The kernel takes the lowest float for forbidden, so a row of such alone is raised to where it still
-# outweighs every score. The keys go in as a past, which may be longer than the queries but not shorter. The last query
-# is repeated to fill its block. What the fused kernel cannot take goes to Blocks.
-_TEXT = """
-Masked (q, k, v, mask) => (o) {
-    zero = Constant <value_ints = [0]> ()
-    one = Constant <value_ints = [1]> ()
-    eight = Constant <value_ints = [8]> ()
-    parts = Constant <value_ints = [PARTS]> ()
-    M = Shape <start = 2, end = 3> (q)
-    N = Shape <start = 2, end = 3> (k)
-    D = Shape <start = 3> (q)
-    E = Shape <start = 3> (v)
-    cells_held = Constant <value_ints = [CELLS]> ()
-    fewest = Constant <value_ints = [FEWEST_ROWS]> ()
-    top_rows = Constant <value_ints = [MASKED_ROWS]> ()
-    some = Max (N, one)
-    by_cells = Div (cells_held, some)
-    fewer = Min (by_cells, top_rows)
-    most = Max (fewer, fewest)
-    M_up = Add (M, most)
-    M_up1 = Sub (M_up, one)
-    blocks = Div (M_up1, most)
-    pieces = Mul (blocks, parts)
-    M_over = Add (M, pieces)
-    M_over1 = Sub (M_over, one)
-    part = Div (M_over1, pieces)
-    short = Less (N, part)
-    enough = Not (short)
+MASKED_ROWS = 2048  # most queries of a block: with fewer, keys are copied more often; with more, masks take more memory
+FEWEST_ROWS = 256  # least queries of a block, for any number of keys
+CELLS = 1 << 23  # most numbers of the mask in a block, which has two copies of them
+PARTS = 4  # of a block, for the kernel's threads
+
+# A loop over blocks of queries and the heads of the mask, and in it a loop over the query heads that share a head of
+# the mask, so that the mask is sliced once for all of them. A block has as many queries as CELLS allow.
+#
+# The kernel distributes heads over threads. So a block is passed as PARTS heads that share one key head: query r of the
+# block is query r / PARTS of head r mod PARTS. Then queries and results stay in their order, and only rows of the mask
+# are rearranged.
+#
+# The kernel treats the lowest float as forbidden. So where the maximum of a row of the mask is below -1e35, the row is
+# raised to that maximum, which still outweighs every score. Rows of -inf are set to zero after the kernel.
+#
+# Keys are passed as a past, since a past may be longer than the queries; it may not be shorter. The last block is
+# filled with copies of the last query. What the fused kernel does not support is computed by Blocks.
+MASKED = f"""
+Masked (q, k, v, mask) => (o) {{
+    {constants("zero one eight")}
+    parts = Constant <value_ints = [{PARTS}]> ()
+    {sizes("q", "M")}
+    {sizes("k", "N")}
+    {sizes("q", "D")}
+    {sizes("v", "E")}
+    cells = Constant <value_ints = [{CELLS}]> ()
+    least_rows = Constant <value_ints = [{FEWEST_ROWS}]> ()
+    most_rows = Constant <value_ints = [{MASKED_ROWS}]> ()
+    N_or_1 = Max (N, one)
+    rows_by_cells = Div (cells, N_or_1)
+    rows_at_most = Min (rows_by_cells, most_rows)
+    max_rows = Max (rows_at_most, least_rows)
+    M_plus_max_rows = Add (M, max_rows)
+    M_rounded_up = Sub (M_plus_max_rows, one)
+    blocks = Div (M_rounded_up, max_rows)
+    all_parts = Mul (blocks, parts)
+    M_plus_all_parts = Add (M, all_parts)
+    M_rounded_to_parts = Sub (M_plus_all_parts, one)
+    part = Div (M_rounded_to_parts, all_parts)
+    too_few_keys = Less (N, part)
+    enough_keys = Not (too_few_keys)
     as_wide = Equal (D, E)
-    over = Mod (D, eight)
-    whole = Equal (over, zero)
-    both = And (enough, as_wide)
-    all_three = And (both, whole)
-    fits = Squeeze (all_three)
-    o = If (fits) <then_branch = fused () => (o_fused) {
-        minus = Constant <value_ints = [-1]> ()
-        two = Constant <value_ints = [2]> ()
-        yes = Constant <value = bool {1}> ()
-        nought = Constant <value = float {0}> ()
-        forbidden = Constant <value = float {-inf}> ()
-        low = Constant <value = float {1e35}> ()
+    remainder = Mod (D, eight)
+    multiple_of_8 = Equal (remainder, zero)
+    fits2 = And (enough_keys, as_wide)
+    fits3 = And (fits2, multiple_of_8)
+    fits = Squeeze (fits3)
+    o = If (fits) <then_branch = fused () => (o_fused) {{
+        {constants("minus_one two true float_zero minus_inf")}
+        limit = Constant <value = float {{1e35}}> ()
         first = Constant <value_int = 0> ()
         step = Constant <value_int = 1> ()
-        B = Shape <start = 0, end = 1> (q)
-        H = Shape <start = 1, end = 2> (q)
-        K = Shape <start = 1, end = 2> (k)
+        {sizes("q", "B H")}
+        {sizes("k", "K")}
         G = Div (H, K)
-        mask_B = Shape <start = 0, end = 1> (mask)
-        mask_H = Shape <start = 1, end = 2> (mask)
-        mask_M = Shape <start = 2, end = 3> (mask)
+        {sizes("mask", "B H M", prefix="mask_")}
         mask_N = Shape <start = 3> (mask)
-        mask_batches = Sub (mask_B, one)
-        mask_rows = Sub (mask_M, one)
+        mask_last_b = Sub (mask_B, one)
+        mask_last_row = Sub (mask_M, one)
         sharing = Div (H, mask_H)
-        shared_by = Squeeze (sharing)
+        sharing_trips = Squeeze (sharing)
         rows = Mul (part, parts)
-        rows0 = Squeeze (rows)
-        within_block = Range (first, rows0, step)
-        split = Concat <axis = 0> (part, parts)
-        as_split = Reshape (within_block, split)
-        by_part = Transpose <perm = [1, 0]> (as_split)
-        by_parts = Reshape (by_part, minus)
+        rows_0 = Squeeze (rows)
+        row = Range (first, rows_0, step)
+        row_shape = Concat <axis = 0> (part, parts)
+        row_in_parts = Reshape (row, row_shape)
+        row_by_part = Transpose <perm = [1, 0]> (row_in_parts)
+        mask_order = Reshape (row_by_part, minus_one)
         last_query = Sub (M, one)
-        rows_D = Concat <axis = 0> (minus, D)
-        rows_N = Concat <axis = 0> (minus, mask_N)
-        heads_ND = Concat <axis = 0> (minus, N, D)
-        all_q = Reshape (q, rows_D)
-        all_k = Reshape (k, heads_ND)
-        all_v = Reshape (v, heads_ND)
-        all_mask = Reshape (mask, rows_N)
-        folded = Concat <axis = 0> (one, part, minus)
-        each_key = Greater (mask_N, one)
-        wide = Where (each_key, one, N)
-        levels_shape = Concat <axis = 0> (rows, wide)
+        rows_of_D = Concat <axis = 0> (minus_one, D)
+        rows_of_mask = Concat <axis = 0> (minus_one, mask_N)
+        heads_of_keys = Concat <axis = 0> (minus_one, N, D)
+        q_rows = Reshape (q, rows_of_D)
+        {each("k v", "@_heads = Reshape (@, heads_of_keys)")}
+        mask_rows = Reshape (mask, rows_of_mask)
+        q3_shape = Concat <axis = 0> (one, part, minus_one)
+        mask_has_keys = Greater (mask_N, one)
+        bias_width = Where (mask_has_keys, one, N)
+        raise_shape = Concat <axis = 0> (rows, bias_width)
         bias_shape = Concat <axis = 0> (one, parts, part, N)
-        part_by_part = Concat <axis = 0> (parts, part)
-        split_E = Concat <axis = 0> (part, parts, E)
-        lasts = Sub (N, one)
-        lasts32 = Cast <to = 6> (lasts)
+        by_part_shape = Concat <axis = 0> (parts, part)
+        o_shape = Concat <axis = 0> (part, parts, E)
+        last_key = Sub (N, one)
+        last_key32 = Cast <to = 6> (last_key)
         total = Cast <to = 6> (N)
 
-        cells = Mul (blocks, mask_H)
-        times = Mul (B, cells)
-        trips = Squeeze (times)
-        blocks_o = Loop (trips, yes) <body = block (int64 t, bool go) => (bool on, block_o) {
+        blocks_of_b = Mul (blocks, mask_H)
+        block_count = Mul (B, blocks_of_b)
+        block_trips = Squeeze (block_count)
+        o_blocks = Loop (block_trips, true) <body = block (int64 t, bool go) => (bool on, o_block) {{
             on = Identity (go)
             t1 = Reshape (t, one)
-            b = Div (t1, cells)
-            within = Mod (t1, cells)
-            nth = Div (within, mask_H)
-            mask_h = Mod (within, mask_H)
-            from = Mul (nth, rows)
-            wanted = Add (from, within_block)
-            queries = Min (wanted, last_query)
+            b = Div (t1, blocks_of_b)
+            t_of_b = Mod (t1, blocks_of_b)
+            block_of_b = Div (t_of_b, mask_H)
+            mask_h = Mod (t_of_b, mask_H)
+            from = Mul (block_of_b, rows)
+            query_or_beyond = Add (from, row)
+            query = Min (query_or_beyond, last_query)
 
-            mask_b = Min (b, mask_batches)
-            mask_heads = Mul (mask_b, mask_H)
-            mask_head = Add (mask_heads, mask_h)
-            mask_from = Mul (mask_head, mask_M)
-            mask_wanted = Add (from, by_parts)
-            mask_row = Min (mask_wanted, mask_rows)
-            mask_at = Add (mask_from, mask_row)
-            mask_block = Gather (all_mask, mask_at)
-            top = ReduceMax <keepdims = 1> (mask_block, minus)
-            nothing = Equal (top, forbidden)
-            raised = Add (top, low)
-            deep = Min (raised, nought)
-            level = Where (nothing, nought, deep)
-            levels = Expand (level, levels_shape)
-            bias_rows = Sub (mask_block, levels)
+            mask_b = Min (b, mask_last_b)
+            mask_b_start = Mul (mask_b, mask_H)
+            mask_head = Add (mask_b_start, mask_h)
+            mask_head_start = Mul (mask_head, mask_M)
+            mask_row_or_beyond = Add (from, mask_order)
+            mask_row = Min (mask_row_or_beyond, mask_last_row)
+            mask_at = Add (mask_head_start, mask_row)
+            mask_block = Gather (mask_rows, mask_at)
+            row_max = ReduceMax <keepdims = 1> (mask_block, minus_one)
+            all_masked = Equal (row_max, minus_inf)
+            row_max_plus_limit = Add (row_max, limit)
+            negative_part = Min (row_max_plus_limit, float_zero)
+            raise = Where (all_masked, float_zero, negative_part)
+            raise_row = Expand (raise, raise_shape)
+            bias_rows = Sub (mask_block, raise_row)
             bias = Reshape (bias_rows, bias_shape)
-            nothing_part = Reshape (nothing, part_by_part)
-            nothing_row = Transpose <perm = [1, 0]> (nothing_part)
-            nothing_rows = Unsqueeze (nothing_row, two)
+            all_masked_by_part = Reshape (all_masked, by_part_shape)
+            all_masked_by_row = Transpose <perm = [1, 0]> (all_masked_by_part)
+            all_masked3 = Unsqueeze (all_masked_by_row, two)
             first_head = Mul (mask_h, sharing)
 
-            heads_o = Loop (shared_by, yes) <body = head (int64 s, bool h_go) => (bool h_on, head_o) {
+            o_heads = Loop (sharing_trips, true) <body = head (int64 s, bool h_go) => (bool h_on, o_head) {{
                 h_on = Identity (h_go)
                 s1 = Reshape (s, one)
                 h = Add (first_head, s1)
-                heads_before = Mul (b, H)
-                head = Add (heads_before, h)
-                q_from = Mul (head, M)
-                q_at = Add (q_from, queries)
-                q_rows = Gather (all_q, q_at)
-                q3 = Reshape (q_rows, folded)
-                kv_h = Div (h, G)
-                kv_before = Mul (b, K)
-                kv_at = Add (kv_before, kv_h)
-                k_head = Gather (all_k, kv_at)
-                v_head = Gather (all_v, kv_at)
-                k_past = Unsqueeze (k_head, zero)
-                v_past = Unsqueeze (v_head, zero)
+                q_b_start = Mul (b, H)
+                q_head = Add (q_b_start, h)
+                q_head_start = Mul (q_head, M)
+                q_at = Add (q_head_start, query)
+                q_block = Gather (q_rows, q_at)
+                q3 = Reshape (q_block, q3_shape)
+                k_of_h = Div (h, G)
+                k_b_start = Mul (b, K)
+                k_at = Add (k_b_start, k_of_h)
+                {each("k v", "@_head = Gather (@_heads, k_at)")}
+                {each("k v", "@_past = Unsqueeze (@_head, zero)")}
                 none = Slice (k_head, zero, zero, one)
-                found, present_k, present_v = com.microsoft.GroupQueryAttention
-                    <num_heads = PARTS, kv_num_heads = 1, scale = 1.0, causal = 0>
-                    (q3, none, none, k_past, v_past, lasts32, total, , , , bias)
-                found_parts = Reshape (found, split_E)
-                kept = Where (nothing_rows, nought, found_parts)
-                head_o = Reshape (kept, rows_D)
-            }>
-            block_o = Identity (heads_o)
-        }>
-        six = Concat <axis = 0> (B, blocks, mask_H, sharing, rows, E)
-        o6 = Reshape (blocks_o, six)
-        o6_heads = Transpose <perm = [0, 2, 3, 1, 4, 5]> (o6)
-        four = Concat <axis = 0> (B, H, minus, E)
-        o_over = Reshape (o6_heads, four)
-        o_fused = Slice (o_over, zero, M, two)
-    }, else_branch = by_blocks () => (o_blocks) {
-        no = Constant <value = bool {0}> ()
+                o3, present_k, present_v = com.microsoft.GroupQueryAttention
+                    <num_heads = {PARTS}, kv_num_heads = 1, scale = 1.0, causal = 0>
+                    (q3, none, none, k_past, v_past, last_key32, total, , , , bias)
+                o_any = Reshape (o3, o_shape)
+                o_or_zero = Where (all_masked3, float_zero, o_any)
+                o_head = Reshape (o_or_zero, rows_of_D)
+            }}>
+            o_block = Identity (o_heads)
+        }}>
+        {joined_blocks("mask_H, sharing")}
+        o_fused = Slice (o_padded, zero, M, two)
+    }}, else_branch = by_blocks () => (o_by_blocks) {{
+        no = Constant <value = bool {{0}}> ()
         unlimited = Constant <value_int = -1> ()
-        unsaid = Constant <value_ints = [-1]> ()
-        uncapped = Constant <value = float {0}> ()
+        no_nonpad = Constant <value_ints = [-1]> ()
+        uncapped = Constant <value = float {{0}}> ()
         no_past = Constant <value_int = 0> ()
-        o_blocks = heed.Blocks (q, k, v, mask, no, unlimited, unlimited, uncapped, unsaid, no_past)
-    }>
-}
+        o_by_blocks = heed.Blocks (q, k, v, mask, no, unlimited, unlimited, uncapped, no_nonpad, no_past)
+    }}>
+}}
 """
-
-MASKED = (
-    _TEXT.replace("FEWEST_ROWS", str(FEWEST_ROWS))
-    .replace("MASKED_ROWS", str(MASKED_ROWS))
-    .replace("CELLS", str(CELLS))
-    .replace("PARTS", str(PARTS))
-)

@@ -1,4 +1,7 @@
-"""Tensor names: how torch, Hugging Face and others save what our modules call ``layers.0.attention.q_proj.weight``."""
+"""Rename tensors from the names of torch, Hugging Face and others to those of our modules.
+
+"Our" names are those of the modules in ``models``, such as ``layers.0.attention.q_proj.weight``.
+"""
 
 import json
 import re
@@ -25,10 +28,10 @@ BERT = {
     r"encoder\.layer\.(\d+)\.output\.LayerNorm\.": r"layers.\1.norm2.",
 }
 TENSORFLOW = {"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm.bias"}
-# heads on top of the hidden states, and constants
+# Task-specific layers on top of the hidden states, and constants.
 BERT_IGNORED = r"(pooler|cls|classifier|qa_outputs|lm_head)\.|embeddings\.(position_ids|token_type_ids)$"
 
-# Where a block begins in a file: what stands before the match is its prefix. The first pattern that matches decides.
+# Patterns of a block's first tensor: the part of its name before the match is the prefix. The first match is used.
 ATTENTION_STARTS = (r"in_proj_weight|q_proj_weight|q_proj\.weight",)
 STACK_STARTS = (
     re.escape(BERT_WORDS),
@@ -39,46 +42,46 @@ STACK_STARTS = (
 
 @dataclass
 class Named:
-    """Tensors by our names; for messages, and for what a name tells, the file's own."""
+    """Tensors by our names, with the names in the file."""
 
     tensors: dict[str, Tensor] = field(default_factory=dict)
-    sources: dict[str, str] = field(default_factory=dict)  # our name -> the file's
-    ignored: list[str] = field(default_factory=list)  # the file's names of what is no part of the block
+    sources: dict[str, str] = field(default_factory=dict)  # our name -> the name in the file
+    ignored: list[str] = field(default_factory=list)  # names in the file of tensors that are no part of the block
     prefix: str = ""
 
     def add(self, ours: str, theirs: str, tensor: Tensor) -> None:
-        """One more tensor.
+        """Add a tensor.
 
         Raises:
-            CheckpointError: there is one of that name.
+            CheckpointError: there is one of that name already.
         """
         if ours in self.tensors:
             raise CheckpointError(f"{self.sources[ours]} and {theirs} are both {ours}")
         self.tensors[ours], self.sources[ours] = tensor, theirs
 
     def own(self, ours: str) -> str:
-        """The file's name, and ours where it says something else."""
+        """The name in the file, for a message; with our name if they differ."""
         theirs = self.sources.get(ours, ours)
         return theirs if theirs.endswith(ours) else f"{theirs} (our {ours})"
 
     def listed(self) -> str:
-        """The file's names, for a message."""
+        """The names in the file, for a message."""
         return listed(sorted({*self.sources.values(), *self.ignored}))
 
     def is_bert(self) -> bool:
-        """By its names; those of a RoBERTa are the same."""
+        """Whether the names are those of a BERT or RoBERTa, which are the same."""
         return any(theirs.endswith(BERT_WORDS) for theirs in self.sources.values())
 
 
 def own_names(tensors: Tensors, starts: Sequence[str] = (), prefix: str | None = None) -> Named:
-    """The tensors under ``prefix`` by our names, if they are of torch's or a BERT's modules; others keep theirs.
+    """Rename the tensors under ``prefix`` from torch's or BERT's names to ours; other names are kept.
 
-    Without a ``prefix`` it is what stands before ``starts``, where that is one place in the file.
+    Without ``prefix``, it is the part of a name before ``starts``, if only one such part is in the file.
 
     Raises:
-        CheckpointError: nothing is under the prefix, or there are several places.
+        CheckpointError: there is no tensor under the prefix, or there are several prefixes.
     """
-    prefix = _found_prefix(tensors, starts) if prefix is None else _said_prefix(tensors, prefix)
+    prefix = _detect_prefix(tensors, starts) if prefix is None else _check_prefix(tensors, prefix)
     named = Named(prefix=prefix, ignored=[name for name in tensors if not name.startswith(prefix)])
     inside = {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
     if BERT_WORDS in inside:
@@ -95,24 +98,24 @@ def own_names(tensors: Tensors, starts: Sequence[str] = (), prefix: str | None =
     return named
 
 
-def _said_prefix(tensors: Tensors, prefix: str) -> str:
-    for said in (f"{prefix.removesuffix('.')}.", prefix):
-        if any(name.startswith(said) for name in tensors):
-            return said
+def _check_prefix(tensors: Tensors, prefix: str) -> str:
+    for candidate in (f"{prefix.removesuffix('.')}.", prefix):
+        if any(name.startswith(candidate) for name in tensors):
+            return candidate
     modules = sorted({name.rpartition(".")[0] for name in tensors} - {""})
     raise CheckpointError(f"no tensor's name begins with {prefix!r}; there are {listed(modules or sorted(tensors))}")
 
 
-def _found_prefix(tensors: Tensors, starts: Sequence[str]) -> str:
+def _detect_prefix(tensors: Tensors, starts: Sequence[str]) -> str:
     for start in starts:
-        places = {match[1] or "" for name in tensors if (match := re.fullmatch(rf"(.*\.)?(?:{start})", name))}
-        if "" in places:
+        prefixes = {match[1] or "" for name in tensors if (match := re.fullmatch(rf"(.*\.)?(?:{start})", name))}
+        if "" in prefixes:
             return ""
-        if len(places) == 1:
-            return places.pop()
-        if places:
-            which = listed(f"--prefix {place.removesuffix('.')}" for place in sorted(places))
-            raise CheckpointError(f"several parts of the file fit; choose one: {which}")
+        if len(prefixes) == 1:
+            return prefixes.pop()
+        if prefixes:
+            choices = listed(f"--prefix {prefix.removesuffix('.')}" for prefix in sorted(prefixes))
+            raise CheckpointError(f"several parts of the file fit; choose one: {choices}")
     return ""
 
 
@@ -127,53 +130,54 @@ def _renamed(name: str, table: Mapping[str, str]) -> str:
 
 
 def _add_unpacked(named: Named, ours: str, theirs: str, tensor: Tensor) -> None:
-    """``in_proj_weight`` of torch.nn.MultiheadAttention as three projections, and its other names as ours."""
+    """Add a tensor of torch.nn.MultiheadAttention; ``in_proj_weight`` and ``in_proj_bias`` are split into three."""
     packed = re.fullmatch(r"(.*?)in_proj_(weight|bias)", ours)
     if not packed:
         named.add(re.sub(r"([qkv]_proj)_weight$", r"\1.weight", ours), theirs, tensor)
         return
     if not tensor.ndim or tensor.shape[0] % 3:
         raise CheckpointError(
-            f"{theirs} has shape {list(tensor.shape)}; {ours} has the rows of query, key and value, a third each"
+            f"{theirs} has shape {list(tensor.shape)}; expected the rows of query, key and value, a third each"
         )
     for letter, part in zip("qkv", tensor.chunk(3), strict=True):
         named.add(f"{packed[1]}{letter}_proj.{packed[2]}", theirs, part)
 
 
 def mapped(tensors: Tensors, file: Path, prefix: str | None = None) -> Named:
-    """The tensors a mapping file names, by our names: ``{"q_proj.weight": "query/kernel"}``.
+    """Rename tensors by a JSON file from our names to those in the checkpoint: ``{"q_proj.weight": "query/kernel"}``.
 
-    ``{"q_proj.weight": {"from": "query/kernel", "transpose": true}}`` turns a kernel [in, out], or [in, heads, d], or
-    for out_proj [heads, d, out], into torch's [out, in]; a bias [heads, d] is flattened. ``in_proj_weight`` and
-    ``in_proj_bias`` stand for query, key and value, packed. The file's names are those after ``prefix``.
+    ``{"q_proj.weight": {"from": "query/kernel", "transpose": true}}`` also turns a kernel [in, out], or [in, heads, d],
+    or for out_proj [heads, d, out], into torch's [out, in]; a bias [heads, d] is flattened. ``in_proj_weight`` and
+    ``in_proj_bias`` mean query, key and value in one tensor. ``prefix`` is added to the names in the checkpoint.
 
     Raises:
-        CheckpointError: the file is no such mapping, or names a tensor that is not there.
+        CheckpointError: the file is no such mapping, or the checkpoint has no such tensor.
     """
-    named = Named(prefix="" if prefix is None else _said_prefix(tensors, prefix))
+    named = Named(prefix="" if prefix is None else _check_prefix(tensors, prefix))
     try:
         mapping = json.loads(file.read_text())
         sources: dict[str, dict[str, Any]] = {
-            ours: {"from": said} if isinstance(said, str) else dict(said) for ours, said in mapping.items()
+            ours: {"from": entry} if isinstance(entry, str) else dict(entry) for ours, entry in mapping.items()
         }
-        theirs = {ours: f"{named.prefix}{said['from']}" for ours, said in sources.items()}
+        theirs = {ours: f"{named.prefix}{entry['from']}" for ours, entry in sources.items()}
     except (OSError, ValueError, KeyError, AttributeError, TypeError):
         raise CheckpointError(f'{file} is no mapping {{"our name": "their name"}}') from None
-    _hold_names(file, theirs.values(), tensors)
-    for ours, said in sources.items():
-        tensor = _shaped(ours, tensors[theirs[ours]], said.get("transpose") is True)
+    _require_names(file, theirs.values(), tensors)
+    for ours, entry in sources.items():
+        tensor = _reshaped(ours, tensors[theirs[ours]], entry.get("transpose") is True)
         _add_unpacked(named, ours, theirs[ours], tensor)
     named.ignored = [name for name in tensors if name not in theirs.values()]
     return named
 
 
-def _hold_names(file: Path, names: Iterable[str], tensors: Tensors) -> None:
+def _require_names(file: Path, names: Iterable[str], tensors: Tensors) -> None:
     missing = [name for name in names if name not in tensors]
     if missing:
         raise CheckpointError(f"{file} names {listed(missing)}; the checkpoint has {listed(sorted(tensors))}")
 
 
-def _shaped(ours: str, tensor: Tensor, transpose: bool) -> Tensor:
+def _reshaped(ours: str, tensor: Tensor, transpose: bool) -> Tensor:
+    """The tensor in torch's shape, as ``mapped`` says."""
     if ours.endswith("bias"):
         return tensor.reshape(-1)
     if not transpose:

@@ -1,7 +1,7 @@
-"""A half precision graph as one that every provider can run: float32, rounded to half after every operator.
+"""Make from a half precision graph one in float32 that rounds to half precision after every operator.
 
-ONNX Runtime's CPU has hardly a kernel for bfloat16, and runs float16 in float32 throughout. The twin has the nodes of
-the graph as they are; each number between them is one that the half type holds.
+ONNX Runtime's CPU provider has few kernels for bfloat16, and runs whole graphs of float16 in float32. This twin runs on
+every provider: it has the same nodes, and each number between them is a number of the half type.
 """
 
 from pathlib import Path
@@ -11,16 +11,16 @@ import onnx.inliner
 from onnx import TensorProto, helper, numpy_helper
 
 HALVES = {TensorProto.FLOAT16, TensorProto.BFLOAT16}
-MAKERS = {"Cast", "Constant", "ConstantOfShape"}  # whose own attribute says the type they make
+TYPED = {"Cast", "Constant", "ConstantOfShape"}  # operators with an attribute for the type of their output
 
 
 def rounding_twin(model: onnx.ModelProto, folder: Path) -> onnx.ModelProto:
-    """``model`` with float32 in place of float16 and bfloat16, inputs and outputs too; functions are inlined.
+    """``model`` with float32 in place of float16 and bfloat16, also of inputs and outputs; functions are inlined.
 
-    Its external data is in ``folder``; the twin has none.
+    The external data of ``model`` is in ``folder``; the twin has none.
 
     Raises:
-        ValueError: onnx does not infer the type of a tensor.
+        ValueError: onnx cannot infer the type of a tensor.
     """
     twin = onnx.inliner.inline_local_functions(model)
     onnx.load_external_data_for_model(twin, str(folder))
@@ -32,7 +32,7 @@ def rounding_twin(model: onnx.ModelProto, folder: Path) -> onnx.ModelProto:
 
 
 def _declare(graph: onnx.GraphProto, half: int) -> None:
-    """Say of ONNX Runtime's own operators, which onnx does not know, that they make ``half``."""
+    """Declare the outputs of ONNX Runtime's operators, whose types onnx cannot infer, as ``half``."""
     for node in graph.node:
         if node.domain:
             graph.value_info.extend(helper.make_tensor_value_info(name, half, None) for name in node.output if name)
@@ -60,11 +60,11 @@ def _twin(graph: onnx.GraphProto) -> None:
         rounded = []
         for place, name in enumerate(node.output):
             if name and name not in types:
-                raise ValueError(f"the type of {name}, which {node.op_type} makes, is not known")
+                raise ValueError(f"the type of {name}, an output of {node.op_type}, is not known")
             if name and types[name] in HALVES:
                 node.output[place] = f"{name} as made"
                 half = f"{name} in half"
-                if node.op_type in MAKERS:
+                if node.op_type in TYPED:
                     half = node.output[place]
                 else:
                     rounded.append(helper.make_node("Cast", [node.output[place]], [half], to=types[name]))

@@ -1,7 +1,7 @@
-"""Folders that an export writes into, which no ended export leaves behind.
+"""Temporary folders of an export, which are removed even if its process is killed.
 
-A folder is locked by the process that writes into it, for as long as that process is there. So whoever finds one that
-is not locked knows that its process was killed, and may remove it.
+A process locks its folders; the system releases the locks when it ends. A folder without a lock is left over from a
+process that was killed, and the next export removes it.
 """
 
 import fcntl
@@ -18,16 +18,16 @@ _FOLDERS: set[Path] = set()  # of this process
 
 @contextmanager
 def scratch(parent: Path) -> Iterator[Path]:
-    """A new folder in ``parent``, removed at the end; ``parent`` too, if nothing else is in it."""
+    """A new folder in ``parent``, removed at the end; ``parent`` as well if it is then empty."""
     parent.mkdir(parents=True, exist_ok=True)
     new = Path(tempfile.mkdtemp(dir=parent, prefix=".new-"))
     folder = new.with_name(new.name.replace(".new-", PREFIX))
     _FOLDERS.update((new, folder))
     lock = os.open(new, os.O_RDONLY)
     try:
-        with suppress(OSError):  # a file system without locks: then nobody else removes it, either
+        with suppress(OSError):  # a file system without locks, where no leftovers are removed
             fcntl.flock(lock, fcntl.LOCK_EX)
-        new.rename(folder)  # once it is locked: only folders of this name are taken for leftovers
+        new.rename(folder)  # after locking: only folders of this name can be removed as leftovers
         yield folder
     finally:
         _remove(folder)
@@ -36,13 +36,13 @@ def scratch(parent: Path) -> Iterator[Path]:
 
 
 def remove_own() -> None:
-    """Remove the folders of this process, which is about to end."""
+    """Remove the folders of this process, before it ends without unwinding."""
     for folder in list(_FOLDERS):
         _remove(folder)
 
 
 def remove_leftovers(repository: Path) -> None:
-    """Remove the folders in ``repository`` whose processes are gone."""
+    """Remove the folders in ``repository`` whose processes have ended."""
     for folder in repository.glob(f"*/{PREFIX}*"):
         with suppress(OSError):  # another export is writing into it, or has just removed it
             lock = os.open(folder, os.O_RDONLY)
@@ -55,5 +55,5 @@ def remove_leftovers(repository: Path) -> None:
 
 def _remove(folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
-    with suppress(OSError):  # there is a version in it
+    with suppress(OSError):  # it is not empty: it has a version
         folder.parent.rmdir()

@@ -1,4 +1,4 @@
-"""An export that is ended by a signal, or whose parent is, stops at once and leaves no temporary files."""
+"""Stop an export at once when a signal ends it or its parent process, and remove its temporary files."""
 
 import gc
 import multiprocessing
@@ -20,7 +20,7 @@ Handler = Callable[[int, FrameType | None], None]
 
 @contextmanager
 def stopping(report: Callable[[str], None]) -> Iterator[None]:
-    """While this lasts, a signal ends the process and its workers; ``report`` is told its name."""
+    """A context in which a signal calls ``report`` with its name and ends the process and its workers."""
 
     def stop(number: int, _frame: FrameType | None) -> None:
         report(signal.Signals(number).name)
@@ -28,7 +28,7 @@ def stopping(report: Callable[[str], None]) -> Iterator[None]:
         for worker in workers:
             worker.terminate()
         if workers:
-            raise SystemExit(128 + number)  # and the pool shuts down, as its workers have ended
+            raise SystemExit(128 + number)  # the pool can shut down, since its workers have ended
         _exit(number)
 
     before = _handle(stop)
@@ -40,9 +40,10 @@ def stopping(report: Callable[[str], None]) -> Iterator[None]:
 
 
 def prepare_worker() -> None:
-    """In a worker of a pool: one thread, as more would spin beside the others; end with a signal or the parent.
+    """Set up a worker process of a pool: it uses one thread, and ends on a signal or with its parent.
 
-    Garbage is collected seldom, as a tenth of the time of an export goes into looking through torch's own objects.
+    More threads would compete with the other workers. Garbage collection is rare, since scanning torch's objects would
+    take a tenth of an export's time.
     """
     torch.set_num_threads(1)
     gc.freeze()
@@ -55,17 +56,17 @@ def _end_with_parent() -> None:
     parent = multiprocessing.parent_process()
     if parent is not None:
         parent.join()
-        os.kill(os.getpid(), signal.SIGTERM)  # handled in the main thread, which writes no files meanwhile
+        os.kill(os.getpid(), signal.SIGTERM)  # handled in the main thread, which then writes no more files
 
 
 def _exit(number: int) -> NoReturn:
-    """End without unwinding: torch's exporter and the pool's workers catch what is raised in them."""
+    """End without unwinding: torch's exporter and the pool's workers would catch an exception."""
     remove_own()
     os._exit(128 + number)
 
 
 def _handle(handler: Handler) -> dict[signal.Signals, Any]:
-    """Set ``handler`` for all signals but those that are ignored (nohup); answers the handlers before it."""
+    """Set ``handler`` for all of SIGNALS that are not ignored (nohup); return the previous handlers."""
     if threading.current_thread() is not threading.main_thread():
         return {}
     before = {number: signal.getsignal(number) for number in SIGNALS}

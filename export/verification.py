@@ -1,11 +1,11 @@
-"""Is the exported graph right? ONNX Runtime against the float64 reference, within a budget that comes from data.
+"""Verify exported graphs: ONNX Runtime's error against the float64 reference is within a budget.
 
-The budget of an output is twice the error that plain float32 numpy makes on the same inputs, and one unit in the
-last place of its largest number. Rounding is luck, so numpy's error is the
-largest over several copies of the inputs, each a thousandth apart (or two units in the last place).
+The budget of an output is twice the error of plain float32 numpy on the same inputs, plus one unit in the last place of
+the output's largest number. A rounding error is random, so numpy's error is the largest over several draws: copies of
+the inputs with random changes of up to a thousandth (or two units in the last place).
 
-In float16 and bfloat16 inputs and weights are rounded first, and the error is that of torch's own module in that type
-on the CPU; the same module in float32 has to be within the budget of float32.
+In float16 and bfloat16, inputs and weights are rounded first, and the error of torch's own module in that type on the
+CPU takes the place of numpy's. The same module in float32 must be within the budget of float32.
 """
 
 import ctypes
@@ -31,17 +31,17 @@ CPU = "CPUExecutionProvider"
 BFLOAT16 = "tensor(bfloat16)"
 HALVES = {"tensor(float16)": np.dtype(np.float16), BFLOAT16: np.dtype(ml_dtypes.bfloat16)}
 CANONICAL = "model"
-JITTER = 1e-3
+JITTER = 1e-3  # relative change of the inputs between draws
 DRAWS = 6
-MORE_DRAWS = 64  # before an error is believed
-FEW_DRAWS = 2
-MANY = 30_000  # numbers; few draws of so many are no luck
-SHORT = ("documented", "distinct", "one_query")
+MORE_DRAWS = 64  # before a check fails
+FEW_DRAWS = 2  # enough for outputs of more than MANY weights, whose largest error hardly varies
+MANY = 30_000
+SHORT = ("documented", "distinct", "one_query")  # examples of few positions
 
 
 @dataclass(frozen=True)
 class Check:
-    """One output of one example: the largest absolute error, and what is allowed."""
+    """The largest absolute error of one output in one example, and the allowed error."""
 
     graph: str
     example: str
@@ -51,7 +51,8 @@ class Check:
 
     @property
     def ok(self) -> bool:
-        return self.error <= self.budget < np.inf  # infinite where plain numpy overflows: it proves nothing
+        """Whether the error is within the budget."""
+        return self.error <= self.budget < np.inf  # infinite if plain numpy overflows: a check without meaning
 
     def __str__(self) -> str:
         return f"{self.graph} {self.example} {self.output}: error {self.error:.3g}, allowed {self.budget:.3g}"
@@ -60,10 +61,14 @@ class Check:
 def checks(
     block: Block, module: nn.Module, sessions: Sessions, fixed: Mapping[str, Mapping[str, bool]], large: bool
 ) -> Iterator[Check]:
-    """Run every graph on every example it can take, and compare each of its outputs.
+    """Run every graph on every example with inputs it has, and compare each of its outputs with the reference.
 
-    ``fixed`` names the parameters that a graph holds at one value; it takes the examples that give that value. With a
-    ``large`` module the reference is slow, and each row of it is many draws: short examples, drawn once.
+    ``fixed`` has the parameters that are constants in a graph, by the graph's name; it is run on examples with these
+    values. A ``large`` module is run on short examples in one draw, as the reference is slow and its many numbers
+    are draws enough.
+
+    Yields:
+        A check for each output; for graphs other than the canonical one, also one for their difference from it.
     """
 
     def refer(inputs: Arrays, dtype: Any) -> dict[str, np.ndarray]:
@@ -73,37 +78,39 @@ def checks(
 
     if block.dtype != "float32":
         yield from _in_float32(block, module)
-    for example, drawn in examples(block, SHORT if large else SIZES):
-        inputs = rounded(drawn, block.dtype)
+    for example, unrounded in examples(block, SHORT if large else SIZES):
+        inputs = rounded(unrounded, block.dtype)
         exact = refer(inputs, np.float64)
         budgets = error_budget(refer, inputs, 1 if large else DRAWS, block.dtype)
-        canonical: Arrays = {}  # what the canonical graph, which is the first and takes every example, answers
+        canonical: Arrays = {}  # outputs of the canonical graph, which is the first and takes every example
         for graph, run in sessions.items():
-            given = without(inputs, fixed.get(graph, {}))
-            if given is None or not given.keys() <= taken(run):
+            feeds = without_fixed(inputs, fixed.get(graph, {}))
+            if feeds is None or not feeds.keys() <= input_names(run):
                 continue
             names = [output.name for output in run.get_outputs()]
-            found = answered(run, names, given)
-            errors = {name: largest_error(got, exact[name]) for name, got in found.items()}
+            outputs = run_outputs(run, names, feeds)
+            errors = {name: largest_error(actual, exact[name]) for name, actual in outputs.items()}
             if any(error > budgets[name] for name, error in errors.items()) and not large:
-                budgets = error_budget(refer, inputs, MORE_DRAWS, block.dtype)  # luck, or wrong?
-            for name, got in found.items():
+                budgets = error_budget(
+                    refer, inputs, MORE_DRAWS, block.dtype
+                )  # a rare rounding error, or a wrong graph?
+            for name, actual in outputs.items():
                 yield Check(graph, example, name, errors[name], budgets[name])
                 if graph != CANONICAL:  # each within its budget, so at most both budgets apart
-                    error = largest_error(got, canonical[name])
+                    error = largest_error(actual, canonical[name])
                     yield Check(f"{graph} beside {CANONICAL}", example, name, error, 2 * budgets[name])
-            canonical = found if graph == CANONICAL else canonical
+            canonical = outputs if graph == CANONICAL else canonical
 
 
-def without(inputs: Arrays, fixed: Mapping[str, bool]) -> dict[str, np.ndarray] | None:
-    """The inputs less what is fixed; None where one of them has, or is left at, another value."""
+def without_fixed(inputs: Arrays, fixed: Mapping[str, bool]) -> dict[str, np.ndarray] | None:
+    """The inputs without the parameters in ``fixed``; None if one of these is absent or has another value."""
     if any(name not in inputs or inputs[name] != value for name, value in fixed.items()):
         return None
     return {name: array for name, array in inputs.items() if name not in fixed}
 
 
 def _in_float32(block: Block, module: nn.Module) -> Iterator[Check]:
-    """The torch module whose rounding is measured, in float32: is it the formula at all?"""
+    """Check the torch module in float32: in half precision its error is the budget, so it must be the formula."""
 
     def refer(inputs: Arrays, dtype: Any) -> dict[str, np.ndarray]:
         return block.reference(module, inputs, dtype)
@@ -111,49 +118,51 @@ def _in_float32(block: Block, module: nn.Module) -> Iterator[Check]:
     full, block32 = deepcopy(module).float(), replace(block, dtype="float32")
     for example, inputs in examples(block, SHORT):
         exact, budgets = refer(inputs, np.float64), error_budget(refer, inputs)
-        found = in_torch(block32, full, inputs)
-        errors = {name: largest_error(got, exact[name]) for name, got in found.items()}
+        outputs = in_torch(block32, full, inputs)
+        errors = {name: largest_error(actual, exact[name]) for name, actual in outputs.items()}
         if any(error > budgets[name] for name, error in errors.items()):
-            budgets = error_budget(refer, inputs, MORE_DRAWS)  # luck, or wrong?
+            budgets = error_budget(refer, inputs, MORE_DRAWS)  # a rare rounding error, or a wrong graph?
         for name, error in errors.items():
             yield Check("torch in float32", example, name, error, budgets[name])
 
 
 def in_torch(block: Block, module: nn.Module, inputs: Arrays) -> dict[str, np.ndarray]:
-    """What ``module`` answers on the CPU, each tensor of ``inputs`` in the type of the block."""
-    half = getattr(torch, block.dtype)
-    given = {name: torch.from_numpy(np.asarray(array)) for name, array in inputs.items()}
-    given = {name: x.to(half) if x.ndim and x.is_floating_point() else x for name, x in given.items()}
+    """The outputs of ``module`` on the CPU as float32, with float tensors of ``inputs`` in the type of the block."""
+    dtype = getattr(torch, block.dtype)
+    tensors = {name: torch.from_numpy(np.asarray(array)) for name, array in inputs.items()}
+    tensors = {name: x.to(dtype) if x.ndim and x.is_floating_point() else x for name, x in tensors.items()}
     with torch.inference_mode():
-        attended = module(**given)
+        attended = module(**tensors)
     return {name: getattr(attended, name).float().numpy() for name in block.outputs}
 
 
 def rounded(inputs: Arrays, dtype: str) -> dict[str, np.ndarray]:
-    """The nearest numbers that ``dtype`` holds, as float32; parameters and whole numbers as they are."""
+    """The inputs rounded to ``dtype``, as float32; parameters and integers are unchanged."""
     return {
         name: array.astype(dtype).astype(np.float32) if array.ndim and array.dtype == np.float32 else array
         for name, array in inputs.items()
     }
 
 
-def answered(run: onnxruntime.InferenceSession, names: Sequence[str], inputs: Arrays) -> dict[str, np.ndarray]:
-    """The outputs ``names`` of ``run``, on whatever provider it is; as float32 where they are of half precision."""
-    types = {of.name: of.type for of in [*run.get_inputs(), *run.get_overridable_initializers(), *run.get_outputs()]}
-    given = {name: array.astype(HALVES.get(types[name], array.dtype)) for name, array in inputs.items()}
-    if BFLOAT16 in types.values():  # which ONNX Runtime does not give as numpy arrays
+def run_outputs(run: onnxruntime.InferenceSession, names: Sequence[str], inputs: Arrays) -> dict[str, np.ndarray]:
+    """The outputs ``names`` of a session on any provider; those in half precision are returned as float32."""
+    types = {
+        value.name: value.type for value in [*run.get_inputs(), *run.get_overridable_initializers(), *run.get_outputs()]
+    }
+    feeds = {name: array.astype(HALVES.get(types[name], array.dtype)) for name, array in inputs.items()}
+    if BFLOAT16 in types.values():  # numpy, and so session.run, has no such type
         binding = run.io_binding()
-        for name, array in given.items():
+        for name, array in feeds.items():
             binding.bind_ortvalue_input(name, _value(array))
         for name in names:
-            binding.bind_output(name, "cpu")  # wherever it is computed
+            binding.bind_output(name, "cpu")  # whichever device computes it
         run.run_with_iobinding(binding)
-        found = [_array(value) for value in binding.get_outputs()]
+        outputs = [_array(value) for value in binding.get_outputs()]
     else:
-        found = run.run(names, given)
+        outputs = run.run(names, feeds)
     return {
         name: array.astype(np.float32) if types[name] in HALVES else array
-        for name, array in zip(names, found, strict=True)
+        for name, array in zip(names, outputs, strict=True)
     }
 
 
@@ -172,21 +181,21 @@ def _array(value: onnxruntime.OrtValue) -> np.ndarray:
 
 
 def session(graph: bytes | Path, folder: Path | None = None, provider: str = CPU) -> onnxruntime.InferenceSession:
-    """``graph`` on one thread of the CPU, or on another ``provider``.
+    """A session of ``graph`` on one thread of the CPU, or on another ``provider``.
 
-    The external data of one that is no file is in ``folder``.
+    ``folder`` has the external data of a graph that is passed as bytes.
     """
     options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = 1  # more would spin between such small runs, beside other blocks' exports
-    options.log_severity_level = 3  # below errors it reports every optional input
+    options.intra_op_num_threads = 1  # more would compete with exports in other processes
+    options.log_severity_level = 3  # errors; its warnings report every optional input
     if folder:
         options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(folder))
     return onnxruntime.InferenceSession(graph, options, providers=[provider])
 
 
-def taken(run: onnxruntime.InferenceSession) -> set[str]:
-    """The names of the inputs a session takes, optional ones too."""
-    return {of.name for of in [*run.get_inputs(), *run.get_overridable_initializers()]}
+def input_names(run: onnxruntime.InferenceSession) -> set[str]:
+    """The names of the inputs of a session, with the optional ones."""
+    return {value.name for value in [*run.get_inputs(), *run.get_overridable_initializers()]}
 
 
 def error_budget(
@@ -195,9 +204,10 @@ def error_budget(
     draws: int = DRAWS,
     dtype: str = "float32",
 ) -> dict[str, float]:
-    """The largest absolute error allowed for each output; ``reference(inputs, dtype)`` answers in numpy.
+    """The largest absolute error allowed for each output, as the docstring of this module defines it.
 
-    What it answers for float32 is plain: no more precise than ``dtype``, which the inputs are of.
+    ``reference(inputs, np.float64)`` returns the exact outputs, and ``reference(inputs, np.float32)`` plain ones, which
+    are no more precise than ``dtype``, the type of the inputs.
     """
     eps = torch.finfo(getattr(torch, dtype)).eps
     rng = np.random.default_rng(0)
@@ -215,16 +225,16 @@ def error_budget(
     return {name: 2 * worst[name] + eps * largest[name] for name in worst}
 
 
-def largest_error(got: np.ndarray, exact: np.ndarray) -> float:
-    """max |got - exact|; infinite where shapes differ, or where one is not finite and the other is not the same."""
-    if got.shape != exact.shape:
+def largest_error(actual: np.ndarray, exact: np.ndarray) -> float:
+    """max |actual - exact|; infinite if shapes differ, or if a number that is not finite in either differs."""
+    if actual.shape != exact.shape:
         return np.inf
     finite = np.isfinite(exact)
     if not finite.all():
-        if not np.array_equal(got[~finite], exact[~finite]):
+        if not np.array_equal(actual[~finite], exact[~finite]):
             return np.inf
-        got, exact = got[finite], exact[finite]
-    error = np.abs(got - exact).max(initial=0.0)
+        actual, exact = actual[finite], exact[finite]
+    error = np.abs(actual - exact).max(initial=0.0)
     return np.inf if np.isnan(error) else float(error)
 
 

@@ -1,1 +1,1 @@
-"""The mathematics: attention blocks in torch, one idea per file, and the float64 reference they answer to."""
+"""The mathematics: attention blocks in torch, a file for each kind, and the float64 reference in numpy."""

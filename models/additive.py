@@ -1,8 +1,8 @@
 r"""Additive attention: the score is :math:`v^\top\tanh(W_q q + W_k k)`.
 
 Bahdanau et al., "Neural Machine Translation by Jointly Learning to Align and Translate", 2014,
-https://arxiv.org/abs/1409.0473. Some texts shorten it to :math:`\mathrm{softmax}(\tanh(QW_q + KW_k))`, which leaves
-out :math:`v` and with it how d_a features become one score: it is this block with d_a = 1 and v = 1.
+https://arxiv.org/abs/1409.0473. Some texts write :math:`\mathrm{softmax}(\tanh(QW_q + KW_k))` without :math:`v`,
+which makes one score of d_a features: that is this block with d_a = 1 and v = 1.
 Luong's "concat", :math:`v^\top\tanh(W[q;k])` (2015, https://arxiv.org/abs/1508.04025), is the same with W = [W_q W_k].
 """
 
@@ -17,13 +17,17 @@ from torch import Tensor, nn
 from models import reference
 from models.attention import Attended, weigh
 from models.block import Block, Input
-from models.learned import State, weighted
-from models.options import answers, masks
+from models.learned import State, arrays, weighted
+from models.options import attention_outputs, masks
 
 
 @dataclass(frozen=True)
 class AdditiveConfig:
-    """Widths of query and key, of the space they are added in (d_a), and of value."""
+    """Widths of query and key, of the space in which they are added (d_a), and of value.
+
+    Raises:
+        ValueError: a size is less than 1.
+    """
 
     d_q: int
     d_k: int
@@ -37,7 +41,10 @@ class AdditiveConfig:
 
 
 class Additive(nn.Module):
-    """query [batch, m, d_q], key [batch, n, d_k], value [batch, n, d_v]; weights of one head."""
+    """query [batch, m, d_q], key [batch, n, d_k], value [batch, n, d_v] -> output [batch, m, d_v], weights of one head.
+
+    ``options`` are those of ``models.attention.weigh``.
+    """
 
     def __init__(self, config: AdditiveConfig) -> None:
         super().__init__()
@@ -47,7 +54,7 @@ class Additive(nn.Module):
 
     def forward(self, query: Tensor, key: Tensor, value: Tensor, **options: Any) -> Attended:
         q, k = self.q_proj(query), self.k_proj(key)
-        q, k = q + 0 * q, k + 0 * k  # an infinity, whose tanh would look right, becomes NaN
+        q, k = q + 0 * q, k + 0 * k  # an overflow becomes NaN: the tanh of infinity would look right
         added_BMNA = q[:, :, None] + k[:, None]
         scores_BMN = self.v(torch.tanh(added_BMNA)).squeeze(-1)
         one_head = weigh(scores_BMN[:, None], value[:, None], **options)
@@ -55,7 +62,7 @@ class Additive(nn.Module):
 
 
 def inputs(d_q: int, d_k: int, d_v: int) -> dict[str, Input]:
-    """Three inputs of three widths, and one head's masks."""
+    """The inputs query, key and value of three widths, and the masks of one head."""
     return {
         "query": Input(("batch", "m", d_q), "What is asked, a decoder's state say."),
         "key": Input(("batch", "n", d_k), "What the queries meet, an encoder's states say."),
@@ -72,10 +79,10 @@ def block(
     formula: str = "",
     source: str = "Bahdanau et al., NMT by Jointly Learning to Align and Translate, 2014, https://arxiv.org/abs/1409.0473",
 ) -> Block:
-    """An additive block with the weights of ``state``, or weights drawn from a seed."""
+    """An additive block with the weights of ``state``, or with random weights from a seed."""
 
     def refer(module: nn.Module, inputs: Mapping[str, np.ndarray], dtype: Any) -> dict[str, np.ndarray]:
-        return reference.additive({key: x.numpy() for key, x in module.state_dict().items()}, **inputs, dtype=dtype)
+        return reference.additive(arrays(module), **inputs, dtype=dtype)
 
     return Block(
         name=name,
@@ -87,7 +94,7 @@ def block(
         build=weighted(lambda: Additive(config), state),
         reference=refer,
         inputs=inputs(config.d_q, config.d_k, config.d_v),
-        outputs=answers(("batch", "m", config.d_v), 1),
+        outputs=attention_outputs(("batch", "m", config.d_v), 1),
         depth=8 * config.d_a + config.d_v,  # a tanh costs about eight multiply-adds
         config=asdict(config),
     )

@@ -1,7 +1,9 @@
-r"""The one place where attention is computed: :math:`\mathrm{softmax}(s\,QK^\top + M)\,V`. Every block calls it.
+r"""Attention, the function that blocks share: :math:`\mathrm{softmax}(s\,QK^\top + M)\,V`.
 
 Vaswani et al., "Attention Is All You Need", 2017, https://arxiv.org/abs/1706.03762 (equation 1); the options follow
 torch's ``scaled_dot_product_attention`` and the ONNX ``Attention`` operator.
+
+Blocks with other scores call only its second half, ``weigh``.
 
 Shapes: B batch, H heads, K kv_heads (H is a multiple of K), M queries, N keys with the past, P past, D d_k, E d_v.
 """
@@ -17,7 +19,7 @@ from models.precision import narrow, wide
 
 
 class Attended(NamedTuple):
-    """What a block answers: torch tensors of the shapes named here; None where a block has no such thing."""
+    """The outputs of a block, with the shapes for attention itself; None where a block has no such output."""
 
     output: Tensor  # [B, H, M, E]
     weights: Tensor  # [B, H, M, N] after the softmax; rows sum to 1, or are all zero where nothing may be attended to
@@ -26,8 +28,8 @@ class Attended(NamedTuple):
     present_value: Tensor | None = None  # [B, K, N, E]
 
 
-# What export puts in place of the formula for a graph that answers ``output`` alone (export/fast_path.py): called with
-# the query already scaled, key and value joined with the past, and the options by name, "past" (its length) among them.
+# For a graph of ``output`` alone, export replaces the formula by a kernel (export/fast_path.py). It is called with the
+# query before scaling, key and value joined with the past, and the options by name, with "past", the past's length.
 Kernel = Callable[[Tensor, Tensor, Tensor, dict[str, Tensor | bool | int | float | None]], Tensor]
 KERNEL: ContextVar[Kernel | None] = ContextVar("KERNEL", default=None)
 
@@ -49,17 +51,18 @@ def attention(
 ) -> Attended:
     """Attend from ``query`` [B, H, M, D] over ``key`` [B, K, N, D] and ``value`` [B, K, N, E].
 
-    An option given as a number is fixed in an exported graph, and costs nothing there when it is off; given as a
-    tensor it stays an input. As tensors, ``scale`` NaN, window sizes and ``nonpad_kv_seqlen`` of -1 mean "not given".
+    An option that is a number is a constant of an exported graph, which has no nodes for an option that is off; an
+    option that is a tensor is an input. In tensors, a ``scale`` of NaN, and window sizes and a ``nonpad_kv_seqlen`` of
+    -1 mean "not given".
 
     Args:
         attn_mask: true = may attend; or float, added to the scores. Broadcasts to [B, H, M, N].
-        is_causal: query i sees keys j <= i + offset; offset is the length of the past, or nonpad_kv_seqlen - M.
-        left_window_size: query i sees keys j >= i + offset - left_window_size.
-        right_window_size: query i sees keys j <= i + offset + right_window_size.
+        is_causal: query i attends to keys j <= i + offset; offset is the length of the past, or nonpad_kv_seqlen - M.
+        left_window_size: query i attends to keys j >= i + offset - left_window_size.
+        right_window_size: query i attends to keys j <= i + offset + right_window_size.
         scale: multiplies the scores; 1/sqrt(D) when not given.
         softcap: scores become softcap * tanh(scores / softcap) before the mask; 0 = off.
-        nonpad_kv_seqlen: [B], how many leading keys of each row are real.
+        nonpad_kv_seqlen: [B], the number of leading keys of each row that are real; others are masked.
         past_key, past_value: [B, K, P, D] and [B, K, P, E], joined before key and value.
 
     Raises:
@@ -71,19 +74,21 @@ def attention(
     K, N = key.shape[1], key.shape[2]
 
     if (kernel := KERNEL.get()) is not None:
-        said = {
+        options = {
             "attn_mask": attn_mask,
             "is_causal": is_causal,
             "scale": scale,
             "softcap": softcap,
             "nonpad_kv_seqlen": nonpad_kv_seqlen,
+            "left_window_size": left_window_size,
+            "right_window_size": right_window_size,
+            "past": past,
         }
-        window = {"left_window_size": left_window_size, "right_window_size": right_window_size}
-        nothing = query.new_empty(0)
-        return Attended(kernel(query, key, value, {**said, **window, "past": past}), nothing, nothing, key, value)
+        empty = query.new_empty(0)
+        return Attended(kernel(query, key, value, options), empty, empty, key, value)
 
     query = nan_if_overflowing(scaled(query, scale), key)
-    # Heads of one group lie next to each other, so grouped queries are only a reshape: H/K * M rows for each key head.
+    # Heads of one group are adjacent, so a reshape groups the queries: H/K * M rows for each key head.
     q_BKGD = query.reshape(B, K, -1, D)
     scores_BHMN = (q_BKGD @ key.transpose(-1, -2)).reshape(B, H, M, N)
     if isinstance(softcap, Tensor) or softcap > 0:
@@ -114,9 +119,10 @@ def weigh(
     right_window_size: Tensor | int = -1,
     nonpad_kv_seqlen: Tensor | None = None,
 ) -> Attended:
-    """Mask ``scores`` [B, H, M, N], take their softmax, and average ``value`` [B, K, N, E] by it.
+    """Mask ``scores`` [B, H, M, N], take their softmax, and average ``value`` [B, K, N, E] with these weights.
 
-    The options are those of ``attention``; ``past`` is how many of the N keys are of the past.
+    The options are those of ``attention``; the first ``past`` of the N keys are those of the past. A query that may
+    attend to no key has weights and an output of zero.
     """
     B, H, M, N = scores.shape
     K, E = value.shape[1], value.shape[3]
@@ -125,25 +131,25 @@ def weigh(
         weights = torch.softmax(scores, -1)
     else:
         scores = scores + narrow(mask, scores.dtype)
-        # Of the mask, not the scores: an overflow stays visible. In float32, as CUDA compares no bfloat16.
-        nothing = wide(mask).amax(-1, keepdim=True) == -torch.inf
-        weights = torch.where(nothing, 0.0, torch.softmax(scores, -1))
+        # From the mask, not the scores, so that an overflow stays visible. In float32, as CUDA compares no bfloat16.
+        all_masked = wide(mask).amax(-1, keepdim=True) == -torch.inf
+        weights = torch.where(all_masked, 0.0, torch.softmax(scores, -1))
     output = (weights.reshape(B, K, -1, N) @ value).reshape(B, H, M, E)
     return Attended(output, weights, scores)
 
 
 def real(nonpad_B111: Tensor, j: Tensor) -> Tensor:
-    """Which keys ``j``, [N] or [N, 1], are real: the first ``nonpad_B111`` of each batch row; all where it is -1."""
+    """Whether the keys ``j``, [N] or [N, 1], are real: the first ``nonpad_B111`` of each batch row; all if it is -1."""
     return (j < nonpad_B111) | (nonpad_B111 < 0)
 
 
 def nan_if_overflowing(query: Tensor, key: Tensor) -> Tensor:
-    """``query`` [batch, ..., D]; NaN in each batch row where an inner product with ``key`` could overflow.
+    """``query`` [batch, ..., D], with NaN in each batch row where an inner product with ``key`` could overflow.
 
-    A sum that overflows on its way may end as -inf, which is a key that is never attended to: a wrong answer that looks
-    right. No sum is larger than D times the largest number of the queries times the largest of the keys.
+    A score that overflows to -inf would look like a masked key: a wrong result that looks right. D times the largest
+    number of the queries times the largest of the keys is an upper bound on every sum.
     """
-    if query.dtype == torch.float16:  # added up in float32, which holds any sum of its products
+    if query.dtype == torch.float16:  # summed in float32, where no sum of such products overflows
         return query
     axes = tuple(range(1, query.ndim))
     largest = wide(query).abs().amax(axes, keepdim=True) * wide(key).abs().amax(axes, keepdim=True)
@@ -151,7 +157,7 @@ def nan_if_overflowing(query: Tensor, key: Tensor) -> Tensor:
 
 
 def _join(past: Tensor | None, new: Tensor) -> Tensor:
-    """The past [B, K, P, D] or broadcastable, before the new [B, K, N, D]."""
+    """``past`` [B, K, P, D], or broadcastable to it, before ``new`` [B, K, N, D]."""
     if past is None:
         return new
     B, K, _, D = new.shape
@@ -159,9 +165,9 @@ def _join(past: Tensor | None, new: Tensor) -> Tensor:
 
 
 def scaled(query: Tensor, scale: Tensor | float | None) -> Tensor:
-    """``query`` [..., D] times ``scale``, which is 1/sqrt(D) where it is None or NaN."""
+    """``query`` [..., D] times ``scale``; a scale of None or NaN means 1/sqrt(D)."""
     d_k = query.shape[-1]
-    if isinstance(scale, Tensor):  # float32, and may be more than the type of the query holds
+    if isinstance(scale, Tensor):  # float32, so it may be out of the range of the query's type
         return narrow(wide(query) * torch.where(torch.isnan(scale), d_k**-0.5, scale), query.dtype)
     return query * (d_k**-0.5 if scale is None else scale)
 
@@ -176,11 +182,11 @@ def _mask(
     right_window_size: Tensor | int,
     nonpad_kv_seqlen: Tensor | None,
 ) -> Tensor | None:
-    """All that forbids, as one float tensor to add to the scores, broadcastable to theirs; None if nothing does."""
+    """All masks as one float tensor to add to the scores, broadcastable to [B, H, M, N]; None if there are none."""
     i = torch.arange(M)[:, None]
     j = torch.arange(N)
     offset: Tensor | int = past
-    rules = []  # each one: where attending is allowed
+    rules = []  # boolean tensors: true = may attend
     if nonpad_kv_seqlen is not None:
         nonpad_B111 = nonpad_kv_seqlen[:, None, None, None]
         rules.append(real(nonpad_B111, j))

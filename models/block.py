@@ -1,4 +1,4 @@
-"""What a block says of itself: its formula, inputs, options and outputs, and how to build it. Read by export and tests.
+"""The description of a block: its formula, inputs, options and outputs, and how to build it. For export and tests.
 
 A dimension is a number, a symbol (``m``), a sum of symbols (``past + n``) or, where an input broadcasts, ``1|symbol``.
 """
@@ -22,12 +22,12 @@ class Input:
     shape: tuple[Dim, ...]
     description: str
     dtype: str = "float32"
-    default: bool | int | float | tuple[int, ...] | None = None  # of the graph itself; NaN stands for "not given"
+    default: bool | int | float | tuple[int, ...] | None = None  # in the graph; NaN means "not given"
     minimum: int | float | None = None
     maximum: Dim | None = None
-    needs: tuple[str, ...] = ()  # inputs that must come with it
-    excludes: tuple[str, ...] = ()  # inputs that must not
-    mask: bool = False  # added to the scores, so it may hold -inf; a request may send booleans: true = may attend
+    needs: tuple[str, ...] = ()  # inputs that must be given with it
+    excludes: tuple[str, ...] = ()  # inputs that must not be given with it
+    mask: bool = False  # added to scores, so it may have -inf; requests may send booleans: true = may attend
 
     @property
     def required(self) -> bool:
@@ -36,13 +36,15 @@ class Input:
 
 @dataclass(frozen=True)
 class Output:
+    """A tensor that a block returns."""
+
     shape: tuple[Dim, ...]
     description: str
 
 
 @dataclass(frozen=True)
 class Block:
-    """One attention block. ``reference(module, inputs, dtype)`` answers every output in numpy."""
+    """One attention block. ``reference(module, inputs, dtype)`` computes every output in numpy."""
 
     name: str
     title: str
@@ -53,20 +55,20 @@ class Block:
     reference: Reference
     inputs: Mapping[str, Input]
     outputs: Mapping[str, Output]
-    weights: str = ""  # the file a learned block's weights are from; without one they are drawn from a seed
-    linear: bool = False  # the output needs no m times n; only the weights do
-    is_causal: bool | None = None  # of every attention inside; None where a request says, or there is none
+    weights: str = ""  # the file that learned weights are from; empty if they are random, from a seed
+    linear: bool = False  # only the weights take memory of m times n, the output does not
+    is_causal: bool | None = None  # of the attention in all layers; None if it is an option, or there is none
     depth: Dim = "d_k + d_v"  # multiply-adds for each pair of query and key
     config: Mapping[str, Any] = field(default_factory=dict)
     multiples: Mapping[str, str] = field(default_factory=dict)  # symbol -> the symbol it must be a multiple of
-    limits: Mapping[str, int] = field(default_factory=dict)  # symbol -> the most it can be
-    left_out: Sizes = field(default_factory=lambda: {"past": 0})  # sizes that only optional inputs would say
-    dtype: str = "float32"  # of tensors and weights, and of what is answered
-    any_length: tuple[str, ...] = ()  # inputs whose rows may be of any length: examples have the shortest and longest
+    limits: Mapping[str, int] = field(default_factory=dict)  # symbol -> upper limit
+    left_out: Sizes = field(default_factory=lambda: {"past": 0})  # sizes without the optional inputs that have them
+    dtype: str = "float32"  # of inputs, weights and outputs
+    any_length: tuple[str, ...] = ()  # inputs whose vectors may have any length (norm); examples have the extremes
 
 
 def size(dim: Dim, sizes: Sizes) -> int:
-    """The length of ``dim``; ``1|symbol`` is the symbol's unless ``sizes`` names it itself.
+    """The size of ``dim``; that of ``1|symbol`` is the symbol's, unless ``sizes`` has "1|symbol" itself.
 
     Raises:
         KeyError: ``sizes`` lacks a symbol.

@@ -1,4 +1,4 @@
-"""Every built-in block, by the name it has everywhere."""
+"""All built-in blocks by name."""
 
 from models import (
     additive,
@@ -47,7 +47,7 @@ def find(name: str) -> Block:
     """The block called ``name``.
 
     Raises:
-        ValueError: there is none; the message lists those there are.
+        ValueError: there is no such block; the message lists all.
     """
     if name not in BLOCKS:
         raise ValueError(f"unknown block {name!r}; there are {', '.join(BLOCKS)}")

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from models import reference
 from models.attention import Attended, weigh
 from models.block import Block, Input
-from models.options import answers, masks
+from models.options import attention_outputs, masks
 from models.precision import narrow, wide
 
 
@@ -26,14 +26,14 @@ class Cosine(nn.Module):
 
 
 def _unit(x: Tensor) -> Tensor:
-    """Each row of ``x`` divided by its length; a zero row stays zero.
+    """Each row of ``x`` divided by its length; a row of zeros stays zero.
 
-    It is divided by its largest number first, so that no square overflows or vanishes.
+    It is divided by its largest number first, so that no square overflows or underflows.
     """
     x = wide(x)
     largest = x.abs().amax(-1, keepdim=True)
     x = x / torch.where(largest > 0, largest, 1.0)
-    return x / x.square().sum(-1, keepdim=True).sqrt().clamp(min=1)  # less than 1 only in a zero row
+    return x / x.square().sum(-1, keepdim=True).sqrt().clamp(min=1)  # less than 1 only in a row of zeros
 
 
 INPUTS = {
@@ -53,6 +53,6 @@ BLOCK = Block(
     build=Cosine,
     reference=lambda _module, inputs, dtype: reference.cosine(**inputs, dtype=dtype),
     inputs={**INPUTS, "scale": Input((), "Multiplies the cosines.", default=1.0), **masks("heads")},
-    outputs=answers(OUTPUT, "heads"),
+    outputs=attention_outputs(OUTPUT, "heads"),
     any_length=("query", "key"),
 )

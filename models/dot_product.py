@@ -27,7 +27,7 @@ BLOCK = Block(
     description="Scores are plain inner products: no scale, so the softmax sharpens as d_k grows.",
     build=DotProduct,
     reference=lambda _module, inputs, dtype: reference.attention(**inputs, scale=1.0, dtype=dtype),
-    inputs={name: of for name, of in scaled_dot_product.INPUTS.items() if name != "scale"} | {"softcap": softcap()},
+    inputs={name: spec for name, spec in scaled_dot_product.INPUTS.items() if name != "scale"} | {"softcap": softcap()},
     outputs=scaled_dot_product.OUTPUTS,
     multiples={"heads": "kv_heads"},
 )

@@ -19,7 +19,7 @@ class Efficient(nn.Module):
 
     def forward(self, query: Tensor, key: Tensor, value: Tensor, nonpad_kv_seqlen: Tensor | None = None) -> Attended:
         dtype = query.dtype
-        query, key, value = wide(query), wide(key), wide(value)  # weights may be less than the least float16
+        query, key, value = wide(query), wide(key), wide(value)  # weights may underflow in float16
         if nonpad_kv_seqlen is None:
             k = torch.softmax(key, 2)
         else:

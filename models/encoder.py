@@ -1,7 +1,8 @@
-r"""The transformer's two stacks as blocks: ``encoder``, bidirectional, and ``decoder``, causal, with a past.
+r"""Stacks of transformer layers as blocks: ``encoder``, bidirectional, and ``decoder``, causal with a past.
 
-Vaswani et al., "Attention Is All You Need", 2017, https://arxiv.org/abs/1706.03762. Both answer the hidden states and
-every layer's weights; the decoder's past and present keys and values make one-token-at-a-time decoding equal the whole.
+Vaswani et al., "Attention Is All You Need", 2017, https://arxiv.org/abs/1706.03762. Both return the hidden states and
+the weights of every layer. With the decoder's past and present keys and values, decoding token by token gives the same
+result as one request for the whole sequence.
 """
 
 from collections.abc import Mapping
@@ -13,7 +14,7 @@ from torch import nn
 
 from models import reference
 from models.block import Block, Dim, Input, Output
-from models.learned import State, weighted
+from models.learned import State, arrays, weighted
 from models.options import masks
 from models.transformer import Transformer, TransformerConfig
 
@@ -23,7 +24,7 @@ LAYERS_MASK = (
 
 
 def encoder(config: TransformerConfig, name: str = "encoder", state: State | None = None) -> Block:
-    """Every position attends to every other; nonpad_kv_seqlen or attn_mask leave padding out."""
+    """Every position attends to every position; nonpad_kv_seqlen or attn_mask mask padding."""
     masking = masks(config.num_heads, queries="n", keys="n")
     inputs = {
         "attn_mask": replace(masking["attn_mask"], description=LAYERS_MASK),
@@ -82,8 +83,7 @@ def _block(
     pairs: tuple[Dim, ...] = ("layers", "batch", config.num_heads, "n", keys)
 
     def refer(module: nn.Module, inputs: Mapping[str, np.ndarray], dtype: Any) -> dict[str, np.ndarray]:
-        weights = {key: tensor.numpy() for key, tensor in module.state_dict().items()}
-        return reference.transformer(weights, asdict(config), is_causal, **inputs, dtype=dtype)
+        return reference.transformer(arrays(module), asdict(config), is_causal, **inputs, dtype=dtype)
 
     kind = "Causal" if is_causal else "Bidirectional"
     layered = f"{config.num_layers} layers" if config.num_layers > 1 else "one layer"

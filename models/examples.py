@@ -1,4 +1,4 @@
-"""Named example inputs: they drive export, its verification, the service's warm-up, the documentation and the tests."""
+"""Example inputs of a block by name, for export's verification, the example in the metadata, and tests."""
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
@@ -29,72 +29,72 @@ SIZES: dict[str, Sizes] = {
 
 
 @dataclass(frozen=True)
-class Given:
-    """Which optional tensors are drawn, what the parameters are, and whether rows have lengths far apart."""
+class ExampleOptions:
+    """Which optional tensors an example has, the values of its parameters, and the lengths of its vectors."""
 
     tensors: tuple[str, ...] = ()
     parameters: Mapping[str, bool | int | float] = field(default_factory=dict)
-    broadcast: bool = False  # attn_mask has one row for all
-    lengths: bool = False  # of the inputs in ``Block.any_length``: from the least number of the type to the largest
+    broadcast: bool = False  # attn_mask has one row for all queries, heads and batch rows
+    lengths: bool = False  # vectors of ``Block.any_length`` have norms over the whole range of the type
 
 
-OPTIONS: dict[str, Given] = {
-    "plain": Given(),
-    "lengths": Given(lengths=True),
-    "lengths_masked": Given(("attn_mask",), lengths=True),
-    "attn_mask": Given(("attn_mask",)),
-    "attn_mask_broadcast": Given(("attn_mask",), broadcast=True),
-    "is_causal": Given(parameters={"is_causal": True}),
-    "window": Given(parameters={"left_window_size": 3, "right_window_size": 1}),
-    "left_window": Given(parameters={"left_window_size": 0}),
-    "scale": Given(parameters={"scale": 0.3}),
-    "zero_scale": Given(parameters={"scale": 0.0}),
-    "softcap": Given(parameters={"softcap": 2.0}),
-    "scale_softcap": Given(parameters={"scale": 0.5, "softcap": 3.0}),
-    "bandwidth": Given(parameters={"bandwidth": 0.7}),
-    "layers": Given(("layers",)),
-    "causal_window": Given(parameters={"is_causal": True, "left_window_size": 20}),
-    "nonpad": Given(("nonpad_kv_seqlen",)),
-    "nonpad_masked": Given(("nonpad_kv_seqlen", "attn_mask")),
-    "nonpad_causal": Given(("nonpad_kv_seqlen",), {"is_causal": True, "left_window_size": 4}),
-    "past": Given(("past_key", "past_value")),
-    "past_causal": Given(("past_key", "past_value", "attn_mask"), {"is_causal": True}),
-    "everything": Given(
+OPTIONS: dict[str, ExampleOptions] = {
+    "plain": ExampleOptions(),
+    "lengths": ExampleOptions(lengths=True),
+    "lengths_masked": ExampleOptions(("attn_mask",), lengths=True),
+    "attn_mask": ExampleOptions(("attn_mask",)),
+    "attn_mask_broadcast": ExampleOptions(("attn_mask",), broadcast=True),
+    "is_causal": ExampleOptions(parameters={"is_causal": True}),
+    "window": ExampleOptions(parameters={"left_window_size": 3, "right_window_size": 1}),
+    "left_window": ExampleOptions(parameters={"left_window_size": 0}),
+    "scale": ExampleOptions(parameters={"scale": 0.3}),
+    "zero_scale": ExampleOptions(parameters={"scale": 0.0}),
+    "softcap": ExampleOptions(parameters={"softcap": 2.0}),
+    "scale_softcap": ExampleOptions(parameters={"scale": 0.5, "softcap": 3.0}),
+    "bandwidth": ExampleOptions(parameters={"bandwidth": 0.7}),
+    "layers": ExampleOptions(("layers",)),
+    "causal_window": ExampleOptions(parameters={"is_causal": True, "left_window_size": 20}),
+    "nonpad": ExampleOptions(("nonpad_kv_seqlen",)),
+    "nonpad_masked": ExampleOptions(("nonpad_kv_seqlen", "attn_mask")),
+    "nonpad_causal": ExampleOptions(("nonpad_kv_seqlen",), {"is_causal": True, "left_window_size": 4}),
+    "past": ExampleOptions(("past_key", "past_value")),
+    "past_causal": ExampleOptions(("past_key", "past_value", "attn_mask"), {"is_causal": True}),
+    "everything": ExampleOptions(
         ("past_key", "past_value", "attn_mask"),
         {"is_causal": True, "left_window_size": 5, "right_window_size": 2, "softcap": 3.0},
     ),
 }
 
 
-def draw(block: Block, sizes: Sizes, given: Given, seed: int = 0) -> dict[str, np.ndarray]:
-    """Inputs of ``block`` as an ONNX session takes them: standard normal, masks with every third place forbidden."""
+def draw(block: Block, sizes: Sizes, options: ExampleOptions, seed: int = 0) -> dict[str, np.ndarray]:
+    """Inputs of ``block`` as an ONNX session takes them: standard normal numbers, masks with a third of -inf."""
     rng = np.random.default_rng(seed)
     sizes = within(sizes, block.limits)
-    if "past_key" not in given.tensors:
+    if "past_key" not in options.tensors:
         sizes = {**sizes, "past": 0}
     drawn: dict[str, Any] = {}
-    for name, of in block.inputs.items():
-        if name in given.parameters:
-            drawn[name] = np.asarray(given.parameters[name], of.dtype)
-        elif of.required or name in given.tensors:
-            shape = [size(dim, sizes) for dim in of.shape]
-            if given.broadcast and of.mask:
+    for name, spec in block.inputs.items():
+        if name in options.parameters:
+            drawn[name] = np.asarray(options.parameters[name], spec.dtype)
+        elif spec.required or name in options.tensors:
+            shape = [size(dim, sizes) for dim in spec.shape]
+            if options.broadcast and spec.mask:
                 shape[:-1] = [1] * (len(shape) - 1)
-            if of.dtype == "int64":
-                drawn[name] = rng.integers(0, size(of.maximum or 0, sizes) + 1, shape)
+            if spec.dtype == "int64":
+                drawn[name] = rng.integers(0, size(spec.maximum or 0, sizes) + 1, shape)
             else:
                 drawn[name] = rng.standard_normal(shape, dtype=np.float32)
-            if given.lengths and name in block.any_length:
+            if options.lengths and name in block.any_length:
                 drawn[name] = _of_any_length(drawn[name], block.dtype, rng)
-            if of.mask:
+            if spec.mask:
                 drawn[name] = np.where(rng.random(shape) < 1 / 3, -np.inf, drawn[name]).astype(np.float32)
     return drawn
 
 
 def within(sizes: Sizes, limits: Mapping[str, int]) -> Sizes:
-    """``sizes``, made smaller where ``limits``, such as {"past + n": 128}, does not allow them.
+    """``sizes``, reduced to ``limits`` such as {"past + n": 128}.
 
-    The last term of a sum gets at least half of the limit, and is never 0.
+    The last term of a sum gets at least half of its limit, and is never 0.
     """
     limited = dict(sizes)
     for dim, limit in limits.items():
@@ -106,12 +106,9 @@ def within(sizes: Sizes, limits: Mapping[str, int]) -> Sizes:
 
 
 def _of_any_length(rows: np.ndarray, dtype: str, rng: np.random.Generator) -> np.ndarray:
-    """``rows`` with lengths that ``dtype`` just holds, and any between; the first row is zero."""
+    """``rows`` scaled to lengths from the least to the largest that ``dtype`` can have; the first row is zero."""
     limits = torch.finfo(getattr(torch, dtype))
-    least, largest = (
-        np.log2(limits.tiny * limits.eps) + 6,
-        np.log2(limits.max) - 3,
-    )  # powers of two
+    least, largest = np.log2(limits.tiny * limits.eps) + 6, np.log2(limits.max) - 3  # powers of two
     lengths = rows[..., :1].shape
     powers = rng.permutation(np.linspace(least, largest, math.prod(lengths))).reshape(lengths)
     scaled = (rows * 2.0**powers).astype(np.float32)
@@ -120,18 +117,18 @@ def _of_any_length(rows: np.ndarray, dtype: str, rng: np.random.Generator) -> np
 
 
 def examples(block: Block, names: Iterable[str] = SIZES) -> Iterator[tuple[str, dict[str, np.ndarray]]]:
-    """Each of these sizes with every set of options the block knows, named ``size/options``."""
+    """An example for each of the sizes ``names`` and each set of options that the block has, named ``size/options``."""
     for size_name in names:
         sizes = SIZES[size_name]
-        for option_name, given in OPTIONS.items():
-            if given.lengths and not block.any_length:
+        for option_name, options in OPTIONS.items():
+            if options.lengths and not block.any_length:
                 continue
-            if {*given.tensors, *given.parameters} <= block.inputs.keys():
+            if {*options.tensors, *options.parameters} <= block.inputs.keys():
                 name = f"{size_name}/{option_name}"
-                yield name, draw(block, sizes, given, seed=crc32(name.encode()))
+                yield name, draw(block, sizes, options, seed=crc32(name.encode()))
 
 
 def documented(block: Block) -> dict[str, Any]:
-    """A small request for people to read and run: the required inputs, two digits a number."""
+    """A small request for the documentation: the required inputs, with numbers of two decimals."""
     drawn = draw(block, SIZES["documented"], OPTIONS["plain"])
     return {name: (np.round(x.astype(float), 2) if x.dtype.kind == "f" else x).tolist() for name, x in drawn.items()}

@@ -13,7 +13,7 @@ from models import reference
 from models.attention import Attended, weigh
 from models.block import Block, Input
 from models.cosine import INPUTS, OUTPUT
-from models.options import answers, masks
+from models.options import attention_outputs, masks
 from models.precision import narrow, wide
 
 
@@ -23,13 +23,14 @@ class Kernel(nn.Module):
     def forward(
         self, query: Tensor, key: Tensor, value: Tensor, bandwidth: Tensor | float = 1.0, **options: Any
     ) -> Attended:
-        # |q - k|^2 multiplied out needs no m * n * d_k differences; near keys cancel, so in double.
+        # |q - k|^2 multiplied out needs no tensor [m, n, d_k]. In float64, since digits cancel where keys are near.
         q, k = query.double(), key.double()
         halves = q.square().sum(-1, keepdim=True) / 2 + k.square().sum(-1).unsqueeze(-2) / 2
         variance = torch.as_tensor(bandwidth).double().square()
         scores = ((q @ k.transpose(-1, -2) - halves) / variance).to(wide(query).dtype)
-        found = weigh(scores, wide(value), **options)  # the nearest key may be further off than float16 reaches
-        return found._replace(**{name: narrow(x, value.dtype) for name, x in found._asdict().items() if x is not None})
+        attended = weigh(scores, wide(value), **options)  # even the largest score may be out of float16's range
+        output, weights, scores = (narrow(x, value.dtype) for x in (attended.output, attended.weights, attended.scores))
+        return Attended(output, weights, scores)
 
 
 BLOCK = Block(
@@ -45,5 +46,5 @@ BLOCK = Block(
         "bandwidth": Input((), "sigma, the distance at which a key still counts.", default=1.0, minimum=1e-6),
         **masks("heads"),
     },
-    outputs=answers(OUTPUT, "heads"),
+    outputs=attention_outputs(OUTPUT, "heads"),
 )

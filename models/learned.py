@@ -1,7 +1,8 @@
-"""Weights of learned blocks: drawn from a fixed seed, or given."""
+"""Weights of learned blocks: given, or random from a fixed seed."""
 
 from collections.abc import Callable, Mapping
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -9,10 +10,15 @@ SEED = 0
 State = Mapping[str, Tensor]
 
 
-def weighted(make: Callable[[], nn.Module], state: State | None) -> Callable[[], nn.Module]:
-    """How to build ``make()`` with ``state`` as its weights; without one, with torch's initial weights from SEED.
+def arrays(module: nn.Module) -> dict[str, np.ndarray]:
+    """The weights of ``module`` by name, for the reference."""
+    return {name: tensor.numpy() for name, tensor in module.state_dict().items()}
 
-    The build raises RuntimeError, torch's, where names or shapes of ``state`` are not the module's.
+
+def weighted(make: Callable[[], nn.Module], state: State | None) -> Callable[[], nn.Module]:
+    """A function that builds ``make()`` with the weights ``state``, or with torch's initial weights from SEED.
+
+    That function raises torch's RuntimeError if names or shapes in ``state`` differ from the module's.
     """
 
     def build() -> nn.Module:
@@ -23,7 +29,7 @@ def weighted(make: Callable[[], nn.Module], state: State | None) -> Callable[[],
                 module.load_state_dict(state)
                 return module
             for name, parameter in module.named_parameters():
-                if name.endswith("bias"):  # torch starts some at zero, which would hide a lost bias
+                if name.endswith("bias"):  # torch sets some to zero, so that a test would not notice a lost bias
                     nn.init.normal_(parameter, std=0.1)
             return module
 

@@ -1,4 +1,4 @@
-r"""Luong's scores "dot" :math:`QK^\top` and "general" :math:`QWK^\top`; his "concat" stands with additive attention.
+r"""Luong's scores "dot" :math:`QK^\top` and "general" :math:`QWK^\top`; his "concat" is in ``models.additive``.
 
 Luong et al., "Effective Approaches to Attention-based Neural Machine Translation", 2015, https://arxiv.org/abs/1508.04025.
 """
@@ -14,13 +14,17 @@ from models import dot_product, reference
 from models.additive import inputs
 from models.attention import Attended, nan_if_overflowing, weigh
 from models.block import Block
-from models.learned import State, weighted
-from models.options import answers
+from models.learned import State, arrays, weighted
+from models.options import attention_outputs
 
 
 @dataclass(frozen=True)
 class LuongGeneralConfig:
-    """Widths of query, key and value; W is d_q x d_k."""
+    """Widths of query, key and value; W is [d_q, d_k].
+
+    Raises:
+        ValueError: a size is less than 1.
+    """
 
     d_q: int
     d_k: int
@@ -32,7 +36,10 @@ class LuongGeneralConfig:
 
 
 class LuongGeneral(nn.Module):
-    """query [batch, m, d_q], key [batch, n, d_k], value [batch, n, d_v]; weights of one head."""
+    """query [batch, m, d_q], key [batch, n, d_k], value [batch, n, d_v] -> output [batch, m, d_v], weights of one head.
+
+    ``options`` are those of ``models.attention.weigh``.
+    """
 
     def __init__(self, config: LuongGeneralConfig) -> None:
         super().__init__()
@@ -45,12 +52,10 @@ class LuongGeneral(nn.Module):
 
 
 def block(config: LuongGeneralConfig, name: str = "luong_general", state: State | None = None) -> Block:
-    """A general block with the weights of ``state``, or weights drawn from a seed."""
+    """A block of Luong's score "general" with the weights of ``state``, or with random weights from a seed."""
 
     def refer(module: nn.Module, inputs: Mapping[str, np.ndarray], dtype: Any) -> dict[str, np.ndarray]:
-        return reference.luong_general(
-            {key: x.numpy() for key, x in module.state_dict().items()}, **inputs, dtype=dtype
-        )
+        return reference.luong_general(arrays(module), **inputs, dtype=dtype)
 
     return Block(
         name=name,
@@ -61,7 +66,7 @@ def block(config: LuongGeneralConfig, name: str = "luong_general", state: State 
         build=weighted(lambda: LuongGeneral(config), state),
         reference=refer,
         inputs=inputs(config.d_q, config.d_k, config.d_v),
-        outputs=answers(("batch", "m", config.d_v), 1),
+        outputs=attention_outputs(("batch", "m", config.d_v), 1),
         depth=config.d_k + config.d_v,
         config=asdict(config),
     )

@@ -1,8 +1,8 @@
 r"""Multi-head attention: :math:`\mathrm{Concat}(\mathrm{head}_1,\dots,\mathrm{head}_h)W^O + b^O`.
 
 Vaswani et al., "Attention Is All You Need", 2017, https://arxiv.org/abs/1706.03762, section 3.2.2, in the general form:
-every head has its own :math:`W_i^Q, W_i^K` to d_k and :math:`W_i^V` to d_v, key heads may be shared by groups of query
-heads (Ainslie et al., "GQA", 2023, https://arxiv.org/abs/2305.13245), and inputs may be three, two or one.
+every head has its own :math:`W_i^Q, W_i^K` to d_k and :math:`W_i^V` to d_v, groups of query heads may share a key head
+(Ainslie et al., "GQA", 2023, https://arxiv.org/abs/2305.13245), and there are one, two or three inputs.
 """
 
 from collections.abc import Mapping
@@ -15,16 +15,22 @@ from torch import Tensor, nn
 from models import reference
 from models.attention import Attended, attention
 from models.block import Block, Input
-from models.learned import State, weighted
-from models.options import answers, dot_scores, masks, past, present
+from models.learned import State, arrays, weighted
+from models.options import attention_outputs, dot_scores, masks, past, present
 
 SOURCE = "Vaswani et al., Attention Is All You Need, 2017, https://arxiv.org/abs/1706.03762"
 
 
 @dataclass(frozen=True)
 class MultiHeadConfig:
-    """Sizes of the learned projections. Zeros are filled in: kdim and vdim are d_model, d_k and d_v d_model/num_heads,
-    num_kv_heads num_heads, d_out d_model."""
+    """Sizes of the learned projections.
+
+    Zeros mean defaults: d_model for kdim, vdim and d_out, d_model/num_heads for d_k and d_v, num_heads for
+    num_kv_heads.
+
+    Raises:
+        ValueError: sizes are negative or contradict each other.
+    """
 
     d_model: int
     num_heads: int
@@ -35,7 +41,7 @@ class MultiHeadConfig:
     d_v: int = 0
     d_out: int = 0
     bias: bool = True
-    out_proj: bool = True  # False: the heads, joined, are the output
+    out_proj: bool = True  # False: the output is the concatenated heads
     inputs: Literal["query, key, value", "x", "x, memory"] = "query, key, value"
 
     def __post_init__(self) -> None:
@@ -43,19 +49,19 @@ class MultiHeadConfig:
         if min(sizes.values()) < 0 or self.d_model < 1 or self.num_heads < 1:
             raise ValueError(f"sizes must be positive, got {sizes}")
         if self.d_model % self.num_heads and not (self.d_k and self.d_v):
-            raise ValueError(f"d_model {self.d_model} is not a multiple of num_heads {self.num_heads}: say d_k and d_v")
+            raise ValueError(f"d_model {self.d_model} is not a multiple of num_heads {self.num_heads}: set d_k and d_v")
         if self.num_heads % (self.num_kv_heads or self.num_heads):
             raise ValueError(f"num_heads {self.num_heads} is not a multiple of num_kv_heads {self.num_kv_heads}")
         if self.inputs not in ("query, key, value", "x", "x, memory"):
             raise ValueError(f"inputs must be 'query, key, value', 'x' or 'x, memory', got {self.inputs!r}")
         if self.inputs == "x" and {self.kdim or self.d_model, self.vdim or self.d_model} != {self.d_model}:
-            raise ValueError("kdim and vdim are d_model where there is one input")
+            raise ValueError("kdim and vdim must be d_model where there is one input")
         if self.inputs == "x, memory" and self.kdim != self.vdim:
-            raise ValueError("kdim and vdim are the same where both are the memory's width")
+            raise ValueError("kdim and vdim must be equal where both are the width of the memory")
 
     @property
     def filled(self) -> "MultiHeadConfig":
-        """The same, every size a number."""
+        """The same configuration with its defaults in place of zeros."""
         head = self.d_model // self.num_heads
         sizes = {"kdim": self.d_model, "vdim": self.d_model, "num_kv_heads": self.num_heads, "d_k": head, "d_v": head}
         sizes["d_out"] = self.d_model if self.out_proj else self.num_heads * (self.d_v or head)
@@ -66,7 +72,9 @@ class MultiHeadConfig:
 class MultiHead(nn.Module):
     """query [batch, m, d_model], key [batch, n, kdim], value [batch, n, vdim] -> output [batch, m, d_out].
 
-    ``past_key`` and ``past_value`` are [batch, num_kv_heads, past, d_k or d_v]: projected, split into heads.
+    In self-attention ``x`` takes the place of all three; in cross-attention ``x`` of query, ``memory`` of the others.
+    ``options`` are those of ``models.attention.attention``; ``past_key`` and ``past_value`` are
+    [batch, num_kv_heads, past, d_k or d_v], after the projections.
     """
 
     def __init__(self, config: MultiHeadConfig) -> None:
@@ -105,7 +113,7 @@ def _split(x: Tensor, heads: int) -> Tensor:
 
 
 def formula(config: MultiHeadConfig) -> str:
-    """The formula with the inputs, biases, heads and output projection that ``config`` has."""
+    """The block's formula in LaTeX, as ``config`` says: its inputs, biases, heads and output projection."""
     config = config.filled
     inputs = {"query, key, value": ("Q", "K", "V"), "x": ("X", "X", "X"), "x, memory": ("X", "M", "M")}
     query, key, value = inputs[config.inputs]
@@ -147,7 +155,7 @@ def block(
     source: str = SOURCE,
     description: str = "",
 ) -> Block:
-    """A multi-head block with the weights of ``state``, or weights drawn from a seed."""
+    """A multi-head block with the weights of ``state``, or with random weights from a seed."""
     config = config.filled
     heads, kv_heads, d_k, d_v = config.num_heads, config.num_kv_heads, config.d_k, config.d_v
     n = "m" if config.inputs == "x" else "n"
@@ -165,8 +173,7 @@ def block(
     }[config.inputs]
 
     def refer(module: nn.Module, inputs: Mapping[str, np.ndarray], dtype: Any) -> dict[str, np.ndarray]:
-        state = {key: tensor.numpy() for key, tensor in module.state_dict().items()}
-        return reference.multi_head(state, heads, kv_heads, **inputs, dtype=dtype)
+        return reference.multi_head(arrays(module), heads, kv_heads, **inputs, dtype=dtype)
 
     return Block(
         name=name,
@@ -182,7 +189,7 @@ def block(
             **dot_scores(),
             **past(kv_heads, d_k, d_v, projected=True),
         },
-        outputs=answers(("batch", "m", config.d_out), heads, keys=f"past + {n}", projected=config.out_proj)
+        outputs=attention_outputs(("batch", "m", config.d_out), heads, keys=f"past + {n}", projected=config.out_proj)
         | present(kv_heads, d_k, d_v, n, projected=True),
         depth=d_k + d_v,
         config=asdict(config),

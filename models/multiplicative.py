@@ -1,6 +1,6 @@
 r"""Multiplicative attention without a softmax: :math:`(QK^\top)V`, which is :math:`Q(K^\top V)`.
 
-Of X alone, :math:`(XX^\top)X`. Schmidhuber, "Learning to Control Fast-Weight Memories", 1992, as read by Schlag et al.,
+For Q = K = V = X, :math:`(XX^\top)X`. Schmidhuber, "Learning to Control Fast-Weight Memories", 1992, see Schlag et al.,
 "Linear Transformers Are Secretly Fast Weight Programmers", 2021, https://arxiv.org/abs/2102.11174.
 """
 
@@ -22,16 +22,17 @@ class Multiplicative(nn.Module):
             query = narrow(wide(query) * scale, query.dtype)
             weights = query @ key.transpose(-1, -2)
             return Attended(query @ (key.transpose(-1, -2) @ value), weights, weights)
-        # Their largest numbers come last: a product of two may underflow where that of all three does not.
-        (query, q), (key, k), (value, v) = _apart(query), _apart(key), _apart(value)
+        # Normalised, and multiplied by the largest numbers last: a product of two of them may underflow where that of
+        # all three does not.
+        (query, q), (key, k), (value, v) = _normalised(query), _normalised(key), _normalised(value)
         factor = q * k * scale
         weights = (query @ key.transpose(-1, -2)) * factor.to(query.dtype)
-        output = query @ (key.transpose(-1, -2) @ value)  # [B, H, D, E] first: the output needs no m times n
+        output = query @ (key.transpose(-1, -2) @ value)  # K^T V first, [B, H, D, E]: no tensor of m times n
         output = (output.double() * (factor * v)).to(value.dtype)
         return Attended(output, weights, weights)
 
 
-def _apart(x: Tensor) -> tuple[Tensor, Tensor]:
+def _normalised(x: Tensor) -> tuple[Tensor, Tensor]:
     """``x`` divided by the largest number of each head, and that number in float64."""
     largest = x.abs().amax((2, 3), keepdim=True)
     largest = torch.where(largest > 0, largest, 1.0)

@@ -1,4 +1,4 @@
-"""The options blocks share, by the names of torch and the ONNX ``Attention`` operator."""
+"""Inputs and outputs that several blocks have, with the names of torch and the ONNX ``Attention`` operator."""
 
 from models.block import Dim, Input, Output
 
@@ -6,7 +6,7 @@ WINDOW = "Negative (-1) = unlimited. Query i is aligned with key i + offset, as 
 
 
 def masks(heads: Dim, queries: str = "m", keys: str = "n", past: bool = False) -> dict[str, Input]:
-    """What may be attended to, for softmax over ``keys``, which may follow a past."""
+    """The inputs that mask scores [heads, queries, keys]; with ``past``, keys of earlier steps come first."""
     joined = f"past + {keys}" if past else keys
     offset = "the length of the past" if past else "0"
     return {
@@ -34,6 +34,7 @@ def masks(heads: Dim, queries: str = "m", keys: str = "n", past: bool = False) -
 
 
 def nonpad(keys: str = "n", excludes: tuple[str, ...] = ()) -> Input:
+    """The number of real keys of each batch row; ``excludes`` are inputs that a request cannot combine with it."""
     return Input(
         ("1|batch",),
         "How many leading keys of each batch row are real; the rest is never attended to.",
@@ -46,13 +47,14 @@ def nonpad(keys: str = "n", excludes: tuple[str, ...] = ()) -> Input:
 
 
 def softcap(after: str = "") -> Input:
+    """The bound of scores; ``after`` says in the description what is applied before it."""
     return Input(
         (), f"Scores become softcap * tanh(score / softcap), {after}before the mask; 0 = off.", default=0.0, minimum=0
     )
 
 
 def dot_scores() -> dict[str, Input]:
-    """Options of scores that are scaled inner products."""
+    """The inputs that change scores which are scaled inner products."""
     return {
         "scale": Input((), "Multiplies the scores; 1/sqrt(d_k) when not given.", default=float("nan")),
         "softcap": softcap("after scale and "),
@@ -60,7 +62,7 @@ def dot_scores() -> dict[str, Input]:
 
 
 def past(kv_heads: Dim, d_k: Dim, d_v: Dim, projected: bool = False) -> dict[str, Input]:
-    """Keys and values of earlier steps; ``projected``: as they are after the block's learned projections."""
+    """The inputs for keys and values of earlier steps; with ``projected``, after the block's learned projections."""
     keys, values = ("the projected keys", "the projected values") if projected else ("key", "value")
     return {
         "past_key": Input(
@@ -78,10 +80,10 @@ def past(kv_heads: Dim, d_k: Dim, d_v: Dim, projected: bool = False) -> dict[str
     }
 
 
-def answers(
+def attention_outputs(
     output: tuple[Dim, ...], heads: Dim, queries: str = "m", keys: str = "n", projected: bool = False
 ) -> dict[str, Output]:
-    """The outputs of softmax attention; ``projected``: a learned projection of the heads follows it."""
+    """The outputs of softmax attention; with ``projected``, a learned projection of the heads follows it."""
     pairs: tuple[Dim, ...] = ("batch", heads, queries, keys)
     averaged = "The values, averaged by the weights"
     return {
@@ -92,7 +94,7 @@ def answers(
 
 
 def present(kv_heads: Dim, d_k: Dim, d_v: Dim, keys: str = "n", projected: bool = False) -> dict[str, Output]:
-    """The keys and values a next step takes as its past."""
+    """The outputs that are the past of the next step."""
     joined = f"past + {keys}"
     new = ("the projected keys", "the projected values") if projected else ("key", "value")
     return {

@@ -1,8 +1,8 @@
 """Blocks in half precision: float16 and bfloat16, as torch computes them on a GPU.
 
-Tensors, weights and answers are of that type. Parameters (``scale``, ``softcap``) stay float32, indices and lengths
-int64. A product is added up in float32 and rounded once, a softmax is taken in float32 and rounded; where squares or
-sums over all keys could overflow 65504, the most that float16 holds, the block itself computes in float32.
+Inputs, weights and outputs are of that type. Parameters (``scale``, ``softcap``) are float32, indices and lengths are
+int64. Matrix products are summed in float32 and rounded once; a softmax is computed in float32 and rounded. Where
+squares or sums over all keys could exceed 65504, the largest float16, the block computes in float32.
 """
 
 from collections.abc import Mapping
@@ -25,25 +25,25 @@ def wide(x: Tensor) -> Tensor:
 
 
 def narrow(x: Tensor, dtype: torch.dtype) -> Tensor:
-    """``x`` in ``dtype``; where it is already, not even an operator in the graph."""
+    """``x`` in ``dtype``; without an operator in the graph if it has that type."""
     return x if x.dtype == dtype else x.to(dtype)
 
 
 def name_in(name: str, dtype: str) -> str:
-    """What the block called ``name`` is called in ``dtype``."""
+    """The name of block ``name`` in ``dtype``."""
     return name if dtype == "float32" else f"{name}_{dtype}"
 
 
 def in_precision(block: Block, dtype: str) -> Block:
-    """``block`` in ``dtype``, one of DTYPES, named ``<name>_<dtype>``; as it is in float32.
+    """``block`` in ``dtype``, one of DTYPES, named ``<name>_<dtype>``; in float32 unchanged.
 
-    Its reference takes weights that are rounded already, and computes as precisely as it is told to.
+    Its reference uses the rounded weights, and computes in the type that is passed to it.
     """
     if dtype == block.dtype:
         return block
 
-    def refer(module: nn.Module, inputs: Mapping[str, np.ndarray], of: Any) -> dict[str, np.ndarray]:
-        return block.reference(deepcopy(module).float(), inputs, of)  # numpy has no bfloat16
+    def refer(module: nn.Module, inputs: Mapping[str, np.ndarray], reference_dtype: Any) -> dict[str, np.ndarray]:
+        return block.reference(deepcopy(module).float(), inputs, reference_dtype)  # numpy has no bfloat16
 
     return replace(
         block,
@@ -51,16 +51,14 @@ def in_precision(block: Block, dtype: str) -> Block:
         title=f"{block.title}, {dtype}",
         build=lambda: block.build().to(getattr(torch, dtype)),
         reference=refer,
-        inputs={name: _in_precision(name, of, dtype) for name, of in block.inputs.items()},
+        inputs={name: _input_in_precision(name, spec, dtype) for name, spec in block.inputs.items()},
         dtype=dtype,
     )
 
 
-def _in_precision(name: str, of: Input, dtype: str) -> Input:
-    if of.dtype != "float32":
-        return of
-    if of.shape == ():  # applied to numbers of the block's type
-        return (
-            replace(of, maximum=int(torch.finfo(torch.float16).max)) if (name, dtype) == ("softcap", "float16") else of
-        )
-    return replace(of, dtype=dtype)
+def _input_in_precision(name: str, spec: Input, dtype: str) -> Input:
+    if spec.dtype != "float32":
+        return spec
+    if (name, dtype) == ("softcap", "float16"):  # applied to scores in float16
+        return replace(spec, maximum=int(torch.finfo(torch.float16).max))
+    return spec if spec.shape == () else replace(spec, dtype=dtype)

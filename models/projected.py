@@ -1,7 +1,8 @@
 r"""Attention with weights and biases: :math:`\mathrm{softmax}((QW_q+b_q)(KW_k+b_k)^\top/\sqrt{d_k})\,(VW_v+b_v)`.
 
-One head without an output projection: three inputs of three widths, or X alone (self), or X and a memory (cross).
-Bahdanau et al. and Vaswani et al. build on it; https://arxiv.org/abs/1706.03762, section 3.2.
+One head without an output projection: with three inputs of three widths, with X alone (self-attention), or with X and a
+memory (cross-attention). Vaswani et al., "Attention Is All You Need", 2017, https://arxiv.org/abs/1706.03762,
+sections 3.2.1 to 3.2.3.
 """
 
 from models import multi_head

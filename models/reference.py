@@ -1,6 +1,7 @@
-r"""The oracle: attention in numpy, float64, written as the formula stands. For the tests and export's check.
+r"""The reference: every block in numpy in float64, in the form of its formula. For the tests and export's verification.
 
-The same lines in float32 are the plain version whose error sets every tolerance (``export.verification``).
+The same functions in float32 are the plain version whose error defines every tolerance (``export.verification``). The
+sources of the formulas are in the modules of the blocks.
 """
 
 import math
@@ -28,7 +29,7 @@ def attention(
     """softmax(scale Q K^T + mask) V, with every option of ``models.attention.attention``; shapes as there.
 
     Raises:
-        ValueError: ``nonpad_kv_seqlen`` with a past (their offsets contradict), or numpy's, where shapes do not agree.
+        ValueError: ``nonpad_kv_seqlen`` with a past (their offsets contradict), or shapes that do not agree.
     """
     if nonpad_kv_seqlen is not None and past_key is not None:
         raise ValueError("nonpad_kv_seqlen and past_key exclude each other")
@@ -41,7 +42,7 @@ def attention(
     present_key, present_value = key, value
     heads, d_k = query.shape[1], query.shape[3]
     kv_heads = key.shape[1]
-    key = np.repeat(key, heads // kv_heads, axis=1)  # each key head serves a group of neighbouring query heads
+    key = np.repeat(key, heads // kv_heads, axis=1)  # adjacent query heads share a key head
     value = np.repeat(value, heads // kv_heads, axis=1)
 
     scale = 1 / np.sqrt(d_k) if scale is None else scale
@@ -49,7 +50,7 @@ def attention(
     if softcap:
         scores = dtype(softcap) * np.tanh(scores / dtype(softcap))
 
-    found = weigh(
+    outputs = weigh(
         scores,
         value,
         past=past,
@@ -59,7 +60,7 @@ def attention(
         right_window_size=right_window_size,
         nonpad_kv_seqlen=nonpad_kv_seqlen,
     )
-    return found | {"present_key": present_key, "present_value": present_value}
+    return outputs | {"present_key": present_key, "present_value": present_value}
 
 
 def weigh(
@@ -72,7 +73,7 @@ def weigh(
     right_window_size=-1,
     nonpad_kv_seqlen=None,
 ) -> dict[str, np.ndarray]:
-    """Masks, softmax and weighted average; ``scores`` [batch, heads, m, n], ``value`` [batch, heads, n, d_v]."""
+    """Masks, softmax and weighted average of ``scores`` [batch, heads, m, n] and ``value`` [batch, heads, n, d_v]."""
     batch, heads, m, n = scores.shape
     dtype = scores.dtype.type
     allowed = np.ones((batch, heads, m, n), bool)
@@ -100,14 +101,14 @@ def weigh(
 
 
 def product(a, b):
-    """The matrices' product, each sum added up in the order it is written: einsum is plain loops, and has no BLAS."""
-    if b.shape[-1] == 1:  # whose sums einsum would take apart
+    """The matrix product a b, with each sum added up in order: einsum uses plain loops and no BLAS."""
+    if b.shape[-1] == 1:  # einsum would split these sums
         return np.cumsum(a * b.swapaxes(-1, -2), axis=-1)[..., -1:]
     return np.einsum("...ik,...kj->...ij", a, np.ascontiguousarray(b))
 
 
 def softmax(scores):
-    """exp(s) / sum(exp(s)) over the last axis; a row of -inf alone becomes zeros."""
+    """exp(s) / sum(exp(s)) over the last axis; zeros for a row of -inf only."""
     top = scores.max(axis=-1, keepdims=True)
     powers = np.exp(scores - np.where(np.isneginf(top), 0, top))
     total = powers.sum(axis=-1, keepdims=True)
@@ -126,7 +127,7 @@ def multi_head(
     dtype=np.float64,
     **options,
 ) -> dict[str, np.ndarray]:
-    """Attention of ``num_heads`` heads between learned projections; ``state`` holds ``q_proj.weight`` and so on.
+    """Attention of ``num_heads`` heads between learned projections; ``state`` has ``q_proj.weight`` and so on.
 
     ``query`` [batch, m, d_model], ``key`` [batch, n, kdim], ``value`` [batch, n, vdim]; or ``x`` for all three; or
     ``x`` for the query and ``memory`` for the others.
@@ -147,7 +148,7 @@ def multi_head(
 
 
 def linear(state: Mapping[str, Any], name, x, dtype):
-    """x W + b; torch keeps the transpose of W. Without a bias, x W."""
+    """x W + b, or x W without a bias; ``state`` has the transpose of W, as torch."""
     x, weight = np.asarray(x, dtype), np.asarray(state[f"{name}.weight"], dtype)
     return product(x, weight.T) + np.asarray(state.get(f"{name}.bias", 0), dtype)
 
@@ -163,12 +164,12 @@ def join(x):
 
 
 def cosine(query, key, value, scale=1.0, dtype=np.float64, **options) -> dict[str, np.ndarray]:
-    """Scores s q.k / (|q| |k|); a vector of zeros has the score 0."""
+    """softmax(s q.k / (|q| |k|)) V; a vector of zeros has the score 0."""
     query, key, value = (np.asarray(x, dtype) for x in (query, key, value))
 
     def unit(x):
         largest = np.abs(x).max(axis=-1, keepdims=True)
-        x = x / np.where(largest == 0, 1, largest)  # squares of float32 would overflow or vanish
+        x = x / np.where(largest == 0, 1, largest)  # in float32, squares would overflow or underflow
         length = np.sqrt((x * x).sum(axis=-1, keepdims=True))
         return x / np.where(length == 0, 1, length)
 
@@ -177,16 +178,16 @@ def cosine(query, key, value, scale=1.0, dtype=np.float64, **options) -> dict[st
 
 
 def kernel(query, key, value, bandwidth=1.0, dtype=np.float64, **options) -> dict[str, np.ndarray]:
-    """Scores -|q - k|^2 / (2 bandwidth^2)."""
+    """softmax(-|q - k|^2 / (2 bandwidth^2)) V, which is the kernel average of the values."""
     query, key, value = (np.asarray(x, dtype) for x in (query, key, value))
     distance = np.zeros((*query.shape[:-1], key.shape[-2]), dtype)
-    for feature in range(query.shape[-1]):  # added up in the order it is written
+    for feature in range(query.shape[-1]):  # one after the other, to add them up in order
         distance += (query[..., :, None, feature] - key[..., None, :, feature]) ** 2
     return weigh(-distance / (2 * dtype(bandwidth) ** 2), value, **options)
 
 
 def multiplicative(query, key, value, scale=1.0, dtype=np.float64) -> dict[str, np.ndarray]:
-    """(Q K^T) V, no softmax."""
+    """s (Q K^T) V, without a softmax."""
     query, key, value = (np.asarray(x, dtype) for x in (query, key, value))
     weights = dtype(scale) * (query @ np.ascontiguousarray(key.swapaxes(-1, -2)))
     return {"output": weights @ value, "weights": weights}
@@ -195,13 +196,20 @@ def multiplicative(query, key, value, scale=1.0, dtype=np.float64) -> dict[str, 
 def linear_attention(
     query, key, value, is_causal=False, nonpad_kv_seqlen=None, dtype=np.float64
 ) -> dict[str, np.ndarray]:
-    """phi(q_i) S_i / phi(q_i).z_i; S_i, z_i sum phi(k_j) v_j^T and phi(k_j) over the keys i may see; phi = elu + 1."""
+    """phi(q_i) S_i / phi(q_i).z_i, where phi = elu + 1.
+
+    S_i and z_i are the sums of phi(k_j) v_j^T and of phi(k_j) over the keys j that query i may attend to.
+    """
     query, key, value = (np.asarray(x, dtype) for x in (query, key, value))
 
-    def phi(x):
+    def phi(x, axis):
+        # Weights are ratios: where exp could underflow in float64 for all features of a query, or for all keys, they
+        # are multiplied by a common factor. Scores that this changes are below 1e-90, which is 0 in float32.
+        top = x.max(axis=axis, keepdims=True)
+        x = np.where(top < -300, x - top - 300, x)
         return np.where(x > 0, x + 1, np.exp(np.minimum(x, 0)))
 
-    q, k = phi(query), phi(key)
+    q, k = phi(query, -1), phi(key, (2, 3))
     m, n = query.shape[-2], key.shape[-2]
     if nonpad_kv_seqlen is not None:
         k = np.where(np.arange(n)[:, None] < np.reshape(nonpad_kv_seqlen, (-1, 1, 1, 1)), k, dtype(0))
@@ -210,19 +218,19 @@ def linear_attention(
         scores = np.where(np.arange(n) <= np.arange(m)[:, None], scores, dtype(0))
     total = scores.sum(axis=-1, keepdims=True)
 
-    last = np.minimum(np.arange(m), n - 1) if is_causal else np.full(m, n - 1)  # the last key each query sees
+    last = np.minimum(np.arange(m), n - 1) if is_causal else np.full(m, n - 1)  # the last key of each query
     sums = np.cumsum(k[..., :, None] * value[..., None, :], axis=2)[:, :, last]  # S, [batch, heads, m, d_k, d_v]
-    weighed = (q[..., None] * sums).sum(axis=-2)
-    by = (q * np.cumsum(k, axis=2)[:, :, last]).sum(axis=-1, keepdims=True)
+    numerator = (q[..., None] * sums).sum(axis=-2)
+    denominator = (q * np.cumsum(k, axis=2)[:, :, last]).sum(axis=-1, keepdims=True)
     return {
-        "output": weighed / np.where(by == 0, 1, by),
+        "output": numerator / np.where(denominator == 0, 1, denominator),
         "weights": scores / np.where(total == 0, 1, total),
         "scores": scores,
     }
 
 
 def efficient(query, key, value, nonpad_kv_seqlen=None, dtype=np.float64) -> dict[str, np.ndarray]:
-    """softmax of Q over its features, softmax of K over its positions."""
+    """softmax(Q) (softmax(K)^T V), over the features of Q and over the positions of K."""
     query, key, value = (np.asarray(x, dtype) for x in (query, key, value))
     if nonpad_kv_seqlen is not None:
         real = np.arange(key.shape[2])[:, None] < np.reshape(nonpad_kv_seqlen, (-1, 1, 1, 1))
@@ -233,19 +241,19 @@ def efficient(query, key, value, nonpad_kv_seqlen=None, dtype=np.float64) -> dic
 
 
 def additive(state, query, key, value, dtype=np.float64, **options) -> dict[str, np.ndarray]:
-    """Scores v^T tanh(W_q q + W_k k) of one head."""
+    """softmax(v^T tanh(W_q q + W_k k)) V, one head; ``state`` has ``q_proj``, ``k_proj`` and ``v``."""
     added = linear(state, "q_proj", query, dtype)[:, :, None] + linear(state, "k_proj", key, dtype)[:, None]
     scores = linear(state, "v", np.tanh(added), dtype)[..., 0]
-    found = weigh(scores[:, None], np.asarray(value, dtype)[:, None], **options)
-    return found | {"output": found["output"][:, 0]}
+    outputs = weigh(scores[:, None], np.asarray(value, dtype)[:, None], **options)
+    return outputs | {"output": outputs["output"][:, 0]}
 
 
 def luong_general(state, query, key, value, dtype=np.float64, **options) -> dict[str, np.ndarray]:
-    """Scores q W k^T of one head."""
+    """softmax(q W k^T) V, one head; ``state`` has ``q_proj``, the transpose of W."""
     key = np.asarray(key, dtype)
     scores = product(linear(state, "q_proj", query, dtype), key.swapaxes(-1, -2))
-    found = weigh(scores[:, None], np.asarray(value, dtype)[:, None], **options)
-    return found | {"output": found["output"][:, 0]}
+    outputs = weigh(scores[:, None], np.asarray(value, dtype)[:, None], **options)
+    return outputs | {"output": outputs["output"][:, 0]}
 
 
 def transformer(
@@ -261,9 +269,10 @@ def transformer(
     dtype=np.float64,
     **options,
 ) -> dict[str, np.ndarray]:
-    """Embeddings, and layers of multi-head attention and feed-forward with residuals and norms.
+    """Embeddings, then layers of multi-head attention and feed-forward networks, with residuals and norms.
 
-    ``state`` and ``config`` are those of ``models.transformer``; pasts are [layers, batch, heads, past, d].
+    ``state`` and ``config`` are those of ``models.transformer``; ``past_key`` and ``past_value`` are
+    [layers, batch, heads, past, d].
     """
 
     def norm(x, name):
@@ -289,22 +298,23 @@ def transformer(
             x = norm(x, "embedding_norm")
     x = np.asarray(x, dtype)
     heads = config["num_heads"]
-    each = []
+    layer_outputs = []
     for index in range(config["num_layers"]):
         name = f"layers.{index}"
         part = {key.removeprefix(f"{name}.attention."): value for key, value in state.items() if key.startswith(name)}
         pasts = {} if past_key is None else {"past_key": past_key[index], "past_value": past_value[index]}
         pre = config["norm"] == "pre"
-        asked = norm(x, f"{name}.norm1") if pre else x
-        each.append(multi_head(part, heads, heads, x=asked, is_causal=is_causal, dtype=dtype, **options, **pasts))
-        x = x + each[-1]["output"] if pre else norm(x + each[-1]["output"], f"{name}.norm1")
-        inner = norm(x, f"{name}.norm2") if pre else x
-        fed = linear(state, f"{name}.linear2", activation(linear(state, f"{name}.linear1", inner, dtype)), dtype)
+        normed = norm(x, f"{name}.norm1") if pre else x
+        attended = multi_head(part, heads, heads, x=normed, is_causal=is_causal, dtype=dtype, **options, **pasts)
+        layer_outputs.append(attended)
+        x = x + attended["output"] if pre else norm(x + attended["output"], f"{name}.norm1")
+        normed = norm(x, f"{name}.norm2") if pre else x
+        fed = linear(state, f"{name}.linear2", activation(linear(state, f"{name}.linear1", normed, dtype)), dtype)
         x = x + fed if pre else norm(x + fed, f"{name}.norm2")
-    weights = np.stack([layer["weights"] for layer in each])
+    weights = np.stack([layer["weights"] for layer in layer_outputs])
     return {
         "output": norm(x, "final_norm") if config["final_norm"] else x,
         "weights": weights if layers is None else weights[layers],
-        "present_key": np.stack([layer["present_key"] for layer in each]),
-        "present_value": np.stack([layer["present_value"] for layer in each]),
+        "present_key": np.stack([layer["present_key"] for layer in layer_outputs]),
+        "present_value": np.stack([layer["present_value"] for layer in layer_outputs]),
     }

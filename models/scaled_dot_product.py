@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from models import reference
 from models.attention import Attended, attention
 from models.block import Block, Input
-from models.options import answers, dot_scores, masks, past, present
+from models.options import attention_outputs, dot_scores, masks, past, present
 
 INPUTS = {
     "query": Input(("batch", "heads", "m", "d_k"), "What is asked: m vectors a head."),
@@ -18,7 +18,8 @@ INPUTS = {
     **dot_scores(),
     **past("kv_heads", "d_k", "d_v"),
 }
-OUTPUTS = answers(("batch", "heads", "m", "d_v"), "heads", keys="past + n") | present("kv_heads", "d_k", "d_v")
+OUTPUTS = attention_outputs(("batch", "heads", "m", "d_v"), "heads", keys="past + n")
+OUTPUTS |= present("kv_heads", "d_k", "d_v")
 
 
 class ScaledDotProduct(nn.Module):

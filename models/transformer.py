@@ -1,8 +1,8 @@
 r"""A stack of layers, each :math:`x + \mathrm{MultiHead}(x)`, then :math:`x + W_2\,\sigma(W_1 x)`, with layer norms.
 
-Vaswani et al., "Attention Is All You Need", 2017, https://arxiv.org/abs/1706.03762, section 3 (norm "post", after the
-sum); norm "pre", before the layer: Xiong et al., 2020, https://arxiv.org/abs/2002.04745. Embeddings as in BERT, Devlin
-et al., 2018, https://arxiv.org/abs/1810.04805.
+Vaswani et al., "Attention Is All You Need", 2017, https://arxiv.org/abs/1706.03762, section 3 (norm "post", after
+each sum). Norm "pre", before attention and feed-forward: Xiong et al., 2020, https://arxiv.org/abs/2002.04745.
+Embeddings as in BERT: Devlin et al., 2018, https://arxiv.org/abs/1810.04805.
 
 Shapes: B batch, H heads, N positions, P past, L layers, C d_model, D d_model / heads.
 """
@@ -22,7 +22,11 @@ ACTIVATIONS = {"relu": nn.ReLU(), "gelu": nn.GELU()}
 
 @dataclass(frozen=True)
 class TransformerConfig:
-    """Sizes and conventions. Without a vocabulary the input is x [batch, n, d_model] instead of token ids."""
+    """Sizes and conventions. Without a vocabulary the input is x [batch, n, d_model] instead of token ids.
+
+    Raises:
+        ValueError: a size or a convention is not possible, or they contradict each other.
+    """
 
     d_model: int
     num_heads: int
@@ -51,11 +55,11 @@ class TransformerConfig:
         if not 0 <= self.layer_norm_eps < 1:
             raise ValueError(f"layer_norm_eps must be from 0 to 1, got {self.layer_norm_eps}")
         if not self.vocab_size and (self.max_positions or self.type_vocab_size or self.embedding_norm):
-            raise ValueError("positions, token types and the embeddings' norm come with a vocabulary")
+            raise ValueError("max_positions, type_vocab_size and embedding_norm need a vocab_size")
 
 
 class CheckedLayerNorm(nn.LayerNorm):
-    """torch's, with NaN for a row whose squares overflow: it would come out as the bias, which looks right."""
+    """torch's, with NaN for a row whose squares overflow: torch returns the bias for it, which looks right."""
 
     def forward(self, x: Tensor) -> Tensor:
         squares = wide(x).square().sum(-1, keepdim=True)
@@ -63,13 +67,19 @@ class CheckedLayerNorm(nn.LayerNorm):
 
 
 def layer_norm(config: "TransformerConfig", is_causal: bool) -> nn.LayerNorm:
-    """Checked where a request gives numbers of any size: x, or a past. Embeddings are those of the file."""
+    """A norm that checks for overflow, unless all of its inputs come from the file's embeddings and not from a request.
+
+    A request has numbers of any size in x, and in a causal stack in the past.
+    """
     kind = nn.LayerNorm if config.vocab_size and not is_causal else CheckedLayerNorm
     return kind(config.d_model, config.layer_norm_eps)
 
 
 class Layer(nn.Module):
-    """x [B, N, C] -> Attended with output [B, N, C]; present keys and values are this layer's."""
+    """x [B, N, C] -> output [B, N, C], with weights, present keys and values of this layer.
+
+    ``options`` are those of ``models.attention.attention``.
+    """
 
     def __init__(self, config: TransformerConfig, is_causal: bool) -> None:
         super().__init__()
@@ -98,7 +108,10 @@ class Layer(nn.Module):
 
 
 class Transformer(nn.Module):
-    """Token ids [B, N] (or x [B, N, C]) -> output [B, N, C], weights [layers, B, H, N, N] of all or chosen layers."""
+    """Token ids [B, N], or x [B, N, C] -> output [B, N, C], weights [L, B, H, N, P + N] of all or the given ``layers``.
+
+    Present and past keys and values are [L, B, H, P + N, D] and [L, B, H, P, D].
+    """
 
     def __init__(self, config: TransformerConfig, is_causal: bool) -> None:
         super().__init__()
@@ -125,22 +138,22 @@ class Transformer(nn.Module):
         if x is None:
             assert input_ids is not None  # as the block declares
             x = self._embed(input_ids, token_type_ids, past)
-        each: list[Attended] = []
+        layer_outputs: list[Attended] = []
         for index, layer in enumerate(self.layers):
             pasts = {}
             if past_key is not None and past_value is not None:
                 pasts = {"past_key": past_key[index], "past_value": past_value[index]}
-            each.append(layer(x, **options, **pasts, is_causal=self.is_causal))
-            x = each[-1].output
-        weights = torch.stack([attended.weights for attended in each])
+            layer_outputs.append(layer(x, **options, **pasts, is_causal=self.is_causal))
+            x = layer_outputs[-1].output
+        weights = torch.stack([attended.weights for attended in layer_outputs])
         if layers is not None:
             weights = torch.index_select(weights, 0, layers)
         return Attended(
             self.final_norm(x),
             weights,
             weights,
-            torch.stack([attended.present_key for attended in each if attended.present_key is not None]),
-            torch.stack([attended.present_value for attended in each if attended.present_value is not None]),
+            torch.stack([attended.present_key for attended in layer_outputs if attended.present_key is not None]),
+            torch.stack([attended.present_value for attended in layer_outputs if attended.present_value is not None]),
         )
 
     def _embed(self, input_ids: Tensor, token_type_ids: Tensor | None, past: int) -> Tensor:

@@ -1,4 +1,4 @@
-"""The files export writes: right, complete, self-describing, the same each time; or nothing at all."""
+"""The exported files: correct, complete, described in their metadata, the same in each export; or none at all."""
 
 import dataclasses
 import json
@@ -12,7 +12,7 @@ import torch
 from export.__main__ import main
 from export.artifact import ExportError, export_block
 from export.graph import default_tensor
-from export.verification import error_budget, largest_error, session, taken
+from export.verification import error_budget, input_names, largest_error, session
 from models import reference
 from models.attention import attention
 from models.catalogue import BLOCKS
@@ -23,22 +23,22 @@ from models.transformer import TransformerConfig
 
 
 class Unscaled(ScaledDotProduct):
-    """Forgets to scale."""
+    """Does not scale the scores."""
 
     def forward(self, query, key, value, scale=None, **options):
         return attention(query, key, value, scale=1.0, **options)
 
 
-class Transposed(ScaledDotProduct):
-    """Takes heads for queries: right only where both are one."""
+class Reversed(ScaledDotProduct):
+    """Returns the queries in reverse order: correct only with one query."""
 
     def forward(self, query, key, value, **options):
-        found = super().forward(query, key, value, **options)
-        return found._replace(output=found.output.flip(2))
+        actual = super().forward(query, key, value, **options)
+        return actual._replace(output=actual.output.flip(2))
 
 
 class MaskedToEqual(ScaledDotProduct):
-    """Forbids by a large number instead of -inf, so that a row with nothing to attend to is not zero."""
+    """Masks by a large negative number instead of -inf, so that a row with all keys masked is not zero."""
 
     def forward(self, query, key, value, attn_mask=None, **options):
         mask = None if attn_mask is None else torch.clamp(attn_mask, min=-1e4)
@@ -46,14 +46,14 @@ class MaskedToEqual(ScaledDotProduct):
 
 
 def broken(name, build):
-    """The block made by ``build``, with few options: two graphs of it are as wrong as six, and sooner made."""
+    """The block with the module of ``build``, and few options, to export two graphs instead of six."""
     block = BLOCKS[name]
-    inputs = {key: of for key, of in block.inputs.items() if of.required or key in ("attn_mask", "scale")}
+    inputs = {key: spec for key, spec in block.inputs.items() if spec.required or key in ("attn_mask", "scale")}
     outputs = {key: block.outputs[key] for key in ("output", "weights", "scores")}
     return dataclasses.replace(block, build=build, inputs=inputs, outputs=outputs)
 
 
-@pytest.mark.parametrize("build", [Unscaled, Transposed, MaskedToEqual])
+@pytest.mark.parametrize("build", [Unscaled, Reversed, MaskedToEqual])
 def test_a_broken_block_fails_and_writes_nothing(build, tmp_path):
     with pytest.raises(ExportError, match="checks against the float64 reference failed"):
         export_block(broken("scaled_dot_product", build), tmp_path)
@@ -81,11 +81,13 @@ def test_the_artifact_describes_itself(name, repository):
     run = session((repository / name / "1" / "model.onnx").read_bytes())
     card = json.loads(run.get_modelmeta().custom_metadata_map["heed"])
     assert (card["block"], card["formula"], card["source"]) == (name, block.formula, block.source)
-    assert card["inputs"].keys() == block.inputs.keys() == taken(run)
-    declared = {of.name: tuple(of.shape) for of in [*run.get_inputs(), *run.get_overridable_initializers()]}
-    assert declared == {key: of.shape for key, of in block.inputs.items()}
-    assert {of.name: tuple(of.shape) for of in run.get_outputs()} == {k: of.shape for k, of in block.outputs.items()}
-    assert {of.name for of in run.get_inputs()} == {key for key, of in block.inputs.items() if of.required}
+    assert card["inputs"].keys() == block.inputs.keys() == input_names(run)
+    declared = {value.name: tuple(value.shape) for value in [*run.get_inputs(), *run.get_overridable_initializers()]}
+    assert declared == {key: spec.shape for key, spec in block.inputs.items()}
+    assert {value.name: tuple(value.shape) for value in run.get_outputs()} == {
+        key: spec.shape for key, spec in block.outputs.items()
+    }
+    assert {value.name for value in run.get_inputs()} == {key for key, spec in block.inputs.items() if spec.required}
 
 
 @pytest.mark.parametrize("name", BLOCKS)
@@ -98,18 +100,18 @@ def test_no_path_of_the_exporting_machine_is_in_the_file(name, repository):
 
 @pytest.mark.parametrize("name", BLOCKS)
 def test_onnx_runtime_warns_of_no_dimension(name, repository, capfd):
-    """With its warnings on, ONNX Runtime has nothing to say of any run: every declared dimension is true."""
+    """ONNX Runtime logs no warning about a declared dimension in any run."""
     import onnxruntime
 
     for file in (repository / name / "1").iterdir():
         one_thread = onnxruntime.SessionOptions()
         one_thread.intra_op_num_threads = 1
         run = onnxruntime.InferenceSession(file, one_thread, providers=["CPUExecutionProvider"])
-        capfd.readouterr()  # of loading: a line for each optional input
+        capfd.readouterr()  # warnings while loading: a line for each optional input
         options = onnxruntime.RunOptions()
         options.log_severity_level = 2
         for _, inputs in examples(BLOCKS[name]):
-            if inputs.keys() <= taken(run):
+            if inputs.keys() <= input_names(run):
                 run.run(None, inputs, options)
         assert capfd.readouterr().err == ""
 
@@ -117,32 +119,32 @@ def test_onnx_runtime_warns_of_no_dimension(name, repository, capfd):
 @pytest.mark.parametrize("positions", [1, 2, 7, 289])
 @pytest.mark.parametrize("stack", [encoder, decoder])
 def test_examples_are_within_limits(stack, positions):
-    """Of a block with fewer positions than the longest example, too, every example is one it takes."""
+    """A block with fewer positions than the longest example has only examples that it supports."""
     config = TransformerConfig(d_model=4, num_heads=2, num_layers=1, d_ff=4, vocab_size=9, max_positions=positions)
     block = stack(config)
     module = block.build()
     lengths = set()
     for name, inputs in examples(block):
-        found = block.reference(module, inputs, np.float64)
+        actual = block.reference(module, inputs, np.float64)
         past = inputs["past_key"].shape[3] if "past_key" in inputs else 0
-        assert found["weights"].shape[-1] == past + inputs["input_ids"].shape[1] <= positions, name
+        assert actual["weights"].shape[-1] == past + inputs["input_ids"].shape[1] <= positions, name
         lengths.add(past + inputs["input_ids"].shape[1])
     assert max(lengths) == positions
     assert len(documented(block)["input_ids"][0]) <= positions
 
 
-def test_defaults_are_what_leaving_out_means(repository):
+def test_defaults_are_the_same_as_absent_inputs(repository):
     block = BLOCKS["scaled_dot_product"]
     run = session((repository / block.name / "1" / "model.onnx").read_bytes())
     name, inputs = next(examples(block))
     assert name == "documented/plain"
-    defaults = {key: default_tensor(of, block.left_out) for key, of in block.inputs.items() if not of.required}
-    for got, said in zip(run.run(None, inputs), run.run(None, {**inputs, **defaults}), strict=True):
-        np.testing.assert_array_equal(got, said)
+    defaults = {key: default_tensor(spec, block.left_out) for key, spec in block.inputs.items() if not spec.required}
+    for actual, expected in zip(run.run(None, inputs), run.run(None, {**inputs, **defaults}), strict=True):
+        np.testing.assert_array_equal(actual, expected)
 
 
 def test_the_budget_is_tight():
-    """An answer wrong in the last digits that float16 would keep is over it."""
+    """A relative error of 1e-5, less than the precision of float16, exceeds the budget."""
     block = BLOCKS["scaled_dot_product"]
     inputs = dict(examples(block))["long/plain"]
 
@@ -151,11 +153,11 @@ def test_the_budget_is_tight():
 
     exact = refer(inputs, np.float64)
     budget = error_budget(refer, inputs)
-    for name, right in exact.items():
+    for name, expected in exact.items():
         if name.startswith("present"):
             continue
-        assert largest_error(right.astype(np.float32), right) <= budget[name]
-        assert largest_error((right * (1 + 1e-5)).astype(np.float32), right) > budget[name]
+        assert largest_error(expected.astype(np.float32), expected) <= budget[name]
+        assert largest_error((expected * (1 + 1e-5)).astype(np.float32), expected) > budget[name]
 
 
 def test_error_of_another_shape_or_nan_is_infinite():

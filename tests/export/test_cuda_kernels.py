@@ -1,4 +1,4 @@
-"""The fused paths of CUDA: their functions as the CPU computes them, where it has the same operators."""
+"""The fast paths for CUDA, run on the CPU, which has the same operators."""
 
 import json
 
@@ -9,7 +9,7 @@ import pytest
 from export.fast_path import CUDA, fast_paths
 from export.graph import export_graph
 from export.rounding import rounding_twin
-from export.verification import error_budget, in_torch, largest_error, rounded, session, taken, without
+from export.verification import error_budget, in_torch, input_names, largest_error, rounded, session, without_fixed
 from models.catalogue import BLOCKS
 from models.precision import in_precision
 from tests.export.test_fast_path import CASES, drawn
@@ -34,10 +34,10 @@ def test_every_fused_path_agrees_with_the_reference(case, m, n, fused):
 
     exact, budget = refer(inputs, np.float64)["output"], error_budget(refer, inputs, draws=3)["output"]
     served = set()
-    for path, of in CUDA.items():
+    for path, fast_path in CUDA.items():
         run = session(fused / f"{path}.onnx")
-        given = without(inputs, of.fixes)
-        if given is None or not given.keys() <= taken(run):
+        given = without_fixed(inputs, fast_path.fixes)
+        if given is None or not given.keys() <= input_names(run):
             continue
         assert largest_error(run.run(None, given)[0], exact) <= budget, path
         served.add(path)
@@ -46,16 +46,16 @@ def test_every_fused_path_agrees_with_the_reference(case, m, n, fused):
 
 def test_a_row_without_keys_is_zero_in_the_padded_path(fused):
     inputs = drawn("scaled_dot_product", 5, 9, CASES["padded"])
-    found = session(fused / "fused_padded.onnx").run(None, inputs)[0]
-    assert not found[0].any()
-    assert found[1:].any()
+    actual = session(fused / "fused_padded.onnx").run(None, inputs)[0]
+    assert not actual[0].any()
+    assert actual[1:].any()
 
 
 @pytest.mark.parametrize("path", ["fused_padded", "fused_masked"])
-def test_a_fused_path_in_bfloat16_by_its_twin(path, tmp_path):
+def test_the_rounding_twin_of_a_fused_path_in_bfloat16(path, tmp_path):
     block, case = in_precision(BLOCKS["dot_product"], "bfloat16"), CASES["padded" if path == "fused_padded" else "mask"]
-    of, module = fast_paths(block)[path], block.build()
-    graph = export_graph(block, module, *of.graph(block), of)
+    fast_path, module = fast_paths(block)[path], block.build()
+    graph = export_graph(block, module, *fast_path.graph(block), fast_path)
     assert {opset.domain: opset.version for opset in graph.opset_import}[""] == 24
     run = session(rounding_twin(graph, tmp_path).SerializeToString())
     inputs = rounded(drawn("dot_product", 33, 40, case), "bfloat16")
@@ -70,16 +70,16 @@ def test_a_fused_path_in_bfloat16_by_its_twin(path, tmp_path):
 def test_half_blocks_have_fused_paths_and_none_of_the_cpu():
     for name, block in BLOCKS.items():
         half = fast_paths(in_precision(block, "float16"))
-        assert "cpu" not in {of.provider for of in half.values()}
-        assert "cuda" not in {of.provider for of in fast_paths(block).values()}
-        on_cuda = {path for path, of in fast_paths(block, cuda=True).items() if of.provider == "cuda"}
-        assert on_cuda == {path for path, of in half.items() if of.provider == "cuda"}
-        assert bool(on_cuda) == any(of.provider == "cpu" for of in fast_paths(block).values()), name
+        assert "cpu" not in {fast_path.provider for fast_path in half.values()}
+        assert "cuda" not in {fast_path.provider for fast_path in fast_paths(block).values()}
+        on_cuda = {path for path, fast_path in fast_paths(block, cuda=True).items() if fast_path.provider == "cuda"}
+        assert on_cuda == {path for path, fast_path in half.items() if fast_path.provider == "cuda"}
+        assert bool(on_cuda) == any(fast_path.provider == "cpu" for fast_path in fast_paths(block).values()), name
 
 
-def test_a_fused_path_says_that_it_is_of_cuda(fused):
-    for path, of in CUDA.items():
+def test_the_metadata_of_a_fused_path_names_cuda(fused):
+    for path, fast_path in CUDA.items():
         entries = onnx.load(fused / f"{path}.onnx").metadata_props
         card = json.loads(next(entry.value for entry in entries if entry.key == "heed"))
         assert (card["fast_path"], card["provider"]) == (path, "cuda")
-        assert card["fixes"] == dict(of.fixes)
+        assert card["fixes"] == dict(fast_path.fixes)

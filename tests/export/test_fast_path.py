@@ -1,4 +1,4 @@
-"""The fast paths past their block sizes, and where nothing may be attended to: as the reference and model.onnx."""
+"""The fast paths agree with the reference and model.onnx over several blocks, and where all keys are masked."""
 
 import functools
 import json
@@ -11,7 +11,7 @@ import pytest
 from export.blocks_kernel import ROWS
 from export.fast_path import ATTENTION, fast_paths
 from export.masked_kernel import CELLS, MASKED_ROWS
-from export.verification import error_budget, largest_error, session, taken, without
+from export.verification import error_budget, input_names, largest_error, session, without_fixed
 from models.catalogue import BLOCKS
 
 SIZES = {"heads": 4, "kv_heads": 2, "d_k": 24, "d_v": 16}
@@ -36,12 +36,12 @@ CASES = {
 
 @functools.cache
 def opened(folder: Path, path: str) -> onnxruntime.InferenceSession:
-    """The session of a graph, opened once for all the cases that it takes."""
+    """The session of a graph, opened once for all cases."""
     return session((folder / f"{path}.onnx").read_bytes())
 
 
 def drawn(name: str, m: int, n: int, case: dict) -> dict[str, np.ndarray]:
-    """Three batch rows of a block's inputs; where there is a mask, the last query may attend to nothing."""
+    """Random inputs of a block with three batch rows; a mask with rows masks all keys for the last query."""
     rng = np.random.default_rng(m + n)
 
     def normal(*shape):
@@ -88,10 +88,10 @@ def test_every_fast_path_agrees_with_the_reference_and_the_canonical_graph(name,
     folder = repository / name / "1"
     canonical = opened(folder, "model").run(["output"], inputs)[0]
     served = []
-    for path, of in ATTENTION.items():
+    for path, fast_path in ATTENTION.items():
         run = opened(folder, path)
-        given = without(inputs, of.fixes)
-        if given is None or not given.keys() <= taken(run):
+        given = without_fixed(inputs, fast_path.fixes)
+        if given is None or not given.keys() <= input_names(run):
             continue
         got = run.run(None, given)[0]
         assert largest_error(got, exact) <= budget, path
@@ -103,7 +103,7 @@ def test_every_fast_path_agrees_with_the_reference_and_the_canonical_graph(name,
 @pytest.mark.parametrize("size", [(1, 1, 1, 1), (1, 1, 1, 0), (1, 2, 0, 1), (2, 1, 0, 0), (2, 2, 0, 0)])
 @pytest.mark.parametrize(("m", "n"), [(MASKED_ROWS + 77, 500), (300, CELLS // 290)])
 def test_a_mask_over_several_blocks_of_queries(size, m, n, repository):
-    """Its first row is the lowest float, which forbids nothing, its last all forbidden; 0 is a whole axis."""
+    """The mask's first row is the lowest float, which masks no key, the last -inf; a size of 0 is the whole axis."""
     rng = np.random.default_rng(0)
     batch, heads, rows, keys = size
     mask = rng.standard_normal((batch, heads, rows or m, keys or n), np.float32)
@@ -116,25 +116,25 @@ def test_a_mask_over_several_blocks_of_queries(size, m, n, repository):
     block = BLOCKS["scaled_dot_product"]
     module = block.build()
 
-    @functools.cache  # of inputs that are the same: one draw is drawn
+    @functools.cache  # the inputs are the same in each call
     def by(dtype):
         return block.reference(module, inputs, dtype)
 
     exact = by(np.float64)["output"]
     budget = error_budget(lambda _, dtype: by(dtype), inputs, draws=1)["output"]
-    found = opened(repository / "scaled_dot_product" / "1", "masked").run(None, inputs)[0]
-    assert largest_error(found, exact) <= budget
-    assert rows or not found[:, :, -1].any()
+    actual = opened(repository / "scaled_dot_product" / "1", "masked").run(None, inputs)[0]
+    assert largest_error(actual, exact) <= budget
+    assert rows or not actual[:, :, -1].any()
 
 
 @pytest.mark.parametrize("name", [name for name, block in BLOCKS.items() if fast_paths(block)])
 def test_a_fast_path_describes_itself(name, repository):
-    for path, of in fast_paths(BLOCKS[name]).items():
+    for path, fast_path in fast_paths(BLOCKS[name]).items():
         run = session(repository / name / "1" / f"{path}.onnx")
         card = json.loads(run.get_modelmeta().custom_metadata_map["heed"])
         assert (card["block"], card["fast_path"]) == (name, path)
-        assert {key: card[key] for key in of.card()} == of.card()
-        assert [out.name for out in run.get_outputs()] == of.graph(BLOCKS[name])[1]
+        assert {key: card[key] for key in fast_path.card()} == fast_path.card()
+        assert [out.name for out in run.get_outputs()] == fast_path.graph(BLOCKS[name])[1]
 
 
 STACKED = {
@@ -159,8 +159,8 @@ def test_every_layer_of_a_stack_takes_the_path(name, case, repository):
     served = set()
     for path in fast_paths(block):
         run = opened(repository / name / "1", path)
-        if inputs.keys() <= taken(run):
-            names = [of.name for of in run.get_outputs()]
+        if inputs.keys() <= input_names(run):
+            names = [value.name for value in run.get_outputs()]
             for output, got in zip(names, run.run(names, inputs), strict=True):
                 assert largest_error(got, exact[output]) <= budget[output], (path, output)
             served.add(path)

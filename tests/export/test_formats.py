@@ -1,4 +1,4 @@
-"""Files of tensors: those that are taken, damaged ones, and what is said of the others."""
+"""Checkpoint files: damaged ones, and errors about formats that are not supported."""
 
 import json
 import os
@@ -20,26 +20,26 @@ def refused(text):
 
 
 @pytest.mark.parametrize("name", ["m.h5", "m.weights.h5", "m.keras", "m.npz", "m.onnx", "m.gguf", "config.json"])
-def test_a_format_that_is_not_taken(name, tmp_path, capsys):
+def test_a_format_that_is_not_supported(name, tmp_path, capsys):
     (tmp_path / name).write_bytes(b"\x89HDF")
     assert main(["multi_head", "--name", "mine", "--weights", str(tmp_path / name)]) == 2
-    told = capsys.readouterr().err
-    assert "heed export takes .safetensors, a torch state dict (.pt, .pth, .bin)" in told
-    assert ("safetensors.numpy.save_file" in told) == name.endswith((".h5", ".keras", ".npz"))
+    error = capsys.readouterr().err
+    assert "heed export takes .safetensors, a torch state dict (.pt, .pth, .bin)" in error
+    assert ("safetensors.numpy.save_file" in error) == name.endswith((".h5", ".keras", ".npz"))
 
 
-def told_conversion(path):
-    """The Python that the refusal of ``path`` tells."""
+def conversion(path):
+    """The Python code in the error about ``path``."""
     with pytest.raises(CheckpointError) as info:
         load(path)
     return str(info.value).partition("in Python: ")[2].partition(";")[0]
 
 
-def test_the_conversion_it_tells_works(tmp_path, monkeypatch):
+def test_the_conversion_from_npz_works(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     arrays = {"q_proj.weight": np.arange(6, dtype=np.float32).reshape(2, 3).T}
     np.savez("m.npz", **arrays)
-    script = f"import numpy, safetensors.numpy\n{told_conversion(tmp_path / 'm.npz')}"
+    script = f"import numpy, safetensors.numpy\n{conversion(tmp_path / 'm.npz')}"
     subprocess.run([sys.executable, "-c", script], check=True)
     converted = load(tmp_path / "weights.safetensors").tensors
     np.testing.assert_array_equal(converted["q_proj.weight"], arrays["q_proj.weight"])
@@ -54,7 +54,7 @@ x = keras.Input((5, 8))
 model = keras.Model(x, keras.layers.MultiHeadAttention(2, 4, name="attention")(x, x))
 model.save("m.keras")
 numpy.save("kernel.npy", keras.ops.convert_to_numpy(model.get_layer("attention").query_dense.kernel))
-{told_conversion(tmp_path / "m.keras")}
+{conversion(tmp_path / "m.keras")}
 """
     environment = {**os.environ, "KERAS_BACKEND": "torch"}
     subprocess.run([sys.executable, "-c", script], check=True, env=environment)
@@ -63,7 +63,7 @@ numpy.save("kernel.npy", keras.ops.convert_to_numpy(model.get_layer("attention")
 
 
 DAMAGED = {
-    "a shard is gone": ({"a": "one.safetensors", "b": "two.safetensors"}, "not beside it: two.safetensors"),
+    "a shard is gone": ({"a": "one.safetensors", "b": "two.safetensors"}, "not in its folder: two.safetensors"),
     "outside": ({"a": "../one.safetensors"}, "names files outside its folder: ../one.safetensors"),
     "a tensor is gone": ({"a": "one.safetensors", "b": "one.safetensors"}, "in none of its shards: b"),
     "no map": ({}, 'has no "weight_map"'),

@@ -1,4 +1,4 @@
-"""An export that is ended leaves nothing, and one that was killed nothing after the next; versions of a name."""
+"""An interrupted export leaves no files, a killed one none after the next export; and the versions of a block."""
 
 import os
 import signal
@@ -16,12 +16,12 @@ from export.artifact import ExportError, written_whole
 from export.scratch import PREFIX, remove_leftovers, scratch
 
 ROOT = Path(__file__).parents[2]
-LONG = 300  # seconds, at most, on a busy machine
+TIMEOUT_S = 300
 
 
-def until(true):
-    end = time.monotonic() + LONG
-    while not true():
+def until(condition):
+    end = time.monotonic() + TIMEOUT_S
+    while not condition():
         assert time.monotonic() < end
         time.sleep(0.05)
 
@@ -36,12 +36,12 @@ def folders(repository):
 
 @contextmanager
 def exporting(repository, *arguments):
-    """An export of its own process, once as many folders as there are jobs have been begun."""
+    """An export in a process, once it has as many temporary folders as jobs."""
     command = [sys.executable, "-m", "export", *arguments, "--repository", str(repository)]
     pipes = {"stderr": subprocess.PIPE, "stdout": subprocess.DEVNULL, "text": True}
-    # A shell starts what is to run in the background with SIGINT ignored, and so would be what is started here.
-    asked = partial(signal.signal, signal.SIGINT, signal.default_int_handler)
-    with subprocess.Popen(command, cwd=ROOT, preexec_fn=asked, **pipes) as process:
+    # A shell starts background processes with SIGINT ignored, which child processes inherit.
+    enable_sigint = partial(signal.signal, signal.SIGINT, signal.default_int_handler)
+    with subprocess.Popen(command, cwd=ROOT, preexec_fn=enable_sigint, **pipes) as process:
         try:
             jobs = int(arguments[-1]) if "--jobs" in arguments else 1
             until(lambda: process.poll() is not None or len(folders(repository)) == jobs)
@@ -55,7 +55,7 @@ def exporting(repository, *arguments):
 def test_a_signal_ends_an_export_and_leaves_nothing(number, tmp_path):
     with exporting(tmp_path, "encoder") as process:
         process.send_signal(number)
-        assert process.wait(LONG) == 128 + number
+        assert process.wait(TIMEOUT_S) == 128 + number
         assert list(tmp_path.iterdir()) == []
         assert process.stderr.read() == f"heed export: {number.name}; nothing was written for encoder\n"
 
@@ -63,7 +63,7 @@ def test_a_signal_ends_an_export_and_leaves_nothing(number, tmp_path):
 def test_a_signal_ends_the_processes_of_an_export(tmp_path):
     with exporting(tmp_path, "encoder", "decoder", "--jobs", "2") as process:
         process.send_signal(signal.SIGTERM)
-        assert process.wait(LONG) == 128 + signal.SIGTERM
+        assert process.wait(TIMEOUT_S) == 128 + signal.SIGTERM
         assert list(tmp_path.iterdir()) == []
         assert process.stderr.read() == "heed export: SIGTERM; nothing was written for encoder, decoder\n"
 
@@ -75,10 +75,10 @@ def test_processes_whose_parent_is_killed_end_and_leave_nothing(tmp_path):
         until(lambda: not list(tmp_path.iterdir()))
 
 
-def test_what_a_killed_export_leaves_the_next_removes(tmp_path):
+def test_leftovers_of_a_killed_export_are_removed_by_the_next(tmp_path):
     with exporting(tmp_path, "encoder") as process:
         remove_leftovers(tmp_path)
-        assert len(folders(tmp_path)) == 1  # its process is there
+        assert len(folders(tmp_path)) == 1  # its process still runs
         process.kill()
         process.wait()
         assert len(folders(tmp_path)) == 1
@@ -102,7 +102,7 @@ def test_a_folder_stays_where_there_is_a_version(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["1"]
 
 
-def test_a_process_that_is_killed_is_an_error_not_a_traceback(tmp_path, monkeypatch, capsys):
+def test_a_killed_worker_is_an_error_message(tmp_path, monkeypatch, capsys):
     from concurrent.futures.process import BrokenProcessPool
 
     def killed(*_):
@@ -122,7 +122,7 @@ def test_signals_are_handled_as_before_afterwards(tmp_path, monkeypatch):
 
 @pytest.fixture(scope="module")
 def versions(tmp_path_factory):
-    """Three exports of one name, the last with --force; what each wrote."""
+    """Three exports of one name, the last with --force; and the files after each."""
     repository = tmp_path_factory.mktemp("versions")
     written = []
     for flags in ([], [], ["--force"]):

@@ -1,4 +1,4 @@
-"""Checkpoints as others publish them, beside the models they are from, in float64; and what contradicts them."""
+"""Checkpoints in published formats: equal to their models in float64; and errors where sources contradict."""
 
 import json
 import os
@@ -24,7 +24,7 @@ SIZES = {
     "vocab_size": 30,
     "max_position_embeddings": 20,
 }
-IDS = torch.tensor([[5, 6, 7, 8, 9, 10], [11, 12, 13, 1, 1, 1]])  # the second row is padded, by 1
+IDS = torch.tensor([[5, 6, 7, 8, 9, 10], [11, 12, 13, 1, 1, 1]])  # the second row is padded with 1
 LENGTHS = (6, 3)
 
 
@@ -37,7 +37,7 @@ def run(*arguments):
 
 
 def imported(kind, path, prefix=None, mapping=None, **settings):
-    """The block with weights of ``path``, without its graphs."""
+    """The block with the weights of ``path``, not exported."""
     checkpoint = load(path)
     starts = family_of(kind).starts
     named = mapped(checkpoint.tensors, mapping, prefix) if mapping else own_names(checkpoint.tensors, starts, prefix)
@@ -50,7 +50,7 @@ def reference(block, **inputs):
 
 
 def transformer(name, **config):
-    """A model of transformers, small, each of its numbers drawn."""
+    """A small model of transformers with random weights."""
     import transformers
 
     model_class = getattr(transformers, name)
@@ -63,23 +63,23 @@ def transformer(name, **config):
 
 
 def exact(module):
-    """Hidden states and weights of IDS in float64, by its base model, with padding masked."""
+    """Hidden states and attention weights of IDS in float64, by the base model, with padding masked."""
     base = module.base_model.double()
     mask = torch.arange(IDS.shape[1]) < torch.tensor(LENGTHS)[:, None]
     with torch.no_grad():
-        answer = base(input_ids=IDS, attention_mask=mask.long(), output_attentions=True)
-    return answer.last_hidden_state.numpy(), torch.stack(answer.attentions).numpy()
+        result = base(input_ids=IDS, attention_mask=mask.long(), output_attentions=True)
+    return result.last_hidden_state.numpy(), torch.stack(result.attentions).numpy()
 
 
-def assert_equal(found, module, atol):
+def assert_equal(actual, module, atol):
     hidden, weights = exact(module)
     for row, length in enumerate(LENGTHS):
-        np.testing.assert_allclose(found["output"][row, :length], hidden[row, :length], atol=atol)
-        np.testing.assert_allclose(found["weights"][:, row, :, :length], weights[:, row, :, :length], atol=atol)
+        np.testing.assert_allclose(actual["output"][row, :length], hidden[row, :length], atol=atol)
+        np.testing.assert_allclose(actual["weights"][:, row, :, :length], weights[:, row, :, :length], atol=atol)
 
 
 def tensorflow_names(state):
-    """As BERT's first published files call them."""
+    """The tensors with the names of BERT's first published files."""
     for end, other in (("weight", "gamma"), ("bias", "beta")):
         state = {name.replace(f"LayerNorm.{end}", f"LayerNorm.{other}"): x for name, x in state.items()}
     return state
@@ -133,18 +133,18 @@ def test_a_model_of_transformers(name, save, tmp_path):
 
 
 @pytest.mark.parametrize("pad_token_id", [0, 3])
-def test_a_roberta_s_positions_begin_behind_its_padding(pad_token_id, tmp_path):
+def test_positions_of_a_roberta_begin_after_its_padding(pad_token_id, tmp_path):
     module = transformer("RobertaModel", pad_token_id=pad_token_id)
     module.save_pretrained(tmp_path)
     ids = IDS[:1]
     with torch.no_grad():
         hidden = module.double()(input_ids=ids).last_hidden_state
-    found = reference(imported("encoder", tmp_path), input_ids=ids)
-    np.testing.assert_allclose(found["output"], hidden, atol=1e-9)
+    actual = reference(imported("encoder", tmp_path), input_ids=ids)
+    np.testing.assert_allclose(actual["output"], hidden, atol=1e-9)
 
 
-def test_its_graphs_answer_as_transformers_does(tmp_path, capsys):
-    """From the command to ONNX Runtime: shards, old names, a head; the error beside transformers' own in float32."""
+def test_exported_graphs_agree_with_transformers(tmp_path, capsys):
+    """From the command line to ONNX Runtime: old names of tensors, and a head that is ignored."""
     module = transformer("BertForQuestionAnswering")
     module.config.save_pretrained(tmp_path / "bert")
     torch.save(tensorflow_names(module.state_dict()), tmp_path / "bert" / "pytorch_model.bin")
@@ -164,8 +164,8 @@ def test_a_causal_bert_is_a_decoder(tmp_path):
     module.save_pretrained(tmp_path)
     with torch.no_grad():
         hidden = module.base_model.double()(input_ids=IDS).last_hidden_state
-    found = reference(imported("decoder", tmp_path), input_ids=IDS)
-    np.testing.assert_allclose(found["output"], hidden, atol=1e-9)
+    actual = reference(imported("decoder", tmp_path), input_ids=IDS)
+    np.testing.assert_allclose(actual["output"], hidden, atol=1e-9)
     with refused("is_decoder is True by config.json, but False by the block encoder"):
         imported("encoder", tmp_path)
 
@@ -181,13 +181,13 @@ CONTRADICTED = {
 }
 
 
-@pytest.mark.parametrize(("kind", "said", "expected"), CONTRADICTED.values(), ids=CONTRADICTED.keys())
-def test_what_a_config_contradicts_is_refused(kind, said, expected, tmp_path):
+@pytest.mark.parametrize(("kind", "settings", "expected"), CONTRADICTED.values(), ids=CONTRADICTED.keys())
+def test_what_a_config_contradicts_is_refused(kind, settings, expected, tmp_path):
     transformer("BertModel").save_pretrained(tmp_path)
     with refused(expected):
-        imported(kind, tmp_path, **said)
-    with refused(expected):  # the file in it is no way past its config.json
-        imported(kind, tmp_path / "model.safetensors", **said)
+        imported(kind, tmp_path, **settings)
+    with refused(expected):  # config.json is read for the file in the folder, too
+        imported(kind, tmp_path / "model.safetensors", **settings)
 
 
 def test_a_config_that_contradicts_its_tensors_is_refused(tmp_path):
@@ -198,7 +198,7 @@ def test_a_config_that_contradicts_its_tensors_is_refused(tmp_path):
         imported("encoder", tmp_path)
 
 
-def test_what_an_old_config_leaves_out_is_as_transformers_has_it(tmp_path):
+def test_defaults_of_an_old_config_are_those_of_transformers(tmp_path):
     module = transformer("BertModel", layer_norm_eps=1e-12)
     module.save_pretrained(tmp_path)
     config = json.loads((tmp_path / "config.json").read_text())
@@ -212,22 +212,22 @@ def test_what_an_old_config_leaves_out_is_as_transformers_has_it(tmp_path):
         imported("encoder", tmp_path)
 
 
-def test_a_file_alone_is_asked_what_it_does_not_say(tmp_path):
-    """A RoBERTa's names are a BERT's: the file alone does not tell them apart."""
+def test_a_file_without_config_needs_settings(tmp_path):
+    """The tensors of a RoBERTa have the names of a BERT's, so the model type must be set."""
     module = transformer("RobertaModel")
     save_file(module.state_dict(), tmp_path / "alone.safetensors")
-    said = {}
+    settings = {}
     for field, value in {
         "num_heads": 2, "activation": "gelu", "layer_norm_eps": 1e-3, "model_type": "roberta", "pad_token_id": 1,
     }.items():  # fmt: skip
         with pytest.raises(CheckpointError, match=f"{field}.* cannot be read off the tensors.*--set {field}=") as info:
-            imported("encoder", tmp_path / "alone.safetensors", **said)
+            imported("encoder", tmp_path / "alone.safetensors", **settings)
         assert "config.json" in str(info.value)
-        said[field] = value
-    block = imported("encoder", tmp_path / "alone.safetensors", **said)
+        settings[field] = value
+    block = imported("encoder", tmp_path / "alone.safetensors", **settings)
     assert_equal(reference(block, input_ids=IDS, nonpad_kv_seqlen=LENGTHS), module, atol=1e-9)
     with refused("is_decoder cannot be read off the tensors"):
-        imported("decoder", tmp_path / "alone.safetensors", **said)
+        imported("decoder", tmp_path / "alone.safetensors", **settings)
 
 
 def test_a_roberta_called_a_bert_is_refused(tmp_path):
@@ -235,9 +235,9 @@ def test_a_roberta_called_a_bert_is_refused(tmp_path):
         {name: x for name, x in transformer("RobertaForMaskedLM").state_dict().items() if "decoder" not in name},
         tmp_path / "alone.safetensors",
     )
-    said = {"num_heads": 2, "activation": "gelu", "layer_norm_eps": 1e-3, "model_type": "bert"}
+    settings = {"num_heads": 2, "activation": "gelu", "layer_norm_eps": 1e-3, "model_type": "bert"}
     with refused("names of the tensors are a RoBERTa's"):
-        imported("encoder", tmp_path / "alone.safetensors", **said)
+        imported("encoder", tmp_path / "alone.safetensors", **settings)
 
 
 STACK = {"num_heads": 2, "norm": "post", "activation": "relu", "layer_norm_eps": 1e-5}
@@ -250,19 +250,19 @@ def torch_layer(**options):
 
 def test_layer_norm_eps_is_asked_for(tmp_path):
     torch.save(torch_layer().state_dict(), tmp_path / "layer.pt")
-    unsaid = {key: value for key, value in STACK.items() if key != "layer_norm_eps"}
+    incomplete = {key: value for key, value in STACK.items() if key != "layer_norm_eps"}
     with pytest.raises(
         CheckpointError, match="layer_norm_eps cannot be read off the tensors; say --set layer_norm_eps"
     ):
-        imported("encoder", tmp_path / "layer.pt", **unsaid)
+        imported("encoder", tmp_path / "layer.pt", **incomplete)
     with refused("layer_norm_eps must be from 0 to 1, got -1.0"):
-        imported("encoder", tmp_path / "layer.pt", **unsaid, layer_norm_eps=-1)
+        imported("encoder", tmp_path / "layer.pt", **incomplete, layer_norm_eps=-1)
 
 
 @pytest.mark.parametrize("prefix", ["", "module.", "model.encoder."])
 @pytest.mark.parametrize("layers", [1, 2])
 def test_an_encoder_without_biases_under_a_prefix(prefix, layers, tmp_path):
-    """Beside it a head, which is no part of it."""
+    """The file also has a head, which is ignored."""
     layer = torch_layer(bias=False)
     final = torch.nn.LayerNorm(16) if layers == 2 else None
     module = torch.nn.TransformerEncoder(layer, layers, final, enable_nested_tensor=False) if layers == 2 else layer
@@ -276,8 +276,8 @@ def test_an_encoder_without_biases_under_a_prefix(prefix, layers, tmp_path):
     x = torch.randn(2, 5, 16, dtype=torch.float64)
     with torch.no_grad():
         truth = module(x)
-    for said in {prefix.removesuffix(".") or None, None}:
-        block = imported("encoder", tmp_path / "encoder.safetensors", said, **STACK)
+    for chosen in {prefix.removesuffix(".") or None, None}:
+        block = imported("encoder", tmp_path / "encoder.safetensors", chosen, **STACK)
         np.testing.assert_allclose(reference(block, x=x)["output"], truth, atol=1e-9)
 
 
@@ -287,22 +287,22 @@ def test_one_attention_of_many(tmp_path):
         torch.nn.init.normal_(layer.self_attn.in_proj_weight, std=1 + index)
     file = tmp_path / "encoder.safetensors"
     save_file({f"encoder.{name}": x for name, x in module.state_dict().items()}, file)
-    said = {"num_heads": 2, "add_zero_attn": False}
+    settings = {"num_heads": 2, "add_zero_attn": False}
     with refused("choose one: --prefix encoder.layers.0.self_attn, --prefix encoder.lay"):
-        imported("multi_head", file, **said)
+        imported("multi_head", file, **settings)
     with refused("no tensor's name begins with 'decoder'; there are encoder.layers.0"):
-        imported("multi_head", file, "decoder", **said)
+        imported("multi_head", file, "decoder", **settings)
     x = torch.randn(2, 5, 16)
     for prefix in ("encoder.layers.3.self_attn", "encoder.layers.3.self_attn."):
-        found = reference(imported("multi_head", file, prefix, **said), query=x, key=x, value=x)
+        actual = reference(imported("multi_head", file, prefix, **settings), query=x, key=x, value=x)
         with torch.no_grad():
             output, weights = module.layers[3].self_attn.double()(*[x.double()] * 3, average_attn_weights=False)
-        np.testing.assert_allclose(found["output"], output, atol=1e-9)
-        np.testing.assert_allclose(found["weights"], weights, atol=1e-9)
+        np.testing.assert_allclose(actual["output"], output, atol=1e-9)
+        np.testing.assert_allclose(actual["weights"], weights, atol=1e-9)
 
 
 def test_an_attention_with_a_zero_key(tmp_path):
-    """The file is the same with and without; the way the refusal names is right."""
+    """The file is the same with and without add_zero_attn; what the error suggests gives equal outputs."""
     torch.manual_seed(0)
     module = torch.nn.MultiheadAttention(16, 2, batch_first=True, add_zero_attn=True).eval()
     torch.nn.init.normal_(module.in_proj_bias)
@@ -313,11 +313,11 @@ def test_an_attention_with_a_zero_key(tmp_path):
         imported("multi_head", tmp_path / "attention.pt", num_heads=2, add_zero_attn=True)
     block = imported("multi_head", tmp_path / "attention.pt", num_heads=2, add_zero_attn=False)
     x, zero = torch.randn(2, 5, 16), np.zeros((2, 2, 1, 8))
-    found = reference(block, query=x, key=x, value=x, past_key=zero, past_value=zero)
+    actual = reference(block, query=x, key=x, value=x, past_key=zero, past_value=zero)
     with torch.no_grad():
         output, weights = module.double()(*[x.double()] * 3, average_attn_weights=False)
-    np.testing.assert_allclose(found["output"], output, atol=1e-9)
-    np.testing.assert_allclose(np.roll(found["weights"], -1, axis=-1), weights, atol=1e-9)
+    np.testing.assert_allclose(actual["output"], output, atol=1e-9)
+    np.testing.assert_allclose(np.roll(actual["weights"], -1, axis=-1), weights, atol=1e-9)
 
 
 def test_packed_projections_by_a_map(tmp_path):
@@ -353,7 +353,7 @@ def test_packed_projections_by_a_map(tmp_path):
         imported("multi_head", tmp_path / "odd.safetensors", num_heads=2)
 
 
-def test_messages_name_the_file_s_own_tensors(tmp_path):
+def test_messages_have_the_names_in_the_file(tmp_path):
     module = transformer("BertForQuestionAnswering")
     state = module.state_dict()
     state["bert.encoder.layer.1.gate.weight"] = torch.ones(2)

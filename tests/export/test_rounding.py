@@ -1,4 +1,4 @@
-"""The twin that rounds after every operator, and exports in half precision that it proves, or not."""
+"""The twin that rounds after every operator, and the verification of exports in half precision by it."""
 
 import json
 import os
@@ -50,34 +50,34 @@ def test_the_twin_rounds_after_every_operator(dtype, tmp_path):
     run = session(rounding_twin(by_hand(half, *nodes), tmp_path).SerializeToString())
     a, b = np.random.default_rng(0).standard_normal((2, 10_000)).astype(numpy_type)
     power = np.exp(((a + b) * numpy_type(0.1)).astype(np.float64))
-    found = run.run(None, {"a": a.astype(np.float32), "b": b.astype(np.float32)})[0]
-    np.testing.assert_array_equal(found, power.astype(numpy_type).astype(np.float32))
+    actual = run.run(None, {"a": a.astype(np.float32), "b": b.astype(np.float32)})[0]
+    np.testing.assert_array_equal(actual, power.astype(numpy_type).astype(np.float32))
 
 
 def test_a_type_that_is_not_known_is_refused(tmp_path):
     model = by_hand(
         TensorProto.BFLOAT16, helper.make_node("Unheard", ["a"], ["x"]), helper.make_node("Neg", ["x"], ["y"])
     )
-    with pytest.raises(ValueError, match="the type of x, which Unheard makes, is not known"):
+    with pytest.raises(ValueError, match="the type of x, an output of Unheard, is not known"):
         rounding_twin(model, tmp_path)
 
 
 class Unscaled(ScaledDotProduct):
-    """Forgets to scale, and is as wrong in torch, by which the budget is measured."""
+    """Does not scale the scores; torch, whose error is the budget, has the same mistake."""
 
     def forward(self, query, key, value, scale=None, **options):
         return attention(query, key, value, scale=1.0, **options)
 
 
-def test_a_broken_block_fails_though_torch_is_as_wrong(tmp_path):
+def test_a_broken_block_fails_although_torch_computes_the_same(tmp_path):
     block = in_precision(replace(ATTENTION, build=Unscaled), "bfloat16")
     with pytest.raises(ExportError, match="torch in float32"):
         export_block(block, tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_float16_is_not_so_far_off_as_bfloat16():
-    """bfloat16's error is over float16's budget, and float16's over that of float32."""
+def test_budgets_grow_from_float32_to_float16_to_bfloat16():
+    """The error of a type exceeds the budget of a more precise type."""
     rng = np.random.default_rng(0)
     inputs = {name: rng.standard_normal((1, 2, 33, 16), np.float32) for name in ("query", "key", "value")}
     block = BLOCKS["scaled_dot_product"]
@@ -85,12 +85,12 @@ def test_float16_is_not_so_far_off_as_bfloat16():
     for dtype in ("float32", "float16", "bfloat16"):
         half = in_precision(block, dtype)
 
-        def refer(given, of, half=half):
+        def refer(given, reference_dtype, half=half):
             from export.verification import in_torch
 
-            if of == np.float32:
+            if reference_dtype == np.float32:
                 return in_torch(half, half.build(), given)
-            return reference.attention(**given, dtype=of)
+            return reference.attention(**given, dtype=reference_dtype)
 
         budgets[dtype] = error_budget(refer, inputs, 2, dtype)["output"]
     assert budgets["float32"] * 1000 < budgets["float16"] < budgets["bfloat16"] / 4
@@ -113,9 +113,9 @@ def test_a_half_block_describes_itself(name, halves):
 
 
 def test_float16_files_are_float16_and_bfloat16_ones_bfloat16(halves):
-    for name, of in (("attention_float16", "tensor(float16)"), ("efficient_bfloat16", BFLOAT16)):
+    for name, expected in (("attention_float16", "tensor(float16)"), ("efficient_bfloat16", BFLOAT16)):
         run = session(halves / name / "1" / "model.onnx")
-        assert {output.type for output in run.get_outputs()} == {of}
+        assert {output.type for output in run.get_outputs()} == {expected}
 
 
 def test_dtype_is_one_of_three(capsys):
@@ -138,9 +138,9 @@ def test_operators_on_bfloat16_are_those_that_cuda_has(halves):
 
 
 def assert_on_cuda(model):
-    """No operator but those of ON_CUDA and the fused ones takes or makes bfloat16."""
+    """Only operators of ON_CUDA and fused ones have inputs or outputs in bfloat16."""
     graph = onnx.shape_inference.infer_shapes(model).graph
-    types = {of.name: of.type.tensor_type.elem_type for of in [*graph.value_info, *graph.input, *graph.output]}
+    types = {value.name: value.type.tensor_type.elem_type for value in [*graph.value_info, *graph.input, *graph.output]}
     types |= {tensor.name: tensor.data_type for tensor in graph.initializer}
     used = {
         node.op_type
@@ -150,13 +150,13 @@ def assert_on_cuda(model):
     assert used <= ON_CUDA
 
 
-def test_the_files_themselves_can_be_checked_where_their_provider_is(halves):
-    """As on a GPU every one can; of these two, all operators are on the CPU."""
+def test_half_precision_files_can_be_checked_on_a_provider_with_their_operators(halves):
+    """A GPU has all of them; for these two blocks, the CPU has them, too."""
     for name, block in HALVES.items():
         runs = {file.stem: session(file) for file in sorted((halves / name / "1").glob("*.onnx"), key=_canonical_first)}
-        found = list(checks(block, block.build(), runs, {}, large=True))
-        assert {check.graph for check in found} >= {"torch in float32", "model", "plain"}
-        assert all(check.ok for check in found)
+        results = list(checks(block, block.build(), runs, {}, large=True))
+        assert {check.graph for check in results} >= {"torch in float32", "model", "plain"}
+        assert all(check.ok for check in results)
 
 
 def _canonical_first(file):

@@ -1,4 +1,4 @@
-"""A block with many learned numbers: one file of weights for all its graphs, and the reference's answers."""
+"""A block with many weights: one file of weights for all its graphs, and results within the reference's error."""
 
 import json
 
@@ -8,7 +8,7 @@ import pytest
 
 from export.artifact import LARGE, export_block
 from export.fast_path import ATTENTION
-from export.shared_weights import LEAST, NAME, PAGE, SharedWeights
+from export.shared_weights import MIN_BYTES, NAME, PAGE_BYTES, SharedWeights
 from export.verification import session
 from models.multi_head import MultiHeadConfig, block
 from service.model.spec import WEIGHTS_FILE
@@ -22,46 +22,46 @@ def folder(tmp_path_factory):
     return export_block(WIDE, tmp_path_factory.mktemp("wide"))
 
 
-def test_every_graph_points_at_the_one_file(folder):
+def test_every_graph_refers_to_the_one_file(folder):
     assert LEARNED > LARGE
     names = {file.name for file in folder.iterdir()}
     assert names == {NAME, "model.onnx", *(f"{path}.onnx" for path in ATTENTION)}
-    places = {}
+    lengths = {}  # offset -> length
     for file in folder.glob("*.onnx"):
         assert file.stat().st_size < 100_000
         for tensor in onnx.load(file, load_external_data=False).graph.initializer:
-            said = {entry.key: entry.value for entry in tensor.external_data}
-            assert said or len(tensor.raw_data) < LEAST
-            if said:
-                assert said["location"] == NAME
-                places[int(said["offset"])] = int(said["length"])
-    assert all(offset % PAGE == 0 for offset in places)
-    assert sum(places.values()) == 4 * (LEARNED + 4 * 512)  # each matrix and bias once
-    assert (folder / NAME).stat().st_size < sum(places.values()) + PAGE * len(places)
+            reference = {entry.key: entry.value for entry in tensor.external_data}
+            assert reference or len(tensor.raw_data) < MIN_BYTES
+            if reference:
+                assert reference["location"] == NAME
+                lengths[int(reference["offset"])] = int(reference["length"])
+    assert all(offset % PAGE_BYTES == 0 for offset in lengths)
+    assert sum(lengths.values()) == 4 * (LEARNED + 4 * 512)  # each matrix and bias once
+    assert (folder / NAME).stat().st_size < sum(lengths.values()) + PAGE_BYTES * len(lengths)
 
 
-def test_the_service_knows_it_by_the_same_name():
+def test_the_service_has_the_same_name_for_the_file():
     assert NAME == WEIGHTS_FILE
 
 
-def test_a_fast_path_begins_where_it_makes_up_for_products_without_prepacking(folder):
+def test_from_pairs_is_at_least_the_number_of_weights(folder):
     for path in ATTENTION:
         card = json.loads(session(folder / f"{path}.onnx").get_modelmeta().custom_metadata_map["heed"])
         assert card["from_pairs"] == max(LEARNED, ATTENTION[path].from_pairs)
 
 
-def test_its_answers_are_the_reference_s(folder):
-    """Past the sizes that export checks it with."""
+def test_its_outputs_are_those_of_the_reference(folder):
+    """With more positions than in the examples of the export's verification."""
     module = WIDE.build()
     x = np.random.default_rng(0).standard_normal((1, 300, 512), np.float32)
     exact, plain = (WIDE.reference(module, {"x": x}, dtype)["output"] for dtype in (np.float64, np.float32))
     budget = 2 * np.abs(plain - exact).max()
     for name in ("model", "flash", "padded", "blocks"):
-        found = session(folder / f"{name}.onnx").run(["output"], {"x": x})[0]
-        assert np.abs(found - exact).max() <= budget, name
+        output = session(folder / f"{name}.onnx").run(["output"], {"x": x})[0]
+        assert np.abs(output - exact).max() <= budget, name
 
 
-def test_the_same_bytes_again(folder, tmp_path):
+def test_exporting_twice_gives_the_same_bytes(folder, tmp_path):
     again = export_block(WIDE, tmp_path)
     assert {file.name: file.read_bytes() for file in again.iterdir()} == {
         file.name: file.read_bytes() for file in folder.iterdir()
@@ -70,13 +70,13 @@ def test_the_same_bytes_again(folder, tmp_path):
 
 def test_a_tensor_is_written_once(tmp_path):
     weights = SharedWeights(tmp_path)
-    ones, twos = (np.full(LEAST, fill, np.float32) for fill in (1, 2))
+    ones, twos = (np.full(MIN_BYTES, fill, np.float32) for fill in (1, 2))
     graphs = [
         onnx.GraphProto(initializer=[onnx.numpy_helper.from_array(array, f"a{i}") for i, array in enumerate(arrays)])
         for arrays in ([ones, twos], [twos, ones, np.ones(3, np.float32)])
     ]
     for graph in graphs:
-        weights.take(graph)
+        weights.move(graph)
     assert (tmp_path / NAME).stat().st_size == 2 * ones.nbytes
     first, second = graphs
     assert [t.name for t in second.initializer if not t.external_data] == ["a2"]

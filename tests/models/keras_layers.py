@@ -1,7 +1,6 @@
-"""Keras's attention layers: their inputs, weights and answers, written to the npz file named.
+"""Run Keras's attention layers; write their inputs, weights and outputs to the npz file given as argument.
 
-Run as a process: Keras imports absl, whose log handler closes the standard error of the process that it was imported in
-as soon as something configures logging there.
+This runs in a process, because Keras imports absl, whose log handler closes standard error when logging is configured.
 """
 
 import sys
@@ -45,11 +44,11 @@ def multi_head_attention(rng: np.random.Generator) -> Arrays:
 
 def main(file: str) -> None:
     layers = (attention, additive_attention, multi_head_attention)
-    answers = {layer.__name__: layer(np.random.default_rng(0)) for layer in layers}
+    results = {layer.__name__: layer(np.random.default_rng(0)) for layer in layers}
     arrays = {
         f"{layer}.{name}": keras.ops.convert_to_numpy(array)
-        for layer, answer in answers.items()
-        for name, array in answer.items()
+        for layer, result in results.items()
+        for name, array in result.items()
     }
     np.savez(file, **arrays)
 

@@ -1,4 +1,4 @@
-"""The torch blocks, called as torch users call them, against the reference."""
+"""The torch modules of the blocks, against the reference and torch's own attention."""
 
 import numpy as np
 import pytest
@@ -19,10 +19,10 @@ def test_every_example_in_double(name):
         tensors = {key: torch.as_tensor(value) for key, value in inputs.items()}
         tensors = {key: value.double() if value.is_floating_point() else value for key, value in tensors.items()}
         with torch.no_grad():
-            found = module(**tensors)._asdict()
+            actual = module(**tensors)._asdict()
         for output, exact in block.reference(module, inputs, np.float64).items():
             np.testing.assert_allclose(
-                found[output].numpy(), exact, rtol=1e-6, atol=1e-7, err_msg=f"{example} {output}"
+                actual[output].numpy(), exact, rtol=1e-6, atol=1e-7, err_msg=f"{example} {output}"
             )
 
 
@@ -49,22 +49,22 @@ def test_weights_of_a_block_are_the_same_each_time():
     assert all(torch.equal(first[name], second[name]) for name in first)
 
 
-def test_unknown_block_lists_the_known():
+def test_an_unknown_block_is_an_error_with_all_names():
     with pytest.raises(ValueError, match="scaled_dot_product"):
         find("scaled")
 
 
 @pytest.mark.parametrize(
-    ("sizes", "said"),
+    ("sizes", "expected"),
     [
         ({"d_model": 64, "num_heads": 7}, "not a multiple of num_heads"),
         ({"d_model": 0, "num_heads": 1}, "positive"),
         ({"d_model": 64, "num_heads": 8, "num_kv_heads": 3}, "not a multiple of num_kv_heads"),
         ({"d_model": 64, "num_heads": 8, "kdim": 3, "inputs": "x"}, "one input"),
-        ({"d_model": 64, "num_heads": 8, "kdim": 3, "vdim": 4, "inputs": "x, memory"}, "memory's width"),
+        ({"d_model": 64, "num_heads": 8, "kdim": 3, "vdim": 4, "inputs": "x, memory"}, "width of the memory"),
         ({"d_model": 64, "num_heads": 8, "inputs": "y"}, "inputs must be"),
     ],
 )
-def test_config_refuses(sizes, said):
-    with pytest.raises(ValueError, match=said):
+def test_config_refuses(sizes, expected):
+    with pytest.raises(ValueError, match=expected):
         MultiHeadConfig(**sizes)

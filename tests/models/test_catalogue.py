@@ -1,4 +1,4 @@
-"""What distinguishes the blocks from each other, by their formulas."""
+"""Properties that distinguish the blocks, by their formulas."""
 
 import numpy as np
 import pytest
@@ -11,19 +11,17 @@ from models.linear import CHUNK, Linear
 from models.multi_head import MultiHead, MultiHeadConfig
 
 
-def numbers(module):
+def count(module):
     return sum(parameter.numel() for parameter in module.parameters())
 
 
 @pytest.mark.parametrize("num_heads", [1, 2, 4, 8, 64])
 def test_splitting_over_heads_leaves_the_number_of_parameters(num_heads):
-    assert (
-        numbers(MultiHead(MultiHeadConfig(64, num_heads))) == numbers(MultiHead(MultiHeadConfig(64, 1))) == 4 * 64 * 65
-    )
+    assert count(MultiHead(MultiHeadConfig(64, num_heads))) == count(MultiHead(MultiHeadConfig(64, 1))) == 4 * 64 * 65
 
 
 def test_sharing_keys_saves_parameters():
-    full, grouped, one = (numbers(MultiHead(MultiHeadConfig(64, 8, num_kv_heads=kv, bias=False))) for kv in (8, 2, 1))
+    full, grouped, one = (count(MultiHead(MultiHeadConfig(64, 8, num_kv_heads=kv, bias=False))) for kv in (8, 2, 1))
     assert (full, grouped, one) == (4 * 64 * 64, 2 * 64 * 64 + 2 * 64 * 16, 2 * 64 * 64 + 2 * 64 * 8)
 
 
@@ -43,8 +41,8 @@ def test_the_short_additive_form_is_one_dimension_and_v_one():
         {"q_proj.weight": torch.tensor(w_q.T), "k_proj.weight": torch.tensor(w_k.T), "v.weight": torch.ones(1, 1)}
     )
     with torch.no_grad():
-        found = block(*(torch.tensor(x)[None] for x in (query, key, value)))
-    np.testing.assert_allclose(found.output[0], short, rtol=1e-12)
+        actual = block(*(torch.tensor(x)[None] for x in (query, key, value)))
+    np.testing.assert_allclose(actual.output[0], short, rtol=1e-12)
 
 
 def test_luong_concat_is_one_matrix_over_both():
@@ -65,9 +63,9 @@ def test_linear_by_the_definition_of_its_kernel():
     for is_causal in (False, True):
         kernel = np.einsum("bhmd,bhnd->bhmn", phi(query), phi(key)) * (np.tri(9) if is_causal else 1)
         weights = kernel / kernel.sum(-1, keepdims=True)
-        found = reference.linear_attention(query, key, value, is_causal=is_causal)
-        np.testing.assert_allclose(found["weights"], weights, rtol=1e-12)
-        np.testing.assert_allclose(found["output"], weights @ value, rtol=1e-10)
+        actual = reference.linear_attention(query, key, value, is_causal=is_causal)
+        np.testing.assert_allclose(actual["weights"], weights, rtol=1e-12)
+        np.testing.assert_allclose(actual["output"], weights @ value, rtol=1e-10)
 
 
 @pytest.mark.parametrize("m", [1, CHUNK - 1, CHUNK, CHUNK + 1, 3 * CHUNK + 5])
@@ -75,10 +73,10 @@ def test_linear_by_the_definition_of_its_kernel():
 def test_linear_causal_over_every_shape_of_chunks(m, n):
     rng = np.random.default_rng(0)
     query, key, value = (rng.standard_normal((1, 2, length, 3)) for length in (m, n, n))
-    found = Linear()(*map(torch.tensor, (query, key, value)), is_causal=True)
+    actual = Linear()(*map(torch.tensor, (query, key, value)), is_causal=True)
     exact = reference.linear_attention(query, key, value, is_causal=True)
-    np.testing.assert_allclose(found.output, exact["output"], rtol=1e-9)
-    np.testing.assert_allclose(found.weights, exact["weights"], rtol=1e-9)
+    np.testing.assert_allclose(actual.output, exact["output"], rtol=1e-9)
+    np.testing.assert_allclose(actual.weights, exact["weights"], rtol=1e-9)
 
 
 def test_efficient_by_its_two_softmaxes():
@@ -103,8 +101,8 @@ def test_cosine_ignores_length_and_kernel_ignores_place():
 
 def test_kernel_of_far_keys_is_the_nearest_value():
     query, key = np.array([[[[0.0], [10.0]]]]), np.array([[[[1.0], [9.0]]]])
-    found = reference.kernel(query, key, np.array([[[[3.0], [4.0]]]]), bandwidth=0.5)
-    np.testing.assert_allclose(found["output"][0, 0, :, 0], [3, 4], atol=1e-9)
+    actual = reference.kernel(query, key, np.array([[[[3.0], [4.0]]]]), bandwidth=0.5)
+    np.testing.assert_allclose(actual["output"][0, 0, :, 0], [3, 4], atol=1e-9)
 
 
 def test_multiplicative_of_x_alone():

@@ -1,4 +1,4 @@
-"""What a block says of itself is true of it: names, biases, heads, inputs, sizes."""
+"""The descriptions and formulas of blocks are correct: names, biases, heads, inputs, sizes."""
 
 import re
 
@@ -10,7 +10,6 @@ from models.catalogue import BLOCKS
 from models.multi_head import MultiHeadConfig
 from models.transformer import TransformerConfig
 
-WORDS = {"nonpad_kv_seqlen", "present_key", "present_value"}  # never words of prose
 STACK = {"d_model": 8, "num_heads": 2, "num_layers": 1, "d_ff": 8}
 VARIANTS = [
     multi_head.block(MultiHeadConfig(16, heads, num_kv_heads=kv_heads, bias=bias, out_proj=out_proj, inputs=inputs))
@@ -32,18 +31,18 @@ every = pytest.mark.parametrize("block", EVERY, ids=[f"{block.name}-{i}" for i, 
 
 def texts(block):
     tensors = {**block.inputs, **block.outputs}
-    return {"description": block.description} | {name: of.description for name, of in tensors.items()}
+    return {"description": block.description} | {name: spec.description for name, spec in tensors.items()}
 
 
 def names(block):
-    """Everything that a description may name: tensors, parameters, dimensions, the configuration."""
-    dims = [dim for of in (*block.inputs.values(), *block.outputs.values()) for dim in of.shape]
+    """All names that a description may use: tensors, parameters, dimensions, the configuration."""
+    dims = [dim for spec in (*block.inputs.values(), *block.outputs.values()) for dim in spec.shape]
     symbols = {symbol for dim in dims for symbol in re.findall(r"[a-z_]+", str(dim))}
     return {*block.inputs, *block.outputs, *symbols, *block.config}
 
 
 def biases(block):
-    """Of its linear layers; a layer norm's are no part of a formula."""
+    """The biases of linear layers; formulas do not have those of layer norms."""
     return [name for name in block.build().state_dict() if name.endswith("bias") and "norm" not in name]
 
 
@@ -63,11 +62,11 @@ def test_every_name_is_one_of_the_block(block):
 
 
 @every
-def test_biases_are_said_where_they_are(block):
+def test_formula_and_description_have_the_biases_of_the_block(block):
     assert bool(re.search(r"\bb(?:_\d|\^|\b)", block.formula)) == bool(biases(block)), block.formula
-    said = re.search(r"no biases|without (?:a )?bias|with (?:a )?bias|has a bias", block.description)
-    if said:
-        assert bool(biases(block)) == (not said[0].startswith(("no", "without"))), block.description
+    claim = re.search(r"no biases|without (?:a )?bias|with (?:a )?bias|has a bias", block.description)
+    if claim:
+        assert bool(biases(block)) == (not claim[0].startswith(("no", "without"))), block.description
 
 
 @every
@@ -99,7 +98,7 @@ def test_numbers_are_those_of_the_configuration(block):
 
 
 def test_groups_of_key_heads():
-    """Head i uses the keys of head g(i) of the formula: neighbours share."""
+    """Head i uses the keys of head g(i) of the formula: adjacent heads share them."""
     heads, kv_heads = 8, 2
     shared = [-(-kv_heads * i // heads) for i in range(1, heads + 1)]
     assert shared == [1, 1, 1, 1, 2, 2, 2, 2]

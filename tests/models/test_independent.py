@@ -1,4 +1,4 @@
-"""Truths that are not our own: torch's modules, transformers' BERT, the ONNX reference evaluator."""
+"""Blocks and reference against other implementations: torch's modules, transformers' BERT, ONNX's evaluator."""
 
 import numpy as np
 import onnx
@@ -16,7 +16,7 @@ CLOSE = {"rtol": 1e-9, "atol": 1e-11}
 
 
 def filled(module):
-    """Random weights everywhere, in double."""
+    """The module with random weights, in float64."""
     torch.manual_seed(0)
     for parameter in module.parameters():
         torch.nn.init.normal_(parameter, std=0.3)
@@ -24,14 +24,14 @@ def filled(module):
 
 
 def loaded(module, source):
-    """Our module with the other's weights, by the names that import uses."""
+    """Our module with the weights of ``source``, renamed as in an export."""
     module.load_state_dict(own_names(source.state_dict()).tensors)
     return module.double().eval()
 
 
 @pytest.mark.parametrize("widths", [(24, 24), (10, 14)])
 @pytest.mark.parametrize("bias", [True, False])
-def test_multi_head_is_torch_s(widths, bias):
+def test_multi_head_equals_torch(widths, bias):
     kdim, vdim = widths
     truth = filled(torch.nn.MultiheadAttention(24, 4, kdim=kdim, vdim=vdim, bias=bias, batch_first=True))
     ours = loaded(MultiHead(MultiHeadConfig(24, 4, kdim=kdim, vdim=vdim, bias=bias)).double(), truth)
@@ -43,14 +43,14 @@ def test_multi_head_is_torch_s(widths, bias):
             query, key, value, attn_mask=mask, key_padding_mask=torch.where(padding, -torch.inf, 0.0).double(),
             average_attn_weights=False,
         )  # fmt: skip
-        found = ours(query, key, value, attn_mask=mask, nonpad_kv_seqlen=torch.tensor([7, 4]))
-    torch.testing.assert_close(found.output, output, **CLOSE)
-    torch.testing.assert_close(found.weights, weights, **CLOSE)
+        actual = ours(query, key, value, attn_mask=mask, nonpad_kv_seqlen=torch.tensor([7, 4]))
+    torch.testing.assert_close(actual.output, output, **CLOSE)
+    torch.testing.assert_close(actual.weights, weights, **CLOSE)
 
 
 @pytest.mark.parametrize("norm", ["post", "pre"])
 @pytest.mark.parametrize("activation", ["relu", "gelu"])
-def test_transformer_is_torch_s(norm, activation):
+def test_transformer_equals_torch(norm, activation):
     layer = torch.nn.TransformerEncoderLayer(
         16, 4, 24, activation=activation, norm_first=norm == "pre", batch_first=True
     )
@@ -62,13 +62,13 @@ def test_transformer_is_torch_s(norm, activation):
     with torch.no_grad():
         ours = loaded(Transformer(config, is_causal=False).double(), stack)
         truth = stack(x, src_key_padding_mask=torch.where(padding, -torch.inf, 0.0).double())
-        found = ours(x=x, nonpad_kv_seqlen=torch.tensor([6, 4]))
-        torch.testing.assert_close(found.output, truth, **CLOSE)
+        actual = ours(x=x, nonpad_kv_seqlen=torch.tensor([6, 4]))
+        torch.testing.assert_close(actual.output, truth, **CLOSE)
         decoder = loaded(Transformer(config, is_causal=True).double(), stack)
         torch.testing.assert_close(decoder(x=x).output, stack(x, mask=causal), **CLOSE)
 
 
-def test_one_layer_is_torch_s():
+def test_one_layer_equals_torch():
     layer = filled(torch.nn.TransformerEncoderLayer(16, 2, 24, batch_first=True))
     ours = loaded(Transformer(TransformerConfig(16, 2, 1, 24), is_causal=False).double(), layer)
     x = torch.randn(1, 4, 16, dtype=torch.float64)
@@ -157,13 +157,13 @@ def test_onnx_attention_operator(case):
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 24)])
     onnx.checker.check_model(model)
     output, weights = ReferenceEvaluator(model).run(["Y", "S"], given)
-    found = reference.attention(query, key, value, **options)
-    np.testing.assert_allclose(found["output"], output, rtol=1e-4, atol=2e-5)
-    np.testing.assert_allclose(found["weights"], weights, rtol=1e-4, atol=2e-6)
+    actual = reference.attention(query, key, value, **options)
+    np.testing.assert_allclose(actual["output"], output, rtol=1e-4, atol=2e-5)
+    np.testing.assert_allclose(actual["weights"], weights, rtol=1e-4, atol=2e-6)
 
 
-def test_bert_is_transformers_s():
-    """Names, conventions and all: a small random BERT."""
+def test_bert_equals_transformers():
+    """A small BERT with random weights, with its names and conventions."""
     from transformers import BertConfig, BertModel
 
     config = BertConfig(
@@ -185,7 +185,7 @@ def test_bert_is_transformers_s():
         expected = truth(
             ids, token_type_ids=types, attention_mask=torch.tensor([[1] * 6, [1] * 4 + [0] * 2]), output_attentions=True
         )
-        found = ours(ids, token_type_ids=types, nonpad_kv_seqlen=torch.tensor([6, 4]))
-    torch.testing.assert_close(found.output[0], expected.last_hidden_state[0], **CLOSE)
-    torch.testing.assert_close(found.output[1, :4], expected.last_hidden_state[1, :4], **CLOSE)
-    torch.testing.assert_close(found.weights[:, 0], torch.stack(expected.attentions)[:, 0], **CLOSE)
+        actual = ours(ids, token_type_ids=types, nonpad_kv_seqlen=torch.tensor([6, 4]))
+    torch.testing.assert_close(actual.output[0], expected.last_hidden_state[0], **CLOSE)
+    torch.testing.assert_close(actual.output[1, :4], expected.last_hidden_state[1, :4], **CLOSE)
+    torch.testing.assert_close(actual.weights[:, 0], torch.stack(expected.attentions)[:, 0], **CLOSE)

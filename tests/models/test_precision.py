@@ -1,4 +1,4 @@
-"""Blocks in half precision: which tensors are, what must not overflow, and torch's own attention beside ours."""
+"""Blocks in half precision: their types, sums that must not overflow, and the error beside torch's."""
 
 import ml_dtypes
 import numpy as np
@@ -37,59 +37,59 @@ def test_the_error_is_no_more_than_twice_that_of_the_formula_in_torch(dtype, opt
     theirs = torch.softmax(scores, -1) @ value
     given = {name: x.double().numpy() if isinstance(x, torch.Tensor) else x for name, x in options.items()}
     truth = reference.attention(*exact(query, key, value), **given)
-    found = attention(query, key, value, **options)
-    assert found.output.dtype == found.weights.dtype == found.scores.dtype == dtype
+    actual = attention(query, key, value, **options)
+    assert actual.output.dtype == actual.weights.dtype == actual.scores.dtype == dtype
     allowed = 2 * np.abs(theirs.double().numpy() - truth["output"]).max() + torch.finfo(dtype).eps
-    assert np.abs(found.output.double().numpy() - truth["output"]).max() <= allowed
+    assert np.abs(actual.output.double().numpy() - truth["output"]).max() <= allowed
 
 
 @pytest.mark.parametrize("dtype", HALF)
-def test_a_row_with_nothing_to_attend_to_is_zero(dtype):
+def test_a_row_with_all_keys_masked_is_zero(dtype):
     x = randn(1, 2, 3, 8, dtype=dtype)
     mask = torch.zeros(3, 3, dtype=dtype)
     mask[1] = -torch.inf
-    found = attention(x, x, x, attn_mask=mask)
-    assert not found.output[:, :, 1].any()
-    assert not found.weights[:, :, 1].any()
-    assert torch.isfinite(found.output).all()
+    actual = attention(x, x, x, attn_mask=mask)
+    assert not actual.output[:, :, 1].any()
+    assert not actual.weights[:, :, 1].any()
+    assert torch.isfinite(actual.output).all()
 
 
 @pytest.mark.parametrize("dtype", HALF)
-def test_the_lowest_number_forbids_nothing(dtype):
+def test_the_lowest_number_masks_no_key(dtype):
     x = randn(1, 1, 3, 8, dtype=dtype)
     mask = torch.full((3, 3), torch.finfo(dtype).min, dtype=dtype)
     assert torch.allclose(attention(x / 8, x / 8, x, attn_mask=mask).weights.float(), torch.tensor(1 / 3), atol=1e-2)
 
 
-def test_a_scale_may_be_more_than_float16_holds():
+def test_a_scale_may_exceed_float16():
     query, key = torch.full((1, 1, 1, 1), 2.0**-14).half(), torch.tensor([[[[1.0], [0.5]]]]).half()
-    found = attention(query, key, key, scale=torch.tensor(2.0**17))
-    assert found.scores.flatten().tolist() == [8, 4]
+    actual = attention(query, key, key, scale=torch.tensor(2.0**17))
+    assert actual.scores.flatten().tolist() == [8, 4]
 
 
 @pytest.mark.parametrize(
     ("name", "scale"),
     [("cosine", 300), ("cosine", 0), ("linear", 60), ("efficient", 10), ("kernel", 200)],
 )
-def test_squares_and_sums_past_the_most_float16_holds(name, scale):
+def test_squares_and_sums_may_exceed_float16(name, scale):
     block = in_precision(BLOCKS[name], "float16")
     torch.manual_seed(0)
     query, key = (scale * randn(1, 1, length, 16, dtype=torch.float16) for length in (3, 5000))
     value = randn(1, 1, 5000, 4, dtype=torch.float16)
     module = block.build()
-    found = module(query, key, value)
+    actual = module(query, key, value)
     query, key, value = exact(query, key, value)
     truth = block.reference(module, {"query": query, "key": key, "value": value}, np.float64)
-    error = np.abs(found.output.double().numpy() - truth["output"]).max()
+    error = np.abs(actual.output.double().numpy() - truth["output"]).max()
     assert error <= 8 * np.finfo(np.float16).eps * max(1, np.abs(truth["output"]).max())
 
 
 @pytest.mark.parametrize("name", BLOCKS)
-def test_tensors_are_half_and_nothing_else_is(name):
+def test_tensors_are_half_and_parameters_are_not(name):
     block, half = BLOCKS[name], in_precision(BLOCKS[name], "bfloat16")
     assert (half.name, half.dtype) == (f"{name}_bfloat16", "bfloat16")
-    for key, of in block.inputs.items():
-        expected = "bfloat16" if of.dtype == "float32" and of.shape else of.dtype
+    for key, spec in block.inputs.items():
+        expected = "bfloat16" if spec.dtype == "float32" and spec.shape else spec.dtype
         assert half.inputs[key].dtype == expected
     assert {parameter.dtype for parameter in half.build().parameters()} <= {torch.bfloat16}
     assert in_precision(block, "float32") is block

@@ -1,4 +1,4 @@
-"""The oracle against numbers done by hand and against torch's own double-precision kernels."""
+"""The reference against numbers computed by hand and torch's attention in float64."""
 
 import math
 
@@ -10,36 +10,36 @@ from models import reference
 
 
 def test_two_keys_by_hand():
-    found = reference.attention([[[[1.0]]]], [[[[0.0], [math.log(3)]]]], [[[[10.0], [20.0]]]])
-    np.testing.assert_allclose(found["weights"], [[[[0.25, 0.75]]]], rtol=1e-15)
-    np.testing.assert_allclose(found["output"], [[[[17.5]]]], rtol=1e-15)
+    actual = reference.attention([[[[1.0]]]], [[[[0.0], [math.log(3)]]]], [[[[10.0], [20.0]]]])
+    np.testing.assert_allclose(actual["weights"], [[[[0.25, 0.75]]]], rtol=1e-15)
+    np.testing.assert_allclose(actual["output"], [[[[17.5]]]], rtol=1e-15)
 
 
 def test_softcap_by_hand():
-    found = reference.attention([[[[4.0]]]], [[[[1.0]]]], [[[[1.0]]]], softcap=2.0, scale=1.0)
-    np.testing.assert_allclose(found["scores"], [[[[2 * math.tanh(2)]]]], rtol=1e-15)
+    actual = reference.attention([[[[4.0]]]], [[[[1.0]]]], [[[[1.0]]]], softcap=2.0, scale=1.0)
+    np.testing.assert_allclose(actual["scores"], [[[[2 * math.tanh(2)]]]], rtol=1e-15)
 
 
 def test_causal_offset_is_the_length_of_the_past():
     rng = np.random.default_rng(0)
     past = rng.standard_normal((1, 1, 3, 4))
     new = rng.standard_normal((1, 1, 2, 4))
-    found = reference.attention(new, new, new, past_key=past, past_value=past, is_causal=True)
-    assert (found["weights"][0, 0] > 0).tolist() == [[True] * 4 + [False], [True] * 5]
+    actual = reference.attention(new, new, new, past_key=past, past_value=past, is_causal=True)
+    assert (actual["weights"][0, 0] > 0).tolist() == [[True] * 4 + [False], [True] * 5]
 
 
 def test_causal_offset_with_key_lengths():
     x = np.ones((2, 1, 2, 1))
     keys = np.ones((2, 1, 4, 1))
-    found = reference.attention(x, keys, keys, nonpad_kv_seqlen=[4, 2], is_causal=True)
-    assert (found["weights"][0, 0] > 0).tolist() == [[True, True, True, False], [True, True, True, True]]
-    assert (found["weights"][1, 0] > 0).tolist() == [[True, False, False, False], [True, True, False, False]]
+    actual = reference.attention(x, keys, keys, nonpad_kv_seqlen=[4, 2], is_causal=True)
+    assert (actual["weights"][0, 0] > 0).tolist() == [[True, True, True, False], [True, True, True, True]]
+    assert (actual["weights"][1, 0] > 0).tolist() == [[True, False, False, False], [True, True, False, False]]
 
 
 def test_window_by_hand():
     x = np.ones((1, 1, 4, 1))
-    found = reference.attention(x, x, x, left_window_size=1, right_window_size=0)
-    assert (found["weights"][0, 0] > 0).tolist() == [
+    actual = reference.attention(x, x, x, left_window_size=1, right_window_size=0)
+    assert (actual["weights"][0, 0] > 0).tolist() == [
         [True, False, False, False],
         [True, True, False, False],
         [False, True, True, False],
@@ -47,11 +47,11 @@ def test_window_by_hand():
     ]
 
 
-def test_nothing_to_attend_to_is_zero():
+def test_a_row_with_all_keys_masked_is_zero():
     x = np.ones((1, 1, 2, 3))
-    found = reference.attention(x, x, x, attn_mask=np.array([[True, False], [False, False]]))
-    assert found["weights"].tolist() == [[[[1, 0], [0, 0]]]]
-    assert found["output"].tolist() == [[[[1, 1, 1], [0, 0, 0]]]]
+    actual = reference.attention(x, x, x, attn_mask=np.array([[True, False], [False, False]]))
+    assert actual["weights"].tolist() == [[[[1, 0], [0, 0]]]]
+    assert actual["output"].tolist() == [[[[1, 1, 1], [0, 0, 0]]]]
 
 
 def test_key_lengths_and_past_exclude_each_other():
@@ -73,10 +73,10 @@ def test_equals_torch(kv_heads, option):
         "float mask": {"attn_mask": torch.randn(2, 1, 5, 7, dtype=torch.float64)},
     }[option]
     truth = torch.nn.functional.scaled_dot_product_attention(query, key, value, **options, enable_gqa=True)
-    found = reference.attention(
+    actual = reference.attention(
         query.numpy(), key.numpy(), value.numpy(), **{k: np.asarray(v) for k, v in options.items()}
     )
-    np.testing.assert_allclose(found["output"], truth.numpy(), rtol=1e-12, atol=1e-14)
+    np.testing.assert_allclose(actual["output"], truth.numpy(), rtol=1e-12, atol=1e-14)
 
 
 def test_multi_head_equals_torch():
@@ -94,8 +94,8 @@ def test_multi_head_equals_torch():
             f"{letter}_proj.weight": getattr(truth, f"{letter}_proj_weight").detach(),
             f"{letter}_proj.bias": bias,
         }
-    found = reference.multi_head(
+    actual = reference.multi_head(
         {k: v.numpy() for k, v in state.items()}, 4, 4, query.numpy(), key.numpy(), value.numpy()
     )
-    np.testing.assert_allclose(found["output"], output.numpy(), rtol=1e-12, atol=1e-13)
-    np.testing.assert_allclose(found["weights"], weights.numpy(), rtol=1e-12)
+    np.testing.assert_allclose(actual["output"], output.numpy(), rtol=1e-12, atol=1e-13)
+    np.testing.assert_allclose(actual["weights"], weights.numpy(), rtol=1e-12)
