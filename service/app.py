@@ -102,7 +102,7 @@ def create_app(
     requested, settings = settings, settings.sized()
     repository, engine = Repository(settings), Engine(settings)
     shared_metrics = shared_metrics or SharedMetrics()
-    traces = tracing.create_provider(settings.server_name) if tracing.is_wanted() else None
+    traces = tracing.create_tracer(settings.server_name) if tracing.is_wanted() else None
     counted = metrics.Metrics(repository, engine, shared_metrics, slot or shared_metrics.slots[0])
 
     @asynccontextmanager
@@ -152,7 +152,7 @@ def create_app(
         outermost = AccessLog(outermost, settings.access_log, settings.slow_milliseconds)
         observers = [outermost]
     if traces:
-        outermost = tracing.Tracing(outermost, traces)
+        outermost = tracing.Tracing(outermost, traces, is_logged=bool(observers))
         observers = [outermost, *observers]  # the access log names the trace
     fast_path = FastPath(routes, auth, ids, timing, observers=observers)
     if settings.cors_origins:

@@ -12,15 +12,14 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from opentelemetry import propagate, trace
-from opentelemetry.trace import SpanKind, Status, StatusCode
+from opentelemetry import trace
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from service.telemetry.access_log import StatusRecorder, is_quiet, model_of
+from service.telemetry.access_log import StatusRecorder, is_quiet
 from service.timing import Timing
 
 if TYPE_CHECKING:
-    from opentelemetry.sdk.trace import TracerProvider
+    from service.telemetry.spans import Origin, Tracer
 
 EXPORTER = "opentelemetry.exporter.otlp.proto.http"
 ENDPOINTS = "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT"
@@ -56,23 +55,16 @@ def is_wanted(environment: Mapping[str, str] = os.environ) -> bool:
     return True
 
 
-def create_provider(name: str) -> "TracerProvider":
-    """A provider that exports to the environment's collector. ``name`` is the service's unless OTEL_* names it."""
-    from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
-    from opentelemetry.sdk.resources import SERVICE_NAME, Resource
-    from opentelemetry.sdk.trace import TracerProvider
-    from opentelemetry.sdk.trace.export import BatchSpanProcessor
+def create_tracer(name: str) -> "Tracer":
+    """A tracer that sends to the environment's collector. ``name`` is the service's unless OTEL_* names it."""
+    from service.telemetry.spans import Tracer
 
-    is_named = "OTEL_SERVICE_NAME" in os.environ or SERVICE_NAME in os.environ.get("OTEL_RESOURCE_ATTRIBUTES", "")
-    resource = Resource.create(None if is_named else {SERVICE_NAME: name})
-    provider = TracerProvider(resource=resource, shutdown_on_exit=False)
-    provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
-    return provider
+    return Tracer(name)
 
 
-def close(provider: "TracerProvider") -> None:
+def close(tracer: "Tracer") -> None:
     """Send the last spans, for at most ``SHUTDOWN_TIMEOUT_S`` if the collector does not answer."""
-    sending = threading.Thread(target=provider.shutdown, daemon=True)
+    sending = threading.Thread(target=tracer.close, daemon=True)
     sending.start()
     sending.join(SHUTDOWN_TIMEOUT_S)
 
@@ -98,66 +90,56 @@ class TracedTiming(Timing):
 
 
 class Tracing:
-    """ASGI middleware around the envelope. The ``timing`` that the envelope puts into the state is a TracedTiming."""
+    """ASGI middleware around the envelope. The ``timing`` that the envelope puts into the state is a TracedTiming.
 
-    def __init__(self, app: ASGIApp, provider: "TracerProvider") -> None:
+    With ``is_logged``, the state has the ``trace_id`` of each request, for the access log.
+    """
+
+    def __init__(self, app: ASGIApp, tracer: "Tracer", is_logged: bool) -> None:
         self._app = app
-        self._tracer = provider.get_tracer("heed")
+        self._tracer = tracer
+        self._is_logged = is_logged
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if is_quiet(scope):
             await self._app(scope, receive, send)
             return
-        start, start_time = time.perf_counter_ns(), time.time_ns()
-        span = self._start(scope, start_time)
+        start_ns = time.perf_counter_ns()
+        origin = self._origin(scope, dict(scope["headers"]))
         status = StatusRecorder(send)
         try:
             await self._app(scope, receive, status)
         finally:
-            self._end(span, scope, status.status, start_time - start)
+            self._add(scope, origin, start_ns, status.status)
 
     def observe(self, scope: Scope, status: int) -> None:
         """Trace a request that was answered on the fast path."""
-        offset_ns = time.time_ns() - time.perf_counter_ns()
-        span = self._start(scope, offset_ns + scope["state"]["timing"].started_ns)
-        self._end(span, scope, status, offset_ns)
+        state = scope["state"]
+        self._add(scope, self._origin(scope, state["headers"]), state["timing"].started_ns, status)
 
-    def _start(self, scope: Scope, start_time: int) -> trace.Span:
-        carrier = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
-        context = propagate.extract(carrier)
-        span = self._tracer.start_span(scope["method"], context, SpanKind.SERVER, start_time=start_time)
-        scope.setdefault("state", {})["trace_id"] = trace.format_trace_id(span.get_span_context().trace_id)
-        return span
+    def _origin(self, scope: Scope, headers: Mapping[bytes, bytes]) -> "Origin | None":
+        if not self._is_logged:
+            return None
+        origin = self._tracer.origin(scope["method"], headers)
+        scope.setdefault("state", {})["trace_id"] = trace.format_trace_id(origin.trace_id)
+        return origin
 
-    def _end(self, span: trace.Span, scope: Scope, status: int, offset_ns: int) -> None:
-        if span.is_recording():
-            self._describe(span, scope, status, offset_ns)
-        span.end()
-
-    def _describe(self, span: trace.Span, scope: Scope, status: int, offset_ns: int) -> None:
-        """Name the span and add its attributes and stages. ``offset_ns`` is time.time_ns less time.perf_counter_ns."""
-        state, route = scope["state"], _route(scope)
-        span.update_name(f"{scope['method']} {route}" if route else scope["method"])
-        attributes = {
-            "http.request.method": scope["method"],
-            "url.path": scope["path"],
-            "http.route": route,
-            "http.response.status_code": status,
-            "heed.model": model_of(scope),
-            "heed.request_id": state["request_id"].decode(),
-        }
-        span.set_attributes({name: value for name, value in attributes.items() if value is not None})
-        if status >= 500:
-            span.set_status(Status(StatusCode.ERROR))
-        parent = trace.set_span_in_context(span)
-        for stage, start, end in state["timing"].stages:
-            self._tracer.start_span(stage, parent, start_time=offset_ns + start).end(offset_ns + end)
-
-
-def _route(scope: Scope) -> str | None:
-    """The template of the path, with parameters in braces; None if no route takes it."""
-    path: str = scope["path"]
-    parameters = scope.get("path_params")
-    for name, value in (parameters or {}).items():
-        path = path.replace(f"/{value}", f"/{{{name}}}", 1)
-    return path if parameters or scope.get("endpoint") else None
+    def _add(self, scope: Scope, origin: "Origin | None", start_ns: int, status: int) -> None:
+        end_ns, state = time.time_ns(), scope["state"]
+        offset_ns = end_ns - time.perf_counter_ns()
+        self._tracer.add(
+            (
+                scope["method"],
+                state["headers"],
+                origin,
+                scope["path"],
+                scope.get("path_params"),
+                "endpoint" in scope,
+                status,
+                state["request_id"],
+                offset_ns + start_ns,
+                end_ns,
+                state["timing"].stages,
+                offset_ns,
+            )
+        )

@@ -2,6 +2,7 @@
 
 import http.server
 import re
+import socket
 import subprocess
 import sys
 import threading
@@ -12,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
-from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
+from opentelemetry.proto.trace.v1.trace_pb2 import Span, SpanFlags, Status
 
 from service.telemetry import tracing
 from tests.service.workers.test_workers import ADD, Connection, Service, models, started, until
@@ -128,6 +129,32 @@ def test_what_is_traced_and_what_is_not(models, tmp_path, collector):
         assert len({span.trace_id for span in collector.spans}) == 3
         ids = {span.trace_id.hex() for span in by_name.values()} | {TRACE}
         assert set(re.findall(r"trace_id=(\w+)", service.log.read_text())) == ids
+
+
+def test_the_sdk_s_limit_of_texts_and_the_trace_state_hold(models, tmp_path, collector, monkeypatch):
+    monkeypatch.setenv("OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT", "4")
+    with started(models, tmp_path / "log", "--workers", "1") as service:
+        headers = {"traceparent": f"00-{TRACE}-{PARENT}-01", "tracestate": "vendor=1,other=2"}
+        assert ask(service, "POST", "/v2/models/adder/infer", ADD, **headers)[0] == 200
+        (request,) = until(lambda: collector.named("POST /v2/models/{model}/infer"))
+    assert attributes(request)["url.path"] == "/v2/"
+    assert len(collector.spans) == 5
+    assert {span.trace_state for span in collector.spans} == {"vendor=1,other=2"}
+    assert len({span.span_id for span in collector.spans}) == 5
+    remote = [span.flags for span in collector.spans if span.flags & SpanFlags.SPAN_FLAGS_CONTEXT_IS_REMOTE_MASK]
+    assert remote == [request.flags]
+
+
+def test_a_full_queue_drops_requests(models, tmp_path, monkeypatch):
+    """The collector accepts connections and never answers; what is queued while a batch is being sent is bounded."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{silent.getsockname()[1]}")
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "1")
+        monkeypatch.setenv("OTEL_BSP_MAX_QUEUE_SIZE", "2")
+        with started(models, tmp_path / "log", "--workers", "1") as service:
+            for _ in range(8):
+                assert ask(service, "POST", "/v2/models/adder/infer", ADD)[0] == 200
+            until(lambda: "requests were not traced" in service.log.read_text())
 
 
 def test_spans_are_sent_before_the_end(models, tmp_path, collector, monkeypatch):
