@@ -19,9 +19,10 @@ from urllib.request import urlopen
 import pytest
 import yaml
 
-from tests.service.workers.test_workers import SLOW, Clients, Connection, until
 from tests.support import graphs
-from tests.test_readme import CURLS, README
+from tests.support.http_client import SLOW, Clients, Connection
+from tests.support.readme import CURLS, README
+from tests.support.waiting import until
 
 ROOT = Path(__file__).parents[2]
 IMAGE = os.environ.get("HEED_IMAGE", "")

@@ -8,12 +8,12 @@ import httpx
 import numpy as np
 import pytest
 
-from tests.conftest import serving
 from tests.support import graphs
+from tests.support.server import serving
 from tests.support.v2 import ADD, error, infer, tensor
 
 QUEUE = 4
-LONG, BRIEF = 240, 32  # rows: a second and more; a tenth of a second and more, which is long for the engine, too
+LONG, BRIEF = 480, 32  # rows: two seconds and more; a tenth of a second and more, which is long for the engine, too
 
 
 @pytest.fixture(scope="module")
