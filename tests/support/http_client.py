@@ -2,6 +2,7 @@
 
 import http.client
 import json
+import re
 import ssl
 import threading
 from contextlib import ExitStack, closing
@@ -55,6 +56,14 @@ class Connection(http.client.HTTPConnection):
 
     def add(self) -> None:
         assert json.loads(self.ask("/v2/models/adder/infer", ADD))["outputs"][0]["data"] == ADDED
+
+
+def gauge(port: int, name: str, trust: ssl.SSLContext | None = None) -> float:
+    """The metric ``heed_<name>``, over all workers; 0 where it has no such series yet."""
+    with closing(Connection(port, trust)) as connection:
+        metrics = connection.ask("/metrics").decode()
+    sample = re.search(rf"^heed_{re.escape(name)} (\S+)$", metrics, re.MULTILINE)
+    return float(sample[1]) if sample else 0.0
 
 
 def open_connections(server: Addressed, count: int, stack: ExitStack) -> list[Connection]:

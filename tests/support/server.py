@@ -16,7 +16,7 @@ from pathlib import Path
 
 import httpx
 
-from tests.support.http_client import Connection
+from tests.support.http_client import Connection, gauge
 from tests.support.waiting import until
 
 MIB = 1 << 20
@@ -50,11 +50,7 @@ class ServerProcess:
             return connection.getresponse().status == 200
 
     def gauge(self, name: str) -> float:
-        """The metric ``heed_<name>``, over all workers; 0 where it has no such series yet."""
-        with closing(self.connect()) as connection:
-            metrics = connection.ask("/metrics").decode()
-        sample = re.search(rf"^heed_{re.escape(name)} (\S+)$", metrics, re.MULTILINE)
-        return float(sample[1]) if sample else 0.0
+        return gauge(self.port, name, self._trust)
 
     def resident(self, line: str = "VmRSS") -> int:
         """Bytes; ``line`` is one of /proc/PID/status."""
