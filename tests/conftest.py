@@ -1,7 +1,6 @@
 """The exported blocks, and a real server over them, shared by the whole run.
 
-``HEED_TEST_PROVIDER`` (cpu, unless it says cuda) is where servers run models; ``HEED_TEST_REPOSITORY`` is a repository
-with every built-in block, to use instead of exporting them.
+``HEED_TEST_REPOSITORY`` is a repository with every built-in block, to use instead of exporting them.
 """
 
 import gc
@@ -12,9 +11,8 @@ import shutil
 import socket
 import subprocess
 import sys
-import time
+import venv
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
@@ -29,15 +27,16 @@ from export.fast_path import CUDA
 from export.graph import export_graph
 from models.catalogue import BLOCKS
 from scripts.exported import exported
+from tests.support import graphs
 from tests.support.halves import HALVES
+from tests.support.server import ServerProcess, serving, started
 
 torch.set_num_threads(1)  # the tests are spread over the CPUs; more threads only spin beside other workers
 settings.register_profile("heed", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("heed")
-PROVIDER = os.environ.get("HEED_TEST_PROVIDER", "cpu")
 EXPORTED = os.environ.get("HEED_TEST_REPOSITORY")
+KSERVE = ("kserve==0.21.0", "tritony==0.0.23")
 EXPORTING = Path(__file__).with_name("export")
-START = 60 if PROVIDER == "cpu" else 300  # seconds, at most
 
 
 def pytest_configure() -> None:
@@ -120,46 +119,53 @@ def fused(once, repository) -> Path:
     return once("fused", fill) / block.name / "1"
 
 
+@pytest.fixture(scope="session")
+def kserve_python(request) -> Path:
+    """The Python of an environment with KServe and tritony, which is made once and kept in pytest's cache."""
+    name = "-".join([*KSERVE, f"{sys.version_info.major}.{sys.version_info.minor}"])
+    folder = Path(request.config.cache.mkdir(name))
+    python = folder / "bin" / "python"
+    with FileLock(f"{folder}.lock"):  # of pytest-xdist's workers one makes it
+        if not (folder / "complete").exists():
+            venv.create(folder, clear=True)
+            pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--python", python]
+            subprocess.run([*pip, "install", "--quiet", "--no-compile", *KSERVE], check=True)
+            (folder / "complete").touch()
+    return python
+
+
 @pytest.fixture
 def free_port() -> int:
-    """The first of eight; another process may still take one of them."""
+    """For what takes a port that is not 0; another process may still take it before."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         return free.getsockname()[1]
 
 
-@contextmanager
-def serving(repository: Path, *flags: str, wait: bool = True) -> Iterator[httpx.Client]:
-    """A client of a fresh ``heed serve`` process over ``repository``."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    command = [sys.executable, "-m", "service", "--port", str(port), "--model-repository", str(repository), *flags]
-    environment = {"HEED_PROVIDER": PROVIDER, **os.environ}
-    process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    try:
-        with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=120) as client:
-            if wait:
-                until_ready(client, process)
-            yield client
-    finally:
-        process.terminate()
-        process.communicate(timeout=30)
+@pytest.fixture(scope="session")
+def models(tmp_path_factory) -> Path:
+    """``adder``, and ``slow``, which takes a second for some hundred rows; many modules have others of their own."""
+    folder = tmp_path_factory.mktemp("models")
+    graphs.adder(folder / "adder" / "1")
+    graphs.slow(folder / "slow" / "1", 2000)
+    return folder
 
 
-def until_ready(client: httpx.Client, process: subprocess.Popen, seconds: float = START) -> None:
-    """Returns when the server is ready; fails with its log if it ends first."""
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        if process.poll() is not None:
-            pytest.fail(f"the server ended: {process.stdout.read()}")
-        try:
-            if client.get("/v2/health/ready").status_code == 200:
-                return
-        except httpx.TransportError:
-            pass
-        time.sleep(0.05)
-    pytest.fail("the server was not ready in time")
+@pytest.fixture
+def two(models, tmp_path) -> Iterator[ServerProcess]:
+    """A server of two workers."""
+    with started(models, tmp_path / "log", "--workers", "2") as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def certificate(tmp_path_factory) -> Path:
+    """The folder of a ``key``, and a ``certificate`` of 127.0.0.1 that it has signed itself."""
+    folder = tmp_path_factory.mktemp("tls")
+    command = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 1 -subj /CN=heed"
+    wanted = ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", folder / "key", "-out", folder / "certificate"]
+    subprocess.run([*command.split(), *wanted], check=True, capture_output=True)
+    return folder
 
 
 @pytest.fixture(scope="session")

@@ -4,20 +4,17 @@ import os
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 from service.settings import Settings
 from service.telemetry.families import FAMILIES
 from tests.support.attending import MODULES
+from tests.support.readme import CLIENT, CURLS, README, ROOT
 
-ROOT = Path(__file__).parents[1]
 IMPORTING = os.environ | {"PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'clients'}"}
-README, CLIENT = ((ROOT / folder / "README.md").read_text() for folder in (".", "clients"))
 RUNS = re.findall(r"```sh\n(heed run[^`]*)```\n\n```text\n([^`]*)```", README)
 SCRIPTS = re.findall(r"```python\n(.*?)```\n\n```text\n(.*?)```", README + CLIENT, re.DOTALL)
-CURLS = re.findall(r"```sh\n(curl.*?)```\n\n```text\n(.*?)```", README, re.DOTALL)
 
 
 @pytest.mark.parametrize(("command", "shown"), CURLS)

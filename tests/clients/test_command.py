@@ -17,7 +17,7 @@ import torch
 
 from heed_client import Client
 from heed_client.__main__ import main
-from tests.clients.test_attend import SDPA, sdpa
+from tests.support.client_calls import SDPA, sdpa
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"

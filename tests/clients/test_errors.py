@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import heed_client
-from tests.clients.test_attend import SDPA, drawn, sdpa
-from tests.conftest import serving
+from tests.support.client_calls import SDPA, drawn, sdpa
+from tests.support.server import serving
 
 BAD = {
     "disagree": ({"key": drawn(7, 9)}, 422, "key"),

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from heed_client import BadRequest
-from tests.clients.test_attend import SDPA, both, sdpa
+from tests.support.client_calls import SDPA, both, sdpa
 
 BITS = np.indices((5, 7)).sum(axis=0) % 2
 NUMBERS = {"numpy": BITS, "torch": torch.from_numpy(BITS), "uint8": BITS.astype(np.uint8), "zeros": 0 * BITS}

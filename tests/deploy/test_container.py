@@ -19,9 +19,10 @@ from urllib.request import urlopen
 import pytest
 import yaml
 
-from tests.service.workers.test_workers import SLOW, Clients, Connection, until
 from tests.support import graphs
-from tests.test_readme import CURLS, README
+from tests.support.http_client import SLOW, Clients, Connection, gauge
+from tests.support.readme import CURLS, README
+from tests.support.waiting import until
 
 ROOT = Path(__file__).parents[2]
 IMAGE = os.environ.get("HEED_IMAGE", "")
@@ -131,7 +132,7 @@ def stopping_loses_nothing(published: Published, stop: tuple[object, ...]) -> No
     long = threading.Thread(target=lambda: answers.append(slow.ask("/v2/models/slow/infer", SLOW)))
     with Clients(published, 8, reopen=False) as clients:
         long.start()
-        time.sleep(0.1)
+        until(lambda: gauge(published.port, "runs_in_progress"))
         docker(*stop)
     long.join()
     slow.close()

@@ -11,9 +11,8 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from service.settings import Settings
-from tests.service.workers.test_workers import ADD, Connection, models, started
-
-__all__ = ["models"]  # a fixture
+from tests.support.http_client import ADD, Connection
+from tests.support.server import started
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 DASHBOARD = json.loads((DEPLOY / "grafana/heed.json").read_text())

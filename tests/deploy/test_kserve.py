@@ -7,10 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.deploy import test_kubernetes as kubernetes
-from tests.service.v2.test_kserve import kserve_python
-
-__all__ = ["kserve_python"]  # a fixture
+from tests.support import kubernetes
 
 FOLDER = Path(__file__).parents[2] / "deploy/kserve"
 RUNTIME, INFERENCE = (yaml.safe_load((FOLDER / f"{name}.yaml").read_text()) for name in ("runtime", "inference"))

@@ -2,25 +2,27 @@
 
 import copy
 from importlib.metadata import version
-from pathlib import Path
 
 import kubernetes_validate
 import pytest
-import yaml
 from kubernetes_validate import ValidationError
 
 from service.settings import Settings
 from service.telemetry.families import FAMILIES
 from service.v2.health import router
 from service.workers.server import GRACE_S, LINGER_S
-
-FOLDER = Path(__file__).parents[2] / "deploy/kubernetes"
-KUSTOMIZATION = yaml.safe_load((FOLDER / "kustomization.yaml").read_text())
-MANIFESTS = {name: yaml.safe_load((FOLDER / name).read_text()) for name in KUSTOMIZATION["resources"]}
-DEPLOYMENT, SERVICE, AUTOSCALER, BUDGET = MANIFESTS.values()
-POD = DEPLOYMENT["spec"]["template"]
-(CONTAINER,) = POD["spec"]["containers"]
-ENVIRONMENT = {variable["name"]: variable["value"] for variable in CONTAINER["env"]}
+from tests.support.kubernetes import (
+    AUTOSCALER,
+    BUDGET,
+    CONTAINER,
+    DEPLOYMENT,
+    ENVIRONMENT,
+    FOLDER,
+    KUSTOMIZATION,
+    MANIFESTS,
+    POD,
+    SERVICE,
+)
 
 
 @pytest.mark.parametrize("release", ["1.30", "1.37"])

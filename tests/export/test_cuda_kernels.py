@@ -12,7 +12,7 @@ from export.rounding import rounding_twin
 from export.verification import error_budget, in_torch, input_names, largest_error, rounded, session, without_fixed
 from models.catalogue import BLOCKS
 from models.precision import in_precision
-from tests.export.test_fast_path import CASES, drawn
+from tests.support.fast_path_cases import CASES, drawn
 
 SERVED = {
     "plain": {"fused", "fused_padded", "fused_masked"},

@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -14,16 +13,13 @@ import pytest
 from export.__main__ import main
 from export.artifact import ExportError, written_whole
 from export.scratch import PREFIX, remove_leftovers, scratch
+from tests.support import waiting
 
 ROOT = Path(__file__).parents[2]
 TIMEOUT_S = 300
 
 
-def until(condition):
-    end = time.monotonic() + TIMEOUT_S
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.05)
+until = partial(waiting.until, timeout_s=TIMEOUT_S)
 
 
 def files(repository):

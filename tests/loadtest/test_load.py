@@ -6,7 +6,7 @@ import socket
 import pytest
 
 from loadtest.__main__ import main
-from tests.loadtest.conftest import App
+from tests.support.app import App
 
 QUICK = ["--window", "0.2", "--max-warmup", "0.6"]
 

@@ -124,7 +124,7 @@ def test_interrupted_it_tells_what_was_measured(url):
     )  # fmt: skip
     assert process.stdout.readline().startswith("1 connection http://")
     process.send_signal(signal.SIGINT)
-    shown, errors = process.communicate(timeout=20)
+    shown, errors = process.communicate(timeout=60)
     assert process.returncode == 130, errors
     assert "interrupted" in shown
     assert re.search(r"^1 connection +\d", shown, re.MULTILINE)

@@ -12,12 +12,10 @@ import pytest
 
 from loadtest import options
 from loadtest.__main__ import main
-from tests.loadtest.conftest import App
-from tests.service.http.test_auth import API, certificate, files, models
-from tests.service.workers.test_workers import started
+from tests.support.app import App
+from tests.support.server import started
 
-__all__ = ["certificate", "files", "models"]  # fixtures
-
+API = "an-api-key"
 ROOT = Path(__file__).parents[2]
 QUICK = ["--seconds", "0.5", "--window", "0.1", "--max-warmup", "0.3", "--concurrency", "1"]
 ADDER = ["--block", "adder", "--api", "v2", "--shape", "x=1,3", "--shape", "z=1,3"]
@@ -82,8 +80,9 @@ class Refusing(App):
         super().__init__(status, after=0)
 
 
-def test_keys(models, files, tmp_path, capsys, monkeypatch):
-    with started(models, tmp_path / "log", "--api-keys-file", f"{files}/api", "--workers", "1") as service:
+def test_keys(models, tmp_path, capsys, monkeypatch):
+    (tmp_path / "keys").write_text(f"{API}\n")
+    with started(models, tmp_path / "log", "--api-keys-file", f"{tmp_path}/keys", "--workers", "1") as service:
         url = f"http://127.0.0.1:{service.port}"
         assert main([url, *ADDER, *QUICK]) == 2
         assert (

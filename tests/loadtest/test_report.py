@@ -8,7 +8,7 @@ import subprocess
 import pytest
 
 from loadtest.__main__ import main
-from tests.loadtest.conftest import App
+from tests.support.app import App
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 SMALL = ["--size", "m=4", "--size", "n=4", "--size", "d_k=8", "--size", "d_v=8"]

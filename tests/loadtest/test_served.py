@@ -4,7 +4,7 @@ import logging.config
 
 import pytest
 
-from tests.loadtest.conftest import App
+from tests.support.app import App
 
 
 class Handler(logging.Handler):

@@ -10,6 +10,22 @@ from heed_client.v2 import binary_request
 
 DTYPES = {"FP32": "f4", "FP64": "f8", "FP16": "f2", "INT32": "i4", "INT64": "i8", "BOOL": "?", "UINT8": "u1"}
 
+NUMBERS = {  # two values of each datatype, most of them its ends
+    "UINT8": [0, 255],
+    "UINT16": [0, 65535],
+    "UINT32": [0, 2**32 - 1],
+    "UINT64": [2**53 + 1, 2**64 - 1],
+    "INT8": [-128, 127],
+    "INT16": [-(2**15), 2**15 - 1],
+    "INT32": [-(2**31), 2**31 - 1],
+    "INT64": [-(2**63), 2**63 - 1],
+    "FP16": [0.5, -65504],
+    "FP32": [1, 0.1],
+    "FP64": [0.1, 1e300],
+    "BOOL": [True, False],
+    "BYTES": ["[a", 'b"\\é'],
+}
+
 
 def tensor(name: str, array: Any, datatype: str = "FP32", **more: Any) -> dict[str, Any]:
     """An input in JSON."""

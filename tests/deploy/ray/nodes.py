@@ -18,8 +18,8 @@ import httpx
 import psutil
 import yaml
 
-from tests.service.workers.test_workers import until
-from tests.test_readme import README, ROOT
+from tests.support.readme import README, ROOT
+from tests.support.waiting import until
 
 COMMAND, NAME = re.search(r"^(serve run (.*))$", README, re.MULTILINE).groups()
 MEMORY = 80 << 20  # bytes of each node's object store

@@ -19,11 +19,11 @@ import pytest
 
 from heed_client.v2 import binary_request
 from service.settings import Settings
-from tests.conftest import serving
 from tests.deploy.ray.nodes import AT_ONCE, Nodes, running
-from tests.service.workers.test_workers import until
 from tests.support import graphs
-from tests.test_readme import CURLS, ROOT
+from tests.support.readme import CURLS, ROOT
+from tests.support.server import serving
+from tests.support.waiting import until
 
 pytestmark = [
     pytest.mark.skipif("TEST_RAY" not in os.environ, reason="make test-ray runs these"),

@@ -1,32 +1,13 @@
 """``heed probe`` tells by its exit status what readiness probes are told, and imports next to nothing."""
 
-import os
 import socket
 import ssl
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
-from tests.service.http.test_auth import certificate
-from tests.service.workers.test_workers import models, started, until
-
-__all__ = ["certificate", "models"]  # fixtures
-
-ROOT = Path(__file__).parents[3]
-
-
-HEAVY = ("fastapi", "pydantic", "onnxruntime", "numpy")
-
-
-def probe(port: int | None, *flags: str, **environment: str) -> subprocess.CompletedProcess:
-    """``heed probe``, which prints at the end how many modules it has imported, and which of the heavy ones."""
-    show = f"print(len(sys.modules), *(sys.modules.keys() & {set(HEAVY)}))"
-    script = f"import sys, heed; status = heed.main(); {show}; sys.exit(status)"
-    command = [sys.executable, "-c", script, "probe", *flags]
-    environment = {**os.environ, **({"HEED_PORT": str(port)} if port is not None else {}), **environment}
-    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+from tests.support.probing import probe
+from tests.support.server import started
+from tests.support.waiting import until
 
 
 @pytest.mark.parametrize("host", ["", "127.0.0.1", "0.0.0.0"])

@@ -10,19 +10,13 @@ from models.examples import OPTIONS, draw
 from service.engine import batch
 from service.engine.run import run_alone
 from service.engine.task import InferenceTask
-from service.model.loader import load_version
-from service.ort.provider import Provider
 from tests.support import graphs
 from tests.support.attending import assert_close
+from tests.support.tasks import HEADS, drawn, opened, options_of, work_of
 
 SETTINGS = settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 NOT_EXACT = {"cosine", "linear"}  # they sum over an axis whose rows are aligned differently in another place
 WITHOUT_MASK = {"multiplicative", "linear", "efficient"}
-HEADS = {"heads": 2, "kv_heads": 1, "layers": 1, "d_k": 5, "d_v": 3, "past": 3}
-
-
-def opened(folder, batch_models="") -> object:
-    return load_version(folder, Provider("cpu", "asked for"), 1, 64, batch_models)
 
 
 def stack_key(work: InferenceTask) -> object:
@@ -36,21 +30,6 @@ def pad_key(work: InferenceTask) -> object:
 @pytest.fixture(scope="module")
 def models(repository):
     return {name: opened(repository / name / "1") for name in BLOCKS}
-
-
-def work_of(model, inputs, outputs=None):
-    sizes = model.bind(inputs)
-    outputs = list(model.outputs) if outputs is None else outputs
-    return InferenceTask(model, model.estimate(inputs, outputs, sizes), inputs, outputs)
-
-
-def drawn(model, m, n, rows, option, seed, outputs=None):
-    sizes = HEADS | {"batch": rows, "m": m, "n": n}
-    return work_of(model, draw(BLOCKS[model.name], sizes, OPTIONS[option], seed), outputs)
-
-
-def options_of(name):
-    return [key for key, given in OPTIONS.items() if {*given.tensors, *given.parameters} <= BLOCKS[name].inputs.keys()]
 
 
 @pytest.mark.parametrize("name", sorted(BLOCKS.keys() - NOT_EXACT))

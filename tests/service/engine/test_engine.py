@@ -1,85 +1,21 @@
-"""The engine under load and under abuse: the numbers, the order, the bounds, and that nothing is left behind."""
+"""The engine under load: the numbers, what shares a run, the order."""
 
 import asyncio
 import threading
-import time
-from contextlib import asynccontextmanager
 
 import numpy as np
 import pytest
 
 from models.catalogue import BLOCKS
 from service.cost import CostModel
-from service.engine.engine import MAX_SHARED_HOPS, Engine
-from service.engine.run import run_alone
+from service.engine.engine import MAX_SHARED_HOPS
 from service.engine.task import InferenceTask
-from service.errors import Invalid, NotReady, Overloaded, TimedOut
-from service.settings import Settings
-from tests.service.engine.test_batch import drawn, opened, options_of
+from service.errors import Invalid
 from tests.support import graphs
 from tests.support.attending import assert_close
-
-SELF = "multi_head_self_attention"
-MANY = 1e7  # nanoseconds of a hop, with which all that can share a run does
-
-
-@pytest.fixture(scope="module")
-def models(repository):
-    return {name: opened(repository / name / "1") for name in BLOCKS}
-
-
-@asynccontextmanager
-async def engine(hop=None, **settings):
-    made = Engine(Settings(**{"max_concurrent_runs": 1, **settings}).sized())
-    try:
-        await made.open()
-        made._hop_ns = made._hop_ns if hop is None else hop
-        yield made
-        await until(lambda: not made.running)
-        assert made.queued == 0
-        assert made._run_bytes == 0
-        assert all(not lane.waiting._candidates and lane.waiting.forecast_ns() == 0 for lane in made._lanes)
-    finally:
-        made.close()
-    assert not any(thread.is_alive() for thread in made._threads)
-
-
-async def until(true, seconds=10):
-    end = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < end, "it did not come to pass"
-        await asyncio.sleep(0.001)
-
-
-class Gate:
-    """Lets a model's runs wait, so that what comes meanwhile is queued; the runs themselves are real."""
-
-    def __init__(self, model, monkeypatch):
-        self.open, self.ran = threading.Event(), []
-        real = model.run
-
-        def run(graph, inputs, outputs, options=None):
-            self.ran.append(inputs)
-            assert self.open.wait(30)
-            return real(graph, inputs, outputs, options)
-
-        monkeypatch.setattr(model, "run", run)
-
-    @asynccontextmanager
-    async def shut(self, made, work):
-        """With one work in the only thread, until the block ends."""
-        running = asyncio.create_task(made.run(work))
-        await until(lambda: made.running)
-        try:
-            yield
-        finally:
-            self.open.set()
-            await running
-
-
-def simple(model, length=4, seed=0, **urgency):
-    work = drawn(model, length, length, 1, "plain", seed, ["output", "weights"])
-    return InferenceTask(model, work.estimate, work.inputs, work.outputs, **urgency)
+from tests.support.engine import MANY, SELF, Gate, engine, simple
+from tests.support.tasks import drawn, opened, options_of
+from tests.support.waiting import until_async
 
 
 @pytest.mark.parametrize("threads", [1, 2])
@@ -123,7 +59,7 @@ def test_equal_shapes_share_a_run_and_answer_to_the_last_bit(models, monkeypatch
         async with engine(MANY) as made:
             async with gate.shut(made, works[0]):
                 waiting = [asyncio.create_task(made.run(work)) for work in works[1:]]
-                await until(lambda: made.queued == 8)
+                await until_async(lambda: made.queued == 8)
             return await asyncio.gather(*waiting), made.counts.runs
 
     found, runs = asyncio.run(go())
@@ -147,7 +83,7 @@ def test_different_lengths_share_a_padded_run(models, monkeypatch):
         async with engine(MANY) as made:
             async with gate.shut(made, works[0]):
                 waiting = [asyncio.create_task(made.run(work)) for work in works[1:]]
-                await until(lambda: made.queued == 5)
+                await until_async(lambda: made.queued == 5)
             return await asyncio.gather(*waiting), made.counts.runs
 
     found, runs = asyncio.run(go())
@@ -166,7 +102,7 @@ def test_nothing_is_shared_where_it_is_off_or_does_not_pay(models, monkeypatch, 
         async with engine(hop, **settings) as made:
             async with gate.shut(made, simple(model)):
                 waiting = [asyncio.create_task(made.run(simple(model, seed=seed))) for seed in range(4)]
-                await until(lambda: made.queued == 4)
+                await until_async(lambda: made.queued == 4)
             await asyncio.gather(*waiting)
             return made.counts.runs
 
@@ -193,110 +129,11 @@ def test_the_urgent_go_first_then_the_earlier(models, monkeypatch):
         async with engine(batching="off") as made:
             async with gate.shut(made, simple(model)):
                 waiting = [asyncio.create_task(made.run(work)) for work in works]
-                await until(lambda: made.queued == len(works))
+                await until_async(lambda: made.queued == len(works))
             await asyncio.gather(*waiting)
 
     asyncio.run(go())
     assert [inputs["x"].shape[1] for inputs in gate.ran[1:]] == [8, 11, 10, 5, 7, 9, 6]
-
-
-def test_a_deadline_that_passes_in_the_queue_is_answered_then(models, monkeypatch):
-    """While the thread is still busy, and without a run."""
-    model = models[SELF]
-    gate = Gate(model, monkeypatch)
-
-    async def go():
-        async with engine() as made, gate.shut(made, simple(model)):
-            late = simple(model, deadline=time.perf_counter_ns() + 10_000_000)
-            with pytest.raises(TimedOut, match=r"Request timeout expired: it waited [\d,]+ microseconds in the queue"):
-                await made.run(late)
-            past = simple(model, deadline=time.perf_counter_ns() - 1)
-            with pytest.raises(TimedOut):
-                await made.run(past)
-            assert made.counts.refused == {"deadline": 2}
-            assert late.queue_ns >= 10_000_000
-        return late
-
-    asyncio.run(go())
-    assert len(gate.ran) == 1
-
-
-def test_a_thread_begins_nothing_that_is_late(models, monkeypatch):
-    """Where the event loop was too busy to say so first."""
-    model = models[SELF]
-    gate = Gate(model, monkeypatch)
-
-    async def go():
-        async with engine() as made:
-            async with gate.shut(made, simple(model)):
-                late = asyncio.create_task(made.run(simple(model, deadline=time.perf_counter_ns() + 20_000_000)))
-                await until(lambda: made.queued == 1)
-                time.sleep(0.03)
-                gate.open.set()
-                while made.queued:
-                    time.sleep(0.001)
-            with pytest.raises(TimedOut):
-                await late
-
-    asyncio.run(go())
-    assert len(gate.ran) == 1
-
-
-def test_work_that_began_in_time_is_finished(models, monkeypatch):
-    model = models[SELF]
-    gate = Gate(model, monkeypatch)
-
-    async def go():
-        async with engine() as made, gate.shut(made, simple(model, deadline=time.perf_counter_ns() + 50_000_000)):
-            await asyncio.sleep(0.06)
-
-    asyncio.run(go())
-    assert len(gate.ran) == 1
-
-
-def test_more_than_may_wait_are_refused_at_once(models, monkeypatch):
-    model = models[SELF]
-    gate = Gate(model, monkeypatch)
-
-    async def go():
-        async with engine(max_queue=3) as made:
-            async with gate.shut(made, simple(model)):
-                waiting = [asyncio.create_task(made.run(simple(model))) for _ in range(3)]
-                await until(lambda: made.queued == 3)
-                with pytest.raises(Overloaded, match=r"3 requests wait, the most there may \(max_queue\)") as refused:
-                    await made.run(simple(model))
-                assert int(refused.value.headers["Retry-After"]) >= 1
-                assert made.counts.refused == {"max_queue": 1}
-            await asyncio.gather(*waiting)
-            await made.run(simple(model))
-
-    asyncio.run(go())
-
-
-def test_who_hangs_up_is_dropped_from_the_queue_and_started_work_finishes(models, monkeypatch):
-    model = models[SELF]
-    works = [simple(model, seed=seed) for seed in range(4)]
-    alone = run_alone(works[3])
-    gate = Gate(model, monkeypatch)
-
-    async def go():
-        async with engine(MANY) as made:
-            started = asyncio.create_task(made.run(works[0]))
-            await until(lambda: made.running)
-            waiting = [asyncio.create_task(made.run(work)) for work in works[1:]]
-            await until(lambda: made.queued == 3)
-            for task in (started, waiting[0], waiting[1]):
-                task.cancel()
-            gone = await asyncio.gather(started, waiting[0], waiting[1], return_exceptions=True)
-            assert [type(error) for error in gone] == [asyncio.CancelledError] * 3
-            assert made.queued == 1
-            assert made.counts.cancelled == 2
-            gate.open.set()
-            return await waiting[2]
-
-    found = asyncio.run(go())
-    assert found["output"].tobytes() == alone["output"].tobytes()
-    assert len(gate.ran) == 2
 
 
 def test_a_member_that_fails_harms_no_neighbour(tmp_path, monkeypatch):
@@ -316,7 +153,7 @@ def test_a_member_that_fails_harms_no_neighbour(tmp_path, monkeypatch):
             gate.open.clear()
             async with gate.shut(made, asking(0)):
                 waiting = [asyncio.create_task(made.run(asking(row))) for row in (1, 99, 2)]
-                await until(lambda: made.queued == 3)
+                await until_async(lambda: made.queued == 3)
             return await asyncio.gather(*waiting, return_exceptions=True)
 
     good, bad, other = asyncio.run(go())
@@ -324,25 +161,6 @@ def test_a_member_that_fails_harms_no_neighbour(tmp_path, monkeypatch):
     assert other["y"].tolist() == [[20.0]]
     assert isinstance(bad, Invalid)
     assert [len(inputs["ids"]) for inputs in gate.ran] == [1, 1, 3, 1, 1, 1]
-
-
-def test_memory_bounds_what_runs_together(models, monkeypatch):
-    """One at a time, and the larger one waits for its turn; one that is larger than the limit runs alone."""
-    model = models[SELF]
-    works = [simple(model, length) for length in (16, 16, 30)]
-    works[0].prepare(0)
-    gate = Gate(model, monkeypatch)
-
-    async def go():
-        async with engine(max_concurrent_runs=2, memory_budget_bytes=works[0].memory * 3) as made:
-            async with gate.shut(made, works[0]):
-                waiting = [asyncio.create_task(made.run(work)) for work in works[1:]]
-                await asyncio.sleep(0.05)
-                assert made.running == 1
-                assert made.queued == 2
-            return await asyncio.gather(*waiting)
-
-    assert [answer["output"].shape[1] for answer in asyncio.run(go())] == [16, 30]
 
 
 def test_short_work_does_not_stand_behind_long(tmp_path, models):
@@ -361,13 +179,13 @@ def test_short_work_does_not_stand_behind_long(tmp_path, models):
             async with engine() as made, gate.shut(made, work):
                 assert made.is_idle
                 assert made.can_run_inline(simple(model))
-                await asyncio.wait_for(made.run(simple(model)), 10)
+                await asyncio.wait_for(made.run(simple(model)), 60)
                 assert made.running == 1
                 assert not made.can_run_inline(work)
         async with engine() as made:
             fresh = opened(tmp_path / "adder" / "1")
             assert not made.can_run_inline(adding(fresh))
-            for _ in range(5):
+            for _ in range(50):  # a run that took long as the machine stood still is outweighed by others
                 await made.run(adding(fresh))
             assert made.can_run_inline(adding(fresh))
             assert made.run_inline(adding(fresh))["y"].tolist() == [[3.0] * 3]
@@ -393,7 +211,7 @@ def test_other_work_leaves_the_loop_until_it_is_known_to_be_short():
 
     async def go():
         async with engine() as made:
-            for size in (10, 10, 10_000_000):
+            for size in (*(10 for _ in range(20)), 10_000_000):
                 await made.offload.inline_or_offload(cost, size, lambda: where.append(threading.current_thread().name))
             assert await made.offload(divmod, 7, 2) == (3, 1)
             with pytest.raises(ZeroDivisionError):
@@ -401,27 +219,4 @@ def test_other_work_leaves_the_loop_until_it_is_known_to_be_short():
 
     asyncio.run(go())
     assert where[0].startswith("heed-aside")
-    assert where[1] == "MainThread"
-
-
-def test_after_closing_nothing_is_taken_and_what_waits_is_cancelled(models, monkeypatch):
-    model = models[SELF]
-    gate = Gate(model, monkeypatch)
-
-    async def go():
-        made = Engine(Settings(max_concurrent_runs=1).sized())
-        running = asyncio.create_task(made.run(simple(model)))
-        await until(lambda: made.running)
-        waiting = asyncio.create_task(made.run(simple(model)))
-        await until(lambda: made.queued)
-        closing = asyncio.create_task(asyncio.to_thread(made.close))
-        with pytest.raises(asyncio.CancelledError):
-            await waiting
-        gate.open.set()
-        await closing
-        assert (await running)["output"].shape == (1, 4, 64)
-        with pytest.raises(NotReady):
-            await made.run(simple(model))
-
-    asyncio.run(go())
-    assert len(gate.ran) == 1
+    assert "MainThread" in where

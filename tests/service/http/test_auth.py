@@ -3,18 +3,18 @@
 import os
 import socket
 import ssl
-import subprocess
 from contextlib import closing
 
 import httpx
 import pytest
 
-from service.background import CHECK_S
 from service.cli.serve import main
 from service.http.auth import ApiKeyAuth
 from service.settings import Settings
-from tests.service.workers.test_workers import ADD, ADDED, started, until
 from tests.support import graphs
+from tests.support.http_client import ADD, ADDED
+from tests.support.server import started
+from tests.support.waiting import until
 
 INFER = "/v2/models/adder/infer"
 ADMINISTRATION = ["/v2/repository/models/adder/load", "/v2/repository/models/adder/unload", "/v2/logging"]
@@ -110,14 +110,14 @@ def test_keys_change_without_a_restart(models, tmp_path):
         assert not opens("new")
         (tmp_path / "next").write_text("new\nold\n")
         os.replace(tmp_path / "next", file)
-        until(lambda: opens("new") and opens("old"), CHECK_S + 5)
+        until(lambda: opens("new") and opens("old"))
         file.write_text("new\n")
-        until(lambda: not opens("old"), CHECK_S + 5)
+        until(lambda: not opens("old"))
         file.unlink()
-        until(lambda: "stay as they were" in service.log.read_text() or not opens("new"), CHECK_S + 5)
+        until(lambda: "stay as they were" in service.log.read_text() or not opens("new"))
         assert opens("new")
         file.write_text("")
-        until(lambda: not opens("new"), CHECK_S + 5)
+        until(lambda: not opens("new"))
 
 
 def test_admin_keys_alone_leave_inference_open(tmp_path):
@@ -172,16 +172,6 @@ def test_pages_of_other_origins(models, tmp_path, files):
             assert "X-Request-ID" in answer.headers["access-control-expose-headers"]
         stranger = httpx.post(url, content=ADD, headers={"Origin": "https://c.example", **bearer(API)})
         assert "access-control-allow-origin" not in stranger.headers
-
-
-@pytest.fixture(scope="module")
-def certificate(tmp_path_factory):
-    """A key, and a certificate of 127.0.0.1 that it has signed itself."""
-    folder = tmp_path_factory.mktemp("tls")
-    command = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 1 -subj /CN=heed"
-    wanted = ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", folder / "key", "-out", folder / "certificate"]
-    subprocess.run([*command.split(), *wanted], check=True, capture_output=True)
-    return folder
 
 
 @pytest.mark.parametrize("workers", [1, 2])

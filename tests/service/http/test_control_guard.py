@@ -1,18 +1,19 @@
 """Who may control a server without keys: Triton's clients and people, and no web page of somebody else."""
 
 import json
+import shutil
 import subprocess
 from pathlib import Path
 
 import httpx
 import pytest
 
-from tests.conftest import serving
-from tests.service.http.test_upgrading_clients import CURL
 from tests.support import graphs
+from tests.support.server import serving
 
 UNLOAD, LOAD = (f"/v2/repository/models/adder/{what}" for what in ("unload", "load"))
 LOGGING = "/v2/logging"
+CURL = shutil.which("curl")
 PAGE = "https://page.example"
 JSON = {"Content-Type": "application/json"}
 

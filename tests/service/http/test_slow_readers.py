@@ -3,18 +3,17 @@
 import json
 import socket
 import ssl
-import subprocess
 import time
 from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
 
-from tests.service.system.test_hostile import MIB, resident
-from tests.service.workers.test_workers import started, until
+from tests.support.server import MIB, started
+from tests.support.waiting import until
 
 SDPA = "/v1/attention/scaled_dot_product"
-LIMIT = 2.0  # seconds
+LIMIT = 4.0  # seconds
 ROWS = 1200
 CLIENTS = 6
 PIECE = 1 << 17  # bytes that the slow reader takes at a time: its machine then announces room for more
@@ -24,15 +23,6 @@ PIECE = 1 << 17  # bytes that the slow reader takes at a time: its machine then 
 def models(repository, tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("models")
     (folder / "scaled_dot_product").symlink_to(repository / "scaled_dot_product")
-    return folder
-
-
-@pytest.fixture(scope="module")
-def certificate(tmp_path_factory) -> Path:
-    folder = tmp_path_factory.mktemp("tls")
-    command = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 1 -subj /CN=heed"
-    wanted = ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", folder / "key", "-out", folder / "certificate"]
-    subprocess.run([*command.split(), *wanted], check=True, capture_output=True)
     return folder
 
 
@@ -59,12 +49,12 @@ def test_who_never_reads_is_closed_and_who_reads_slowly_is_not(models, tmp_path,
         flags += ["--tls-certificate", f"{certificate}/certificate", "--tls-key", f"{certificate}/key"]
     with started(models, tmp_path / "log", *flags, trust=trust) as service, ExitStack() as stack:
         stack.enter_context(closing(ask_for_much(service.port, trust))).recv(100)
-        before = resident(service)
+        before = service.resident()
         for lines in [(), ("Connection: close",)] * (CLIENTS // 2):
             stack.enter_context(closing(ask_for_much(service.port, trust, *lines))).recv(100)
         slow = stack.enter_context(closing(ask_for_much(service.port, trust)))
         closed, read, start = 0, b"", time.monotonic()
-        while time.monotonic() < start + 3 * LIMIT or closed < CLIENTS + 1:
+        while time.monotonic() < start + 2 * LIMIT or closed < CLIENTS + 1:
             enough = len(read) + PIECE
             while len(read) < enough:
                 piece = slow.recv(enough - len(read))
@@ -72,7 +62,7 @@ def test_who_never_reads_is_closed_and_who_reads_slowly_is_not(models, tmp_path,
                 read += piece
             time.sleep(0.2)
             closed = int(service.gauge('requests_rejected_total{reason="write_timeout_seconds"}'))
-            assert time.monotonic() < start + 10 * LIMIT, f"{closed} connections were closed"
+            assert time.monotonic() < start + 60, f"{closed} connections were closed"
         assert closed == CLIENTS + 1
         length = int(read.partition(b"content-length: ")[2].split()[0])
         while len(read) < length:
@@ -81,5 +71,5 @@ def test_who_never_reads_is_closed_and_who_reads_slowly_is_not(models, tmp_path,
             read += piece
         assert length > 10 * MIB
         if not tls:  # whose copies are many small ones, which the allocator keeps for the next
-            until(lambda: resident(service) < before + 3 * length, 30)
+            until(lambda: service.resident() < before + 3 * length)
         assert "Traceback" not in service.log.read_text()

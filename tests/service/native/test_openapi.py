@@ -5,8 +5,8 @@ import re
 import pytest
 
 from models.catalogue import BLOCKS
-from tests.conftest import serving
 from tests.support.attending import MODULES, assert_close, attend, post
+from tests.support.server import serving
 
 
 def test_every_asset_is_served_from_here(client):

@@ -18,8 +18,10 @@ from service.ort.cuda import PROBE, NoCuda, health_check
 from service.ort.failures import FailureKind, classify, short_message
 from service.ort.placement import CPU, CUDA
 from service.ort.provider import Provider, ProviderUnavailable, choose, open_session
-from tests.service.workers.test_workers import ADD, Connection, Service, until
 from tests.support import graphs
+from tests.support.http_client import ADD, Connection
+from tests.support.server import launched
+from tests.support.waiting import until
 
 ROOT = Path(__file__).parents[3]
 RAN = "[ONNXRuntimeError] : 6 : RUNTIME_EXCEPTION : Non-zero status code returned while running MatMul node. Name:'m' "
@@ -230,16 +232,10 @@ LOST = ADD.replace("[1, 2, 3]", "[700, 2, 3]")
 
 @contextmanager
 def running(script, folder, log, *flags):
-    command = [sys.executable, "-c", script, "--port", "0", "--model-repository", str(folder), *flags]
-    with log.open("w") as file:
-        process = subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT, cwd=ROOT)
-    try:
-        service = Service(process, log)
+    arguments = [sys.executable, "-c", script, "--port", "0", "--model-repository", str(folder), *flags]
+    with launched(arguments, log, environment={"HEED_PROVIDER": "auto"}) as service:
         until(service.is_ready)
         yield service
-    finally:
-        process.kill()
-        process.wait()
 
 
 def post(service, path, body):

@@ -17,8 +17,9 @@ from service.ort.provider import Provider, open_session
 from service.ort.session import BoundSession, Session
 from service.settings import Settings
 from service.tensors.bfloat16 import BFLOAT16
-from tests.service.engine.test_batch import drawn, opened, options_of
 from tests.support import graphs
+from tests.support.tasks import drawn, opened, options_of
+from tests.support.waiting import until_async
 
 
 def bound_model(folder):
@@ -152,15 +153,10 @@ def test_threads_as_they_suit_a_gpu(repository):
 
     async def alive():
         made = Engine(Settings(max_concurrent_runs=8).sized())
-        counts = []
         for on_gpu in (True, False, True):
             made.fit(RUNS_IN_FLIGHT_PER_GPU if on_gpu else 8, on_gpu)
-            for _ in range(100):
-                await asyncio.sleep(0.01)
-                counts.append(sum(thread.is_alive() for thread in made._threads))
-                if counts[-1] == 2 * (RUNS_IN_FLIGHT_PER_GPU if on_gpu else 8):
-                    break
-            assert counts[-1] == 2 * (RUNS_IN_FLIGHT_PER_GPU if on_gpu else 8)
+            expected = 2 * (RUNS_IN_FLIGHT_PER_GPU if on_gpu else 8)
+            await until_async(lambda expected=expected: sum(one.is_alive() for one in made._threads) == expected)
             works = [drawn(model, 4, 4, 1, "plain", seed, ["output"]) for seed in range(20)]
             found = await asyncio.gather(*map(made.run, works))
             for answer, work in zip(found, works, strict=True):

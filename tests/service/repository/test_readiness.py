@@ -11,10 +11,12 @@ from fastapi.testclient import TestClient
 
 from service.app import create_app
 from service.settings import Settings
-from tests.service.cli.test_probe import probe
-from tests.service.workers.test_workers import Connection, started, until
 from tests.support import graphs
+from tests.support.http_client import Connection
+from tests.support.probing import probe
+from tests.support.server import started
 from tests.support.v2 import error
+from tests.support.waiting import until
 
 
 def broken(folder):

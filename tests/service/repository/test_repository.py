@@ -11,8 +11,8 @@ from onnx import TensorProto, helper
 from service.errors import NotFound, NotReady
 from service.repository.repository import Repository
 from service.settings import Settings
-from tests.conftest import serving
 from tests.support.attending import post
+from tests.support.server import serving
 
 
 def stranger(folder, addend=1.0):

@@ -9,9 +9,10 @@ import pytest
 
 from service.errors import Malformed
 from service.http.endpoint import deadline
-from tests.conftest import serving
-from tests.service.workers.test_workers import SLOW, Connection, Service, started, until
 from tests.support import graphs
+from tests.support.http_client import SLOW, Connection, rows_of_512
+from tests.support.server import ServerProcess, serving, started
+from tests.support.waiting import until
 
 INFER = "/v2/models/slow/infer"
 
@@ -23,11 +24,18 @@ def models(tmp_path_factory):
     return folder
 
 
+def timed(service: ServerProcess) -> float:
+    """Seconds that a request takes."""
+    start = time.monotonic()
+    assert asked(service.port, {})[0] == 200
+    return time.monotonic() - start
+
+
 @contextmanager
-def busy(service: Service) -> Iterator[None]:
+def busy(service: ServerProcess) -> Iterator[None]:
     """A run takes all there is to run on; it ends within the block, or with it."""
     with closing(Connection(service.port)) as connection:
-        connection.request("POST", INFER, SLOW, {"X-Request-Timeout": "30"})
+        connection.request("POST", INFER, rows_of_512(256), {"X-Request-Timeout": "300"})
         until(lambda: service.gauge("runs_in_progress") == 1)
         yield
         assert connection.getresponse().status == 200
@@ -50,20 +58,19 @@ def statistics(port: int) -> tuple[int, int]:
 @pytest.mark.parametrize("headers", [{"X-Request-Timeout": "0.05"}, {"x-envoy-expected-rq-timeout-ms": "50"}])
 def test_504_past_the_deadline_of_a_header(models, tmp_path, headers):
     with started(models, tmp_path / "log", "--workers", "1", "--max-concurrent-runs", "1") as service, busy(service):
-        start = time.monotonic()
         status, found, body = asked(service.port, headers)
-        assert time.monotonic() - start < 0.5
+        assert service.gauge("runs_in_progress") == 1  # it did not wait for that run
         assert (status, found["Retry-After"]) == (504, "1")
         assert "Request timeout expired" in body["error"]
-        assert asked(service.port, dict.fromkeys(headers, "30000"))[0] == 200
+        assert asked(service.port, dict.fromkeys(headers, "300000"))[0] == 200
 
 
 def test_504_past_the_deadline_of_the_setting(models, tmp_path):
     flags = ["--workers", "1", "--max-concurrent-runs", "1", "--deadline-seconds", "0.05", "--allow-timeout-override"]
     with started(models, tmp_path / "log", *flags) as service, busy(service):
         assert asked(service.port, {})[0] == 504
-        assert asked(service.port, {"X-Request-Timeout": "30"})[0] == 200
-        longer = json.dumps({**json.loads(SLOW), "parameters": {"timeout": 30_000_000}})
+        assert asked(service.port, {"X-Request-Timeout": "300"})[0] == 200
+        longer = json.dumps({**json.loads(SLOW), "parameters": {"timeout": 300_000_000}})
         assert asked(service.port, {}, body=longer)[0] == 200
 
 
@@ -104,9 +111,8 @@ def test_a_full_queue_refuses_at_once(models, tmp_path, status):
     ):
         waiting.request("POST", INFER, SLOW)
         until(lambda: service.gauge("requests_queued") == 1)
-        start = time.monotonic()
         answered, headers, body = asked(service.port, {})
-        assert time.monotonic() - start < 0.5
+        assert service.gauge("requests_queued") == 1  # it did not wait for that one
         assert answered == status
         assert int(headers["Retry-After"]) >= 1
         assert "max_queue" in body["error"]
@@ -116,20 +122,17 @@ def test_a_full_queue_refuses_at_once(models, tmp_path, status):
 def test_who_would_wait_too_long_is_refused_at_once(models, tmp_path):
     """By what is known of the runs that wait; whoever has time waits."""
     with started(models, tmp_path / "log", "--workers", "1", "--max-concurrent-runs", "1") as service:
-        start = time.monotonic()
-        assert asked(service.port, {})[0] == 200
-        one = time.monotonic() - start
+        one = min(timed(service) for _ in range(3))  # seconds
         with busy(service), ExitStack() as stack:
             waiting = [stack.enter_context(closing(Connection(service.port))) for _ in range(4)]
             for connection in waiting:
                 connection.request("POST", INFER, SLOW)
             until(lambda: service.gauge("requests_queued") == len(waiting))
-            start = time.monotonic()
             status, headers, body = asked(service.port, {"X-Request-Timeout": f"{one:.3f}"})
-            assert time.monotonic() - start < one
+            assert service.gauge("requests_queued") > 0  # it did not wait for all of them
             assert (status, int(headers["Retry-After"]) >= 1) == (503, True)
             assert "too long to be run before its deadline" in body["error"]
-            assert asked(service.port, {"X-Request-Timeout": "60"})[0] == 200
+            assert asked(service.port, {"X-Request-Timeout": "300"})[0] == 200
             assert [connection.getresponse().status for connection in waiting] == [200] * 4
 
 
@@ -141,7 +144,7 @@ def test_the_memory_of_all_requests_is_bounded(models, tmp_path):
             first.putrequest("POST", INFER)
             first.putheader("Content-Length", str(len(longer)))
             first.endheaders(longer[:-10].encode())
-            time.sleep(0.2)
+            until(lambda: asked(service.port, {}, body=longer[:150_000])[0] == 503)  # once the first part has come
             status, headers, body = asked(service.port, {}, body=longer[:150_000])
             assert (status, headers["Retry-After"]) == (503, "1")
             assert "the limit is 400,000 bytes (half of memory_budget_bytes)" in body["error"]
@@ -155,8 +158,7 @@ def test_the_memory_of_all_requests_is_bounded(models, tmp_path):
 def test_who_hangs_up_is_not_worked_for(models, tmp_path):
     """What waited is dropped from the queue; what runs is run to its end, and harms nobody."""
     rows = 1024  # seconds of work
-    tensor = {"name": "x", "shape": [rows, 512], "datatype": "FP32", "data": [1.0] * rows * 512}
-    long = json.dumps({"inputs": [tensor]})
+    long = rows_of_512(rows)
     with started(models, tmp_path / "log", "--workers", "1", "--max-concurrent-runs", "1") as service:
         with closing(Connection(service.port)) as first:
             first.request("POST", INFER, long)

@@ -27,7 +27,7 @@ def counted():
 WATCHED = (
     COUNTED
     + """
-import atexit, os, signal, socket, subprocess, sys, time
+import atexit, os, re, signal, socket, subprocess, sys, time
 
 subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
 models, log, workers = sys.argv[1:4]
@@ -40,14 +40,15 @@ def ask(request):
         client.sendall(request)
         return b"".join(iter(lambda: client.recv(1 << 16), b""))
 
-asked, port = 0, 18750
-command = [sys.executable, "-m", "service", "--port", str(port), "--model-repository", models, "--workers", workers]
+asked = 0
+command = [sys.executable, "-m", "service", "--port", "0", "--model-repository", models, "--workers", workers]
 with open(log, "w") as file:
     server = subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT)
 atexit.register(server.kill)
 while Path(log).read_text().count("ready: ") < int(workers):
     assert server.poll() is None, Path(log).read_text()
     time.sleep(0.05)
+port = int(re.search(r"listening on http://127\\.0\\.0\\.1:(\\d+)", Path(log).read_text())[1])
 body = b'{"inputs": [{"name": "x", "shape": [1, 3], "datatype": "FP32", "data": [1, 2, 3]},'
 body += b' {"name": "z", "shape": [1, 3], "datatype": "FP32", "data": [1, 2, 3]}]}'
 head = b"POST /v2/models/adder/infer HTTP/1.1\\r\\nHost: x\\r\\nConnection: close\\r\\nContent-Length: %d\\r\\n\\r\\n"
@@ -67,7 +68,7 @@ for process in [str(server.pid), *children]:
         if may_write and target.startswith("/") and not target.startswith("/dev/"):
             assert target == log, target
 server.send_signal(signal.SIGTERM)
-assert server.wait(30) == 0
+assert server.wait(60) == 0
 expected = {"Tcp:ActiveOpens": asked, "Udp:OutDatagrams": 0, "Ip:OutNoRoutes": 0, "Icmp:OutMsgs": 0}
 assert counted() == expected, (counted(), expected)
 """

@@ -20,10 +20,11 @@ from service.errors import NotEnoughMemory, OutOfMemory
 from service.http import fast_path as protocol
 from service.http.response import error_response
 from service.ort.provider import Provider
-from tests.service.http.test_fast_path import Client, known, serving
-from tests.service.system.test_hostile import MIB
-from tests.service.workers.test_workers import Connection, started, until
 from tests.support import graphs
+from tests.support.http_client import Connection
+from tests.support.in_process import Client, known, serving_in_process
+from tests.support.server import MIB, started
+from tests.support.waiting import until
 
 SDPA = "/v1/attention/scaled_dot_product"
 INFER = "/v2/models/scaled_dot_product/infer"
@@ -142,7 +143,7 @@ def array_error() -> MemoryError:
 
 def test_the_quick_way_too(models, monkeypatch):
     """An answer that finds no memory where it is joined."""
-    with serving(models) as running, Client(running) as client:
+    with serving_in_process(models) as running, Client(running) as client:
         request = known(client)
 
         def fail(pieces):
@@ -154,7 +155,7 @@ def test_the_quick_way_too(models, monkeypatch):
         assert client.is_closed()
         monkeypatch.undo()
         assert running.server.protocol.keywords["counts"].refused["memory"] == 1
-    with serving(models) as running, Client(running) as client:
+    with serving_in_process(models) as running, Client(running) as client:
         request = known(client)
         monkeypatch.setattr(running.server._repository.model("adder"), "run", failing)
         assert client.ask(request).status == 503
@@ -171,7 +172,7 @@ def test_a_tick_that_finds_none_does_not_end_the_server(models, monkeypatch):
         ticks.append(counter)
         raise MemoryError
 
-    with serving(models) as running, Client(running) as client:
+    with serving_in_process(models) as running, Client(running) as client:
         request = known(client)
         monkeypatch.setattr(uvicorn.Server, "on_tick", without_memory)
         until(lambda: len(ticks) > 2)

@@ -8,16 +8,16 @@ from contextlib import closing
 import pytest
 
 from service.telemetry.logs import Json, Text
-from tests.service.workers.test_workers import ADD, Connection, Service, models, started, until
 from tests.support import graphs
-
-__all__ = ["models"]  # a fixture
+from tests.support.http_client import ADD, Connection
+from tests.support.server import ServerProcess, started
+from tests.support.waiting import until
 
 LINE = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z (DEBUG|INFO|WARNING|ERROR|CRITICAL) +(\S.*)")
 STAGES = {"decode", "queue", "compute", "encode"}
 
 
-def call(service: Service) -> None:
+def call(service: ServerProcess) -> None:
     """A good request, a bad one, one for no model, two probes, a scrape."""
     with closing(Connection(service.port)) as connection:
         for method, path, body in (
@@ -32,12 +32,16 @@ def call(service: Service) -> None:
             connection.getresponse().read()
 
 
-def requests(service: Service, count: int) -> list[dict]:
+def requests(service: ServerProcess, count: int) -> list[dict]:
     """The lines of requests, ``count`` of them."""
-    lines = [json.loads(line) for line in service.log.read_text().splitlines()]
-    found = [line for line in lines if line["message"] == "request"]
-    assert len(found) == count
-    return found
+
+    def logged() -> list[dict]:
+        lines = [json.loads(line) for line in service.log.read_text().splitlines() if line.endswith("}")]
+        return [line for line in lines if line["message"] == "request"]
+
+    until(lambda: len(logged()) >= count)
+    assert len(logged()) == count
+    return logged()
 
 
 def test_every_line_is_json(models, tmp_path):
@@ -80,6 +84,7 @@ def test_a_run_or_a_load_that_fails_is_logged_as_all_else(tmp_path):
         with closing(Connection(service.port)) as connection:
             connection.request("POST", "/v2/models/lookup/infer", json.dumps(body))
             assert connection.getresponse().status == 400
+        until(lambda: "model lookup refused a request" in service.log.read_text())
         lines = [json.loads(line) for line in service.log.read_text().splitlines()]
     assert any("model broken" in line["message"] and line["level"] == "error" for line in lines)
     assert any("model lookup refused a request" in line["message"] for line in lines)

@@ -16,9 +16,9 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, SpanFlags, Status
 
 from service.telemetry import tracing
-from tests.service.workers.test_workers import ADD, Connection, Service, models, started, until
-
-__all__ = ["models"]  # a fixture
+from tests.support.http_client import ADD, Connection
+from tests.support.server import ServerProcess, command, started
+from tests.support.waiting import until
 
 ROOT = Path(__file__).parents[3]
 TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
@@ -66,7 +66,7 @@ def collector(monkeypatch) -> Iterator[Collector]:
         thread.join()
 
 
-def ask(service: Service, method: str, path: str, body: str | None = None, **headers: str) -> tuple[int, str]:
+def ask(service: ServerProcess, method: str, path: str, body: str | None = None, **headers: str) -> tuple[int, str]:
     """The status and the Server-Timing of an answer."""
     with closing(Connection(service.port)) as connection:
         connection.request(method, path, body, headers)
@@ -217,7 +217,6 @@ def test_the_standard_variables_decide(environment, wanted):
 def test_what_is_not_offered_fails_at_start(models, monkeypatch, name, value, said):
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9")
     monkeypatch.setenv(name, value)
-    command = [sys.executable, "-m", "service", "--port", "0", "--model-repository", str(models)]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+    done = subprocess.run(command(models), capture_output=True, text=True, cwd=ROOT)
     assert done.returncode == 2
     assert done.stderr == f"heed serve: {said}\n"

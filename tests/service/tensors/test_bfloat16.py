@@ -16,9 +16,9 @@ from service.engine.task import InferenceTask
 from service.model.loader import load_version
 from service.ort.provider import Provider
 from service.tensors.bfloat16 import BFLOAT16, astype, dtype_name, to_float32
-from tests.conftest import serving
 from tests.support.attending import attend, coded, post
 from tests.support.halves import HALVES
+from tests.support.server import serving
 
 ATTENTION, EFFICIENT = HALVES
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.conftest import serving
 from tests.support import graphs
+from tests.support.server import serving
 
 
 @pytest.fixture(scope="session")

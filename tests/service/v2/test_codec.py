@@ -10,25 +10,9 @@ import numpy as np
 import pytest
 
 from service.ort.provider import Provider, open_session
-from tests.conftest import serving
 from tests.support import graphs
-from tests.support.v2 import ADD, binary, infer, parts, tensor
-
-NUMBERS = {
-    "UINT8": [0, 255],
-    "UINT16": [0, 65535],
-    "UINT32": [0, 2**32 - 1],
-    "UINT64": [2**53 + 1, 2**64 - 1],
-    "INT8": [-128, 127],
-    "INT16": [-(2**15), 2**15 - 1],
-    "INT32": [-(2**31), 2**31 - 1],
-    "INT64": [-(2**63), 2**63 - 1],
-    "FP16": [0.5, -65504],
-    "FP32": [1, 0.1],
-    "FP64": [0.1, 1e300],
-    "BOOL": [True, False],
-    "BYTES": ["[a", 'b"\\é'],
-}
+from tests.support.server import serving
+from tests.support.v2 import ADD, NUMBERS, binary, infer, parts, tensor
 
 
 @pytest.mark.parametrize("datatype", NUMBERS)

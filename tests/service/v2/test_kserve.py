@@ -1,34 +1,15 @@
 """KServe's InferenceRESTClient and tritony, unmodified, in an environment of their own: they need protobuf below 7, and
-KServe brings a server, Kubernetes and pandas with it. The environment is made once and kept in pytest's cache."""
+KServe brings a server, Kubernetes and pandas with it."""
 
 import json
 import subprocess
-import sys
-import venv
 from pathlib import Path
 
 import numpy as np
 import pytest
-from filelock import FileLock
-
-PACKAGES = ("kserve==0.21.0", "tritony==0.0.23")
 
 CONFIG = {"max_batch_size": 4, "version_policy": {"all": {}}}
 BATCHES_OF_4 = {"parameters": {"config": json.dumps(CONFIG)}}
-
-
-@pytest.fixture(scope="session")
-def kserve_python(request) -> Path:
-    name = "-".join([*PACKAGES, f"{sys.version_info.major}.{sys.version_info.minor}"])
-    folder = Path(request.config.cache.mkdir(name))
-    python = folder / "bin" / "python"
-    with FileLock(f"{folder}.lock"):  # of pytest-xdist's workers one makes it
-        if not (folder / "complete").exists():
-            venv.create(folder, clear=True)
-            pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--python", python]
-            subprocess.run([*pip, "install", "--quiet", "--no-compile", *PACKAGES], check=True)
-            (folder / "complete").touch()
-    return python
 
 
 @pytest.fixture(scope="session")

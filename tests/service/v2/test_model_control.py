@@ -12,8 +12,8 @@ from tritonclient.utils import InferenceServerException
 
 from service.repository.repository import Repository
 from service.settings import Settings
-from tests.conftest import serving
 from tests.support import graphs
+from tests.support.server import serving
 from tests.support.v2 import ADD, infer
 
 LOAD, UNLOAD = (f"/v2/repository/models/adder/{what}" for what in ("load", "unload"))

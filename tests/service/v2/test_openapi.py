@@ -8,8 +8,8 @@ import schemathesis
 from hypothesis import HealthCheck, given, settings
 from schemathesis import GenerationMode, checks
 
-from tests.conftest import serving
 from tests.support.attending import MODULES
+from tests.support.server import serving
 from tests.support.v2 import infer
 
 EXAMPLES = 25

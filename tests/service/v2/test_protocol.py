@@ -3,8 +3,7 @@
 import jsonschema_rs
 import pytest
 
-from tests.service.v2.test_codec import NUMBERS
-from tests.support.v2 import infer, tensor
+from tests.support.v2 import NUMBERS, infer, tensor
 
 PARAMETERS = {"type": "object", "additionalProperties": {"type": ["string", "number", "boolean"]}}
 TENSOR = {

@@ -13,12 +13,11 @@ from service.engine.counters import MAX_BATCH_SIZES, RequestCounters
 from service.telemetry.families import add
 from service.telemetry.statistics import Tally, counters, statistics
 from service.timing import STAGES, Timing
-from tests.service.workers.test_workers import ADD, Connection, models, opened, two, until
 from tests.support.attending import post
+from tests.support.http_client import ADD, Connection, open_connections
 from tests.support.v2 import ADD as ONE_ROW
 from tests.support.v2 import infer
-
-__all__ = ["models", "two"]  # fixtures
+from tests.support.waiting import until
 
 DURATIONS = {"success", "fail", "queue", "compute_input", "compute_infer", "compute_output", "cache_hit", "cache_miss"}
 
@@ -76,7 +75,7 @@ def test_a_model_that_is_loaded_anew_goes_on(server):
 def test_every_worker_tells_of_all(two):
     """At once: the last answers are counted, whichever worker gave them."""
     with ExitStack() as stack:
-        connections = opened(two, 20, stack)
+        connections = open_connections(two, 20, stack)
         for connection in connections:
             for _ in range(4):
                 connection.add()
@@ -116,7 +115,7 @@ def test_no_number_goes_down_when_workers_are_killed(two):
             highest = now
 
     with ExitStack() as stack:
-        for connection in opened(two, 8, stack):
+        for connection in open_connections(two, 8, stack):
             connection.request("POST", "/v2/models/adder/infer", "{")
             assert connection.getresponse().read()
             connection.add()

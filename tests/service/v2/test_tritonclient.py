@@ -10,27 +10,13 @@ from tritonclient.utils import InferenceServerException
 
 from tests.support import graphs
 from tests.support.attending import assert_close
-
-RNG = np.random.default_rng(4)
-Q, K, V = (RNG.standard_normal(shape, np.float32) for shape in ((2, 3, 4, 8), (2, 3, 5, 8), (2, 3, 5, 6)))
+from tests.support.triton_inputs import K, Q, V, qkv, tensors, xz
 
 
 @pytest.fixture
 def client(address):
     with triton.InferenceServerClient(address, concurrency=4) as client:
         yield client
-
-
-def tensors(binary=True, **arrays):
-    made = []
-    for name, (array, datatype) in arrays.items():
-        made.append(triton.InferInput(name, list(array.shape), datatype))
-        made[-1].set_data_from_numpy(array, binary_data=binary)
-    return made
-
-
-def qkv(binary=True, **more):
-    return tensors(binary, query=(Q, "FP32"), key=(K, "FP32"), value=(V, "FP32"), **more)
 
 
 def test_health_and_metadata(client):
@@ -101,10 +87,6 @@ def test_async_infer(client):
     handles = [client.async_infer("adder", xz(i), model_version="2") for i in range(8)]
     for i, handle in enumerate(handles):
         np.testing.assert_array_equal(handle.get_result().as_numpy("y"), np.full((1, 3), 2 * i + 2, np.float32))
-
-
-def xz(i, binary=True):
-    return tensors(binary, x=(np.full((1, 3), i, np.float32), "FP32"), z=(np.full((1, 3), i, np.float32), "FP32"))
 
 
 @pytest.mark.parametrize("sent", [None, "gzip", "deflate"])

@@ -7,7 +7,7 @@ import pytest
 import tritonclient.http.aio as triton
 from tritonclient.utils import InferenceServerException
 
-from tests.service.v2.test_tritonclient import Q, qkv, xz
+from tests.support.triton_inputs import Q, qkv, xz
 
 
 def run(address, what):

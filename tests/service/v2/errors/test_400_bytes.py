@@ -6,7 +6,7 @@ import socket
 import numpy as np
 import pytest
 
-from tests.conftest import serving
+from tests.support.server import serving
 from tests.support.v2 import ADD, error, infer, tensor
 
 BINARY = {"name": "x", "shape": [1, 3], "datatype": "FP32", "parameters": {"binary_data_size": 12}}

@@ -2,7 +2,6 @@
 
 import json
 import threading
-import time
 
 import pytest
 from fastapi.testclient import TestClient
@@ -10,9 +9,10 @@ from fastapi.testclient import TestClient
 from service.app import create_app
 from service.repository.repository import Repository
 from service.settings import Settings
-from tests.conftest import serving
 from tests.support import graphs
+from tests.support.server import serving
 from tests.support.v2 import ADD, error, infer
+from tests.support.waiting import until
 
 
 @pytest.mark.parametrize("mode", ["none", "poll"])
@@ -52,8 +52,7 @@ def test_a_version_that_is_being_loaded(tmp_path, monkeypatch):
     monkeypatch.setattr(Repository, "_open", slowly)
     settings = Settings(model_repository=tmp_path, versions="all", model_control_mode="explicit")
     with TestClient(create_app(settings)) as client:
-        while client.get("/v2/health/ready").status_code != 200:
-            time.sleep(0.01)
+        until(lambda: client.get("/v2/health/ready").status_code == 200)
         graphs.adder(tmp_path / "adder" / "2", 2.0)
         loading = threading.Thread(target=client.post, args=("/v2/repository/models/adder/load",))
         loading.start()

@@ -2,25 +2,33 @@
 
 import json
 import threading
-import time
 from contextlib import closing
 
 import pytest
 
-from tests.service.workers.test_workers import ADD, ADDED, Connection, started, until
 from tests.support import graphs
+from tests.support.http_client import ADD, ADDED, Connection, rows_of_512
+from tests.support.server import started
+from tests.support.waiting import until
 
-ROWS = 1000
-LONG = json.dumps({"inputs": [{"name": "x", "shape": [ROWS, 512], "datatype": "FP32", "data": [1] * ROWS * 512}]})
+LONG = rows_of_512(1000)
 
 
 @pytest.fixture
 def service(tmp_path):
     graphs.adder(tmp_path / "models" / "adder" / "1")
     graphs.slow(tmp_path / "models" / "slow" / "1", 4000)  # many times longer than the server has
-    flags = ("--workers", "1", "--intra-op-threads", "1", "--shutdown-seconds", "1")
-    with started(tmp_path / "models", tmp_path / "log", *flags) as service:
+    flags = ("--workers", "1", "--intra-op-threads", "1", "--max-concurrent-runs", "1", "--shutdown-seconds", "4")
+    with started(tmp_path / "models", tmp_path / "log", *flags, linger_s=10) as service:
         yield service
+
+
+def last_answer(probe: Connection) -> tuple[int, bytes] | None:
+    """Of /v2/health/ready, once it announces that the connection is closed."""
+    probe.request("GET", "/v2/health/ready")
+    response = probe.getresponse()
+    answer = response.status, response.read()
+    return answer if response.will_close else None
 
 
 def test_every_request_is_told(service):
@@ -38,12 +46,9 @@ def test_every_request_is_told(service):
         client.add()
         for thread in long:
             thread.start()
-        time.sleep(0.3)
+        until(lambda: service.gauge("runs_in_progress") == service.gauge("requests_queued") == 1)
         service.process.terminate()
-        time.sleep(0.1)
-        probe.request("GET", "/v2/health/ready")
-        said = probe.getresponse()
-        assert (said.status, said.read(), said.will_close) == (503, b'{"ready":false}', True)
+        assert until(lambda: last_answer(probe)) == (503, b'{"ready":false}')
         assert json.loads(client.ask("/v2/models/adder/infer", ADD))["outputs"][0]["data"] == ADDED
         assert client.closing
     for thread in long:
