@@ -6,11 +6,13 @@ PORT ?= 8000
 VENV := .venv
 BIN := $(VENV)/bin
 ORT := $(shell nvidia-smi >/dev/null 2>&1 && echo gpu || echo cpu)
+# Tests wait for servers a third of their time, so one process more than there are CPUs keeps these busy.
+PROCESSES := $(shell $(PYTHON) -c 'import os; print(min(os.cpu_count() + 1, 5))')
 # Bytecode is written when a module is first imported: most of what is installed never is.
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --no-compile
 INSTALL := $(PIP) --constraint constraints.txt
 
-.PHONY: help serve exports model_repository test test-perf-analyzer test-examples test-half test-ray container soak bench bench-gpu bench-loadtest lint format clean
+.PHONY: help serve exports model_repository test test-perf-analyzer test-examples test-benchmarks test-half test-ray container soak bench bench-gpu bench-loadtest lint format clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -20,7 +22,7 @@ serve: model_repository  ## install, export what is missing or stale, serve at H
 	@exec $(BIN)/heed serve --host $(HOST) --port $(PORT)
 
 test: $(VENV)/.dev $(if $(HEED_TEST_REPOSITORY),,exports)  ## install, export what is missing or stale, run the tests
-	$(BIN)/pytest --numprocesses logical --maxprocesses 4 --dist worksteal
+	$(BIN)/pytest --numprocesses $(PROCESSES) --dist worksteal
 
 test-perf-analyzer: $(VENV)/.dev  ## drive the service with NVIDIA's perf_analyzer, which is fetched first
 	PERF_ANALYZER=$$($(BIN)/python scripts/fetch_perf_analyzer.py $(VENV)/perf_analyzer) \
@@ -32,6 +34,9 @@ container: $(VENV)/.dev  ## build the image with docker; try it, and docker-comp
 
 test-ray: $(VENV)/.ray  ## run the service on a Ray cluster of several nodes on this machine, and lose one
 	TEST_RAY=1 $(BIN)/pytest tests/deploy/ray
+
+test-benchmarks: $(VENV)/.dev  ## run the commands of the benchmarks, the one for a GPU with the CPU in its place
+	HEED_TEST_BENCHMARKS=1 $(BIN)/pytest tests/benchmarks
 
 test-half: $(VENV)/.dev  ## export and prove every block in float16 and bfloat16, for some 20 minutes
 	HEED_TEST_HALF=1 $(BIN)/pytest tests/export/test_rounding.py

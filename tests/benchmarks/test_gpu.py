@@ -24,6 +24,7 @@ ROOT = Path(__file__).parents[2]
 WITHOUT_CUDA = pytest.mark.skipif(
     "CUDAExecutionProvider" in onnxruntime.get_available_providers(), reason="there may be a GPU"
 )
+SLOW = pytest.mark.skipif("HEED_TEST_BENCHMARKS" not in os.environ, reason="make test-benchmarks: a minute")
 TRIAL = ["--provider", "cpu", "--quick"]
 ABOUT = {"command": "c", "quick": False, "dtypes": ["bfloat16"], "provider": "cuda", "machine": {}, "versions": {}}
 
@@ -41,6 +42,7 @@ def two(repository, tmp_path):
     return tmp_path / "models"
 
 
+@SLOW
 def test_the_command_measures_and_goes_on(two, tmp_path):
     out = tmp_path / "out.jsonl"
     asked = [*TRIAL, "--blocks", "dot_product", "--repository", two, "--out", out, "--parts"]
@@ -73,6 +75,7 @@ def test_the_command_measures_and_goes_on(two, tmp_path):
     assert len(out.read_text().splitlines()) == 1 + len(rows) + 1
 
 
+@SLOW
 def test_tf32_in_place_of_float32_is_noticed(two, tmp_path):
     """Inputs of MatMul with ten bits of their fractions: all that TF32 keeps, and float16 too."""
     for file in (two / "dot_product" / "1").glob("*.onnx"):
@@ -130,6 +133,7 @@ def test_what_cannot_be_measured_is_told(tmp_path):
         list(run_worker("benchmarks.gpu.check_block", asked, 60))
 
 
+@SLOW
 @WITHOUT_CUDA
 def test_the_tests_have_their_servers_on_the_provider(repository):
     found = over_tests.run(Suite("service/system/test_properties.py::test_zero_scale_averages"), repository, "cuda")
@@ -144,6 +148,7 @@ def test_what_is_left_to_the_cpu_is_told(repository):
     assert nodes_on_cpu(model, ["plain"]) == ["plain: 2 MatMul on the CPU", "plain: 1 Softmax on the CPU"]
 
 
+@SLOW
 def test_a_part_that_cannot_be_begun_stops_no_other(tmp_path, two):
     out, asked = tmp_path / "out.jsonl", [*TRIAL, "--repository", two, "--blocks", "dot_product", "--jobs", "1"]
     shutil.rmtree(two / "scaled_dot_product")
