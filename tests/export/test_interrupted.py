@@ -30,14 +30,18 @@ def folders(repository):
     return list(repository.glob(f"*/{PREFIX}*"))
 
 
+def enable_signals():
+    """Child processes inherit ignored signals: SIGINT from a shell's background, SIGHUP from nohup."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
 @contextmanager
 def exporting(repository, *arguments):
     """An export in a process, once it has as many temporary folders as jobs."""
     command = [sys.executable, "-m", "export", *arguments, "--repository", str(repository)]
     pipes = {"stderr": subprocess.PIPE, "stdout": subprocess.DEVNULL, "text": True}
-    # A shell starts background processes with SIGINT ignored, which child processes inherit.
-    enable_sigint = partial(signal.signal, signal.SIGINT, signal.default_int_handler)
-    with subprocess.Popen(command, cwd=ROOT, preexec_fn=enable_sigint, **pipes) as process:
+    with subprocess.Popen(command, cwd=ROOT, preexec_fn=enable_signals, **pipes) as process:
         try:
             jobs = int(arguments[-1]) if "--jobs" in arguments else 1
             until(lambda: process.poll() is not None or len(folders(repository)) == jobs)
