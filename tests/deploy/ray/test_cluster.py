@@ -105,7 +105,7 @@ def asked(client: httpx.Client, request: httpx.Request, **headers: str) -> tuple
 @pytest.mark.parametrize("replicas", [1, 2, 4])
 def test_the_same_bytes_as_the_plain_service(nodes, models, replicas):
     """From every replica; each answer bears the request's name, and so does the replica's log."""
-    flags = [word for name, value in ONE.items() for word in (f"--{name}", str(value))]
+    flags = [word for name, value in ONE.items() for word in (f"--{name.replace('_', '-')}", str(value))]
     with serving(models, *flags) as plain:
         expected = [(request, asked(plain, request)) for request in requests()]
     assert {status for _, (status, _, _) in expected} >= {200, 400, 404, 405, 415, 422, 501}
@@ -262,6 +262,6 @@ def test_a_wrong_setting_is_named(nodes, wrong, said):
 
 
 def test_the_settings_of_the_server_are_settings(nodes):
-    from deploy.ray.application import SERVER_S
+    from deploy.ray.application import SERVER_SETTINGS
 
-    assert Settings.model_fields.keys() > SERVER_S
+    assert Settings.model_fields.keys() > SERVER_SETTINGS
