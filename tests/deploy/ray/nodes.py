@@ -86,7 +86,7 @@ class Nodes:
         status = self.status()
         return "\n".join([status.message, *(of.message for of in status.deployments.values())])
 
-    def until_running(self, replicas: int, seconds: float = 60) -> None:
+    def until_running(self, replicas: int, seconds: float = 180) -> None:
         """Returns when the application runs on as many replicas, and no others."""
 
         def is_running() -> bool:
