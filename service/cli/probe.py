@@ -42,7 +42,7 @@ def _parser() -> argparse.ArgumentParser:
     environment = os.environ.get
     parser.add_argument(
         "--host", default=environment("HEED_HOST", "127.0.0.1"),
-        help="address heed serve listens on (HEED_HOST, default 127.0.0.1); 0.0.0.0 and :: are asked at this machine's",
+        help="address heed serve listens on (HEED_HOST, default 127.0.0.1); 0.0.0.0 and :: mean this machine",
     )  # fmt: skip
     parser.add_argument(
         "--port", type=_port, default=environment("HEED_PORT", "8000"), help="its port (HEED_PORT, default 8000)"

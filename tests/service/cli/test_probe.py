@@ -1,4 +1,4 @@
-"""``heed probe`` tells by its exit status what readiness probes are told, and imports next to nothing."""
+"""``heed probe``: its exit status is that of the readiness route, and it imports few modules."""
 
 import socket
 import ssl

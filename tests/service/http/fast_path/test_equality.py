@@ -132,7 +132,7 @@ def test_each_request_is_answered_for_itself(client):
 
 
 def test_ids(service, client, other):
-    """One's own is said back, and never another's; else each has a new one."""
+    """A response has the id of its own request, or a new one if the request has none."""
     mine, yours = (http(add(1.5), ADDER, f"X-Request-ID: {name}") for name in ("mine!", "yours"))
     none = known(client)
     client.learn(mine)

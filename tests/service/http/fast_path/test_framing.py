@@ -47,14 +47,14 @@ def test_a_malformed_head_is_refused_after_a_good_one(name, service, client):
 
 def test_a_body_that_reads_like_a_head_is_none(client, other):
     """Its packet begins with the body of one request, and ends with another request of the same path."""
-    said = head(f"POST {ADDER} HTTP/1.1", f"Content-Length: {LENGTH}", "X: a")
+    announced = head(f"POST {ADDER} HTTP/1.1", f"Content-Length: {LENGTH}", "X: a")
     real = http(add(1.5, id="5" * 9), ADDER, "X: b")
-    first = http(said)
-    client.send(first[: -len(said)])
+    first = http(announced)
+    client.send(first[: -len(announced)])
     other.ask(http(b"", "/v2/health/live", method="GET"))  # by then the event loop has read the first packet
-    client.send(first[-len(said) :] + real)
+    client.send(first[-len(announced) :] + real)
     assert [client.answer().status, client.answer().status] == [400, 200]
-    assert other.ask(said + json.dumps(add(2.5)).encode()).sum() == [3.5] * 3
+    assert other.ask(announced + json.dumps(add(2.5)).encode()).sum() == [3.5] * 3
 
 
 def test_a_body_that_reads_like_a_request_is_none(client):
