@@ -89,8 +89,10 @@ class Served:
 
 
 @contextmanager
-def served(repository: Path, *flags: str) -> Iterator[Served]:
+def served(repository: Path, *flags: str, environment: Mapping[str, str] | None = None) -> Iterator[Served]:
     """Start a server on ``repository`` and a free port; wait until it is ready.
+
+    ``environment`` is added to that of this process.
 
     Raises:
         RuntimeError: the server does not become ready; the message is its log.
@@ -99,7 +101,7 @@ def served(repository: Path, *flags: str) -> Iterator[Served]:
         log = Path(folder, "log")
         options = ["--port", "0", "--model-repository", str(repository.resolve())]
         command = [sys.executable, "-m", "service", *options, *flags]
-        with started(command, os.environ, ROOT, log) as processes:
+        with started(command, {**os.environ, **(environment or {})}, ROOT, log) as processes:
             server, end_s = Served(processes.all()[0], log), monotonic() + START_S
             while "ready: " not in server.log():
                 if not server.is_running or monotonic() > end_s:

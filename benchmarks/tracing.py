@@ -5,10 +5,9 @@
 
 import argparse
 import multiprocessing
-import os
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from multiprocessing.connection import Connection
@@ -88,23 +87,14 @@ def main() -> int:
             "OTEL_TRACES_SAMPLER": sampler,
             "OTEL_TRACES_SAMPLER_ARG": argument or "1",
         }
-        with served(options.models, *flags) as plain, _served(options.models, traced, *flags) as other:
+        with (
+            served(options.models, *flags) as plain,
+            served(options.models, *flags, environment=traced) as other,
+        ):
             for format in options.formats.split(","):
                 for connections in map(int, options.concurrency.split(",")):
                     _compare(plain, other, format, connections, options, Path(scratch, format))
     return 0
-
-
-@contextmanager
-def _served(models: Path, environment: Mapping[str, str], *flags: str) -> Iterator[Served]:
-    before = dict(os.environ)
-    os.environ.update(environment)
-    try:
-        with served(models, *flags) as server:
-            yield server
-    finally:
-        os.environ.clear()
-        os.environ.update(before)
 
 
 def _compare(

@@ -49,25 +49,27 @@ def test_under_load_each_gets_its_own_answer(models, threads, hop):
             assert_close(work.model.name, answer, work.inputs)
 
 
+async def queued_behind_the_first(works, gate):
+    """The answers of all works but the first, which were queued while it ran; and the counts of runs."""
+    async with engine(MANY) as made:
+        async with gate.shut(made, works[0]):
+            waiting = [asyncio.create_task(made.run(work)) for work in works[1:]]
+            await until_async(lambda: made.queued == len(waiting))
+        return await asyncio.gather(*waiting), made.counts.runs
+
+
 def test_equal_shapes_share_a_run_and_answer_to_the_last_bit(models, monkeypatch):
     model = models[SELF]
     works = [simple(model, seed=seed) for seed in range(9)]
     alone = [work.model.run(work.graph, work.inputs, work.outputs) for work in works]
     gate = Gate(model, monkeypatch)
 
-    async def go():
-        async with engine(MANY) as made:
-            async with gate.shut(made, works[0]):
-                waiting = [asyncio.create_task(made.run(work)) for work in works[1:]]
-                await until_async(lambda: made.queued == 8)
-            return await asyncio.gather(*waiting), made.counts.runs
-
-    found, runs = asyncio.run(go())
+    answers, runs = asyncio.run(queued_behind_the_first(works, gate))
     assert runs == {1: 1, 8: 1}
     assert [work.run_rows for work in works] == [1] + [8] * 8
     assert [work.counts_run for work in works] == [True, True] + [False] * 7
     assert all(work.queue_ns > 0 and work.compute_ns > 0 for work in works[1:])
-    for answer, expected in zip(found, alone[1:], strict=True):
+    for answer, expected in zip(answers, alone[1:], strict=True):
         assert {name: array.tobytes() for name, array in answer.items()} == {
             name: array.tobytes() for name, array in expected.items()
         }
@@ -79,17 +81,10 @@ def test_different_lengths_share_a_padded_run(models, monkeypatch):
     works[-1].graph.cost.learn(1, 1)  # known, so that it may be expected
     gate = Gate(model, monkeypatch)
 
-    async def go():
-        async with engine(MANY) as made:
-            async with gate.shut(made, works[0]):
-                waiting = [asyncio.create_task(made.run(work)) for work in works[1:]]
-                await until_async(lambda: made.queued == 5)
-            return await asyncio.gather(*waiting), made.counts.runs
-
-    found, runs = asyncio.run(go())
+    answers, runs = asyncio.run(queued_behind_the_first(works, gate))
     assert runs == {1: 1, 5: 1}
     assert gate.ran[1]["x"].shape == (5, 12, 64)
-    for work, answer in zip(works[1:], found, strict=True):
+    for work, answer in zip(works[1:], answers, strict=True):
         assert_close(SELF, answer, work.inputs)
 
 
