@@ -1,6 +1,7 @@
 """A limit on the memory of all requests in a process, from a request's first byte to the last byte of its answer."""
 
 from collections import Counter
+from typing import NoReturn
 
 from service.errors import Overloaded, TooMuchMemory
 
@@ -21,8 +22,8 @@ class MemoryBudget:
         """Whether a request that has reserved nothing may reserve ``size`` bytes."""
         return self.used + size <= self.limit
 
-    def reserve(self, size: int, own: int) -> None:
-        """Reserve ``size`` bytes for a request that has reserved ``own`` bytes before.
+    def refuse(self, size: int, own: int) -> NoReturn:
+        """Refuse ``size`` bytes, for which there is no room, to a request that has reserved ``own`` bytes before.
 
         Raises:
             TooMuchMemory: this request alone needs more than the limit.
@@ -33,14 +34,12 @@ class MemoryBudget:
                 f"this request needs about {own + size:,} bytes for its tensors and its answer, which exceeds the "
                 f"maximum allowed, {self.limit:,} bytes (half of memory_budget_bytes)"
             )
-        if self.used + size > self.limit:
-            self._refused["memory_budget_bytes"] += 1
-            raise self._overloaded(
-                f"requests hold {self.used:,} bytes of memory, and this one needs {size:,} more; the limit is "
-                f"{self.limit:,} bytes (half of memory_budget_bytes)",
-                1,
-            )
-        self.used += size
+        self._refused["memory_budget_bytes"] += 1
+        raise self._overloaded(
+            f"requests hold {self.used:,} bytes of memory, and this one needs {size:,} more; the limit is "
+            f"{self.limit:,} bytes (half of memory_budget_bytes)",
+            1,
+        )
 
 
 class Reservation:
@@ -58,7 +57,10 @@ class Reservation:
         Raises:
             TooMuchMemory, Overloaded: there is no room for them.
         """
-        self._budget.reserve(size, self.bytes)
+        budget = self._budget
+        if budget.used + size > budget.limit:
+            budget.refuse(size, self.bytes)
+        budget.used += size
         self.bytes += size
 
     def release(self) -> None:

@@ -1,7 +1,7 @@
 """A bounded cache: what was computed for earlier requests need not be computed again for requests like them."""
 
 import threading
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from typing import Generic, TypeVar
 
 V = TypeVar("V")
@@ -14,13 +14,10 @@ class BoundedCache(Generic[V]):
         self._max_entries = max_entries
         self._entries: dict[Hashable, V] = {}
         self._lock = threading.Lock()
+        self.get: Callable[[Hashable], V | None] = self._entries.get  # the entry of a key, without another call
 
     def __len__(self) -> int:
         return len(self._entries)
-
-    def get(self, key: Hashable) -> V | None:
-        """The entry of ``key``."""
-        return self._entries.get(key)
 
     def put(self, key: Hashable, entry: V) -> None:
         """Keep ``entry`` for ``key``."""

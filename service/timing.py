@@ -3,6 +3,7 @@
 import time
 
 STAGES = ("decode", "queue", "compute", "encode")
+NO_TIMES = dict.fromkeys(STAGES, 0)
 
 
 class Timing:
@@ -12,7 +13,7 @@ class Timing:
 
     def __init__(self) -> None:
         self.started_ns = self._lap = time.perf_counter_ns()
-        self.spent_ns = dict.fromkeys(STAGES, 0)
+        self.spent_ns = NO_TIMES.copy()
 
     def start(self) -> None:
         """Start a lap. The time since the last one (waiting for the body, say) is counted for no stage."""

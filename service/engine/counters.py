@@ -5,7 +5,7 @@
 
 import time
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from starlette.requests import ClientDisconnect
@@ -88,7 +88,7 @@ class RequestCounters:
         answered.rows += rows
         answered.last = time.time_ns()
         if run_rows is not None:
-            self._observe_run(version, run_rows, [*spent, 1])
+            self._observe_run(version, run_rows, spent)
 
     def observe_failure(self, version: Version, api: str, error: Exception, taken: int = 0) -> None:
         """Count a request that was rejected or failed after ``taken`` nanoseconds."""
@@ -102,10 +102,15 @@ class RequestCounters:
         self.failed[version, api, status] += 1
         self.failed_ns[version] += taken
 
-    def _observe_run(self, version: Version, rows: int, spent: list[int]) -> None:
+    def _observe_run(self, version: Version, rows: int, spent: Iterable[int]) -> None:
         batches = self.batches[version]
-        if rows not in batches and len(batches) >= MAX_BATCH_SIZES:
-            rows = OTHER_BATCH_SIZES
-        known = batches.setdefault(rows, [0] * len(spent))
-        for place, number in enumerate(spent):
-            known[place] += number
+        known = batches.get(rows)
+        if known is None:
+            rows = rows if len(batches) < MAX_BATCH_SIZES else OTHER_BATCH_SIZES
+            known = batches.setdefault(rows, [0] * (len(STAGES) + 1))
+        decoded, queued, computed, encoded = spent
+        known[0] += decoded
+        known[1] += queued
+        known[2] += computed
+        known[3] += encoded
+        known[4] += 1

@@ -106,7 +106,8 @@ class Engine:
     @property
     def is_idle(self) -> bool:
         """A thread for short tasks is free, and none waits for one: a short task may be run on the event loop."""
-        return self._short.running < self._threads_per_lane and not self._short.waiting
+        lane = self._short
+        return lane.running < self._threads_per_lane and not lane.waiting
 
     def can_run_inline(self, task: InferenceTask) -> bool:
         """The engine is idle, and ``task`` is in time and so short that the event loop may run it itself."""

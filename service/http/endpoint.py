@@ -196,7 +196,7 @@ class InferenceEndpoint(ABC, Generic[R]):
                 return None
             task = request.task
             expected_ns += task.expected_ns + self.encoding_ns(request, context)
-            if not task.graph.is_predictable or not engine.is_cheap(expected_ns) or task.is_late:
+            if expected_ns > engine.offload.inline_ns or not task.graph.is_predictable or task.is_late:
                 return None
             context.reservation.add(request.response_bytes)
             timing.lap("decode")
@@ -260,7 +260,7 @@ class InferenceEndpoint(ABC, Generic[R]):
                 return end.value, expected_ns
             if is_limited:
                 expected_ns += stage.cost.expected(stage.size)
-                if not self.engine.is_cheap(expected_ns):
+                if expected_ns > self.engine.offload.inline_ns:
                     stages.close()
                     return None, expected_ns
             work = stage.work

@@ -80,12 +80,12 @@ class FastPath:
 
 @dataclass(slots=True)
 class DeferredRequest:
-    """A request to an inference route whose task is deferred."""
+    """A request to an inference route whose task is deferred until its body has come."""
 
     head: Head
     context: RequestContext
     content: bytes | BodyBuffer = b""  # the body: whole, or as far as it has come
-    timer: asyncio.TimerHandle | None = field(default=None)
+    timer: asyncio.TimerHandle | None = None
 
     def add(self, piece: bytes) -> None:
         """Add a part of the body."""
@@ -166,11 +166,12 @@ class FastProtocol(LimitedProtocol):
         head = Head(route, self.url, self.headers, headers, length, json_length)
         if self._head_start is not None:
             fast_path.remember(self._unparsed[self._head_start : self._position], head)
-        self._request = self._admit(head)
-        return self._request is not None
+        context = self._admit(head)
+        self._request = DeferredRequest(head, context) if context is not None else None
+        return context is not None
 
-    def _admit(self, head: Head) -> DeferredRequest | None:
-        """A request with this head, if it may be deferred now."""
+    def _admit(self, head: Head) -> RequestContext | None:
+        """The context of a request with this head, if it may be answered without a task. Its body is reserved."""
         fast_path, route, length = self._fast_path, head.route, head.length
         if route.skips(length):
             return None
@@ -179,9 +180,9 @@ class FastProtocol(LimitedProtocol):
         engine = route.endpoint.engine
         if not engine.is_idle or not engine.budget.has_room(length):
             return None
-        context = RequestContext(head.headers, fast_path.timing(), Reservation(engine.budget))
-        context.reservation.add(length)
-        return DeferredRequest(head, context)
+        reservation = Reservation(engine.budget)
+        reservation.add(length)
+        return RequestContext(head.headers, fast_path.timing(), reservation)
 
     def _answer_known(self, data: bytes) -> bool:
         """Answer a whole request with a known head; False if it is to be parsed."""
@@ -189,22 +190,21 @@ class FastProtocol(LimitedProtocol):
         head = self._fast_path.heads.get(data[:end])
         if head is None or len(data) - end != head.length or self.flow.write_paused or self._is_ending:
             return False
-        default_lines = self._update_default_lines()
-        request = self._request = self._admit(head) if default_lines is not None else None
-        if request is None or default_lines is None:
+        context = self._admit(head)
+        if context is None:
             return False
-        self.url, request.content = head.url, data[end:]
+        middle = end + head.json_length
+        self.url = head.url
         self._has_begun, self._awaited_since = True, math.inf
         try:
-            is_answered = self._answer(request, default_lines)
+            is_answered = self._answer(head, (data[end:middle], data[middle:]), context)
         except MemoryError:
-            self._take_request()
             self._refuse_for_memory()
             return True
+        finally:
+            context.reservation.release()
         if is_answered:
             self._wait_for_request()
-        else:
-            self._take_request()
         return is_answered
 
     def _take_request(self) -> DeferredRequest | None:
@@ -227,49 +227,53 @@ class FastProtocol(LimitedProtocol):
         self.cycle.message_event.set()
 
     def _answer_deferred(self) -> None:
-        request, default_lines = self._request, self._update_default_lines()
+        request = self._request
         assert request is not None, "it is deferred"
         try:
-            is_answered = not self.has_unparsed and default_lines is not None and self._answer(request, default_lines)
+            if request.timer is not None:
+                request.context.timing.start()
+            is_idle = request.head.route.endpoint.engine.is_idle and not self.has_unparsed
+            is_answered = is_idle and self._answer(request.head, request.parts(), request.context)
         except MemoryError:
             self._take_request()
             raise
-        if not is_answered:
+        if is_answered:
+            self._take_request()
+        else:
             self._start_deferred()
 
-    def _answer(self, request: DeferredRequest, default_lines: bytes) -> bool:
-        """Answer it, if that takes a short time; False if it was not run."""
-        route, headers, timing = request.head.route, request.head.headers, request.context.timing
+    def _answer(self, head: Head, body: tuple[bytes, Body], context: RequestContext) -> bool:
+        """Answer a request, if that takes a short time; False if it was not run."""
+        route, default_lines = head.route, self._update_default_lines()
+        if default_lines is None:
+            return False
         fields: Fields
         try:
-            if request.timer is not None:
-                timing.start()
-            answer = route.endpoint.answer_inline(route.path_params, request.parts(), request.context)
+            answer = route.endpoint.answer_inline(route.path_params, body, context)
             if answer is None:
-                route.skip(request.head.length)
+                route.skip(head.length)
                 return False
             status, pieces, length = b"200 OK", answer[0], length_of(answer[0])
             fields = [*answer[1], (b"content-length", b"%d" % length)]
-            request_id = self._fast_path.request_ids.name(headers)
+            request_id = self._fast_path.request_ids.name(head.headers)
         except Exception as error:
-            request_id = self._fast_path.request_ids.name(headers)
+            request_id = self._fast_path.request_ids.name(head.headers)
             log_unexpected(error, request_id)
             response = error_response(route.path, error)
             status = b"%d %b" % (response.status_code, HTTPStatus(response.status_code).phrase.encode())
             pieces, length, fields = [bytes(response.body)], len(response.body), response.raw_headers
-        head = b"HTTP/1.1 %b\r\n%b%bx-request-id: %b\r\nserver-timing: %b\r\n%b\r\n" % (
+        lines = b"HTTP/1.1 %b\r\n%b%bx-request-id: %b\r\nserver-timing: %b\r\n%b\r\n" % (
             status,
             default_lines,
             b"".join([b"%b: %b\r\n" % field for field in fields]),
             request_id,
-            timing.header(),
+            context.timing.header(),
             self._response_lines,
         )
-        self._take_request()
         self.server_state.total_requests += 1
-        self._write([head, *pieces], length)
+        self._write([lines, *pieces], length)
         if self._fast_path.observers:
-            self._observe(request, int(status[:3]), request_id)
+            self._observe(head, context.timing, int(status[:3]), request_id)
         return True
 
     def _write(self, pieces: Sequence[Piece], length: int) -> None:
@@ -282,9 +286,8 @@ class FastProtocol(LimitedProtocol):
         except MemoryError:  # too late for another answer
             self.transport.abort()
 
-    def _observe(self, request: DeferredRequest, status: int, request_id: bytes) -> None:
-        head = request.head
-        state = {"headers": head.headers, "timing": request.context.timing, "request_id": request_id}
+    def _observe(self, head: Head, timing: Timing, status: int, request_id: bytes) -> None:
+        state = {"headers": head.headers, "timing": timing, "request_id": request_id}
         scope = {
             "type": "http",
             "method": "POST",

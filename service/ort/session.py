@@ -27,7 +27,7 @@ class Session:
         Raises:
             Exception: ONNX Runtime's own.
         """
-        return dict(zip(outputs, self.onnx.run(list(outputs), inputs, options), strict=True))
+        return dict(zip(outputs, self.onnx.run(outputs, inputs, options), strict=True))
 
 
 class BoundSession(Session):

@@ -10,6 +10,7 @@ import orjson
 from starlette.routing import Route
 from starlette.types import Receive
 
+from service.codec.json_writer import write_json
 from service.codec.long_tensor import read_all
 from service.codec.steps import drain
 from service.cost import CostModel
@@ -23,9 +24,9 @@ from service.model.model import Model
 from service.repository.repository import Repository
 from service.settings import Settings
 from service.v2.infer.compression import MIN_BYTES, choose_encoding, deflate, inflate
-from service.v2.infer.plan import RequestPlan, find_template
+from service.v2.infer.plan import MAX_TEMPLATE_BYTES, RequestPlan, find_template
 from service.v2.infer.request import InferRequest, complete, decode_raw, parse, read_lists, take_known
-from service.v2.infer.response import prepare, write
+from service.v2.infer.response import prepare
 from service.v2.paths import OF_MODEL, OF_VERSION
 
 HEADER = JSON_LENGTH.lower().encode()
@@ -69,15 +70,18 @@ class InferEndpoint(InferenceEndpoint[InferRequest]):
         if not content and _json_length(context.headers) == 0:
             inputs, plan = decode_raw(bytes(attached), model, most_memory)
             return self._request(model, context, inputs, plan)
+        known: RequestPlan | None = cache.get(content) if len(content) <= MAX_TEMPLATE_BYTES else None
+        if known is not None:  # the same JSON, without an id and numbers
+            return self._request(model, context, take_known(known, {}, attached, model), known)
         template = find_template(content)
-        known: RequestPlan | None = None if template is None else cache.get(template.content)
+        known = None if template is None else cache.get(template.content)
         if template is not None and known is not None:
             lists: dict[str, np.ndarray] | None = {}
             if known.content.json_inputs:
                 lists = yield Stage(self.decoding, len(content), read_lists(known, content, template, reservation))
             if lists is not None:
-                take_known(known, lists, attached, model)
-                return self._request(model, context, lists, known, template.id)
+                inputs = take_known(known, lists, attached, model)
+                return self._request(model, context, inputs, known, template.id)
         rest, parts = yield from self.cut(content)
         parsed = yield Stage(self._parsing, len(rest), partial(parse, rest, parts, model))
         tensors = yield Stage(self.reading, len(content), read_all(parsed.tensors, reservation))
@@ -93,15 +97,20 @@ class InferEndpoint(InferenceEndpoint[InferRequest]):
     ) -> Stages[tuple[Pieces, Fields]]:
         plan, model = request.plan, request.task.model
         if not model.spec:
-            context.reservation.add(sum(output.array_bytes(outputs[output.name]) for output in plan.content.outputs))
-        plan.last_response.written = count = sum([outputs[name].size for name in plan.text_outputs])
-        non_finite = self.settings.json_non_finite
+            context.reservation.add(plan.content.response_bytes(outputs))
+        count = sum([outputs[name].size for name in plan.text_outputs]) if plan.text_outputs else 0
+        plan.last_response.written = count
         if count:
-            response = yield Stage(self.preparing, count, partial(prepare, request, outputs, model, non_finite))
-            pieces, json_length = yield Stage(self.encoding, count, write(response))
+            work = partial(prepare, request, outputs, model, self.settings.json_non_finite)
+            response = yield Stage(self.preparing, count, work)
+            text = yield Stage(self.encoding, count, write_json(response.frame, response.lists))
         else:  # there is nothing to do but to list the outputs
-            pieces, json_length = drain(write(prepare(request, outputs, model, non_finite)))
-        fields = JSON if json_length is None else [OCTETS, (HEADER, b"%d" % json_length)]
+            response = prepare(request, outputs, model, self.settings.json_non_finite)
+            text = drain(write_json(response.frame, response.lists)) if response.lists else response.frame
+        pieces: Pieces = [*text, *response.attached]
+        fields = JSON
+        if response.attached and length_of(response.attached):
+            fields = [OCTETS, (HEADER, b"%d" % length_of(text))]
         encoding = self._encoding(context.headers, MIN_BYTES) and self._encoding(context.headers, length_of(pieces))
         if encoding:
             whole = join(pieces)

@@ -34,16 +34,20 @@ CLASS_BYTES = 160  # of a class as text, with its objects
 
 @dataclass(frozen=True, slots=True)
 class RequestTemplate:
-    """A request's JSON without its id and numbers; the id as JSON; where each list of numbers begins and ends."""
+    """A request's JSON without its id and numbers; the id as JSON; where each list of numbers begins and ends.
 
-    content: bytes
+    ``content`` is the whole JSON where there is nothing to cut out, else the pieces around what was cut out.
+    """
+
+    content: bytes | tuple[bytes, ...]
     id: bytes | None
     lists: list[tuple[int, int]]
 
     @property
     def is_plain(self) -> bool:
         """True if exactly the ``"data"`` keys were cut out. Without backslashes no JSON string contains ``"data"``."""
-        return b"\\" not in self.content and len(DATA_KEY.findall(self.content)) == len(self.lists)
+        text = self.content if isinstance(self.content, bytes) else b"\0".join(self.content)
+        return b"\\" not in text and len(DATA_KEY.findall(text)) == len(self.lists)
 
 
 def find_template(content: bytes) -> RequestTemplate | None:
@@ -72,8 +76,9 @@ def find_template(content: bytes) -> RequestTemplate | None:
         lists.append((start, end))
         place = end
     pieces.append(content[place:])
-    template = b"\0".join(pieces)
-    return RequestTemplate(template, request_id, lists) if len(template) <= MAX_TEMPLATE_BYTES else None
+    if sum(map(len, pieces)) > MAX_TEMPLATE_BYTES:
+        return None
+    return RequestTemplate(tuple(pieces) if len(pieces) > 1 else pieces[0], request_id, lists)
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +164,14 @@ class RequestContent:
         for binary in self.binary_inputs:
             inputs[binary.name] = binary.array(attached)
         return inputs
+
+    def response_bytes(self, arrays: Mapping[str, np.ndarray]) -> int:
+        """Upper bound in bytes on a response with these output ``arrays``, as arrays and as text."""
+        total = 0
+        for output in self.outputs:
+            array = arrays[output.name]
+            total += output.array_bytes(array) if output.classes or not output.binary else array.nbytes
+        return total
 
     def follows_from(self, template: RequestTemplate, model: Model) -> bool:
         """Whether each request to ``model`` with this template has this content.

@@ -1,6 +1,6 @@
 """Decoding of a V2 inference request: its JSON, and the bytes behind it."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -112,16 +112,21 @@ def read_lists(
     return inputs
 
 
-def take_known(plan: RequestPlan, inputs: dict[str, np.ndarray], attached: Body, model: Model) -> None:
-    """Add what follows the JSON to the ``inputs`` of a request whose plan is known, and check them.
+def take_known(
+    plan: RequestPlan, lists: Mapping[str, np.ndarray], attached: Body, model: Model
+) -> dict[str, np.ndarray]:
+    """The inputs of a request whose plan is known, checked: its ``lists``, and the bytes behind its JSON.
 
     Raises:
         Malformed, Invalid: as for any other.
     """
-    inputs |= plan.content.take(attached, model)
+    inputs = plan.content.take(attached, model)
+    if lists:
+        inputs = {**lists, **inputs}
     check_values(model.signature, inputs, plan.estimate.sizes)
     if not plan.content.additive_mask:
         check_masks(model, inputs)
+    return inputs
 
 
 def _check(content: RequestContent, inputs: dict[str, np.ndarray], model: Model, most_memory: int) -> RequestPlan:

@@ -8,8 +8,7 @@ from typing import Any, Literal
 import numpy as np
 import orjson
 
-from service.codec.json_writer import HOLE, write_json
-from service.codec.steps import Steps
+from service.codec.json_writer import HOLE
 from service.errors import Invalid
 from service.http.response import Piece, length_of
 from service.model.model import Model
@@ -40,17 +39,16 @@ def prepare(
         Invalid: an output requested as JSON that JSON cannot represent.
     """
     outputs = request.plan.content.outputs
-    results = [
-        classify(output.name, to_float32(arrays[output.name]), output.classes, model.max_batch_size > 0)
-        if output.classes
-        else arrays[output.name]
-        for output in outputs
-    ]
+    results: list[np.ndarray] = []
     attached: list[Piece] = []
     lists: list[np.ndarray | bytes] = []
-    for output, array in zip(outputs, results, strict=True):
+    for output in outputs:
+        array = arrays[output.name]
+        if output.classes:
+            array = classify(output.name, to_float32(array), output.classes, model.max_batch_size > 0)
+        results.append(array)
         if output.binary:
-            attached.append(_bytes(array))
+            attached.append(pack_strings(array) if array.dtype == BYTES.dtype else np.ascontiguousarray(array))
         else:
             lists.append(_list(output, array, non_finite))
     last, shapes = request.plan.last_response, [array.shape for array in results]
@@ -66,14 +64,6 @@ def prepare(
     if request.id is not None:
         frame = [*frame[:-1], b'%b,"id":%b}' % (frame[-1][:-1], request.id)]
     return PreparedResponse(frame, lists, attached)
-
-
-def write(response: PreparedResponse) -> Steps[tuple[list[Piece], int | None]]:
-    """The body in its pieces, and the length of its JSON where bytes follow it."""
-    pieces: list[Piece] = [*(yield from write_json(response.frame, response.lists))]
-    if not response.attached or not length_of(response.attached):
-        return pieces, None
-    return [*pieces, *response.attached], length_of(pieces)
 
 
 def classify(name: str, array: np.ndarray, k: int, batched: bool) -> np.ndarray:
@@ -109,10 +99,6 @@ def _frame(
         entries.append(entry)
     response = {"model_name": model.name, "model_version": str(model.version), "outputs": entries}
     return orjson.dumps(response).split(HOLE)
-
-
-def _bytes(array: np.ndarray) -> Piece:
-    return pack_strings(array) if array.dtype == BYTES.dtype else np.ascontiguousarray(array)
 
 
 def _list(output: RequestedOutput, array: np.ndarray, non_finite: NonFinite) -> np.ndarray | bytes:
