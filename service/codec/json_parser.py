@@ -6,7 +6,7 @@ pieces.
 
 import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TypeAlias
 
@@ -40,15 +40,16 @@ def parse_object(body: bytes | memoryview) -> Iterator[JsonObject]:
         raise
 
 
-def numbers(content: memoryview, kind: str) -> Iterator[np.ndarray]:
+def numbers(content: memoryview, kind: str) -> Iterable[np.ndarray]:
     """The numbers of a flat JSON list, in pieces, as the widest type of numpy's ``kind``: f, i or u.
 
     Raises:
-        ValueError: it is no flat JSON list of such numbers.
+        ValueError: it is no flat JSON list of such numbers; of a long list, while its pieces are read.
     """
-    if len(content) <= PIECE_BYTES:
-        yield parse_numbers(content, kind)
-        return
+    return (parse_numbers(content, kind),) if len(content) <= PIECE_BYTES else _long_numbers(content, kind)
+
+
+def _long_numbers(content: memoryview, kind: str) -> Iterator[np.ndarray]:
     inside = content[1:-1]
     for text in split(inside):
         piece = parse_numbers(b"[%b]" % text, kind)

@@ -21,10 +21,16 @@ def write_json(frame: list[bytes], lists: Sequence[np.ndarray | bytes]) -> Steps
     """
     pieces = frame[:1]
     for entry, after in zip(lists, frame[1:], strict=True):
-        for piece in (entry,) if isinstance(entry, bytes) else _pieces(entry):
-            pieces.append(piece)
-            yield
+        if isinstance(entry, bytes):
+            pieces.append(entry)
+        elif entry.size <= MAX_PIECE_NUMBERS:
+            pieces.append(orjson.dumps(entry, option=orjson.OPT_SERIALIZE_NUMPY))
+        else:
+            for piece in _pieces(entry):
+                pieces.append(piece)
+                yield
         pieces.append(after)
+        yield
     return pieces
 
 

@@ -74,7 +74,8 @@ class InferenceTask:
     @property
     def expected_ns(self) -> float:
         """What the run is expected to take, from measured runs; infinity where there is none."""
-        return self.graph.cost.expected(self.size)
+        estimate = self.estimate
+        return estimate.graph.cost.expected(estimate.size)
 
     def prepare(self, max_shared_ns: float) -> None:
         """Compute what the queue needs to know; it may share a run if its own takes at most ``max_shared_ns``."""

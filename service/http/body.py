@@ -60,7 +60,7 @@ async def receive_parts(receive: Receive, headers: Headers, longest: int, first:
 
 
 class BodyBuffer:
-    """A body of known length, write_json as its pieces come: joining them later would copy them again.
+    """A body of known length, filled as its pieces come: joining them later would copy them again.
 
     What follows its ``first`` bytes is aligned for numbers.
     """

@@ -32,6 +32,8 @@ class DirectRoute:
 
     def skips(self, length: int) -> bool:
         """Whether a request with a body of ``length`` bytes is not to be tried; each call counts one."""
+        if not self._skips:
+            return False
         order = length.bit_length()
         remaining = self._skips.get(order, 0)
         if remaining:

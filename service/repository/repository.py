@@ -182,7 +182,8 @@ class Repository:
             NotReady: models, or this version, are still loading, or this version failed to load.
             NotFound: there is no such model or version.
         """
-        self.must_be_ready()
+        if not self.ready.is_set():
+            self.must_be_ready()
         versions = self._models.get(name, {})
         if not versions or (version is not None and version not in versions):
             raise self._unknown(name, version)

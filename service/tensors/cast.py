@@ -16,6 +16,10 @@ def cast(name: str, array: np.ndarray, dtype: np.dtype, mask: bool = False) -> n
         Invalid: fractions for integers, numbers for booleans, integers for a mask, NaN, infinity, or a number
             ``dtype`` cannot hold.
     """
+    if array.dtype.kind == dtype.kind == "f":  # most requests: nothing below applies to such numbers
+        values = array.astype(dtype, copy=False)
+        if is_finite(values):
+            return values
     if mask and array.dtype.kind in "iu":
         raise Invalid(
             "expected booleans (true = may attend) or floats (added to the scores), "

@@ -26,10 +26,12 @@ from service.settings import Settings
 from service.v2.infer.compression import MIN_BYTES, choose_encoding, deflate, inflate
 from service.v2.infer.plan import MAX_TEMPLATE_BYTES, RequestPlan, find_template
 from service.v2.infer.request import InferRequest, complete, decode_raw, parse, read_lists, take_known
-from service.v2.infer.response import prepare
+from service.v2.infer.response import PreparedResponse, prepare
 from service.v2.paths import OF_MODEL, OF_VERSION
 
 HEADER = JSON_LENGTH.lower().encode()
+SMALL_COUNT = 1 << 12  # of numbers in a response that is prepared at once, in some microseconds
+IDENTITY = b"identity"
 OCTETS = (b"content-type", b"application/octet-stream")
 
 
@@ -100,18 +102,17 @@ class InferEndpoint(InferenceEndpoint[InferRequest]):
             context.reservation.add(plan.content.response_bytes(outputs))
         count = sum([outputs[name].size for name in plan.text_outputs]) if plan.text_outputs else 0
         plan.last_response.written = count
+        work = partial(prepare, request, outputs, model, self.settings.json_non_finite)
+        response: PreparedResponse = work() if count <= SMALL_COUNT else (yield Stage(self.preparing, count, work))
         if count:
-            work = partial(prepare, request, outputs, model, self.settings.json_non_finite)
-            response = yield Stage(self.preparing, count, work)
             text = yield Stage(self.encoding, count, write_json(response.frame, response.lists))
-        else:  # there is nothing to do but to list the outputs
-            response = prepare(request, outputs, model, self.settings.json_non_finite)
+        else:
             text = drain(write_json(response.frame, response.lists)) if response.lists else response.frame
         pieces: Pieces = [*text, *response.attached]
         fields = JSON
         if response.attached and length_of(response.attached):
             fields = [OCTETS, (HEADER, b"%d" % length_of(text))]
-        encoding = self._encoding(context.headers, MIN_BYTES) and self._encoding(context.headers, length_of(pieces))
+        encoding = self._encoding(context.headers, length_of(pieces)) if self._may_compress(context.headers) else None
         if encoding:
             whole = join(pieces)
             pieces = [(yield Stage(self._deflating, len(whole), partial(deflate, whole, encoding)))]
@@ -120,7 +121,7 @@ class InferEndpoint(InferenceEndpoint[InferRequest]):
 
     def encoding_ns(self, request: InferRequest, context: RequestContext) -> float:
         written = request.plan.last_response.written
-        if written is None or self._encoding(context.headers, MIN_BYTES):
+        if written is None or self._may_compress(context.headers):
             return math.inf
         return self.encoding.expected(written) if written else 0.0
 
@@ -140,12 +141,14 @@ class InferEndpoint(InferenceEndpoint[InferRequest]):
         task = InferenceTask(model, plan.estimate, inputs, content.output_names, plan.rows, content.priority, deadline)
         return InferRequest(task, plan, request_id)
 
+    def _may_compress(self, headers: Headers) -> bool:
+        """Whether a response to a request with these headers is compressed if it is long enough."""
+        return headers.get(b"accept-encoding", IDENTITY) != IDENTITY and bool(self._encoding(headers, MIN_BYTES))
+
     def _encoding(self, headers: Headers, length: int) -> str | None:
-        """How an answer of so many bytes is compressed."""
-        accept = headers.get(b"accept-encoding")
-        if accept == b"identity":
-            return None
-        return choose_encoding(accept.decode("latin-1"), self.settings.compress_responses, length) if accept else None
+        """How a response of so many bytes is compressed."""
+        accept = headers.get(b"accept-encoding", IDENTITY).decode("latin-1")
+        return choose_encoding(accept, self.settings.compress_responses, length)
 
 
 def _json_length(headers: Headers) -> int | None:

@@ -12,13 +12,10 @@ from math import prod
 
 import numpy as np
 
-from service.codec.json_parser import numbers
-from service.codec.steps import Steps
 from service.http.body import Body
 from service.http.response import TEXT_BYTES
 from service.model.estimate import RunEstimate, number_count
 from service.model.model import Model
-from service.tensors.cast import cast
 from service.tensors.dims import Sizes
 from service.v2.datatypes import BYTES
 from service.v2.infer.tensors import BinaryInput, check_length
@@ -64,6 +61,7 @@ def find_template(content: bytes) -> RequestTemplate | None:
             return None
         pieces.append(content[: start + 1])
         place = end + 1
+    length = len(content)
     while (key := content.find(DATA, place)) >= 0:
         start = key + len(DATA)
         if content[start : start + 1] == b" ":
@@ -74,10 +72,11 @@ def find_template(content: bytes) -> RequestTemplate | None:
             return None
         pieces.append(content[place:start])
         lists.append((start, end))
+        length -= end - start
         place = end
-    pieces.append(content[place:])
-    if sum(map(len, pieces)) > MAX_TEMPLATE_BYTES:
+    if length > MAX_TEMPLATE_BYTES:
         return None
+    pieces.append(content[place:])
     return RequestTemplate(tuple(pieces) if len(pieces) > 1 else pieces[0], request_id, lists)
 
 
@@ -115,19 +114,6 @@ class JsonInput:
     name: str
     shape: tuple[int, ...]
     dtype: np.dtype
-
-    def array(self, content: memoryview) -> Steps[np.ndarray]:
-        """The tensor, of a flat list; a long one takes several steps.
-
-        Raises:
-            ValueError: it is no flat list of numbers, or not as many as the shape has.
-            Invalid: a number that the type cannot represent.
-        """
-        pieces = []
-        for piece in numbers(content, self.dtype.kind):
-            pieces.append(cast(self.name, piece, self.dtype))
-            yield
-        return (pieces[0] if len(pieces) == 1 else np.concatenate(pieces)).reshape(self.shape)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from service.budget import Reservation
-from service.codec.json_parser import JsonArray, JsonObject, parse_object
+from service.codec.json_parser import JsonArray, JsonObject, numbers, parse_object
 from service.codec.json_reader import JsonReader, word
 from service.codec.json_slices import LongList, LongText
 from service.codec.long_tensor import LongTensor
@@ -106,7 +106,12 @@ def read_lists(
     try:
         with np.errstate(over="ignore"):
             for one, (start, end) in zip(plan.content.json_inputs, template.lists, strict=True):
-                inputs[one.name] = yield from one.array(view[start:end])
+                pieces = []
+                for piece in numbers(view[start:end], one.dtype.kind):
+                    pieces.append(cast(one.name, piece, one.dtype))
+                    yield
+                array = pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
+                inputs[one.name] = array.reshape(one.shape)
     except (ValueError, Invalid):
         return None  # when it is parsed as a whole, the error tells what is wrong, and where
     return inputs
@@ -123,8 +128,9 @@ def take_known(
     inputs = plan.content.take(attached, model)
     if lists:
         inputs = {**lists, **inputs}
-    check_values(model.signature, inputs, plan.estimate.sizes)
-    if not plan.content.additive_mask:
+    if model.signature.ranges:
+        check_values(model.signature, inputs, plan.estimate.sizes)
+    if model.masks and not plan.content.additive_mask:
         check_masks(model, inputs)
     return inputs
 
