@@ -80,9 +80,9 @@ class BodyBuffer:
         """The first bytes and the others, once all have come."""
         return self._bytes[self._start : self._middle].tobytes(), self._bytes.data[self._middle : self._end]
 
-    def so_far(self) -> bytes:
+    def so_far(self) -> memoryview:
         """All that has come."""
-        return self._bytes[self._start : self._end].tobytes()
+        return self._bytes.data[self._start : self._end]
 
 
 class CountedReceive:

@@ -18,6 +18,7 @@ from uvicorn.protocols.utils import is_ssl
 
 from service.telemetry.logs import MALFORMED
 
+CALLBACKS = [name for name in dir(HttpToolsProtocol) if name.startswith("on_")]
 END_OF_HEAD = b"\r\n\r\n"
 HOST = re.compile(rb"(?:\[[\w.:%~-]+\]|[\w.~!$&'()*+;=%-]*)(?::\d*)?")
 BLANKS = b" \t"
@@ -38,8 +39,9 @@ class UnsupportedRequest(Exception):
 class Connection(HttpToolsProtocol):
     """uvicorn's protocol, given one request at a time. Subclasses decide how a request is refused.
 
-    A subclass may also defer the ASGI task of a request whose head has come (``_defer``), and then answer the request
-    itself (``_answer_deferred``) or start the task after all (``_start_task``).
+    A subclass may also defer the ASGI task of a request whose head has come (``_defer``). Then it gets the body in place
+    of the parser (``_add_to_deferred``), and answers the request itself or starts the task after all
+    (``_answer_deferred``).
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -70,6 +72,10 @@ class Connection(HttpToolsProtocol):
     def _defer(self) -> bool:
         """Whether the request whose head has come waits for its body without an ASGI task."""
         return False
+
+    def _add_to_deferred(self, piece: memoryview) -> None:
+        """Keep a part of the deferred request's body."""
+        raise NotImplementedError
 
     def _answer_deferred(self) -> None:
         """The deferred request has come whole: answer it, or start its task."""
@@ -183,8 +189,11 @@ class Connection(HttpToolsProtocol):
             start = self._position
             self._head_start = start if self._between and not self._tail else None
             end = self._position = self._end_of_piece(data, start)
-            self._feed(view[start:end])
-            if self._deferred and self._between:
+            if self._deferred:
+                self._add_to_deferred(view[start:end])
+            else:
+                self._feed(view[start:end])
+            if self._deferred and not self._body_left:
                 self._answer_deferred()
         if not self.has_unparsed or self._is_ending:
             self._unparsed, self._position = b"", 0
@@ -262,7 +271,7 @@ class Connection(HttpToolsProtocol):
         return b"\r\n".join([*lines, END_OF_HEAD])[: -len(b"\r\n")]
 
     def _new_parser(self) -> httptools.HttpRequestParser:
-        callbacks = {name: getattr(self, name) for name in dir(HttpToolsProtocol) if name.startswith("on_")}
+        callbacks = {name: getattr(self, name) for name in CALLBACKS}
         callbacks |= {"on_headers_complete": self._headers_complete, "on_message_complete": self._message_complete}
         parser = httptools.HttpRequestParser(SimpleNamespace(**callbacks))
         parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn has it

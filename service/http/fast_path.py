@@ -2,8 +2,8 @@
 
 For requests that take some ten microseconds, a task and its messages cost more than the work. So the task of a request
 to an inference route is deferred until its body has come. If all of the work is then known to be short, the answer, or
-the error, is written at once. In every other case the request's task is started, and gets what has come of the body:
-nothing has been run for it.
+the error, is written at once. In every other case the request's task is started, and the parser gets what has come of
+the body: nothing has been run for it.
 
 A client sends the same head with each of its requests, and to parse it costs a third of a small request. So heads are
 known by their bytes: a whole request with a known head is not given to the parser. It passes all checks of other
@@ -84,22 +84,8 @@ class DeferredRequest:
 
     head: Head
     context: RequestContext
-    content: bytes | BodyBuffer = b""  # the body: whole, or as far as it has come
+    body: BodyBuffer  # as far as it has come
     timer: asyncio.TimerHandle | None = None
-
-    def add(self, piece: bytes) -> None:
-        """Add a part of the body."""
-        if len(piece) == self.head.length:
-            self.content = piece
-            return
-        if not isinstance(self.content, BodyBuffer):
-            self.content = BodyBuffer(self.head.length, self.head.json_length)
-        self.content.add(piece)
-
-    def parts(self) -> tuple[bytes, Body]:
-        """The JSON and what follows it, once all has come."""
-        content, middle = self.content, self.head.json_length
-        return (content[:middle], content[middle:]) if isinstance(content, bytes) else content.parts()
 
 
 class FastProtocol(LimitedProtocol):
@@ -121,12 +107,6 @@ class FastProtocol(LimitedProtocol):
         request = self._request
         if request is not None and request.timer is None:
             request.timer = self.loop.call_later(BODY_TIMEOUT_S, self._start_deferred)
-
-    def on_body(self, body: bytes) -> None:
-        if self._request is None:
-            super().on_body(body)
-        else:
-            self._request.add(body)
 
     def shutdown(self) -> None:
         if self._request is not None:
@@ -167,8 +147,12 @@ class FastProtocol(LimitedProtocol):
         if self._head_start is not None:
             fast_path.remember(self._unparsed[self._head_start : self._position], head)
         context = self._admit(head)
-        self._request = DeferredRequest(head, context) if context is not None else None
+        self._request = None if context is None else DeferredRequest(head, context, BodyBuffer(length, json_length))
         return context is not None
+
+    def _add_to_deferred(self, piece: memoryview) -> None:
+        assert self._request is not None, "it is deferred"
+        self._request.body.add(piece)
 
     def _admit(self, head: Head) -> RequestContext | None:
         """The context of a request with this head, if it may be answered without a task. Its body is reserved."""
@@ -217,30 +201,38 @@ class FastProtocol(LimitedProtocol):
         return request
 
     def _start_deferred(self) -> None:
-        """Start the task of the deferred request, with what has come of its body."""
+        """Start the task of the deferred request, and give the parser what has come of its body."""
         request = self._take_request()
         assert request is not None, "the caller has looked"
         self._start_task()
-        content = request.content
-        self.cycle.body += content if isinstance(content, bytes) else content.so_far()
-        self.cycle.more_body = not self._between
-        self.cycle.message_event.set()
+        content = request.body.so_far()
+        if content:
+            self._feed(content)
+        else:
+            self.cycle.more_body = not self._between
 
     def _answer_deferred(self) -> None:
         request = self._request
         assert request is not None, "it is deferred"
+        is_answered = True
         try:
             if request.timer is not None:
                 request.context.timing.start()
             is_idle = request.head.route.endpoint.engine.is_idle and not self.has_unparsed
-            is_answered = is_idle and self._answer(request.head, request.parts(), request.context)
-        except MemoryError:
-            self._take_request()
-            raise
-        if is_answered:
-            self._take_request()
-        else:
+            is_answered = is_idle and self._answer(request.head, request.body.parts(), request.context)
+        finally:
+            if is_answered:
+                self._end_deferred(request)
+        if not is_answered:
             self._start_deferred()
+
+    def _end_deferred(self, request: DeferredRequest) -> None:
+        """The deferred request is answered, or failed for lack of memory: the next one may begin."""
+        self._body_left = None
+        self.on_message_complete()
+        self._take_request()
+        if request.head.length:
+            self.parser = self._new_parser()  # the old one waits for the body
 
     def _answer(self, head: Head, body: tuple[bytes, Body], context: RequestContext) -> bool:
         """Answer a request, if that takes a short time; False if it was not run."""
