@@ -68,21 +68,21 @@ class BodyBuffer:
     def __init__(self, length: int, first: int) -> None:
         self._start = -first % ALIGNMENT
         self._middle = self._start + first
-        self._bytes = np.empty(self._start + length, np.uint8)
+        self._bytes = np.empty(self._start + length, np.uint8).data
         self._end = self._start
 
     def add(self, piece: Body) -> None:
         end = self._end + len(piece)
-        self._bytes[self._end : end] = np.frombuffer(piece, np.uint8)
+        self._bytes[self._end : end] = piece
         self._end = end
 
     def parts(self) -> tuple[bytes, Body]:
         """The first bytes and the others, once all have come."""
-        return self._bytes[self._start : self._middle].tobytes(), self._bytes.data[self._middle : self._end]
+        return bytes(self._bytes[self._start : self._middle]), self._bytes[self._middle : self._end]
 
     def so_far(self) -> memoryview:
         """All that has come."""
-        return self._bytes.data[self._start : self._end]
+        return self._bytes[self._start : self._end]
 
 
 class CountedReceive:

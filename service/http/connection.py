@@ -39,8 +39,8 @@ class UnsupportedRequest(Exception):
 class Connection(HttpToolsProtocol):
     """uvicorn's protocol, given one request at a time. Subclasses decide how a request is refused.
 
-    A subclass may also defer the ASGI task of a request whose head has come (``_defer``). Then it gets the body in place
-    of the parser (``_add_to_deferred``), and answers the request itself or starts the task after all
+    A subclass may also defer the ASGI task of a request whose head has come (``_defer``). Then the subclass gets the
+    body in place of the parser (``_add_to_deferred``), and answers the request itself or starts the task after all
     (``_answer_deferred``).
     """
 

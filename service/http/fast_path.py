@@ -85,6 +85,7 @@ class DeferredRequest:
     head: Head
     context: RequestContext
     body: BodyBuffer  # as far as it has come
+    unparsed_head: bytes = b""  # a known head, which the parser has not been given
     timer: asyncio.TimerHandle | None = None
 
 
@@ -96,6 +97,7 @@ class FastProtocol(LimitedProtocol):
         self._fast_path = fast_path
         self._max_body_bytes = min(MAX_BODY_BYTES, kwargs["settings"].max_body_bytes)
         self._request: DeferredRequest | None = None
+        self._kept_bytes: int | None = None  # of the body whose head the parser is given now, to start its task
         self._response_lines = b"".join([b"%b: %b\r\n" % field for field in fast_path.response_fields])
         self._default_fields: list[tuple[bytes, bytes]] = []
         self._default_lines: bytes | None = b""  # None: every answer has to close its connection
@@ -104,9 +106,8 @@ class FastProtocol(LimitedProtocol):
         if self._is_between_requests and self._answer_known(data):
             return
         super().data_received(data)
-        request = self._request
-        if request is not None and request.timer is None:
-            request.timer = self.loop.call_later(BODY_TIMEOUT_S, self._start_deferred)
+        if self._request is not None:
+            self._set_timer(self._request)
 
     def shutdown(self) -> None:
         if self._request is not None:
@@ -123,6 +124,9 @@ class FastProtocol(LimitedProtocol):
         super()._refuse(status, detail, limit)
 
     def _defer(self) -> bool:
+        if self._kept_bytes is not None and self._body_left is not None:
+            self._body_left -= self._kept_bytes
+            return False
         length, parser, fast_path = self._body_left, self.parser, self._fast_path
         if length is None or length > self._max_body_bytes or self.expect_100_continue or self.flow.write_paused:
             return False
@@ -169,16 +173,18 @@ class FastProtocol(LimitedProtocol):
         return RequestContext(head.headers, fast_path.timing(), reservation)
 
     def _answer_known(self, data: bytes) -> bool:
-        """Answer a whole request with a known head; False if it is to be parsed."""
+        """Answer a request with a known head, or wait for the rest of its body; False if it is to be parsed."""
         end = data.find(END_OF_HEAD, 0, MAX_HEAD_BYTES) + 4
         head = self._fast_path.heads.get(data[:end])
-        if head is None or len(data) - end != head.length or self.flow.write_paused or self._is_ending:
+        if head is None or len(data) - end > head.length or self.flow.write_paused or self._is_ending:
             return False
         context = self._admit(head)
         if context is None:
             return False
-        middle = end + head.json_length
         self.url = head.url
+        if len(data) - end < head.length:
+            return self._defer_known(head, context, data, end)
+        middle = end + head.json_length
         self._has_begun, self._awaited_since = True, math.inf
         try:
             is_answered = self._answer(head, (data[end:middle], data[middle:]), context)
@@ -191,6 +197,28 @@ class FastProtocol(LimitedProtocol):
             self._wait_for_request()
         return is_answered
 
+    def _defer_known(self, head: Head, context: RequestContext, data: bytes, end: int) -> bool:
+        """Begin a request with a known head that ends at ``end``, and with a part of its body; False as above."""
+        try:
+            head.route.endpoint.model(head.route.path_params)
+            body = BodyBuffer(head.length, head.json_length)
+        except (HeedError, MemoryError):  # it is answered before its body comes
+            context.reservation.release()
+            return False
+        body.add(memoryview(data)[end:])
+        self.on_message_begin()
+        self.url, self.headers = head.url, head.fields
+        self._in_body = self._deferred = True
+        self._body_left, self._max_limited_bytes = head.length - (len(data) - end), None
+        self._idle_since = math.inf
+        self._request = DeferredRequest(head, context, body, data[:end])
+        self._set_timer(self._request)
+        return True
+
+    def _set_timer(self, request: DeferredRequest) -> None:
+        if request.timer is None:
+            request.timer = self.loop.call_later(BODY_TIMEOUT_S, self._start_deferred)
+
     def _take_request(self) -> DeferredRequest | None:
         """The deferred request, which is so no more."""
         request, self._request, self._deferred = self._request, None, False
@@ -201,15 +229,22 @@ class FastProtocol(LimitedProtocol):
         return request
 
     def _start_deferred(self) -> None:
-        """Start the task of the deferred request, and give the parser what has come of its body."""
+        """Start the task of the deferred request, and give the parser what it has not seen of it."""
         request = self._take_request()
         assert request is not None, "the caller has looked"
-        self._start_task()
         content = request.body.so_far()
+        if request.unparsed_head:
+            self._in_body, self._max_limited_bytes = False, self.max_header_bytes
+            self._kept_bytes = len(content)
+            self._feed(memoryview(request.unparsed_head))  # starts the task
+            self._kept_bytes = None
+        else:
+            self._start_task()
         if content:
             self._feed(content)
-        else:
-            self.cycle.more_body = not self._between
+        elif self._between:  # it has no body, as the parser has told before there was a task
+            self.cycle.more_body = False
+            self.cycle.message_event.set()
 
     def _answer_deferred(self) -> None:
         request = self._request
@@ -231,7 +266,7 @@ class FastProtocol(LimitedProtocol):
         self._body_left = None
         self.on_message_complete()
         self._take_request()
-        if request.head.length:
+        if request.head.length and not request.unparsed_head:
             self.parser = self._new_parser()  # the old one waits for the body
 
     def _answer(self, head: Head, body: tuple[bytes, Body], context: RequestContext) -> bool:
