@@ -2,6 +2,7 @@
 
 import json
 import logging
+import re
 import socket
 import threading
 import time
@@ -22,6 +23,7 @@ from tests.support.http_requests import CRLF, add, http
 from tests.support.waiting import until
 
 LOOP = logging.getLogger("asyncio")
+MEASURED = re.compile(rb"waited [\d,]+ microseconds")
 OF_ITS_OWN = {"date", "x-request-id", "server-timing"}  # of each answer
 
 
@@ -89,7 +91,9 @@ class Answer:
     def __init__(self, status: int, fields: list[tuple[str, str]], body: bytes) -> None:
         self.status, self.fields, self.body = status, dict(fields), body
         assert len(self.fields) == len(fields)
-        self.alike = status, [field for field in fields if field[0] not in OF_ITS_OWN], body
+        others = [field for field in fields if field[0] not in OF_ITS_OWN and field[0] != "content-length"]
+        self.alike = status, others, MEASURED.sub(b"waited", body)
+        assert int(self.fields.get("content-length", len(body))) == len(body)
 
     def sum(self) -> list[float]:
         assert self.status == 200, self.body
