@@ -18,7 +18,7 @@ log = logging.getLogger("heed")
 
 CHECK_S = 1.0  # between two looks at key files, and at overdue runs
 IDLE_CHECK_S = 5.0  # between two looks at whether memory can be freed
-GROWTH = 1.1  # memory is freed when the process uses this many times what it used after loading the models
+GROWTH = 1.05  # memory is freed when the process uses this many times what it needs
 
 
 @asynccontextmanager
@@ -72,7 +72,7 @@ async def _repeat(action: Callable[[], Awaitable[None]], interval_s: float) -> N
 async def _load_and_follow(repository: Repository, engine: Engine, settings: Settings) -> None:
     """Load the models; then free memory whenever the process is idle and, in mode poll, follow the repository."""
     try:
-        baseline_bytes = await in_thread(_load, repository)
+        start_bytes = needed_bytes = await in_thread(_load, repository)
     except Exception:
         log.exception("the models could not be loaded")
         return
@@ -84,11 +84,12 @@ async def _load_and_follow(repository: Repository, engine: Engine, settings: Set
             log.warning("the model repository could not be scanned: %s", error)
 
     async def free_memory() -> None:
-        nonlocal baseline_bytes
-        if not (engine.counts.in_flight or engine.running or machine.resident_bytes() < GROWTH * baseline_bytes):
+        nonlocal needed_bytes
+        if not (engine.counts.in_flight or engine.running or machine.resident_bytes() < GROWTH * needed_bytes):
             assert repository.provider is not None, "models are loaded"
             await in_thread(_free, repository.provider)
-            baseline_bytes = max(baseline_bytes, machine.resident_bytes())
+            if not engine.budget.used:  # else answers that clients are still reading may be freed later
+                needed_bytes = max(start_bytes, machine.resident_bytes())
 
     polling = [_repeat(poll, settings.model_poll_seconds)] if settings.model_control_mode == "poll" else []
     await asyncio.gather(_repeat(free_memory, IDLE_CHECK_S), *polling)
@@ -105,7 +106,8 @@ def _load(repository: Repository) -> int:
 def _free(provider: Provider) -> None:
     """Return ONNX Runtime's arena and the free pages of the heap to the system.
 
-    A busy process keeps both for the next request: to allocate them again would take longer than many requests.
+    A busy process keeps both for the next request: to allocate them again would take longer than many requests. While
+    the heap is trimmed, some 0.1 ms a megabyte, no thread can allocate from it.
     """
     shrink_arena(provider)
     machine.trim_heap()

@@ -35,6 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("parts", nargs="*", metavar="part", help="parts to run (default: all)")
     parser.add_argument("--portion", type=float, default=1, help="fraction of each part to run (%(default)s)")
     parser.add_argument("--seed", type=int, default=time.time_ns() % 10**6, help="seed of the mutants (random)")
+    parser.add_argument("--case", default="", help="run only the cases of attack whose name contains this")
     parser.add_argument("--repository", type=Path, default=Path("model_repository"), help="(%(default)s)")
     options = parser.parse_args(arguments)
     if unknown := set(options.parts) - set(PARTS):
@@ -45,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "fuzz": partial(fuzz, seed=options.seed),
         "shapes": shapes,
         "beside": beside,
-        "attack": attack,
+        "attack": partial(attack, case=options.case),
     }
     table, failures = Table("part", "requirement", "observed", ""), 0
     for name in options.parts or PARTS:

@@ -1,7 +1,8 @@
 """Health probes like a kubelet's, each on a new connection, from a process that does nothing else.
 
-``python -m benchmarks.soak.probe PORT`` probes until its standard input is closed. It then prints as JSON the
-milliseconds of each probe, and the longest scheduling delay: the time by which one of its own sleeps was too long.
+``python -m benchmarks.soak.probe PORT`` prints an empty line after the first probes, and goes on until its standard
+input is closed. It then prints as JSON the milliseconds of each probe, and the longest scheduling delay: the time by
+which one of its own sleeps was too long.
 """
 
 import http.client
@@ -15,6 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 INTERVAL_S = 0.05
+PATHS = ("/v2/health/live", "/v2/health/ready")
 
 
 @dataclass
@@ -32,19 +34,21 @@ def main() -> None:
         if select.select([sys.stdin], [], [], INTERVAL_S)[0]:
             break
         delay_ms = max(delay_ms, 1000 * (time.perf_counter() - start_s - INTERVAL_S))
-        for path in ("/v2/health/live", "/v2/health/ready"):
+        for path in PATHS:
             start_s = time.perf_counter()
             connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
             connection.request("GET", path)
             assert connection.getresponse().status == 200, path
             times_ms.append(1000 * (time.perf_counter() - start_s))
             connection.close()
+        if len(times_ms) == len(PATHS):
+            print(flush=True)
     print(json.dumps([times_ms, delay_ms]))
 
 
 @contextmanager
 def probed(port: int) -> Iterator[Probes]:
-    """Probe the server while the context lasts; the result is filled in at its end.
+    """Probe the server while the context lasts, from its first moment on; the result is filled in at its end.
 
     Raises:
         RuntimeError: a probe was not answered with status 200.
@@ -52,6 +56,8 @@ def probed(port: int) -> Iterator[Probes]:
     probes = Probes()
     command = [sys.executable, "-m", "benchmarks.soak.probe", str(port)]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    process.stdout.readline()
     try:
         yield probes
     finally:

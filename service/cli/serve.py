@@ -1,5 +1,6 @@
 """``heed serve``: the service on uvicorn, in one process or in several."""
 
+import gc
 import logging
 import os
 import socket
@@ -10,10 +11,10 @@ from pydantic import ValidationError
 from pydantic_settings import CliApp
 
 from service import machine, threads
-from service.app import create_app
+from service.app import Application, create_app
 from service.settings import Settings
 from service.telemetry import logs, tracing
-from service.telemetry.shared_metrics import SharedMetrics
+from service.telemetry.shared_metrics import SharedMetrics, WorkerSlot
 from service.workers.channel import Channel
 from service.workers.server import Server, listen
 from service.workers.supervisor import Supervisor
@@ -62,19 +63,31 @@ def main(arguments: Sequence[str] | None = None) -> int:
     shared_metrics = SharedMetrics(2 * settings.workers + 2)  # an ending worker keeps its slot
 
     def serve(channel: Channel) -> None:
-        app = create_app(settings, shared_metrics, channel.slot)
+        app = _application(settings, shared_metrics, channel.slot)
         Worker(app, settings, channel, metrics_listeners).run()
 
     if settings.workers > 1:
         drain, shutdown = settings.drain_seconds, settings.shutdown_seconds
         return Supervisor(serve, settings.workers, listeners, drain, shutdown, shared_metrics).run()
     try:
-        Server(create_app(settings), settings, metrics_listeners).run(listeners)
+        Server(_application(settings), settings, metrics_listeners).run(listeners)
     except SystemExit:  # from uvicorn, when the start failed; the log says why
         return 1
     if threads.is_running():
         os._exit(0)  # a thread may be in ONNX Runtime's code, which must not run while its library is unloaded
     return 0
+
+
+def _application(
+    settings: Settings, shared_metrics: SharedMetrics | None = None, slot: WorkerSlot | None = None
+) -> Application:
+    """The application, which garbage collections leave alone, with all that was imported.
+
+    Otherwise a full collection takes tens of milliseconds, in which no request is answered.
+    """
+    app = create_app(settings, shared_metrics, slot)
+    gc.freeze()
+    return app
 
 
 def _url(listener: socket.socket, settings: Settings) -> str:

@@ -21,7 +21,8 @@ from service.errors import Invalid, Malformed, TooLarge
 
 LARGE_BODY_BYTES = 1 << 20  # of smaller documents only those with many rows are cut
 MAX_ROWS = 1 << 13  # lists in a document that is parsed in one call; some milliseconds
-MIN_LONG_PART_BYTES = 1 << 16  # between two quotation marks; shorter parts stay in the document
+MIN_COUNTED_BYTES = 1 << 16  # of a document whose rows are counted
+MIN_LONG_PART_BYTES = 1 << 12  # between two quotation marks; shorter parts stay in the document
 MAX_REST_BYTES = 4 << 20  # of a document without its long parts; 20 ms to parse
 MAX_ESCAPED_QUOTES = 1 << 10  # in one document; nothing is cut after them
 MAX_RUN_BYTES = 1 << 10  # of brackets and blanks at the start or end of a list
@@ -46,13 +47,13 @@ class LongText:
 
     content: memoryview
 
-    def base64(self) -> Steps[bytes]:
+    def base64(self) -> Steps[bytearray]:
         """The bytes that the string encodes; line breaks are ignored.
 
         Raises:
             ValueError: it is not base64.
         """
-        decoded: list[bytes] = []
+        decoded = bytearray()
         left, is_padded = b"", False
         for start in range(0, len(self.content), PIECE_BYTES):
             text = left + bytes(self.content[start : start + PIECE_BYTES])
@@ -61,10 +62,10 @@ class LongText:
                 raise ValueError("data after padding")
             is_last = start + PIECE_BYTES >= len(self.content)
             whole = len(text) if is_last else (len(text) - text.endswith(b"\\")) // 4 * 4
-            decoded.append(binascii.a2b_base64(text[:whole], strict_mode=True))
+            decoded += binascii.a2b_base64(text[:whole], strict_mode=True)
             left, is_padded = text[whole:], is_padded or text[:whole].endswith(b"=")
             yield
-        return b"".join(decoded)
+        return decoded
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,11 +84,11 @@ class LongList:
         Raises:
             Invalid: rows of different lengths, or more than ``MAX_RANK`` axes.
         """
-        parts = []
+        structure = bytearray()
         for start in range(0, len(self.content), PIECE_BYTES):
-            parts.append(bytes(self.content[start : start + PIECE_BYTES]).translate(None, NOT_STRUCTURE))
+            structure += bytes(self.content[start : start + PIECE_BYTES]).translate(None, NOT_STRUCTURE)
             yield
-        return (yield from _shape(name, b"".join(parts)))
+        return (yield from _shape(name, structure))
 
     def pieces(self, name: str, kind: str, shape: tuple[int, ...], nulls: bool = False) -> Iterator[np.ndarray]:
         """The elements in order: booleans (``kind`` b), or numbers as the widest of numpy's ``kind`` f, i or u.
@@ -116,7 +117,7 @@ class LongList:
 
 def is_large(body: bytes | memoryview) -> bool:
     """Whether ``body`` would take long to parse in one call."""
-    return len(body) > LARGE_BODY_BYTES or (len(body) > MIN_LONG_PART_BYTES and bytes(body).count(b"[") > MAX_ROWS)
+    return len(body) > LARGE_BODY_BYTES or (len(body) > MIN_COUNTED_BYTES and bytes(body).count(b"[") > MAX_ROWS)
 
 
 def cut(body: bytes) -> Steps[tuple[bytes, list[LongText | LongList]]]:
@@ -125,7 +126,8 @@ def cut(body: bytes) -> Steps[tuple[bytes, list[LongText | LongList]]]:
     Raises:
         TooLarge: what remains is longer than ``MAX_REST``.
     """
-    rest: list[bytes] = []
+    view = memoryview(body)
+    rest: list[bytes | memoryview] = []
     parts: list[LongText | LongList] = []
     kept = escaped = 0
     last, is_text = -1, False  # the last quotation mark; whether it begins a string
@@ -144,15 +146,15 @@ def cut(body: bytes) -> Steps[tuple[bytes, list[LongText | LongList]]]:
             inside = is_text ^ bool(index % 2)
             place = _text_value(body, before, end) if inside else _list_value(body, before + 1, end)
             if place:
-                view = memoryview(body)[place[0] : place[1]]
-                parts.append(LongText(view[1:-1]) if inside else LongList(view))
-                rest += [body[kept : place[0]], b'"%s:%d"' % (NONCE.encode(), len(parts) - 1)]
+                text = view[place[0] : place[1]]
+                parts.append(LongText(text[1:-1]) if inside else LongList(text))
+                rest += [view[kept : place[0]], b'"%s:%d"' % (NONCE.encode(), len(parts) - 1)]
                 kept = place[1]
         if quotes.size:
             last = int(quotes[-1])
             is_text ^= bool(quotes.size % 2)
         yield
-    rest.append(body[kept:])
+    rest.append(view[kept:])
     size = sum(map(len, rest))
     if size > MAX_REST_BYTES:
         raise TooLarge(
@@ -215,7 +217,7 @@ def _brackets(text: bytes, bracket: int) -> list[int]:
     return [place for place, character in enumerate(run) if character == bracket]
 
 
-def _shape(name: str, structure: bytes) -> Steps[tuple[int, ...]]:
+def _shape(name: str, structure: bytearray) -> Steps[tuple[int, ...]]:
     """The shape of a list with these brackets and commas; at each depth all rows are compared with the first."""
     rank = len(structure[: MAX_RANK + 1]) - len(structure[: MAX_RANK + 1].lstrip(b"["))
     if rank > MAX_RANK:
@@ -225,13 +227,15 @@ def _shape(name: str, structure: bytes) -> Steps[tuple[int, ...]]:
     row = 0  # brackets and commas of a list one level further in
     for depth in range(rank - 1, -1, -1):
         closing = b"]" * (rank - depth)
-        end = structure.find(closing, depth)
+        end = yield from _find(structure, closing, depth)
         if end < 0:
             raise ragged
         length = end + len(closing) - depth
         if depth == rank - 1:
-            if structure[depth + 1 : end].strip(b","):
-                raise ragged
+            for start in range(depth + 1, end, MAX_COMPARED_BYTES):
+                if structure[start : min(start + MAX_COMPARED_BYTES, end)].strip(b","):
+                    raise ragged
+                yield
             sizes.append(length - 1)
         else:
             size, left = divmod(length - 1, row + 1)
@@ -240,16 +244,25 @@ def _shape(name: str, structure: bytes) -> Steps[tuple[int, ...]]:
             rows = np.frombuffer(structure, np.uint8, size * (row + 1), depth + 1).reshape(size, row + 1)
             step = max(1, MAX_COMPARED_BYTES // (row + 1))
             for start in range(0, size, step):
-                if (rows[start : start + step, :row] != rows[0, :row]).any():
+                separators = rows[start : min(start + step, size - 1), row]
+                if (rows[start : start + step, :row] != rows[0, :row]).any() or (separators != COMMA).any():
                     raise ragged
                 yield
-            if (rows[:-1, row] != COMMA).any():
-                raise ragged
             sizes.append(size)
         row = length
     if row != len(structure):
         raise ragged
     return tuple(reversed(sizes))
+
+
+def _find(structure: bytearray, closing: bytes, start: int) -> Steps[int]:
+    """The place of ``closing`` from ``start`` on; -1 if there is none."""
+    for begin in range(start, len(structure), MAX_COMPARED_BYTES):
+        place = structure.find(closing, begin, begin + MAX_COMPARED_BYTES + len(closing) - 1)
+        if place >= 0:
+            return place
+        yield
+    return -1
 
 
 def _check_brackets(text: bytes) -> None:

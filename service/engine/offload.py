@@ -49,6 +49,7 @@ class Offload:
         Each turn of the event loop does one step of each of them, and every other request waits for that.
         """
         async with self._cooperative:
+            await asyncio.sleep(0)  # else any number of requests, each of one step, would be done in one turn
             return await run_cooperatively(cost, size, steps)
 
     def close(self) -> None:

@@ -119,3 +119,34 @@ assert first + second > 1000 > 10 * max(others), (first, second, others)
     if platform.libc_ver()[0] != "glibc":
         pytest.skip("not glibc")
     subprocess.run([sys.executable, "-c", script], check=True, cwd=Path(__file__).parents[2])
+
+
+def test_memory_freed_by_a_thread_is_returned():
+    """glibc would keep the end of a thread's own heap."""
+    script = """
+import threading
+from service import machine
+
+machine.keep_heap()
+start = machine.resident_bytes()
+ends = threading.Event()
+
+def work():
+    blocks = [b"x" * (1 << 20) for _ in range(40)]
+    blocks.clear()
+    freed.set()
+    ends.wait()
+
+freed = threading.Event()
+thread = threading.Thread(target=work)
+thread.start()
+freed.wait()
+machine.trim_heap()
+kept = machine.resident_bytes() - start
+ends.set()
+thread.join()
+assert kept < 8 << 20, kept
+"""
+    if platform.libc_ver()[0] != "glibc":
+        pytest.skip("not glibc")
+    subprocess.run([sys.executable, "-c", script], check=True, cwd=Path(__file__).parents[2])

@@ -55,14 +55,14 @@ def find_template(content: bytes) -> RequestTemplate | None:
     request_id = None
     if content.startswith(IDS):
         start = content.index(b'"', len(IDS[0]) - 1)
-        end = content.find(b'"', start + 1)
+        end = content.find(b'"', start + 1, start + MAX_TEMPLATE_BYTES)
         request_id = content[start : end + 1]
         if end < 0 or b"\\" in request_id or not request_id.isascii() or not request_id.decode().isprintable():
             return None
         pieces.append(content[: start + 1])
         place = end + 1
     length = len(content)
-    while (key := content.find(DATA, place)) >= 0:
+    while (key := content.find(DATA, place, place + MAX_TEMPLATE_BYTES)) >= 0:
         start = key + len(DATA)
         if content[start : start + 1] == b" ":
             start += 1
@@ -74,7 +74,7 @@ def find_template(content: bytes) -> RequestTemplate | None:
         lists.append((start, end))
         length -= end - start
         place = end
-    if length > MAX_TEMPLATE_BYTES:
+    if length > MAX_TEMPLATE_BYTES:  # to copy and to search megabytes would keep other requests waiting
         return None
     pieces.append(content[place:])
     return RequestTemplate(tuple(pieces) if len(pieces) > 1 else pieces[0], request_id, lists)

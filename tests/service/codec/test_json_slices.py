@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes
 
 from service.codec import json_parser, json_slices
-from service.codec.json_slices import LongList, LongText, cut, part
+from service.codec.json_slices import MIN_LONG_PART_BYTES, LongList, LongText, cut, is_large, part
 from service.codec.steps import drain
 from service.errors import Invalid, Malformed, TooLarge
 
@@ -71,6 +71,26 @@ def test_long_parts_are_cut_and_short_ones_stay():
     assert [type(of) for of in parts] == [LongList, LongText]
     assert (read["b"], read["outputs"]) == ([1, 2], ["weights"])
     assert bytes(parts[1].content) == b"0123456789abcdef"
+
+
+def test_the_lists_of_a_document_with_many_rows_are_cut_though_none_is_long(monkeypatch):
+    """To parse them would make an object of each row, and the more garbage collections, the more there are."""
+    monkeypatch.setattr(json_slices, "MIN_LONG_PART_BYTES", MIN_LONG_PART_BYTES)
+    text = json.dumps({name: [[0.5]] * 4096 for name in ("query", "key", "value")}).encode()
+    assert is_large(text)
+    rest, parts = drain(cut(text))
+    assert [part(mark, parts) for mark in json.loads(rest).values()] == parts
+    assert len(parts) == 3
+
+
+@pytest.mark.parametrize(
+    "text", [b"[%b0]" % (b"0," * 999), b"[%b[0]]" % (b"[0]," * 999), b"[[%b[0]]]" % (b"[0]," * 999)]
+)
+def test_a_shape_is_read_in_steps(text):
+    """Each step reads few bytes, whether rows are long or many."""
+    steps = LongList(memoryview(text)).shape("query")
+    structure = len(text) - text.count(b"0")
+    assert sum(1 for _ in steps) >= len(text) // 24 + structure // 8
 
 
 def test_a_list_inside_lists_of_the_document_is_cut_alone():

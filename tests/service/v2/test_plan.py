@@ -17,6 +17,7 @@ from service.http.response import error_response
 from service.repository.repository import Repository
 from service.settings import Settings
 from service.v2.infer.endpoint import InferEndpoint
+from service.v2.infer.plan import MAX_TEMPLATE_BYTES, find_template
 from tests.service.v2.siblings import Request, siblings
 from tests.support import graphs
 from tests.support.decoding import context, drain, endpoint
@@ -210,3 +211,13 @@ def test_threads_share_plans(models, monkeypatch):
         sys.setswitchinterval(interval)
     assert wrong == []
     assert len(ENDPOINT.cache(model)) == 1
+
+
+def test_a_template_is_looked_for_at_the_beginning_alone():
+    """To search and to copy megabytes would keep other requests waiting."""
+    inputs, blanks = b'"inputs":[{"name":"x","datatype":"FP32","shape":[1,1],"data":[1]}]', b" " * MAX_TEMPLATE_BYTES
+    template = find_template(b'{"id":"a",%b}' % inputs)
+    assert template is not None
+    assert (template.id, len(template.lists)) == (b'"a"', 1)
+    for text in (b"{%b%b}" % (blanks, inputs), b"{%b%b}" % (inputs, blanks), b'{"id":"%b",%b}' % (blanks, inputs)):
+        assert find_template(text) is None

@@ -1,0 +1,23 @@
+"""A body that comes in chunks."""
+
+import pytest
+
+from service.http import body
+from service.http.body import ChunkBuffer
+
+
+@pytest.mark.parametrize("sizes", [[], [0], [5], [3, 4], [8], [8, 8], [3, 4, 5, 6, 7], [20, 1]])
+def test_chunks_are_joined_at_the_end_or_as_they_come(monkeypatch, sizes):
+    monkeypatch.setattr(body, "MAX_JOINED_BYTES", 8)
+    chunks = [bytes([65 + index]) * size for index, size in enumerate(sizes)]
+    buffer = ChunkBuffer()
+    for chunk in chunks:
+        buffer.add(chunk)
+    assert buffer.length == sum(sizes)
+    assert buffer.whole() == b"".join(chunks)
+
+
+def test_one_chunk_is_not_copied():
+    buffer, chunk = ChunkBuffer(), bytes(100)
+    buffer.add(chunk)
+    assert buffer.whole() is chunk

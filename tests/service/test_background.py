@@ -1,0 +1,42 @@
+"""Memory is freed while no request is answered, whenever the process has grown past what it needs."""
+
+import asyncio
+from types import SimpleNamespace
+
+import pytest
+
+from service import background, machine
+
+MIB = 1 << 20
+
+
+@pytest.mark.parametrize(
+    ("readings", "used", "frees"),
+    [
+        ([102, 104, 102], 0, 0),
+        ([300, 101, 101, 101], 0, 1),
+        ([300, 200, 200, 200], 0, 1),  # what cannot be freed is not tried again,
+        ([300, 200, 250, 101, 200, 101], 0, 3),  # and is no limit for good
+        ([300, 300, 200, 101], 1, 3),  # what clients have yet to read may have gone meanwhile
+    ],
+)
+def test_memory_is_freed_until_the_process_has_what_it_needs(monkeypatch, readings, used, frees):
+    """``readings`` are what the process uses at each look and, where nothing is ``used``, after each free."""
+    remaining, freed = iter(readings), []
+
+    def resident_bytes():
+        reading = next(remaining, None)
+        if reading is None:
+            raise asyncio.CancelledError
+        return reading * MIB
+
+    monkeypatch.setattr(background, "IDLE_CHECK_S", 0)
+    monkeypatch.setattr(background, "_load", lambda _repository: 100 * MIB)
+    monkeypatch.setattr(background, "_free", freed.append)
+    monkeypatch.setattr(machine, "resident_bytes", resident_bytes)
+    budget, counts = SimpleNamespace(used=used), SimpleNamespace(in_flight=0)
+    engine = SimpleNamespace(budget=budget, counts=counts, running=0)
+    settings = SimpleNamespace(model_control_mode="none")
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(background._load_and_follow(SimpleNamespace(provider="cpu"), engine, settings))
+    assert len(freed) == frees
