@@ -28,12 +28,13 @@ class SharedWeights:
 
     def move_all(self, model: ir.Model) -> None:
         """``move`` for a model that torch has exported, one tensor after the other: it may have more than 2 GB."""
-        for value in model.graph.initializers.values():
+        for name, value in model.graph.initializers.items():
             tensor = value.const_value
             if tensor is not None and tensor.nbytes >= MIN_BYTES:
-                raw, shape = tensor.tobytes(), ir.Shape(tensor.shape)
-                place = {"offset": self._offset(raw), "length": len(raw), "base_dir": self._file.parent}
-                value.const_value = ir.ExternalTensor(NAME, dtype=tensor.dtype, shape=shape, name=value.name, **place)
+                raw, shape = tensor.tobytes(), ir.Shape(tensor.shape.numpy())
+                value.const_value = ir.ExternalTensor(
+                    NAME, self._offset(raw), len(raw), tensor.dtype, shape=shape, name=name, base_dir=self._file.parent
+                )
 
     def _offset(self, raw: bytes) -> int:
         """Where the file has these bytes; it is appended to if it does not."""

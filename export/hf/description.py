@@ -9,6 +9,7 @@ import torch
 import transformers
 from torch import nn
 
+from export.checkpoint import listed
 from export.hf.examples import draw
 from export.hf.float64 import Original
 from export.hf.inputs import inputs_of
@@ -83,12 +84,13 @@ def learned_numbers(module: nn.Module) -> int:
 def _run(wrapper: Wrapper, inputs: Mapping[str, Input], sizes: Sizes) -> dict[str, torch.Tensor]:
     drawn = {name: torch.from_numpy(array) for name, array in draw(inputs, sizes).items()}
     try:
-        return vars(wrapper(**drawn))
+        outputs: dict[str, torch.Tensor] = vars(wrapper(**drawn))
     except ModelRefused:
         raise
     except Exception as error:  # of whatever type transformers raises
         kind, reason = type(wrapper.model).__name__, (str(error).strip() or type(error).__name__).splitlines()[0]
         raise ModelRefused(f"{kind} cannot be called with {', '.join(drawn)} alone: {reason}") from None
+    return outputs
 
 
 def _refuse_random(pretrained: Pretrained, wrapper: Wrapper, inputs: Mapping[str, Input]) -> None:
@@ -102,10 +104,11 @@ def _refuse_random(pretrained: Pretrained, wrapper: Wrapper, inputs: Mapping[str
     if random and total.requires_grad:
         gradients = torch.autograd.grad(total, list(random.values()), allow_unused=True)
         used = [name for name, gradient in zip(random, gradients, strict=True) if gradient is not None]
-        raise ModelRefused(
-            f"the directory has no numbers for {', '.join(used[:6])}, which {pretrained.kind} needs"
-            f"{'' if len(used) <= 6 else f' (and {len(used) - 6} more)'}; --head none exports the model without its head"
-        )
+        if used:
+            raise ModelRefused(
+                f"the directory has no numbers for {listed(used)}, which {pretrained.kind} needs; "
+                "--head none exports the model without its head"
+            )
     pretrained.model.requires_grad_(False)
 
 

@@ -22,7 +22,7 @@ MAX_DOCUMENTED = 1000  # numbers in an example for the documentation
 def draw(inputs: Mapping[str, Input], sizes: Sizes, padding: str | None = None, seed: int = 0) -> dict[str, np.ndarray]:
     """Random inputs of ``sizes``: the required ones and, with ``padding``, the optional ones, too."""
     rng = np.random.default_rng(seed)
-    drawn = {}
+    drawn: dict[str, np.ndarray] = {}
     for name, spec in inputs.items():
         shape = [size(dim, sizes) for dim in spec.shape]
         if spec.dtype != "int64":

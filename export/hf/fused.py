@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import eager_mask
 
 NAME = "heed"
@@ -16,7 +17,7 @@ NAME = "heed"
 @contextmanager
 def fused(model: PreTrainedModel) -> Iterator[bool]:
     """A context in which ``model`` computes attention without its weights; False where it cannot."""
-    AttentionInterface.register(NAME, AttentionInterface()["sdpa"])
+    AttentionInterface.register(NAME, sdpa_attention_forward)
     AttentionMaskInterface.register(NAME, eager_mask)
     try:
         model.set_attn_implementation(NAME)

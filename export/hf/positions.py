@@ -12,6 +12,7 @@ from models.block import Input
 
 SETTINGS = {"n": ("max_position_embeddings",), "m": ("max_target_positions", "max_position_embeddings")}
 PROBED = {"batch": 1, "n": 4, "m": 4}
+Lookup = tuple[int, int, int]
 
 
 class _Lookups(TorchFunctionMode):
@@ -19,7 +20,7 @@ class _Lookups(TorchFunctionMode):
 
     def __init__(self) -> None:
         super().__init__()
-        self.lookups: list[tuple[int, int, int]] = []
+        self.lookups: list[Lookup] = []
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -49,12 +50,13 @@ def _limit(wrapper: Wrapper, inputs: Mapping[str, Input], symbol: str) -> int | 
     return min(limits, default=None)
 
 
-def _lookups(wrapper: Wrapper, inputs: Mapping[str, Input], sizes: Mapping[str, int]) -> list[tuple[int, int, int]]:
+def _lookups(wrapper: Wrapper, inputs: Mapping[str, Input], sizes: Mapping[str, int]) -> list[Lookup]:
     """The lookups of a sequence of equal tokens; a token that is no padding, as some models give that no position."""
     padding = getattr(wrapper.model.config, "pad_token_id", None)
     token = next(token for token in range(3) if token != padding)
     drawn = {name: torch.from_numpy(x) for name, x in draw(inputs, sizes).items()}
     drawn |= {name: torch.full_like(x, token) for name, x in drawn.items() if name.endswith("input_ids")}
-    with torch.inference_mode(), _Lookups() as recorded:
+    recorded = _Lookups()
+    with torch.inference_mode(), recorded:
         wrapper(**drawn)
     return recorded.lookups

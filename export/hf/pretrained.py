@@ -77,9 +77,7 @@ def load(folder: Path, head: str = "config") -> Pretrained:
     """
     content = _config_file(folder)
     if content.get("quantization_config"):
-        raise ModelRefused(
-            f"{folder}: its weights are quantized (quantization_config); export takes whole numbers of none"
-        )
+        raise ModelRefused(f"{folder}: its weights are quantized (quantization_config), which export does not read")
     if not any((folder / name).is_file() for name in WEIGHTS):
         raise ModelRefused(f"{folder} has no weights; expected {' or '.join(WEIGHTS)}")
     common = {"local_files_only": True, "trust_remote_code": False}
@@ -128,8 +126,8 @@ def _attempt(folder: Path, content: dict[str, Any], call: Callable[[], Any]) -> 
     Raises:
         ModelRefused: it failed; the message has transformers' reason.
     """
-    transformers.logging.set_verbosity_error()
-    transformers.logging.disable_progress_bar()
+    transformers.logging.set_verbosity_error()  # type: ignore[no-untyped-call]
+    transformers.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
