@@ -15,9 +15,9 @@ from export.verification import CANONICAL, Arrays, Check, Sessions, input_names,
 from models.block import Block, Sizes
 
 EPS = np.finfo(np.float32).eps
-MORE_DRAWS = 16
-FEW_DRAWS = 3  # of a model whose reference is slow
-FEW = ("one", "distinct")  # sizes of such a model
+MORE_DRAWS = 64
+MIN_MORE_DRAWS, PRODUCTS = 4, 300_000_000  # of a large model: so many as have that many learned numbers together
+FEW = ("one", "distinct")  # sizes of a model whose reference is slow
 SLOW = 200_000_000  # learned numbers
 MAX_SCORES = 1 << 26  # of the example of the largest length, in all layers
 MAX_PRODUCTS = 100_000_000_000
@@ -45,7 +45,8 @@ def checks(block: Block, sessions: Sessions, every: Mapping[str, Sizes], learned
     Yields:
         A check for each output; for graphs other than the canonical one, also one for their difference from it.
     """
-    module, draws = block.build(), 1 + (MORE_DRAWS if learned <= SLOW else FEW_DRAWS)
+    module = block.build()
+    draws = 1 + min(MORE_DRAWS, max(MIN_MORE_DRAWS, PRODUCTS // max(learned, 1)))
 
     def measure(inputs: Arrays) -> _Measured:
         exact, plain = block.reference(module, inputs, np.float64), block.reference(module, inputs, np.float32)
