@@ -13,13 +13,13 @@ from typing import Any
 import onnx
 import torch
 import transformers
+from torch import nn
 
 from export.artifact import LARGE, ExportError, card, free_version, refuse_failed, written_whole
-from export.fast_path import FastPath
 from export.graph import export_graph
 from export.hf.description import learned_numbers, rows_of
 from export.hf.examples import documented
-from export.hf.fused import fused
+from export.hf.fused import TransformersPath, fast_paths
 from export.hf.pretrained import ModelRefused, Pretrained
 from export.hf.verification import checks, sizes_of
 from export.hf.wrapper import Wrapper
@@ -28,7 +28,7 @@ from export.verification import CANONICAL, Check, session
 from models.block import Block, Sizes
 
 TRACED: Sizes = {"batch": 2, "n": 7, "m": 5}
-OUTPUT = "output"
+REFERENCE = "transformers in float64"
 Report = Callable[[str], None]
 
 
@@ -51,21 +51,34 @@ def export_model(
     learned = learned_numbers(pretrained.model)
     with written_whole(target, force) as folder:
         weights = SharedWeights(folder) if sum(x.numel() for x in pretrained.model.parameters()) > LARGE else None
-        report(f"tracing {CANONICAL}.onnx")
-        graphs = {CANONICAL: _graph(block, block.build(), list(block.outputs), weights)}
-        for with_kernel in (True, False):  # the formula where a kernel leaves out what the model does (sinks)
-            report(f"tracing {OUTPUT}.onnx")
-            graphs[OUTPUT] = _without_weights(block, pretrained, weights, with_kernel)
+
+        def trace(name: str, module: nn.Module, outputs: list[str], path: TransformersPath | None) -> onnx.ModelProto:
+            report(f"tracing {name}.onnx")
+            inputs = [input for input in block.inputs if path is None or input in path.takes]
+            return _graph(block, module, inputs, outputs, path, weights)
+
+        graphs = {CANONICAL: trace(CANONICAL, block.build(), list(block.outputs), None)}
+        ways = fast_paths(pretrained.model, list(block.inputs), learned if weights else 0)
+        alone = Wrapper(pretrained.model, with_weights=False).eval()
+        while True:
+            for name in [name for name in ways if name not in graphs]:
+                while ways[name] and name not in graphs:
+                    with suppress(ModelRefused):  # then the next way
+                        graphs[name] = trace(name, alone, ["output"], ways[name][0])
+                        break
+                    del ways[name][0]
             results = _checked(block, graphs, folder, learned, report)
-            if all(check.ok for check in results if check.graph != CANONICAL):
+            refuse_failed(block.name, [result for result in results if result.graph == CANONICAL], REFERENCE)
+            failed = {result.graph.split()[0] for result in results if not result.ok}
+            if not failed:
                 break
-        refuse_failed(block.name, results, "transformers in float64")
+            for name in failed:  # a kernel leaves out what the model does, such as sinks
+                del graphs[name], ways[name][0]
+        paths = {name: ways[name][0] for name in graphs if name != CANONICAL}
         report("writing")
-        path = FastPath(None, 0, takes=tuple(block.inputs), rows=None, provider=None)
-        cards: dict[str, dict[str, Any]] = {
-            CANONICAL: card(block, version, learned, results, documented(block.inputs)) | _own_entries(block, learned),
-            OUTPUT: {"block": block.name, "fast_path": OUTPUT} | path.card(),
-        }
+        cards = {name: {"block": block.name, "fast_path": name} | path.card() for name, path in paths.items()}
+        cards[CANONICAL] = card(block, version, learned, results, documented(block.inputs))
+        cards[CANONICAL] |= _own_entries(block, learned)
         for name, graph in graphs.items():
             onnx.helper.set_model_props(graph, {"heed": json.dumps(cards[name], indent=1)})
             (folder / f"{name}.onnx").write_bytes(graph.SerializeToString(deterministic=True))
@@ -92,9 +105,16 @@ def _own_entries(block: Block, learned: int) -> dict[str, Any]:
     }
 
 
-def _graph(block: Block, module: torch.nn.Module, outputs: list[str], weights: SharedWeights | None) -> onnx.ModelProto:
+def _graph(
+    block: Block,
+    module: nn.Module,
+    inputs: list[str],
+    outputs: list[str],
+    path: TransformersPath | None,
+    weights: SharedWeights | None,
+) -> onnx.ModelProto:
     try:
-        return export_graph(block, module, list(block.inputs), outputs, sizes=TRACED, weights=weights)
+        return export_graph(block, module, inputs, outputs, path, TRACED, weights)
     except ModelRefused:
         raise
     except Exception as error:  # torch's exporter raises errors of many types
@@ -106,18 +126,6 @@ def _reason(error: BaseException) -> str:
     while error.__cause__ is not None:
         error = error.__cause__
     return (str(error).strip() or type(error).__name__).splitlines()[0]
-
-
-def _without_weights(
-    block: Block, pretrained: Pretrained, weights: SharedWeights | None, with_kernel: bool
-) -> onnx.ModelProto:
-    """The graph of the answer alone; by the formula if the model has no other attention that torch can export."""
-    wrapper = Wrapper(pretrained.model, with_weights=False).eval()
-    if with_kernel:
-        with fused(pretrained.model) as is_fused, suppress(ModelRefused):
-            if is_fused:
-                return _graph(block, wrapper, [OUTPUT], weights)
-    return _graph(block, wrapper, [OUTPUT], weights)
 
 
 def _checked(

@@ -32,7 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"heed export hf: {MISSING}", file=sys.stderr)
         return 1
     console, start = Console(highlight=False), time.perf_counter()
-    name = options.name or re.sub(r"[^A-Za-z0-9_.-]+|^[^A-Za-z0-9]+", "_", options.directory.resolve().name).strip("_")
+    name = options.name or _name_of(options.directory)
     remove_leftovers(options.repository)
 
     def report_stop(signal: str) -> None:
@@ -64,6 +64,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         soft_wrap=True,
     )
     return 0
+
+
+def _name_of(directory: Path) -> str:
+    """The name of the directory, with "_" for what the name of a block may not have."""
+    name = re.sub(r"[^A-Za-z0-9_.-]+", "_", directory.resolve().name)
+    return re.sub(r"^[^A-Za-z0-9]+", "", name)[:100] or "model"
 
 
 def _progress(console: Console) -> Progress:

@@ -2,6 +2,8 @@
 
 import json
 import re
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -13,10 +15,12 @@ from export.__main__ import main
 from export.hf.pretrained import ModelRefused, load
 from export.verification import session
 from tests.support.families import FAMILIES, IMAGE, TEXT, Family, build, save
+from tests.support.readme import ROOT
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # those of transformers
 TINY = Family("BertForSequenceClassification", {**TEXT, "num_hidden_layers": 1, "hidden_size": 8})
 BASE = Family("BertModel", TINY.config)
+GRAPHS = {"model.onnx", "output.onnx", "fused.onnx", "masked.onnx"}
 
 
 @pytest.fixture(scope="module")
@@ -51,9 +55,9 @@ def changed(source, folder, **settings):
     return folder
 
 
-def test_a_version_has_two_graphs_and_the_files_of_the_tokenizer(exported):
+def test_a_version_has_its_graphs_and_the_files_of_the_tokenizer(exported):
     names = {file.name for file in (exported / "mine" / "1").iterdir()}
-    assert names == {"model.onnx", "output.onnx", "tokenizer.json", "vocab.txt", "preprocessor_config.json"}
+    assert names == GRAPHS | {"tokenizer.json", "vocab.txt", "preprocessor_config.json"}
 
 
 def test_the_metadata_says_what_was_verified_against_what(exported):
@@ -99,8 +103,17 @@ def test_many_weights_are_one_file(tmp_path):
     save(Family("BertModel", {**TEXT, "vocab_size": 40_000}), tmp_path / "model")
     assert run(tmp_path / "model", "--name", "mine", "--repository", tmp_path / "models") == 0
     files = {file.name: file.stat().st_size for file in (tmp_path / "models" / "mine" / "1").iterdir()}
-    assert files.keys() == {"model.onnx", "output.onnx", "weights.bin"}
-    assert files["weights.bin"] > 4 * 32 * 40_000 > 10 * max(files["model.onnx"], files["output.onnx"])
+    assert files.keys() == GRAPHS | {"weights.bin"}
+    assert files["weights.bin"] > 4 * 32 * 40_000 > 10 * max(files[graph] for graph in GRAPHS)
+
+
+@pytest.mark.parametrize("name", ["t5", "gpt oss"])
+def test_a_model_that_no_kernel_computes_has_the_graph_of_the_formula(name, tmp_path):
+    """T5 adds a bias to the scores, GPT-OSS a sink to the keys."""
+    save(FAMILIES[name], tmp_path / "model")
+    assert run(tmp_path / "model", "--name", "mine", "--repository", tmp_path / "models") == 0
+    names = {file.name for file in (tmp_path / "models" / "mine" / "1").iterdir()}
+    assert names == {"model.onnx", "output.onnx"}
 
 
 def test_shards_are_read(tmp_path):
@@ -208,3 +221,14 @@ def test_a_default_that_changes_the_answer_is_no_input(tmp_path):
     inputs = session(tmp_path / "models" / "mine" / "1" / "model.onnx")
     names = {value.name for value in [*inputs.get_inputs(), *inputs.get_overridable_initializers()]}
     assert names == {"input_ids", "attention_mask"}
+
+
+def test_without_transformers_it_says_what_to_install():
+    program = (
+        "import sys; sys.modules['transformers'] = None; from export.__main__ import main; sys.exit(main(['hf', '.']))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert done.stderr == (
+        "heed export hf: transformers is not installed; pip install 'heed-attention[cpu,export,hf]'\n"
+    )
