@@ -17,8 +17,9 @@ from torch import nn
 
 from export.artifact import LARGE, ExportError, card, free_version, refuse_failed, written_whole
 from export.graph import export_graph
-from export.hf.description import learned_numbers, rows_of
+from export.hf.description import block_of, learned_numbers, rows_of
 from export.hf.examples import documented
+from export.hf.float64 import Original
 from export.hf.fused import TransformersPath, fast_paths
 from export.hf.pretrained import ModelRefused, Pretrained
 from export.hf.verification import checks, sizes_of
@@ -33,21 +34,23 @@ Report = Callable[[str], None]
 
 
 def export_model(
-    pretrained: Pretrained, block: Block, repository: Path, version: int | None, force: bool, report: Report
+    pretrained: Pretrained, name: str, repository: Path, version: int | None, force: bool, report: Report
 ) -> Path:
-    """Export, verify and write the model that ``block`` describes; return the folder written.
+    """Export, verify and write a model as ``name``; return the folder written.
 
     ``report`` is called with each step. Without ``version``, the version is the newest in the repository plus 1; with
     ``force``, it replaces ``version``, or the newest.
 
     Raises:
-        ModelRefused: torch cannot export it.
+        ModelRefused: what it takes or answers cannot be described, or torch cannot export it.
         ExportError: a graph is not equal to the model, or the version exists. The repository is unchanged.
     """
-    version = version or free_version(repository / block.name, force)
-    target = repository / block.name / str(version)
+    version = version or free_version(repository / name, force)
+    target = repository / name / str(version)
     if target.exists() and not force:
         raise ExportError(f"{target} exists; --force replaces it, and without --version a new version is written")
+    report(f"describing {pretrained.kind}")
+    block, original = block_of(pretrained, name)
     learned = learned_numbers(pretrained.model)
     with written_whole(target, force) as folder:
         weights = SharedWeights(folder) if sum(x.numel() for x in pretrained.model.parameters()) > LARGE else None
@@ -67,7 +70,7 @@ def export_model(
                         graphs[name] = trace(name, alone, ["output"], ways[name][0])
                         break
                     del ways[name][0]
-            results = _checked(block, graphs, folder, learned, report)
+            results = _checked(block, original, graphs, folder, learned, report)
             refuse_failed(block.name, [result for result in results if result.graph == CANONICAL], REFERENCE)
             failed = {result.graph.split()[0] for result in results if not result.ok}
             if not failed:
@@ -129,11 +132,11 @@ def _reason(error: BaseException) -> str:
 
 
 def _checked(
-    block: Block, graphs: dict[str, onnx.ModelProto], folder: Path, learned: int, report: Report
+    block: Block, original: Original, graphs: dict[str, onnx.ModelProto], folder: Path, learned: int, report: Report
 ) -> list[Check]:
     results = []
     sessions = {name: session(graph.SerializeToString(), folder) for name, graph in graphs.items()}
-    for check in checks(block, sessions, sizes_of(block, learned), learned):
+    for check in checks(block, original, sessions, sizes_of(block, learned), learned):
         results.append(check)
         report(f"verifying {check.example}")
     return results

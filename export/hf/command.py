@@ -24,7 +24,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     try:
         from export.hf.artifact import export_model
-        from export.hf.description import block_of
         from export.hf.pretrained import ModelRefused, load
     except ModuleNotFoundError as missing:
         if missing.name != "transformers":
@@ -48,9 +47,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
                     f"heed export hf: ignored, as {pretrained.kind} has no such tensors: {listed(pretrained.ignored)}",
                     file=sys.stderr,
                 )
-            progress.update(task, description=f"{name}: describing {pretrained.kind}")
             folder = export_model(
-                pretrained, block_of(pretrained, name), options.repository, options.version, options.force,
+                pretrained, name, options.repository, options.version, options.force,
                 lambda step: progress.update(task, description=f"{name}: {step}"),
             )  # fmt: skip
         except (ModelRefused, ExportError, OSError) as error:

@@ -30,8 +30,8 @@ DESCRIPTIONS = {
 }
 
 
-def block_of(pretrained: Pretrained, name: str) -> Block:
-    """The description of the model, whose reference is the model itself, computed by torch.
+def block_of(pretrained: Pretrained, name: str) -> tuple[Block, Original]:
+    """The description of the model; and the model as it is, which is the description's reference.
 
     Raises:
         ModelRefused: what it takes or answers cannot be described, or depends on weights that the directory lacks.
@@ -49,7 +49,7 @@ def block_of(pretrained: Pretrained, name: str) -> Block:
     config = pretrained.config
     answer = _answer(shapes["output"], config)
     width = getattr(config, "head_dim", None) or getattr(config, "hidden_size", int(heads)) // int(heads)
-    return Block(
+    block = Block(
         name=name,
         title=f"{pretrained.kind} ({config.model_type})",
         formula=rf"\mathrm{{{pretrained.kind}}}(\mathrm{{{next(iter(inputs)).replace('_', chr(92) + '_')}}})",
@@ -66,6 +66,7 @@ def block_of(pretrained: Pretrained, name: str) -> Block:
         limits=limits,
         left_out={},
     )
+    return block, original
 
 
 def rows_of(block: Block) -> list[Dim]:

@@ -1,6 +1,6 @@
 """A model of transformers computed in float64 throughout, which is the reference of an export."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from copy import deepcopy
 from functools import cached_property
@@ -8,12 +8,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from export.hf.wrapper import Wrapper
-
-Arrays = Mapping[str, np.ndarray]
+from export.verification import JITTER, Arrays
 
 
 class _NoFloat32(TorchFunctionMode):
@@ -53,15 +52,41 @@ class Original:
     def _doubled(self) -> Wrapper:
         return deepcopy(self.wrapper).double()
 
-    def __call__(self, inputs: Arrays, dtype: Any) -> dict[str, np.ndarray]:
-        """Every output for ``inputs``, computed in numpy's ``dtype``: float32 or float64."""
-        tensors = {name: torch.from_numpy(array) for name, array in inputs.items()}
-        with torch.inference_mode():
-            if dtype == np.float32:
-                return _arrays(self.wrapper(**tensors))
-            with in_float64():
-                wide = {name: x.double() if x.is_floating_point() else x for name, x in tensors.items()}
-                return _arrays(self._doubled(**wide))
+    def __call__(self, inputs: Arrays, dtype: Any, draw: int = 0) -> dict[str, np.ndarray]:
+        """Every output for ``inputs``, computed in numpy's ``dtype``: float32 or float64.
+
+        In every ``draw`` but 0, float inputs and what is looked up for tokens are changed at random, by a thousandth at
+        most: such a draw has other rounding errors, and is as sensitive to them. A draw is the same in both types.
+        """
+        wrapper = self.wrapper if dtype == np.float32 else self._doubled
+        noise = _Noise(draw)
+        tensors = {name: noise(torch.from_numpy(array)) for name, array in inputs.items()}
+        tables = [part for part in wrapper.modules() if isinstance(part, nn.Embedding)]
+        hooks = [table.register_forward_hook(lambda *called: noise(called[-1])) for table in tables] if draw else []
+        try:
+            with torch.inference_mode():
+                if dtype == np.float32:
+                    return _arrays(wrapper(**tensors))
+                with in_float64():
+                    wide = {name: x.double() if x.is_floating_point() else x for name, x in tensors.items()}
+                    return _arrays(wrapper(**wide))
+        finally:
+            for hook in hooks:
+                hook.remove()
+
+
+class _Noise:
+    """Changes the floats of one call after the other; equally in each call for the same ``draw``."""
+
+    def __init__(self, draw: int) -> None:
+        self._draw = draw
+        self._rng = np.random.default_rng(draw)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        if not self._draw or not x.is_floating_point():
+            return x
+        change = 1 + JITTER * self._rng.uniform(-1, 1, tuple(x.shape))
+        return x * torch.from_numpy(change.astype(np.float32)).to(x.dtype)
 
 
 def _arrays(result: Any) -> dict[str, np.ndarray]:

@@ -64,6 +64,8 @@ def errors(client, folder, padding, seed):
     inputs = drawn(block, padding, seed)
     model = getattr(transformers, transformers.AutoConfig.from_pretrained(folder).architectures[0])
     model = model.from_pretrained(folder, attn_implementation="eager").eval()
+    if model._can_set_experts_implementation():
+        model.set_experts_implementation("eager")
     plain = answered(model, inputs, torch.float32)
     model.double()
     with in_float64():
