@@ -1,12 +1,13 @@
 """Write a model of transformers as ONNX files, verified: all of them or none.
 
-``model.onnx`` has every output; ``output.onnx`` has no weights, and computes attention without them.
+``model.onnx`` has every output. The others answer without weights (``export.hf.fused``).
 """
 
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,18 +20,15 @@ from export.artifact import LARGE, ExportError, card, free_version, refuse_faile
 from export.graph import export_graph
 from export.hf.description import block_of, learned_numbers, rows_of
 from export.hf.examples import documented
-from export.hf.float64 import Original
 from export.hf.fused import TransformersPath, fast_paths
 from export.hf.pretrained import ModelRefused, Pretrained
-from export.hf.verification import checks, sizes_of
+from export.hf.verification import ANSWER, Report, Verifier, sizes_of
 from export.hf.wrapper import Wrapper
 from export.shared_weights import SharedWeights
-from export.verification import CANONICAL, Check, session
+from export.verification import CANONICAL, session
 from models.block import Block, Sizes
 
 TRACED: Sizes = {"batch": 2, "n": 7, "m": 5}
-REFERENCE = "transformers in float64"
-Report = Callable[[str], None]
 
 
 def export_model(
@@ -54,40 +52,77 @@ def export_model(
     learned = learned_numbers(pretrained.model)
     with written_whole(target, force) as folder:
         weights = SharedWeights(folder) if sum(x.numel() for x in pretrained.model.parameters()) > LARGE else None
-
-        def trace(name: str, module: nn.Module, outputs: list[str], path: TransformersPath | None) -> onnx.ModelProto:
-            report(f"tracing {name}.onnx")
-            inputs = [input for input in block.inputs if path is None or input in path.takes]
-            return _graph(block, module, inputs, outputs, path, weights)
-
-        graphs = {CANONICAL: trace(CANONICAL, block.build(), list(block.outputs), None)}
+        tracer = _Tracer(block, weights, report)
+        verifier = Verifier(block, original, learned, report)
+        graphs = {CANONICAL: tracer.graph(CANONICAL, block.build(), list(block.outputs))}
+        results = verifier.canonical(session(graphs[CANONICAL].SerializeToString(), folder))
+        refuse_failed(name, results, "transformers in float64")
         ways = fast_paths(pretrained.model, list(block.inputs), learned if weights else 0)
-        alone = Wrapper(pretrained.model, with_weights=False).eval()
-        while True:
-            for name in [name for name in ways if name not in graphs]:
-                while ways[name] and name not in graphs:
-                    with suppress(ModelRefused):  # then the next way
-                        graphs[name] = trace(name, alone, ["output"], ways[name][0])
-                        break
-                    del ways[name][0]
-            results = _checked(block, original, graphs, folder, learned, report)
-            refuse_failed(block.name, [result for result in results if result.graph == CANONICAL], REFERENCE)
-            failed = {result.graph.split()[0] for result in results if not result.ok}
-            if not failed:
-                break
-            for name in failed:  # a kernel leaves out what the model does, such as sinks
-                del graphs[name], ways[name][0]
-        paths = {name: ways[name][0] for name in graphs if name != CANONICAL}
+        paths = {}
+        for path_name, several in ways.items():
+            if chosen := _fast_path(path_name, several, tracer, verifier, folder):
+                paths[path_name], graphs[path_name] = chosen
         report("writing")
-        cards = {name: {"block": block.name, "fast_path": name} | path.card() for name, path in paths.items()}
+        cards = {path_name: {"block": name, "fast_path": path_name} | path.card() for path_name, path in paths.items()}
         cards[CANONICAL] = card(block, version, learned, results, documented(block.inputs))
         cards[CANONICAL] |= _own_entries(block, learned)
-        for name, graph in graphs.items():
-            onnx.helper.set_model_props(graph, {"heed": json.dumps(cards[name], indent=1)})
-            (folder / f"{name}.onnx").write_bytes(graph.SerializeToString(deterministic=True))
+        for graph_name, graph in graphs.items():
+            onnx.helper.set_model_props(graph, {"heed": json.dumps(cards[graph_name], indent=1)})
+            (folder / f"{graph_name}.onnx").write_bytes(graph.SerializeToString(deterministic=True))
         for file in pretrained.companions:
             shutil.copy(file, folder)
     return target
+
+
+@dataclass(frozen=True)
+class _Tracer:
+    """Makes graphs of one model, which share ``weights``."""
+
+    block: Block
+    weights: SharedWeights | None
+    report: Report
+
+    def graph(
+        self, name: str, module: nn.Module, outputs: list[str], path: TransformersPath | None = None
+    ) -> onnx.ModelProto:
+        """The graph of ``module`` with these outputs, and with the inputs that ``path`` has.
+
+        Raises:
+            ModelRefused: torch cannot export it.
+        """
+        self.report(f"tracing {name}.onnx")
+        inputs = [name for name in self.block.inputs if path is None or name in path.takes]
+        try:
+            return export_graph(self.block, module, inputs, outputs, path, TRACED, self.weights)
+        except ModelRefused:
+            raise
+        except Exception as error:  # torch's exporter raises errors of many types
+            raise ModelRefused(f"torch cannot export it: {_reason(error)}") from None
+
+
+def _reason(error: BaseException) -> str:
+    """The first line of the error that caused torch's, which itself only lists advice."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
+
+
+def _fast_path(
+    name: str, ways: Sequence[TransformersPath], tracer: _Tracer, verifier: Verifier, folder: Path
+) -> tuple[TransformersPath, onnx.ModelProto] | None:
+    """The first of several ways to compute a fast path that torch can export and that gives the same numbers.
+
+    A kernel may leave out what a model does, such as sinks.
+    """
+    for path in ways:
+        assert path.model is not None
+        module = Wrapper(path.model, with_weights=False).eval()
+        with suppress(ModelRefused):
+            graph = tracer.graph(name, module, [ANSWER], path)
+            checks = verifier.fast_path(name, session(graph.SerializeToString(), folder))
+            if all(check.ok for check in checks):
+                return path, graph
+    return None
 
 
 def _own_entries(block: Block, learned: int) -> dict[str, Any]:
@@ -106,37 +141,3 @@ def _own_entries(block: Block, learned: int) -> dict[str, Any]:
         "verified": f"on the CPU, against transformers {transformers.__version__} with eager attention in float64"
         + (f", {lengths}" if lengths else ""),
     }
-
-
-def _graph(
-    block: Block,
-    module: nn.Module,
-    inputs: list[str],
-    outputs: list[str],
-    path: TransformersPath | None,
-    weights: SharedWeights | None,
-) -> onnx.ModelProto:
-    try:
-        return export_graph(block, module, inputs, outputs, path, TRACED, weights)
-    except ModelRefused:
-        raise
-    except Exception as error:  # torch's exporter raises errors of many types
-        raise ModelRefused(f"torch cannot export it: {_reason(error)}") from None
-
-
-def _reason(error: BaseException) -> str:
-    """The first line of the error that caused torch's, which itself only lists advice."""
-    while error.__cause__ is not None:
-        error = error.__cause__
-    return (str(error).strip() or type(error).__name__).splitlines()[0]
-
-
-def _checked(
-    block: Block, original: Original, graphs: dict[str, onnx.ModelProto], folder: Path, learned: int, report: Report
-) -> list[Check]:
-    results = []
-    sessions = {name: session(graph.SerializeToString(), folder) for name, graph in graphs.items()}
-    for check in checks(block, original, sessions, sizes_of(block, learned), learned):
-        results.append(check)
-        report(f"verifying {check.example}")
-    return results
