@@ -98,4 +98,4 @@ def test_what_cannot_be_had_is_refused(name, tmp_path, capsys):
     save(family, tmp_path / "model")
     assert main(["hf", str(tmp_path / "model"), "--name", "mine", "--repository", str(tmp_path / "models")]) == 2
     assert re.search(reason, capsys.readouterr().err)
-    assert not (tmp_path / "models").exists()
+    assert list((tmp_path / "models").rglob("*")) == []
