@@ -67,6 +67,25 @@ def test_embeddings_are_those_of_transformers(exported):
         np.testing.assert_allclose(computed, weights, rtol=0, atol=2e-6)
 
 
+@pytest.mark.parametrize("masked", [False, True])
+def test_long_texts_have_the_same_embeddings_by_the_fused_kernels(masked, exported):
+    version = exported / "model_repository" / "minilm" / "1"
+    ids = AutoTokenizer.from_pretrained(version)(" ".join(SENTENCES * 40), truncation=True, max_length=500)["input_ids"]
+    inputs = {"input_ids": np.array([ids, ids[::-1]])}
+    mask = np.ones((2, len(ids)), int)
+    if masked:
+        mask[1, 300:] = 0
+        inputs["attention_mask"] = mask
+    model = BertModel.from_pretrained(DIRECTORY, attn_implementation="eager").double()
+    with torch.no_grad():
+        truth = model(**{name: torch.from_numpy(x) for name, x in inputs.items()})
+    with serving(version.parents[1]) as client:
+        body = {name: x.tolist() for name, x in inputs.items()} | {"outputs": ["output"]}
+        answer = client.post("/v1/attention/minilm", json=body).json()
+    expected = embeddings(truth.last_hidden_state.numpy(), mask)
+    np.testing.assert_allclose(embeddings(np.array(answer["output"]), mask), expected, rtol=0, atol=1e-6)
+
+
 def embeddings(hidden, mask):
     """As sentence-transformers makes them of this model: the mean over real tokens, of length 1."""
     mean = (hidden * mask[..., None]).sum(1) / mask.sum(1, keepdims=True)
