@@ -12,7 +12,7 @@ PROCESSES := $(shell $(PYTHON) -c 'import os; print(min(os.cpu_count() + 1, 5))'
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --no-compile
 INSTALL := $(PIP) --constraint constraints.txt
 
-.PHONY: help serve exports model_repository test test-perf-analyzer test-examples test-benchmarks test-half test-ray container soak bench bench-gpu bench-loadtest lint format clean
+.PHONY: help serve exports model_repository test test-perf-analyzer test-examples test-benchmarks test-half test-families test-ray container soak bench bench-gpu bench-loadtest lint format clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -40,6 +40,9 @@ test-benchmarks: $(VENV)/.dev  ## run the commands of the benchmarks, the one fo
 
 test-half: $(VENV)/.dev  ## export and prove every block in float16 and bfloat16, for some 20 minutes
 	HEED_TEST_HALF=1 $(BIN)/pytest tests/export/test_rounding.py
+
+test-families: $(VENV)/.dev  ## export, prove and serve a model of every family of transformers, for some 10 minutes
+	HEED_TEST_FAMILIES=1 $(BIN)/pytest --numprocesses $(PROCESSES) --dist worksteal tests/export/hf/test_families.py
 
 soak: $(VENV)/.bench model_repository  ## try to bring a server down, for some 15 minutes; SOAK=--help says how
 	$(BIN)/python -m benchmarks.soak $(SOAK)
@@ -82,7 +85,7 @@ $(VENV)/.installed: pyproject.toml constraints.txt scripts/install_torch.py
 	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv $(VENV)
 	@$(PIP) 'pip>=25.1'
 	@$(BIN)/python scripts/install_torch.py
-	@$(INSTALL) --editable '.[$(ORT),export,client,loadtest]'
+	@$(INSTALL) --editable '.[$(ORT),export,hf,client,loadtest]'
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.installed

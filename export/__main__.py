@@ -3,7 +3,6 @@
 import argparse
 import multiprocessing
 import os
-import re
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -17,7 +16,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from export.artifact import ExportError, export_block, export_builtin
 from export.checkpoint import CheckpointError, listed, load
 from export.family import FAMILIES, family_of, from_checkpoint
+from export.hf import command as hf
 from export.naming import mapped, own_names
+from export.options import add_target, block_name, positive
 from export.scratch import remove_leftovers
 from export.signals import prepare_worker, stopping
 from models.block import Block
@@ -32,8 +33,11 @@ OWN_WEIGHTS = "verified against Heed's float64 reference with these weights, not
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Export the given blocks, or all, or one with the weights of a checkpoint; return the exit status."""
+    given = sys.argv[1:] if arguments is None else arguments
+    if given[:1] == ["hf"]:
+        return hf.main(given[1:])
     parser = _parser()
-    options = parser.parse_args(arguments)
+    options = parser.parse_args(given)
     verified = REFERENCE
     try:
         if options.weights is not None:
@@ -133,20 +137,15 @@ def _import_block(parser: argparse.ArgumentParser, options: argparse.Namespace) 
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="heed export", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="heed export",
+        description=__doc__,
+        epilog="heed export hf DIR exports a model of transformers; see --help of it",
+    )
     parser.add_argument("blocks", nargs="*", metavar="BLOCK", help=f"default: all, which are {', '.join(BLOCKS)}")
+    add_target(parser)
     parser.add_argument(
-        "--repository", type=Path, default=Path(os.environ.get("HEED_MODEL_REPOSITORY", "model_repository")),
-        help="model repository to write to (default: HEED_MODEL_REPOSITORY, or model_repository)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--version", type=_positive, help="version to write (default: the newest in the repository plus 1)"
-    )
-    parser.add_argument(
-        "--force", action="store_true", help="replace --version if it exists; without --version, replace the newest"
-    )
-    parser.add_argument(
-        "--jobs", type=_positive, default=min(8, os.cpu_count() or 1),
+        "--jobs", type=positive, default=min(8, os.cpu_count() or 1),
         help="number of processes (default: CPUs, at most 8)",
     )  # fmt: skip
     parser.add_argument(
@@ -163,7 +162,7 @@ def _parser() -> argparse.ArgumentParser:
         "--weights", type=Path, metavar="FILE",
         help="a safetensors file, a torch state dict, the index of its shards, or the folder of a BERT or RoBERTa",
     )  # fmt: skip
-    weights.add_argument("--name", type=_name, help="name of the block in the repository and the APIs")
+    weights.add_argument("--name", type=block_name, help="name of the block in the repository and the APIs")
     weights.add_argument(
         "--set", action="append", default=[], type=_setting, metavar="KEY=VALUE",
         help="a setting that cannot be read from the tensors, such as num_heads=8; may be given several times",
@@ -180,23 +179,11 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _name(text: str) -> str:
-    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}", text):
-        raise argparse.ArgumentTypeError(f"expected a name of letters, digits, '_', '-' and '.', got {text!r}")
-    return text
-
-
 def _setting(text: str) -> tuple[str, str]:
     key, equals, value = text.partition("=")
     if not (key and equals and value):
         raise argparse.ArgumentTypeError(f"expected KEY=VALUE, got {text!r}")
     return key, value
-
-
-def _positive(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"expected a whole number from 1, got {text!r}")
-    return int(text)
 
 
 if __name__ == "__main__":

@@ -60,7 +60,7 @@ def export_block(
     Raises:
         ExportError: an error exceeds its budget, or the version exists. The repository is unchanged.
     """
-    version = version or _free_version(repository / block.name, force)
+    version = version or free_version(repository / block.name, force)
     target = repository / block.name / str(version)
     if target.exists() and not force:
         raise ExportError(f"{target} exists; --force replaces it, and without --version a new version is written")
@@ -79,7 +79,7 @@ def export_block(
         results = verify(block, module, _sessions(block, graphs, folder), paths, large)
         cards = {name: {"block": block.name, "fast_path": name} for name in graphs}
         cards |= {name: cards[name] | path.card() for name, path in paths.items()}
-        cards[CANONICAL] = _card(block, version, learned, results)
+        cards[CANONICAL] = card(block, version, learned, results, documented(block))
         for name, graph in graphs.items():
             onnx.helper.set_model_props(graph, {"heed": json.dumps(cards[name], indent=1)})
             (folder / f"{name}.onnx").write_bytes(graph.SerializeToString(deterministic=True))
@@ -100,7 +100,7 @@ def export_builtin(
     return export_block(in_precision(find(name), dtype), repository, version, cuda=cuda, force=force)
 
 
-def _free_version(folder: Path, force: bool) -> int:
+def free_version(folder: Path, force: bool) -> int:
     """The newest version in ``folder`` plus 1; with ``force`` the newest."""
     versions = [int(path.name) for path in folder.glob("*") if path.name.isascii() and path.name.isdecimal()]
     return max(1, max(versions, default=0) + (not force))
@@ -129,13 +129,17 @@ def verify(
         name: paths[name.removesuffix(AS_IT_IS)].fixes for name in sessions if name.removesuffix(AS_IT_IS) in paths
     }
     results = list(checks(block, module, sessions, fixes, large))
+    refuse_failed(block.name, results, "the float64 reference")
+    return results
+
+
+def refuse_failed(name: str, results: Sequence[Check], reference: str) -> None:
+    """Raises ExportError if a check failed; the message lists the worst."""
     failed = [check for check in results if not check.ok]
     if failed:
         worst = sorted(failed, key=lambda check: check.error / (check.budget or math.ulp(0)), reverse=True)[:5]
         details = "".join(f"\n  {check}" for check in worst)
-        count = f"{len(failed)} of {len(results)}"
-        raise ExportError(f"{block.name}: {count} checks against the float64 reference failed{details}")
-    return results
+        raise ExportError(f"{name}: {len(failed)} of {len(results)} checks against {reference} failed{details}")
 
 
 def _graphs(block: Block, paths: Mapping[str, FastPath], large: bool) -> dict[str, tuple[Sequence[str], Sequence[str]]]:
@@ -146,7 +150,7 @@ def _graphs(block: Block, paths: Mapping[str, FastPath], large: bool) -> dict[st
     return graphs | {name: path.graph(block) for name, path in paths.items()}
 
 
-def _card(block: Block, version: int, learned: int, results: list[Check]) -> dict[str, Any]:
+def card(block: Block, version: int, learned: int, results: list[Check], example: dict[str, Any]) -> dict[str, Any]:
     """The canonical graph's metadata. Names, shapes and types are in the graph itself and are not repeated here."""
     return {
         "block": block.name,
@@ -164,7 +168,7 @@ def _card(block: Block, version: int, learned: int, results: list[Check]) -> dic
         "left_out": dict(block.left_out),
         "depth": block.depth,
         "learned": learned,
-        "example": documented(block),
+        "example": example,
         "tolerance": {name: max(check.budget for check in results if check.output == name) for name in block.outputs},
         "opset": OPSET,
         "exporter": f"torch {installed('torch')}",

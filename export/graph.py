@@ -20,6 +20,7 @@ from torch.onnx._internal.exporter import _core as exporter
 from torch.onnx._internal.exporter._registration import ONNXRegistry
 
 from export.fast_path import FastPath
+from export.shared_weights import SharedWeights
 from models.attention import Attended
 from models.block import Block, Input, Sizes, size
 from models.examples import SIZES
@@ -44,17 +45,24 @@ class _Selection(nn.Module):
 
 
 def export_graph(
-    block: Block, module: nn.Module, inputs: Sequence[str], outputs: Sequence[str], path: FastPath | None = None
+    block: Block,
+    module: nn.Module,
+    inputs: Sequence[str],
+    outputs: Sequence[str],
+    path: FastPath | None = None,
+    sizes: Sizes = TRACED,
+    weights: SharedWeights | None = None,
 ) -> onnx.ModelProto:
     """The graph of ``block`` with these ``inputs`` and ``outputs``; it has no nodes for options that are no inputs.
 
-    With ``path``, its kernel computes attention, and the parameters that it fixes are constants.
+    With ``path``, its kernel computes attention, and the parameters that it fixes are constants. ``sizes`` are those of
+    the inputs to trace with. With ``weights``, the large tensors go to that file, and the graph refers to them.
 
     Raises:
         torch.onnx.OnnxExporterError: torch cannot trace the module, or ONNX has no such operator.
     """
     specs = {name: block.inputs[name] for name in inputs}
-    traced = {name: _trace_input(spec) for name, spec in specs.items()}
+    traced = {name: _trace_input(spec, sizes) for name, spec in specs.items()}
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)  # else it reports every optional package that is absent
     with warnings.catch_warnings(), path.traced() if path else nullcontext():
         warnings.simplefilter("ignore")  # about deprecated functions that torch itself calls
@@ -68,6 +76,8 @@ def export_graph(
             output_names=list(outputs),
             verbose=False,
         )
+    if weights:
+        weights.move_all(program.model)
     model = program.model_proto
     if path:
         path.complete(model)
@@ -85,10 +95,10 @@ def _operators() -> ONNXRegistry:
     return ONNXRegistry.from_torchlib(opset_version=OPSET)
 
 
-def _trace_input(spec: Input) -> torch.Tensor:
+def _trace_input(spec: Input, sizes: Sizes) -> torch.Tensor:
     """A tensor to trace with. Its broadcast axes have size 1, so that the exporter takes no other size from them."""
     ones = {dim: 1 for dim in spec.shape if isinstance(dim, str) and dim.startswith("1|")}
-    shape = [size(dim, {**TRACED, **ones}) for dim in spec.shape]
+    shape = [size(dim, {**sizes, **ones}) for dim in spec.shape]
     fill = spec.default if isinstance(spec.default, (bool, int, float)) else 0
     return torch.full(shape, fill, dtype=getattr(torch, spec.dtype))
 
@@ -118,7 +128,8 @@ def _finish(
     for name, spec in inputs.items():
         if not spec.required:
             graph.initializer.append(onnx.numpy_helper.from_array(default_tensor(spec, left_out), name))
-    onnx.checker.check_model(model, full_check=not model.functions)  # which has operators that onnx does not know
+    if not any(tensor.external_data for tensor in graph.initializer):  # the checker would look for their file
+        onnx.checker.check_model(model, full_check=not model.functions)  # which has operators that onnx does not know
     return model
 
 

@@ -4,6 +4,7 @@ from hashlib import sha256
 from pathlib import Path
 
 import onnx
+import onnx_ir as ir
 
 NAME = "weights.bin"
 MIN_BYTES = 1024  # smaller tensors stay in the graph
@@ -19,15 +20,28 @@ class SharedWeights:
 
     def move(self, graph: onnx.GraphProto) -> None:
         """Replace the large tensors of ``graph`` by references to the file, and append those that it does not have."""
-        with self._file.open("ab") as file:
-            for tensor in graph.initializer:
-                raw = tensor.raw_data
-                if len(raw) < MIN_BYTES:
-                    continue
-                digest = sha256(raw).digest()
-                if digest not in self._offsets:
-                    file.write(bytes(-file.tell() % PAGE_BYTES))
-                    self._offsets[digest] = file.tell()
-                    file.write(raw)
-                onnx.external_data_helper.set_external_data(tensor, NAME, self._offsets[digest], len(raw))
+        for tensor in graph.initializer:
+            raw = tensor.raw_data
+            if len(raw) >= MIN_BYTES:
+                onnx.external_data_helper.set_external_data(tensor, NAME, self._offset(raw), len(raw))
                 tensor.ClearField("raw_data")
+
+    def move_all(self, model: ir.Model) -> None:
+        """``move`` for a model that torch has exported, one tensor after the other: it may have more than 2 GB."""
+        for name, value in model.graph.initializers.items():
+            tensor = value.const_value
+            if tensor is not None and tensor.nbytes >= MIN_BYTES:
+                raw, shape = tensor.tobytes(), ir.Shape(tensor.shape.numpy())
+                value.const_value = ir.ExternalTensor(
+                    NAME, self._offset(raw), len(raw), tensor.dtype, shape=shape, name=name, base_dir=self._file.parent
+                )
+
+    def _offset(self, raw: bytes) -> int:
+        """Where the file has these bytes; it is appended to if it does not."""
+        digest = sha256(raw).digest()
+        if digest not in self._offsets:
+            with self._file.open("ab") as file:
+                file.write(bytes(-file.tell() % PAGE_BYTES))
+                self._offsets[digest] = file.tell()
+                file.write(raw)
+        return self._offsets[digest]

@@ -7,6 +7,7 @@ import pytest
 
 from service import errors
 from service.settings import Settings
+from tests.support.families import FAMILIES, REFUSED
 
 ROOT = Path(__file__).parents[1]
 PAGES = {path.name: path.read_text() for path in (ROOT / "docs").glob("*.md")}
@@ -45,3 +46,11 @@ def test_every_error_is_in_the_table_with_its_statuses():
 def test_the_readme_links_to_every_page():
     readme = (ROOT / "README.md").read_text()
     assert set(re.findall(r"docs/([\w.]+\.md)", readme)) == set(PAGES)
+
+
+def test_the_matrix_of_transformers_is_the_one_that_is_tested():
+    page = PAGES["transformers.md"]
+    matrix = re.findall(r"^\| ([^|`]+) \| `(\w+)` \|$", page, re.MULTILINE)
+    assert matrix == [(name, family.model) for name, family in FAMILIES.items()]
+    refused = re.findall(r"^\| ([^|`]+): `(\w+)` \|", page, re.MULTILINE)
+    assert refused == [(name, family.model) for name, (family, _) in REFUSED.items()]

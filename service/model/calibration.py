@@ -31,13 +31,16 @@ LARGE_LENGTH, LARGE_ROWS = 512, 8  # queries and keys, and rows, of a run that k
 def warm_up(model: Model) -> list[Graph]:
     """Run every graph once on the block's example; the graphs that work. A foreign model has no example.
 
+    The specification of a block with large inputs has no example either: its inputs are drawn.
+
     Raises:
         Exception: the canonical graph failed.
     """
     if model.spec is None:
         return model.graphs
     example = {name: astype(np.asarray(value), model.inputs[name].dtype) for name, value in model.spec.example.items()}
-    return list(_on_each_graph(model, lambda graph: model.run(graph, example, sorted(graph.outputs))))
+    inputs = example or _draw(model, model.spec, LENGTHS[0], 0)
+    return list(_on_each_graph(model, lambda graph: model.run(graph, inputs, sorted(graph.outputs))))
 
 
 def calibrate(model: Model) -> dict[Graph, bool]:

@@ -60,5 +60,5 @@ def run_size(signature: Signature, inputs: Arrays, sizes: Sizes) -> int:
     """
     if signature.spec is None:
         return sum(array.size for array in inputs.values())
-    rows = prod(dim_size(dim, sizes) for dim in signature.outputs["output"].shape[:-1])
+    rows = prod(dim_size(dim, sizes) for dim in signature.spec.rows or signature.outputs["output"].shape[:-1])
     return score_count(signature, sizes) * dim_size(signature.spec.depth, sizes) + rows * signature.spec.learned

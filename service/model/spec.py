@@ -57,6 +57,7 @@ class BlockSpec(BaseModel):
     left_out: dict[str, int]  # dimensions that only optional inputs have -> their size without these inputs
     depth: int | str  # multiply-adds for each pair of query and key
     learned: int  # multiply-adds for each row: the numbers in the learned matrices
+    rows: tuple[int | str, ...] = ()  # dimensions whose product is the number of rows; () = the output's but its last
     example: dict[str, Any]
     tolerance: dict[str, float]  # largest absolute error against float64 allowed at export
     opset: int

@@ -14,6 +14,7 @@ from export.__main__ import main
 from export.artifact import ExportError, written_whole
 from export.scratch import PREFIX, remove_leftovers, scratch
 from tests.support import waiting
+from tests.support.families import FAMILIES, save
 
 ROOT = Path(__file__).parents[2]
 TIMEOUT_S = 300
@@ -58,6 +59,16 @@ def test_a_signal_ends_an_export_and_leaves_nothing(number, tmp_path):
         assert process.wait(TIMEOUT_S) == 128 + number
         assert list(tmp_path.iterdir()) == []
         assert process.stderr.read() == f"heed export: {number.name}; nothing was written for encoder\n"
+
+
+def test_a_signal_ends_an_export_of_transformers_and_leaves_nothing(tmp_path):
+    save(FAMILIES["bert"], tmp_path / "model")
+    repository = tmp_path / "models"
+    with exporting(repository, "hf", str(tmp_path / "model"), "--name", "mine") as process:
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(TIMEOUT_S) == 128 + signal.SIGTERM
+        assert list(repository.iterdir()) == []
+        assert process.stderr.read() == "heed export hf: SIGTERM; nothing was written for mine\n"
 
 
 def test_a_signal_ends_the_processes_of_an_export(tmp_path):

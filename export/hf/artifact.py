@@ -1,0 +1,143 @@
+"""Write a model of transformers as ONNX files, verified: all of them or none.
+
+``model.onnx`` has every output. The others answer without weights (``export.hf.fused``).
+"""
+
+import json
+import shutil
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import onnx
+import torch
+import transformers
+from torch import nn
+
+from export.artifact import LARGE, ExportError, card, free_version, refuse_failed, written_whole
+from export.graph import export_graph
+from export.hf.description import block_of, learned_numbers, rows_of
+from export.hf.examples import documented
+from export.hf.fused import TransformersPath, fast_paths
+from export.hf.pretrained import ModelRefused, Pretrained
+from export.hf.verification import ANSWER, Report, Verifier, sizes_of
+from export.hf.wrapper import Wrapper
+from export.shared_weights import SharedWeights
+from export.verification import CANONICAL, session
+from models.block import Block, Sizes
+
+TRACED: Sizes = {"batch": 2, "n": 7, "m": 5}
+
+
+def export_model(
+    pretrained: Pretrained, name: str, repository: Path, version: int | None, force: bool, report: Report
+) -> Path:
+    """Export, verify and write a model as ``name``; return the folder written.
+
+    ``report`` is called with each step. Without ``version``, the version is the newest in the repository plus 1; with
+    ``force``, it replaces ``version``, or the newest.
+
+    Raises:
+        ModelRefused: what it takes or answers cannot be described, or torch cannot export it.
+        ExportError: a graph is not equal to the model, or the version exists. The repository is unchanged.
+    """
+    version = version or free_version(repository / name, force)
+    target = repository / name / str(version)
+    if target.exists() and not force:
+        raise ExportError(f"{target} exists; --force replaces it, and without --version a new version is written")
+    report(f"describing {pretrained.kind}")
+    block, original = block_of(pretrained, name)
+    learned = learned_numbers(pretrained.model)
+    with written_whole(target, force) as folder:
+        weights = SharedWeights(folder) if sum(x.numel() for x in pretrained.model.parameters()) > LARGE else None
+        tracer = _Tracer(block, weights, report)
+        verifier = Verifier(block, original, learned, report)
+        graphs = {CANONICAL: tracer.graph(CANONICAL, block.build(), list(block.outputs))}
+        results = verifier.canonical(session(graphs[CANONICAL].SerializeToString(), folder))
+        refuse_failed(name, results, "transformers in float64")
+        ways = fast_paths(pretrained.model, list(block.inputs), learned if weights else 0)
+        paths = {}
+        for path_name, several in ways.items():
+            if chosen := _fast_path(path_name, several, tracer, verifier, folder):
+                paths[path_name], graphs[path_name] = chosen
+        report("writing")
+        cards = {path_name: {"block": name, "fast_path": path_name} | path.card() for path_name, path in paths.items()}
+        cards[CANONICAL] = card(block, version, learned, results, documented(block.inputs))
+        cards[CANONICAL] |= _own_entries(block, learned)
+        for graph_name, graph in graphs.items():
+            onnx.helper.set_model_props(graph, {"heed": json.dumps(cards[graph_name], indent=1)})
+            (folder / f"{graph_name}.onnx").write_bytes(graph.SerializeToString(deterministic=True))
+        for file in pretrained.companions:
+            shutil.copy(file, folder)
+    return target
+
+
+@dataclass(frozen=True)
+class _Tracer:
+    """Makes graphs of one model, which share ``weights``."""
+
+    block: Block
+    weights: SharedWeights | None
+    report: Report
+
+    def graph(
+        self, name: str, module: nn.Module, outputs: list[str], path: TransformersPath | None = None
+    ) -> onnx.ModelProto:
+        """The graph of ``module`` with these outputs, and with the inputs that ``path`` has.
+
+        Raises:
+            ModelRefused: torch cannot export it.
+        """
+        self.report(f"tracing {name}.onnx")
+        inputs = [name for name in self.block.inputs if path is None or name in path.takes]
+        try:
+            return export_graph(self.block, module, inputs, outputs, path, TRACED, self.weights)
+        except ModelRefused:
+            raise
+        except Exception as error:  # torch's exporter raises errors of many types
+            raise ModelRefused(f"torch cannot export it: {_reason(error)}") from None
+
+
+def _reason(error: BaseException) -> str:
+    """The first line of the error that caused torch's, which itself only lists advice."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
+
+
+def _fast_path(
+    name: str, ways: Sequence[TransformersPath], tracer: _Tracer, verifier: Verifier, folder: Path
+) -> tuple[TransformersPath, onnx.ModelProto] | None:
+    """The first of several ways to compute a fast path that torch can export and that gives the same numbers.
+
+    A kernel may leave out what a model does, such as sinks.
+    """
+    for path in ways:
+        assert path.model is not None
+        module = Wrapper(path.model, with_weights=False).eval()
+        with suppress(ModelRefused):
+            graph = tracer.graph(name, module, [ANSWER], path)
+            checks = verifier.fast_path(name, session(graph.SerializeToString(), folder))
+            if all(check.ok for check in checks):
+                return path, graph
+    return None
+
+
+def _own_entries(block: Block, learned: int) -> dict[str, Any]:
+    """The entries of the metadata that differ from those of other blocks."""
+    longest = {
+        symbol: max(
+            min(sizes[symbol], block.limits.get(symbol, sizes[symbol])) for sizes in sizes_of(block, learned).values()
+        )
+        for symbol in ("n", "m")
+        if any(symbol in dim.split("|") for spec in block.inputs.values() for dim in map(str, spec.shape))
+    }
+    lengths = ", ".join(f"{symbol} up to {length}" for symbol, length in longest.items())
+    return {
+        "rows": rows_of(block),
+        "exporter": f"torch {torch.__version__}, transformers {transformers.__version__}",
+        "verified": f"on the CPU, against transformers {transformers.__version__} with eager attention in float64"
+        + (f", {lengths}" if lengths else ""),
+    }

@@ -1,0 +1,89 @@
+"""Export a model of the transformers library from its directory: config, weights, tokenizer. Nothing is downloaded."""
+
+import argparse
+import re
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+from export.artifact import ExportError
+from export.checkpoint import listed
+from export.options import add_target, block_name
+from export.scratch import remove_leftovers
+from export.signals import stopping
+
+MISSING = "transformers is not installed; pip install 'heed-attention[cpu,export,hf]'"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Export one model; return the exit status: 2 for a model that is refused, 1 for one that failed a check."""
+    options = _parser().parse_args(arguments)
+    try:
+        from export.hf.artifact import export_model
+        from export.hf.pretrained import ModelRefused, load
+    except ModuleNotFoundError as missing:
+        if missing.name != "transformers":
+            raise
+        print(f"heed export hf: {MISSING}", file=sys.stderr)
+        return 1
+    console, start = Console(highlight=False), time.perf_counter()
+    name = options.name or _name_of(options.directory)
+    remove_leftovers(options.repository)
+
+    def report_stop(signal: str) -> None:
+        progress.stop()
+        print(f"heed export hf: {signal}; nothing was written for {name}", file=sys.stderr, flush=True)
+
+    with _progress(console) as progress, stopping(report_stop):
+        task = progress.add_task(f"{name}: reading {options.directory}")
+        try:
+            pretrained = load(options.directory, options.head)
+            if pretrained.ignored:
+                print(
+                    f"heed export hf: ignored, as {pretrained.kind} has no such tensors: {listed(pretrained.ignored)}",
+                    file=sys.stderr,
+                )
+            folder = export_model(
+                pretrained, name, options.repository, options.version, options.force,
+                lambda step: progress.update(task, description=f"{name}: {step}"),
+            )  # fmt: skip
+        except (ModelRefused, ExportError, OSError) as error:
+            progress.stop()
+            print(f"heed export hf: {error}\nNothing was written for {name}.", file=sys.stderr)
+            return 2 if isinstance(error, ModelRefused) else 1
+    seconds = time.perf_counter() - start
+    console.print(
+        f"{name}: {pretrained.kind}, equal to transformers within twice its own float32 error, {folder}/ "
+        f"(after {seconds:.0f} s)",
+        soft_wrap=True,
+    )
+    return 0
+
+
+def _name_of(directory: Path) -> str:
+    """The name of the directory, with "_" for what the name of a block may not have."""
+    name = re.sub(r"[^A-Za-z0-9_.-]+", "_", directory.resolve().name)
+    return re.sub(r"^[^A-Za-z0-9]+", "", name)[:100] or "model"
+
+
+def _progress(console: Console) -> Progress:
+    columns = SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn()
+    return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="heed export hf", description=__doc__)
+    parser.add_argument("directory", type=Path, metavar="DIR", help="directory with config.json and the weights")
+    parser.add_argument(
+        "--name", type=block_name, help="name of the model in the repository and the APIs (default: the directory's)"
+    )
+    parser.add_argument(
+        "--head", choices=("config", "none"), default="config",
+        help="config: the task head that config.json names (architectures); none: the hidden states",
+    )  # fmt: skip
+    add_target(parser)
+    return parser

@@ -1,0 +1,169 @@
+"""A model of transformers as a ``Block``: what it takes and answers, and how long its inputs may be."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+import transformers
+from torch import nn
+
+from export.checkpoint import listed
+from export.hf.examples import draw
+from export.hf.float64 import Original
+from export.hf.inputs import inputs_of
+from export.hf.positions import position_limits
+from export.hf.pretrained import ModelRefused, Pretrained
+from export.hf.wrapper import Wrapper
+from models.block import Block, Dim, Input, Output, Sizes
+
+# Two sets of sizes: every symbol grows by another number, so a dimension that grows says by which symbol.
+SMALL: Sizes = {"batch": 2, "n": 4, "m": 3}
+LARGER: Sizes = {"batch": 3, "n": 7, "m": 5}
+MIN_POSITIONS = 8
+EQUAL = 1e-9  # in float64: an optional input that is not given, and its default
+DESCRIPTIONS = {
+    "weights": "Every layer's attention weights, as transformers' eager attention returns them.",
+    "encoder_weights": "The same of the encoder's layers.",
+    "cross_weights": "Every decoder layer's weights over the positions of the encoder.",
+}
+
+
+def block_of(pretrained: Pretrained, name: str) -> tuple[Block, Original]:
+    """The description of the model; and the model as it is, which is the description's reference.
+
+    Raises:
+        ModelRefused: what it takes or answers cannot be described, or depends on weights that the directory lacks.
+    """
+    wrapper = Wrapper(pretrained.model).eval()
+    inputs = inputs_of(pretrained.model)
+    _refuse_random(pretrained, wrapper, inputs)
+    original = Original(wrapper)
+    inputs = _with_true_defaults(original, inputs)
+    limits = position_limits(wrapper, inputs)
+    if short := [f"{symbol} is at most {limit}" for symbol, limit in limits.items() if limit < MIN_POSITIONS]:
+        raise ModelRefused(f"{pretrained.kind} has too few positions to be verified: {', '.join(short)}")
+    shapes = _shapes(wrapper, inputs)
+    layers, heads = shapes["weights"][0], shapes["weights"][2]
+    config = pretrained.config
+    answer = _answer(shapes["output"], config)
+    width = getattr(config, "head_dim", None) or getattr(config, "hidden_size", int(heads)) // int(heads)
+    block = Block(
+        name=name,
+        title=f"{pretrained.kind} ({config.model_type})",
+        formula=rf"\mathrm{{{pretrained.kind}}}(\mathrm{{{next(iter(inputs)).replace('_', chr(92) + '_')}}})",
+        source=f"transformers {transformers.__version__}, "
+        f"https://huggingface.co/docs/transformers/model_doc/{config.model_type}",
+        description=f"{layers} layers of {heads} heads; answers {answer.lower()} and every layer's weights.",
+        build=lambda: wrapper,
+        reference=lambda _module, arrays, dtype: original(arrays, dtype),
+        inputs=inputs,
+        outputs={output: Output(shape, DESCRIPTIONS.get(output, f"{answer}.")) for output, shape in shapes.items()},
+        weights=pretrained.origin(),
+        depth=2 * width,
+        config=json.loads(config.to_json_string(use_diff=True)),
+        limits=limits,
+        left_out={},
+    )
+    return block, original
+
+
+def rows_of(block: Block) -> list[Dim]:
+    """Dimensions whose product is the number of rows that the learned matrices are multiplied with, about."""
+    keys = [block.outputs[name].shape[-1] for name in ("weights", "encoder_weights") if name in block.outputs]
+    return ["batch", " + ".join(map(str, keys)) if len(keys) > 1 else keys[0]]
+
+
+def learned_numbers(module: nn.Module) -> int:
+    """The numbers in the matrices, but for those from which rows are looked up; the output's may be the same tensor."""
+    tables = {id(part.weight) for part in module.modules() if isinstance(part, nn.Embedding)}
+    tables -= {id(part.weight) for part in module.modules() if isinstance(part, nn.Linear)}
+    return sum(matrix.numel() for matrix in module.parameters() if matrix.ndim > 1 and id(matrix) not in tables)
+
+
+def _run(wrapper: Wrapper, inputs: Mapping[str, Input], sizes: Sizes) -> dict[str, torch.Tensor]:
+    drawn = {name: torch.from_numpy(array) for name, array in draw(inputs, sizes).items()}
+    try:
+        outputs: dict[str, torch.Tensor] = vars(wrapper(**drawn))
+    except ModelRefused:
+        raise
+    except Exception as error:  # of whatever type transformers raises
+        kind, reason = type(wrapper.model).__name__, (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise ModelRefused(f"{kind} cannot be called with {', '.join(drawn)} alone: {reason}") from None
+    return outputs
+
+
+def _refuse_random(pretrained: Pretrained, wrapper: Wrapper, inputs: Mapping[str, Input]) -> None:
+    """Refuse a model with outputs that depend on parameters for which the directory has no numbers."""
+    parameters = dict(pretrained.model.named_parameters())
+    random = {name: parameters[name] for name in pretrained.random if name in parameters}
+    for parameter in random.values():
+        parameter.requires_grad_(True)
+    outputs = _run(wrapper, inputs, SMALL)
+    total = torch.stack([output.sum() for output in outputs.values()]).sum()
+    if random and total.requires_grad:
+        gradients = torch.autograd.grad(total, list(random.values()), allow_unused=True)
+        used = [name for name, gradient in zip(random, gradients, strict=True) if gradient is not None]
+        if used:
+            raise ModelRefused(
+                f"the directory has no numbers for {listed(used)}, which {pretrained.kind} needs; "
+                "--head none exports the model without its head"
+            )
+    pretrained.model.requires_grad_(False)
+
+
+def _with_true_defaults(original: Original, inputs: Mapping[str, Input]) -> dict[str, Input]:
+    """``inputs`` without optional ones whose default changes an output that the model gives without them.
+
+    Raises:
+        ModelRefused: this is a mask.
+    """
+    kept = dict(inputs)
+    given = draw(inputs, SMALL)
+    alone = original(given, np.float64)
+    for name, spec in inputs.items():
+        if spec.required:
+            continue
+        default = np.full((1, 1), spec.default)
+        outputs = original({**given, name: default}, np.float64)
+        if all(np.allclose(outputs[key], alone[key], rtol=0, atol=EQUAL, equal_nan=True) for key in alone):
+            continue
+        if name.endswith("mask"):
+            raise ModelRefused(f"a {name} of 1 is not the same as none")
+        del kept[name]
+    return kept
+
+
+def _shapes(wrapper: Wrapper, inputs: Mapping[str, Input]) -> dict[str, tuple[Dim, ...]]:
+    with torch.inference_mode():
+        small, larger = (_run(wrapper, inputs, sizes) for sizes in (SMALL, LARGER))
+    shapes = {}
+    for name, tensor in small.items():
+        if tensor.ndim != larger[name].ndim:
+            raise ModelRefused(f"{name} has another number of dimensions for other lengths")
+        pairs = zip(tensor.shape, larger[name].shape, strict=True)
+        shapes[name] = tuple(_dim(name, *pair) for pair in pairs)
+    if "batch" not in shapes["output"][:1]:
+        raise ModelRefused(f"its answer, {list(shapes['output'])}, has no row for each row of the batch")
+    return shapes
+
+
+def _dim(name: str, small: int, larger: int) -> Dim:
+    """The dimension that has these two sizes: a number, a symbol, or a symbol and a number."""
+    if small == larger:
+        return small
+    for symbol, size in SMALL.items():
+        more = small - size
+        if larger - small == LARGER[symbol] - size and more >= 0:
+            return f"{symbol} + {more}" if more else symbol
+    raise ModelRefused(f"{name} has a dimension of {small} and then {larger}, which follows no length of the inputs")
+
+
+def _answer(shape: tuple[Dim, ...], config: Any) -> str:
+    """What ``output`` is, from its last dimension."""
+    if shape[-1] == getattr(config, "vocab_size", None):
+        return "Logits over the vocabulary"
+    if shape[-1] == getattr(config, "hidden_size", None):
+        return "Hidden states"
+    return "Logits of the head"

@@ -1,0 +1,69 @@
+"""Example inputs of a model of transformers: every length and row, with padding at the right, at the left, anywhere."""
+
+from collections.abc import Iterator, Mapping
+from zlib import crc32
+
+import numpy as np
+
+from models.block import Input, Sizes, size
+
+SIZES: dict[str, Sizes] = {
+    "one": {"batch": 1, "n": 1, "m": 1},
+    "distinct": {"batch": 2, "n": 7, "m": 5},
+    "rows": {"batch": 3, "n": 12, "m": 17},
+    "long": {"batch": 2, "n": 70, "m": 40},
+}
+PADDINGS = ("right", "left", "scattered")
+REAL = 0.7  # probability that a token is real where padding is anywhere
+DOCUMENTED = {"batch": 1, "n": 3, "m": 2}
+MAX_DOCUMENTED = 1000  # numbers in an example for the documentation
+
+
+def draw(inputs: Mapping[str, Input], sizes: Sizes, padding: str | None = None, seed: int = 0) -> dict[str, np.ndarray]:
+    """Random inputs of ``sizes``: the required ones and, with ``padding``, the optional ones, too."""
+    rng = np.random.default_rng(seed)
+    drawn: dict[str, np.ndarray] = {}
+    for name, spec in inputs.items():
+        shape = [size(dim, sizes) for dim in spec.shape]
+        if spec.dtype != "int64":
+            drawn[name] = rng.standard_normal(shape, np.float32)
+        elif spec.required or (padding and not name.endswith("mask")):
+            drawn[name] = rng.integers(0, size(spec.maximum or 0, sizes) + 1, shape)
+        elif padding:
+            drawn[name] = _mask(padding, shape, rng)
+    return drawn
+
+
+def _mask(padding: str, shape: list[int], rng: np.random.Generator) -> np.ndarray:
+    """1 for real tokens, of which each row has at least one; without padding in the first row."""
+    rows, length = shape
+    if padding == "scattered":
+        real = rng.random(shape) < REAL
+        real[np.arange(rows), rng.integers(0, length, rows)] = True
+        return real.astype(np.int64)
+    lengths = rng.integers(1, length + 1, (rows, 1))
+    lengths[0] = length
+    real = np.arange(length) < lengths
+    return (real if padding == "right" else real[:, ::-1]).astype(np.int64)
+
+
+def examples(
+    inputs: Mapping[str, Input], every: Mapping[str, Sizes], limits: Mapping[str, int]
+) -> Iterator[tuple[str, dict[str, np.ndarray]]]:
+    """For each of the sizes ``every``, within ``limits``, and each padding: a name and an example."""
+    paddings = (None, *PADDINGS) if any(not spec.required for spec in inputs.values()) else (None,)
+    for size_name, sizes in every.items():
+        within = {symbol: min(length, limits.get(symbol, length)) for symbol, length in sizes.items()}
+        for padding in paddings:
+            name = f"{size_name}/{padding or 'plain'}"
+            yield name, draw(inputs, within, padding, crc32(name.encode()))
+
+
+def documented(inputs: Mapping[str, Input]) -> dict[str, object]:
+    """A small request for the documentation; empty if the inputs are large, as images are."""
+    if sum(np.prod([size(dim, DOCUMENTED) for dim in spec.shape]) for spec in inputs.values()) > MAX_DOCUMENTED:
+        return {}
+    return {
+        name: np.round(array.astype(float), 2).astype(array.dtype).tolist()
+        for name, array in draw(inputs, DOCUMENTED).items()
+    }

@@ -1,0 +1,94 @@
+"""A model of transformers computed in float64 throughout, which is the reference of an export."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from copy import deepcopy
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+from export.hf.wrapper import Wrapper
+from export.verification import JITTER, Arrays
+
+
+class _NoFloat32(TorchFunctionMode):
+    """Replaces float32 by float64 in every call: norms, rotary positions and softmax are in float32 whatever the model
+    is in, so that ``model.double()`` alone would round there."""
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        function = torch.Tensor.double if func is torch.Tensor.float else func
+        return function(*map(_doubled, args), **{name: _doubled(value) for name, value in (kwargs or {}).items()})
+
+
+def _doubled(value: Any) -> Any:
+    return torch.float64 if value is torch.float32 else value
+
+
+@contextmanager
+def in_float64() -> Iterator[None]:
+    """A context in which nothing is computed in float32."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        with _NoFloat32():
+            yield
+    finally:
+        torch.set_default_dtype(before)
+
+
+class Original:
+    """The model as transformers computes it: in float32, and a copy of it in float64."""
+
+    def __init__(self, wrapper: Wrapper) -> None:
+        self.wrapper = wrapper
+
+    @cached_property
+    def _doubled(self) -> Wrapper:
+        return deepcopy(self.wrapper).double()
+
+    def __call__(self, inputs: Arrays, dtype: Any, draw: int = 0) -> dict[str, np.ndarray]:
+        """Every output for ``inputs``, computed in numpy's ``dtype``: float32 or float64.
+
+        In every ``draw`` but 0, float inputs and what is looked up for tokens are changed at random, by a thousandth at
+        most: such a draw has other rounding errors, and is as sensitive to them. A draw is the same in both types.
+        """
+        wrapper = self.wrapper if dtype == np.float32 else self._doubled
+        noise = _Noise(draw)
+        tensors = {name: noise(torch.from_numpy(array)) for name, array in inputs.items()}
+        tables = [part for part in wrapper.modules() if isinstance(part, nn.Embedding)]
+        hooks = [table.register_forward_hook(lambda *called: noise(called[-1])) for table in tables] if draw else []
+        try:
+            with torch.inference_mode():
+                if dtype == np.float32:
+                    return _arrays(wrapper(**tensors))
+                with in_float64():
+                    wide = {name: x.double() if x.is_floating_point() else x for name, x in tensors.items()}
+                    return _arrays(wrapper(**wide))
+        finally:
+            for hook in hooks:
+                hook.remove()
+
+
+class _Noise:
+    """Changes the floats of one call after the other; equally in each call for the same ``draw``."""
+
+    def __init__(self, draw: int) -> None:
+        self._draw = draw
+        self._rng = np.random.default_rng(draw)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        if not self._draw or not x.is_floating_point():
+            return x
+        change = 1 + JITTER * self._rng.uniform(-1, 1, tuple(x.shape))
+        return x * torch.from_numpy(change.astype(np.float32)).to(x.dtype)
+
+
+def _arrays(result: Any) -> dict[str, np.ndarray]:
+    outputs: dict[str, Tensor] = vars(result)
+    return {name: tensor.numpy() for name, tensor in outputs.items()}

@@ -1,0 +1,134 @@
+"""Attention without weights, for the graphs that serve requests which do not ask for them.
+
+transformers chooses the function that computes attention, and the one that makes its mask, by a name. Two names are
+registered here. SDPA is torch's scaled_dot_product_attention with the masks of eager attention, so that a query that
+may attend to nothing gives the same numbers. KERNELS is a node for one of ``export.kernels``: for a mask that allows
+everything, for a causal one, or for any other.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import onnx
+import torch
+from torch import Tensor, nn
+from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.masking_utils import bidirectional_mask_function, causal_mask_function, eager_mask
+
+from export.fast_path import FastPath
+from export.hf.pretrained import ModelRefused
+from export.kernels import DOMAIN, OPSETS, functions
+from export.masked_kernel import MASKED_ROWS
+
+SDPA, KERNELS = "heed_sdpa", "heed_kernels"
+# As those of encoders and decoders in ``export.fast_path``, over all layers.
+FUSED_PAIRS = 1 << 18
+MASKED_PAIRS = 1 << 19
+MAX_FROM_PAIRS = 1 << 24  # 64 MB of weights, which the canonical graph would compute in vain
+BEYOND = ("softcap", "s_aux", "position_bias")  # arguments of an attention function that no kernel has
+
+
+@dataclass(frozen=True)
+class TransformersPath(FastPath):
+    """A fast path of a model of transformers, whose attention is computed by the function of that name."""
+
+    kernel: str | None = None
+    from_pairs: int = 0
+    takes: tuple[str, ...] = ()
+    model: PreTrainedModel | None = None
+    attention: str = "eager"
+    used: set[str] = field(default_factory=set)  # kernels that the graph calls
+
+    @contextmanager
+    def traced(self) -> Iterator[None]:
+        """A context in which the model computes attention by that function.
+
+        Raises:
+            ModelRefused: it cannot.
+        """
+        assert self.model is not None
+        AttentionInterface.register(SDPA, sdpa_attention_forward)
+        AttentionMaskInterface.register(SDPA, eager_mask)
+        AttentionInterface.register(KERNELS, self._attend)
+        AttentionMaskInterface.register(KERNELS, _mask)
+        try:
+            self.model.set_attn_implementation(self.attention)
+            yield
+        except (ValueError, KeyError, NotImplementedError) as error:
+            raise ModelRefused(str(error)) from None
+        finally:
+            self.model.set_attn_implementation("eager")
+
+    def complete(self, model: onnx.ModelProto) -> None:
+        """Add the functions of the kernels to a traced ``model``.
+
+        Raises:
+            ModelRefused: its attention has not been computed by any.
+        """
+        if self.attention != KERNELS:
+            return
+        if not self.used:
+            raise ModelRefused("its attention is not one of transformers' attention functions")
+        added = {function.name: function for kernel in sorted(self.used) for function in functions(kernel)}
+        model.functions.extend(added.values())
+        declared = {opset.domain for opset in model.opset_import}
+        missing = [onnx.helper.make_opsetid(domain, OPSETS[domain]) for domain in OPSETS if domain not in declared]
+        model.opset_import.extend(missing)
+
+    def _attend(
+        self,
+        module: nn.Module,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        attention_mask: Tensor | None,
+        scaling: float | None = None,
+        is_causal: bool | None = None,
+        **others: Any,
+    ) -> tuple[Tensor, None]:
+        """One attention of transformers as a node: [batch, heads, queries, width] to [batch, queries, heads, width]."""
+        if beyond := [name for name in BEYOND if others.get(name) is not None]:
+            raise ModelRefused(f"no kernel has {', '.join(beyond)}")
+        causal = getattr(module, "is_causal", True) if is_causal is None else is_causal
+        kernel = "Masked" if attention_mask is not None else "Causal" if causal else "Flash"
+        self.used.add(kernel)
+        scaled = query * (query.shape[-1] ** -0.5 if scaling is None else scaling)
+        arguments = [scaled, key, value] + ([] if attention_mask is None else [attention_mask])
+        shape = [*query.shape[:3], value.shape[3]]
+        output = torch.onnx.ops.symbolic(
+            f"{DOMAIN}::{kernel}", arguments, {}, dtype=query.dtype, shape=shape, version=OPSETS[DOMAIN]
+        )
+        return output.transpose(1, 2).contiguous(), None
+
+
+def _mask(*, mask_function: Any, attention_mask: Tensor | None = None, **others: Any) -> Tensor | None:
+    """The mask of eager attention; None where nothing is padded and attention is causal, or not restricted at all."""
+    if attention_mask is None and mask_function in (causal_mask_function, bidirectional_mask_function):
+        return None
+    return eager_mask(mask_function=mask_function, attention_mask=attention_mask, **others)
+
+
+def fast_paths(model: PreTrainedModel, inputs: list[str], learned: int) -> dict[str, list[TransformersPath]]:
+    """The fast paths by file name: for each the ways to compute it, of which the first that is possible is taken.
+
+    ``learned`` is a lower limit for the pairs of query and key from which a path is used: where graphs share their
+    weights, only the canonical one is prepacked, and faster for short inputs.
+    """
+    from_pairs = min(learned, MAX_FROM_PAIRS)
+
+    def path(attention: str, pairs: int, takes: list[str], rows: int | None, provider: str | None) -> TransformersPath:
+        return TransformersPath(
+            None, max(pairs, from_pairs), tuple(takes), rows=rows, provider=provider, model=model, attention=attention
+        )
+
+    unmasked = [name for name in inputs if not name.endswith("mask")]
+    paths = {
+        "output": [path(SDPA, 0, inputs, None, None), path("eager", 0, inputs, None, None)],
+        "fused": [path(KERNELS, FUSED_PAIRS, unmasked, 0, "cpu")],
+    }
+    if unmasked != inputs:
+        paths["masked"] = [path(KERNELS, MASKED_PAIRS, inputs, MASKED_ROWS, "cpu")]
+    return paths

@@ -1,0 +1,140 @@
+"""Read a directory of the transformers library: config, weights in float32 with eager attention, tokenizer files.
+
+Nothing is downloaded, and no code of the directory is run (``trust_remote_code`` is never set).
+"""
+
+import json
+import os
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")  # read when transformers is imported
+os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
+
+import torch
+import transformers
+from transformers import AutoConfig, AutoModel, PretrainedConfig, PreTrainedModel
+
+from export.checkpoint import WEIGHTS
+
+HEADS = ("config", "none")
+# Files beside the weights that a tokenizer or a preprocessor is made of.
+COMPANIONS = (
+    "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "vocab.txt",
+    "vocab.json", "merges.txt", "spiece.model", "sentencepiece.bpe.model", "tokenizer.model", "source.spm",
+    "target.spm", "chat_template.jinja", "preprocessor_config.json", "processor_config.json",
+)  # fmt: skip
+PIECE_BYTES = 1 << 20
+
+
+class ModelRefused(Exception):
+    """The directory has no model that can be exported; the message says why."""
+
+
+@dataclass(frozen=True)
+class Pretrained:
+    """A model as transformers computes it, in float32 on the CPU, and the directory that it is from."""
+
+    folder: Path
+    model: PreTrainedModel
+    random: tuple[str, ...] = ()  # parameters that the directory does not have
+    ignored: tuple[str, ...] = ()  # tensors of the directory that the model does not have
+
+    @property
+    def config(self) -> PretrainedConfig:
+        return self.model.config
+
+    @property
+    def kind(self) -> str:
+        """The name of the model's class in transformers."""
+        return type(self.model).__name__
+
+    @cached_property
+    def companions(self) -> list[Path]:
+        """The files of the tokenizer and the preprocessor."""
+        return [self.folder / name for name in COMPANIONS if (self.folder / name).is_file()]
+
+    def origin(self) -> str:
+        """The directory's name, and the SHA-256 of its files of weights, joined in the order of their names."""
+        digest = sha256()
+        for path in sorted({*self.folder.glob("*.safetensors")} or {*self.folder.glob("pytorch_model*.bin")}):
+            with path.open("rb") as file:
+                while piece := file.read(PIECE_BYTES):
+                    digest.update(piece)
+        return f"{self.folder.resolve().name} sha256:{digest.hexdigest()}"
+
+
+def load(folder: Path, head: str = "config") -> Pretrained:
+    """The model in ``folder``: of the class that its config names or, with head "none", without a task head.
+
+    Raises:
+        ModelRefused: transformers has no such model, cannot load it, or it has no eager attention.
+    """
+    content = _config_file(folder)
+    if content.get("quantization_config"):
+        raise ModelRefused(f"{folder}: its weights are quantized (quantization_config), which export does not read")
+    if not any((folder / name).is_file() for name in WEIGHTS):
+        raise ModelRefused(f"{folder} has no weights; expected {' or '.join(WEIGHTS)}")
+    common = {"local_files_only": True, "trust_remote_code": False}
+    config = _attempt(folder, content, lambda: AutoConfig.from_pretrained(folder, **common))
+    parts = list(getattr(config, "sub_configs", {}))
+    if len(parts) > 1:
+        raise ModelRefused(f"{folder} has several models in one ({', '.join(sorted(parts))}); export one of them alone")
+    options = {"dtype": torch.float32, "attn_implementation": "eager", "output_loading_info": True, **common}
+    model, info = _attempt(folder, content, lambda: _class_of(config, head).from_pretrained(folder, **options))
+    if model.config._attn_implementation != "eager":
+        raise ModelRefused(f"{folder}: {type(model).__name__} has no eager attention, so its weights cannot be had")
+    if getattr(model, "_can_set_experts_implementation", lambda: False)():
+        model.set_experts_implementation("batched_mm")  # the others choose experts in Python, which no graph has
+    model.requires_grad_(False).eval()
+    return Pretrained(folder, model, tuple(sorted(info["missing_keys"])), tuple(sorted(info["unexpected_keys"])))
+
+
+def _config_file(folder: Path) -> dict[str, Any]:
+    if not folder.is_dir():
+        raise ModelRefused(f"no such directory: {folder}")
+    try:
+        content = json.loads((folder / "config.json").read_text())
+    except FileNotFoundError:
+        raise ModelRefused(f"{folder} has no config.json") from None
+    except ValueError as error:
+        raise ModelRefused(f"{folder}/config.json is not JSON: {error}") from None
+    if not isinstance(content, dict):
+        raise ModelRefused(f"{folder}/config.json contains no JSON object")
+    return content
+
+
+def _class_of(config: PretrainedConfig, head: str) -> Any:
+    """The class of transformers to load; ``AutoModel`` chooses the one without a head."""
+    names = getattr(config, "architectures", None) or []
+    if head == "none" or not names:
+        return AutoModel
+    model_class = getattr(transformers, names[0], None)
+    if model_class is None:
+        raise ValueError(f"architectures names {names[0]}, which transformers {transformers.__version__} does not have")
+    return model_class
+
+
+def _attempt(folder: Path, content: dict[str, Any], call: Callable[[], Any]) -> Any:
+    """The result of ``call``.
+
+    Raises:
+        ModelRefused: it failed; the message has transformers' reason.
+    """
+    transformers.logging.set_verbosity_error()  # type: ignore[no-untyped-call]
+    transformers.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return call()
+    except Exception as error:  # of many types: a damaged file, an unknown model, an option it does not have
+        if content.get("auto_map") and "trust_remote_code" in str(error):
+            reason = "it needs the code in its directory, which is never run"
+        else:
+            reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise ModelRefused(f"{folder}: transformers cannot load it: {reason}") from None

@@ -1,0 +1,116 @@
+"""Compare the graphs of a model with the model in transformers, in float64.
+
+The budget of an output is twice the error of transformers' own eager float32 on the same inputs, plus one unit in the
+last place of the output's largest number. A rounding error is random: for a graph that exceeds the budget, it is the
+largest of many draws, in which embeddings are changed by up to a thousandth (``Original``).
+"""
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+
+import numpy as np
+from onnxruntime import InferenceSession
+
+from export.hf.examples import SIZES, examples
+from export.hf.float64 import Original
+from export.verification import CANONICAL, Arrays, Check, input_names, largest_error, run_outputs
+from models.block import Block, Sizes
+
+Report = Callable[[str], None]  # is called with what is done now
+ANSWER = "output"
+EPS = np.finfo(np.float32).eps
+MORE_DRAWS = 64
+MIN_MORE_DRAWS, PRODUCTS = 4, 300_000_000  # of a large model: so many as have that many learned numbers together
+FEW = ("one", "distinct")  # sizes of a model whose reference is slow
+SLOW = 200_000_000  # learned numbers
+MAX_SCORES = 1 << 26  # of the example of the largest length, in all layers
+MAX_PRODUCTS = 100_000_000_000
+
+
+def sizes_of(block: Block, learned: int) -> dict[str, Sizes]:
+    """The sizes to verify at, by name; the largest lengths among them, unless that would take minutes."""
+    chosen = {name: SIZES[name] for name in SIZES if learned <= SLOW or name in FEW}
+    if not block.limits:
+        return chosen
+    largest = {"batch": 1, **{symbol: block.limits.get(symbol, SIZES["long"][symbol]) for symbol in ("n", "m")}}
+    layers, _, heads, queries, keys = block.outputs["weights"].shape
+    ends = [largest.get(str(dim), dim) for dim in (queries, keys)]
+    pairs = int(np.prod([dim if isinstance(dim, int) else max(largest.values()) for dim in (layers, heads, *ends)]))
+    if pairs <= MAX_SCORES and max(largest.values()) * learned <= MAX_PRODUCTS:
+        chosen["limit"] = largest
+    return chosen
+
+
+@dataclass
+class Example:
+    """The inputs of one example, what the model answers, and by how much a graph's answer may differ."""
+
+    name: str
+    inputs: Arrays
+    exact: dict[str, np.ndarray]
+    budgets: dict[str, float]
+    canonical: dict[str, np.ndarray] = field(default_factory=dict)  # answered by the canonical graph
+    drawn: bool = False  # the budgets are those of many draws
+
+    def keep(self, outputs: Collection[str]) -> None:
+        """Forget all but these outputs."""
+        self.exact = {name: self.exact[name] for name in outputs}
+        self.canonical = {name: self.canonical[name] for name in outputs}
+
+
+class Verifier:
+    """Runs graphs on examples, one graph after the other: the canonical one is first."""
+
+    def __init__(self, block: Block, original: Original, learned: int, report: Report) -> None:
+        self._original = original
+        self._report = report
+        self._draws = min(MORE_DRAWS, max(MIN_MORE_DRAWS, PRODUCTS // max(learned, 1)))
+        self._named = examples(block.inputs, sizes_of(block, learned), block.limits)
+        self._examples: list[Example] = []
+
+    def canonical(self, run: InferenceSession) -> list[Check]:
+        """A check for each output of each example."""
+        checks = []
+        for name, inputs in self._named:
+            self._report(f"verifying {CANONICAL}.onnx: {name}")
+            exact, plain = self._original(inputs, np.float64), self._original(inputs, np.float32)
+            example = Example(name, inputs, exact, {output: _budget(plain[output], exact[output]) for output in exact})
+            example.canonical = self._outputs(run, example)
+            for output, array in example.canonical.items():
+                checks.append(
+                    Check(CANONICAL, name, output, largest_error(array, exact[output]), example.budgets[output])
+                )
+            example.keep([ANSWER])
+            self._examples.append(example)
+        return checks
+
+    def fast_path(self, name: str, run: InferenceSession) -> list[Check]:
+        """A check for each example with inputs that the graph has, and one for its difference from the canonical."""
+        checks = []
+        for example in self._examples:
+            if example.inputs.keys() <= input_names(run):
+                self._report(f"verifying {name}.onnx: {example.name}")
+                array, exact = self._outputs(run, example)[ANSWER], example.exact[ANSWER]
+                budget = example.budgets[ANSWER]
+                checks.append(Check(name, example.name, ANSWER, largest_error(array, exact), budget))
+                beside = largest_error(array, example.canonical[ANSWER])  # each within its budget
+                checks.append(Check(f"{name} beside {CANONICAL}", example.name, ANSWER, beside, 2 * budget))
+        return checks
+
+    def _outputs(self, run: InferenceSession, example: Example) -> dict[str, np.ndarray]:
+        """The outputs of a graph. If one exceeds its budget, the budgets become those of many draws."""
+        outputs = run_outputs(run, [output.name for output in run.get_outputs()], example.inputs)
+        exceeds = any(
+            largest_error(array, example.exact[name]) > example.budgets[name] for name, array in outputs.items()
+        )
+        if exceeds and not example.drawn:  # a rare rounding error, or a wrong graph?
+            for draw in range(1, self._draws + 1):
+                exact, plain = (self._original(example.inputs, dtype, draw) for dtype in (np.float64, np.float32))
+                drawn = {name: _budget(plain[name], exact[name]) for name in example.budgets}
+                example.budgets = {name: max(budget, drawn[name]) for name, budget in example.budgets.items()}
+            example.drawn = True
+        return outputs
+
+
+def _budget(plain: np.ndarray, exact: np.ndarray) -> float:
+    return float(2 * largest_error(plain, exact) + EPS * np.abs(exact).max(initial=0.0))

@@ -1,0 +1,81 @@
+"""A model of transformers as a module with Heed's names: ``output``, ``weights`` and, if it has two stacks, more.
+
+The weights are those that transformers returns as attentions, stacked: [layers, batch, heads, queries, keys].
+"""
+
+from collections.abc import Mapping
+from inspect import signature
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from export.hf.pretrained import ModelRefused
+
+ONE_STACK = {"weights": "attentions"}
+TWO_STACKS = {
+    "weights": "decoder_attentions",
+    "encoder_weights": "encoder_attentions",
+    "cross_weights": "cross_attentions",
+}
+MAIN = ("input_ids", "pixel_values", "input_features")
+MASKS = {"attention_mask": "input_ids", "token_type_ids": "input_ids", "decoder_attention_mask": "decoder_input_ids"}
+
+
+def arguments_of(model: PreTrainedModel) -> set[str]:
+    """The names of the arguments of the model's call."""
+    return set(signature(model.forward).parameters)
+
+
+def has_two_stacks(model: PreTrainedModel) -> bool:
+    """Whether it has an encoder and a decoder."""
+    return bool(model.config.is_encoder_decoder) and "decoder_input_ids" in arguments_of(model)
+
+
+class Wrapper(nn.Module):
+    """``model`` called as a block's module is; an optional input may have size 1 where another has the batch's."""
+
+    def __init__(self, model: PreTrainedModel, with_weights: bool = True) -> None:
+        super().__init__()
+        self.model = model
+        self.attentions = TWO_STACKS if has_two_stacks(model) else ONE_STACK
+        self.with_weights = with_weights
+        fixed = {"use_cache": False, "output_attentions": with_weights, "return_dict": True}
+        known = arguments_of(model) | {"output_attentions", "return_dict"}
+        self.fixed = {name: value for name, value in fixed.items() if name in known}
+
+    def forward(self, **inputs: Tensor) -> SimpleNamespace:
+        given = {name: x.expand(inputs[MASKS[name]].shape) if name in MASKS else x for name, x in inputs.items()}
+        result = self.model(**given, **self.fixed)
+        outputs = {"output": _answer(result)}
+        if self.with_weights:
+            outputs |= {name: _stacked(theirs, result.get(theirs)) for name, theirs in self.attentions.items()}
+        return SimpleNamespace(**outputs)
+
+
+def _answer(result: Mapping[str, Any]) -> Tensor:
+    """The logits of a head, a start and an end for each token, or the hidden states."""
+    if isinstance(logits := result.get("logits"), Tensor):
+        return logits
+    if "start_logits" in result and "end_logits" in result:
+        return torch.stack([result["start_logits"], result["end_logits"]], dim=-1)
+    if isinstance(hidden := result.get("last_hidden_state"), Tensor):
+        return hidden
+    raise ModelRefused(
+        f"its call returns {', '.join(result)}, and neither logits, nor start and end logits, nor a last hidden state; "
+        "--head none exports the model without its head"
+    )
+
+
+def _stacked(name: str, layers: Any) -> Tensor:
+    if not layers:
+        raise ModelRefused(f"eager attention returns no {name}, so there are no weights to serve")
+    if any(not isinstance(layer, Tensor) or layer.ndim != 4 for layer in layers):
+        shapes = [list(layer.shape) if isinstance(layer, Tensor) else layer for layer in layers]
+        raise ModelRefused(f"{name} are not [batch, heads, queries, keys] in every layer: {shapes}")
+    if any(layer.shape != layers[0].shape for layer in layers):
+        listed = ", ".join(str(list(layer.shape)) for layer in layers)
+        raise ModelRefused(f"the layers' {name} have different shapes, so they are not one tensor: {listed}")
+    return torch.stack(list(layers))

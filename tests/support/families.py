@@ -1,0 +1,194 @@
+"""Small models of transformers' families with random weights, and families that export refuses."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+
+TEXT = {
+    "vocab_size": 60,
+    "hidden_size": 32,
+    "num_attention_heads": 4,
+    "num_hidden_layers": 2,
+    "intermediate_size": 48,
+    "max_position_embeddings": 48,
+    "pad_token_id": 1,
+    "bos_token_id": 0,
+    "eos_token_id": 2,
+}
+GROUPED = {**TEXT, "num_key_value_heads": 2}
+IMAGE = {
+    "hidden_size": 32,
+    "num_attention_heads": 4,
+    "num_hidden_layers": 2,
+    "intermediate_size": 48,
+    "image_size": 16,
+    "patch_size": 4,
+}
+BOTH = {
+    "vocab_size": 60,
+    "d_model": 32,
+    "encoder_layers": 2,
+    "decoder_layers": 3,
+    "encoder_attention_heads": 4,
+    "decoder_attention_heads": 4,
+    "encoder_ffn_dim": 48,
+    "decoder_ffn_dim": 48,
+    "max_position_embeddings": 48,
+    "pad_token_id": 1,
+    "bos_token_id": 0,
+    "eos_token_id": 2,
+    "decoder_start_token_id": 2,
+    "forced_eos_token_id": None,
+}
+T5 = {
+    "vocab_size": 60,
+    "d_model": 32,
+    "d_kv": 8,
+    "d_ff": 48,
+    "num_layers": 2,
+    "num_decoder_layers": 3,
+    "num_heads": 4,
+    "decoder_start_token_id": 0,
+}
+
+
+@dataclass(frozen=True)
+class Family:
+    """A class of transformers, and the settings of its config."""
+
+    model: str
+    config: Mapping[str, Any] = field(default_factory=dict)
+
+
+def without(settings: Mapping[str, Any], *names: str, **others: Any) -> dict[str, Any]:
+    return {name: value for name, value in settings.items() if name not in names} | others
+
+
+FAMILIES = {
+    "bert": Family("BertForSequenceClassification", {**TEXT, "num_labels": 3}),
+    "roberta": Family("RobertaForQuestionAnswering", TEXT),
+    "llama": Family("LlamaForCausalLM", GROUPED),
+    "bart": Family("BartForConditionalGeneration", BOTH),
+    "vit": Family("ViTForImageClassification", {**IMAGE, "num_labels": 3}),
+    # From here on: make test-families.
+    "albert": Family("AlbertForMaskedLM", {**TEXT, "embedding_size": 16}),
+    "bert hidden states": Family("BertModel", TEXT),
+    "bert tokens": Family("BertForTokenClassification", TEXT),
+    "bloom": Family("BloomForCausalLM", {"vocab_size": 60, "hidden_size": 32, "n_head": 4, "n_layer": 2}),
+    "camembert": Family("CamembertForMaskedLM", TEXT),
+    "clip text": Family("CLIPTextModel", TEXT),
+    "clip vision": Family("CLIPVisionModel", IMAGE),
+    "cohere": Family("CohereForCausalLM", GROUPED),
+    "deberta v2": Family("DebertaV2ForSequenceClassification", {**TEXT, "type_vocab_size": 0}),
+    "deberta v2, relative": Family(
+        "DebertaV2Model",
+        {
+            **TEXT,
+            "type_vocab_size": 0,
+            "relative_attention": True,
+            "pos_att_type": ["p2c", "c2p"],
+            "position_buckets": 8,
+        },
+    ),
+    "deit": Family("DeiTModel", IMAGE),
+    "dinov2": Family("Dinov2Model", without(IMAGE, "intermediate_size")),
+    "distilbert": Family(
+        "DistilBertForSequenceClassification",
+        {"vocab_size": 60, "dim": 32, "n_heads": 4, "n_layers": 2, "hidden_dim": 48, "max_position_embeddings": 48},
+    ),
+    "electra": Family("ElectraForSequenceClassification", {**TEXT, "embedding_size": 16}),
+    "falcon": Family("FalconForCausalLM", without(TEXT, "intermediate_size", new_decoder_architecture=False)),
+    "gemma": Family("GemmaForCausalLM", {**GROUPED, "head_dim": 8}),
+    "gemma 2": Family("Gemma2ForCausalLM", {**GROUPED, "head_dim": 8, "sliding_window": 4}),
+    "gemma 3": Family("Gemma3ForCausalLM", {**GROUPED, "head_dim": 8, "sliding_window": 4}),
+    "gpt 2": Family("GPT2LMHeadModel", {"vocab_size": 60, "n_embd": 32, "n_head": 4, "n_layer": 2, "n_positions": 48}),
+    "gpt j": Family(
+        "GPTJForCausalLM",
+        {"vocab_size": 60, "n_embd": 32, "n_head": 4, "n_layer": 2, "n_positions": 48, "rotary_dim": 4},
+    ),
+    "gpt neo": Family(
+        "GPTNeoForCausalLM",
+        {
+            "vocab_size": 60,
+            "hidden_size": 32,
+            "num_heads": 4,
+            "num_layers": 2,
+            "window_size": 4,
+            "attention_types": [[["global", "local"], 1]],
+            "max_position_embeddings": 48,
+        },
+    ),
+    "gpt neox": Family("GPTNeoXForCausalLM", TEXT),
+    "gpt oss": Family("GptOssForCausalLM", {**GROUPED, "head_dim": 8, "num_local_experts": 4, "sliding_window": 4}),
+    "granite": Family("GraniteForCausalLM", GROUPED),
+    "m2m 100": Family("M2M100ForConditionalGeneration", BOTH),
+    "marian": Family("MarianMTModel", BOTH),
+    "mbart": Family("MBartForConditionalGeneration", BOTH),
+    "mistral": Family("MistralForCausalLM", {**GROUPED, "sliding_window": 4}),
+    "mixtral": Family("MixtralForCausalLM", {**GROUPED, "num_local_experts": 4}),
+    "modernbert": Family(
+        "ModernBertForMaskedLM",
+        {**TEXT, "global_attn_every_n_layers": 2, "local_attention": 6},
+    ),
+    "mpnet": Family("MPNetForMaskedLM", TEXT),
+    "mt5": Family("MT5ForConditionalGeneration", T5),
+    "olmo 2": Family("Olmo2ForCausalLM", GROUPED),
+    "opt": Family("OPTForCausalLM", without(TEXT, "intermediate_size", ffn_dim=48, word_embed_proj_dim=32)),
+    "pegasus": Family("PegasusForConditionalGeneration", BOTH),
+    "phi": Family("PhiForCausalLM", TEXT),
+    "phi 3": Family("Phi3ForCausalLM", GROUPED),
+    "qwen 2": Family("Qwen2ForCausalLM", GROUPED),
+    "qwen 2, classifier": Family("Qwen2ForSequenceClassification", {**GROUPED, "num_labels": 3}),
+    "qwen 3": Family("Qwen3ForCausalLM", {**GROUPED, "head_dim": 8}),
+    "siglip vision": Family("SiglipVisionModel", IMAGE),
+    "smollm 3": Family("SmolLM3ForCausalLM", GROUPED),
+    "stablelm": Family("StableLmForCausalLM", GROUPED),
+    "starcoder 2": Family("Starcoder2ForCausalLM", GROUPED),
+    "t5": Family("T5ForConditionalGeneration", T5),
+    "t5, encoder": Family("T5EncoderModel", T5),
+    "whisper": Family(
+        "WhisperForConditionalGeneration",
+        without(
+            BOTH,
+            "max_position_embeddings",
+            max_source_positions=20,
+            max_target_positions=30,
+            num_mel_bins=8,
+            decoder_start_token_id=0,
+            begin_suppress_tokens=None,
+        ),
+    ),
+    "xlm roberta": Family("XLMRobertaForTokenClassification", TEXT),
+}
+FEW = list(FAMILIES)[:5]
+SWIN = {"image_size": 16, "patch_size": 2, "embed_dim": 16, "depths": [2, 2], "num_heads": [2, 4], "window_size": 4}
+MAMBA = {"vocab_size": 60, "hidden_size": 32, "num_hidden_layers": 2}
+XLNET = {"vocab_size": 60, "d_model": 32, "n_layer": 2, "n_head": 4, "d_inner": 48}
+SOUND = {"hidden_size": 32, "num_attention_heads": 4, "num_hidden_layers": 2, "intermediate_size": 48}
+REFUSED = {  # a family, and a pattern of the reason
+    "longformer": (Family("LongformerModel", {**TEXT, "attention_window": 4}), "data-dependent expression"),
+    "mamba": (Family("MambaForCausalLM", MAMBA), "returns no attentions"),
+    "swin": (Family("SwinModel", SWIN), "have different shapes"),
+    "wav2vec 2": (Family("Wav2Vec2Model", SOUND), "takes input_values"),
+    "xlnet": (Family("XLNetModel", XLNET), "torch cannot export it: Cannot find a compatible OpOverload"),
+}
+
+
+def build(family: Family) -> transformers.PreTrainedModel:
+    """The model with random weights, large enough for its attention not to be uniform."""
+    model_class = getattr(transformers, family.model)
+    torch.manual_seed(0)
+    model = model_class(model_class.config_class(**family.config))
+    for parameter in model.parameters():
+        if parameter.ndim > 1:
+            torch.nn.init.normal_(parameter, std=0.3)
+    return model.eval()
+
+
+def save(family: Family, folder: Path) -> None:
+    """Write the model's directory."""
+    build(family).save_pretrained(folder)
