@@ -26,7 +26,7 @@ from service.http.connection import END_OF_HEAD
 from service.http.endpoint import RequestContext
 from service.http.envelope import RequestIds, log_unexpected
 from service.http.limits import LimitedProtocol
-from service.http.response import JOIN_LIMIT_BYTES, Fields, Piece, error_response, flat, length_of
+from service.http.response import JOIN_LIMIT_BYTES, Fields, Piece, error_response, flat, join, length_of
 from service.http.routing import DirectRoute, DirectRoutes
 from service.timing import Timing
 
@@ -305,7 +305,7 @@ class FastProtocol(LimitedProtocol):
 
     def _write(self, pieces: Sequence[Piece], length: int) -> None:
         if length <= JOIN_LIMIT_BYTES:
-            self.transport.write(b"".join(pieces))  # type: ignore[arg-type]  # an array is a buffer
+            self.transport.write(join(pieces))
             return
         try:
             for piece in pieces:
