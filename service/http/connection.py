@@ -91,7 +91,7 @@ class Connection(HttpToolsProtocol):
 
         asyncio cannot keep half a TLS connection open.
         """
-        self._half_closed = self._is_answering and not is_ssl(self.transport)
+        self._half_closed = (self._is_answering or self.has_unparsed) and not is_ssl(self.transport)
         if self._half_closed:
             self.loop.call_later(PROBE_DELAY_S, self._probe, self.cycle)
         return self._half_closed
@@ -107,10 +107,10 @@ class Connection(HttpToolsProtocol):
         self.url, self.headers, self.expect_100_continue = b"", [], False
 
     def on_headers_complete(self) -> None:
-        self._in_body = True
         self._deferred = self._defer()
         if not self._deferred:
             self._start_task()
+        self._in_body = True  # only now: where there is no memory for what comes before, nobody answers it yet
 
     def on_message_complete(self) -> None:
         self._between, self._in_body, self._tail = True, False, b""
@@ -199,6 +199,8 @@ class Connection(HttpToolsProtocol):
             self._unparsed, self._position = b"", 0
         if not self._between:
             self._idle_since = math.inf
+            if self._half_closed:  # the rest of this request will not come
+                self.transport.close()
         elif not self._is_answering and not self._is_ending:
             self._wait_for_request()
 

@@ -106,6 +106,9 @@ class FastProtocol(LimitedProtocol):
         if self._is_between_requests and self._answer_known(data):
             return
         super().data_received(data)
+
+    def _parse(self) -> None:
+        super()._parse()
         if self._request is not None:
             self._set_timer(self._request)
 
@@ -151,8 +154,14 @@ class FastProtocol(LimitedProtocol):
         if self._head_start is not None:
             fast_path.remember(self._unparsed[self._head_start : self._position], head)
         context = self._admit(head)
-        self._request = None if context is None else DeferredRequest(head, context, BodyBuffer(length, json_length))
-        return context is not None
+        if context is None:
+            return False
+        try:
+            self._request = DeferredRequest(head, context, BodyBuffer(length, json_length))
+        except MemoryError:
+            context.reservation.release()
+            raise
+        return True
 
     def _add_to_deferred(self, piece: memoryview) -> None:
         assert self._request is not None, "it is deferred"
@@ -232,12 +241,12 @@ class FastProtocol(LimitedProtocol):
         """Start the task of the deferred request, and give the parser what it has not seen of it."""
         request = self._take_request()
         assert request is not None, "the caller has looked"
-        content = request.body.so_far()
+        content, awaited_since = request.body.so_far(), self._awaited_since
         if request.unparsed_head:
             self._in_body, self._max_limited_bytes = False, self.max_header_bytes
             self._kept_bytes = len(content)
             self._feed(memoryview(request.unparsed_head))  # starts the task
-            self._kept_bytes = None
+            self._kept_bytes, self._awaited_since = None, awaited_since
         else:
             self._start_task()
         if content:

@@ -1,0 +1,117 @@
+"""Bodies in pieces: what is kept of them, for how long, and what is released when they do not come."""
+
+import json
+import random
+import socket
+
+import numpy as np
+import pytest
+
+from service.budget import MemoryBudget
+from service.http import fast_path
+from service.http.connection import Connection
+from tests.support.http_requests import ADDER, CRLF, SLOW, add, add_binary, http
+from tests.support.in_process import Client, ServerThread, known
+from tests.support.waiting import until
+
+SLOWLY = http(SLOW, "/v2/models/slow/infer")
+
+
+def budget(service: ServerThread) -> MemoryBudget:
+    route = service.server.protocol.keywords["fast_path"].routes.find(ADDER)
+    assert route is not None
+    return route.endpoint.engine.budget
+
+
+def connection(service: ServerThread, client: Client) -> Connection:
+    (own,) = (of for of in service.connections if of.client == client.socket.getsockname())
+    return own
+
+
+def large(rows: int, seed: int) -> bytes:
+    """A request with random numbers behind its JSON, which is answered in binary."""
+    numbers = np.random.default_rng(seed).standard_normal((rows, 512), np.float32)
+    x = {"name": "x", "shape": [rows, 512], "datatype": "FP32", "parameters": {"binary_data_size": numbers.nbytes}}
+    content = json.dumps({"inputs": [x], "parameters": {"binary_data_output": True}}).encode()
+    length = f"Inference-Header-Content-Length: {len(content)}"
+    return http(content + numbers.tobytes(), "/v2/models/slow/infer", length)
+
+
+@pytest.mark.parametrize("rows", [40, 500])
+def test_a_large_body_in_any_pieces_is_answered_bit_for_bit(rows, service, client, other):
+    client.learn(large(rows, 0))
+    for seed in range(1, 6):
+        request = large(rows, seed)
+        expected = other.ask_ordinary(request).alike
+        body = request.index(CRLF * 2) + 4
+        cuts = sorted({body, *random.Random(seed).sample(range(body, len(request)), 9)})
+        pieces = [request[a:b] for a, b in zip([0, *cuts], [*cuts, len(request)], strict=True)]
+        assert client.ask_quick(*pieces).alike == expected
+        client.send(add_binary(1.5) + pieces[0], *pieces[1:-1], pieces[-1] + add_binary(2.5))
+        assert [client.answer().status, client.answer().alike, client.answer().status] == [200, expected, 200]
+    until(lambda: not budget(service).used)
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+def test_a_body_for_which_there_is_no_memory_is_not_reserved(is_known, service, client, monkeypatch):
+    request = known(client) if is_known else http(add(1.5), ADDER, "X: not known")
+
+    def fail(*_) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(fast_path, "BodyBuffer", fail)
+    refused = client.ask(request[:-5])
+    assert refused.status == 503
+    assert client.is_closed()
+    assert not budget(service).used
+
+
+def test_the_time_to_read_a_request_counts_from_its_first_byte(service, client, monkeypatch):
+    monkeypatch.setattr(fast_path, "BODY_TIMEOUT_S", 0.1)
+    request = known(client)
+    own, before = connection(service, client), service.tasks
+    client.send(request[:-5])
+    until(lambda: own._request is not None)
+    began = own._awaited_since
+    until(lambda: service.tasks == before + 1)
+    assert own._awaited_since == began
+    assert client.ask(request[-5:]).sum() == [3.5] * 3
+
+
+def test_a_body_behind_another_request_does_not_wait_for_ever(service, client, monkeypatch):
+    monkeypatch.setattr(fast_path, "BODY_TIMEOUT_S", 0.1)
+    request, before = known(client), service.tasks
+    client.send(http(add(1.5)) + request[:-5])
+    assert client.answer().sum() == [2.5] * 3
+    until(lambda: service.tasks == before + 2)
+    assert client.ask(request[-5:]).sum() == [3.5] * 3
+
+
+def test_a_client_that_sends_no_more_between_two_answers_gets_both(service, client):
+    """Its end is read when one request is answered, and the next one has come and is not yet parsed."""
+    request = known(client)
+    own = connection(service, client)
+    complete = own.on_response_complete
+
+    def read_end() -> None:
+        del own.on_response_complete
+        complete()
+        if not own.eof_received():  # as asyncio does
+            own.transport.close()
+
+    own.on_response_complete = read_end
+    client.send(SLOWLY + request)
+    assert json.loads(client.answer().body)["model_name"] == "slow"
+    assert client.answer().sum() == [3.5] * 3
+    assert client.is_closed()
+
+
+@pytest.mark.parametrize("length", [20, -5])
+def test_a_client_that_sends_no_more_within_a_request_is_not_waited_for(length, service, client):
+    request = known(client)
+    client.send(SLOWLY + request + request[:length])
+    client.socket.shutdown(socket.SHUT_WR)
+    assert json.loads(client.answer().body)["model_name"] == "slow"
+    assert client.answer().sum() == [3.5] * 3
+    assert client.is_closed(20)
+    until(lambda: not budget(service).used)
