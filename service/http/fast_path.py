@@ -226,7 +226,13 @@ class FastProtocol(LimitedProtocol):
 
     def _set_timer(self, request: DeferredRequest) -> None:
         if request.timer is None:
-            request.timer = self.loop.call_later(BODY_TIMEOUT_S, self._start_deferred)
+            request.timer = self.loop.call_later(BODY_TIMEOUT_S, self._start_late)
+
+    def _start_late(self) -> None:
+        try:
+            self._start_deferred()
+        except MemoryError:
+            self._refuse_for_memory()
 
     def _take_request(self) -> DeferredRequest | None:
         """The deferred request, which is so no more."""
@@ -245,8 +251,10 @@ class FastProtocol(LimitedProtocol):
         if request.unparsed_head:
             self._in_body, self._max_limited_bytes = False, self.max_header_bytes
             self._kept_bytes = len(content)
-            self._feed(memoryview(request.unparsed_head))  # starts the task
-            self._kept_bytes, self._awaited_since = None, awaited_since
+            try:
+                self._feed(memoryview(request.unparsed_head))  # starts the task
+            finally:
+                self._kept_bytes, self._awaited_since = None, awaited_since
         else:
             self._start_task()
         if content:
