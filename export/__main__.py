@@ -15,24 +15,27 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from export.artifact import ExportError, export_block, export_builtin
 from export.checkpoint import CheckpointError, listed, load
+from export.demonstration import GIB, with_seed
 from export.family import FAMILIES, family_of, from_checkpoint
 from export.hf import command as hf
 from export.naming import mapped, own_names
-from export.options import add_target, block_name, positive
+from export.options import add_target, block_name, positive, seed_value
 from export.scratch import remove_leftovers
 from export.signals import prepare_worker, stopping
 from models.block import Block
 from models.catalogue import BLOCKS, find
+from models.learned import SEED
 from models.precision import DTYPES, in_precision
 
 Job = tuple[str, Callable[[], Path]]  # the name of a block, and a function that exports it and returns its folder
 
 REFERENCE = "verified against the float64 reference"
+MANY_BYTES = 4 * GIB  # of memory, above which an export says how much it needs
 OWN_WEIGHTS = "verified against Heed's float64 reference with these weights, not against the model they are from"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Export the given blocks, or all, or one with the weights of a checkpoint; return the exit status."""
+    """Export the given blocks, or all, or one of the user's own weights or sizes; return the exit status."""
     given = sys.argv[1:] if arguments is None else arguments
     if given[:1] == ["hf"]:
         return hf.main(given[1:])
@@ -47,8 +50,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
             where = options.repository, options.version
             job = partial(export_block, block, *where, extra_files, options.cuda, options.force)
             jobs = [(block.name, job)]
-        elif options.name or options.map or options.set or options.prefix:
-            parser.error("--name, --map, --prefix and --set need --weights")
+        elif options.map or options.prefix is not None:
+            parser.error("--map and --prefix need --weights")
+        elif options.name or options.set or options.seed is not None:
+            block = in_precision(_demonstration_block(parser, options), options.dtype)
+            verified = f"{block.weights}, {REFERENCE}"
+            where = options.repository, options.version
+            jobs = [(block.name, partial(export_block, block, *where, (), options.cuda, options.force))]
         else:
             names = options.blocks or reversed(BLOCKS)  # the stacks of layers take longest, so they start first
             blocks = {in_precision(find(name), options.dtype).name: name for name in names}
@@ -80,7 +88,7 @@ def _run(jobs: Sequence[Job], processes: int, verified: str, repository: Path) -
         for name, result in _results(jobs, processes):
             try:
                 folder = result()
-            except (ExportError, OSError, BrokenExecutor) as error:
+            except (ExportError, OSError, MemoryError, BrokenExecutor) as error:
                 failed = True
                 reason = f"a process was ended: {error}" if isinstance(error, BrokenExecutor) else error
                 print(f"heed export: {reason}\nNothing was written for {name}.", file=sys.stderr)
@@ -117,6 +125,8 @@ def _import_block(parser: argparse.ArgumentParser, options: argparse.Namespace) 
     """The block with the weights of a checkpoint, and the tokenizer files to copy with it."""
     if len(options.blocks) != 1 or not options.name:
         parser.error("--weights needs exactly one BLOCK, and --name")
+    if options.seed is not None:
+        parser.error("--seed draws weights, so --weights cannot be given with it")
     kind = options.blocks[0]
     starts = family_of(kind).starts
     checkpoint = load(options.weights)
@@ -124,7 +134,7 @@ def _import_block(parser: argparse.ArgumentParser, options: argparse.Namespace) 
         named = mapped(checkpoint.tensors, options.map, options.prefix)
     else:
         named = own_names(checkpoint.tensors, starts, options.prefix)
-    block = from_checkpoint(kind, options.name, checkpoint, named, dict(options.set))
+    block = from_checkpoint(kind, options.name, checkpoint, named, _settings(options.set))
     if named.ignored:
         under = f" under {named.prefix!r}" if named.prefix else ""
         total = len(checkpoint.tensors)
@@ -134,6 +144,31 @@ def _import_block(parser: argparse.ArgumentParser, options: argparse.Namespace) 
             file=sys.stderr,
         )
     return block, checkpoint.tokenizer
+
+
+def _demonstration_block(parser: argparse.ArgumentParser, options: argparse.Namespace) -> Block:
+    """The block of the user's own sizes, with weights drawn from a seed."""
+    if len(options.blocks) != 1 or not options.name:
+        parser.error("--name, --set and --seed need exactly one BLOCK, and --name")
+    seed = SEED if options.seed is None else options.seed
+    drawn = with_seed(options.blocks[0], options.name, _settings(options.set), seed)
+    if drawn.memory_bytes > MANY_BYTES:
+        gib = drawn.memory_bytes / GIB
+        print(f"heed export: {options.name} needs about {gib:,.0f} GiB of memory to be exported", file=sys.stderr)
+    return drawn.block
+
+
+def _settings(pairs: Sequence[tuple[str, str]]) -> dict[str, str]:
+    """The values of ``--set`` by key.
+
+    Raises:
+        ValueError: a key has two values.
+    """
+    settings: dict[str, str] = {}
+    for key, value in pairs:
+        if settings.setdefault(key, value) != value:
+            raise ValueError(f"--set {key} is given as {settings[key]!r} and as {value!r}")
+    return settings
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -155,17 +190,24 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--cuda", action="store_true", help="also export fast paths for CUDA, as float16 and bfloat16 always do"
     )
-    weights = parser.add_argument_group(
-        "your weights", f"Blocks that take a checkpoint: {', '.join(FAMILIES)}. Sizes are read from the tensors."
+    own = parser.add_argument_group(
+        "a block of your own",
+        f"One BLOCK of {', '.join(FAMILIES)}, with your weights, or with your sizes and demonstration weights.",
     )
+    own.add_argument("--name", type=block_name, help="name of the block in the repository and the APIs")
+    own.add_argument(
+        "--set", action="append", default=[], type=_setting, metavar="KEY=VALUE",
+        help="with --weights: a setting that cannot be read from the tensors, such as num_heads=8; without: any size "
+        "or setting, such as d_model=256; may be given several times",
+    )  # fmt: skip
+    own.add_argument(
+        "--seed", type=seed_value, metavar="N",
+        help=f"without --weights: draw the demonstration weights from this seed (default {SEED})",
+    )  # fmt: skip
+    weights = parser.add_argument_group("your weights", "Sizes are read from the tensors.")
     weights.add_argument(
         "--weights", type=Path, metavar="FILE",
         help="a safetensors file, a torch state dict, the index of its shards, or the folder of a BERT or RoBERTa",
-    )  # fmt: skip
-    weights.add_argument("--name", type=block_name, help="name of the block in the repository and the APIs")
-    weights.add_argument(
-        "--set", action="append", default=[], type=_setting, metavar="KEY=VALUE",
-        help="a setting that cannot be read from the tensors, such as num_heads=8; may be given several times",
     )  # fmt: skip
     weights.add_argument(
         "--prefix", metavar="PREFIX",

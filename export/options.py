@@ -32,3 +32,10 @@ def positive(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"expected a whole number from 1, got {text!r}")
     return int(text)
+
+
+def seed_value(text: str) -> int:
+    """The seed that ``text`` is: torch takes 64 bits."""
+    if not text.isdecimal() or len(text) > 20 or int(text) >= 1 << 64:
+        raise argparse.ArgumentTypeError(f"expected a whole number from 0 to 2**64 - 1, got {text!r}")
+    return int(text)

@@ -15,15 +15,20 @@ def arrays(module: nn.Module) -> dict[str, np.ndarray]:
     return {name: tensor.numpy() for name, tensor in module.state_dict().items()}
 
 
-def weighted(make: Callable[[], nn.Module], state: State | None) -> Callable[[], nn.Module]:
-    """A function that builds ``make()`` with the weights ``state``, or with torch's initial weights from SEED.
+def demonstration(seed: int) -> str:
+    """What the metadata and the output of export call random weights from a ``seed`` of the user's."""
+    return f"demonstration weights, seed {seed}"
+
+
+def weighted(make: Callable[[], nn.Module], state: State | None, seed: int = SEED) -> Callable[[], nn.Module]:
+    """A function that builds ``make()`` with the weights ``state``, or with torch's initial weights from ``seed``.
 
     That function raises torch's RuntimeError if names or shapes in ``state`` differ from the module's.
     """
 
     def build() -> nn.Module:
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(SEED)
+            torch.manual_seed(seed)
             module = make()
             if state is not None:
                 module.load_state_dict(state)

@@ -226,7 +226,7 @@ def test_a_name_is_no_path(attention, name, capsys):
 
 
 def test_name_and_weights_go_together(capsys):
-    for arguments in (["multi_head", "--name", "mine"], ["--weights", "x"], ["cosine", "--set", "a=b"]):
+    for arguments in (["multi_head", "--weights", "x"], ["--weights", "x"], ["cosine", "--set", "a=b"]):
         with pytest.raises(SystemExit, match="2"):
             run(*arguments)
 
