@@ -52,9 +52,8 @@ def with_seed(kind: str, name: str, settings: Mapping[str, str], seed: int) -> D
     config = _config(kind, family, given, builtin.config)
     weights = _count(family, config)
     memory = BYTES_PER_WEIGHT * weights
-    _require_memory(
-        kind, config, weights, memory
-    )  # before the block, whose description grows with its number of layers
+    # Checked before the block is made, too, as its description grows with the number of layers.
+    _require_memory(kind, config, weights, memory)
     block = family.make(config, name=name)
     memory += BYTES_PER_ELEMENT * _example_elements(block, large=weights > LARGE)
     _require_memory(kind, config, weights, memory)
