@@ -259,7 +259,7 @@ class FastProtocol(LimitedProtocol):
             self._start_task()
         if content:
             self._feed(content)
-        elif self._between:  # it has no body, as the parser has told before there was a task
+        elif self._between:  # The request has no body; the parser reported its end before the task was started.
             self.cycle.more_body = False
             self.cycle.message_event.set()
 

@@ -100,8 +100,7 @@ class InferEndpoint(InferenceEndpoint[InferRequest]):
         plan, model = request.plan, request.task.model
         if not model.spec:
             context.reservation.add(plan.content.response_bytes(outputs))
-        count = sum([outputs[name].size for name in plan.text_outputs]) if plan.text_outputs else 0
-        plan.last_response.written = count
+        plan.last_response.written = count = sum([outputs[name].size for name in plan.text_outputs])
         work = partial(prepare, request, outputs, model, self.settings.json_non_finite)
         response: PreparedResponse = work() if count <= SMALL_COUNT else (yield Stage(self.preparing, count, work))
         if count:

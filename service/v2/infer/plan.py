@@ -153,11 +153,7 @@ class RequestContent:
 
     def response_bytes(self, arrays: Mapping[str, np.ndarray]) -> int:
         """Upper bound in bytes on a response with these output ``arrays``, as arrays and as text."""
-        total = 0
-        for output in self.outputs:
-            array = arrays[output.name]
-            total += output.array_bytes(array) if output.classes or not output.binary else array.nbytes
-        return total
+        return sum([output.array_bytes(arrays[output.name]) for output in self.outputs])
 
     def follows_from(self, template: RequestTemplate, model: Model) -> bool:
         """Whether each request to ``model`` with this template has this content.
