@@ -60,10 +60,7 @@ def export_block(
     Raises:
         ExportError: an error exceeds its budget, or the version exists. The repository is unchanged.
     """
-    version = version or free_version(repository / block.name, force)
-    target = repository / block.name / str(version)
-    if target.exists() and not force:
-        raise ExportError(f"{target} exists; --force replaces it, and without --version a new version is written")
+    target = choose_target(repository / block.name, version, force)
     module = block.build()
     large = sum(parameter.numel() for parameter in module.parameters()) > LARGE
     matrices = [matrix for name, matrix in module.named_parameters() if matrix.ndim > 1 and "embedding" not in name]
@@ -79,12 +76,8 @@ def export_block(
         results = verify(block, module, _sessions(block, graphs, folder), paths, large)
         cards = {name: {"block": block.name, "fast_path": name} for name in graphs}
         cards |= {name: cards[name] | path.card() for name, path in paths.items()}
-        cards[CANONICAL] = card(block, version, learned, results, documented(block))
-        for name, graph in graphs.items():
-            onnx.helper.set_model_props(graph, {"heed": json.dumps(cards[name], indent=1)})
-            (folder / f"{name}.onnx").write_bytes(graph.SerializeToString(deterministic=True))
-        for file in extra_files:
-            shutil.copy(file, folder)
+        cards[CANONICAL] = card(block, int(target.name), learned, results, documented(block))
+        write_files(folder, graphs, cards, extra_files)
     return target
 
 
@@ -100,10 +93,30 @@ def export_builtin(
     return export_block(in_precision(find(name), dtype), repository, version, cuda=cuda, force=force)
 
 
-def free_version(folder: Path, force: bool) -> int:
-    """The newest version in ``folder`` plus 1; with ``force`` the newest."""
-    versions = [int(path.name) for path in folder.glob("*") if path.name.isascii() and path.name.isdecimal()]
-    return max(1, max(versions, default=0) + (not force))
+def choose_target(folder: Path, version: int | None, force: bool) -> Path:
+    """The folder to write: ``version`` in the model's ``folder``, else the newest plus 1, or with ``force`` the newest.
+
+    Raises:
+        ExportError: it exists, without ``force``.
+    """
+    if version is None:
+        versions = [int(path.name) for path in folder.glob("*") if path.name.isascii() and path.name.isdecimal()]
+        version = max(1, max(versions, default=0) + (not force))
+    target = folder / str(version)
+    if target.exists() and not force:
+        raise ExportError(f"{target} exists; --force replaces it, and without --version a new version is written")
+    return target
+
+
+def write_files(
+    folder: Path, graphs: Mapping[str, onnx.ModelProto], cards: Mapping[str, Any], extra_files: Iterable[Path]
+) -> None:
+    """Write each graph with its metadata from ``cards``, and copies of ``extra_files``."""
+    for name, graph in graphs.items():
+        onnx.helper.set_model_props(graph, {"heed": json.dumps(cards[name], indent=1)})
+        (folder / f"{name}.onnx").write_bytes(graph.SerializeToString(deterministic=True))
+    for file in extra_files:
+        shutil.copy(file, folder)
 
 
 def _sessions(block: Block, graphs: Mapping[str, onnx.ModelProto], folder: Path) -> Sessions:

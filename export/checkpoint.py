@@ -50,12 +50,17 @@ class Checkpoint:
 
     def digest(self) -> str:
         """SHA-256 of the files with tensors, joined."""
-        digest = hashlib.sha256()
-        for path in self.shards or (self.path,):
-            with path.open("rb") as file:
-                while piece := file.read(1 << 20):
-                    digest.update(piece)
-        return digest.hexdigest()
+        return digest_of(self.shards or (self.path,))
+
+
+def digest_of(files: Iterable[Path]) -> str:
+    """SHA-256 of ``files``, joined."""
+    digest = hashlib.sha256()
+    for path in files:
+        with path.open("rb") as file:
+            while piece := file.read(1 << 20):
+                digest.update(piece)
+    return digest.hexdigest()
 
 
 def load(path: Path) -> Checkpoint:

@@ -3,8 +3,6 @@
 ``model.onnx`` has every output. The others answer without weights (``export.hf.fused``).
 """
 
-import json
-import shutil
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -16,7 +14,7 @@ import torch
 import transformers
 from torch import nn
 
-from export.artifact import LARGE, ExportError, card, free_version, refuse_failed, written_whole
+from export.artifact import LARGE, card, choose_target, refuse_failed, write_files, written_whole
 from export.graph import export_graph
 from export.hf.description import block_of, learned_numbers, rows_of
 from export.hf.examples import documented
@@ -43,10 +41,7 @@ def export_model(
         ModelRefused: what it takes or answers cannot be described, or torch cannot export it.
         ExportError: a graph is not equal to the model, or the version exists. The repository is unchanged.
     """
-    version = version or free_version(repository / name, force)
-    target = repository / name / str(version)
-    if target.exists() and not force:
-        raise ExportError(f"{target} exists; --force replaces it, and without --version a new version is written")
+    target = choose_target(repository / name, version, force)
     report(f"describing {pretrained.kind}")
     block, original = block_of(pretrained, name)
     learned = learned_numbers(pretrained.model)
@@ -64,13 +59,9 @@ def export_model(
                 paths[path_name], graphs[path_name] = chosen
         report("writing")
         cards = {path_name: {"block": name, "fast_path": path_name} | path.card() for path_name, path in paths.items()}
-        cards[CANONICAL] = card(block, version, learned, results, documented(block.inputs))
+        cards[CANONICAL] = card(block, int(target.name), learned, results, documented(block.inputs))
         cards[CANONICAL] |= _own_entries(block, learned)
-        for graph_name, graph in graphs.items():
-            onnx.helper.set_model_props(graph, {"heed": json.dumps(cards[graph_name], indent=1)})
-            (folder / f"{graph_name}.onnx").write_bytes(graph.SerializeToString(deterministic=True))
-        for file in pretrained.companions:
-            shutil.copy(file, folder)
+        write_files(folder, graphs, cards, pretrained.companions)
     return target
 
 

@@ -6,6 +6,7 @@ from zlib import crc32
 import numpy as np
 
 from models.block import Input, Sizes, size
+from models.examples import within
 
 SIZES: dict[str, Sizes] = {
     "one": {"batch": 1, "n": 1, "m": 1},
@@ -53,10 +54,10 @@ def examples(
     """For each of the sizes ``every``, within ``limits``, and each padding: a name and an example."""
     paddings = (None, *PADDINGS) if any(not spec.required for spec in inputs.values()) else (None,)
     for size_name, sizes in every.items():
-        within = {symbol: min(length, limits.get(symbol, length)) for symbol, length in sizes.items()}
+        limited = within(sizes, limits)
         for padding in paddings:
             name = f"{size_name}/{padding or 'plain'}"
-            yield name, draw(inputs, within, padding, crc32(name.encode()))
+            yield name, draw(inputs, limited, padding, crc32(name.encode()))
 
 
 def documented(inputs: Mapping[str, Input]) -> dict[str, object]:

@@ -9,7 +9,6 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ import torch
 import transformers
 from transformers import AutoConfig, AutoModel, PretrainedConfig, PreTrainedModel
 
-from export.checkpoint import WEIGHTS
+from export.checkpoint import WEIGHTS, digest_of
 
 HEADS = ("config", "none")
 # Files beside the weights that a tokenizer or a preprocessor is made of.
@@ -29,7 +28,6 @@ COMPANIONS = (
     "vocab.json", "merges.txt", "spiece.model", "sentencepiece.bpe.model", "tokenizer.model", "source.spm",
     "target.spm", "chat_template.jinja", "preprocessor_config.json", "processor_config.json",
 )  # fmt: skip
-PIECE_BYTES = 1 << 20
 
 
 class ModelRefused(Exception):
@@ -61,12 +59,8 @@ class Pretrained:
 
     def origin(self) -> str:
         """The directory's name, and the SHA-256 of its files of weights, joined in the order of their names."""
-        digest = sha256()
-        for path in sorted({*self.folder.glob("*.safetensors")} or {*self.folder.glob("pytorch_model*.bin")}):
-            with path.open("rb") as file:
-                while piece := file.read(PIECE_BYTES):
-                    digest.update(piece)
-        return f"{self.folder.resolve().name} sha256:{digest.hexdigest()}"
+        files = sorted({*self.folder.glob("*.safetensors")} or {*self.folder.glob("pytorch_model*.bin")})
+        return f"{self.folder.resolve().name} sha256:{digest_of(files)}"
 
 
 def load(folder: Path, head: str = "config") -> Pretrained:
