@@ -40,6 +40,7 @@ from service.settings import Settings
 from service.telemetry import metrics, tracing
 from service.telemetry.access_log import AccessLog
 from service.telemetry.shared_metrics import SharedMetrics, WorkerSlot
+from service.text import endpoint as text_endpoint
 from service.timing import Timing
 from service.v2 import health, log_settings, metadata, unsupported
 from service.v2 import openapi as v2_openapi
@@ -132,7 +133,8 @@ def create_app(
     app.state.budget = engine.budget
     app.state.readiness = readiness = Readiness(repository)
     app.state.metrics = counted
-    tensors = [route for api in (v2_endpoint, native_endpoint) for route in api.routes(repository, settings, engine)]
+    apis = v2_endpoint, native_endpoint, text_endpoint
+    tensors = [route for api in apis for route in api.routes(repository, settings, engine)]
     app.router.routes.extend(tensors)
     if settings.metrics and not settings.metrics_port:
         app.router.routes.append(Route("/metrics", metrics.get_metrics))

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
+from export.hf.pooling import Pooling
 from export.hf.pretrained import ModelRefused
 
 ONE_STACK = {"weights": "attentions"}
@@ -37,9 +38,10 @@ def has_two_stacks(model: PreTrainedModel) -> bool:
 class Wrapper(nn.Module):
     """``model`` called as a block's module is; an optional input may have size 1 where another has the batch's."""
 
-    def __init__(self, model: PreTrainedModel, with_weights: bool = True) -> None:
+    def __init__(self, model: PreTrainedModel, with_weights: bool = True, pooling: Pooling | None = None) -> None:
         super().__init__()
         self.model = model
+        self.pooling = pooling
         self.attentions = TWO_STACKS if has_two_stacks(model) else ONE_STACK
         self.with_weights = with_weights
         fixed = {"use_cache": False, "output_attentions": with_weights, "return_dict": True}
@@ -50,6 +52,8 @@ class Wrapper(nn.Module):
         given = {name: x.expand(inputs[MASKS[name]].shape) if name in MASKS else x for name, x in inputs.items()}
         result = self.model(**given, **self.fixed)
         outputs = {"output": _answer(result)}
+        if self.pooling:
+            outputs["embedding"] = self.pooling(outputs["output"], given.get("attention_mask"))
         if self.with_weights:
             outputs |= {name: _stacked(theirs, result.get(theirs)) for name, theirs in self.attentions.items()}
         return SimpleNamespace(**outputs)

@@ -22,6 +22,7 @@ from service.ort.placement import Placement, provider_label
 from service.ort.provider import Provider, shrink_arena
 from service.tensors.dims import Sizes
 from service.tensors.spec import TensorSpec
+from service.tokenizer import Tokenizer
 
 log = logging.getLogger("heed")
 
@@ -41,6 +42,7 @@ class Model:
     max_batch_size: int = 0  # rows of a request; 0 = no batch axis
     batched: frozenset[str] = frozenset()  # inputs and outputs whose first axis is the batch
     batching: BatchingRules | None = None  # how requests share a run; None = they never do
+    tokenizer: Tokenizer | None = None  # of a model that takes token ids
 
     def __post_init__(self) -> None:
         self.spec: BlockSpec | None = self.signature.spec
