@@ -88,15 +88,15 @@ class Tokenizer:
                 not the last, which it is to answer.
 
         Raises:
-            Invalid: a text is longer and not truncated, has no tokens, or cannot be encoded. No field is named.
+            Invalid: a text is longer and not truncated, is empty, or cannot be encoded. No field is named.
         """
         longest = min((most for most in (self.max_length, limit) if most is not None), default=None)
         if truncation is False or (truncation is None and self.max_length is None):
             longest = None
         encodings = self._encode(self._truncating(longest), list(texts), special_tokens)
         for index, encoding in enumerate(encodings):
-            if not encoding.ids:
-                raise Invalid("expected at least one token, got none" + _place(index, encodings))
+            if all(encoding.special_tokens_mask):
+                raise Invalid("expected text, got none" + _place(index, encodings))
             if limit is not None and len(encoding.ids) > limit:
                 raise Invalid(
                     f"expected at most {limit} tokens, got {len(encoding.ids)}{_place(index, encodings)}; "

@@ -36,7 +36,9 @@ def tokenizer_json(folder: Path) -> str | None:
             warnings.simplefilter("ignore")
             tokenizer: Any = AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
     except Exception as error:  # of many types
-        raise NoTokenizer(f"transformers cannot read it: {(str(error).strip() or repr(error)).splitlines()[0]}") from None
+        raise NoTokenizer(
+            f"transformers cannot read it: {(str(error).strip() or repr(error)).splitlines()[0]}"
+        ) from None
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is None:
         raise NoTokenizer(f"{type(tokenizer).__name__} is written in Python")

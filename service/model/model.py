@@ -20,7 +20,7 @@ from service.model.spec import BlockSpec, Signature
 from service.ort.failures import RUN_ERRORS
 from service.ort.placement import Placement, provider_label
 from service.ort.provider import Provider, shrink_arena
-from service.tensors.dims import Sizes
+from service.tensors.dims import Sizes, symbol
 from service.tensors.spec import TensorSpec
 from service.tokenizer import Tokenizer
 
@@ -63,6 +63,12 @@ class Model:
         for placement in self.placement.values():
             counts.update({provider_label(provider): nodes.total() for provider, nodes in placement.items()})
         return counts
+
+    def max_tokens(self, name: str) -> int | None:
+        """The upper limit on the length of the input ``name``, token ids; None if it has none, or is no input."""
+        if self.spec is None or name not in self.inputs:
+            return None
+        return self.spec.limits.get(symbol(self.inputs[name].shape[-1]))
 
     def bind(self, inputs: Arrays) -> Sizes:
         """The size of each symbolic dimension; see ``checks.bind``.

@@ -12,7 +12,6 @@ from service.codec.json_reader import JsonReader, word
 from service.codec.json_slices import LongText
 from service.errors import Invalid, Malformed, TooLarge
 from service.model.model import Model
-from service.tensors.dims import symbol
 from service.tokenizer import Text, TokenizedTexts, Tokenizer
 
 FIELDS = ("text", "text_pair", "text_target", "truncation", "add_special_tokens")
@@ -176,10 +175,8 @@ def _flag(fields: Mapping[str, Any], name: str) -> bool | None:
 def _encode(
     tokenizer: Tokenizer, texts: list[Text], fields: TextFields, model: Model, prefix: str = ""
 ) -> TokenizedTexts:
-    spec = model.spec
+    spec, start, limit = model.spec, None, model.max_tokens(f"{prefix}input_ids")
     assert spec is not None, "only blocks have texts"
-    limit = spec.limits.get(symbol(model.inputs[f"{prefix}input_ids"].shape[-1]))
-    start = None
     if prefix:
         start = spec.config.get("decoder_start_token_id")
         if start is None:

@@ -15,10 +15,12 @@ from export.__main__ import main
 from export.hf.float64 import in_float64
 from tests.support.families import FAMILIES, FEW, REFUSED, save
 from tests.support.server import serving
+from tests.support.texts import TARGETS, TEXTS, save_tokenizer
 
 EVERY = bool(os.environ.get("HEED_TEST_FAMILIES"))
 EPS = np.finfo(np.float32).eps
 SIZES = {"n": 9, "m": 6}
+TEXT_SLACK = 4  # the error of one draw may be so many times the limit of another
 DRAWS = 4  # of inputs, whose largest error is compared with the largest limit: the error of a few numbers is random
 pytestmark = pytest.mark.filterwarnings("ignore")  # those of transformers
 
@@ -58,10 +60,26 @@ def answered(model, inputs, dtype):
     return {"output": output.numpy()} | {name: torch.stack(of).numpy() for name, of in attentions.items()}
 
 
-def errors(client, folder, padding, seed):
-    """The error of each answer of the server, and the limit: twice transformers' own float32 error."""
-    block = client.get("/v1/attention/mine").json()
-    inputs = drawn(block, padding, seed)
+def tokenized(block, folder):
+    """The texts that the server is asked with, and the inputs that transformers' tokenizer makes of them."""
+    names = [spec["name"] for spec in block["inputs"]]
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    several = "attention_mask" in names
+    texts = TEXTS if several else TEXTS[0]
+    inputs = dict(tokenizer(texts if several else [texts], padding=True, return_tensors="np"))
+    body = {"text": texts}
+    if "decoder_input_ids" in names:
+        body["text_target"] = TARGETS
+        start = transformers.AutoConfig.from_pretrained(folder).decoder_start_token_id
+        targets = tokenizer(TARGETS)["input_ids"]
+        shifted = [ids[:-1] if ids[0] == start else [start, *ids[:-1]] for ids in targets]
+        padded = tokenizer.pad({"input_ids": shifted}, return_tensors="np")
+        inputs |= {f"decoder_{name}": x for name, x in padded.items()}
+    return body, {name: inputs[name] for name in names if name in inputs}
+
+
+def compared(client, folder, inputs, body, path="attention"):
+    """The error of each answer of the server to ``body``, and the limit: twice transformers' own float32 error."""
     model = getattr(transformers, transformers.AutoConfig.from_pretrained(folder).architectures[0])
     model = model.from_pretrained(folder, attn_implementation="eager").eval()
     if model._can_set_experts_implementation():
@@ -70,11 +88,12 @@ def errors(client, folder, padding, seed):
     model.double()
     with in_float64():
         exact = answered(model, inputs, torch.float64)
-    body = {name: x.tolist() for name, x in inputs.items()}
-    answer = client.post("/v1/attention/mine", json=body | {"outputs": list(exact)}).json()
-    alone = client.post("/v1/attention/mine", json=body | {"outputs": ["output"]}).json()
+    answer = client.post(f"/v1/{path}/mine", json=body | {"outputs": list(exact)}).json()
+    alone = client.post(f"/v1/{path}/mine", json=body | {"outputs": ["output"]}).json()
     pairs = [(name, answer[name]) for name in exact] + [("output", alone["output"])]
     for name, computed in pairs:
+        if isinstance(body.get("text"), str):
+            computed = np.expand_dims(computed, 1 if name.endswith("weights") else 0)
         assert np.shape(computed) == exact[name].shape, name
         limit = 2 * np.abs(plain[name] - exact[name]).max() + EPS * np.abs(exact[name]).max()
         yield name, np.abs(np.array(computed) - exact[name]).max(), limit
@@ -83,13 +102,25 @@ def errors(client, folder, padding, seed):
 @pytest.mark.parametrize("name", [name for name in FAMILIES if EVERY or name in FEW])
 def test_answers_are_those_of_transformers(name, tmp_path):
     save(FAMILIES[name], tmp_path / "model")
+    takes_text = "vocab_size" in FAMILIES[name].config and name != "whisper"
+    if takes_text:
+        save_tokenizer(tmp_path / "model")
     assert main(["hf", str(tmp_path / "model"), "--name", "mine", "--repository", str(tmp_path / "models")]) == 0
     with serving(tmp_path / "models") as client:
+        block = client.get("/v1/attention/mine").json()
         for padding in (False, True):
-            compared = [errors(client, tmp_path / "model", padding, seed) for seed in range(DRAWS)]
-            for output in zip(*compared, strict=True):
-                names, errors_, limits = zip(*output, strict=True)
-                assert max(errors_) <= max(limits), names[0]
+            answers = []
+            for seed in range(DRAWS):
+                inputs = drawn(block, padding, seed)
+                body = {name: x.tolist() for name, x in inputs.items()}
+                answers.append(compared(client, tmp_path / "model", inputs, body))
+            for output in zip(*answers, strict=True):
+                names, errors, limits = zip(*output, strict=True)
+                assert max(errors) <= max(limits), names[0]
+        if takes_text:
+            body, inputs = tokenized(block, tmp_path / "model")
+            for name, error, limit in compared(client, tmp_path / "model", inputs, body, "text"):
+                assert error <= TEXT_SLACK * limit, name
 
 
 @pytest.mark.parametrize("name", REFUSED if EVERY else [])
