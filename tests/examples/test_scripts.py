@@ -25,7 +25,12 @@ def run(name, url="", *arguments):
 
 @pytest.mark.parametrize(
     ("name", "last"),
-    [("sentence", "[SEP]"), ("cross_attention", "row 2: 5 of 8"), ("decoding", "token 11: attends to 12")],
+    [
+        ("sentence", "[SEP]"),
+        ("cross_attention", "row 2: 5 of 8"),
+        ("decoding", "token 11: attends to 12"),
+        ("transformers_attention", "layer 2: weights [1, 4, 12, 12]"),
+    ],
 )
 def test_script(client, name, last):
     done = run(name, str(client.base_url))
@@ -58,7 +63,7 @@ def test_notebook(client, monkeypatch):
 
 
 def test_every_example_is_run_here():
-    tested = {"sentence", "cross_attention", "decoding", "own_checkpoint"}
+    tested = {"sentence", "cross_attention", "decoding", "own_checkpoint", "transformers_attention"}
     others = {"make_sentence", "who_attends"}  # tested beside the request they make and read
     assert {path.stem for path in EXAMPLES.glob("*.py")} == tested | others
     assert [path.name for path in EXAMPLES.glob("*.ipynb")] == ["attention.ipynb"]
