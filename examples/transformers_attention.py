@@ -17,7 +17,7 @@ from heed_client import Client
 heed = Client(os.environ.get("HEED_URL", "http://127.0.0.1:8000"))
 
 
-def attend(module, query, key, value, attention_mask, scaling=None, dropout=0.0, **_):
+def attend(_module, query, key, value, attention_mask, scaling=None, **_):
     """One layer's attention: [batch, heads, n, d] to the output, [batch, n, heads, d], and the weights."""
     options = {} if attention_mask is None else {"attn_mask": attention_mask, "additive_mask": True}
     answer = heed.attend("scaled_dot_product", query=query, key=key, value=value, scale=scaling, **options)
