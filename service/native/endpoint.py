@@ -49,13 +49,17 @@ class AttentionEndpoint(InferenceEndpoint[AttentionRequest]):
     def encode(
         self, request: AttentionRequest, outputs: dict[str, np.ndarray], _context: RequestContext
     ) -> Stages[tuple[Pieces, Fields]]:
-        count = request.plan.output_count
+        count, answer = request.plan.output_count, request.plan.answer
+        if answer is not None:
+            outputs = yield from self.select(answer, outputs)
         frame, arrays = yield Stage(self.preparing, count, partial(prepare, request, outputs))
         pieces = yield Stage(self.encoding, count, write_json(frame, arrays))
         return [*pieces], JSON
 
     def encoding_ns(self, request: AttentionRequest, _context: RequestContext) -> float:
-        return self.encoding.expected(request.plan.output_count)
+        plan = request.plan
+        expected_ns = self.encoding.expected(plan.output_count)
+        return expected_ns if plan.answer is None else expected_ns + self.selecting_ns(plan.answer)
 
 
 def routes(repository: Repository, settings: Settings, engine: Engine) -> list[Route]:

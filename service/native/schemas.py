@@ -52,6 +52,7 @@ class BlockDescription(BlockLine):
     inputs: list[InputDescription]
     parameters: list[ParameterDescription]
     outputs: list[OutputDescription]
+    derived: list[OutputDescription] = Field(description="further outputs, which are computed if a request names them")
     tolerance: dict[str, float] = Field(description="largest absolute error against float64 allowed at export")
     verified: str = Field(description="where that was found right at export, and how")
     providers: list[str] = Field(description="what the ONNX Runtime session runs on")
