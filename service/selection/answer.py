@@ -23,7 +23,7 @@ AXIS = dict(zip(AXES, (LAYERS, HEADS, QUERIES), strict=True))
 WEIGHTS = ("weights", "encoder_weights", "cross_weights")
 ATTENTION = (*WEIGHTS, "scores")
 APPLIES_TO: dict[str, tuple[str, ...]] = {  # an option -> the outputs that it changes
-    **dict.fromkeys((*AXES, "reduce_heads"), (*ATTENTION, *DERIVED)),
+    **dict.fromkeys((*AXES, "average_attn_weights", "reduce_heads"), (*ATTENTION, *DERIVED)),
     "reduce_layers": (*ATTENTION, "entropy", "received"),
     "weights_top_k": (SOURCE,),
     "weights_dtype": WEIGHTS,

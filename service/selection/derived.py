@@ -80,8 +80,8 @@ def entropy(weights: np.ndarray) -> np.ndarray:
         terms = np.zeros(part.shape, np.float32)
         np.log(part, out=terms, where=part > 0)
         terms *= part
-        total = part.sum(-1, dtype=np.float64)
-        total[total == 0] = 1
+        total = np.asarray(part.sum(-1, dtype=np.float64))
+        total = np.where(total == 0, 1, total)
         rows = np.log(total) - terms.sum(-1, dtype=np.float64) / total
         result[index] = np.clip(rows, 0, np.log(weights.shape[-1]))
     return result

@@ -31,6 +31,7 @@ class Selection:
     layers: Indices | None = None
     heads: Indices | None = None
     queries: Indices | None = None
+    average_attn_weights: bool | None = None  # reduce_heads is mean then
     reduce_heads: Reduction | None = None
     reduce_layers: Reduction | None = None
     weights_top_k: int | None = None
@@ -40,7 +41,7 @@ class Selection:
 
     def given(self) -> list[str]:
         """The names of the options that are given."""
-        return [name for name in self.__slots__ if getattr(self, name) is not None]
+        return [name for name in self.__slots__ if getattr(self, name)]
 
 
 NOTHING = Selection()
@@ -55,11 +56,8 @@ def read_selection(given: Mapping[str, Any]) -> Selection:
     options = {name: value for name, value in given.items() if value is not None}
     if not options:
         return NOTHING
-    average = options.pop("average_attn_weights", False)
-    if not isinstance(average, bool):
-        raise Invalid("expected a boolean", "average_attn_weights")
     values = {name: _read(name, value) for name, value in options.items()}
-    if average and values.setdefault("reduce_heads", "mean") != "mean":
+    if values.get("average_attn_weights") and values.setdefault("reduce_heads", "mean") != "mean":
         raise Invalid("means reduce_heads mean, and reduce_heads is max", "average_attn_weights")
     selection = Selection(**values)
     if selection.weights_pool_by and not selection.weights_pool:
@@ -84,12 +82,17 @@ def index_input(signature: Signature, name: str, value: Any) -> np.ndarray | Non
     if len(tensor.shape) != 1 or tensor.dtype.kind != "i" or not isinstance(last, int):
         return None
     size = last + 1
-    return np.arange(size, dtype=tensor.dtype)[read_indices(name, value).resolve(name, size, name)]
+    places = np.arange(size, dtype=tensor.dtype)[read_indices(name, value).resolve(name, size, name)]
+    return np.ascontiguousarray(places)
 
 
 def _read(name: str, value: Any) -> Any:
     if name in AXES:
         return read_indices(name, value)
+    if name == "average_attn_weights":
+        if isinstance(value, bool):
+            return value
+        raise Invalid("expected a boolean", name)
     words = WORDS.get(name)
     if words is None:
         if type(value) is int and 0 < value < 2**31:
