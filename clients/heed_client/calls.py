@@ -58,7 +58,9 @@ class Calls:
         options = normalized(choices)
         if prefer_binary is not False:
             block = self._blocks.get(name) or (yield from self.describe(name))
-            request = binary.prepare(block, arrays, outputs or DEFAULT_OUTPUTS, options, quantized)
+            own = {key: np.asarray(options[key]) for key in block.inputs if isinstance(options.get(key), list)}
+            others = {key: value for key, value in options.items() if key not in own}
+            request = binary.prepare(block, arrays | own, outputs or DEFAULT_OUTPUTS, others, quantized)
             if request is not None and (prefer_binary or request.number_count >= MIN_BINARY_NUMBERS):
                 try:
                     answer = yield from self._attend_v2(name, request)

@@ -37,8 +37,8 @@ def test_ranks(heed, leading):
     found = both(heed, SDPA, **sdpa(*leading), outputs=["weights", "entropy", "received"], queries="1:3")
     assert [array.shape for array in found.values()] == [(*leading, 2, 7), (*leading, 2), (*leading, 7)]
     reduced = both(heed, SDPA, **sdpa(*leading), outputs=["weights", "entropy"], reduce_heads="mean")
-    kept = leading[:1] if len(leading) < 2 else leading[:1]
-    assert [array.shape for array in reduced.values()] == [(*kept, 5, 7), (*kept, 5)]
+    batch = leading[:1]
+    assert [array.shape for array in reduced.values()] == [(*batch, 5, 7), (*batch, 5)]
 
 
 def test_one_head(heed):

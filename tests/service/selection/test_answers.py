@@ -8,8 +8,8 @@ import pytest
 
 from heed_client.v2 import binary_request
 from service.selection.derived import DERIVED
-from tests.service.selection.test_reductions import true_entropy, true_pool, true_received, true_rollout
 from tests.support.attending import attend, post
+from tests.support.attention import true_entropy, true_pool, true_received, true_rollout
 from tests.support.v2 import DTYPES, infer, parts, tensor
 
 RNG = np.random.default_rng(5)

@@ -1,7 +1,6 @@
 """Each computation against float64, over shapes that are computed in one part and in many."""
 
 import math
-from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -12,6 +11,7 @@ from service.errors import Invalid
 from service.selection import reductions
 from service.selection.derived import entropy, received, rollout
 from service.selection.reductions import largest, pool, quantize, reduce, select
+from tests.support.attention import true_entropy, true_pool, true_received, true_rollout
 
 SHAPES = st.tuples(st.integers(1, 3), st.integers(1, 2), st.integers(1, 3), st.integers(1, 9), st.integers(1, 9))
 
@@ -26,28 +26,6 @@ def weights(*shape, seed=0, dtype=np.float32, empty=0.2):
     raw /= np.where((total := raw.sum(-1, keepdims=True)) > 0, total, 1)
     raw[rng.random(shape[:-1]) < empty] = 0
     return raw.astype(dtype)
-
-
-def true_entropy(array):
-    w = array.astype(np.float64)
-    total = w.sum(-1, keepdims=True)
-    p = np.divide(w, total, out=np.zeros_like(w), where=total > 0)
-    return -(p * np.log(p, out=np.zeros_like(p), where=p > 0)).sum(-1)
-
-
-def true_received(array):
-    w = array.astype(np.float64)
-    rows = (w != 0).any(-1).sum(-1)
-    return w.sum(-2) / np.maximum(rows, 1)[..., None]
-
-
-def true_rollout(array, by=np.mean):
-    w = by(array.astype(np.float64), axis=2)
-    product = np.eye(w.shape[-1])
-    for layer in w:
-        mixed = 0.5 * layer + 0.5 * np.eye(w.shape[-1])
-        product = mixed / mixed.sum(-1, keepdims=True) @ product
-    return product
 
 
 @pytest.fixture(params=[reductions.MAX_PART_NUMBERS, 7])
@@ -103,16 +81,6 @@ def test_rollout_follows_the_order_of_layers():
     first[0, 0] = [[0, 1], [0, 1]]
     last[0, 0] = [[1, 0], [1, 0]]
     np.testing.assert_allclose(rollout(np.stack([first, last]), "mean")[0], [[0.5, 0.5], [0.25, 0.75]])
-
-
-def true_pool(matrix, k, by):
-    def edges(size):
-        return [i * size // k for i in range(k + 1)] if size > k else range(size + 1)
-
-    rows, columns = edges(matrix.shape[0]), edges(matrix.shape[1])
-    return np.array(
-        [[by(matrix[top:bottom, left:right]) for left, right in pairwise(columns)] for top, bottom in pairwise(rows)]
-    )
 
 
 @pytest.mark.parametrize("by", ["mean", "max"])
