@@ -7,7 +7,7 @@ import orjson
 
 from service.errors import Invalid
 from service.native.request import AttentionRequest
-from service.selection.answer import SCALE
+from service.selection.answer import SCALES
 from service.tensors.bfloat16 import to_float32
 from service.tensors.cast import is_finite
 
@@ -24,7 +24,7 @@ def prepare(
     for name, omitted in request.plan.omitted.items():
         array = to_float32(outputs[name])
         _check_finite(name, array)
-        if name.endswith(SCALE):  # a single number
+        if name in SCALES:  # a single number
             arrays.append(orjson.dumps(array[0], option=orjson.OPT_SERIALIZE_NUMPY))
         else:
             arrays.append(array.squeeze(omitted))

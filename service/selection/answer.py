@@ -30,8 +30,9 @@ APPLIES_TO: dict[str, tuple[str, ...]] = {  # an option -> the outputs that it c
     **dict.fromkeys(("weights_pool", "weights_pool_by"), (*ATTENTION, "rollout")),
 }
 # Nanoseconds for one number, about. They weigh kinds of work against each other; what a unit takes is learned.
-COPY_NS, REDUCE_NS, ENTROPY_NS, SORT_NS, ROLLOUT_NS = 0.5, 0.7, 5.0, 4.0, 0.05
+COPY_NS, REDUCE_NS, ENTROPY_NS, SORT_NS, ROLLOUT_NS = 0.5, 0.7, 5.0, 2.0, 0.05
 INDICES, VALUES, SCALE = "_indices", "_values", "_scale"
+SCALES = frozenset(name + SCALE for name in WEIGHTS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,7 +247,7 @@ class _Planner:
             item_bytes = np.dtype(dtype).itemsize
         self._use(prod(shape.values()), COPY_NS, 4)
         for answered in answered_names(name, self.selection):
-            if answered.endswith(SCALE):
+            if answered in SCALES:
                 self.outputs.append(AnsweredOutput(answered, source, (), 1, 4))
             else:
                 size = 8 if answered.endswith(INDICES) else item_bytes

@@ -16,7 +16,7 @@ from service.http.body import Body
 from service.http.response import TEXT_BYTES
 from service.model.estimate import RunEstimate, number_count
 from service.model.model import Model
-from service.selection.answer import SCALE, Answer, answered_names, graph_outputs, needs_answer, plan_answer
+from service.selection.answer import SCALES, Answer, answered_names, graph_outputs, needs_answer, plan_answer
 from service.selection.options import NOTHING, Selection
 from service.v2.datatypes import BYTES
 from service.v2.infer.tensors import BinaryInput, check_length
@@ -197,7 +197,7 @@ def make_plan(content: RequestContent, rows: int, estimate: RunEstimate, model: 
     if model.spec and needs_answer(content.output_names, content.selection, model.signature):
         answer = plan_answer(model.signature, content.output_names, content.selection, estimate.sizes, model.name)
         outputs = [
-            replace(output, name=name, classes=0 if name.endswith(SCALE) else output.classes)
+            replace(output, name=name, classes=0 if name in SCALES else output.classes)
             for output in content.outputs
             for name in answered_names(output.name, content.selection)
         ]

@@ -102,6 +102,17 @@ def test_the_largest_of_equal_weights_come_first():
     np.testing.assert_array_equal(values, np.take_along_axis(array, indices, -1))
 
 
+@given(st.integers(1, 30), st.integers(0, 99), st.booleans(), st.data())
+def test_the_largest_are_those_of_a_stable_sort(n, seed, with_nan, data):
+    """Few different numbers, so that many are equal; -infinity and NaN among them."""
+    k = data.draw(st.integers(1, n))
+    values = [0, 0.25, 0.5, -np.inf, np.nan] if with_nan else [0, 0.25, 0.5, -np.inf]
+    array = np.random.default_rng(seed).choice(np.array(values, np.float32), (2, 3, n))
+    indices, found = largest(array, k)
+    np.testing.assert_array_equal(indices, np.argsort(-array, axis=-1, kind="stable")[..., :k])
+    np.testing.assert_array_equal(found, np.take_along_axis(array, indices, -1))
+
+
 @pytest.mark.usefixtures("part")
 @pytest.mark.parametrize("scale", [1, 1e-3, 1e-30, 700])
 def test_uint8(scale):
