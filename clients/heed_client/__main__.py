@@ -2,8 +2,9 @@
 
 import argparse
 import json
+import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import Any
 
@@ -11,14 +12,16 @@ from httpx import InvalidURL
 
 from heed_client import files
 from heed_client.answer import Answer
-from heed_client.arguments import NUMBERS, TENSORS, parser
+from heed_client.arguments import NUMBERS, OPTIONS, TENSORS, parser
 from heed_client.block import Block
 from heed_client.client import Client
 from heed_client.errors import HeedError, Problem
 from heed_client.files import FileError
+from heed_client.labels import pool_labels, select_labels, weights_size
 from heed_client.matrix import Matrices, matrices
 
 TEXTS = ("text", "text_pair", "text_target", "truncation")
+INDICES = re.compile(r"[-+\d:,\s]*\d[-+\d:,\s]*|:+")  # a selection, and no name of a FILE
 
 
 class UsageError(Exception):
@@ -59,13 +62,28 @@ def _run(heed: Client, options: argparse.Namespace) -> None:
         raise UsageError(f"--{formats[0]}: needs weights among --outputs")
     if formats:
         try:
-            selection = matrices(answer.weights, options.at, queries, keys)
+            rows, columns = _shown(heed, options.block, inputs, queries, keys)
+            selection = matrices(answer.weights, options.at, rows, columns)
         except ValueError as error:
             raise UsageError(f"--{error}") from None
         for name in formats:
             _draw(name, getattr(options, name), selection, options.block)
     if options.out or not formats:
         files.write(options.out or "-", answer, tokens)
+
+
+def _shown(
+    heed: Client, block: str, inputs: Mapping[str, Any], queries: Sequence[str], keys: Sequence[str]
+) -> tuple[Sequence[str], Sequence[str]]:
+    """The labels of the rows and columns of the weights, of which some may be selected or pooled to cells."""
+    if inputs.get("queries") is None and not inputs.get("weights_pool"):
+        return queries, keys
+    m, n = weights_size(heed.describe(block), inputs)
+    keys = keys or (queries if m == n else ())
+    rows = select_labels(queries or [str(place) for place in range(m)], inputs.get("queries"))
+    columns = keys or [str(place) for place in range(n)]
+    k = inputs.get("weights_pool")
+    return (pool_labels(rows, k), pool_labels(columns, k)) if k else (rows, columns)
 
 
 def _draw(format: str, path: Any, matrices: Matrices, block: str) -> None:
@@ -89,6 +107,8 @@ def _draw(format: str, path: Any, matrices: Matrices, block: str) -> None:
 def _inputs(options: argparse.Namespace) -> dict[str, Any]:
     """The tensors and parameters of the flags, which override those of the ``--request`` file."""
     paths = {name: path for name in TENSORS if (path := getattr(options, name))} | dict(options.tensor)
+    if options.layers and not INDICES.fullmatch(options.layers):
+        paths["layers"] = options.layers
     all_paths = [*paths.values(), *filter(None, (options.request, options.labels, options.key_labels))]
     if sum(path.partition(":")[0] == "-" for path in all_paths) > 1:
         raise UsageError("only one FILE can be standard input (-)")
@@ -105,9 +125,9 @@ def _inputs(options: argparse.Namespace) -> dict[str, Any]:
             raise UsageError(f"--{name.replace('_', '-')} {error}") from None
     flags = {
         name: getattr(options, name)
-        for name in (*TEXTS, "outputs", "is_causal", "additive_mask", "average_attn_weights", *NUMBERS)
+        for name in (*TEXTS, "outputs", "is_causal", "additive_mask", "binary", *OPTIONS, *NUMBERS)
     }
-    flags |= {"weights_top_k": options.weights_top_k, "binary": options.binary} | dict(options.set)
+    flags |= {"layers": options.layers if "layers" not in paths else None} | dict(options.set)
     return inputs | {name: value for name, value in flags.items() if value is not None}
 
 
@@ -135,7 +155,8 @@ def _read(flag: str, path: str) -> Any:
 
 def _describe(block: Block) -> None:
     lines = [f"{block.block}, version {block.version}: {block.title}", block.description, block.formula, block.source]
-    for title, tensors in (("inputs", block.inputs), ("outputs", block.outputs)):
+    sections = {"inputs": block.inputs, "outputs": block.outputs, "outputs on request": block.derived}
+    for title, tensors in sections.items():
         lines += ["", title]
         for tensor in tensors.values():
             shape, required = ", ".join(map(str, tensor.shape)), ", required" if tensor.required else ""

@@ -10,7 +10,18 @@ class TopK(NamedTuple):
     """The k largest weights of each query, largest first; both arrays are [..., m, k]."""
 
     indices: np.ndarray
-    values: np.ndarray
+    values: Any  # an array, or Quantized
+
+
+class Quantized(NamedTuple):
+    """Weights as uint8 of 0 to 255; a weight is its level times the scale, off by half the scale at most."""
+
+    levels: np.ndarray
+    scale: float
+
+    def dequantized(self) -> np.ndarray:
+        """The weights as float32."""
+        return self.levels.astype(np.float32) * np.float32(self.scale)
 
 
 class Tokens(Mapping[str, Any]):
@@ -46,8 +57,9 @@ class Tokens(Mapping[str, Any]):
 class Answer(Mapping[str, Any]):
     """The requested outputs, as attributes (``answer.weights``) and as a mapping (``answer["weights"]``).
 
-    Each output is an array of the query's rank; with ``weights_top_k``, ``weights`` is a ``TopK``. ``server_timing``
-    has the milliseconds that the server spent in each stage; ``request_id`` identifies the request in the server's log.
+    Each output is an array; with ``weights_top_k``, ``weights`` is a ``TopK``, and with ``quantized`` weights of uint8
+    are ``Quantized``. ``server_timing`` has the milliseconds that the server spent in each stage; ``request_id``
+    identifies the request in the server's log.
 
     Of a call with texts, the fields of ``Tokens`` are attributes, too: ``tokens``, their ``offsets`` in the text,
     ``input_ids``, ``truncated`` and others.

@@ -19,8 +19,11 @@ TENSORS = {
     "nonpad_kv_seqlen": "number of keys in each row before the padding",
     "past_key": "keys of earlier decoding steps",
     "past_value": "values of earlier decoding steps",
-    "layers": "the layers whose weights are returned",
 }
+OPTIONS = (  # of the weights
+    *("heads", "queries", "reduce_heads", "reduce_layers", "average_attn_weights"),
+    *("weights_top_k", "weights_dtype", "weights_pool", "weights_pool_by"),
+)
 NUMBERS = {"left_window_size": int, "right_window_size": int, "scale": float, "softcap": float, "bandwidth": float}
 EPILOG = """\
 A FILE is npy, npz, safetensors or JSON, detected by its content; - reads standard input. A JSON list may be given
@@ -70,9 +73,18 @@ def parser() -> argparse.ArgumentParser:
     add("--set", action="append", default=[], type=_setting, metavar="NAME=VALUE", help="any other parameter, as JSON")
 
     add = root.add_argument_group("output").add_argument
-    add("--outputs", type=lambda text: text.split(","), metavar="NAME[,NAME]", help="default: output,weights")
+    add("--outputs", type=lambda text: text.split(","), metavar="NAME[,NAME]",
+        help="default: output,weights; also entropy, received, rollout")  # fmt: skip
+    add("--layers", metavar="INDICES", help="layers to return: 0,3,5:8,-1; or a FILE")
+    add("--heads", metavar="INDICES", help="heads to return")
+    add("--queries", metavar="INDICES", help="queries whose weights to return; --queries=-1 for the last one")
+    add("--reduce-heads", choices=("mean", "max"), help="the mean or the largest over the heads")
+    add("--reduce-layers", choices=("mean", "max"), help="the mean or the largest over the layers")
     add("--average-attn-weights", action="store_true", default=None, help="average the weights over heads")
     add("--weights-top-k", type=int, metavar="K", help="return only the K largest weights of each query")
+    add("--weights-dtype", choices=("float32", "float16", "uint8"), help="type in which the server sends the weights")
+    add("--weights-pool", type=int, metavar="K", help="pool queries and keys to at most K cells each")
+    add("--weights-pool-by", choices=("mean", "max"), help="what a cell shows of its weights (default: mean)")
     add("--out", metavar="FILE", type=_out, help=f"file to write ({', '.join(SUFFIXES)}); default: JSON to stdout (-)")
     add("--binary", action=argparse.BooleanOptionalAction, help="send tensors as bytes or as JSON (default: by size)")
 

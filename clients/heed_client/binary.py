@@ -1,7 +1,7 @@
 """Requests to the V2 API with its binary extension: tensors as bytes in both directions, for large tensors.
 
-V2 takes tensors of full rank and of the declared dtypes, and supports neither averaged weights nor the top k.
-``prepare`` decides whether a call can be sent this way.
+V2 takes tensors of full rank and of the declared dtypes, and options as parameters. ``prepare`` decides whether a call
+can be sent this way.
 """
 
 import json
@@ -10,10 +10,15 @@ from typing import Any
 
 import numpy as np
 
+from heed_client import selection
 from heed_client.arrays import scalar
 from heed_client.block import Block, Dim, Tensor
-from heed_client.v2 import Piece, binary_request
+from heed_client.v2 import Piece, binary_request, datatype
 
+DTYPES = {datatype(np.dtype(name)): np.dtype(name).newbyteorder("<") for name in (
+    *("bool", "uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64"),
+    *("float16", "float32", "float64"),
+)}  # fmt: skip
 OPTIONAL_AXES = ("batch", "heads")  # axes that an input may omit; heads are omitted first
 SAME_AXIS = {"kv_heads": "heads"}  # an axis that is omitted together with another
 
@@ -23,49 +28,64 @@ class BinaryRequest:
 
     def __init__(
         self, block: Block, tensors: Mapping[str, np.ndarray], parameters: Mapping[str, Any], omitted: set[str],
-        outputs: Sequence[str],
+        outputs: Sequence[str], options: Mapping[str, Any], quantized: bool,
     ) -> None:  # fmt: skip
         self.block = block
         self._tensors = tensors
         self._parameters = parameters
         self._omitted = omitted
         self._outputs = outputs
+        self._options = options
+        self._quantized = quantized
         sizes: dict[Dim, int] = {}
         for name, array in tensors.items():
             for dim, length in zip(block.inputs[name].shape, array.shape, strict=True):
                 sizes[dim] = max(length, sizes.get(dim, 1))
         self.number_count = sum(array.size for array in tensors.values())
-        self.number_count += sum(_size(block.outputs[name].shape, sizes) for name in outputs)
+        self.number_count += sum(_size(selection.find(block, name).shape, sizes) for name in outputs)
 
     def encode(self) -> tuple[dict[str, str], list[Piece]]:
         """The headers, and the body in pieces."""
-        return binary_request(self._tensors, self._outputs, self._parameters)
+        parameters = {**self._parameters, **selection.parameters(self._options)}
+        return binary_request(self._tensors, self._outputs, parameters)
 
-    def decode(self, content: bytes, json_bytes: int) -> dict[str, np.ndarray]:
+    def decode(self, content: bytes, json_bytes: int) -> dict[str, Any]:
         """The outputs in a response whose JSON has ``json_bytes`` bytes, without the axes that the inputs omit."""
         offset = json_bytes
-        outputs = {}
+        arrays = {}
         for output in json.loads(content[:json_bytes])["outputs"]:
-            spec = self.block.outputs[output["name"]]
-            count = output["parameters"]["binary_data_size"] // spec.numpy_dtype.itemsize
-            array = np.frombuffer(content, spec.numpy_dtype, count, offset)
+            name, dtype = output["name"], DTYPES[output["datatype"]]
+            array = np.frombuffer(content, dtype, output["parameters"]["binary_data_size"] // dtype.itemsize, offset)
             offset += array.nbytes
-            omitted = _omitted_axes(self.block, spec, self._omitted)
-            shape = [length for axis, length in enumerate(output["shape"]) if axis not in omitted]
-            outputs[spec.name] = array.reshape(shape).copy()  # own memory, aligned and writable
-        return outputs
+            arrays[name] = array.reshape(self._shape(name, output["shape"])).copy()  # own memory, aligned and writable
+        return selection.assembled(arrays, self._outputs, self._quantized)
+
+    def _shape(self, name: str, shape: Sequence[int]) -> list[int]:
+        if name.endswith(selection.SCALE):
+            return list(shape)
+        spec = selection.find(self.block, name)
+        omitted = _omitted_axes(self.block, spec, self._omitted)
+        axes = selection.kept_axes(self.block, spec, self._options)
+        return [length for axis, length in zip(axes, shape, strict=True) if axis not in omitted]
 
 
 def prepare(
-    block: Block, inputs: Mapping[str, np.ndarray], outputs: Sequence[str], additive_mask: bool = False
+    block: Block,
+    inputs: Mapping[str, np.ndarray],
+    outputs: Sequence[str],
+    options: Mapping[str, Any],
+    quantized: bool = False,
 ) -> BinaryRequest | None:
-    """The call as a V2 request; None if V2 would treat it differently from the native API."""
+    """The call as a V2 request; None if V2 would treat it differently from the native API.
+
+    ``options`` become parameters; weights of uint8 become float32, or remain with their scale if ``quantized``.
+    """
     if any(name not in block.inputs and name not in block.parameters for name in inputs):
         return None
     if any(spec.dtype.startswith("bfloat16") for spec in block.inputs.values()):  # numpy lacks bfloat16
         return None
     tensors = {name: inputs[name] for name in block.inputs if name in inputs}
-    if not tensors or any(name not in block.outputs for name in outputs):
+    if not tensors or any(name not in block.outputs and name not in block.derived for name in outputs):
         return None
     omitted = _omitted_dims(block, tensors)
     if omitted is None:
@@ -78,9 +98,7 @@ def prepare(
     }
     if len(ready) + len(parameters) < len(inputs):
         return None
-    if additive_mask:
-        parameters["additive_mask"] = True
-    return BinaryRequest(block, ready, parameters, omitted, outputs)
+    return BinaryRequest(block, ready, parameters, omitted, outputs, options, quantized)
 
 
 def _omitted_dims(block: Block, tensors: Mapping[str, np.ndarray]) -> set[str] | None:

@@ -60,6 +60,7 @@ class Block(BlockSummary):
     inputs: Mapping[str, Tensor]
     parameters: Mapping[str, Parameter]
     outputs: Mapping[str, Tensor]
+    derived: Mapping[str, Tensor]  # outputs that are computed only where a call names them
     tolerance: Mapping[str, float]
     providers: tuple[str, ...]
     example: Mapping[str, Any]
@@ -72,8 +73,8 @@ def parse_summary(document: Mapping[str, Any]) -> BlockSummary:
 def parse_block(document: Mapping[str, Any]) -> Block:
     """A ``Block`` from the server's JSON; members that this version does not know are ignored."""
     tensors = {
-        key: {x["name"]: Tensor(**_members(Tensor, x) | {"shape": tuple(x["shape"])}) for x in document[key]}
-        for key in ("inputs", "outputs")
+        key: {x["name"]: Tensor(**_members(Tensor, x) | {"shape": tuple(x["shape"])}) for x in document.get(key, ())}
+        for key in ("inputs", "outputs", "derived")
     }
     parameters = {item["name"]: Parameter(**_members(Parameter, item)) for item in document["parameters"]}
     converted = {"parameters": parameters, "providers": tuple(document["providers"])}

@@ -13,6 +13,7 @@ from heed_client.answer import Answer, Tokens
 from heed_client.arrays import TensorLike, array
 from heed_client.block import Block, BlockSummary, parse_block, parse_summary
 from heed_client.errors import BadRequest, ServerError, Unauthorized, problem
+from heed_client.selection import normalized
 
 T = TypeVar("T")
 Seconds = float
@@ -50,11 +51,11 @@ class Calls:
         name: str,
         inputs: Mapping[str, TensorLike],
         outputs: Sequence[str] | None,
-        average_attn_weights: bool,
-        weights_top_k: int | None,
-        additive_mask: bool,
+        choices: Mapping[str, Any],
+        quantized: bool,
         prefer_binary: bool | None,
     ) -> Call[Answer]:
+        """Run a block. ``choices`` are the options of ``Client.attend`` other than these, None where not given."""
         texts = {key: inputs[key] for key in TEXT_FIELDS if inputs.get(key) is not None}
         tokens: Tokens | None = None
         if "text" in texts or "text_target" in texts:
@@ -63,16 +64,12 @@ class Calls:
             inputs = {key: value for key, value in inputs.items() if key not in TEXT_FIELDS}
             inputs = {**_tensors(tokens, block), **inputs}
         arrays = {key: array(key, tensor) for key, tensor in inputs.items() if tensor is not None}
-        options: dict[str, Any] = {"outputs": [*outputs]} if outputs is not None else {}
-        if average_attn_weights:
-            options["average_attn_weights"] = True
-        if weights_top_k is not None:
-            options["weights_top_k"] = weights_top_k
-        if additive_mask:
-            options["additive_mask"] = True
-        if prefer_binary is not False and options.keys() <= {"outputs", "additive_mask"}:
+        options = normalized(choices)
+        if prefer_binary is not False:
             block = self._blocks.get(name) or (yield from self.describe(name))
-            request = binary.prepare(block, arrays, outputs or DEFAULT_OUTPUTS, additive_mask)
+            own = {key: np.asarray(options[key]) for key in block.inputs if isinstance(options.get(key), list)}
+            others = {key: value for key, value in options.items() if key not in own}
+            request = binary.prepare(block, arrays | own, outputs or DEFAULT_OUTPUTS, others, quantized)
             if request is not None and (prefer_binary or request.number_count >= MIN_BINARY_NUMBERS):
                 try:
                     answer = yield from self._attend_v2(name, request, tokens)
@@ -82,7 +79,10 @@ class Calls:
                     raise
                 except BadRequest:  # the native API supports more, and its errors name the field
                     self._blocks.pop(name, None)  # the block may have changed
-        return (yield from self._attend_native(name, native.encode(arrays, options), tokens))
+        if outputs is not None:
+            options["outputs"] = [*outputs]
+        content = native.encode(arrays, options)
+        return (yield from self._attend_native(name, content, options.get("weights_dtype"), quantized, tokens))
 
     def tokenize(self, name: str, texts: Mapping[str, Any]) -> Call[Tokens]:
         """``texts`` are the fields of the request."""
@@ -102,14 +102,17 @@ class Calls:
         outputs = _parse(response, lambda: request.decode(response.content, int(response.headers[v2.HEADER])))
         return _answer(name, outputs, response, tokens)
 
-    def _attend_native(self, name: str, content: bytes, tokens: Tokens | None) -> Call[Answer]:
+    def _attend_native(
+        self, name: str, content: bytes, weights_dtype: str | None, quantized: bool, tokens: Tokens | None
+    ) -> Call[Answer]:
         path = f"/v1/attention/{quote(name, safe='')}"
         response = yield from self._send("POST", path, content, {"Content-Type": "application/json"})
         outputs = _parse(response, lambda: native.parse(response.content))
         block = self._blocks.get(name)
-        if block is None or outputs.keys() - block.outputs:
+        if block is None or native.unknown_outputs(outputs, block):
             block = yield from self.describe(name)
-        return _answer(name, _parse(response, lambda: native.decode(outputs, block)), response, tokens)
+        decoded = _parse(response, lambda: native.decode(outputs, block, weights_dtype, quantized))
+        return _answer(name, decoded, response, tokens)
 
     def _send(
         self, method: str, path: str, content: bytes | None = None, headers: Mapping[str, str] | None = None
@@ -144,10 +147,12 @@ def _parse(response: httpx.Response, parser: Callable[[], T]) -> T:
         raise ServerError(response.status_code, "No answer of Heed", f"from {response.url}") from error
 
 
-def _is_valid(name: str, array: np.ndarray) -> bool:
+def _is_valid(name: str, output: Any) -> bool:
     """Whether all numbers are finite, or -inf in ``scores`` where a mask forbids a pair. V2 does not check this."""
-    finite = np.isfinite(array)
-    return bool(finite.all()) or (name == "scores" and bool((finite | np.isneginf(array)).all()))
+    if isinstance(output, tuple):
+        return all(_is_valid(name, part) for part in output)
+    finite = np.isfinite(output)
+    return bool(finite.all()) or (name == "scores" and bool((finite | np.isneginf(output)).all()))
 
 
 def _tensors(tokens: Tokens, block: Block) -> dict[str, Any]:

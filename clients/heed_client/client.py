@@ -4,7 +4,7 @@ import asyncio
 import time
 from collections.abc import Sequence
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Literal, Self, TypeVar
 
 import httpx
 
@@ -13,8 +13,11 @@ from heed_client.arrays import TensorLike
 from heed_client.block import Block, BlockSummary
 from heed_client.calls import Call, Calls
 from heed_client.errors import transport_errors
+from heed_client.selection import Indices
 
 T = TypeVar("T")
+Reduction = Literal["mean", "max"]
+Dtype = Literal["float32", "float16", "uint8"]
 
 
 def _header(api_key: str | None) -> dict[str, str]:
@@ -79,8 +82,17 @@ class Client:
         block: str,
         *,
         outputs: Sequence[str] | None = None,
+        layers: Indices = None,
+        heads: Indices = None,
+        queries: Indices = None,
+        reduce_heads: Reduction | None = None,
+        reduce_layers: Reduction | None = None,
         average_attn_weights: bool = False,
         weights_top_k: int | None = None,
+        weights_dtype: Dtype | None = None,
+        weights_pool: int | None = None,
+        weights_pool_by: Reduction | None = None,
+        quantized: bool = False,
         additive_mask: bool = False,
         binary: bool | None = None,
         **inputs: TensorLike,
@@ -89,8 +101,17 @@ class Client:
 
         Tensors are numpy arrays, nested lists or torch tensors, of the ranks that the block takes: [m, d],
         [batch, m, d] or [batch, heads, m, d]; an input that is None is not sent. ``outputs`` defaults to the output and
-        the weights; the output alone is faster. ``average_attn_weights`` averages the weights over heads, and
-        ``weights_top_k`` returns only the k largest weights of each query. A float mask of only 0.0 and 1.0 is
+        the weights; the output alone is faster. It may also name ``entropy``, ``received`` and ``rollout``, which are
+        computed from the weights.
+
+        ``layers``, ``heads`` and ``queries`` select attention: an index, a list of them, or text of indices and ranges
+        ("0,3,5:8,-1"). ``reduce_heads`` and ``reduce_layers`` remove these axes by "mean" or "max";
+        ``average_attn_weights`` is the mean over heads. ``weights_top_k`` returns only the k largest weights of each
+        query. ``weights_pool`` reduces queries and keys to at most so many cells each, by their mean or
+        ``weights_pool_by`` "max". ``weights_dtype`` "float16" or "uint8" makes the answer smaller; uint8 is converted
+        to float32 unless ``quantized``. All of this is done by the server.
+
+        A float mask of only 0.0 and 1.0 is
         rejected, because it is ambiguous, unless ``additive_mask`` is set: then it is added to the scores. Masks of
         integers are always rejected. Large tensors are sent as bytes and small ones as JSON; ``binary`` forces one of
         them where possible. The results are the same.
@@ -102,7 +123,20 @@ class Client:
             HeedError: see ``heed_client.errors``.
             ValueError, TypeError: an input is not an array of numbers; the message begins with its name.
         """
-        call = self._calls.attend(block, inputs, outputs, average_attn_weights, weights_top_k, additive_mask, binary)
+        choices = {
+            "layers": layers,
+            "heads": heads,
+            "queries": queries,
+            "reduce_heads": reduce_heads,
+            "reduce_layers": reduce_layers,
+            "average_attn_weights": average_attn_weights,
+            "weights_top_k": weights_top_k,
+            "weights_dtype": weights_dtype,
+            "weights_pool": weights_pool,
+            "weights_pool_by": weights_pool_by,
+            "additive_mask": additive_mask,
+        }
+        call = self._calls.attend(block, inputs, outputs, choices, quantized, binary)
         return self._execute(call)
 
     def tokenize(
@@ -181,8 +215,17 @@ class AsyncClient:
         block: str,
         *,
         outputs: Sequence[str] | None = None,
+        layers: Indices = None,
+        heads: Indices = None,
+        queries: Indices = None,
+        reduce_heads: Reduction | None = None,
+        reduce_layers: Reduction | None = None,
         average_attn_weights: bool = False,
         weights_top_k: int | None = None,
+        weights_dtype: Dtype | None = None,
+        weights_pool: int | None = None,
+        weights_pool_by: Reduction | None = None,
+        quantized: bool = False,
         additive_mask: bool = False,
         binary: bool | None = None,
         **inputs: TensorLike,
@@ -193,7 +236,20 @@ class AsyncClient:
             HeedError: see ``heed_client.errors``.
             ValueError, TypeError: an input is not an array of numbers; the message begins with its name.
         """
-        call = self._calls.attend(block, inputs, outputs, average_attn_weights, weights_top_k, additive_mask, binary)
+        choices = {
+            "layers": layers,
+            "heads": heads,
+            "queries": queries,
+            "reduce_heads": reduce_heads,
+            "reduce_layers": reduce_layers,
+            "average_attn_weights": average_attn_weights,
+            "weights_top_k": weights_top_k,
+            "weights_dtype": weights_dtype,
+            "weights_pool": weights_pool,
+            "weights_pool_by": weights_pool_by,
+            "additive_mask": additive_mask,
+        }
+        call = self._calls.attend(block, inputs, outputs, choices, quantized, binary)
         return await self._execute(call)
 
     async def tokenize(

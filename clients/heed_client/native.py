@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from heed_client.answer import TopK
+from heed_client import selection
 from heed_client.arrays import scalar
 from heed_client.block import Block
 
@@ -24,9 +24,30 @@ def parse(content: bytes) -> dict[str, Any]:
     return document
 
 
-def decode(outputs: Mapping[str, Any], block: Block) -> dict[str, Any]:
-    """The parsed outputs as arrays, in the dtypes that the block declares."""
-    return {name: _decode(value, block.outputs[name].numpy_dtype) for name, value in outputs.items()}
+def unknown_outputs(outputs: Mapping[str, Any], block: Block) -> set[str]:
+    """The names in ``outputs`` that the description of the block lacks: it has changed."""
+    return {name for name in outputs if name not in block.outputs and not _is_scale(name) and name not in block.derived}
+
+
+def decode(outputs: Mapping[str, Any], block: Block, weights_dtype: str | None, quantized: bool) -> dict[str, Any]:
+    """The parsed outputs as arrays, weights in ``weights_dtype`` and all others in the dtypes that the block declares.
+
+    Weights of uint8 become float32, or remain with their scale if ``quantized``.
+    """
+    arrays: dict[str, np.ndarray] = {}
+    for name, value in outputs.items():
+        declared = selection.find(block, name).numpy_dtype
+        dtype = np.dtype(weights_dtype) if weights_dtype and name in selection.WEIGHTS else declared
+        if isinstance(value, dict):
+            arrays[name + selection.INDICES] = np.asarray(value["indices"], np.int64)
+            arrays[name + selection.VALUES] = np.asarray(value["values"], dtype)
+        else:
+            arrays[name] = _decode(value, np.dtype(np.float32) if _is_scale(name) else dtype)
+    return selection.assembled(arrays, [name for name in outputs if not _is_scale(name)], quantized)
+
+
+def _is_scale(name: str) -> bool:
+    return name.removesuffix(selection.SCALE) in selection.WEIGHTS and name.endswith(selection.SCALE)
 
 
 def _encode(name: str, array: np.ndarray) -> Any:
@@ -36,9 +57,7 @@ def _encode(name: str, array: np.ndarray) -> Any:
     return {"shape": array.shape, "dtype": array.dtype.name, "base64": text}
 
 
-def _decode(value: Any, dtype: np.dtype) -> np.ndarray | TopK:
-    if isinstance(value, dict):
-        return TopK(np.asarray(value["indices"], np.int64), np.asarray(value["values"], dtype))
+def _decode(value: Any, dtype: np.dtype) -> np.ndarray:
     array = np.asarray(value, dtype)
     if dtype.kind == "f":
         array[np.isnan(array)] = -np.inf  # the API writes -inf as null; it sends no other number that is not finite

@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from types import GeneratorType
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 from weakref import WeakKeyDictionary
@@ -27,6 +28,7 @@ from service.http.body import Body, CountedReceive, Headers
 from service.http.response import Fields, Pieces, respond
 from service.model.model import Model
 from service.repository.repository import Repository
+from service.selection.answer import Answer
 from service.settings import Settings
 from service.timing import Timing
 
@@ -35,6 +37,7 @@ DEADLINE_HEADERS = {  # Envoy, and so Istio, names the time that it will wait
     b"x-request-timeout": (10**9, "seconds"),
     b"x-envoy-expected-rq-timeout-ms": (10**6, "milliseconds"),
 }
+SMALL_WORK = 20_000  # of an answer with options that is computed at once; about nanoseconds
 NUMBER = re.compile(rb"\d{1,9}(\.\d{1,9})?")
 T = TypeVar("T")
 
@@ -89,7 +92,7 @@ class InferenceEndpoint(ABC, Generic[R]):
         self.settings = settings
         self.engine = engine
         self.cutting, self.decoding, self.reading = CostModel(), CostModel(), CostModel()
-        self.preparing, self.encoding = CostModel(), CostModel()
+        self.selecting, self.preparing, self.encoding = CostModel(), CostModel(), CostModel()
         self._caches: WeakKeyDictionary[Model, BoundedCache[Any]] = WeakKeyDictionary()
 
     @abstractmethod
@@ -228,6 +231,21 @@ class InferenceEndpoint(ABC, Generic[R]):
             return content, ()
         parts: tuple[bytes, Sequence[LongText | LongList]] = yield Stage(self.cutting, len(content), cut(content))
         return parts
+
+    def select(self, answer: Answer, outputs: dict[str, np.ndarray]) -> Stages[dict[str, np.ndarray]]:
+        """The arrays of an answer with options, from the ``outputs`` of the request's run.
+
+        Raises:
+            Invalid: weights that cannot be derived from or converted.
+        """
+        if answer.work <= SMALL_WORK:
+            return answer.apply(outputs)
+        selected: dict[str, np.ndarray] = yield Stage(self.selecting, answer.work, partial(answer.apply, outputs))
+        return selected
+
+    def selecting_ns(self, answer: Answer) -> float:
+        """The expected time of ``select`` in nanoseconds."""
+        return answer.work if answer.work <= SMALL_WORK else self.selecting.expected(answer.work)
 
     def deadline(self, context: RequestContext, timeout_us: int = 0) -> int | None:
         """Until when the run has to begin, of ``time.perf_counter_ns``."""

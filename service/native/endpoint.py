@@ -38,6 +38,23 @@ class NativeEndpoint(InferenceEndpoint[R]):
         context.timing.start()
         return body, b""
 
+    def encode_answer(
+        self, request: AttentionRequest, outputs: dict[str, np.ndarray], tokens: bytes = b""
+    ) -> Stages[tuple[Pieces, Fields]]:
+        """The response to ``request``; ``tokens`` are fields of its JSON before the outputs."""
+        count, answer = request.plan.output_count, request.plan.answer
+        if answer is not None:
+            outputs = yield from self.select(answer, outputs)
+        frame, arrays = yield Stage(self.preparing, count, partial(prepare, request, outputs, tokens))
+        pieces = yield Stage(self.encoding, count, write_json(frame, arrays))
+        return [*pieces], JSON
+
+    def encoding_answer_ns(self, request: AttentionRequest) -> float:
+        """The expected time of ``encode_answer`` in nanoseconds."""
+        plan = request.plan
+        expected_ns = self.encoding.expected(plan.output_count)
+        return expected_ns if plan.answer is None else expected_ns + self.selecting_ns(plan.answer)
+
 
 class AttentionEndpoint(NativeEndpoint[AttentionRequest]):
     """Runs a block on the tensors of the body."""
@@ -53,13 +70,10 @@ class AttentionEndpoint(NativeEndpoint[AttentionRequest]):
     def encode(
         self, request: AttentionRequest, outputs: dict[str, np.ndarray], _context: RequestContext
     ) -> Stages[tuple[Pieces, Fields]]:
-        count = request.plan.output_count
-        frame, arrays = yield Stage(self.preparing, count, partial(prepare, request, outputs))
-        pieces = yield Stage(self.encoding, count, write_json(frame, arrays))
-        return [*pieces], JSON
+        return (yield from self.encode_answer(request, outputs))
 
     def encoding_ns(self, request: AttentionRequest, _context: RequestContext) -> float:
-        return self.encoding.expected(request.plan.output_count)
+        return self.encoding_answer_ns(request)
 
 
 def routes(repository: Repository, settings: Settings, engine: Engine) -> list[Route]:

@@ -4,12 +4,15 @@ from typing import Annotated, Any
 
 from fastapi import Body
 from fastapi.routing import APIRoute
-from pydantic import BaseModel, Field, RootModel, create_model
+from pydantic import BaseModel, ConfigDict, Field, RootModel, create_model
 from pydantic.json_schema import SkipJsonSchema
 
 from service.model.masks import ADDITIVE_MASK, FLAG, describe_input
 from service.model.model import Model
 from service.native.request import CHOICES, DEFAULT_OUTPUTS
+from service.selection.answer import SCALE, WEIGHTS
+from service.selection.derived import derived_outputs, derived_shape
+from service.selection.options import Dtype, Reduction
 from service.tensors.dims import format_dims
 from service.tensors.spec import TensorSpec
 
@@ -27,6 +30,8 @@ PROBLEMS = {
     504: "The deadline passed before the run began",
     507: "The device has too little memory left for this run",
 }
+LAYERED = ("layers", "reduce_layers")  # options of blocks with an axis of layers
+ON_REQUEST = "Answered if outputs names it."
 Absent = SkipJsonSchema[None]  # a field that may be missing, and is never null
 KINDS: dict[str, type] = {"b": bool, "i": int, "f": float}  # of a parameter, by its numpy kind
 
@@ -48,6 +53,10 @@ class EncodedTensor(BaseModel, extra="forbid"):
 
 class Tensor(RootModel[list[Any] | FlatTensor | EncodedTensor]):
     """Nested lists of numbers (of booleans in a mask), or an object with a shape."""
+
+
+class Places(RootModel[int | list[int] | str]):
+    """An index, a list of indices, or text of indices and ranges, whose end is not included: "0,3,5:8,-1"."""
 
 
 class Numbers(RootModel[list["float | Numbers | None"]]):
@@ -79,9 +88,21 @@ class Choices(BaseModel, extra="forbid"):
     """The fields of a request that are no input of the graph."""
 
     outputs: list[str] | None = list(DEFAULT_OUTPUTS)
-    average_attn_weights: bool | None = Field(False, description="weights averaged over the heads")
+    layers: Places | None = Field(None, description="the layers to answer, counted from 0 or from the end")
+    heads: Places | None = Field(None, description="the heads to answer")
+    queries: Places | None = Field(None, description="the queries whose weights are answered")
+    reduce_heads: Reduction | None = Field(None, description="the mean or the largest over heads, without their axis")
+    reduce_layers: Reduction | None = Field(None, description="the same over the layers, after the heads")
+    average_attn_weights: bool | None = Field(False, description="reduce_heads mean")
     weights_top_k: int | None = Field(
         None, ge=1, description="of each query's weights only the k largest, as indices and values, largest first"
+    )
+    weights_dtype: Dtype | None = Field(
+        None, description="type of the weights; uint8 is round(weight / weights_scale), which is answered beside them"
+    )
+    weights_pool: int | None = Field(None, ge=1, description="cells that queries and keys are pooled to, at most, each")
+    weights_pool_by: Reduction | None = Field(
+        None, description="a cell is the mean (default) or the max of its weights"
     )
 
 
@@ -125,7 +146,18 @@ def _request(model: Model) -> type[BaseModel]:
     fields = [_input(model, name, tensor) for name, tensor in model.inputs.items()]
     if model.masks:
         fields.append((bool | None, Field(False, alias=ADDITIVE_MASK, description=FLAG)))
-    return model_class(f"{model.name}_request", Choices, fields)
+    return model_class(f"{model.name}_request", choices_of(model), fields)
+
+
+def choices_of(model: Model) -> type[BaseModel]:
+    """``Choices`` without those that the block lacks, or that are inputs of its graph."""
+    lacking = LAYERED if len(model.outputs["weights"].shape) < 5 else ()
+    kept: dict[str, Any] = {
+        name: (field.annotation, field)
+        for name, field in Choices.model_fields.items()
+        if name not in model.inputs and name not in lacking
+    }
+    return create_model("Choices", __config__=ConfigDict(extra="forbid"), **kept)
 
 
 def _input(model: Model, name: str, tensor: TensorSpec) -> tuple[Any, Any]:
@@ -147,6 +179,12 @@ def answer_fields(model: Model) -> list[tuple[Any, Any]]:
         kind: Any = Numbers | LargestWeights if name == "weights" else Numbers
         description = f"{format_dims(tensor.shape)}. {model.spec.outputs[name].description}"
         fields.append((kind | Absent, Field(None, alias=name, description=description)))
+        if name in WEIGHTS:
+            description = f"{name} = uint8 * {name}{SCALE}, where weights_dtype is uint8"
+            fields.append((float | Absent, Field(None, alias=name + SCALE, description=description)))
+    for name, output in derived_outputs(model.signature).items():
+        description = f"{format_dims(derived_shape(model.signature, output))}. {output.description} {ON_REQUEST}"
+        fields.append((Numbers | Absent, Field(None, alias=name, description=description)))
     return fields
 
 

@@ -9,9 +9,10 @@ import orjson
 
 from service.budget import Reservation
 from service.cache import BoundedCache
-from service.codec.json_parser import JsonObject, parse_object
+from service.codec.json_parser import JsonArray, JsonObject, parse_object
 from service.codec.json_reader import JsonReader
 from service.codec.json_slices import LongList, LongText
+from service.codec.json_writer import HOLE
 from service.codec.long_tensor import LongTensor, read_all
 from service.codec.steps import Steps
 from service.engine.task import InferenceTask
@@ -23,12 +24,21 @@ from service.model.estimate import RunEstimate, number_count
 from service.model.masks import ADDITIVE_MASK, check_masks
 from service.model.model import Model
 from service.native.leading_axes import LeadingAxes
-from service.tensors.dims import dim_size
+from service.selection.answer import (
+    Answer,
+    AnsweredOutput,
+    answered_names,
+    graph_outputs,
+    needs_answer,
+    plan_answer,
+)
+from service.selection.derived import derived_outputs
+from service.selection.indices import MAX_ITEMS
+from service.selection.options import AXES, NOTHING, OPTIONS, Selection, index_input, read_selection
 
 DEFAULT_OUTPUTS = ("output", "weights")
 ITEM_BYTES = 4  # of a number in an answer
-SORTING_BYTES = 12  # of a weight while the largest are searched
-CHOICES = ("outputs", "average_attn_weights", "weights_top_k")  # fields that are no inputs of the graph
+CHOICES = ("outputs", *OPTIONS)  # fields that are no inputs of the graph
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,10 +46,12 @@ class RequestPlan:
     """What follows from the shapes and parameters of a request, and from the requested outputs."""
 
     estimate: RunEstimate
+    graph_outputs: list[str]
     shapes: dict[str, list[int]]  # of the inputs, as the graph takes them
-    omitted: dict[str, tuple[int, ...]]  # the axes of each output that the request omits
-    output_count: int  # numbers in its outputs
+    omitted: dict[str, tuple[int, ...]]  # the axes that the request omits, of each array of the response
+    output_count: int  # numbers in the response
     frame: list[bytes]  # the JSON of a response around its arrays
+    answer: Answer | None = None  # None = the graph's outputs as they are
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,14 +60,12 @@ class AttentionRequest:
 
     task: InferenceTask
     plan: RequestPlan
-    outputs: list[str]
-    average_attn_weights: bool
-    weights_top_k: int | None
 
     @property
     def response_bytes(self) -> int:
-        """Upper bound in bytes on the response, as arrays and as text."""
-        return (ITEM_BYTES + TEXT_BYTES + (SORTING_BYTES if self.weights_top_k else 0)) * self.plan.output_count
+        """Upper bound in bytes on the response, as arrays and as text, and on what it is computed with."""
+        answer = self.plan.answer
+        return (ITEM_BYTES + TEXT_BYTES) * self.plan.output_count + (answer.memory if answer else 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +74,7 @@ class ParsedRequest:
 
     tensors: dict[str, np.ndarray | LongTensor]
     outputs: list[str]
-    average_attn_weights: bool
-    weights_top_k: int | None
+    selection: Selection
     additive_mask: bool
 
 
@@ -119,13 +128,11 @@ def complete(
     """
     if not parsed.additive_mask:
         check_masks(model, tensors)
-    plan = _plan(tensors, parsed.outputs, model, cache, most_memory)
-    estimate, top_k = plan.estimate, parsed.weights_top_k
-    if top_k is not None and top_k > (keys := dim_size(model.outputs["weights"].shape[-1], estimate.sizes)):
-        raise Invalid(f"expected at most {keys}, the number of keys, got {top_k}", "weights_top_k")
+    plan = _plan(tensors, parsed, model, cache, most_memory)
+    estimate = plan.estimate
     inputs = {name: array.reshape(plan.shapes[name]) for name, array in tensors.items()}
-    task = InferenceTask(model, estimate, inputs, parsed.outputs, estimate.sizes.get("batch", 1))
-    return AttentionRequest(task, plan, parsed.outputs, parsed.average_attn_weights, top_k)
+    task = InferenceTask(model, estimate, inputs, plan.graph_outputs, estimate.sizes.get("batch", 1))
+    return AttentionRequest(task, plan)
 
 
 def read_fields(json: JsonObject, model: Model, others: Collection[str] = ()) -> dict[str, Any]:
@@ -154,28 +161,34 @@ def parse_fields(fields: Mapping[str, Any], reader: JsonReader, model: Model) ->
     """
     spec = model.spec
     assert spec is not None
-    tensors = {
-        name: reader.tensor(tensor, fields[name], spec.inputs[name].mask)
-        for name, tensor in model.inputs.items()
-        if name in fields and not (fields[name] is None and not tensor.required)
+    options = {
+        name: _option(reader, value) for name, value in fields.items() if name in OPTIONS and name not in model.inputs
     }
+    selection = read_selection(options) if options else NOTHING
+    tensors: dict[str, np.ndarray | LongTensor] = {}
+    for name, tensor in model.inputs.items():
+        if name in fields and not (fields[name] is None and not tensor.required):
+            indices = index_input(model.signature, name, reader.part(fields[name])) if name in AXES else None
+            if indices is None:
+                tensors[name] = reader.tensor(tensor, fields[name], spec.inputs[name].mask)
+            else:
+                tensors[name] = indices
     outputs = _outputs(reader, fields, model)
-    average = _flag(fields, "average_attn_weights")
-    top_k = _count(fields, "weights_top_k")
-    if (average or top_k) and "weights" not in outputs:
-        raise Invalid("needs weights among the outputs", "average_attn_weights" if average else "weights_top_k")
-    return ParsedRequest(tensors, outputs, average, top_k, _flag(fields, ADDITIVE_MASK))
+    return ParsedRequest(tensors, outputs, selection, _flag(fields, ADDITIVE_MASK))
 
 
 def _plan(
     tensors: dict[str, np.ndarray],
-    outputs: list[str],
+    parsed: ParsedRequest,
     model: Model,
     cache: BoundedCache[RequestPlan],
     most_memory: int,
 ) -> RequestPlan:
-    """The request's plan, which is that of every request with the same shapes, parameters and outputs."""
-    key = (*outputs, *((name, array.shape or array.tobytes()) for name, array in tensors.items()))
+    """The request's plan, which is that of every request with the same shapes, parameters, outputs and options."""
+    outputs, selection = parsed.outputs, parsed.selection
+    key: tuple[object, ...] = (*outputs, *((name, array.shape or array.tobytes()) for name, array in tensors.items()))
+    if selection is not NOTHING:
+        key = selection, *key
     plan = cache.get(key)
     if plan is not None:
         check_values(model.signature, tensors, plan.estimate.sizes)
@@ -186,14 +199,47 @@ def _plan(
     first = next(iter(tensors))
     axes = LeadingAxes(model, first, tensors[first])
     inputs = {name: axes.expand(model.inputs[name], array) for name, array in tensors.items()}
-    estimate = model.estimate(inputs, outputs, model.bind(inputs), most_memory)
+    wanted = graph_outputs(outputs, model.signature)
+    estimate = model.estimate(inputs, wanted, model.bind(inputs), most_memory)
     shapes = {name: [*array.shape] for name, array in inputs.items()}
-    omitted = {name: axes.omitted(model.outputs[name].shape) for name in outputs}
-    names = [orjson.dumps(name) for name in outputs]
-    frame = [b'{"block":%b,%b:' % (orjson.dumps(model.name), names[0]), *(b",%b:" % name for name in names[1:]), b"}"]
-    plan = RequestPlan(estimate, shapes, omitted, number_count(model.signature, outputs, estimate.sizes), frame)
+    omitted = {name: axes.omitted(model.outputs[name].shape) for name in wanted}
+    count, answer = number_count(model.signature, wanted, estimate.sizes), None
+    if needs_answer(outputs, selection, model.signature):
+        answer = plan_answer(model.signature, outputs, selection, estimate.sizes, model.name)
+        omitted = {output.name: _omitted(output, omitted, model) for output in answer.outputs}
+        count = sum(output.count for output in answer.outputs)
+    plan = RequestPlan(estimate, wanted, shapes, omitted, count, _frame(model.name, outputs, selection), answer)
     cache.put(key, plan)
     return plan
+
+
+def _omitted(output: AnsweredOutput, omitted: dict[str, tuple[int, ...]], model: Model) -> tuple[int, ...]:
+    """The axes of an answered output that the request omits: those that it omits of the output's source."""
+    rank = len(model.outputs[output.source].shape)
+    return tuple(place for place, axis in enumerate(output.axes) if rank + axis in omitted[output.source])
+
+
+def _frame(block: str, outputs: list[str], selection: Selection) -> list[bytes]:
+    """The JSON of a response around its arrays; the largest weights are in an object."""
+    fields: list[bytes] = []
+    for name in outputs:
+        first, *rest = answered_names(name, selection)
+        if name == "weights" and selection.weights_top_k:
+            fields.append(b'"weights":{"indices":%b,"values":%b}' % (HOLE, HOLE))
+            del rest[0]
+        else:
+            fields.append(b"%b:%b" % (orjson.dumps(first), HOLE))
+        fields += [b"%b:%b" % (orjson.dumps(other), HOLE) for other in rest]
+    return (b'{"block":%b,%b}' % (orjson.dumps(block), b",".join(fields))).split(HOLE)
+
+
+def _option(reader: JsonReader, element: Any) -> Any:
+    """The value of an option; a list of at most as many items as indices may have becomes a list."""
+    value = reader.part(element)
+    if isinstance(value, JsonArray) and len(value) <= MAX_ITEMS:
+        reader.brackets += 1
+        return list(value)
+    return value
 
 
 def _outputs(reader: JsonReader, fields: Mapping[str, Any], model: Model) -> list[str]:
@@ -201,8 +247,8 @@ def _outputs(reader: JsonReader, fields: Mapping[str, Any], model: Model) -> lis
         return list(DEFAULT_OUTPUTS)
     outputs = reader.texts("outputs", fields["outputs"])
     for name in outputs:
-        if name not in model.outputs:
-            raise Malformed(f"unknown output {name!r}; there are {', '.join(model.outputs)}", "outputs")
+        if name not in model.outputs and name not in (derived := derived_outputs(model.signature)):
+            raise Malformed(f"unknown output {name!r}; there are {', '.join((*model.outputs, *derived))}", "outputs")
     if not outputs or len(set(outputs)) != len(outputs):
         raise Invalid(f"expected at least one output, each once, got {outputs}", "outputs")
     return outputs
@@ -213,10 +259,3 @@ def _flag(fields: Mapping[str, Any], name: str) -> bool:
     if value is None or isinstance(value, bool):
         return bool(value)
     raise Invalid("expected a boolean", name)
-
-
-def _count(fields: Mapping[str, Any], name: str) -> int | None:
-    value = fields.get(name)
-    if value is None or (type(value) is int and value > 0):
-        return value
-    raise Invalid("expected a whole number from 1", name)

@@ -1,5 +1,6 @@
 """The native API's routes that read: ``/v1/attention`` lists the blocks, ``/v1/attention/{block}`` describes one."""
 
+from collections.abc import Sequence
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Request
@@ -18,9 +19,9 @@ from service.native.schemas import (
 )
 from service.ort.placement import provider_label
 from service.repository.repository import Repository
+from service.selection.derived import derived_outputs, derived_shape
 from service.tensors.bfloat16 import dtype_name
-from service.tensors.dims import symbol
-from service.tensors.spec import TensorSpec
+from service.tensors.dims import Dim, symbol
 
 router = APIRouter(prefix="/v1/attention", tags=["attention"])
 
@@ -55,7 +56,7 @@ async def describe_block(block: str, repository: RepositoryParam) -> BlockDescri
             InputDescription(
                 name=name,
                 dtype=f"{dtype_name(tensor.dtype)} or bool" if spec.inputs[name].mask else dtype_name(tensor.dtype),
-                shape=_shape(tensor),
+                shape=_shape(tensor.shape),
                 required=tensor.required,
                 description=describe_input(model, name),
             )
@@ -75,12 +76,21 @@ async def describe_block(block: str, repository: RepositoryParam) -> BlockDescri
             OutputDescription(
                 name=name,
                 dtype=dtype_name(tensor.dtype),
-                shape=_shape(tensor),
+                shape=_shape(tensor.shape),
                 description=spec.outputs[name].description,
             )
             for name, tensor in model.outputs.items()
         ],
         tokenizer=_tokenizer(model),
+        derived=[
+            OutputDescription(
+                name=name,
+                dtype="float32",
+                shape=_shape(derived_shape(model.signature, output)),
+                description=output.description,
+            )
+            for name, output in derived_outputs(model.signature).items()
+        ],
         tolerance=spec.tolerance,
         verified=spec.verified,
         providers=model.providers,
@@ -104,8 +114,7 @@ def _line(model: Model) -> dict[str, str]:
     return {"block": model.name, "title": spec.title, "description": spec.description, "formula": spec.formula}
 
 
-def _shape(tensor: TensorSpec) -> list[str | int]:
+def _shape(dims: Sequence[Dim]) -> list[str | int]:
     return [
-        dim if isinstance(dim, int) else int(symbol(dim)) if symbol(dim).isdecimal() else symbol(dim)
-        for dim in tensor.shape
+        dim if isinstance(dim, int) else int(symbol(dim)) if symbol(dim).isdecimal() else symbol(dim) for dim in dims
     ]

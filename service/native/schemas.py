@@ -62,6 +62,7 @@ class BlockDescription(BlockLine):
     parameters: list[ParameterDescription]
     outputs: list[OutputDescription]
     tokenizer: TokenizerDescription | None = Field(description="null: it takes no texts")
+    derived: list[OutputDescription] = Field(description="further outputs, which are computed if a request names them")
     tolerance: dict[str, float] = Field(description="largest absolute error against float64 allowed at export")
     verified: str = Field(description="where that was found right at export, and how")
     providers: list[str] = Field(description="what the ONNX Runtime session runs on")

@@ -13,7 +13,6 @@ from service.budget import Reservation
 from service.codec.json_parser import parse_object
 from service.codec.json_reader import JsonReader
 from service.codec.json_slices import LongList, LongText
-from service.codec.json_writer import write_json
 from service.codec.long_tensor import read_all
 from service.codec.steps import Steps
 from service.cost import CostModel
@@ -26,7 +25,6 @@ from service.http.response import JSON, Fields, Pieces, respond
 from service.model.model import Model
 from service.native.endpoint import NativeEndpoint
 from service.native.request import AttentionRequest, ParsedRequest, complete, parse_fields, read_fields
-from service.native.response import prepare
 from service.repository.repository import Repository
 from service.settings import Settings
 from service.text.request import (
@@ -77,15 +75,10 @@ class TextEndpoint(NativeEndpoint[TextRequest]):
     def encode(
         self, request: TextRequest, outputs: dict[str, np.ndarray], _context: RequestContext
     ) -> Stages[tuple[Pieces, Fields]]:
-        count = request.attention.plan.output_count
-        frame, arrays = yield Stage(self.preparing, count, partial(prepare, request.attention, outputs))
-        block = b'{"block":%b,' % orjson.dumps(request.task.model.name)
-        frame = [b"%b%b,%b" % (block, request.tokens, frame[0].removeprefix(block)), *frame[1:]]
-        pieces = yield Stage(self.encoding, count, write_json(frame, arrays))
-        return [*pieces], JSON
+        return (yield from self.encode_answer(request.attention, outputs, request.tokens))
 
     def encoding_ns(self, request: TextRequest, _context: RequestContext) -> float:
-        return self.encoding.expected(request.attention.plan.output_count)
+        return self.encoding_answer_ns(request.attention)
 
     def read(self, content: bytes, model: Model, only_texts: bool = False) -> Stages[tuple[ParsedRequest, TextFields]]:
         """The fields of a request; with ``only_texts`` there may be no others."""

@@ -4,10 +4,10 @@ from typing import Annotated, Any
 
 from fastapi import Body
 from fastapi.routing import APIRoute
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, create_model
 
 from service.model.model import Model
-from service.native.openapi import Absent, Choices, Integers, answer_fields, model_class, problems
+from service.native.openapi import Absent, Integers, answer_fields, choices_of, model_class, problems
 
 STATUSES = {400, 404, 413, 415, 422, 500, 503}
 EXAMPLE = "The animal didn't cross the street because it was too tired."
@@ -26,10 +26,6 @@ class TextFields(BaseModel, extra="forbid"):
         None, description="truncate texts that are too long; null: as the tokenizer's file says"
     )
     add_special_tokens: bool | None = Field(True, description="add the tokens that begin, separate and end texts")
-
-
-class TextChoices(Choices, TextFields, extra="forbid"):
-    """The fields of a request with texts to run a model on."""
 
 
 class Tokens(BaseModel):
@@ -70,7 +66,8 @@ def _run(model: Model, overload_status: int) -> APIRoute:
         for name in model.inputs
         if not name.endswith(("input_ids", "attention_mask", "token_type_ids"))
     ]
-    body = model_class(f"{model.name}_text_request", TextChoices, others)
+    choices = create_model("TextChoices", __base__=(choices_of(model), TextFields))
+    body = model_class(f"{model.name}_text_request", choices, others)
     run.__annotations__["body"] = Annotated[body, Body()]
     return APIRoute(
         f"/v1/text/{model.name}",

@@ -10,6 +10,7 @@ from service.model.masks import describe_input
 from service.model.model import Model
 from service.ort import placement
 from service.repository.repository import Repository
+from service.selection.derived import derived_outputs, derived_shape
 from service.settings import Settings
 from service.telemetry.metrics import Metrics
 from service.telemetry.statistics import Statistics, Tally, statistics
@@ -121,6 +122,9 @@ def _metadata(model: Model, repository: Repository) -> schemas.ModelMetadata:
             label = name if tensor.required else f"{name} (optional)"
             shape = f"{datatype(tensor.dtype).name} {format_dims(tensor.shape)}"
             properties[label] = f"{shape}. {describe_input(model, name)}"
+        for name, output in derived_outputs(model.signature).items():
+            shape = f"FP32 {format_dims(derived_shape(model.signature, output))}"
+            properties[f"{name} (output on request)"] = f"{shape}. {output.description}"
     return schemas.ModelMetadata(
         name=model.name,
         versions=list(map(str, repository.models.get(model.name, {model.version: model}))),

@@ -42,10 +42,15 @@ class InferRequest(BaseModel):
         {},
         description="The model's single numbers and flags, and binary_data_output, timeout (microseconds; a deadline "
         "where a setting or the model's configuration says so), priority, sequence_id, sequence_start, sequence_end. "
-        f"Others are ignored, but for a block's misspelt options. {FLAG}",
+        f"Others are ignored, but for a block's misspelt options. {FLAG}. Options of a block's attention: layers, "
+        'heads, queries (an index or text such as "0,3,5:8,-1"), reduce_heads, reduce_layers (mean, max), '
+        "average_attn_weights, weights_top_k (weights_indices and weights_values are answered instead of weights), "
+        "weights_dtype (float32, float16, uint8 with weights_scale), weights_pool, weights_pool_by (mean, max)",
     )
     inputs: list[InferTensor]
-    outputs: list[RequestedOutput] | None = Field(None, description="all, where left out")
+    outputs: list[RequestedOutput] | None = Field(
+        None, description="all of the model's, where left out; entropy, received and rollout of a block, if named"
+    )
 
 
 class InferResponse(BaseModel):

@@ -7,6 +7,7 @@ import httpx
 import pytest
 
 from heed_client import AsyncClient, Client
+from heed_client.__main__ import main
 
 
 class Recording(httpx.HTTPTransport):
@@ -80,3 +81,18 @@ def connect(request) -> Iterator[Callable]:
 def heed(connect, client):
     """A client of the real server."""
     return connect(client.base_url)
+
+
+@pytest.fixture
+def attend(client, capsys, monkeypatch):
+    """Runs the command; answers its status, and what it wrote to both streams."""
+    monkeypatch.setenv("HEED_URL", str(client.base_url).rstrip("/"))
+
+    def run(*arguments):
+        try:
+            status = main(list(map(str, arguments)))
+        except SystemExit as error:
+            status = error.code
+        return status, *capsys.readouterr()
+
+    return run

@@ -16,27 +16,11 @@ import safetensors.torch
 import torch
 
 from heed_client import Client
-from heed_client.__main__ import main
 from tests.support.client_calls import SDPA, sdpa
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
 SENTENCE = ["--request", str(EXAMPLES / "sentence.json"), "--labels", str(EXAMPLES / "sentence.tokens.json")]
-
-
-@pytest.fixture
-def attend(client, capsys, monkeypatch):
-    """Runs the command; answers its status, and what it wrote to both streams."""
-    monkeypatch.setenv("HEED_URL", str(client.base_url).rstrip("/"))
-
-    def run(*arguments):
-        try:
-            status = main(list(map(str, arguments)))
-        except SystemExit as error:
-            status = error.code
-        return status, *capsys.readouterr()
-
-    return run
 
 
 @pytest.fixture

@@ -100,6 +100,8 @@ class InferEndpoint(InferenceEndpoint[InferRequest]):
         plan, model = request.plan, request.task.model
         if not model.spec:
             context.reservation.add(plan.content.response_bytes(outputs))
+        if plan.answer is not None:
+            outputs = yield from self.select(plan.answer, outputs)
         plan.last_response.written = count = sum([outputs[name].size for name in plan.text_outputs])
         work = partial(prepare, request, outputs, model, self.settings.json_non_finite)
         response: PreparedResponse = work() if count <= SMALL_COUNT else (yield Stage(self.preparing, count, work))
@@ -122,7 +124,9 @@ class InferEndpoint(InferenceEndpoint[InferRequest]):
         written = request.plan.last_response.written
         if written is None or self._may_compress(context.headers):
             return math.inf
-        return self.encoding.expected(written) if written else 0.0
+        expected_ns = self.encoding.expected(written) if written else 0.0
+        answer = request.plan.answer
+        return expected_ns if answer is None else expected_ns + self.selecting_ns(answer)
 
     def _request(
         self,
@@ -137,7 +141,7 @@ class InferEndpoint(InferenceEndpoint[InferRequest]):
         if timeout_us and not self.repository.options_for(model.name).allow_timeout_override:
             timeout_us = 0
         deadline = self.deadline(context, timeout_us)
-        task = InferenceTask(model, plan.estimate, inputs, content.output_names, plan.rows, content.priority, deadline)
+        task = InferenceTask(model, plan.estimate, inputs, plan.graph_outputs, plan.rows, content.priority, deadline)
         return InferRequest(task, plan, request_id)
 
     def _may_compress(self, headers: Headers) -> bool:

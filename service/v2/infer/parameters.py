@@ -16,6 +16,7 @@ from service.codec.json_slices import LongList
 from service.errors import Malformed
 from service.model.masks import ADDITIVE_MASK
 from service.model.model import Model
+from service.selection.options import AXES, NOTHING, OPTIONS, Selection, index_input, read_selection
 from service.tensors.cast import cast
 
 
@@ -31,12 +32,11 @@ RESERVED: dict[str, tuple[Callable[[Any], bool], str]] = {
     "timeout": (_whole, "a whole number of microseconds"),
     "binary_data_output": (lambda value: isinstance(value, bool), "a boolean"),
 }
-OPTIONS = (  # of blocks: some have them, others do not
+BLOCK_OPTIONS = (  # some blocks have them, others do not
     *("attn_mask", "is_causal", "left_window_size", "right_window_size", "nonpad_kv_seqlen"),
     *("scale", "softcap", "past_key", "past_value"),
-    *("average_attn_weights", "weights_top_k"),  # of the native API alone
 )
-MAX_NAME_LENGTH = 2 * max(map(len, OPTIONS))  # of a name that may be a misspelt option
+MAX_NAME_LENGTH = 2 * max(map(len, (*BLOCK_OPTIONS, *OPTIONS)))  # of a name that may be a misspelt option
 MAX_PARAMETERS = 256  # of a request
 MIN_SIMILARITY = 0.75  # difflib: is_casual and is_causal 0.89, causal 0.8; content_type and any option below 0.6
 
@@ -84,6 +84,16 @@ def additive_mask(given: dict[str, Any], model: Model) -> bool:
     return value
 
 
+def selection(given: dict[str, Any], model: Model) -> Selection:
+    """The options that select and reduce a block's attention.
+
+    Raises:
+        Invalid: one of another type, or two that contradict each other.
+    """
+    names = [name for name in given if name in OPTIONS and name not in model.inputs] if given and model.spec else []
+    return read_selection({name: given[name] for name in names}) if names else NOTHING
+
+
 def own(given: dict[str, Any], model: Model) -> dict[str, np.ndarray]:
     """Those that are the model's, as the engine takes them.
 
@@ -99,8 +109,11 @@ def own(given: dict[str, Any], model: Model) -> dict[str, np.ndarray]:
         if declared is not None and declared.dtype.kind in "biuf":
             own[name] = cast(name, scalar(name, value, declared.dtype), declared.dtype)
         elif name in model.inputs:
-            raise Malformed(f"'{name}' of model '{model.name}' is a tensor: give it among the inputs")
-        elif model.spec is not None:
+            indices = index_input(model.signature, name, value) if name in AXES else None
+            if indices is None:
+                raise Malformed(f"'{name}' of model '{model.name}' is a tensor: give it among the inputs")
+            own[name] = indices
+        elif model.spec is not None and name not in OPTIONS:
             _refuse_option(name, model)
     return own
 
@@ -109,9 +122,9 @@ def _refuse_option(name: str, block: Model) -> None:
     """Raises Malformed where ``name`` is an option of other blocks, or is spelt much like one."""
     if len(name) > MAX_NAME_LENGTH:
         return
-    options = dict.fromkeys((*block.inputs, *OPTIONS))
+    options = dict.fromkeys((*block.inputs, *OPTIONS, *BLOCK_OPTIONS))
     likely = get_close_matches(name.lower().replace("-", "_"), options, 1, MIN_SIMILARITY)
     if likely:
-        hint = f"; did you mean '{likely[0]}'?" if likely[0] in block.inputs else ";"
+        hint = f"; did you mean '{likely[0]}'?" if likely[0] in block.inputs or likely[0] in OPTIONS else ";"
         there = ", ".join(block.parameters) or "none"
         raise Malformed(f"unknown parameter '{name}' for model '{block.name}'{hint} its parameters: {there}")

@@ -7,7 +7,7 @@ list of numbers). So the plan of a request, which is what its JSON asks for, is 
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
 
 import numpy as np
@@ -16,7 +16,8 @@ from service.http.body import Body
 from service.http.response import TEXT_BYTES
 from service.model.estimate import RunEstimate, number_count
 from service.model.model import Model
-from service.tensors.dims import Sizes
+from service.selection.answer import SCALES, Answer, answered_names, graph_outputs, needs_answer, plan_answer
+from service.selection.options import NOTHING, Selection
 from service.v2.datatypes import BYTES
 from service.v2.infer.tensors import BinaryInput, check_length
 
@@ -92,16 +93,12 @@ class RequestedOutput:
     classes: int = 0
     named: bool = True
 
-    def max_bytes(self, model: Model, sizes: Sizes) -> int:
-        """Upper bound in bytes on this output of a block, as an array and as text."""
-        count = number_count(model.signature, [self.name], sizes)
-        return self._bytes(count, model.outputs[self.name].dtype.itemsize, sizes.get("batch", 1))
-
     def array_bytes(self, array: np.ndarray) -> int:
-        """The same of an output that is known."""
-        return self._bytes(array.size, array.dtype.itemsize, len(array) if array.ndim else 1)
+        """Upper bound in bytes on this output, as an array and as text."""
+        return self.max_bytes(array.size, array.dtype.itemsize, len(array) if array.ndim else 1)
 
-    def _bytes(self, count: int, item_bytes: int, rows: int) -> int:
+    def max_bytes(self, count: int, item_bytes: int, rows: int) -> int:
+        """The same of an output with ``count`` numbers in ``rows`` rows."""
         texts = min(self.classes * rows, count)
         class_bytes = count * SORTING_BYTES + texts * CLASS_BYTES if self.classes else 0
         return count * (item_bytes + (0 if self.binary else TEXT_BYTES)) + class_bytes
@@ -127,6 +124,7 @@ class RequestContent:
     timeout_us: int = 0  # 0 = none
     priority: int = 0  # 1 is the highest; 0 = none
     additive_mask: bool = False  # a mask of nothing but 0 and 1 is to be added to the scores
+    selection: Selection = NOTHING
     output_names: list[str] = field(init=False)
     binary_bytes: int = field(init=False)  # of all binary inputs
     list_bytes: int = field(init=False)  # of all JSON inputs as arrays, each twice: its pieces are joined
@@ -181,18 +179,46 @@ class RequestPlan:
     content: RequestContent
     rows: int
     estimate: RunEstimate
+    graph_outputs: list[str]
+    outputs: Sequence[RequestedOutput]  # arrays of the response
+    answer: Answer | None  # how these are computed from those of the graph; None = they are the graph's
     response_bytes: int  # upper bound on a block's response, as arrays and as text; 0 of a model that is no block
     text_outputs: list[str]  # outputs that become text; the others are only copied
     last_response: LastResponse = field(default_factory=LastResponse)
 
 
 def make_plan(content: RequestContent, rows: int, estimate: RunEstimate, model: Model) -> RequestPlan:
-    """The plan of a request to ``model`` with this content."""
-    # What a foreign model will answer is not known before it is run.
-    size = sum(output.max_bytes(model, estimate.sizes) for output in content.outputs) if model.spec else 0
+    """The plan of a request to ``model`` with this content.
+
+    Raises:
+        Invalid: an option that selects or reduces attention does not fit.
+    """
+    outputs, answer, size = content.outputs, None, 0
+    if model.spec and needs_answer(content.output_names, content.selection, model.signature):
+        answer = plan_answer(model.signature, content.output_names, content.selection, estimate.sizes, model.name)
+        outputs = [
+            replace(output, name=name, classes=0 if name in SCALES else output.classes)
+            for output in content.outputs
+            for name in answered_names(output.name, content.selection)
+        ]
+    if model.spec:  # What a foreign model will answer is not known before it is run.
+        batch = estimate.sizes.get("batch", 1)
+        if answer is None:
+            counted = [
+                (number_count(model.signature, [name], estimate.sizes), model.outputs[name].dtype.itemsize)
+                for name in content.output_names
+            ]
+        else:
+            counted = [(output.count, output.item_bytes) for output in answer.outputs]
+            size = answer.memory
+        pairs = zip(outputs, counted, strict=True)
+        size += sum(output.max_bytes(count, item_bytes, batch) for output, (count, item_bytes) in pairs)
     text_outputs = [
         output.name
-        for output in content.outputs
-        if not output.binary or output.classes or model.outputs[output.name].dtype == BYTES.dtype
+        for output in outputs
+        if not output.binary
+        or output.classes
+        or (output.name in model.outputs and model.outputs[output.name].dtype == BYTES.dtype)
     ]
-    return RequestPlan(content, rows, estimate, size, text_outputs)
+    names = content.output_names if answer is None else graph_outputs(content.output_names, model.signature)
+    return RequestPlan(content, rows, estimate, names, outputs, answer, size, text_outputs)

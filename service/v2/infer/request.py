@@ -18,6 +18,8 @@ from service.http.body import Body
 from service.model.checks import check_values
 from service.model.masks import check_masks
 from service.model.model import Model
+from service.selection.answer import graph_outputs
+from service.selection.derived import derived_outputs
 from service.tensors.cast import cast
 from service.v2 import signature
 from service.v2.datatypes import BOOL, DATATYPES, Datatype, datatype
@@ -138,7 +140,8 @@ def take_known(
 def _check(content: RequestContent, inputs: dict[str, np.ndarray], model: Model, most_memory: int) -> RequestPlan:
     """Check ``inputs`` against the model and each other, and the memory that they need against ``most_memory``."""
     rows = signature.check_inputs(model, inputs)
-    estimate = model.estimate(inputs, content.output_names, model.bind(inputs), most_memory)
+    names = graph_outputs(content.output_names, model.signature) if model.spec else content.output_names
+    estimate = model.estimate(inputs, names, model.bind(inputs), most_memory)
     if not content.additive_mask:
         check_masks(model, inputs)
     return make_plan(content, rows, estimate, model)
@@ -158,7 +161,8 @@ def _parse(request: JsonObject, content: bytes, parts: Sequence[LongText | LongL
     reader.finish(content, strict=False)
     timeout_us, priority = reserved.get("timeout", 0), reserved.get("priority", 0)
     additive = parameters.additive_mask(given, model)
-    fields = RequestContent(own, binary_inputs, json_inputs, outputs, timeout_us, priority, additive)
+    selection = parameters.selection(given, model)
+    fields = RequestContent(own, binary_inputs, json_inputs, outputs, timeout_us, priority, additive, selection)
     return ParsedRequest(fields, tensors, _id(request.get("id")))
 
 
@@ -223,7 +227,7 @@ def _outputs(element: Any, reader: JsonReader, binary: bool, model: Model) -> li
         name = _name("outputs", entry)
         if name in outputs:
             raise Malformed(f"output '{name}' already exists in request")
-        if name not in model.outputs:
+        if name not in model.outputs and name not in derived_outputs(model.signature):
             raise Malformed(f"unexpected inference output '{name}' for model '{model.name}'")
         outputs[name] = _output(name, parameters.fields(f"output '{name}'", entry.get("parameters")))
     return list(outputs.values()) or [RequestedOutput(name, binary, named=False) for name in model.outputs]

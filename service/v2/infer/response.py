@@ -38,7 +38,7 @@ def prepare(
     Raises:
         Invalid: an output requested as JSON that JSON cannot represent.
     """
-    outputs = request.plan.content.outputs
+    outputs = request.plan.outputs
     results: list[np.ndarray] = []
     attached: list[Piece] = []
     lists: list[np.ndarray | bytes] = []

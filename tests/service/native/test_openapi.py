@@ -68,6 +68,26 @@ def test_answers_are_typed(client):
     assert set(schemas["LargestWeights"]["required"]) == {"indices", "values"}
 
 
+def test_options_of_the_weights_are_in_the_document(client):
+    """Those of layers in stacks alone; the encoder's ``layers`` are an input of its graph."""
+    schemas = client.get("/openapi.json").json()["components"]["schemas"]
+    block, stack = (schemas[f"{name}_request"]["properties"] for name in ("scaled_dot_product", "encoder"))
+    both = {"heads", "queries", "reduce_heads", "weights_top_k", "weights_dtype", "weights_pool", "weights_pool_by"}
+    assert both <= block.keys() & stack.keys()
+    assert not {"layers", "reduce_layers"} & block.keys()
+    assert stack["layers"]["description"].startswith("[layers]. ")
+    assert "reduce_layers" in stack
+    answers = [schemas[f"{name}_answer"]["properties"].keys() for name in ("scaled_dot_product", "encoder")]
+    assert all({"weights_scale", "entropy", "received"} <= answer for answer in answers)
+    assert ["rollout" in answer for answer in answers] == [False, True]
+    described = client.get("/v1/attention/encoder").json()["derived"]
+    assert {one["name"]: one["shape"] for one in described} == {
+        "entropy": ["layers", "batch", 4, "n"],
+        "received": ["layers", "batch", 4, "n"],
+        "rollout": ["batch", "n", "n"],
+    }
+
+
 def test_list_and_description(client):
     listed = client.get("/v1/attention").json()["blocks"]
     assert {line["block"] for line in listed} == set(BLOCKS)

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from tests.support.v2 import error, infer, parts
+from tests.support.v2 import error, infer, parts, tensor
 
 WORDS = ["one", "", "drei", "[4]"]
 COUNT, WIDE = np.array([[1, 2], [3, 4], [5, 6], [-7, 2**31 - 1]], np.int32), np.arange(8.0).reshape(4, 2) / 3
@@ -101,6 +101,13 @@ def test_a_batch_limit_of_its_own(server, zoo):
 def test_it_is_no_block(server):
     assert "mixed" in server.get("/v2/models").json()["models"]
     assert "mixed" not in server.get("/v1/attention").text
+
+
+def test_it_ignores_the_options_of_blocks(server):
+    """Its parameters are the client's own."""
+    inputs = [tensor(name, [[1, 2, 3]]) for name in ("x", "z")]
+    body = {"inputs": inputs, "parameters": {"heads": "1", "weights_pool": "no number"}}
+    assert infer(server, "adder", body).json() == infer(server, "adder", {"inputs": inputs}).json()
 
 
 def test_our_own_blocks_describe_themselves(server):

@@ -94,10 +94,10 @@ OTHERS = {
         {"inputs": QKV, "parameters": {"is_casual": True}},
         "unknown parameter 'is_casual' for model 'efficient'; its parameters: none",
     ),
-    "an option of the native API": (
+    "a misspelt option of the weights": (
         "scaled_dot_product",
-        {"inputs": QKV, "parameters": {"average_attn_weights": True}},
-        "unknown parameter 'average_attn_weights'",
+        {"inputs": QKV, "parameters": {"weights_topk": 1}},
+        "unknown parameter 'weights_topk' for model 'scaled_dot_product'; did you mean 'weights_top_k'?",
     ),
     "a tensor as parameter": (
         "scaled_dot_product",

@@ -1,0 +1,1 @@
+"""Which part of a block's attention is answered: selections, reductions, derived outputs, and their types."""

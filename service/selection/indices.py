@@ -1,0 +1,108 @@
+"""Indices of layers, heads or queries: a number, a list of numbers, or text such as ``0,3,5:8,-1``."""
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from service.errors import Invalid
+
+Slice = tuple[int | None, int | None, int | None]
+Pick = slice | np.ndarray  # of one axis; a slice where possible, as it copies nothing
+
+MAX_ITEMS = 4096  # in a list or text
+MAX_CHARS = 1 << 14
+MAX_INDEX = 2**31
+EXPECTED = 'an index, a list of indices, or text of indices and ranges such as "0,3,5:8,-1"'
+NUMBER = re.compile(r"[+-]?\d{1,10}", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Indices:
+    """Indices of one axis, counted from 0 or, if negative, from its end. A range is a Python slice."""
+
+    items: tuple[int | Slice, ...]
+
+    def resolve(self, field: str, size: int, of: str) -> Pick:
+        """The selected places on an axis of ``size``, in the order given; ``of`` says what the axis has.
+
+        Raises:
+            Invalid: an index out of range or selected twice, or a range that selects nothing.
+        """
+        places = self._places(field, size, of)
+        if not places:
+            raise Invalid(f"selects none of the {size} {of}", field)
+        step = places[1] - places[0] if len(places) > 1 else 1
+        run = range(places[0], places[-1] + (1 if step > 0 else -1), step)
+        if [*run] == places:
+            return slice(run.start, run.stop if run.stop >= 0 else None, step)
+        return np.asarray(places, np.intp)
+
+    def _places(self, field: str, size: int, of: str) -> list[int]:
+        places: dict[int, None] = {}
+        for item in self.items:
+            if isinstance(item, int):
+                if not -size <= item < size:
+                    raise Invalid(f"expected indices from {-size} to {size - 1}, for {size} {of}, got {item}", field)
+                run = range(item % size, item % size + 1)
+            else:
+                run = range(*slice(*item).indices(size))
+            for place in run:
+                if place in places:
+                    raise Invalid(f"{place} is selected twice", field)
+                places[place] = None
+        return list(places)
+
+
+def read_indices(field: str, value: Any) -> Indices:
+    """The indices that a request's ``value`` names: a whole number, a list of them, or text.
+
+    Raises:
+        Invalid: it is something else, or too long.
+    """
+    if type(value) is int:
+        items: tuple[int | Slice, ...] = (_index(field, value),)
+    elif isinstance(value, list):
+        _check_count(field, len(value))
+        if not value or any(type(item) is not int for item in value):
+            raise Invalid(f"expected {EXPECTED}", field)
+        items = tuple(_index(field, item) for item in value)
+    elif isinstance(value, str):
+        if len(value) > MAX_CHARS:
+            raise Invalid(f"expected at most {MAX_CHARS} characters", field)
+        parts = value.split(",")
+        _check_count(field, len(parts))
+        items = tuple(_item(field, part.strip()) for part in parts)
+    else:
+        raise Invalid(f"expected {EXPECTED}", field)
+    return Indices(items)
+
+
+def _item(field: str, text: str) -> int | Slice:
+    bounds = text.split(":")
+    if len(bounds) == 1 and text:
+        return _number(field, text)
+    if len(bounds) not in (2, 3):
+        raise Invalid(f"expected {EXPECTED}, got {text!r}", field)
+    start, stop, step = (_number(field, bound) if bound.strip() else None for bound in (*bounds, "")[:3])
+    if step == 0:
+        raise Invalid(f"the step of {text!r} is 0", field)
+    return start, stop, step
+
+
+def _number(field: str, text: str) -> int:
+    if not NUMBER.fullmatch(text.strip()):
+        raise Invalid(f"expected {EXPECTED}, got {text!r}", field)
+    return _index(field, int(text))
+
+
+def _index(field: str, value: int) -> int:
+    if not -MAX_INDEX <= value < MAX_INDEX:
+        raise Invalid(f"expected indices from {-MAX_INDEX} to {MAX_INDEX - 1}, got {value}", field)
+    return value
+
+
+def _check_count(field: str, count: int) -> None:
+    if count > MAX_ITEMS:
+        raise Invalid(f"expected at most {MAX_ITEMS} indices and ranges, got {count}", field)

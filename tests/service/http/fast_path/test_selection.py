@@ -1,0 +1,89 @@
+"""Options of the weights on the fast path: never a plan of other options, always the ordinary answer."""
+
+import json
+
+import numpy as np
+import pytest
+
+from heed_client.v2 import binary_request
+from tests.support.http_requests import SDPA, http
+
+V2 = "/v2/models/scaled_dot_product/infer"
+RNG = np.random.default_rng(3)
+TENSORS = {name: RNG.standard_normal((2, 3, 5, 4), np.float32) for name in ("query", "key", "value")}
+OPTIONS = [
+    {},
+    {"heads": "0"},
+    {"heads": "1"},
+    {"heads": "0,2", "queries": "1:3"},
+    {"reduce_heads": "mean"},
+    {"reduce_heads": "max"},
+    {"average_attn_weights": True},
+    {"weights_top_k": 2},
+    {"weights_top_k": 3},
+    {"weights_dtype": "uint8"},
+    {"weights_dtype": "float16"},
+    {"weights_pool": 2},
+    {"weights_pool": 2, "weights_pool_by": "max"},
+]
+OUTPUTS = [["output", "weights"], ["entropy"], ["weights", "received"]]
+
+
+def native(options, outputs, scale):
+    tensors = {name: (scale * array).tolist() for name, array in TENSORS.items()}
+    return http({**tensors, **options, "outputs": outputs}, SDPA)
+
+
+def v2_json(options, outputs, scale):
+    inputs = [
+        {"name": name, "shape": array.shape, "datatype": "FP32", "data": (scale * array).reshape(-1).tolist()}
+        for name, array in TENSORS.items()
+    ]
+    named = [{"name": name} for name in outputs]
+    return http({"inputs": inputs, "outputs": named, "parameters": options}, V2)
+
+
+def v2_binary(options, outputs, scale):
+    tensors = {name: np.float32(scale) * array for name, array in TENSORS.items()}
+    headers, pieces = binary_request(tensors, outputs, options)
+    length = f"Inference-Header-Content-Length: {headers['Inference-Header-Content-Length']}"
+    return http(b"".join(pieces), V2, length)
+
+
+@pytest.mark.parametrize("write", [native, v2_json, v2_binary])
+def test_both_ways_answer_alike(client, other, write):
+    """Each request is asked on the fast path with the plans of all others known, and with other numbers."""
+    cases = [
+        (options, outputs)
+        for options in OPTIONS
+        for outputs in OUTPUTS
+        if "weights" in outputs or not options.keys() - {"heads", "queries", "reduce_heads", "average_attn_weights"}
+    ]
+    for options, outputs in cases:
+        client.learn(write(options, outputs, 1))
+    answers = set()
+    for options, outputs in cases:
+        request = write(options, outputs, 2)
+        quick, ordinary = client.ask_quick(request), other.ask_ordinary(request)
+        assert quick.status == 200
+        assert quick.alike == ordinary.alike
+        answers.add(quick.body)
+    same = sum("average_attn_weights" in options for options, _ in cases)  # the mean of heads
+    assert len(answers) == len(cases) - same
+
+
+def test_an_error_is_not_remembered(client, other):
+    for options in ({"heads": 3}, {"heads": 2}, {"heads": 3}):
+        for write in (native, v2_json):
+            request = write(options, ["weights"], 1)
+            expected = (422 if write is native else 400) if options["heads"] == 3 else 200
+            quick, ordinary = client.ask(request), other.ask_ordinary(request)
+            assert quick.status == expected
+            assert quick.alike == ordinary.alike
+            if expected == 200:
+                assert np.shape(_weights(quick.body)) == ((2, 1, 5, 5) if write is native else (50,))
+
+
+def _weights(body):
+    answer = json.loads(body)
+    return answer["weights"] if "weights" in answer else answer["outputs"][0]["data"]

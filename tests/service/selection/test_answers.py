@@ -1,0 +1,239 @@
+"""Every option over HTTP: both APIs answer the same numbers, which are numpy's of all weights."""
+
+import math
+
+import numpy as np
+import orjson
+import pytest
+
+from heed_client.v2 import binary_request
+from service.selection.derived import DERIVED
+from tests.support.attending import attend, post
+from tests.support.attention import true_entropy, true_pool, true_received, true_rollout
+from tests.support.v2 import DTYPES, infer, parts, tensor
+
+RNG = np.random.default_rng(5)
+INPUTS = {
+    "scaled_dot_product": {name: RNG.standard_normal((2, 4, 6, 3), np.float32) for name in ("query", "key", "value")},
+    "self_attention": {"x": RNG.standard_normal((2, 6, 32), np.float32)},  # one head
+    "multi_head": {name: RNG.standard_normal((2, 6, 64), np.float32) for name in ("query", "key", "value")},
+    "encoder": {"input_ids": RNG.integers(0, 100, (2, 6)), "nonpad_kv_seqlen": np.array([6, 4])},
+    "decoder": {"input_ids": RNG.integers(0, 100, (2, 6))},
+}
+STACKS = ("encoder", "decoder")
+
+
+def pooled(array, k, by):
+    shape = array.shape[:-2]
+    matrices = [true_pool(matrix, k, by) for matrix in array.reshape(-1, *array.shape[-2:])]
+    return np.reshape(matrices, (*shape, *matrices[0].shape))
+
+
+def mean(array, axis):
+    return array.astype(np.float64).mean(axis)
+
+
+OPTIONS = {  # the request's, and what numpy makes of all weights
+    "a head": ({"heads": "0"}, lambda w: w[..., :1, :, :]),
+    "the last head": ({"heads": "-1"}, lambda w: w[..., -1:, :, :]),
+    "queries": ({"queries": "4,1:3,-1"}, lambda w: w[..., [4, 1, 2, 5], :]),
+    "queries backwards": ({"queries": "::-2", "heads": "0:1"}, lambda w: w[..., :1, ::-2, :]),
+    "mean of heads": ({"reduce_heads": "mean"}, lambda w: mean(w, -3)),
+    "average": ({"average_attn_weights": True}, lambda w: mean(w, -3)),
+    "max of heads, a query": ({"reduce_heads": "max", "queries": "3"}, lambda w: w.max(-3)[..., 3:4, :]),
+    "pool": ({"weights_pool": 4}, lambda w: pooled(w.astype(np.float64), 4, np.mean)),
+    "pool by max": (
+        {"weights_pool": 2, "weights_pool_by": "max", "heads": 0},
+        lambda w: pooled(w[..., :1, :, :], 2, np.max),
+    ),
+    "float16": ({"weights_dtype": "float16"}, lambda w: w.astype(np.float16)),
+    "float32": ({"weights_dtype": "float32", "queries": "1,0"}, lambda w: w[..., [1, 0], :]),
+}
+LAYERED = {
+    "a layer": ({"layers": "1", "heads": "2"}, lambda w: w[1:, :, 2:3]),
+    "layers": ({"layers": "1,0"}, lambda w: w[::-1]),
+    "a layer counted from the end": ({"layers": -1}, lambda w: w[-1:]),
+    "mean of layers": ({"reduce_layers": "mean"}, lambda w: mean(w, 0)),
+    "both": ({"reduce_layers": "max", "reduce_heads": "mean"}, lambda w: mean(w, 2).max(0)),
+}
+CASES = [
+    *((block, name, *case) for block in INPUTS for name, case in OPTIONS.items()),
+    *((block, name, *case) for block in STACKS for name, case in LAYERED.items()),
+]
+
+
+def native(client, block, outputs, **options):
+    response = post(client, block, {**INPUTS[block], "outputs": outputs, **options})
+    assert response.status_code == 200, response.text
+    return {name: value for name, value in response.json().items() if name != "block"}
+
+
+def v2(client, block, outputs, binary, **options):
+    """The arrays of a V2 answer, and its names in their order."""
+    if binary:
+        headers, pieces = binary_request(INPUTS[block], outputs, options)
+        response = client.post(f"/v2/models/{block}/infer", content=b"".join(pieces), headers=headers)
+    else:
+        kinds = {"f": "FP32", "i": "INT64"}
+        inputs = [tensor(name, array, kinds[array.dtype.kind]) for name, array in INPUTS[block].items()]
+        body = {"inputs": inputs, "outputs": [{"name": name} for name in outputs], "parameters": options}
+        response = infer(client, block, body)
+    answer, attached = parts(response)
+    return {
+        one["name"]: np.asarray(
+            np.frombuffer(attached[one["name"]], DTYPES[one["datatype"]]) if binary else one["data"],
+            DTYPES[one["datatype"]],
+        ).reshape(one["shape"])
+        for one in answer["outputs"]
+    }
+
+
+@pytest.fixture(scope="module")
+def whole(client):
+    """All weights of each block."""
+    return {block: v2(client, block, ["weights"], True)["weights"] for block in INPUTS}
+
+
+@pytest.mark.parametrize(("block", "name", "options", "expected"), CASES, ids=[f"{c[0]} {c[1]}" for c in CASES])
+def test_weights(client, whole, block, name, options, expected):
+    found = [
+        np.asarray(native(client, block, ["weights"], **options)["weights"], np.float32),
+        *(v2(client, block, ["weights"], binary, **options)["weights"] for binary in (False, True)),
+    ]
+    assert found[1].dtype == found[2].dtype == (np.float16 if name == "float16" else np.float32)
+    wanted = expected(whole[block])
+    for one in found:
+        np.testing.assert_allclose(one, wanted, rtol=1e-6 if name != "float16" else 1e-3, atol=1e-7)
+    np.testing.assert_array_equal(found[0].astype(found[1].dtype), found[1])
+    np.testing.assert_array_equal(found[1], found[2])
+
+
+@pytest.mark.parametrize("block", ["scaled_dot_product", "multi_head"])
+def test_scores_are_selected_and_reduced_too(client, block):
+    options = {"is_causal": True, "heads": "1:3", "reduce_heads": "mean"}
+    all_scores = v2(client, block, ["scores"], True, is_causal=True)["scores"]
+    expected = all_scores[:, 1:3].astype(np.float64).mean(1)
+    found = v2(client, block, ["scores", "output"], True, **options)
+    np.testing.assert_allclose(found["scores"], expected, rtol=1e-6)
+    assert np.isneginf(found["scores"][:, 0, 1:]).all()
+    assert found["output"].shape[:2] == all_scores.shape[:2] if block != "multi_head" else (2, 6)
+    assert native(client, block, ["scores"], **options)["scores"][0][0][1] is None
+
+
+@pytest.mark.parametrize("block", INPUTS)
+def test_derived_outputs(client, whole, block):
+    w = whole[block]
+    expected = {"entropy": true_entropy(w), "received": true_received(w)}
+    if block in STACKS:
+        expected["rollout"] = true_rollout(w)
+    listed = client.get(f"/v1/attention/{block}").json()["derived"]
+    assert [one["name"] for one in listed] == list(expected)
+    properties = client.get(f"/v2/models/{block}").json()["properties"]
+    assert {name for name in DERIVED if f"{name} (output on request)" in properties} == set(expected)
+    natively = native(client, block, list(expected))
+    assert list(natively) == list(expected)
+    in_binary, in_json = (v2(client, block, list(expected), binary) for binary in (True, False))
+    for one in listed:
+        name = one["name"]
+        assert in_binary[name].ndim == len(one["shape"])
+        np.testing.assert_allclose(in_binary[name], expected[name], rtol=1e-5, atol=2e-6)
+        np.testing.assert_array_equal(in_binary[name], in_json[name], strict=True)
+        np.testing.assert_array_equal(in_binary[name], np.asarray(natively[name], np.float32))
+    assert (in_binary["entropy"] <= math.log(w.shape[-1]) + 1e-6).all()
+
+
+def test_options_of_derived_outputs(client, whole):
+    w = whole["encoder"]
+    outputs = ["entropy", "received", "rollout"]
+    found = v2(client, "encoder", outputs, True, heads="1,3", queries="2:5", reduce_heads="max", reduce_layers="mean")
+    selected = w[:, :, [1, 3]]
+    np.testing.assert_allclose(found["entropy"], true_entropy(selected[..., 2:5, :]).max(2).mean(0), rtol=1e-5)
+    np.testing.assert_allclose(found["received"], true_received(selected[..., 2:5, :]).max(2).mean(0), rtol=1e-5)
+    np.testing.assert_allclose(found["rollout"], true_rollout(selected, np.max)[:, 2:5], rtol=1e-5, atol=1e-7)
+    pool = v2(client, "encoder", ["rollout"], True, weights_pool=3)["rollout"]
+    np.testing.assert_allclose(pool, pooled(true_rollout(w), 3, np.mean), rtol=1e-5)
+    last = v2(client, "encoder", ["rollout"], True, layers="1")["rollout"]
+    np.testing.assert_allclose(last, true_rollout(w[1:]), rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize("block", INPUTS)
+@pytest.mark.parametrize("options", [{}, {"heads": "0", "queries": "1:4"}, {"reduce_heads": "mean"}], ids=str)
+def test_the_largest(client, block, options):
+    weights = v2(client, block, ["weights"], True, **options)["weights"]
+    found = v2(client, block, ["output", "weights"], True, weights_top_k=3, **options)
+    assert list(found) == ["output", "weights_indices", "weights_values"]
+    order = np.argsort(-weights, axis=-1, kind="stable")[..., :3]
+    np.testing.assert_array_equal(found["weights_indices"], order, strict=True)
+    np.testing.assert_array_equal(found["weights_values"], np.take_along_axis(weights, order, -1), strict=True)
+    natively = native(client, block, ["output", "weights"], weights_top_k=3, **options)["weights"]
+    np.testing.assert_array_equal(natively["indices"], order)
+    np.testing.assert_array_equal(np.asarray(natively["values"], np.float32), found["weights_values"])
+
+
+@pytest.mark.parametrize("block", INPUTS)
+def test_uint8(client, whole, block):
+    for top_k in ({}, {"weights_top_k": 2}):
+        name = "weights_values" if top_k else "weights"
+        found = v2(client, block, ["weights"], True, weights_dtype="uint8", **top_k)
+        assert list(found)[-2:] == [name, "weights_scale"]
+        assert found["weights_scale"].shape == (1,)
+        exact = v2(client, block, ["weights"], True, **top_k)[name]
+        scale = float(found["weights_scale"][0])
+        assert scale == pytest.approx(whole[block].max() / 255, rel=1e-6)
+        assert np.abs(found[name] * scale - exact).max() <= scale / 2 * (1 + 1e-5)
+        in_json = v2(client, block, ["weights"], False, weights_dtype="uint8", **top_k)
+        natively = native(client, block, ["weights"], weights_dtype="uint8", **top_k)
+        assert np.float32(natively["weights_scale"]) == found["weights_scale"][0] == in_json["weights_scale"][0]
+        levels = natively["weights"]["values"] if top_k else natively["weights"]
+        np.testing.assert_array_equal(found[name], levels)
+        np.testing.assert_array_equal(found[name], in_json[name], strict=True)
+
+
+@pytest.mark.parametrize("options", [{"heads": 0}, {"reduce_heads": "max", "queries": [0, 2]}, {"weights_top_k": 1}])
+def test_axes_that_the_query_leaves_out_are_left_out(client, options):
+    """Heads first, then the batch: the answer is that of a query with both, without these axes."""
+    inputs = {name: array[:1, :1] for name, array in INPUTS["scaled_dot_product"].items()}
+    outputs = ["weights", "entropy", "received"]
+    full = attend(client, **inputs, outputs=outputs, **options)
+    no_heads = attend(client, **{name: array[0] for name, array in inputs.items()}, outputs=outputs, **options)
+    neither = attend(client, **{name: array[0, 0] for name, array in inputs.items()}, outputs=outputs, **options)
+    heads = 0 if "reduce_heads" in options else 1
+    for name, answer in full.items():
+        for part in answer if isinstance(answer, dict) else [None]:
+            array, less, least = (one if part is None else one[part] for one in (answer, no_heads[name], neither[name]))
+            np.testing.assert_array_equal(array.squeeze(1) if heads else array, less)
+            np.testing.assert_array_equal(less[0], least)
+
+
+def test_one_head_without_a_batch(client):
+    x = INPUTS["self_attention"]["x"][0]
+    assert attend(client, "self_attention", x=x, outputs=["entropy"])["entropy"].shape == (6,)
+    assert attend(client, "self_attention", x=x, outputs=["weights"], queries=[1])["weights"].shape == (1, 6)
+    assert attend(client, "self_attention", x=x, outputs=["weights"], reduce_heads="mean")["weights"].shape == (6, 6)
+
+
+def test_layers_of_a_graph_in_every_form(client, whole):
+    """A tensor, a number, text, and in V2 a parameter."""
+    for layers in ([1], 1, "1", "-1", "1:", {"shape": [1], "data": [1]}):
+        found = native(client, "encoder", ["weights"], layers=layers)["weights"]
+        np.testing.assert_array_equal(np.asarray(found, np.float32), whole["encoder"][1:])
+    for layers in (1, "1", "-1:"):
+        np.testing.assert_array_equal(
+            v2(client, "encoder", ["weights"], True, layers=layers)["weights"], whole["encoder"][1:]
+        )
+
+
+def test_only_entropy_runs_the_graph_with_weights(client):
+    """A graph without weights is the faster one for the output alone; both are asked for after one another."""
+    for outputs in (["output"], ["entropy"], ["output", "entropy"], ["output"]):
+        for binary in (False, True):
+            assert list(v2(client, "multi_head", outputs, binary)) == outputs
+
+
+def test_the_default_is_unchanged(client):
+    """Derived outputs are answered by name alone."""
+    answer = orjson.loads(infer(client, "encoder", {"inputs": [tensor("input_ids", [[1, 2]], "INT64")]}).content)
+    assert [one["name"] for one in answer["outputs"]] == ["output", "weights"]
+    metadata = client.get("/v2/models/encoder").json()
+    assert [one["name"] for one in metadata["outputs"]] == ["output", "weights"]
+    assert list(native(client, "encoder", None)) == ["output", "weights"]

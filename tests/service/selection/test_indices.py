@@ -1,0 +1,75 @@
+"""Indices as Python and numpy understand them; and what is refused."""
+
+import numpy as np
+import pytest
+
+from service.errors import Invalid
+from service.selection.indices import MAX_ITEMS, read_indices
+
+SELECTED = {  # of an axis of 10
+    "0": [0],
+    "-1": [9],
+    "0,3,5:8,-1": [0, 3, 5, 6, 7, 9],
+    " 2 , 4 : 6 ": [2, 4, 5],
+    "7:": [7, 8, 9],
+    ":2": [0, 1],
+    "-3:": [7, 8, 9],
+    "8:100": [8, 9],
+    "1:9:3": [1, 4, 7],
+    "::-1": [9, 8, 7, 6, 5, 4, 3, 2, 1, 0],
+    "5,2": [5, 2],
+    "9,0,4": [9, 0, 4],
+}
+VALUES = {3: [3], -10: [0]}
+REFUSED = {
+    "10": "expected indices from -10 to 9, for 10 heads, got 10",
+    "-11": "expected indices from -10 to 9, for 10 heads, got -11",
+    "1,1": "1 is selected twice",
+    "0:3,2": "2 is selected twice",
+    "5:5": "selects none of the 10 heads",
+    "20:30": "selects none",
+    "": "expected an index",
+    "1,": "expected an index",
+    "a": "got 'a'",
+    "1.5": "got '1.5'",
+    "1:2:3:4": "got '1:2:3:4'",
+    "::0": "the step of '::0' is 0",
+    "1e2": "got '1e2'",
+    "٣": "expected an index",
+    "99999999999": "expected an index",
+    "4294967296": "expected indices from",
+    ",".join(["1"] * (MAX_ITEMS + 1)): f"expected at most {MAX_ITEMS} indices",
+    "1" * 20_000: "expected at most",
+}
+
+
+def resolved(value):
+    return np.arange(10)[read_indices("heads", value).resolve("heads", 10, "heads")].tolist()
+
+
+@pytest.mark.parametrize(("value", "expected"), (SELECTED | VALUES).items())
+def test_selected(value, expected):
+    assert resolved(value) == expected
+
+
+@pytest.mark.parametrize("places", [[0], [1, 0], [-1, 3], [9, 7, 5], list(range(10))])
+def test_lists(places):
+    assert resolved(places) == np.arange(10)[places].tolist()
+
+
+@pytest.mark.parametrize("text", ["3", "2:7", "::3", "8:2:-2", "3,4,5", "::-1"])
+def test_what_is_a_slice_copies_nothing(text):
+    assert isinstance(read_indices("heads", text).resolve("heads", 10, "heads"), slice)
+
+
+@pytest.mark.parametrize(("value", "said"), REFUSED.items(), ids=range(len(REFUSED)))
+def test_refused(value, said):
+    with pytest.raises(Invalid, match=r"^heads: ") as caught:
+        resolved(value)
+    assert said in caught.value.detail
+
+
+@pytest.mark.parametrize("value", [True, 1.0, [True], ["1"], [[1]], [], {}, [1.0], 2**40])
+def test_refused_types(value):
+    with pytest.raises(Invalid, match=r"^heads: expected"):
+        resolved(value)

@@ -1,0 +1,157 @@
+"""Each computation against float64, over shapes that are computed in one part and in many."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from service.errors import Invalid
+from service.selection import reductions
+from service.selection.derived import entropy, received, rollout
+from service.selection.reductions import largest, pool, quantize, reduce, select
+from tests.support.attention import true_entropy, true_pool, true_received, true_rollout
+
+SHAPES = st.tuples(st.integers(1, 3), st.integers(1, 2), st.integers(1, 3), st.integers(1, 9), st.integers(1, 9))
+
+
+def weights(*shape, seed=0, dtype=np.float32, empty=0.2):
+    """Rows that sum to 1; some have no weight."""
+    rng = np.random.default_rng(seed)
+    scores = rng.standard_normal(shape) * rng.choice([0.1, 1, 30])
+    scores -= scores.max(-1, keepdims=True)
+    raw = np.exp(scores)
+    raw[rng.random(shape) < 0.2] = 0
+    raw /= np.where((total := raw.sum(-1, keepdims=True)) > 0, total, 1)
+    raw[rng.random(shape[:-1]) < empty] = 0
+    return raw.astype(dtype)
+
+
+@pytest.fixture(params=[reductions.MAX_PART_NUMBERS, 7])
+def part(request, monkeypatch):
+    monkeypatch.setattr(reductions, "MAX_PART_NUMBERS", request.param)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+@pytest.mark.parametrize("shape", [(3, 2, 4, 5, 7), (1, 1, 1, 1, 1), (2, 3, 1, 40), (2, 2, 64, 9)])
+@pytest.mark.usefixtures("part")
+def test_entropy_and_received(shape, dtype):
+    array = weights(*shape, dtype=dtype)
+    np.testing.assert_allclose(entropy(array), true_entropy(array), rtol=2e-6, atol=2e-6)
+    np.testing.assert_allclose(received(array), true_received(array), rtol=1e-6, atol=1e-7)
+    assert entropy(array).dtype == received(array).dtype == np.float32
+
+
+def test_entropy_of_known_rows():
+    rows = np.array([[1, 0, 0, 0], [0.25] * 4, [0.5, 0.5, 0, 0], [0] * 4, [3, 3, 3, 3]], np.float32)
+    np.testing.assert_allclose(entropy(rows), [0, math.log(4), math.log(2), 0, math.log(4)], rtol=1e-7)
+    tiny = np.array([[1, 1e-45, 1e-38]], np.float32)
+    assert 0 <= entropy(tiny)[0] < 1e-30 + 1e-6
+    with pytest.raises(Invalid, match=r"entropy needs weights from 0, got -0\.5"):
+        entropy(np.array([[-0.5, 1.5]], np.float32))
+
+
+@given(SHAPES, st.integers(0, 99))
+def test_properties(shape, seed):
+    array = weights(*shape, seed=seed)
+    found = entropy(array)
+    assert (found >= 0).all()
+    assert (found <= np.float32(math.log(shape[-1])) * (1 + 1e-6)).all()
+    some = array.any((-1, -2))
+    np.testing.assert_allclose(received(array).sum(-1)[some], 1, rtol=1e-5)
+    square = weights(*shape[:-1], shape[-2], seed=seed)
+    np.testing.assert_allclose(rollout(square, "mean").sum(-1), 1, rtol=1e-5)
+    assert (rollout(square, "mean") >= 0).all()
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+@pytest.mark.parametrize("by", ["mean", "max"])
+def test_rollout(by, dtype):
+    array = weights(4, 2, 3, 17, 17, dtype=dtype)
+    expected = true_rollout(array, getattr(np, by))
+    np.testing.assert_allclose(rollout(array, by), expected, rtol=1e-5, atol=1e-7)
+    np.testing.assert_allclose(rollout(array, by, slice(3, 9, 2)), expected[:, 3:9:2], rtol=1e-5, atol=1e-7)
+    np.testing.assert_allclose(rollout(array, by, np.array([9, 2])), expected[:, [9, 2]], rtol=1e-5, atol=1e-7)
+
+
+def test_rollout_follows_the_order_of_layers():
+    """The last layer's queries attend to what the first layer's answered: the last factor is on the left."""
+    first, last = np.zeros((2, 1, 1, 2, 2), np.float32)
+    first[0, 0] = [[0, 1], [0, 1]]
+    last[0, 0] = [[1, 0], [1, 0]]
+    np.testing.assert_allclose(rollout(np.stack([first, last]), "mean")[0], [[0.5, 0.5], [0.25, 0.75]])
+
+
+@pytest.mark.parametrize("by", ["mean", "max"])
+@pytest.mark.parametrize(("m", "n", "k"), [(10, 10, 3), (9, 4, 5), (4, 9, 4), (7, 7, 1), (3, 3, 8), (64, 50, 16)])
+@pytest.mark.usefixtures("part")
+def test_pool(m, n, k, by):
+    array = weights(2, 3, m, n)
+    found = pool(array, k, by)
+    expected = np.array([[true_pool(matrix, k, getattr(np, by)) for matrix in row] for row in array.astype(np.float64)])
+    np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-38)
+    assert max(found.shape[-2:]) <= max(k, 1)
+
+
+@pytest.mark.usefixtures("part")
+def test_the_largest_of_equal_weights_come_first():
+    array = np.array([[0.1, 0.3, 0.3, 0.2, 0.1], [0.2] * 5], np.float32)
+    indices, values = largest(array, 3)
+    np.testing.assert_array_equal(indices, [[1, 2, 3], [0, 1, 2]])
+    np.testing.assert_array_equal(values, np.take_along_axis(array, indices, -1))
+
+
+@given(st.integers(1, 30), st.integers(0, 99), st.booleans(), st.data())
+def test_the_largest_are_those_of_a_stable_sort(n, seed, with_nan, data):
+    """Few different numbers, so that many are equal; -infinity and NaN among them."""
+    k = data.draw(st.integers(1, n))
+    values = [0, 0.25, 0.5, -np.inf, np.nan] if with_nan else [0, 0.25, 0.5, -np.inf]
+    array = np.random.default_rng(seed).choice(np.array(values, np.float32), (2, 3, n))
+    indices, found = largest(array, k)
+    np.testing.assert_array_equal(indices, np.argsort(-array, axis=-1, kind="stable")[..., :k])
+    np.testing.assert_array_equal(found, np.take_along_axis(array, indices, -1))
+
+
+@pytest.mark.usefixtures("part")
+@pytest.mark.parametrize("scale", [1, 1e-3, 1e-30, 700])
+def test_uint8(scale):
+    array = weights(2, 3, 8, 9) * np.float32(scale)
+    levels, unit = quantize("weights", array)
+    assert levels.dtype == np.uint8
+    assert levels.max() == 255
+    error = np.abs(levels * unit.astype(np.float64) - array)
+    assert error.max() <= unit[0] / 2 * (1 + 1e-5)
+
+
+def test_uint8_of_nothing_and_of_what_it_cannot_hold():
+    levels, unit = quantize("weights", np.zeros((2, 2), np.float32))
+    assert not levels.any()
+    assert unit[0] == 0
+    with pytest.raises(Invalid, match="weights_dtype: uint8 needs weights from 0, got -1 in weights"):
+        quantize("weights", np.array([-1, 1], np.float32))
+    with pytest.raises(Invalid, match="cross_weights is not finite"):
+        quantize("cross_weights", np.array([np.inf, 1], np.float32))
+
+
+@pytest.mark.parametrize("by", ["mean", "max"])
+def test_reductions(by):
+    array = weights(3, 2, 4, 5, 6)
+    expected = getattr(np, by)(array.astype(np.float64), axis=2)
+    np.testing.assert_allclose(reduce(array, 2, by), expected, rtol=1e-6)
+
+
+@given(st.data())
+def test_selected_parts(data):
+    array = np.arange(3 * 2 * 4 * 5 * 2).reshape(3, 2, 4, 5, 2)
+    picks = {}
+    for axis, size in ((-5, 3), (-3, 4), (-2, 5)):
+        places = data.draw(st.none() | st.lists(st.integers(0, size - 1), min_size=1, unique=True))
+        if places is not None:
+            picks[axis] = data.draw(st.sampled_from([np.array(places), slice(places[0], None), slice(None, None, -1)]))
+    expected = array
+    for axis, pick in picks.items():
+        expected = np.moveaxis(np.moveaxis(expected, axis, 0)[pick], 0, axis)
+    found = select(array, picks)
+    np.testing.assert_array_equal(found, expected)
+    assert np.shares_memory(found, array) == all(isinstance(pick, slice) for pick in picks.values())
