@@ -21,7 +21,7 @@ import onnx
 from torch import nn
 
 from export.fast_path import FastPath, fast_paths
-from export.graph import OPSET, export_graph
+from export.graph import OPSET, export_graph, with_outputs
 from export.rounding import rounding_twin
 from export.scratch import scratch
 from export.shared_weights import SharedWeights
@@ -70,7 +70,10 @@ def export_block(
         weights = SharedWeights(folder)
         graphs: dict[str, onnx.ModelProto] = {}
         for name, (inputs, outputs) in _graphs(block, paths, large).items():
-            graphs[name] = export_graph(block, module, inputs, outputs, paths.get(name))
+            if graphs and inputs == list(block.inputs) and not paths[name].kernel:
+                graphs[name] = with_outputs(graphs[CANONICAL], outputs)
+            else:
+                graphs[name] = export_graph(block, module, inputs, outputs, paths.get(name))
             if large:
                 weights.move(graphs[name].graph)
         results = verify(block, module, _sessions(block, graphs, folder), paths, large)

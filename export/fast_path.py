@@ -1,5 +1,7 @@
 """The fast paths of a block: graphs of ``output`` without ``weights``, mostly by a kernel that never has all scores.
 
+``options`` is the canonical graph without ``lse``, for the requests that do not ask for it.
+
 A fast path has some of the block's options as inputs. Each other parameter has its default value, or a value that the
 path fixes. The service reads from the path's metadata (``FastPath.card``) which requests it can serve.
 """
@@ -155,6 +157,11 @@ def fast_paths(block: Block, from_pairs: int = 0, cuda: bool = False) -> dict[st
     Those for CUDA are included with ``cuda`` and in half precision, for which the CPU has none.
     """
     half = block.dtype != "float32"
+    options: dict[str, FastPath] = {}
+    if "lse" in block.outputs:
+        inputs = tuple(name for name, spec in block.inputs.items() if not spec.required)
+        outputs = tuple(name for name in block.outputs if name != "lse")
+        options = {"options": FastPath(None, 0, inputs, rows=None, outputs=outputs, provider=None)}
     paths: dict[str, FastPath] = {}
     fused: dict[str, FastPath] = {}
     if block.linear:
@@ -166,4 +173,4 @@ def fast_paths(block: Block, from_pairs: int = 0, cuda: bool = False) -> dict[st
     if half:
         paths = {name: path for name, path in paths.items() if path.provider != "cpu"}
     paths = {name: replace(path, from_pairs=max(path.from_pairs, from_pairs)) for name, path in paths.items()}
-    return paths | fused if cuda or half else paths
+    return options | paths | (fused if cuda or half else {})

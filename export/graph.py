@@ -14,6 +14,7 @@ import ml_dtypes  # noqa: F401  # defines numpy's dtype "bfloat16"
 import numpy as np
 import onnx
 import torch
+from onnxscript.optimizer import remove_unused_nodes
 from torch import nn
 from torch.export import Dim
 from torch.onnx._internal.exporter import _core as exporter
@@ -82,6 +83,17 @@ def export_graph(
     if path:
         path.complete(model)
     return _finish(model, specs, {name: block.outputs[name].shape for name in outputs}, block.left_out)
+
+
+def with_outputs(model: onnx.ModelProto, outputs: Sequence[str]) -> onnx.ModelProto:
+    """A copy of ``model`` with only these outputs, and without nodes that none of them needs."""
+    part = onnx.ModelProto()
+    part.CopyFrom(model)
+    kept = [value for value in part.graph.output if value.name in outputs]
+    del part.graph.output[:]
+    part.graph.output.extend(kept)
+    remove_unused_nodes(part)
+    return part
 
 
 @functools.cache

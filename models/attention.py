@@ -26,6 +26,7 @@ class Attended(NamedTuple):
     scores: Tensor  # [B, H, M, N] before the softmax, masks applied
     present_key: Tensor | None = None  # [B, K, N, D] past and new keys, joined
     present_value: Tensor | None = None  # [B, K, N, E]
+    lse: Tensor | None = None  # [B, H, M] log of the sum of exp(scores) over the keys; -inf where there are none
 
 
 # For a graph of ``output`` alone, export replaces the formula by a kernel (export/fast_path.py). It is called with the
@@ -129,13 +130,23 @@ def weigh(
     mask = _mask(M, N, past, attn_mask, is_causal, left_window_size, right_window_size, nonpad_kv_seqlen)
     if mask is None:
         weights = torch.softmax(scores, -1)
+        lse = _lse(scores, weights)
     else:
         scores = scores + narrow(mask, scores.dtype)
         # From the mask, not the scores, so that an overflow stays visible. In float32, as CUDA compares no bfloat16.
         all_masked = wide(mask).amax(-1, keepdim=True) == -torch.inf
         weights = torch.where(all_masked, 0.0, torch.softmax(scores, -1))
+        lse = torch.where(all_masked, -torch.inf, _lse(scores, weights))
     output = (weights.reshape(B, K, -1, N) @ value).reshape(B, H, M, E)
-    return Attended(output, weights, scores)
+    return Attended(output, weights, scores, lse=narrow(lse.squeeze(-1), scores.dtype))
+
+
+def _lse(scores: Tensor, weights: Tensor) -> Tensor:
+    """The log of the sum of exp(scores), [B, H, M, 1], from the largest score of each row and its weight.
+
+    That weight is exp(score - lse): so its log takes no second exp of every score.
+    """
+    return wide(scores).amax(-1, keepdim=True) - wide(weights).amax(-1, keepdim=True).log()
 
 
 def real(nonpad_B111: Tensor, j: Tensor) -> Tensor:

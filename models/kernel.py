@@ -29,8 +29,7 @@ class Kernel(nn.Module):
         variance = torch.as_tensor(bandwidth).double().square()
         scores = ((q @ k.transpose(-1, -2) - halves) / variance).to(wide(query).dtype)
         attended = weigh(scores, wide(value), **options)  # even the largest score may be out of float16's range
-        output, weights, scores = (narrow(x, value.dtype) for x in (attended.output, attended.weights, attended.scores))
-        return Attended(output, weights, scores)
+        return Attended(*(x if x is None else narrow(x, value.dtype) for x in attended))
 
 
 BLOCK = Block(

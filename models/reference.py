@@ -97,7 +97,7 @@ def weigh(
     scores = np.where(allowed, scores, dtype(-np.inf))
 
     weights = softmax(scores)
-    return {"output": product(weights, value), "weights": weights, "scores": scores}
+    return {"output": product(weights, value), "weights": weights, "scores": scores, "lse": lse(scores)}
 
 
 def product(a, b):
@@ -113,6 +113,14 @@ def softmax(scores):
     powers = np.exp(scores - np.where(np.isneginf(top), 0, top))
     total = powers.sum(axis=-1, keepdims=True)
     return powers / np.where(total == 0, 1, total)
+
+
+def lse(scores):
+    """log(sum(exp(s))) over the last axis; -inf for a row of -inf only."""
+    top = scores.max(axis=-1)
+    shift = np.where(np.isneginf(top), 0, top)
+    with np.errstate(divide="ignore"):
+        return shift + np.log(np.exp(scores - shift[..., None]).sum(axis=-1))
 
 
 def multi_head(

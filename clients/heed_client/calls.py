@@ -125,9 +125,9 @@ def _parse(response: httpx.Response, parser: Callable[[], T]) -> T:
 
 
 def _is_valid(name: str, array: np.ndarray) -> bool:
-    """Whether all numbers are finite, or -inf in ``scores`` where a mask forbids a pair. V2 does not check this."""
+    """Whether all numbers are finite, or -inf in ``scores`` and ``lse``: masks forbid that. V2 does not check this."""
     finite = np.isfinite(array)
-    return bool(finite.all()) or (name == "scores" and bool((finite | np.isneginf(array)).all()))
+    return bool(finite.all()) or (name in ("scores", "lse") and bool((finite | np.isneginf(array)).all()))
 
 
 def _answer(name: str, outputs: Mapping[str, Any], response: httpx.Response) -> Answer:

@@ -48,9 +48,9 @@ MASK = {"attn_mask": np.zeros((1, 1, 1, 2048), np.float32)}
         (2048, {"scale": np.float32(0.5)}, ["output"], "flash"),
         (2048, {"is_causal": True}, ["output"], "causal"),
         (16, {"is_causal": True}, ["output"], "causal"),
-        (2048, {"is_causal": True}, ["output", "weights"], "model"),
+        (2048, {"is_causal": True}, ["output", "weights"], "options"),
         (2048, {"is_causal": True, "left_window_size": 512}, ["output"], "blocks"),
-        (16, {"is_causal": True, "left_window_size": 5}, ["output"], "model"),
+        (16, {"is_causal": True, "left_window_size": 5}, ["output"], "options"),
         (2048, {"softcap": np.float32(2)}, ["output"], "blocks"),
         (2048, {"nonpad_kv_seqlen": [7]}, ["output"], "padded"),
         (2048, {"nonpad_kv_seqlen": [7], "is_causal": False}, ["output"], "padded"),
@@ -58,8 +58,10 @@ MASK = {"attn_mask": np.zeros((1, 1, 1, 2048), np.float32)}
         (2048, MASK, ["output"], "masked"),
         (2048, MASK | {"is_causal": False, "scale": np.float32(0.5)}, ["output"], "masked"),
         (2048, MASK | {"is_causal": True}, ["output"], "blocks"),
-        (16, {"attn_mask": MASK["attn_mask"][..., :16]}, ["output"], "model"),
-        (2048, {}, ["output", "present_key"], "model"),
+        (16, {"attn_mask": MASK["attn_mask"][..., :16]}, ["output"], "options"),
+        (2048, {}, ["output", "present_key"], "options"),
+        (16, {}, ["output", "lse"], "model"),
+        (2048, MASK, ["lse"], "model"),
     ],
 )
 def test_the_path_a_request_gets(n, more, outputs, path, repository):
@@ -103,7 +105,7 @@ def test_a_path_of_another_provider_is_left_aside(repository, monkeypatch):
     monkeypatch.setattr("service.model.loader.open_session", _on_cpu)
     on_cuda = model(repository, provider="cuda")
     assert chosen(on_cuda, inputs(2048)) == "plain"
-    assert chosen(on_cuda, inputs(2048, is_causal=True)) == "model"
+    assert chosen(on_cuda, inputs(2048, is_causal=True)) == "options"
 
 
 def _on_cpu(file, _provider, threads, prepack=True):
