@@ -200,6 +200,7 @@ def _describe(spec: Input) -> dict[str, Any]:
         "maximum": spec.maximum,
         "needs": list(spec.needs),
         "excludes": list(spec.excludes),
+        "only_for": list(spec.only_for),
         "mask": spec.mask or None,
     }
     return {key: value for key, value in fields.items() if value is not None and value != []}

@@ -1,6 +1,7 @@
 """The fast paths of a block: graphs of ``output`` without ``weights``, mostly by a kernel that never has all scores.
 
-``options`` is the canonical graph without ``lse``, for the requests that do not ask for it.
+``options`` is the canonical graph without ``lse`` and without the inputs of ``models.positions``, for the requests that
+do not use them.
 
 A fast path has some of the block's options as inputs. Each other parameter has its default value, or a value that the
 path fixes. The service reads from the path's metadata (``FastPath.card``) which requests it can serve.
@@ -18,6 +19,7 @@ from torch import Tensor
 from export.blocks_kernel import ROWS
 from export.kernels import DOMAIN, OPSETS, SCALES, functions, opsets_of
 from export.masked_kernel import MASKED_ROWS
+from models import positions
 from models.attention import KERNEL, nan_if_overflowing, scaled
 from models.block import Block
 
@@ -159,7 +161,7 @@ def fast_paths(block: Block, from_pairs: int = 0, cuda: bool = False) -> dict[st
     half = block.dtype != "float32"
     options: dict[str, FastPath] = {}
     if "lse" in block.outputs:
-        inputs = tuple(name for name, spec in block.inputs.items() if not spec.required)
+        inputs = tuple(name for name in block.inputs if name not in positions.INPUTS)
         outputs = tuple(name for name in block.outputs if name != "lse")
         options = {"options": FastPath(None, 0, inputs, rows=None, outputs=outputs, provider=None)}
     paths: dict[str, FastPath] = {}

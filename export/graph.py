@@ -129,7 +129,7 @@ def _finish(
     for node in graph.node:
         del node.metadata_props[:]  # stack traces with paths of this machine
         node.doc_string = ""
-    shapes = {name: spec.shape for name, spec in inputs.items()} | outputs
+    shapes = _distinct(inputs) | outputs
     for value in [*graph.input, *graph.output]:
         for declared, dim in zip(value.type.tensor_type.shape.dim, shapes[value.name], strict=True):
             declared.Clear()
@@ -143,6 +143,20 @@ def _finish(
     if not any(tensor.external_data for tensor in graph.initializer):  # the checker would look for their file
         onnx.checker.check_model(model, full_check=not model.functions)  # which has operators that onnx does not know
     return model
+
+
+def _distinct(inputs: Mapping[str, Input]) -> dict[str, tuple[int | str, ...]]:
+    """The shapes of the inputs, with primes where two would be equal and broadcast: ``1|m``, ``1|m'``.
+
+    ONNX Runtime reuses the memory of a tensor for another whose dimensions have the same names, but one may have size 1.
+    """
+    shapes: dict[str, tuple[int | str, ...]] = {}
+    earlier: list[tuple[int | str, ...]] = []
+    for name, spec in inputs.items():
+        primes = "'" * earlier.count(spec.shape)
+        earlier.append(spec.shape)
+        shapes[name] = tuple(f"{dim}{primes}" if str(dim).startswith("1|") else dim for dim in spec.shape)
+    return shapes
 
 
 def default_tensor(spec: Input, left_out: Sizes) -> np.ndarray:

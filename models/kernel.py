@@ -29,7 +29,8 @@ class Kernel(nn.Module):
         variance = torch.as_tensor(bandwidth).double().square()
         scores = ((q @ k.transpose(-1, -2) - halves) / variance).to(wide(query).dtype)
         attended = weigh(scores, wide(value), **options)  # even the largest score may be out of float16's range
-        return Attended(*(x if x is None else narrow(x, value.dtype) for x in attended))
+        outputs = {name: x for name, x in attended._asdict().items() if x is not None}
+        return attended._replace(**{name: narrow(x, value.dtype) for name, x in outputs.items()})
 
 
 BLOCK = Block(

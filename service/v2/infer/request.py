@@ -137,7 +137,7 @@ def take_known(
 
 def _check(content: RequestContent, inputs: dict[str, np.ndarray], model: Model, most_memory: int) -> RequestPlan:
     """Check ``inputs`` against the model and each other, and the memory that they need against ``most_memory``."""
-    rows = signature.check_inputs(model, inputs)
+    rows = signature.check_inputs(model, inputs, content.output_names)
     estimate = model.estimate(inputs, content.output_names, model.bind(inputs), most_memory)
     if not content.additive_mask:
         check_masks(model, inputs)

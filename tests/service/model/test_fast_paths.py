@@ -214,7 +214,7 @@ def test_only_what_weighs_too_much_is_refused(two_blocks):
         ({"nonpad_kv_seqlen": [7]}, ["output"], "fused_padded"),
         ({"scale": np.float32(0.5)}, ["output"], "fused_padded"),
         (MASK, ["output"], "fused_masked"),
-        (MASK | {"is_causal": True}, ["output"], "model"),
+        (MASK | {"is_causal": True}, ["output"], "options"),
         ({}, ["output", "weights"], "plain"),
     ],
 )
