@@ -1,7 +1,6 @@
 """The fast paths of a block: graphs of ``output`` without ``weights``, mostly by a kernel that never has all scores.
 
-``options`` is the canonical graph without ``lse`` and without the inputs of ``models.positions``, for the requests that
-do not use them.
+``options`` is the canonical graph without ``lse`` and without RARE inputs, for the requests that do not use them.
 
 A fast path has some of the block's options as inputs. Each other parameter has its default value, or a value that the
 path fixes. The service reads from the path's metadata (``FastPath.card``) which requests it can serve.
@@ -31,6 +30,9 @@ DEFAULTS: dict[str, Tensor] = {
     "softcap": torch.tensor(0.0),
     "nonpad_kv_seqlen": torch.tensor([-1]),
 }
+
+
+RARE = {*positions.INPUTS, "normalize"}
 
 
 @dataclass(frozen=True)
@@ -161,7 +163,7 @@ def fast_paths(block: Block, from_pairs: int = 0, cuda: bool = False) -> dict[st
     half = block.dtype != "float32"
     options: dict[str, FastPath] = {}
     if "lse" in block.outputs:
-        inputs = tuple(name for name in block.inputs if name not in positions.INPUTS)
+        inputs = tuple(name for name in block.inputs if name not in RARE)
         outputs = tuple(name for name in block.outputs if name != "lse")
         options = {"options": FastPath(None, 0, inputs, rows=None, outputs=outputs, provider=None)}
     paths: dict[str, FastPath] = {}

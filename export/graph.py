@@ -148,7 +148,7 @@ def _finish(
 def _distinct(inputs: Mapping[str, Input]) -> dict[str, tuple[int | str, ...]]:
     """The shapes of the inputs, with primes where two would be equal and broadcast: ``1|m``, ``1|m'``.
 
-    ONNX Runtime reuses the memory of a tensor for another whose dimensions have the same names, but one may have size 1.
+    ONNX Runtime reuses a tensor's memory for another whose dimensions have the same names; but one may have size 1.
     """
     shapes: dict[str, tuple[int | str, ...]] = {}
     earlier: list[tuple[int | str, ...]] = []

@@ -173,8 +173,8 @@ def weigh(
 def _lse(scores: Tensor, weights: Tensor) -> Tensor:
     """The log of the sum of exp(scores), [B, H, M, 1], from the largest score of each row and its weight.
 
-    That weight is exp(score - lse): so its log takes no second exp of every score. In float64, as a vectorised log of
-    float32 may differ by a bit from that of the last few numbers: requests could not share a run (model/calibration.py).
+    That weight is exp(score - lse), so no second exp of every score is needed. The log is in float64: in float32 it may
+    depend on a number's place in a vector register, and then requests cannot share a run (service/model/calibration.py).
     """
     return wide(scores).amax(-1, keepdim=True).double() - wide(weights).amax(-1, keepdim=True).double().log()
 

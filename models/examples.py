@@ -52,6 +52,7 @@ OPTIONS: dict[str, ExampleOptions] = {
     "softcap": ExampleOptions(parameters={"softcap": 2.0}),
     "scale_softcap": ExampleOptions(parameters={"scale": 0.5, "softcap": 3.0}),
     "bandwidth": ExampleOptions(parameters={"bandwidth": 0.7}),
+    "unnormalized": ExampleOptions(("attn_mask",), {"bandwidth": 3.0, "normalize": False}),
     "layers": ExampleOptions(("layers",)),
     "causal_window": ExampleOptions(parameters={"is_causal": True, "left_window_size": 20}),
     "nonpad": ExampleOptions(("nonpad_kv_seqlen",)),

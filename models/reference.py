@@ -223,13 +223,17 @@ def cosine(query, key, value, scale=1.0, dtype=np.float64, **options) -> dict[st
     return weigh(scores, value, **options)
 
 
-def kernel(query, key, value, bandwidth=1.0, dtype=np.float64, **options) -> dict[str, np.ndarray]:
-    """softmax(-|q - k|^2 / (2 bandwidth^2)) V, which is the kernel average of the values."""
+def kernel(query, key, value, bandwidth=1.0, normalize=True, dtype=np.float64, **options) -> dict[str, np.ndarray]:
+    """softmax(-|q - k|^2 / (2 bandwidth^2)) V, the kernel average of the values; or the sum, weighted by the kernel."""
     query, key, value = (np.asarray(x, dtype) for x in (query, key, value))
     distance = np.zeros((*query.shape[:-1], key.shape[-2]), dtype)
     for feature in range(query.shape[-1]):  # one after the other, to add them up in order
         distance += (query[..., :, None, feature] - key[..., None, :, feature]) ** 2
-    return weigh(-distance / (2 * dtype(bandwidth) ** 2), value, **options)
+    outputs = weigh(-distance / (2 * dtype(bandwidth) ** 2), value, **options)
+    if not normalize:
+        weights = np.exp(outputs["scores"])
+        outputs |= {"weights": weights, "output": product(weights, value)}
+    return outputs
 
 
 def multiplicative(query, key, value, scale=1.0, dtype=np.float64) -> dict[str, np.ndarray]:
