@@ -174,7 +174,7 @@ def _lse(scores: Tensor, weights: Tensor) -> Tensor:
     """The log of the sum of exp(scores), [B, H, M, 1], from the largest score of each row and its weight.
 
     That weight is exp(score - lse), so no second exp of every score is needed. The log is in float64: in float32 it may
-    depend on a number's place in a vector register, and then requests cannot share a run (service/model/calibration.py).
+    depend on a number's place in a vector register, and then requests cannot share a run (model/calibration.py).
     """
     return wide(scores).amax(-1, keepdim=True).double() - wide(weights).amax(-1, keepdim=True).double().log()
 

@@ -37,9 +37,8 @@ class Kernel(nn.Module):
         attended = weigh(scores, wide(value), **options)  # even the largest score may be out of float16's range
         if isinstance(normalize, Tensor) or not normalize:  # exp(lse) is the sum of K, by which weights were divided
             assert attended.lse is not None
-            total = torch.where(torch.as_tensor(normalize), 1.0, attended.lse.double().exp())[..., None].to(
-                scores.dtype
-            )
+            total = torch.where(torch.as_tensor(normalize), 1.0, attended.lse.double().exp())
+            total = total[..., None].to(scores.dtype)
             attended = attended._replace(output=attended.output * total, weights=attended.weights * total)
         outputs = {name: x for name, x in attended._asdict().items() if x is not None}
         return attended._replace(**{name: narrow(x, value.dtype) for name, x in outputs.items()})

@@ -48,8 +48,8 @@ INPUTS = {
     "rope_theta": Input(
         (),
         "Rotary embedding of query and key, before the scores: features are rotated in pairs, pair k by the position "
-        "times rope_theta^(-2k/d_k); 0 = off. Keys in present_key are rotated; those in past_key are not rotated again. "
-        "Of an odd d_k the last feature is not rotated.",
+        "times rope_theta^(-2k/d_k); 0 = off. Keys in present_key are rotated, and those in past_key are not rotated "
+        "again. Of an odd d_k the last feature is not rotated.",
         default=0.0,
         minimum=0,
     ),
