@@ -69,9 +69,13 @@ def export_block(
     with written_whole(target, force) as folder:
         weights = SharedWeights(folder)
         graphs: dict[str, onnx.ModelProto] = {}
-        for name, (inputs, outputs) in _graphs(block, paths, large).items():
-            if graphs and inputs == list(block.inputs) and not paths[name].kernel:
-                graphs[name] = with_outputs(graphs[CANONICAL], outputs)
+        parts = _graphs(block, paths, large)
+        formulas = {name for name in parts if name not in paths or not (paths[name].kernel or paths[name].fixes)}
+        for name, (inputs, outputs) in parts.items():
+            alike = (other for other in graphs if {name, other} <= formulas and parts[other][0] == inputs)
+            whole = next((other for other in alike if set(outputs) <= set(parts[other][1])), None)
+            if whole:  # cut out of a graph with more outputs, which takes no time
+                graphs[name] = with_outputs(graphs[whole], outputs)
             else:
                 graphs[name] = export_graph(block, module, inputs, outputs, paths.get(name))
             if large:

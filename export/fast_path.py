@@ -1,6 +1,7 @@
 """The fast paths of a block: graphs of ``output`` without ``weights``, mostly by a kernel that never has all scores.
 
-``options`` is the canonical graph without ``lse`` and without RARE inputs, for the requests that do not use them.
+``lse`` is the canonical graph without RARE inputs, and ``options`` that without the output ``lse``, for the requests
+that do not use them.
 
 A fast path has some of the block's options as inputs. Each other parameter has its default value, or a value that the
 path fixes. The service reads from the path's metadata (``FastPath.card``) which requests it can serve.
@@ -165,7 +166,10 @@ def fast_paths(block: Block, from_pairs: int = 0, cuda: bool = False) -> dict[st
     if "lse" in block.outputs:
         inputs = tuple(name for name in block.inputs if name not in RARE)
         outputs = tuple(name for name in block.outputs if name != "lse")
-        options = {"options": FastPath(None, 0, inputs, rows=None, outputs=outputs, provider=None)}
+        without_lse = FastPath(None, 0, inputs, rows=None, outputs=outputs, provider=None)
+        options = {"options": without_lse}
+        if RARE & block.inputs.keys():
+            options = {"lse": replace(without_lse, outputs=tuple(block.outputs))} | options
     paths: dict[str, FastPath] = {}
     fused: dict[str, FastPath] = {}
     if block.linear:

@@ -1,9 +1,9 @@
 """The axes of batch, heads and queries may be omitted: a query is [batch, heads, m, d_k], [batch, m, d_k], [m, d_k], or
 [d_k], one vector.
 
-Heads are omitted first, then batch, then queries, unless the queries are the keys, too. Every other tensor omits the same
-axes, and so do the outputs. In a block of one head the query has no axis for heads; its weights and its past omit theirs
-with the batch.
+Heads are omitted first, then batch, then queries, unless the queries are the keys, too. Every other tensor omits the
+same axes, and so do the outputs. In a block of one head the query has no axis for heads; its weights and its past omit
+theirs with the batch.
 """
 
 from collections.abc import Sequence

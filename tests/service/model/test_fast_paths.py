@@ -60,8 +60,12 @@ MASK = {"attn_mask": np.zeros((1, 1, 1, 2048), np.float32)}
         (2048, MASK | {"is_causal": True}, ["output"], "blocks"),
         (16, {"attn_mask": MASK["attn_mask"][..., :16]}, ["output"], "options"),
         (2048, {}, ["output", "present_key"], "options"),
-        (16, {}, ["output", "lse"], "model"),
-        (2048, MASK, ["lse"], "model"),
+        (16, {}, ["output", "lse"], "lse"),
+        (2048, MASK, ["lse"], "lse"),
+        (16, {"sinks": np.zeros(8, np.float32)}, ["output"], "model"),
+        (2048, {"alibi_slopes": np.zeros(8, np.float32)}, ["output"], "model"),
+        (2048, {"rope_theta": np.float32(0)}, ["output"], "flash"),
+        (2048, {"rope_theta": np.float32(100)}, ["output"], "model"),
     ],
 )
 def test_the_path_a_request_gets(n, more, outputs, path, repository):
