@@ -229,7 +229,7 @@ def test_the_path_a_request_gets_on_cuda(more, outputs, path, fused, monkeypatch
     given = inputs(2048, **more)
     assert chosen(of, given, outputs) == path
     assert {graph.spec.provider for graph in of.graphs if graph.spec} == {None, "cuda"}
-    assert len(warm_up(of)) == len(of.graphs) == 6  # model, plain, and all four
+    assert len(warm_up(of)) == len(of.graphs) == 8  # model, plain, lse, options, and all four
 
 
 def broken(folder, path, change):
