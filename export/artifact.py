@@ -2,8 +2,8 @@
 
 ``<repository>/<name>/<version>/model.onnx``, the canonical graph, has every option and every output. ``plain.onnx`` is
 the same function without options: it builds no mask, so that a small request runs half the nodes. ``lse.onnx`` and
-``options.onnx`` lack rare inputs and ``lse``. The other files are fast paths, for requests that do not need the attention
-weights (``export.fast_path``).
+``options.onnx`` lack rare inputs and ``lse``. The other files are fast paths, for requests that do not need the
+attention weights (``export.fast_path``).
 
 The graphs of a block with many weights share them in ``weights.bin``. Such a block has no ``plain.onnx``: beside its
 matrix products, the nodes saved do not matter. In a smaller block each graph contains the weights.
