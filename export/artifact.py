@@ -1,8 +1,9 @@
 """Write a block as ONNX files: verified, with a description in their metadata, and either all of them or none.
 
 ``<repository>/<name>/<version>/model.onnx``, the canonical graph, has every option and every output. ``plain.onnx`` is
-the same function without options: it builds no mask, so that a small request runs half the nodes. The other files are
-fast paths, for requests that do not need the attention weights (``export.fast_path``).
+the same function without options: it builds no mask, so that a small request runs half the nodes. ``lse.onnx`` and
+``options.onnx`` lack rare inputs and ``lse``. The other files are fast paths, for requests that do not need the
+attention weights (``export.fast_path``).
 
 The graphs of a block with many weights share them in ``weights.bin``. Such a block has no ``plain.onnx``: beside its
 matrix products, the nodes saved do not matter. In a smaller block each graph contains the weights.
@@ -21,7 +22,7 @@ import onnx
 from torch import nn
 
 from export.fast_path import FastPath, fast_paths
-from export.graph import OPSET, export_graph
+from export.graph import OPSET, export_graph, with_outputs
 from export.rounding import rounding_twin
 from export.scratch import scratch
 from export.shared_weights import SharedWeights
@@ -69,8 +70,15 @@ def export_block(
     with written_whole(target, force) as folder:
         weights = SharedWeights(folder)
         graphs: dict[str, onnx.ModelProto] = {}
-        for name, (inputs, outputs) in _graphs(block, paths, large).items():
-            graphs[name] = export_graph(block, module, inputs, outputs, paths.get(name))
+        parts = _graphs(block, paths, large)
+        formulas = {name for name in parts if name not in paths or not (paths[name].kernel or paths[name].fixes)}
+        for name, (inputs, outputs) in parts.items():
+            alike = (other for other in graphs if {name, other} <= formulas and parts[other][0] == inputs)
+            whole = next((other for other in alike if set(outputs) <= set(parts[other][1])), None)
+            if whole:  # cut out of a graph with more outputs, which takes no time
+                graphs[name] = with_outputs(graphs[whole], outputs)
+            else:
+                graphs[name] = export_graph(block, module, inputs, outputs, paths.get(name))
             if large:
                 weights.move(graphs[name].graph)
         results = verify(block, module, _sessions(block, graphs, folder), paths, large)
@@ -197,6 +205,7 @@ def _describe(spec: Input) -> dict[str, Any]:
         "maximum": spec.maximum,
         "needs": list(spec.needs),
         "excludes": list(spec.excludes),
+        "only_for": list(spec.only_for),
         "mask": spec.mask or None,
     }
     return {key: value for key, value in fields.items() if value is not None and value != []}

@@ -15,6 +15,7 @@ import numpy as np
 import onnx
 import onnx_ir
 import torch
+from onnxscript.optimizer import remove_unused_nodes
 from torch import nn
 from torch.export import Dim
 from torch.onnx._internal.exporter import _core as exporter
@@ -96,6 +97,17 @@ def _rename_inner(graph: onnx_ir.Graph) -> None:
                 value.name = f"{value.name}_inner"
 
 
+def with_outputs(model: onnx.ModelProto, outputs: Sequence[str]) -> onnx.ModelProto:
+    """A copy of ``model`` with only these outputs, and without nodes that none of them needs."""
+    part = onnx.ModelProto()
+    part.CopyFrom(model)
+    kept = [value for value in part.graph.output if value.name in outputs]
+    del part.graph.output[:]
+    part.graph.output.extend(kept)
+    remove_unused_nodes(part)
+    return part
+
+
 @functools.cache
 def _operators() -> ONNXRegistry:
     """The ONNX translation of each torch operator.
@@ -129,7 +141,7 @@ def _finish(
     for node in graph.node:
         del node.metadata_props[:]  # stack traces with paths of this machine
         node.doc_string = ""
-    shapes = {name: spec.shape for name, spec in inputs.items()} | outputs
+    shapes = _distinct(inputs) | outputs
     for value in [*graph.input, *graph.output]:
         for declared, dim in zip(value.type.tensor_type.shape.dim, shapes[value.name], strict=True):
             declared.Clear()
@@ -143,6 +155,20 @@ def _finish(
     if not any(tensor.external_data for tensor in graph.initializer):  # the checker would look for their file
         onnx.checker.check_model(model, full_check=not model.functions)  # which has operators that onnx does not know
     return model
+
+
+def _distinct(inputs: Mapping[str, Input]) -> dict[str, tuple[int | str, ...]]:
+    """The shapes of the inputs, with primes where two would be equal and broadcast: ``1|m``, ``1|m'``.
+
+    ONNX Runtime reuses a tensor's memory for another whose dimensions have the same names; but one may have size 1.
+    """
+    shapes: dict[str, tuple[int | str, ...]] = {}
+    earlier: list[tuple[int | str, ...]] = []
+    for name, spec in inputs.items():
+        primes = "'" * earlier.count(spec.shape)
+        earlier.append(spec.shape)
+        shapes[name] = tuple(f"{dim}{primes}" if str(dim).startswith("1|") else dim for dim in spec.shape)
+    return shapes
 
 
 def default_tensor(spec: Input, left_out: Sizes) -> np.ndarray:

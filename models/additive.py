@@ -66,7 +66,11 @@ def inputs(d_q: int, d_k: int, d_v: int) -> dict[str, Input]:
     return {
         "query": Input(("batch", "m", d_q), "What is asked, a decoder's state say."),
         "key": Input(("batch", "n", d_k), "What the queries meet, an encoder's states say."),
-        "value": Input(("batch", "n", d_v), "What is averaged; often the keys themselves."),
+        "value": Input(
+            ("batch", "n", d_v),
+            "What is averaged, often the keys themselves; only the output needs it.",
+            only_for=("output",),
+        ),
         **masks(1),
     }
 

@@ -15,6 +15,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from models.positions import linear_bias, same_document
 from models.precision import narrow, wide
 
 
@@ -26,6 +27,7 @@ class Attended(NamedTuple):
     scores: Tensor  # [B, H, M, N] before the softmax, masks applied
     present_key: Tensor | None = None  # [B, K, N, D] past and new keys, joined
     present_value: Tensor | None = None  # [B, K, N, E]
+    lse: Tensor | None = None  # [B, H, M] log of the sum of exp(scores) over the keys; -inf where there are none
 
 
 # For a graph of ``output`` alone, export replaces the formula by a kernel (export/fast_path.py). It is called with the
@@ -48,6 +50,11 @@ def attention(
     nonpad_kv_seqlen: Tensor | None = None,
     past_key: Tensor | None = None,
     past_value: Tensor | None = None,
+    attn_bias: Tensor | None = None,
+    alibi_slopes: Tensor | None = None,
+    sinks: Tensor | None = None,
+    query_document_ids: Tensor | None = None,
+    document_ids: Tensor | None = None,
 ) -> Attended:
     """Attend from ``query`` [B, H, M, D] over ``key`` [B, K, N, D] and ``value`` [B, K, N, E].
 
@@ -64,6 +71,10 @@ def attention(
         softcap: scores become softcap * tanh(scores / softcap) before the mask; 0 = off.
         nonpad_kv_seqlen: [B], the number of leading keys of each row that are real; others are masked.
         past_key, past_value: [B, K, P, D] and [B, K, P, E], joined before key and value.
+        attn_bias: added to the scores before the softcap. Broadcasts to [B, H, M, N].
+        alibi_slopes: [H], times the distance |i + offset - j| subtracted from the scores, after the softcap.
+        sinks: [H], scores that have no key and join the softmax's denominator.
+        query_document_ids, document_ids: [B, M] and [B, N]; a query attends to keys of its own document.
 
     Raises:
         RuntimeError: torch's, where shapes do not agree.
@@ -91,9 +102,14 @@ def attention(
     # Heads of one group are adjacent, so a reshape groups the queries: H/K * M rows for each key head.
     q_BKGD = query.reshape(B, K, -1, D)
     scores_BHMN = (q_BKGD @ key.transpose(-1, -2)).reshape(B, H, M, N)
+    if attn_bias is not None:
+        scores_BHMN = scores_BHMN + attn_bias
     if isinstance(softcap, Tensor) or softcap > 0:
         capped = softcap * torch.tanh(scores_BHMN / softcap)
         scores_BHMN = torch.where(torch.as_tensor(softcap) > 0, capped, scores_BHMN)
+    if alibi_slopes is not None:
+        bias = linear_bias(alibi_slopes, M, N, key_offset(M, past, nonpad_kv_seqlen))
+        scores_BHMN = scores_BHMN + narrow(bias, scores_BHMN.dtype)
 
     attended = weigh(
         scores_BHMN,
@@ -104,6 +120,9 @@ def attention(
         left_window_size=left_window_size,
         right_window_size=right_window_size,
         nonpad_kv_seqlen=nonpad_kv_seqlen,
+        sinks=sinks,
+        query_document_ids=query_document_ids,
+        document_ids=document_ids,
     )
     return attended._replace(present_key=key, present_value=value)
 
@@ -118,6 +137,9 @@ def weigh(
     left_window_size: Tensor | int = -1,
     right_window_size: Tensor | int = -1,
     nonpad_kv_seqlen: Tensor | None = None,
+    sinks: Tensor | None = None,
+    query_document_ids: Tensor | None = None,
+    document_ids: Tensor | None = None,
 ) -> Attended:
     """Mask ``scores`` [B, H, M, N], take their softmax, and average ``value`` [B, K, N, E] with these weights.
 
@@ -126,16 +148,35 @@ def weigh(
     """
     B, H, M, N = scores.shape
     K, E = value.shape[1], value.shape[3]
-    mask = _mask(M, N, past, attn_mask, is_causal, left_window_size, right_window_size, nonpad_kv_seqlen)
-    if mask is None:
-        weights = torch.softmax(scores, -1)
-    else:
+    documents = None
+    if query_document_ids is not None and document_ids is not None:
+        documents = same_document(query_document_ids, document_ids)
+    mask = _mask(M, N, past, attn_mask, is_causal, left_window_size, right_window_size, nonpad_kv_seqlen, documents)
+    if mask is not None:
         scores = scores + narrow(mask, scores.dtype)
+    weights = torch.softmax(scores, -1)
+    lse, lse_of_none = _lse(scores, weights), torch.tensor(-torch.inf, dtype=torch.float64)
+    if sinks is not None:
+        sink = lse_of_none = sinks.double()[:, None, None]
+        joined = torch.maximum(lse, sink) + (1 + (-(lse - sink).abs()).exp()).log()
+        weights = weights * (lse - joined).exp().to(weights.dtype)
+        lse = joined
+    if mask is not None:
         # From the mask, not the scores, so that an overflow stays visible. In float32, as CUDA compares no bfloat16.
         all_masked = wide(mask).amax(-1, keepdim=True) == -torch.inf
-        weights = torch.where(all_masked, 0.0, torch.softmax(scores, -1))
+        weights = torch.where(all_masked, 0.0, weights)
+        lse = torch.where(all_masked, lse_of_none, lse)
     output = (weights.reshape(B, K, -1, N) @ value).reshape(B, H, M, E)
-    return Attended(output, weights, scores)
+    return Attended(output, weights, scores, lse=narrow(lse.squeeze(-1), scores.dtype))
+
+
+def _lse(scores: Tensor, weights: Tensor) -> Tensor:
+    """The log of the sum of exp(scores), [B, H, M, 1], from the largest score of each row and its weight.
+
+    That weight is exp(score - lse), so no second exp of every score is needed. The log is in float64: in float32 it may
+    depend on a number's place in a vector register, and then requests cannot share a run (model/calibration.py).
+    """
+    return wide(scores).amax(-1, keepdim=True).double() - wide(weights).amax(-1, keepdim=True).double().log()
 
 
 def real(nonpad_B111: Tensor, j: Tensor) -> Tensor:
@@ -164,6 +205,14 @@ def _join(past: Tensor | None, new: Tensor) -> Tensor:
     return torch.cat([past.expand(B, K, -1, D), new], 2)
 
 
+def key_offset(M: int, past: int, nonpad_kv_seqlen: Tensor | None) -> Tensor | int:
+    """The key that query 0 is aligned with: ``past``, or [B, 1, 1, 1] where lengths are given."""
+    if nonpad_kv_seqlen is None:
+        return past
+    nonpad_B111 = nonpad_kv_seqlen[:, None, None, None]
+    return torch.where(nonpad_B111 < 0, past, nonpad_B111 - M)
+
+
 def scaled(query: Tensor, scale: Tensor | float | None) -> Tensor:
     """``query`` [..., D] times ``scale``; a scale of None or NaN means 1/sqrt(D)."""
     d_k = query.shape[-1]
@@ -181,16 +230,15 @@ def _mask(
     left_window_size: Tensor | int,
     right_window_size: Tensor | int,
     nonpad_kv_seqlen: Tensor | None,
+    documents: Tensor | None,
 ) -> Tensor | None:
     """All masks as one float tensor to add to the scores, broadcastable to [B, H, M, N]; None if there are none."""
     i = torch.arange(M)[:, None]
     j = torch.arange(N)
-    offset: Tensor | int = past
-    rules = []  # boolean tensors: true = may attend
+    offset = key_offset(M, past, nonpad_kv_seqlen)
+    rules = [] if documents is None else [documents]  # boolean tensors: true = may attend
     if nonpad_kv_seqlen is not None:
-        nonpad_B111 = nonpad_kv_seqlen[:, None, None, None]
-        rules.append(real(nonpad_B111, j))
-        offset = torch.where(nonpad_B111 < 0, past, nonpad_B111 - M)
+        rules.append(real(nonpad_kv_seqlen[:, None, None, None], j))
     if isinstance(is_causal, Tensor):
         rules.append((j <= i + offset) | ~is_causal)
     elif is_causal:

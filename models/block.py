@@ -27,6 +27,7 @@ class Input:
     maximum: Dim | None = None
     needs: tuple[str, ...] = ()  # inputs that must be given with it
     excludes: tuple[str, ...] = ()  # inputs that must not be given with it
+    only_for: tuple[str, ...] = ()  # of a required input: a request for none of these outputs may omit it
     mask: bool = False  # added to scores, so it may have -inf; requests may send booleans: true = may attend
 
     @property

@@ -39,7 +39,7 @@ def _unit(x: Tensor) -> Tensor:
 INPUTS = {
     "query": Input(("batch", "heads", "m", "d_k"), "What is asked."),
     "key": Input(("batch", "heads", "n", "d_k"), "What the queries meet."),
-    "value": Input(("batch", "heads", "n", "d_v"), "What is averaged."),
+    "value": Input(("batch", "heads", "n", "d_v"), "What is averaged; only the output needs it.", only_for=("output",)),
 }
 OUTPUT = ("batch", "heads", "m", "d_v")
 

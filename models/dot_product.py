@@ -10,6 +10,7 @@ from models import reference, scaled_dot_product
 from models.attention import Attended, attention
 from models.block import Block
 from models.options import softcap
+from models.scaled_dot_product import DOT_PRODUCT_INPUTS
 
 
 class DotProduct(nn.Module):
@@ -27,7 +28,7 @@ BLOCK = Block(
     description="Scores are plain inner products: no scale, so the softmax sharpens as d_k grows.",
     build=DotProduct,
     reference=lambda _module, inputs, dtype: reference.attention(**inputs, scale=1.0, dtype=dtype),
-    inputs={name: spec for name, spec in scaled_dot_product.INPUTS.items() if name != "scale"} | {"softcap": softcap()},
+    inputs={name: spec for name, spec in DOT_PRODUCT_INPUTS.items() if name != "scale"} | {"softcap": softcap()},
     outputs=scaled_dot_product.OUTPUTS,
     multiples={"heads": "kv_heads"},
 )

@@ -52,6 +52,7 @@ OPTIONS: dict[str, ExampleOptions] = {
     "softcap": ExampleOptions(parameters={"softcap": 2.0}),
     "scale_softcap": ExampleOptions(parameters={"scale": 0.5, "softcap": 3.0}),
     "bandwidth": ExampleOptions(parameters={"bandwidth": 0.7}),
+    "unnormalized": ExampleOptions(("attn_mask",), {"bandwidth": 3.0, "normalize": False}),
     "layers": ExampleOptions(("layers",)),
     "causal_window": ExampleOptions(parameters={"is_causal": True, "left_window_size": 20}),
     "nonpad": ExampleOptions(("nonpad_kv_seqlen",)),
@@ -59,6 +60,22 @@ OPTIONS: dict[str, ExampleOptions] = {
     "nonpad_causal": ExampleOptions(("nonpad_kv_seqlen",), {"is_causal": True, "left_window_size": 4}),
     "past": ExampleOptions(("past_key", "past_value")),
     "past_causal": ExampleOptions(("past_key", "past_value", "attn_mask"), {"is_causal": True}),
+    "attn_bias": ExampleOptions(("attn_bias",), {"softcap": 2.0}),
+    "attn_bias_broadcast": ExampleOptions(("attn_bias", "attn_mask"), broadcast=True),
+    "alibi": ExampleOptions(("alibi_slopes",)),
+    "alibi_past": ExampleOptions(("alibi_slopes", "past_key", "past_value"), {"is_causal": True}),
+    "alibi_nonpad": ExampleOptions(("alibi_slopes", "nonpad_kv_seqlen")),
+    "sinks": ExampleOptions(("sinks",)),
+    "sinks_masked": ExampleOptions(("sinks", "attn_mask"), {"softcap": 3.0}),
+    "documents": ExampleOptions(("query_document_ids", "document_ids")),
+    "documents_past": ExampleOptions(
+        ("query_document_ids", "document_ids", "past_key", "past_value"), {"is_causal": True}
+    ),
+    "rope": ExampleOptions(parameters={"rope_theta": 10000.0}),
+    "rope_interleaved": ExampleOptions(parameters={"rope_theta": 100.0, "rope_interleaved": True}),
+    "rope_past": ExampleOptions(("past_key", "past_value"), {"rope_theta": 500.0, "is_causal": True}),
+    "rope_nonpad": ExampleOptions(("nonpad_kv_seqlen",), {"rope_theta": 500.0, "is_causal": True}),
+    "rope_positions": ExampleOptions(("query_positions", "key_positions"), {"rope_theta": 10.0}),
     "everything": ExampleOptions(
         ("past_key", "past_value", "attn_mask"),
         {"is_causal": True, "left_window_size": 5, "right_window_size": 2, "softcap": 3.0},
@@ -81,7 +98,8 @@ def draw(block: Block, sizes: Sizes, options: ExampleOptions, seed: int = 0) -> 
             if options.broadcast and spec.mask:
                 shape[:-1] = [1] * (len(shape) - 1)
             if spec.dtype == "int64":
-                drawn[name] = rng.integers(0, size(spec.maximum or 0, sizes) + 1, shape)
+                largest = 2 if spec.maximum is None else size(spec.maximum, sizes)
+                drawn[name] = rng.integers(0, largest + 1, shape)
             else:
                 drawn[name] = rng.standard_normal(shape, dtype=np.float32)
             if options.lengths and name in block.any_length:

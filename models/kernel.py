@@ -21,7 +21,13 @@ class Kernel(nn.Module):
     """query [batch, heads, m, d_k], key [batch, heads, n, d_k], value [batch, heads, n, d_v]; no weights."""
 
     def forward(
-        self, query: Tensor, key: Tensor, value: Tensor, bandwidth: Tensor | float = 1.0, **options: Any
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        bandwidth: Tensor | float = 1.0,
+        normalize: Tensor | bool = True,
+        **options: Any,
     ) -> Attended:
         # |q - k|^2 multiplied out needs no tensor [m, n, d_k]. In float64, since digits cancel where keys are near.
         q, k = query.double(), key.double()
@@ -29,8 +35,13 @@ class Kernel(nn.Module):
         variance = torch.as_tensor(bandwidth).double().square()
         scores = ((q @ k.transpose(-1, -2) - halves) / variance).to(wide(query).dtype)
         attended = weigh(scores, wide(value), **options)  # even the largest score may be out of float16's range
-        output, weights, scores = (narrow(x, value.dtype) for x in (attended.output, attended.weights, attended.scores))
-        return Attended(output, weights, scores)
+        if isinstance(normalize, Tensor) or not normalize:  # exp(lse) is the sum of K, by which weights were divided
+            assert attended.lse is not None
+            total = torch.where(torch.as_tensor(normalize), 1.0, attended.lse.double().exp())
+            total = total[..., None].to(scores.dtype)
+            attended = attended._replace(output=attended.output * total, weights=attended.weights * total)
+        outputs = {name: x for name, x in attended._asdict().items() if x is not None}
+        return attended._replace(**{name: narrow(x, value.dtype) for name, x in outputs.items()})
 
 
 BLOCK = Block(
@@ -44,6 +55,9 @@ BLOCK = Block(
     inputs={
         **INPUTS,
         "bandwidth": Input((), "sigma, the distance at which a key still counts.", default=1.0, minimum=1e-6),
+        "normalize": Input(
+            (), "Divide by the sum of K; without, weights are K itself, at most 1.", dtype="bool", default=True
+        ),
         **masks("heads"),
     },
     outputs=attention_outputs(OUTPUT, "heads"),

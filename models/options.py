@@ -4,6 +4,11 @@ from models.block import Dim, Input, Output
 
 WINDOW = "Negative (-1) = unlimited. Query i is aligned with key i + offset, as is_causal says."
 
+LSE = (
+    "The log of the softmax's denominator, the sum of exp(scores) of each row, by which attention over parts of the "
+    "keys is merged; -inf (null in JSON) where nothing may be seen."
+)
+
 
 def masks(heads: Dim, queries: str = "m", keys: str = "n", past: bool = False) -> dict[str, Input]:
     """The inputs that mask scores [heads, queries, keys]; with ``past``, keys of earlier steps come first."""
@@ -90,6 +95,7 @@ def attention_outputs(
         "output": Output(output, f"{averaged}; the heads are joined and projected." if projected else f"{averaged}."),
         "weights": Output(pairs, "After the softmax: each row sums to 1, or is all zero where nothing may be seen."),
         "scores": Output(pairs, "Before the softmax, masks applied; -inf (null in JSON) where attending is forbidden."),
+        "lse": Output(pairs[:-1], LSE),
     }
 
 

@@ -24,9 +24,16 @@ def attention(
     nonpad_kv_seqlen=None,
     past_key=None,
     past_value=None,
+    attn_bias=0.0,
+    alibi_slopes=0.0,
+    rope_theta=0.0,
+    rope_interleaved=False,
+    query_positions=None,
+    key_positions=None,
     dtype=np.float64,
+    **others,
 ) -> dict[str, np.ndarray]:
-    """softmax(scale Q K^T + mask) V, with every option of ``models.attention.attention``; shapes as there.
+    """softmax(scale Q K^T + mask) V, with every option of ``models.scaled_dot_product``; ``others`` are for ``weigh``.
 
     Raises:
         ValueError: ``nonpad_kv_seqlen`` with a past (their offsets contradict), or shapes that do not agree.
@@ -34,21 +41,30 @@ def attention(
     if nonpad_kv_seqlen is not None and past_key is not None:
         raise ValueError("nonpad_kv_seqlen and past_key exclude each other")
     query, key, value = (np.asarray(x, dtype) for x in (query, key, value))
-    past = 0
+    batch, heads, m, d_k = query.shape
+    n = key.shape[2]
+    past = 0 if past_key is None else past_key.shape[2]
+    offset = np.full((batch, 1), past) if nonpad_kv_seqlen is None else np.reshape(nonpad_kv_seqlen, (batch, 1)) - m
+    if rope_theta:
+        query_positions = np.arange(m) + offset if query_positions is None else query_positions
+        key_positions = np.arange(n)[None] + past if key_positions is None else key_positions
+        query = rotated(query, query_positions, rope_theta, rope_interleaved)
+        key = rotated(key, key_positions, rope_theta, rope_interleaved)
     if past_key is not None:
-        past = past_key.shape[2]
         key = np.concatenate([np.asarray(past_key, dtype), key], axis=2)
         value = np.concatenate([np.asarray(past_value, dtype), value], axis=2)
     present_key, present_value = key, value
-    heads, d_k = query.shape[1], query.shape[3]
     kv_heads = key.shape[1]
     key = np.repeat(key, heads // kv_heads, axis=1)  # adjacent query heads share a key head
     value = np.repeat(value, heads // kv_heads, axis=1)
 
     scale = 1 / np.sqrt(d_k) if scale is None else scale
     scores = dtype(scale) * product(query, np.swapaxes(key, -1, -2))
+    scores = scores + np.asarray(attn_bias, dtype)
     if softcap:
         scores = dtype(softcap) * np.tanh(scores / dtype(softcap))
+    distance = np.abs(np.arange(m)[:, None] + offset[..., None, None] - np.arange(past + n))
+    scores = scores - np.reshape(np.asarray(alibi_slopes, dtype), (-1, 1, 1)) * distance.astype(dtype)
 
     outputs = weigh(
         scores,
@@ -59,8 +75,21 @@ def attention(
         left_window_size=left_window_size,
         right_window_size=right_window_size,
         nonpad_kv_seqlen=nonpad_kv_seqlen,
+        **others,
     )
     return outputs | {"present_key": present_key, "present_value": present_value}
+
+
+def rotated(x, positions, theta, interleaved):
+    """Each pair of features of ``x`` [batch, heads, m, d_k] as a point, rotated around the origin."""
+    half = x.shape[-1] // 2
+    turned = x.copy()
+    for k in range(half):
+        a, b = (2 * k, 2 * k + 1) if interleaved else (k, k + half)
+        angle = np.asarray(positions, x.dtype)[:, None] * x.dtype.type(theta) ** x.dtype.type(-k / half)
+        turned[..., a] = x[..., a] * np.cos(angle) - x[..., b] * np.sin(angle)
+        turned[..., b] = x[..., a] * np.sin(angle) + x[..., b] * np.cos(angle)
+    return turned
 
 
 def weigh(
@@ -72,6 +101,9 @@ def weigh(
     left_window_size=-1,
     right_window_size=-1,
     nonpad_kv_seqlen=None,
+    sinks=None,
+    query_document_ids=None,
+    document_ids=None,
 ) -> dict[str, np.ndarray]:
     """Masks, softmax and weighted average of ``scores`` [batch, heads, m, n] and ``value`` [batch, heads, n, d_v]."""
     batch, heads, m, n = scores.shape
@@ -89,6 +121,8 @@ def weigh(
         allowed &= j >= i + offset - left_window_size
     if right_window_size >= 0:
         allowed &= j <= i + offset + right_window_size
+    if document_ids is not None:
+        allowed &= query_document_ids[:, None, :, None] == document_ids[:, None, None, :]
     if attn_mask is not None:
         if np.asarray(attn_mask).dtype == bool:
             allowed &= attn_mask
@@ -96,8 +130,12 @@ def weigh(
             scores = scores + np.asarray(attn_mask, dtype)
     scores = np.where(allowed, scores, dtype(-np.inf))
 
-    weights = softmax(scores)
-    return {"output": product(weights, value), "weights": weights, "scores": scores}
+    joined = scores  # with a column for the sink
+    if sinks is not None:
+        column = np.broadcast_to(np.reshape(np.asarray(sinks, dtype), (-1, 1, 1)), (batch, heads, m, 1))
+        joined = np.concatenate([scores, column], axis=-1)
+    weights = softmax(joined)[..., :n]
+    return {"output": product(weights, value), "weights": weights, "scores": scores, "lse": lse(joined)}
 
 
 def product(a, b):
@@ -113,6 +151,14 @@ def softmax(scores):
     powers = np.exp(scores - np.where(np.isneginf(top), 0, top))
     total = powers.sum(axis=-1, keepdims=True)
     return powers / np.where(total == 0, 1, total)
+
+
+def lse(scores):
+    """log(sum(exp(s))) over the last axis; -inf for a row of -inf only."""
+    top = scores.max(axis=-1)
+    shift = np.where(np.isneginf(top), 0, top)
+    with np.errstate(divide="ignore"):
+        return shift + np.log(np.exp(scores - shift[..., None]).sum(axis=-1))
 
 
 def multi_head(
@@ -177,13 +223,17 @@ def cosine(query, key, value, scale=1.0, dtype=np.float64, **options) -> dict[st
     return weigh(scores, value, **options)
 
 
-def kernel(query, key, value, bandwidth=1.0, dtype=np.float64, **options) -> dict[str, np.ndarray]:
-    """softmax(-|q - k|^2 / (2 bandwidth^2)) V, which is the kernel average of the values."""
+def kernel(query, key, value, bandwidth=1.0, normalize=True, dtype=np.float64, **options) -> dict[str, np.ndarray]:
+    """softmax(-|q - k|^2 / (2 bandwidth^2)) V, the kernel average of the values; or the sum, weighted by the kernel."""
     query, key, value = (np.asarray(x, dtype) for x in (query, key, value))
     distance = np.zeros((*query.shape[:-1], key.shape[-2]), dtype)
     for feature in range(query.shape[-1]):  # one after the other, to add them up in order
         distance += (query[..., :, None, feature] - key[..., None, :, feature]) ** 2
-    return weigh(-distance / (2 * dtype(bandwidth) ** 2), value, **options)
+    outputs = weigh(-distance / (2 * dtype(bandwidth) ** 2), value, **options)
+    if not normalize:
+        weights = np.exp(outputs["scores"])
+        outputs |= {"weights": weights, "output": product(weights, value)}
+    return outputs
 
 
 def multiplicative(query, key, value, scale=1.0, dtype=np.float64) -> dict[str, np.ndarray]:

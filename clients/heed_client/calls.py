@@ -148,11 +148,11 @@ def _parse(response: httpx.Response, parser: Callable[[], T]) -> T:
 
 
 def _is_valid(name: str, output: Any) -> bool:
-    """Whether all numbers are finite, or -inf in ``scores`` where a mask forbids a pair. V2 does not check this."""
+    """Whether all numbers are finite, or -inf in ``scores`` and ``lse``: masks forbid that. V2 does not check this."""
     if isinstance(output, tuple):
         return all(_is_valid(name, part) for part in output)
     finite = np.isfinite(output)
-    return bool(finite.all()) or (name == "scores" and bool((finite | np.isneginf(output)).all()))
+    return bool(finite.all()) or (name in ("scores", "lse") and bool((finite | np.isneginf(output)).all()))
 
 
 def _tensors(tokens: Tokens, block: Block) -> dict[str, Any]:

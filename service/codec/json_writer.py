@@ -24,7 +24,7 @@ def write_json(frame: list[bytes], lists: Sequence[np.ndarray | bytes]) -> Steps
         if isinstance(entry, bytes):
             pieces.append(entry)
         elif entry.size <= MAX_PIECE_NUMBERS:
-            pieces.append(orjson.dumps(entry, option=orjson.OPT_SERIALIZE_NUMPY))
+            pieces.append(orjson.dumps(entry if entry.ndim else entry[()], option=orjson.OPT_SERIALIZE_NUMPY))
         else:
             for piece in _pieces(entry):
                 pieces.append(piece)

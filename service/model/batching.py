@@ -5,8 +5,8 @@ it.
 
 - Every output has the batch axis, and so has every required input that is no parameter. Parameters, and tensors without
   that axis, have to be equal.
-- Padded are the last two dimensions of the input that is a mask (``m`` and ``n`` of ``past + n``), without those of an
-  input that needs another (``past``): a padded key has to be the last one.
+- Padded are the last two dimensions of the input that is a mask (``m`` and ``n`` of ``past + n``), if a required input
+  has them (``past`` is of none): a padded key has to be the last one.
 - Nothing is padded for a request with an input that gives a length (``nonpad_kv_seqlen``): there the number of queries
   decides which keys they attend to.
 """
@@ -47,10 +47,9 @@ class BatchingRules:
         self.lengths: frozenset[str] = frozenset()  # dimensions that may be padded
         self._give_lengths: frozenset[str] = frozenset()
         if spec and self.mask and self.inputs[self.mask] == 0:
-            needing = [name for name, own in spec.inputs.items() if own.needs]
-            dependent = {symbol(dim) for name in needing for dim in declared[name].shape}
+            of_required = {symbol(dim) for name in required for dim in declared[name].shape}
             terms = {term for dim in declared[self.mask].shape[-2:] for term in symbol(dim).split(" + ")}
-            self.lengths = frozenset(terms - dependent)
+            self.lengths = frozenset(terms & of_required)
             self._give_lengths = frozenset(name for name, own in spec.inputs.items() if isinstance(own.maximum, str))
 
     def stack_key(self, graph: Graph, inputs: Mapping[str, np.ndarray], outputs: Collection[str]) -> object:

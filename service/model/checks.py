@@ -5,17 +5,21 @@ Nothing is checked of a model that Heed did not export: only ONNX Runtime knows 
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from service.cache import BoundedCache
 from service.errors import Invalid
 from service.model.spec import Signature
 from service.ort.io_binding import Shapes
 from service.ort.session import Arrays
-from service.tensors.dims import DimBinder, Sizes, dim_size
+from service.tensors.dims import DimBinder, Sizes, broadcasts, dim_size, symbol
 from service.tensors.spec import TensorSpec
 
 
 def bind(signature: Signature, inputs: Arrays) -> Sizes:
-    """The size of each symbolic dimension, from ``inputs``, which include all that are required.
+    """The size of each symbolic dimension, from ``inputs``, which include all that are required for some outputs.
+
+    A dimension that only omitted inputs have is 1.
 
     Raises:
         Invalid: a rank, a size or a number does not fit; an input needs or excludes another.
@@ -27,10 +31,13 @@ def bind(signature: Signature, inputs: Arrays) -> Sizes:
     given = [tensor for name, tensor in signature.inputs.items() if name in inputs]
     for tensor in (tensor for tensor in given if not _has_sum(tensor)):
         binder.bind(tensor.name, tensor.shape, inputs[tensor.name].shape)
-    for symbol, size in spec.left_out.items():
-        binder.sizes.setdefault(symbol, size)
+    for dim, size in spec.left_out.items():
+        binder.sizes.setdefault(dim, size)
     for tensor in filter(_has_sum, given):  # "past + n", once past and n are known
         binder.bind(tensor.name, tensor.shape, inputs[tensor.name].shape)
+    for name in signature.omissible.keys() - inputs.keys():
+        for left_out in signature.inputs[name].shape:
+            binder.sizes.setdefault(symbol(left_out), 1)
     binder.multiple(spec.multiples)
     binder.limit(spec.limits)
     for name in inputs:
@@ -42,6 +49,27 @@ def bind(signature: Signature, inputs: Arrays) -> Sizes:
                 raise Invalid(f"cannot be given together with {other}", name)
     check_values(signature, inputs, binder.sizes)
     return binder.sizes
+
+
+def omitted(signature: Signature, inputs: Arrays) -> Arrays:
+    """Zeros for each required input that is not among ``inputs``, as none of the requested outputs needs it.
+
+    A run of any graph needs all required inputs.
+    """
+    names = signature.omissible.keys() - inputs.keys()
+    if not names:
+        return {}
+    sizes = {
+        symbol(dim): size
+        for name, array in inputs.items()
+        for dim, size in zip(signature.inputs[name].shape, array.shape, strict=True)
+        if not (broadcasts(dim) and size == 1)
+    }
+    tensors = [signature.inputs[name] for name in names]
+    ones = {symbol(dim): 1 for tensor in tensors for dim in tensor.shape}
+    return {
+        tensor.name: np.zeros([dim_size(dim, ones | sizes) for dim in tensor.shape], tensor.dtype) for tensor in tensors
+    }
 
 
 def check_values(signature: Signature, inputs: Arrays, sizes: Sizes) -> None:

@@ -50,6 +50,7 @@ class Model:
         self.outputs: dict[str, TensorSpec] = self.signature.outputs
         self.masks: list[str] = self.signature.masks
         self.parameters: dict[str, TensorSpec] = self.signature.parameters
+        self._omissible = frozenset(self.signature.omissible)
 
     def clock(self) -> int:
         """Nanoseconds that count for the cost of a run: on the CPU those of the thread, which do not include its waits
@@ -69,6 +70,10 @@ class Model:
         if self.spec is None or name not in self.inputs:
             return None
         return self.spec.limits.get(symbol(self.inputs[name].shape[-1]))
+
+    def missing(self, given: Collection[str], outputs: Collection[str]) -> list[str]:
+        """The inputs that a request for ``outputs`` must have, and that are not among ``given``."""
+        return self.signature.missing(given, outputs)
 
     def bind(self, inputs: Arrays) -> Sizes:
         """The size of each symbolic dimension; see ``checks.bind``.
@@ -115,6 +120,8 @@ class Model:
             OutOfMemory, NotEnoughMemory, DeviceLost: the device cannot run it now, or has failed.
         """
         selected = graph.select_inputs(inputs)
+        if not self._omissible <= inputs.keys():
+            selected = {**selected, **checks.omitted(self.signature, inputs)}
         try:
             return graph.session.run(selected, outputs, options)
         except RUN_ERRORS as error:

@@ -1,5 +1,6 @@
 """What is known of a model before it runs: the ``heed`` entry of its file's metadata, and its inputs and outputs."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -27,6 +28,7 @@ class InputSpec(BaseModel):
     maximum: int | str | None = None  # a number, or the symbol of a dimension
     needs: tuple[str, ...] = ()
     excludes: tuple[str, ...] = ()
+    only_for: tuple[str, ...] = ()  # of a required input: a request for none of these outputs may omit it
     mask: bool = False  # added to the scores: may contain -inf, may be sent as booleans
 
 
@@ -102,6 +104,21 @@ class Signature:
         """The inputs whose numbers have a lower or an upper limit."""
         specs = self.spec.inputs.items() if self.spec else ()
         return [(name, spec) for name, spec in specs if spec.minimum is not None or spec.maximum is not None]
+
+    @cached_property
+    def omissible(self) -> dict[str, tuple[str, ...]]:
+        """The required inputs that only some outputs need, with these outputs."""
+        return {name: spec.only_for for name, spec in self.spec.inputs.items() if spec.only_for} if self.spec else {}
+
+    def missing(self, given: Collection[str], outputs: Collection[str]) -> list[str]:
+        """The inputs that a request for ``outputs`` must have, and that are not among ``given``."""
+        return [
+            name
+            for name, tensor in self.inputs.items()
+            if tensor.required
+            and name not in given
+            and (name not in self.omissible or not set(outputs).isdisjoint(self.omissible[name]))
+        ]
 
     @cached_property
     def has_bfloat16(self) -> bool:

@@ -1,7 +1,9 @@
-"""The axes of batch and heads may be omitted: a query is [m, d_k], [batch, m, d_k] or [batch, heads, m, d_k].
+"""The axes of batch, heads and queries may be omitted: a query is [batch, heads, m, d_k], [batch, m, d_k], [m, d_k], or
+[d_k], one vector.
 
-Heads are omitted first, then batch. Every other tensor omits the same axes, and so do the outputs. In a block of one
-head the query has no axis for heads; its weights and its past omit theirs with the batch.
+Heads are omitted first, then batch, then queries, unless the queries are the keys, too. Every other tensor omits the
+same axes, and so do the outputs. In a block of one head the query has no axis for heads; its weights and its past omit
+theirs with the batch.
 """
 
 from collections.abc import Sequence
@@ -13,7 +15,7 @@ from service.model.model import Model
 from service.tensors.dims import Dim, broadcasts, format_dims, symbol
 from service.tensors.spec import TensorSpec
 
-LEADING = ("batch", "heads")
+LEADING = ("heads", "batch")  # in the order in which they are omitted
 OMITTED_WITH = {"kv_heads": "heads"}  # an axis -> the one that it is omitted with
 
 
@@ -22,14 +24,16 @@ class LeadingAxes:
 
     def __init__(self, model: Model, first: str, array: np.ndarray) -> None:
         declared = model.inputs[first].shape
-        leading = [dim for dim in declared if dim in LEADING]
+        leading = [dim for dim in LEADING if dim in declared]
+        if "m" in declared and "m" not in symbol(model.outputs["weights"].shape[-1]).split(" + "):
+            leading.append("m")
         omitted = len(declared) - array.ndim
         if not 0 <= omitted <= len(leading):
             least = len(declared) - len(leading)
             ranks = f"{least} to {len(declared)}" if leading else f"{least}"
             raise Invalid(f"expected {ranks} dimensions, {format_dims(declared)} or its last, got {array.ndim}", first)
         self._first = first
-        self._omitted = {symbol(dim) for dim in leading[len(leading) - omitted :]}
+        self._omitted = set(leading[:omitted])
         self._one_head = symbol(model.outputs["weights"].shape[-3]) == "1"
 
     def expand(self, spec: TensorSpec, array: np.ndarray) -> np.ndarray:

@@ -166,7 +166,7 @@ def _input(model: Model, name: str, tensor: TensorSpec) -> tuple[Any, Any]:
     kind: Any = KINDS[tensor.dtype.kind] if name in model.parameters else Tensor
     shape = "" if name in model.parameters else f"{format_dims(tensor.shape)}. "
     description = shape + describe_input(model, name)
-    if tensor.required:
+    if tensor.required and not spec.only_for:
         return kind, Field(alias=name, description=description)
     return kind | None, Field(spec.default, alias=name, description=description)
 

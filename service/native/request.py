@@ -193,9 +193,9 @@ def _plan(
     if plan is not None:
         check_values(model.signature, tensors, plan.estimate.sizes)
         return plan
-    missing = [name for name, spec in model.inputs.items() if spec.required and name not in tensors]
-    if missing:
-        raise Invalid("required, and not given", missing[0])
+    for name in model.missing(tensors, outputs):
+        needing = [output for output in outputs if output in model.signature.omissible.get(name, ())]
+        raise Invalid(f"required{f' for {needing[0]}' if needing else ''}, and not given", name)
     first = next(iter(tensors))
     axes = LeadingAxes(model, first, tensors[first])
     inputs = {name: axes.expand(model.inputs[name], array) for name, array in tensors.items()}

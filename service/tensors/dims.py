@@ -1,6 +1,6 @@
 """Symbolic dimensions: what a session declares (``64``, ``m``, ``past + n``, ``1|batch``) against actual shapes.
 
-``1|batch`` is 1 or batch: the axis broadcasts.
+``1|batch`` is 1 or batch: the axis broadcasts. So does ``1|batch'`` of another input, which may differ in that.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,8 +12,8 @@ Sizes = dict[str, int]
 
 
 def symbol(dim: Dim) -> str:
-    """The name of a dimension, without the prefix that says that it broadcasts."""
-    return str(dim).removeprefix("1|")
+    """The name of a dimension, without the prefix that says that it broadcasts, and without primes."""
+    return str(dim).removeprefix("1|").rstrip("'")
 
 
 def broadcasts(dim: Dim) -> bool:

@@ -10,14 +10,14 @@ from service.tensors.dims import Dim, broadcasts, symbol
 from service.tensors.spec import TensorSpec
 
 
-def check_inputs(model: Model, inputs: Mapping[str, np.ndarray]) -> int:
+def check_inputs(model: Model, inputs: Mapping[str, np.ndarray], outputs: Collection[str]) -> int:
     """Check the shapes of ``inputs``, whose types have been checked. Returns their rows, 1 without a batch axis.
 
     Raises:
-        Malformed: a required input is missing.
+        Malformed: an input that ``outputs`` require is missing.
         Invalid: a rank, a fixed dimension or a number of rows does not match the model's.
     """
-    _check_complete(model, inputs.keys())
+    _check_complete(model, inputs.keys(), outputs)
     for name, array in inputs.items():
         if not _fits(model.inputs[name].shape, array.shape):
             expected, got = (",".join(map(str, dims)) for dims in (wire_shape(model.inputs[name]), array.shape))
@@ -32,10 +32,10 @@ def wire_shape(tensor: TensorSpec) -> list[int]:
     return [int(symbol(dim)) if symbol(dim).isdecimal() else -1 for dim in tensor.shape]
 
 
-def _check_complete(model: Model, given: Collection[str]) -> None:
-    required = [name for name, of in model.inputs.items() if of.required]
-    missing = [name for name in required if name not in given]
+def _check_complete(model: Model, given: Collection[str], outputs: Collection[str]) -> None:
+    missing = model.missing(given, outputs)
     if missing:
+        required = [name for name, of in model.inputs.items() if of.required]
         raise Malformed(
             f"expected {len(required)} inputs but got {len(given)} inputs for model '{model.name}'. "
             f"Got input(s) {list(given)}, but missing required input(s) {missing}. "

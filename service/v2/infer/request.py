@@ -139,8 +139,8 @@ def take_known(
 
 def _check(content: RequestContent, inputs: dict[str, np.ndarray], model: Model, most_memory: int) -> RequestPlan:
     """Check ``inputs`` against the model and each other, and the memory that they need against ``most_memory``."""
-    rows = signature.check_inputs(model, inputs)
     names = graph_outputs(content.output_names, model.signature) if model.spec else content.output_names
+    rows = signature.check_inputs(model, inputs, names)
     estimate = model.estimate(inputs, names, model.bind(inputs), most_memory)
     if not content.additive_mask:
         check_masks(model, inputs)

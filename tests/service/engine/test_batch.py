@@ -114,6 +114,17 @@ def test_options_and_outputs_that_differ_keep_works_apart(models):
         assert len({key(work) for work in works}) == 4
 
 
+@pytest.mark.parametrize("name", ["sinks", "alibi_slopes"])
+def test_numbers_of_heads_that_differ_keep_works_apart(models, name):
+    """They have no batch axis: a run has one of each head for all its rows."""
+    model = models["scaled_dot_product"]
+    inputs = draw(BLOCKS[model.name], HEADS | {"batch": 1, "m": 4, "n": 4}, OPTIONS["plain"])
+    works = [work_of(model, inputs | {name: np.array(numbers, np.float32)}) for numbers in ([0, 1], [0, 2], [0, 1])]
+    for key in (stack_key, pad_key):
+        assert key(works[0]) == key(works[2]) is not None
+        assert key(works[0]) != key(works[1])
+
+
 def test_layers_that_differ_keep_works_apart(models):
     model = models["encoder"]
     ids = np.zeros((1, 4), np.int64)

@@ -48,9 +48,9 @@ MASK = {"attn_mask": np.zeros((1, 1, 1, 2048), np.float32)}
         (2048, {"scale": np.float32(0.5)}, ["output"], "flash"),
         (2048, {"is_causal": True}, ["output"], "causal"),
         (16, {"is_causal": True}, ["output"], "causal"),
-        (2048, {"is_causal": True}, ["output", "weights"], "model"),
+        (2048, {"is_causal": True}, ["output", "weights"], "options"),
         (2048, {"is_causal": True, "left_window_size": 512}, ["output"], "blocks"),
-        (16, {"is_causal": True, "left_window_size": 5}, ["output"], "model"),
+        (16, {"is_causal": True, "left_window_size": 5}, ["output"], "options"),
         (2048, {"softcap": np.float32(2)}, ["output"], "blocks"),
         (2048, {"nonpad_kv_seqlen": [7]}, ["output"], "padded"),
         (2048, {"nonpad_kv_seqlen": [7], "is_causal": False}, ["output"], "padded"),
@@ -58,8 +58,14 @@ MASK = {"attn_mask": np.zeros((1, 1, 1, 2048), np.float32)}
         (2048, MASK, ["output"], "masked"),
         (2048, MASK | {"is_causal": False, "scale": np.float32(0.5)}, ["output"], "masked"),
         (2048, MASK | {"is_causal": True}, ["output"], "blocks"),
-        (16, {"attn_mask": MASK["attn_mask"][..., :16]}, ["output"], "model"),
-        (2048, {}, ["output", "present_key"], "model"),
+        (16, {"attn_mask": MASK["attn_mask"][..., :16]}, ["output"], "options"),
+        (2048, {}, ["output", "present_key"], "options"),
+        (16, {}, ["output", "lse"], "lse"),
+        (2048, MASK, ["lse"], "lse"),
+        (16, {"sinks": np.zeros(8, np.float32)}, ["output"], "model"),
+        (2048, {"alibi_slopes": np.zeros(8, np.float32)}, ["output"], "model"),
+        (2048, {"rope_theta": np.float32(0)}, ["output"], "flash"),
+        (2048, {"rope_theta": np.float32(100)}, ["output"], "model"),
     ],
 )
 def test_the_path_a_request_gets(n, more, outputs, path, repository):
@@ -103,7 +109,7 @@ def test_a_path_of_another_provider_is_left_aside(repository, monkeypatch):
     monkeypatch.setattr("service.model.loader.open_session", _on_cpu)
     on_cuda = model(repository, provider="cuda")
     assert chosen(on_cuda, inputs(2048)) == "plain"
-    assert chosen(on_cuda, inputs(2048, is_causal=True)) == "model"
+    assert chosen(on_cuda, inputs(2048, is_causal=True)) == "options"
 
 
 def _on_cpu(file, _provider, threads, prepack=True):
@@ -212,7 +218,7 @@ def test_only_what_weighs_too_much_is_refused(two_blocks):
         ({"nonpad_kv_seqlen": [7]}, ["output"], "fused_padded"),
         ({"scale": np.float32(0.5)}, ["output"], "fused_padded"),
         (MASK, ["output"], "fused_masked"),
-        (MASK | {"is_causal": True}, ["output"], "model"),
+        (MASK | {"is_causal": True}, ["output"], "options"),
         ({}, ["output", "weights"], "plain"),
     ],
 )
@@ -223,7 +229,7 @@ def test_the_path_a_request_gets_on_cuda(more, outputs, path, fused, monkeypatch
     given = inputs(2048, **more)
     assert chosen(of, given, outputs) == path
     assert {graph.spec.provider for graph in of.graphs if graph.spec} == {None, "cuda"}
-    assert len(warm_up(of)) == len(of.graphs) == 6  # model, plain, and all four
+    assert len(warm_up(of)) == len(of.graphs) == 8  # model, plain, lse, options, and all four
 
 
 def broken(folder, path, change):

@@ -5,7 +5,7 @@ import pytest
 
 from models.catalogue import BLOCKS
 from models.examples import OPTIONS, SIZES, draw
-from tests.support.attending import attend
+from tests.support.attending import attend, post
 
 ONE_HEAD = [name for name, block in BLOCKS.items() if block.outputs["weights"].shape[-3] == 1]
 CASES = [
@@ -35,7 +35,7 @@ def test_one_head_without_a_batch_has_no_axis_for_heads(client, name, option):
     for request in (without_batch, without_both):
         found = attend(client, name, **request, outputs=list(block.outputs))
         for output, array in found.items():
-            assert array.ndim == 2, output
+            assert array.ndim == (1 if output == "lse" else 2), output
             np.testing.assert_array_equal(array, whole[output].reshape(array.shape))
     average = attend(client, name, **without_both, average_attn_weights=True)["weights"]
     np.testing.assert_array_equal(average, found["weights"])
@@ -53,3 +53,28 @@ def test_one_head_of_keys_is_an_axis_where_there_are_more_of_queries(client):
     x = np.random.default_rng(0).standard_normal((5, 64), np.float32)
     found = attend(client, "multi_query", x=x, outputs=["weights", "present_key"])
     assert (found["weights"].shape, found["present_key"].shape) == ((8, 5, 5), (1, 5, 8))
+
+
+@pytest.mark.parametrize("name", ["scaled_dot_product", "additive", "multi_head"])
+def test_one_query_is_a_vector(client, name):
+    """The answer has its rank: an output [d_v], a number as lse, and no axis for queries in weights."""
+    inputs = draw(BLOCKS[name], LENGTHS | {"heads": 1, "kv_heads": 1, "m": 1}, OPTIONS["attn_mask"])
+    inputs["attn_mask"] = inputs["attn_mask"][:, :1]
+    outputs = ["output", "weights", "scores", "lse"]
+    whole = attend(client, name, **inputs, outputs=outputs)
+    vectors = {
+        key: x.reshape(x.shape[-1] if key in ("query", "attn_mask") else x.shape[-2:]) for key, x in inputs.items()
+    }
+    found = attend(client, name, **vectors, outputs=outputs)
+    for output, array in found.items():
+        np.testing.assert_array_equal(array.ravel(), whole[output].ravel())
+    heads = () if name != "multi_head" else (8,)
+    assert found["output"].ndim == 1
+    assert found["weights"].shape == (*heads, LENGTHS["n"])
+    assert found["lse"].shape == heads
+
+
+def test_one_vector_is_no_sequence_that_attends_to_itself(client):
+    response = post(client, "self_attention", {"x": [0.0] * 32})
+    assert (response.status_code, response.json()["field"]) == (422, "x")
+    assert "2 to 3 dimensions" in response.json()["detail"]

@@ -110,6 +110,8 @@ def test_list_and_description(client):
         "right_window_size": -1,
         "scale": None,
         "softcap": 0.0,
+        "rope_theta": 0.0,
+        "rope_interleaved": False,
     }
     shapes = {part["name"]: part["shape"] for part in described["inputs"]}
     assert shapes["query"] == ["batch", "heads", "m", "d_k"]

@@ -111,3 +111,24 @@ def test_zero_scale_averages(client):
     found = attend(client, query=query, key=key, value=value, scale=0)
     np.testing.assert_allclose(found["weights"], 0.2, rtol=1e-6)
     np.testing.assert_allclose(found["output"], np.broadcast_to(value.mean(0), (3, 2)), atol=ROUNDING)
+
+
+@settings(max_examples=15)
+@given(seed=seeds, m=lengths, n=lengths)
+def test_parts_of_the_keys_are_merged_by_lse(client, seed, m, n):
+    """Query 0 may attend to no key of the first part: its lse there is null."""
+    query, key, value = draw(seed, (m, 8), (n, 8), (n, 4))
+    mask = np.ones((m, n), bool)
+    mask[0, :1] = False
+    parts = [
+        attend(
+            client, query=query, key=key[rows], value=value[rows], attn_mask=mask[:, rows], outputs=["output", "lse"]
+        )
+        for rows in (slice(1), slice(1, n))
+    ]
+    whole = attend(client, query=query, key=key, value=value, attn_mask=mask, outputs=["output", "lse"])
+    assert np.isneginf(parts[0]["lse"]).tolist() == [True] + [False] * (m - 1)
+    lse = np.logaddexp(parts[0]["lse"], parts[1]["lse"])
+    merged = sum(np.exp(part["lse"] - lse)[:, None] * part["output"] for part in parts)
+    np.testing.assert_allclose(lse, whole["lse"], atol=ROUNDING)
+    np.testing.assert_allclose(merged, whole["output"], atol=ROUNDING)

@@ -1,0 +1,122 @@
+"""Rotary embeddings, linear biases, sinks and documents, by independent implementations and by hand."""
+
+import numpy as np
+import onnx
+import pytest
+import torch
+from onnx import helper
+from onnx.reference import ReferenceEvaluator
+from transformers import AutoConfig
+from transformers.models.bloom.modeling_bloom import build_alibi_tensor
+from transformers.models.gpt_oss.modeling_gpt_oss import eager_attention_forward
+from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding, apply_rotary_pos_emb
+
+from models.catalogue import BLOCKS
+from models.examples import OPTIONS, draw
+
+BLOCK = BLOCKS["scaled_dot_product"]
+SIZES = {"batch": 2, "heads": 4, "kv_heads": 2, "m": 5, "n": 5, "past": 0, "d_k": 8, "d_v": 6}
+
+
+def refer(**inputs):
+    return BLOCK.reference(BLOCK.build(), inputs, np.float64)
+
+
+def drawn(**more):
+    return draw(BLOCK, SIZES, OPTIONS["plain"]) | more
+
+
+def test_rope_is_that_of_llama():
+    config = AutoConfig.for_model("llama", hidden_size=32, num_attention_heads=4, head_dim=8, rope_theta=500.0)
+    positions = torch.tensor([[3, 0, 7, 100, 4], [1, 2, 3, 4, 5]])
+    inputs = drawn()
+    cos, sin = LlamaRotaryEmbedding(config)(torch.zeros(1), positions)
+    q, k = apply_rotary_pos_emb(torch.tensor(inputs["query"]), torch.tensor(inputs["key"]), cos, sin)
+    rotated = refer(**inputs, rope_theta=500.0, query_positions=positions.numpy(), key_positions=positions.numpy())
+    np.testing.assert_allclose(rotated["present_key"], k, atol=1e-5)
+    expected = refer(**inputs | {"query": q.numpy(), "key": k.numpy()})
+    np.testing.assert_allclose(rotated["scores"], expected["scores"], atol=1e-5)
+
+
+@pytest.mark.parametrize("interleaved", [False, True])
+def test_rope_is_that_of_the_onnx_operator(interleaved):
+    """RotaryEmbedding of opset 23 on the new keys, as a user of its Attention calls it, makes the present_key."""
+    inputs = drawn()
+    angles = np.arange(5)[:, None] * 100.0 ** (-np.arange(4) / 4)
+    node = helper.make_node("RotaryEmbedding", ["x", "cos", "sin", "positions"], ["y"], interleaved=int(interleaved))
+    value = helper.make_tensor_value_info
+    names = {"x": 1, "cos": 1, "sin": 1, "positions": 7}
+    graph = helper.make_graph(
+        [node], "rope", [value(name, kind, None) for name, kind in names.items()], [value("y", 1, None)]
+    )
+    model = helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 23)])
+    caches = {"cos": np.cos(angles).astype(np.float32), "sin": np.sin(angles).astype(np.float32)}
+    positions = np.tile(np.arange(5), (2, 1))
+    (key,) = ReferenceEvaluator(model).run(None, {"x": inputs["key"], **caches, "positions": positions})
+    rotated = refer(**inputs, rope_theta=100.0, rope_interleaved=interleaved)
+    np.testing.assert_allclose(rotated["present_key"], key, atol=1e-5)
+
+
+def test_rope_depends_on_distances_alone():
+    inputs = drawn(rope_theta=100.0)
+    shifted = refer(**inputs, query_positions=np.arange(5)[None] + 90, key_positions=np.arange(5)[None] + 90)
+    np.testing.assert_allclose(shifted["scores"], refer(**inputs)["scores"], atol=1e-9)
+
+
+@pytest.mark.parametrize("option", ["rope", "alibi", "rope_positions", "sinks"])
+def test_decoding_with_a_past_equals_the_whole(option):
+    inputs = draw(BLOCK, SIZES, OPTIONS[option]) | {"is_causal": True}
+    inputs.pop("key_positions", None)
+    inputs.pop("query_positions", None)
+    whole = refer(**inputs)
+    past = {}
+    for i in range(5):
+        step = {name: x[:, :, i : i + 1] if name in ("query", "key", "value") else x for name, x in inputs.items()}
+        found = refer(**step, **past)
+        past = {"past_key": found["present_key"], "past_value": found["present_value"]}
+        np.testing.assert_allclose(found["output"], whole["output"][:, :, i : i + 1], atol=1e-12)
+    np.testing.assert_allclose(past["past_key"], whole["present_key"], atol=1e-12)
+
+
+def test_alibi_is_that_of_bloom():
+    """Under a causal mask bloom's bias, slope * j, differs by a constant of each row: the weights are the same."""
+    inputs = drawn(is_causal=True)
+    bias = build_alibi_tensor(torch.ones(2, 5), 4, torch.float32).reshape(2, 4, 1, 5).numpy()
+    slopes = bias[0, :, 0, 1]
+    weights = refer(**inputs, alibi_slopes=slopes)["weights"]
+    np.testing.assert_allclose(weights, refer(**inputs, attn_mask=bias)["weights"], atol=1e-6)
+
+
+def test_sinks_are_those_of_gpt_oss():
+    inputs, sinks = drawn(), np.array([0.5, -1.0, 2.0, 0.0], np.float32)
+    module = torch.nn.Module()
+    module.sinks, module.num_key_value_groups, module.training = torch.tensor(sinks), 2, False
+    q, k, v = (torch.tensor(inputs[name]) for name in ("query", "key", "value"))
+    output, weights = eager_attention_forward(module, q, k, v, None, scaling=8**-0.5)
+    found = refer(**inputs, sinks=sinks)
+    np.testing.assert_allclose(found["weights"], weights, atol=1e-6)
+    np.testing.assert_allclose(found["output"], output.transpose(1, 2), atol=1e-6)
+    assert (found["weights"].sum(-1) < 1).all()
+
+
+def test_a_sink_counts_in_lse_and_alone_where_all_keys_are_masked():
+    inputs = drawn(sinks=np.array([1.0, 2.0, 3.0, 4.0]), attn_mask=np.full((1, 1, 1, 5), -np.inf))
+    found = refer(**inputs)
+    assert not found["weights"].any()
+    np.testing.assert_array_equal(found["lse"][0, :, 0], [1, 2, 3, 4])
+
+
+def test_documents_are_a_mask():
+    ids = np.array([[0, 0, 1, 1, 1], [5, 4, 5, 4, 5]])
+    mask = ids[:, None, :, None] == ids[:, None, None, :]
+    by_ids = refer(**drawn(), query_document_ids=ids, document_ids=ids, is_causal=True)
+    by_mask = refer(**drawn(), attn_mask=mask, is_causal=True)
+    for name, expected in by_mask.items():
+        np.testing.assert_array_equal(by_ids[name], expected)
+
+
+def test_a_bias_is_added_before_softcap_and_a_mask_after():
+    inputs = {name: np.ones((1, 1, 1, 1)) for name in ("query", "key", "value")} | {"softcap": 2.0}
+    bias = np.full((1, 1, 1, 1), 3.0)
+    assert refer(**inputs, attn_bias=bias)["scores"].item() == pytest.approx(2 * np.tanh(4 / 2))
+    assert refer(**inputs, attn_mask=bias)["scores"].item() == pytest.approx(2 * np.tanh(1 / 2) + 3)
