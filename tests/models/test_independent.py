@@ -183,9 +183,11 @@ def test_bert_equals_transformers():
     ids, types = torch.randint(0, 30, (2, 6)), torch.randint(0, 2, (2, 6))
     with torch.no_grad():
         expected = truth(
-            ids, token_type_ids=types, attention_mask=torch.tensor([[1] * 6, [1] * 4 + [0] * 2]), output_attentions=True
-        )
+            ids, token_type_ids=types, attention_mask=torch.tensor([[1] * 6, [1] * 4 + [0] * 2]),
+            output_attentions=True, output_hidden_states=True,
+        )  # fmt: skip
         actual = ours(ids, token_type_ids=types, nonpad_kv_seqlen=torch.tensor([6, 4]))
     torch.testing.assert_close(actual.output[0], expected.last_hidden_state[0], **CLOSE)
     torch.testing.assert_close(actual.output[1, :4], expected.last_hidden_state[1, :4], **CLOSE)
     torch.testing.assert_close(actual.weights[:, 0], torch.stack(expected.attentions)[:, 0], **CLOSE)
+    torch.testing.assert_close(actual.hidden_states[:, 0], torch.stack(expected.hidden_states)[:, 0], **CLOSE)

@@ -74,7 +74,9 @@ def test_the_path_a_request_gets(n, more, outputs, path, repository):
         ("encoder", 300, {"nonpad_kv_seqlen": [250]}, ["output"], "padded"),
         ("encoder", 300, {"attn_mask": np.zeros((1, 1, 1, 300), np.float32)}, ["output"], "output"),
         ("encoder", 300, {}, ["output", "weights"], "plain"),
-        ("encoder", 300, {"layers": [1]}, ["output", "weights"], "model"),
+        ("encoder", 300, {"layers": [1]}, ["output", "weights"], "weights"),
+        ("encoder", 300, {}, ["output", "hidden_states"], "model"),
+        ("encoder", 300, {"head_mask": np.ones((2, 4), np.float32)}, ["output"], "model"),
         ("decoder", 16, {}, ["output"], "output"),
         ("decoder", 300, {}, ["output", "present_key", "present_value"], "causal"),
         ("decoder", 1, dict.fromkeys(("past_key", "past_value"), np.zeros((2, 1, 4, 9, 8))), ["present_key"], "output"),
@@ -83,6 +85,24 @@ def test_the_path_a_request_gets(n, more, outputs, path, repository):
 def test_the_path_of_a_stack(name, n, more, outputs, path, repository):
     given = {"input_ids": np.ones((1, n), np.int64), **{key: np.asarray(value) for key, value in more.items()}}
     assert chosen(model(repository, name), given, outputs) == path
+
+
+@pytest.mark.parametrize(
+    ("more", "outputs", "path"),
+    [
+        ({}, ["output", "weights"], "plain"),
+        ({}, ["output", "weights", "scores"], "weights"),
+        ({"is_causal": True}, ["output", "weights"], "weights"),
+        ({}, ["present_key"], "weights"),
+        ({}, ["head_output"], "model"),
+        ({}, ["output", "weights", "weights_by_norm"], "model"),
+        ({"head_mask": np.ones((1, 8), np.float32)}, ["output"], "model"),
+    ],
+)
+def test_only_requests_for_rare_tensors_of_heads_run_the_graph_that_has_them(more, outputs, path, repository):
+    x = np.zeros((1, 16, 64), np.float32)
+    given = {"query": x, "key": x, "value": x, **{name: np.asarray(value) for name, value in more.items()}}
+    assert chosen(model(repository, "multi_head"), given, outputs) == path
 
 
 @pytest.mark.parametrize(
