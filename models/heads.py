@@ -1,7 +1,7 @@
 r"""What each head contributes: its share of the output, and its weights by the norm of what they weigh.
 
-:math:`\mathrm{Concat}(\mathrm{head}_1,\dots)W^O = \sum_i \mathrm{head}_i W_i^O`, where W_i^O are the rows of W^O for head
-i (Vaswani et al., 2017, https://arxiv.org/abs/1706.03762). A weight :math:`\alpha` of a key with value v adds
+:math:`\mathrm{Concat}(\mathrm{head}_1,\dots)W^O = \sum_i \mathrm{head}_i W_i^O`, where W_i^O are the rows of W^O for
+head i (Vaswani et al., 2017, https://arxiv.org/abs/1706.03762). A weight :math:`\alpha` of a key with value v adds
 :math:`\alpha f(x) = \alpha v W_i^O` to the output, whose norm is :math:`|\alpha|\,\lVert v W_i^O \rVert`
 (Kobayashi et al., "Attention is Not Only a Weight", 2020, https://arxiv.org/abs/2004.10102, equation 5).
 
@@ -24,7 +24,7 @@ def masked(attended: Attended, head_mask: Tensor | None) -> Attended:
 
 
 def shares(heads: Tensor, matrix: Tensor) -> Tensor:
-    """``heads`` [B, H, M, E], each times its rows of W^O: [B, H, M, C]; ``matrix`` [C, H * E] is the transpose of W^O."""
+    """``heads`` [B, H, M, E], each times its rows of W^O: [B, H, M, C]; ``matrix`` [C, H * E] is W^O, transposed."""
     return heads @ _by_head(matrix, heads.shape[1])
 
 

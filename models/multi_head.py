@@ -108,12 +108,11 @@ class MultiHead(nn.Module):
         heads = masked(attention(q_BHMD, k_BKND, v_BKNE, **options), head_mask)
         output = self.out_proj(heads.output.transpose(1, 2).flatten(2))
         attended = heads._replace(output=output, query=q_BHMD, head_output=heads.output)
-        if KERNEL.get() is not None or not self.config.out_proj or heads.present_value is None:
+        if KERNEL.get() is not None or not isinstance(self.out_proj, nn.Linear) or heads.present_value is None:
             return attended
-        return attended._replace(
-            head_share=shares(heads.output, self.out_proj.weight),
-            weights_by_norm=weights_by_norm(heads.weights, heads.present_value, self.out_proj.weight),
-        )
+        matrix = self.out_proj.weight
+        by_norm = weights_by_norm(heads.weights, heads.present_value, matrix)
+        return attended._replace(head_share=shares(heads.output, matrix), weights_by_norm=by_norm)
 
 
 def _split(x: Tensor, heads: int) -> Tensor:
