@@ -39,7 +39,7 @@ COPY export export
 COPY service service
 COPY loadtest loadtest
 COPY clients clients
-ARG EXTRAS=otel
+ARG EXTRAS=otel,text
 
 FROM environment AS environment-cuda
 RUN --mount=type=cache,target=/root/.cache/pip pip install ".[gpu,${EXTRAS}]" \

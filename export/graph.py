@@ -13,6 +13,7 @@ from contextlib import nullcontext
 import ml_dtypes  # noqa: F401  # defines numpy's dtype "bfloat16"
 import numpy as np
 import onnx
+import onnx_ir
 import torch
 from torch import nn
 from torch.export import Dim
@@ -76,12 +77,23 @@ def export_graph(
             output_names=list(outputs),
             verbose=False,
         )
+    _rename_inner(program.model.graph)
     if weights:
         weights.move_all(program.model)
     model = program.model_proto
     if path:
         path.complete(model)
     return _finish(model, specs, {name: block.outputs[name].shape for name in outputs}, block.left_out)
+
+
+def _rename_inner(graph: onnx_ir.Graph) -> None:
+    """Give another name to inner values that are called as an input or output is: torch names them after operators."""
+    own = {id(value) for value in (*graph.inputs, *graph.outputs)}
+    names = {value.name for value in (*graph.inputs, *graph.outputs)}
+    for node in graph:
+        for value in node.outputs:
+            if value.name in names and id(value) not in own:
+                value.name = f"{value.name}_inner"
 
 
 @functools.cache

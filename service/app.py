@@ -40,6 +40,8 @@ from service.settings import Settings
 from service.telemetry import metrics, tracing
 from service.telemetry.access_log import AccessLog
 from service.telemetry.shared_metrics import SharedMetrics, WorkerSlot
+from service.text import endpoint as text_endpoint
+from service.text import openapi as text_openapi
 from service.timing import Timing
 from service.v2 import health, log_settings, metadata, unsupported
 from service.v2 import openapi as v2_openapi
@@ -132,7 +134,8 @@ def create_app(
     app.state.budget = engine.budget
     app.state.readiness = readiness = Readiness(repository)
     app.state.metrics = counted
-    tensors = [route for api in (v2_endpoint, native_endpoint) for route in api.routes(repository, settings, engine)]
+    apis = v2_endpoint, native_endpoint, text_endpoint
+    tensors = [route for api in apis for route in api.routes(repository, settings, engine)]
     app.router.routes.extend(tensors)
     if settings.metrics and not settings.metrics_port:
         app.router.routes.append(Route("/metrics", metrics.get_metrics))
@@ -184,7 +187,9 @@ def _set_run_limits(engine: Engine, provider: Provider, requested: Settings) -> 
 def _openapi(app: FastAPI, auth: ApiKeyAuth | None) -> dict[str, Any]:
     """The OpenAPI document: the fixed routes, and operations with examples for the blocks that are loaded now."""
     blocks, overload_status = app.state.repository.blocks, int(app.state.settings.overload_status)
-    apis = [route for api in (native_openapi, v2_openapi) for route in api.routes(blocks, overload_status)]
+    apis = [
+        route for api in (native_openapi, text_openapi, v2_openapi) for route in api.routes(blocks, overload_status)
+    ]
     document = get_openapi(
         title=app.title, version=app.version, description=app.description, routes=[*app.routes, *apis]
     )

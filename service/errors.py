@@ -29,7 +29,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import ClassVar
 
-from service.text import shortened
+from service.shorten import shortened
 
 MAX_DETAIL_BYTES = 760  # as JSON; with the rest of an error's body it is less than 1 KiB
 MAX_FIELD_BYTES = 120

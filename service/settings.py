@@ -111,6 +111,9 @@ class Settings(BaseSettings):
         description="upper limit on concurrent model runs in one worker; 0 = this machine's CPUs / workers, on a GPU 2",
     )
     max_body_bytes: int = Field(128 * MIB, ge=1, description="upper limit in bytes on a request body")
+    max_text_bytes: int = Field(
+        MIB, ge=1, description="upper limit in bytes on the texts of a request, as UTF-8, for a model's tokenizer"
+    )
     max_header_bytes: int = Field(
         64 << 10, ge=1024, description="upper limit in bytes on the first line and the headers of a request"
     )

@@ -7,7 +7,7 @@ with Client("http://127.0.0.1:8000") as heed:
     answer.output, answer.weights
 """
 
-from heed_client.answer import Answer, TopK
+from heed_client.answer import Answer, Tokens, TopK
 from heed_client.block import Block, BlockSummary, Parameter, Tensor
 from heed_client.client import AsyncClient, Client
 from heed_client.errors import (
@@ -38,6 +38,7 @@ __all__ = [
     "ServerError",
     "Tensor",
     "TimedOut",
+    "Tokens",
     "TopK",
     "Unauthorized",
     "Unavailable",

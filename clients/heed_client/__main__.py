@@ -10,12 +10,15 @@ from typing import Any
 from httpx import InvalidURL
 
 from heed_client import files
+from heed_client.answer import Answer
 from heed_client.arguments import NUMBERS, TENSORS, parser
 from heed_client.block import Block
 from heed_client.client import Client
 from heed_client.errors import HeedError, Problem
 from heed_client.files import FileError
 from heed_client.matrix import Matrices, matrices
+
+TEXTS = ("text", "text_pair", "text_target", "truncation")
 
 
 class UsageError(Exception):
@@ -50,6 +53,8 @@ def _run(heed: Client, options: argparse.Namespace) -> None:
         raise UsageError(f"--{formats[0]}: needs all weights, not only those of --weights-top-k")
     queries, keys = _labels("--labels", options.labels), _labels("--key-labels", options.key_labels)
     answer = heed.attend(options.block, **inputs)
+    tokens = _tokens(answer)
+    queries = queries or tokens
     if formats and "weights" not in answer:
         raise UsageError(f"--{formats[0]}: needs weights among --outputs")
     if formats:
@@ -60,7 +65,7 @@ def _run(heed: Client, options: argparse.Namespace) -> None:
         for name in formats:
             _draw(name, getattr(options, name), selection, options.block)
     if options.out or not formats:
-        files.write(options.out or "-", answer)
+        files.write(options.out or "-", answer, tokens)
 
 
 def _draw(format: str, path: Any, matrices: Matrices, block: str) -> None:
@@ -100,10 +105,16 @@ def _inputs(options: argparse.Namespace) -> dict[str, Any]:
             raise UsageError(f"--{name.replace('_', '-')} {error}") from None
     flags = {
         name: getattr(options, name)
-        for name in ("outputs", "is_causal", "additive_mask", "average_attn_weights", *NUMBERS)
+        for name in (*TEXTS, "outputs", "is_causal", "additive_mask", "average_attn_weights", *NUMBERS)
     }
     flags |= {"weights_top_k": options.weights_top_k, "binary": options.binary} | dict(options.set)
     return inputs | {name: value for name, value in flags.items() if value is not None}
+
+
+def _tokens(answer: Answer) -> list[str]:
+    """The tokens of a call with a text: of the decoder if the model has one, as its weights are."""
+    tokens: list[str] = getattr(answer, "target_tokens", None) or getattr(answer, "tokens", None) or []
+    return tokens
 
 
 def _labels(flag: str, path: str | None) -> list[str]:

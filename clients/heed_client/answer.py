@@ -13,11 +13,44 @@ class TopK(NamedTuple):
     values: np.ndarray
 
 
+class Tokens(Mapping[str, Any]):
+    """What a model's tokenizer makes of a text, or of a list of texts, as attributes and as a mapping.
+
+    ``tokens``, ``offsets`` (the characters of each token in its text), ``input_ids``, ``attention_mask`` (0 = padding),
+    ``token_type_ids``, ``sequence_ids`` (0 or 1 of a pair, None for special tokens), ``truncated``; and for
+    ``text_target`` ``target_tokens``, ``decoder_input_ids`` and so on.
+    """
+
+    def __init__(self, model: str, fields: Mapping[str, Any]) -> None:
+        self.model = model
+        self._fields = dict(fields)
+
+    def __getitem__(self, name: str) -> Any:
+        return self._fields[name]
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_") or name not in self._fields:
+            raise AttributeError(f"there is no {name!r}, but {', '.join(self.__dict__.get('_fields', ()))}")
+        return self._fields[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._fields)
+
+    def __len__(self) -> int:
+        return len(self._fields)
+
+    def __repr__(self) -> str:
+        return f"<Tokens of {self.model}: {self._fields.get('tokens', self._fields.get('target_tokens'))}>"
+
+
 class Answer(Mapping[str, Any]):
     """The requested outputs, as attributes (``answer.weights``) and as a mapping (``answer["weights"]``).
 
     Each output is an array of the query's rank; with ``weights_top_k``, ``weights`` is a ``TopK``. ``server_timing``
     has the milliseconds that the server spent in each stage; ``request_id`` identifies the request in the server's log.
+
+    Of a call with texts, the fields of ``Tokens`` are attributes, too: ``tokens``, their ``offsets`` in the text,
+    ``input_ids``, ``truncated`` and others.
     """
 
     def __init__(
@@ -26,19 +59,23 @@ class Answer(Mapping[str, Any]):
         outputs: Mapping[str, Any],
         server_timing: Mapping[str, float] | None = None,
         request_id: str | None = None,
+        tokens: Mapping[str, Any] | None = None,
     ) -> None:
         self.block = block
         self.server_timing = dict(server_timing or {})
         self.request_id = request_id
         self._outputs = dict(outputs)
+        self._tokens = dict(tokens or {})
 
     def __getitem__(self, name: str) -> Any:
         return self._outputs[name]
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("_") or name not in self._outputs:
-            raise AttributeError(f"{name!r} is not in this answer: outputs={[*self.__dict__.get('_outputs', ())]}")
-        return self._outputs[name]
+        if not name.startswith("_"):
+            for values in (self._outputs, self._tokens):
+                if name in values:
+                    return values[name]
+        raise AttributeError(f"{name!r} is not in this answer: outputs={[*self.__dict__.get('_outputs', ())]}")
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._outputs)

@@ -30,6 +30,7 @@ FILE:NAME selects another. Tensors may omit the batch and heads axes: [m, d], [b
 examples:
   heed run scaled_dot_product --query q.npy --key k.npy --value v.npy --is-causal --out out.npz
   heed run scaled_dot_product --request examples/sentence.json --labels examples/sentence.tokens.json --at 0,1 --show
+  heed run minilm --text "It was too tired." --at 5,0,3 --show
   heed run multi_head --describe
 """
 
@@ -52,6 +53,13 @@ def parser() -> argparse.ArgumentParser:
     for name, description in TENSORS.items():
         add(f"--{name.replace('_', '-')}", metavar="FILE", help=description)
     add("--tensor", action="append", default=[], type=_pair, metavar="NAME=FILE", help="any other tensor")
+
+    add = root.add_argument_group("texts, of a model with a tokenizer; its tokens label the heat maps").add_argument
+    add("--text", metavar="TEXT", help="text instead of token ids")
+    add("--text-pair", metavar="TEXT", help="second text of a pair")
+    add("--text-target", metavar="TEXT", help="text for the decoder of a model with an encoder and a decoder")
+    add("--truncation", action=argparse.BooleanOptionalAction, help="truncate a text that is too long for the model "
+        "(default: as the tokenizer's file says)")  # fmt: skip
 
     parameters = root.add_argument_group("parameters", "--describe lists a block's parameters with their defaults.")
     add = parameters.add_argument

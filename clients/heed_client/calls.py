@@ -1,5 +1,6 @@
 """The client's calls without I/O: generators that yield requests and waits, and receive the responses."""
 
+import json
 from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any, TypeVar
 from urllib.parse import quote
@@ -8,7 +9,7 @@ import httpx
 import numpy as np
 
 from heed_client import binary, native, v2
-from heed_client.answer import Answer
+from heed_client.answer import Answer, Tokens
 from heed_client.arrays import TensorLike, array
 from heed_client.block import Block, BlockSummary, parse_block, parse_summary
 from heed_client.errors import BadRequest, ServerError, Unauthorized, problem
@@ -19,6 +20,7 @@ Call = Generator[httpx.Request | Seconds, httpx.Response | None, T]
 
 MIN_BINARY_NUMBERS = 512  # in inputs and outputs together, from which binary is faster than JSON
 DEFAULT_OUTPUTS = ("output", "weights")
+TEXT_FIELDS = ("text", "text_pair", "text_target", "truncation", "add_special_tokens")
 
 
 class Calls:
@@ -53,6 +55,13 @@ class Calls:
         additive_mask: bool,
         prefer_binary: bool | None,
     ) -> Call[Answer]:
+        texts = {key: inputs[key] for key in TEXT_FIELDS if inputs.get(key) is not None}
+        tokens: Tokens | None = None
+        if "text" in texts or "text_target" in texts:
+            tokens = yield from self.tokenize(name, texts)
+            block = self._blocks.get(name) or (yield from self.describe(name))
+            inputs = {key: value for key, value in inputs.items() if key not in TEXT_FIELDS}
+            inputs = {**_tensors(tokens, block), **inputs}
         arrays = {key: array(key, tensor) for key, tensor in inputs.items() if tensor is not None}
         options: dict[str, Any] = {"outputs": [*outputs]} if outputs is not None else {}
         if average_attn_weights:
@@ -66,30 +75,41 @@ class Calls:
             request = binary.prepare(block, arrays, outputs or DEFAULT_OUTPUTS, additive_mask)
             if request is not None and (prefer_binary or request.number_count >= MIN_BINARY_NUMBERS):
                 try:
-                    answer = yield from self._attend_v2(name, request)
+                    answer = yield from self._attend_v2(name, request, tokens)
                     if all(_is_valid(output, array) for output, array in answer.items()):
                         return answer  # otherwise the native API explains which output overflowed
                 except Unauthorized:
                     raise
                 except BadRequest:  # the native API supports more, and its errors name the field
                     self._blocks.pop(name, None)  # the block may have changed
-        return (yield from self._attend_native(name, native.encode(arrays, options)))
+        return (yield from self._attend_native(name, native.encode(arrays, options), tokens))
 
-    def _attend_v2(self, name: str, request: binary.BinaryRequest) -> Call[Answer]:
+    def tokenize(self, name: str, texts: Mapping[str, Any]) -> Call[Tokens]:
+        """``texts`` are the fields of the request."""
+        content, headers = json.dumps(dict(texts)).encode(), {"Content-Type": "application/json"}
+        response = yield from self._send("POST", f"/v1/tokenize/{quote(name, safe='')}", content, headers)
+
+        def tokens() -> Tokens:
+            fields = response.json()
+            return Tokens(fields.pop("model"), fields)
+
+        return _parse(response, tokens)
+
+    def _attend_v2(self, name: str, request: binary.BinaryRequest, tokens: Tokens | None) -> Call[Answer]:
         headers, pieces = request.encode()
         path = f"/v2/models/{quote(name, safe='')}/infer"
         response = yield from self._send("POST", path, b"".join(pieces), headers)
         outputs = _parse(response, lambda: request.decode(response.content, int(response.headers[v2.HEADER])))
-        return _answer(name, outputs, response)
+        return _answer(name, outputs, response, tokens)
 
-    def _attend_native(self, name: str, content: bytes) -> Call[Answer]:
+    def _attend_native(self, name: str, content: bytes, tokens: Tokens | None) -> Call[Answer]:
         path = f"/v1/attention/{quote(name, safe='')}"
         response = yield from self._send("POST", path, content, {"Content-Type": "application/json"})
         outputs = _parse(response, lambda: native.parse(response.content))
         block = self._blocks.get(name)
         if block is None or outputs.keys() - block.outputs:
             block = yield from self.describe(name)
-        return _answer(name, _parse(response, lambda: native.decode(outputs, block)), response)
+        return _answer(name, _parse(response, lambda: native.decode(outputs, block)), response, tokens)
 
     def _send(
         self, method: str, path: str, content: bytes | None = None, headers: Mapping[str, str] | None = None
@@ -130,10 +150,19 @@ def _is_valid(name: str, array: np.ndarray) -> bool:
     return bool(finite.all()) or (name == "scores" and bool((finite | np.isneginf(array)).all()))
 
 
-def _answer(name: str, outputs: Mapping[str, Any], response: httpx.Response) -> Answer:
+def _tensors(tokens: Tokens, block: Block) -> dict[str, Any]:
+    """The tensors of ``tokens`` that the model takes; without masks that mask nothing, as a model is faster then."""
+    names = [name for name in tokens if name in block.inputs]
+    neutral = {name: 1 if name.endswith("attention_mask") else 0 for name in names if not name.endswith("input_ids")}
+    return {
+        name: tokens[name] for name in names if name not in neutral or (np.asarray(tokens[name]) != neutral[name]).any()
+    }
+
+
+def _answer(name: str, outputs: Mapping[str, Any], response: httpx.Response, tokens: Tokens | None) -> Answer:
     timing_ms = {}
     for entry in response.headers.get("Server-Timing", "").split(","):
         stage, _, duration = entry.strip().partition(";dur=")
         if duration:
             timing_ms[stage] = float(duration)
-    return Answer(name, outputs, timing_ms, response.headers.get("X-Request-ID"))
+    return Answer(name, outputs, timing_ms, response.headers.get("X-Request-ID"), tokens)

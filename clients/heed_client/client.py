@@ -4,11 +4,11 @@ import asyncio
 import time
 from collections.abc import Sequence
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Any, Self, TypeVar
 
 import httpx
 
-from heed_client.answer import Answer
+from heed_client.answer import Answer, Tokens
 from heed_client.arrays import TensorLike
 from heed_client.block import Block, BlockSummary
 from heed_client.calls import Call, Calls
@@ -19,6 +19,22 @@ T = TypeVar("T")
 
 def _header(api_key: str | None) -> dict[str, str]:
     return {"Authorization": f"Bearer {api_key}"} if api_key is not None else {}
+
+
+def _texts(
+    text: str | Sequence[str] | None,
+    text_pair: str | Sequence[str] | None,
+    text_target: str | Sequence[str] | None,
+    truncation: bool | None,
+    add_special_tokens: bool,
+) -> dict[str, Any]:
+    fields = {"text": text, "text_pair": text_pair, "text_target": text_target, "truncation": truncation}
+    lists = {
+        name: value if isinstance(value, str | bool) else [*value]
+        for name, value in fields.items()
+        if value is not None
+    }
+    return lists | ({} if add_special_tokens else {"add_special_tokens": False})
 
 
 class Client:
@@ -79,12 +95,36 @@ class Client:
         integers are always rejected. Large tensors are sent as bytes and small ones as JSON; ``binary`` forces one of
         them where possible. The results are the same.
 
+        A model with a tokenizer takes ``text=`` instead of token ids: a text or a list of texts, with the arguments of
+        ``tokenize``. The answer has ``tokens``, ``offsets``, ``input_ids`` and ``truncated`` then.
+
         Raises:
             HeedError: see ``heed_client.errors``.
             ValueError, TypeError: an input is not an array of numbers; the message begins with its name.
         """
         call = self._calls.attend(block, inputs, outputs, average_attn_weights, weights_top_k, additive_mask, binary)
         return self._execute(call)
+
+    def tokenize(
+        self,
+        model: str,
+        text: str | Sequence[str] | None = None,
+        *,
+        text_pair: str | Sequence[str] | None = None,
+        text_target: str | Sequence[str] | None = None,
+        truncation: bool | None = None,
+        add_special_tokens: bool = True,
+    ) -> Tokens:
+        """Tokenize a text, or a list of texts, with the tokenizer of ``model``; the model is not run.
+
+        ``text_pair`` is the second of each pair, ``text_target`` what the decoder of a model with two stacks reads.
+        Texts that are too long are truncated as the model's tokenizer file says; ``truncation`` chooses.
+
+        Raises:
+            HeedError: see ``heed_client.errors``.
+        """
+        texts = _texts(text, text_pair, text_target, truncation, add_special_tokens)
+        return self._execute(self._calls.tokenize(model, texts))
 
     def close(self) -> None:
         """Close the connections."""
@@ -155,6 +195,24 @@ class AsyncClient:
         """
         call = self._calls.attend(block, inputs, outputs, average_attn_weights, weights_top_k, additive_mask, binary)
         return await self._execute(call)
+
+    async def tokenize(
+        self,
+        model: str,
+        text: str | Sequence[str] | None = None,
+        *,
+        text_pair: str | Sequence[str] | None = None,
+        text_target: str | Sequence[str] | None = None,
+        truncation: bool | None = None,
+        add_special_tokens: bool = True,
+    ) -> Tokens:
+        """Tokenize texts, with the arguments of ``Client.tokenize``.
+
+        Raises:
+            HeedError: see ``heed_client.errors``.
+        """
+        texts = _texts(text, text_pair, text_target, truncation, add_special_tokens)
+        return await self._execute(self._calls.tokenize(model, texts))
 
     async def aclose(self) -> None:
         """Close the connections."""

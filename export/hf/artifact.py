@@ -20,8 +20,10 @@ from export.graph import export_graph
 from export.hf.description import block_of, learned_numbers, rows_of
 from export.hf.examples import documented
 from export.hf.fused import TransformersPath, common_path, fast_paths
+from export.hf.pooling import Pooling
 from export.hf.pretrained import ModelRefused, Pretrained
-from export.hf.verification import ANSWER, Report, Verifier, sizes_of
+from export.hf.tokenizer import TOKENIZER_FILE
+from export.hf.verification import ANSWERS, Report, Verifier, sizes_of
 from export.hf.wrapper import Wrapper
 from export.shared_weights import SharedWeights
 from export.verification import CANONICAL, session
@@ -64,7 +66,7 @@ def export_model(
         common = [name for name in block.inputs if name not in block.rare]
         ways = fast_paths(pretrained.model, common, learned if weights else 0)
         for path_name, several in ways.items():
-            if chosen := _fast_path(path_name, several, tracer, verifier, folder):
+            if chosen := _fast_path(path_name, several, pretrained.pooling, tracer, verifier, folder):
                 paths[path_name], graphs[path_name] = chosen
         report("writing")
         cards = {path_name: {"block": name, "fast_path": path_name} | path.card() for path_name, path in paths.items()}
@@ -73,6 +75,8 @@ def export_model(
         cards[CANONICAL] = card(block, int(target.name), learned, results, documented(block.inputs))
         cards[CANONICAL] |= _own_entries(block, learned)
         write_files(folder, graphs, cards, pretrained.companions)
+        if pretrained.tokenizer:
+            (folder / TOKENIZER_FILE).write_text(pretrained.tokenizer)
     return target
 
 
@@ -110,7 +114,12 @@ def _reason(error: BaseException) -> str:
 
 
 def _fast_path(
-    name: str, ways: Sequence[TransformersPath], tracer: _Tracer, verifier: Verifier, folder: Path
+    name: str,
+    ways: Sequence[TransformersPath],
+    pooling: Pooling | None,
+    tracer: _Tracer,
+    verifier: Verifier,
+    folder: Path,
 ) -> tuple[TransformersPath, onnx.ModelProto] | None:
     """The first of several ways to compute a fast path that torch can export and that gives the same numbers.
 
@@ -118,9 +127,9 @@ def _fast_path(
     """
     for path in ways:
         assert path.model is not None
-        module = Wrapper(path.model, with_weights=False).eval()
+        module = Wrapper(path.model, with_weights=False, pooling=pooling).eval()
         with suppress(ModelRefused):
-            graph = tracer.graph(name, module, [ANSWER], path)
+            graph = tracer.graph(name, module, [output for output in tracer.block.outputs if output in ANSWERS], path)
             checks = verifier.fast_path(name, session(graph.SerializeToString(), folder))
             if all(check.ok for check in checks):
                 return path, graph

@@ -47,6 +47,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
                     f"heed export hf: ignored, as {pretrained.kind} has no such tensors: {listed(pretrained.ignored)}",
                     file=sys.stderr,
                 )
+            for warning in pretrained.warnings:
+                print(f"heed export hf: {warning}", file=sys.stderr)
             folder = export_model(
                 pretrained, name, options.repository, options.version, options.force,
                 lambda step: progress.update(task, description=f"{name}: {step}"),

@@ -40,7 +40,7 @@ def block_of(pretrained: Pretrained, name: str) -> tuple[Block, Original]:
     Raises:
         ModelRefused: what it takes or answers cannot be described, or depends on weights that the directory lacks.
     """
-    wrapper = Wrapper(pretrained.model).eval()
+    wrapper = Wrapper(pretrained.model, pooling=pretrained.pooling).eval()
     inputs = inputs_of(pretrained.model)
     _refuse_random(pretrained, wrapper, inputs)
     drawn = {name: torch.from_numpy(array) for name, array in draw(inputs, SMALL).items()}
@@ -55,6 +55,7 @@ def block_of(pretrained: Pretrained, name: str) -> tuple[Block, Original]:
     layers, heads = shapes["weights"][0], shapes["weights"][2]
     config = pretrained.config
     answer = _answer(shapes["output"], config)
+    descriptions = DESCRIPTIONS | {"embedding": f"{pretrained.pooling}."}
     width = getattr(config, "head_dim", None) or getattr(config, "hidden_size", int(heads)) // int(heads)
     block = Block(
         name=name,
@@ -66,15 +67,21 @@ def block_of(pretrained: Pretrained, name: str) -> tuple[Block, Original]:
         build=lambda: wrapper,
         reference=lambda _module, arrays, dtype: original(arrays, dtype),
         inputs=inputs,
-        outputs={output: Output(shape, DESCRIPTIONS.get(output, f"{answer}.")) for output, shape in shapes.items()},
+        outputs={output: Output(shape, descriptions.get(output, f"{answer}.")) for output, shape in shapes.items()},
         weights=pretrained.origin(),
         depth=2 * width,
-        config=json.loads(config.to_json_string(use_diff=True)),
+        config=json.loads(config.to_json_string(use_diff=True)) | _decoder_start(config),
         limits=limits,
         left_out={},
         rare=tuple(name for name in (HEAD_MASK, *HIDDEN) if name in {**inputs, **shapes}),
     )
     return block, original
+
+
+def _decoder_start(config: Any) -> dict[str, int]:
+    """The token with which the decoder begins; the service needs it to make the decoder's input of a text."""
+    start = getattr(config, "decoder_start_token_id", None)
+    return {} if start is None else {"decoder_start_token_id": start}
 
 
 def rows_of(block: Block) -> list[Dim]:

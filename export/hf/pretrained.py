@@ -20,11 +20,13 @@ import transformers
 from transformers import AutoConfig, AutoModel, PretrainedConfig, PreTrainedModel
 
 from export.checkpoint import WEIGHTS, digest_of
+from export.hf.pooling import Pooling, UnknownPooling, pooling_of
+from export.hf.tokenizer import NoTokenizer, tokenizer_json
 
 HEADS = ("config", "none")
 # Files beside the weights that a tokenizer or a preprocessor is made of.
 COMPANIONS = (
-    "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "vocab.txt",
+    "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "vocab.txt",
     "vocab.json", "merges.txt", "spiece.model", "sentencepiece.bpe.model", "tokenizer.model", "source.spm",
     "target.spm", "chat_template.jinja", "preprocessor_config.json", "processor_config.json",
 )  # fmt: skip
@@ -42,6 +44,9 @@ class Pretrained:
     model: PreTrainedModel
     random: tuple[str, ...] = ()  # parameters that the directory does not have
     ignored: tuple[str, ...] = ()  # tensors of the directory that the model does not have
+    pooling: Pooling | None = None  # of a directory of sentence-transformers
+    tokenizer: str | None = None  # the tokenizer.json to write
+    warnings: tuple[str, ...] = ()  # why something of the directory is not offered
 
     @property
     def config(self) -> PretrainedConfig:
@@ -80,13 +85,25 @@ def load(folder: Path, head: str = "config") -> Pretrained:
     if len(parts) > 1:
         raise ModelRefused(f"{folder} has several models in one ({', '.join(sorted(parts))}); export one of them alone")
     options = {"dtype": torch.float32, "attn_implementation": "eager", "output_loading_info": True, **common}
-    model, info = _attempt(folder, content, lambda: _class_of(config, head).from_pretrained(folder, **options))
+    warnings: list[str] = []
+    pooling = tokenizer = None
+    try:
+        pooling = pooling_of(folder)
+    except UnknownPooling as error:
+        warnings.append(f"no embedding: {error}")
+    model_class = _class_of(config, "none" if pooling else head)  # embeddings are made of hidden states
+    model, info = _attempt(folder, content, lambda: model_class.from_pretrained(folder, **options))
     if model.config._attn_implementation != "eager":
         raise ModelRefused(f"{folder}: {type(model).__name__} has no eager attention, so its weights cannot be had")
     if getattr(model, "_can_set_experts_implementation", lambda: False)():
         model.set_experts_implementation("batched_mm")  # the others choose experts in Python, which no graph has
     model.requires_grad_(False).eval()
-    return Pretrained(folder, model, tuple(sorted(info["missing_keys"])), tuple(sorted(info["unexpected_keys"])))
+    try:
+        tokenizer = tokenizer_json(folder)
+    except NoTokenizer as error:
+        warnings.append(f"texts are not accepted, the tokenizer is not exported: {error}")
+    missing, unexpected = (tuple(sorted(info[f"{kind}_keys"])) for kind in ("missing", "unexpected"))
+    return Pretrained(folder, model, missing, unexpected, pooling, tokenizer, tuple(warnings))
 
 
 def _config_file(folder: Path) -> dict[str, Any]:

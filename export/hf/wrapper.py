@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from export.hf.heads import heads_masked
+from export.hf.pooling import Pooling
 from export.hf.pretrained import ModelRefused
 
 ONE_STACK = {"weights": "attentions"}
@@ -43,9 +44,10 @@ def has_two_stacks(model: PreTrainedModel) -> bool:
 class Wrapper(nn.Module):
     """``model`` called as a block's module is; an optional input may have size 1 where another has the batch's."""
 
-    def __init__(self, model: PreTrainedModel, with_weights: bool = True) -> None:
+    def __init__(self, model: PreTrainedModel, with_weights: bool = True, pooling: Pooling | None = None) -> None:
         super().__init__()
         self.model = model
+        self.pooling = pooling
         self.attentions = TWO_STACKS if has_two_stacks(model) else ONE_STACK
         self.hidden_states = TWO_STACKS_HIDDEN if has_two_stacks(model) else ONE_STACK_HIDDEN
         self.with_weights = with_weights
@@ -59,6 +61,8 @@ class Wrapper(nn.Module):
         with nullcontext() if head_mask is None else heads_masked(head_mask):
             result = self.model(**given, **self.fixed)
         outputs = {"output": _answer(result)}
+        if self.pooling:
+            outputs["embedding"] = self.pooling(outputs["output"], given.get("attention_mask"))
         if self.with_weights:
             outputs |= {name: _stacked(theirs, result.get(theirs)) for name, theirs in self.attentions.items()}
             hidden = {name: result.get(theirs) or () for name, theirs in self.hidden_states.items()}

@@ -22,7 +22,7 @@ log = logging.getLogger("heed")
 
 OPEN = re.compile(r"/v2/health/(live|ready)/?")
 READING = ("GET", "HEAD", "OPTIONS")
-PLAIN = re.compile(r"/v1/attention/[^/]+/?|/v2/models/[^/]+(/versions/[^/]+)?/infer/?")
+PLAIN = re.compile(r"/v1/(attention|text|tokenize)/[^/]+/?|/v2/models/[^/]+(/versions/[^/]+)?/infer/?")
 INDEX = re.compile(r"/v2/repository(/[^/]+)?/index/?")  # any key is enough
 
 

@@ -159,7 +159,7 @@ class InferenceEndpoint(ABC, Generic[R]):
             model = self.model(path_params)
             self.engine.check_queue()
             body = await self.receive(receive, context)
-            request = await self._run_stages(self.decode(model, body, context))
+            request = await self.run_stages(self.decode(model, body, context))
             task = request.task
             context.reservation.add(request.response_bytes)
             timing.lap("decode")
@@ -168,7 +168,7 @@ class InferenceEndpoint(ABC, Generic[R]):
             else:
                 outputs = await run_unless_disconnected(self.engine, task, receive)
             timing.record_run(task.queue_ns, task.compute_ns)
-            response = await self._run_stages(self.encode(request, outputs, context))
+            response = await self.run_stages(self.encode(request, outputs, context))
             timing.lap("encode")
         except Exception as error:
             self._count_failure(model, error, timing)
@@ -233,7 +233,7 @@ class InferenceEndpoint(ABC, Generic[R]):
         """Until when the run has to begin, of ``time.perf_counter_ns``."""
         return deadline(context.timing.started_ns, context.headers, self.settings.deadline_seconds, timeout_us)
 
-    async def _run_stages(self, stages: Stages[T]) -> T:
+    async def run_stages(self, stages: Stages[T]) -> T:
         """The result of ``stages``, each run where it keeps others waiting least."""
         engine, result = self.engine, None
         with closing(stages):

@@ -56,7 +56,7 @@ class DirectRoutes:
         self._by_url: BoundedCache[DirectRoute | Literal[False]] = BoundedCache(MAX_URLS)  # False: no such route
 
     def find(self, path: str) -> DirectRoute | None:
-        """The route of a path; None if it is no inference route."""
+        """The route of a path; None if it is none of these."""
         for fullmatch, convertors, endpoint in self._routes:
             if match := fullmatch(path):
                 params = {name: convertors[name].convert(value) for name, value in match.groupdict().items()}
@@ -64,13 +64,14 @@ class DirectRoutes:
         return None
 
     def find_url(self, url: bytes) -> DirectRoute | None:
-        """The same for a URL as a request has it."""
+        """The same for a URL as a request has it, if the route runs models."""
         cached = self._by_url.get(url)
         if cached is not None:
             return cached or None
         try:
             path = httptools.parse_url(url).path
             route = self.find(unquote(path.decode("ascii"))) if path else None
+            route = route if route and isinstance(route.endpoint, InferenceEndpoint) else None
         except (httptools.HttpParserInvalidURLError, UnicodeDecodeError):  # the request is refused later
             return None
         if len(url) <= MAX_URL_BYTES:

@@ -20,8 +20,9 @@ from service.model.spec import BlockSpec, Signature
 from service.ort.failures import RUN_ERRORS
 from service.ort.placement import Placement, provider_label
 from service.ort.provider import Provider, shrink_arena
-from service.tensors.dims import Sizes
+from service.tensors.dims import Sizes, symbol
 from service.tensors.spec import TensorSpec
+from service.tokenizer import Tokenizer
 
 log = logging.getLogger("heed")
 
@@ -41,6 +42,7 @@ class Model:
     max_batch_size: int = 0  # rows of a request; 0 = no batch axis
     batched: frozenset[str] = frozenset()  # inputs and outputs whose first axis is the batch
     batching: BatchingRules | None = None  # how requests share a run; None = they never do
+    tokenizer: Tokenizer | None = None  # of a model that takes token ids
 
     def __post_init__(self) -> None:
         self.spec: BlockSpec | None = self.signature.spec
@@ -61,6 +63,12 @@ class Model:
         for placement in self.placement.values():
             counts.update({provider_label(provider): nodes.total() for provider, nodes in placement.items()})
         return counts
+
+    def max_tokens(self, name: str) -> int | None:
+        """The upper limit on the length of the input ``name``, token ids; None if it has none, or is no input."""
+        if self.spec is None or name not in self.inputs:
+            return None
+        return self.spec.limits.get(symbol(self.inputs[name].shape[-1]))
 
     def bind(self, inputs: Arrays) -> Sizes:
         """The size of each symbolic dimension; see ``checks.bind``.

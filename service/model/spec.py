@@ -11,6 +11,7 @@ from service.tensors.spec import TensorSpec
 
 CANONICAL = "model.onnx"
 WEIGHTS_FILE = "weights.bin"  # the weights that the graphs of a version share, where they share any
+TOKEN_INPUTS = ("input_ids", "decoder_input_ids")
 
 Scalar = bool | int | float
 

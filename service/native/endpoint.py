@@ -11,7 +11,7 @@ from starlette.types import Receive
 from service.codec.json_writer import write_json
 from service.engine.engine import Engine
 from service.http.body import Body, Headers, receive_body, require_json
-from service.http.endpoint import InferenceEndpoint, RequestContext, Stage, Stages
+from service.http.endpoint import InferenceEndpoint, R, RequestContext, Stage, Stages
 from service.http.response import JSON, Fields, Pieces
 from service.model.model import Model
 from service.native.request import AttentionRequest, decode
@@ -20,8 +20,8 @@ from service.repository.repository import Repository
 from service.settings import Settings
 
 
-class AttentionEndpoint(InferenceEndpoint[AttentionRequest]):
-    """Runs a block on the tensors of the body."""
+class NativeEndpoint(InferenceEndpoint[R]):
+    """What the native API's endpoints have in common: a JSON body, for the block that the path names."""
 
     api = "native"
 
@@ -37,6 +37,10 @@ class AttentionEndpoint(InferenceEndpoint[AttentionRequest]):
         body = await receive_body(receive, context.headers, self.settings.max_body_bytes)
         context.timing.start()
         return body, b""
+
+
+class AttentionEndpoint(NativeEndpoint[AttentionRequest]):
+    """Runs a block on the tensors of the body."""
 
     def decode(self, model: Model, body: tuple[bytes, Body], context: RequestContext) -> Stages[AttentionRequest]:
         content, _ = body

@@ -114,7 +114,7 @@ def _route(model: Model, overload_status: int) -> APIRoute:
         summary=spec.title,
         description=f"{spec.description}\n\n`{spec.formula}`\n\n{spec.source}",
         operation_id=f"run_{model.name}",
-        response_model=_answer(model),
+        response_model=model_class(f"{model.name}_answer", BaseModel, answer_fields(model)),
         response_description="The requested outputs",
         responses=problems(*sorted({400, 404, 413, 415, 422, overload_status, 500, 503, 504, 507})),
         openapi_extra={"requestBody": {"content": {"application/json": {"example": spec.example}}}},
@@ -125,7 +125,7 @@ def _request(model: Model) -> type[BaseModel]:
     fields = [_input(model, name, tensor) for name, tensor in model.inputs.items()]
     if model.masks:
         fields.append((bool | None, Field(False, alias=ADDITIVE_MASK, description=FLAG)))
-    return _model(f"{model.name}_request", Choices, fields)
+    return model_class(f"{model.name}_request", Choices, fields)
 
 
 def _input(model: Model, name: str, tensor: TensorSpec) -> tuple[Any, Any]:
@@ -139,17 +139,18 @@ def _input(model: Model, name: str, tensor: TensorSpec) -> tuple[Any, Any]:
     return kind | None, Field(spec.default, alias=name, description=description)
 
 
-def _answer(model: Model) -> type[BaseModel]:
+def answer_fields(model: Model) -> list[tuple[Any, Any]]:
+    """The fields of an answer, for ``model_class``."""
     assert model.spec is not None
     fields: list[tuple[Any, Any]] = [(str, Field(alias="block"))]
     for name, tensor in model.outputs.items():
         kind: Any = Numbers | LargestWeights if name == "weights" else Numbers
         description = f"{format_dims(tensor.shape)}. {model.spec.outputs[name].description}"
         fields.append((kind | Absent, Field(None, alias=name, description=description)))
-    return _model(f"{model.name}_answer", BaseModel, fields)
+    return fields
 
 
-def _model(name: str, base: type[BaseModel], fields: list[tuple[Any, Any]]) -> type[BaseModel]:
+def model_class(name: str, base: type[BaseModel], fields: list[tuple[Any, Any]]) -> type[BaseModel]:
     """A model whose fields are known by their aliases, which may be any text."""
     numbered: dict[str, Any] = {f"field_{index}": field for index, field in enumerate(fields)}
     return create_model(name, __base__=base, **numbered)

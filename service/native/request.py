@@ -1,6 +1,6 @@
 """Decoding of a native request: JSON to the arrays of a run."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -76,7 +76,10 @@ def parse(body: Body, parts: Sequence[LongText | LongList], model: Model) -> Par
         Malformed, Invalid: as ``decode``.
     """
     with parse_object(body) as json, np.errstate(over="ignore"):  # no object of it may outlive the document
-        return _parse(json, body, parts, model)
+        reader = JsonReader(parts)
+        parsed = parse_fields(read_fields(json, model), reader, model)
+        reader.finish(body)
+        return parsed
 
 
 def decode(
@@ -98,6 +101,22 @@ def decode(
     """
     parsed = parse(body, parts, model)
     tensors = yield from read_all(parsed.tensors, reservation)
+    return complete(parsed, tensors, model, cache, most_memory)
+
+
+def complete(
+    parsed: ParsedRequest,
+    tensors: dict[str, np.ndarray],
+    model: Model,
+    cache: BoundedCache[RequestPlan],
+    most_memory: int,
+) -> AttentionRequest:
+    """The request with these ``tensors``, in the order of the model's inputs.
+
+    Raises:
+        Invalid: a tensor or option that is wrong; ``field`` names it.
+        TooMuchMemory: it would need more than ``most_memory`` bytes.
+    """
     if not parsed.additive_mask:
         check_masks(model, tensors)
     plan = _plan(tensors, parsed.outputs, model, cache, most_memory)
@@ -109,19 +128,32 @@ def decode(
     return AttentionRequest(task, plan, parsed.outputs, parsed.average_attn_weights, top_k)
 
 
-def _parse(json: JsonObject, body: Body, parts: Sequence[LongText | LongList], model: Model) -> ParsedRequest:
-    spec = model.spec
-    assert spec is not None
-    choices = (*CHOICES, ADDITIVE_MASK) if model.masks else CHOICES
+def read_fields(json: JsonObject, model: Model, others: Collection[str] = ()) -> dict[str, Any]:
+    """The fields of a request: the model's inputs, ``CHOICES``, and ``others``.
+
+    Raises:
+        Malformed: another field, or one that is given twice.
+    """
+    assert model.spec is not None
+    choices = (*others, *CHOICES, ADDITIVE_MASK) if model.masks else (*others, *CHOICES)
     fields = {}
     for name in json:
         if name not in model.inputs and name not in choices:
-            raise Malformed(f"unknown field; {spec.block} takes {', '.join((*model.inputs, *choices))}", name)
+            raise Malformed(f"unknown field; {model.spec.block} takes {', '.join((*model.inputs, *choices))}", name)
         if name in fields:
             raise Malformed("a field is given twice")
         fields[name] = json[name]
+    return fields
 
-    reader = JsonReader(parts)
+
+def parse_fields(fields: Mapping[str, Any], reader: JsonReader, model: Model) -> ParsedRequest:
+    """The tensors and options in ``fields``.
+
+    Raises:
+        Malformed, Invalid: as ``decode``.
+    """
+    spec = model.spec
+    assert spec is not None
     tensors = {
         name: reader.tensor(tensor, fields[name], spec.inputs[name].mask)
         for name, tensor in model.inputs.items()
@@ -130,7 +162,6 @@ def _parse(json: JsonObject, body: Body, parts: Sequence[LongText | LongList], m
     outputs = _outputs(reader, fields, model)
     average = _flag(fields, "average_attn_weights")
     top_k = _count(fields, "weights_top_k")
-    reader.finish(body)
     if (average or top_k) and "weights" not in outputs:
         raise Invalid("needs weights among the outputs", "average_attn_weights" if average else "weights_top_k")
     return ParsedRequest(tensors, outputs, average, top_k, _flag(fields, ADDITIVE_MASK))

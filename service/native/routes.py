@@ -14,6 +14,7 @@ from service.native.schemas import (
     InputDescription,
     OutputDescription,
     ParameterDescription,
+    TokenizerDescription,
 )
 from service.ort.placement import provider_label
 from service.repository.repository import Repository
@@ -79,6 +80,7 @@ async def describe_block(block: str, repository: RepositoryParam) -> BlockDescri
             )
             for name, tensor in model.outputs.items()
         ],
+        tokenizer=_tokenizer(model),
         tolerance=spec.tolerance,
         verified=spec.verified,
         providers=model.providers,
@@ -88,6 +90,12 @@ async def describe_block(block: str, repository: RepositoryParam) -> BlockDescri
         },
         example=spec.example,
     )
+
+
+def _tokenizer(model: Model) -> TokenizerDescription | None:
+    if model.tokenizer is None:
+        return None
+    return TokenizerDescription(max_tokens=model.max_tokens("input_ids"), truncates_to=model.tokenizer.max_length)
 
 
 def _line(model: Model) -> dict[str, str]:

@@ -42,6 +42,15 @@ class OutputDescription(BaseModel):
     description: str
 
 
+class TokenizerDescription(BaseModel):
+    """How a model takes texts."""
+
+    max_tokens: int | None = Field(description="upper limit on the tokens of a text; null = none")
+    truncates_to: int | None = Field(
+        description="texts are truncated to so many tokens; null = longer ones are refused"
+    )
+
+
 class BlockDescription(BlockLine):
     """Everything a client needs to call a block."""
 
@@ -52,6 +61,7 @@ class BlockDescription(BlockLine):
     inputs: list[InputDescription]
     parameters: list[ParameterDescription]
     outputs: list[OutputDescription]
+    tokenizer: TokenizerDescription | None = Field(description="null: it takes no texts")
     tolerance: dict[str, float] = Field(description="largest absolute error against float64 allowed at export")
     verified: str = Field(description="where that was found right at export, and how")
     providers: list[str] = Field(description="what the ONNX Runtime session runs on")

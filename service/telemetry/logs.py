@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from logging.config import dictConfig
 from typing import Any, Literal, TextIO
 
-from service.text import shortened
+from service.shorten import shortened
 
 log = logging.getLogger("heed")
 

@@ -7,8 +7,8 @@ import pytest
 
 from service.errors import Invalid, NotFound
 from service.http.response import error_response
+from service.shorten import CUT, shortened
 from service.telemetry.logs import Json, Text
-from service.text import CUT, shortened
 
 KIB = 1024
 SDPA = "/v1/attention/scaled_dot_product"

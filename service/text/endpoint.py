@@ -1,0 +1,170 @@
+"""``POST /v1/text/{model}`` runs a model on texts; ``POST /v1/tokenize/{model}`` only tokenizes them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import orjson
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
+
+from service.budget import Reservation
+from service.codec.json_parser import parse_object
+from service.codec.json_reader import JsonReader
+from service.codec.json_slices import LongList, LongText
+from service.codec.json_writer import write_json
+from service.codec.long_tensor import read_all
+from service.codec.steps import Steps
+from service.cost import CostModel
+from service.engine.engine import Engine
+from service.engine.task import InferenceTask
+from service.errors import Malformed
+from service.http.body import Body, CountedReceive
+from service.http.endpoint import RequestContext, Stage, Stages
+from service.http.response import JSON, Fields, Pieces, respond
+from service.model.model import Model
+from service.native.endpoint import NativeEndpoint
+from service.native.request import AttentionRequest, ParsedRequest, complete, parse_fields, read_fields
+from service.native.response import prepare
+from service.repository.repository import Repository
+from service.settings import Settings
+from service.text.request import (
+    FIELDS,
+    TOKENIZING_BYTES,
+    TextFields,
+    TokenizedRequest,
+    read_texts,
+    tokenize,
+    tokenizer_of,
+    tokens_json,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class TextRequest:
+    """A decoded request with texts: the request with their tokens, and the tokens as JSON fields for the response."""
+
+    attention: AttentionRequest
+    tokens: bytes
+
+    @property
+    def task(self) -> InferenceTask:
+        return self.attention.task
+
+    @property
+    def response_bytes(self) -> int:
+        """Upper bound in bytes on the response, as arrays and as text."""
+        return self.attention.response_bytes + len(self.tokens)
+
+
+class TextEndpoint(NativeEndpoint[TextRequest]):
+    """Runs a model on the texts of the body."""
+
+    def __init__(self, repository: Repository, settings: Settings, engine: Engine) -> None:
+        super().__init__(repository, settings, engine)
+        self.tokenizing = CostModel()
+
+    def decode(self, model: Model, body: tuple[bytes, Body], context: RequestContext) -> Stages[TextRequest]:
+        content, _ = body
+        parsed, fields = yield from self.read(content, model)
+        tokenized, tokens = yield from self.tokenize(fields, model, context.reservation)
+        steps = self._complete(parsed, tokenized, model, context)
+        attention: AttentionRequest = yield Stage(self.decoding, len(content), steps)
+        attention.task.deadline = self.deadline(context)
+        return TextRequest(attention, tokens)
+
+    def encode(
+        self, request: TextRequest, outputs: dict[str, np.ndarray], _context: RequestContext
+    ) -> Stages[tuple[Pieces, Fields]]:
+        count = request.attention.plan.output_count
+        frame, arrays = yield Stage(self.preparing, count, partial(prepare, request.attention, outputs))
+        block = b'{"block":%b,' % orjson.dumps(request.task.model.name)
+        frame = [b"%b%b,%b" % (block, request.tokens, frame[0].removeprefix(block)), *frame[1:]]
+        pieces = yield Stage(self.encoding, count, write_json(frame, arrays))
+        return [*pieces], JSON
+
+    def encoding_ns(self, request: TextRequest, _context: RequestContext) -> float:
+        return self.encoding.expected(request.attention.plan.output_count)
+
+    def read(self, content: bytes, model: Model, only_texts: bool = False) -> Stages[tuple[ParsedRequest, TextFields]]:
+        """The fields of a request; with ``only_texts`` there may be no others."""
+        rest, parts = yield from self.cut(content)
+        most_bytes = self.settings.max_text_bytes
+        fields = yield Stage(self.reading, len(content), partial(_read, rest, parts, model, most_bytes, only_texts))
+        return fields  # type: ignore[no-any-return]
+
+    def tokenize(
+        self, fields: TextFields, model: Model, reservation: Reservation, whole: bool = False
+    ) -> Stages[tuple[TokenizedRequest, bytes]]:
+        """The tokens of the texts, and these as JSON fields: with ``whole`` all that is known of them."""
+
+        def tokenized() -> tuple[TokenizedRequest, bytes]:
+            tokens = tokenize(fields, model)
+            return tokens, tokens_json(tokens, fields.is_single, whole)
+
+        size = fields.size
+        reservation.add(size * TOKENIZING_BYTES)
+        return (yield Stage(self.tokenizing, size, tokenized))  # type: ignore[no-any-return]
+
+    def _complete(
+        self, parsed: ParsedRequest, tokenized: TokenizedRequest, model: Model, context: RequestContext
+    ) -> Steps[AttentionRequest]:
+        tensors = yield from read_all(parsed.tensors, context.reservation)
+        for name in tokenized.tensors:
+            if name in tensors:
+                raise Malformed("is made of the text, and cannot be given beside it", name)
+        tensors |= tokenized.tensors
+        ordered = {name: tensors[name] for name in model.inputs if name in tensors}
+        return complete(parsed, ordered, model, self.cache(model), self.settings.max_memory_bytes)
+
+
+class TokenizeEndpoint:
+    """Tokenizes the texts of the body as the model's tokenizer does; the model is not run."""
+
+    def __init__(self, texts: TextEndpoint) -> None:
+        self._texts = texts
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        texts = self._texts
+        reservation = Reservation(texts.engine.budget)
+        try:
+            context = RequestContext(scope["state"]["headers"], scope["state"]["timing"], reservation)
+            model = texts.model(scope["path_params"])
+            content, _ = await texts.receive(CountedReceive(receive, reservation), context)
+            tokens = await texts.run_stages(self._tokens(content, model, reservation))
+            context.timing.lap("decode")
+            await respond(send, [b'{"model":%b,%b}' % (orjson.dumps(model.name), tokens)], JSON)
+        finally:
+            reservation.release()
+
+    def _tokens(self, content: bytes, model: Model, reservation: Reservation) -> Stages[bytes]:
+        _, fields = yield from self._texts.read(content, model, only_texts=True)
+        _, tokens = yield from self._texts.tokenize(fields, model, reservation, whole=True)
+        return tokens
+
+
+def _read(
+    content: bytes, parts: Sequence[LongText | LongList], model: Model, most_bytes: int, only_texts: bool
+) -> tuple[ParsedRequest, TextFields]:
+    tokenizer_of(model)
+    with parse_object(content) as json, np.errstate(over="ignore"):
+        fields = read_fields(json, model, FIELDS)
+        if only_texts:
+            for name in fields:
+                if name not in FIELDS:
+                    raise Malformed(f"unknown field; there are {', '.join(FIELDS)}", name)
+        reader = JsonReader(parts)
+        texts = read_texts(reader, fields, model, most_bytes)
+        parsed = parse_fields(fields, reader, model)
+        reader.finish(content, strict=False)  # a text may have brackets
+        return parsed, texts
+
+
+def routes(repository: Repository, settings: Settings, engine: Engine) -> list[Route]:
+    """The routes that take texts: the one that runs models is first."""
+    texts = TextEndpoint(repository, settings, engine)
+    return [
+        Route("/v1/text/{block}", texts, methods=["POST"], include_in_schema=False),
+        Route("/v1/tokenize/{block}", TokenizeEndpoint(texts), methods=["POST"], include_in_schema=False),
+    ]

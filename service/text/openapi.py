@@ -1,0 +1,110 @@
+"""The operations that take texts in the OpenAPI document, for each model with a tokenizer."""
+
+from typing import Annotated, Any
+
+from fastapi import Body
+from fastapi.routing import APIRoute
+from pydantic import BaseModel, Field
+
+from service.model.model import Model
+from service.native.openapi import Absent, Choices, Integers, answer_fields, model_class, problems
+
+STATUSES = {400, 404, 413, 415, 422, 500, 503}
+EXAMPLE = "The animal didn't cross the street because it was too tired."
+Texts = Annotated[str, Field(min_length=1)] | Annotated[list[Annotated[str, Field(min_length=1)]], Field(min_length=1)]
+
+
+class TextFields(BaseModel, extra="forbid"):
+    """The texts of a request, and how they become tokens."""
+
+    text: Texts | None = Field(None, description="a text, or a list of texts, which are padded to the longest")
+    text_pair: Texts | None = Field(None, description="the second text of each pair")
+    text_target: Texts | None = Field(
+        None, description="what the decoder reads, if the model has an encoder and a decoder"
+    )
+    truncation: bool | None = Field(
+        None, description="truncate texts that are too long; null: as the tokenizer's file says"
+    )
+    add_special_tokens: bool | None = Field(True, description="add the tokens that begin, separate and end texts")
+
+
+class TextChoices(Choices, TextFields, extra="forbid"):
+    """The fields of a request with texts to run a model on."""
+
+
+class Tokens(BaseModel):
+    """What the tokenizer makes of the texts: lists for a single text, lists of lists for several."""
+
+    tokens: list[Any] | Absent = None
+    offsets: Integers | Absent = Field(None, description="first character, and last plus 1, of each token in its text")
+    truncated: bool | list[bool] | Absent = None
+    input_ids: Integers | Absent = None
+    attention_mask: Integers | Absent = Field(None, description="1 = a token, 0 = padding")
+    target_tokens: list[Any] | Absent = Field(None, description="what the decoder reads; so the following")
+    target_offsets: Integers | Absent = None
+    target_truncated: bool | list[bool] | Absent = None
+    decoder_input_ids: Integers | Absent = None
+    decoder_attention_mask: Integers | Absent = None
+
+
+class AllTokens(Tokens):
+    """The same, with all that is known of the tokens."""
+
+    model: str
+    token_type_ids: Integers | Absent = None
+    sequence_ids: list[Any] | Absent = Field(None, description="0 or 1 in a pair, null for special tokens and padding")
+    target_sequence_ids: list[Any] | Absent = None
+
+
+def routes(blocks: dict[str, Model], overload_status: int) -> list[APIRoute]:
+    """Two documented routes for each of ``blocks`` that has a tokenizer."""
+    models = [model for model in blocks.values() if model.tokenizer]
+    return [route for model in models for route in (_run(model, overload_status), _tokenize(model))]
+
+
+def _run(model: Model, overload_status: int) -> APIRoute:
+    def run(body: Any) -> None: ...
+
+    others = [
+        (Any, Field(None, alias=name, description="see the operation without text"))
+        for name in model.inputs
+        if not name.endswith(("input_ids", "attention_mask", "token_type_ids"))
+    ]
+    body = model_class(f"{model.name}_text_request", TextChoices, others)
+    run.__annotations__["body"] = Annotated[body, Body()]
+    return APIRoute(
+        f"/v1/text/{model.name}",
+        run,
+        methods=["POST"],
+        tags=["text"],
+        summary=f"Run {model.name} on texts",
+        description="The model's tokenizer makes token ids of the texts. The answer has the tokens beside the outputs.",
+        operation_id=f"run_text_{model.name}",
+        response_model=model_class(f"{model.name}_text_answer", Tokens, answer_fields(model)),
+        response_description="The tokens and the requested outputs",
+        responses=problems(*sorted(STATUSES | {overload_status, 504, 507})),
+        openapi_extra={"requestBody": {"content": {"application/json": {"example": _example(model)}}}},
+    )
+
+
+def _tokenize(model: Model) -> APIRoute:
+    def tokenize(body: TextFields) -> None: ...
+
+    return APIRoute(
+        f"/v1/tokenize/{model.name}",
+        tokenize,
+        methods=["POST"],
+        tags=["text"],
+        summary=f"Tokenize texts as {model.name} does",
+        description="The model is not run.",
+        operation_id=f"tokenize_{model.name}",
+        response_model=AllTokens,
+        response_description="The tokens",
+        responses=problems(*sorted(STATUSES)),
+        openapi_extra={"requestBody": {"content": {"application/json": {"example": _example(model)}}}},
+    )
+
+
+def _example(model: Model) -> dict[str, Any]:
+    names = {"input_ids": "text", "decoder_input_ids": "text_target"}
+    return {field: EXAMPLE for name, field in names.items() if name in model.inputs}

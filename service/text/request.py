@@ -1,0 +1,211 @@
+"""The fields of a request with texts, and the tensors that a model's tokenizer makes of them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import orjson
+
+from service.codec.json_parser import JsonArray
+from service.codec.json_reader import JsonReader, word
+from service.codec.json_slices import LongText
+from service.errors import Invalid, Malformed, TooLarge
+from service.model.model import Model
+from service.tokenizer import Text, TokenizedTexts, Tokenizer
+
+FIELDS = ("text", "text_pair", "text_target", "truncation", "add_special_tokens")
+MAX_TEXTS = 1024  # of a request
+TOKENIZING_BYTES = 768  # memory for each byte of text: there may be a token for each
+MASKS = {"attention_mask": 1, "token_type_ids": 0}  # tensors beside the token ids -> the value that changes nothing
+DECODER = "decoder_"
+
+
+@dataclass(frozen=True, slots=True)
+class TextFields:
+    """The texts of a request and how they become tokens. ``is_single``: one text, whose answer has no batch axis."""
+
+    texts: list[Text]
+    targets: list[Text]  # what the decoder reads, in a model with an encoder and a decoder
+    is_single: bool
+    truncation: bool | None  # None = as the tokenizer's file says
+    special_tokens: bool
+
+    @property
+    def size(self) -> int:
+        """The bytes of all texts as UTF-8."""
+        pairs = [text if isinstance(text, tuple) else (text,) for text in (*self.texts, *self.targets)]
+        return sum(len(text.encode()) for pair in pairs for text in pair)
+
+
+@dataclass(frozen=True, slots=True)
+class TokenizedRequest:
+    """The tokens of a request, and the tensors that they are for the model."""
+
+    text: TokenizedTexts | None
+    target: TokenizedTexts | None
+    tensors: dict[str, np.ndarray]
+
+
+def read_texts(reader: JsonReader, fields: Mapping[str, Any], model: Model, most_bytes: int) -> TextFields:
+    """The texts and their options in ``fields``, of a request to ``model``.
+
+    Raises:
+        Invalid: the model has no tokenizer, there is no text, or a field of another type; ``field`` names it.
+        TooLarge: more than ``most_bytes``.
+    """
+    tokenizer_of(model)
+    texts, pairs, targets = (_texts(reader, fields, name) for name in ("text", "text_pair", "text_target"))
+    if texts is None and targets is None:
+        raise Invalid("required, and not given", "text" if "input_ids" in model.inputs else "text_target")
+    for name, given, ids in (("text", texts, "input_ids"), ("text_target", targets, f"{DECODER}input_ids")):
+        if given is not None and ids not in model.inputs:
+            raise Invalid(f"model '{model.name}' has no {ids}, which would be made of it", name)
+        if given is not None and ids in fields:
+            raise Malformed(f"is made of {name}, and cannot be given beside it", ids)
+    for name, others in (("text_pair", pairs), ("text_target", targets)):
+        if others is not None and texts is not None and _length(others) != _length(texts):
+            raise Invalid(f"expected {_count(texts)}, as text is, got {_count(others)}", name)
+    if pairs is not None and texts is None:
+        raise Invalid("needs text beside it", "text_pair")
+    joined: list[Text] = [*_list(texts)]
+    if pairs is not None:
+        joined = [*zip(_list(texts), _list(pairs), strict=True)]
+    result = TextFields(
+        joined,
+        [*_list(targets)],
+        isinstance(texts if texts is not None else targets, str),
+        _flag(fields, "truncation"),
+        _flag(fields, "add_special_tokens") is not False,
+    )
+    if result.size > most_bytes:
+        raise TooLarge(f"the texts have {result.size:,} bytes; the limit (max_text_bytes) is {most_bytes:,}", "text")
+    return result
+
+
+def tokenize(fields: TextFields, model: Model) -> TokenizedRequest:
+    """The tokens and the tensors of ``fields``: [batch, n], or [n] of a single text.
+
+    Tensors that would change nothing are left out, as a model is faster without them.
+
+    Raises:
+        Invalid: a text is too long, or cannot be encoded; ``field`` names it.
+    """
+    tokenizer = tokenizer_of(model)
+    tensors: dict[str, np.ndarray] = {}
+    text = target = None
+    if fields.texts:
+        text = _encode(tokenizer, fields.texts, fields, model)
+        tensors |= _tensors(text, "", fields, model)
+    if fields.targets:
+        target = _encode(tokenizer, fields.targets, fields, model, DECODER)
+        tensors |= _tensors(target, DECODER, fields, model)
+    return TokenizedRequest(text, target, tensors)
+
+
+def tokens_json(tokenized: TokenizedRequest, is_single: bool, whole: bool = False) -> bytes:
+    """The fields of a response that say what the tokens are, as JSON without braces; ``whole``: all that is known."""
+    content: dict[str, Any] = {}
+    for texts, prefix, words in ((tokenized.text, "", ""), (tokenized.target, DECODER, "target_")):
+        if texts is None:
+            continue
+        content[f"{words}tokens"] = texts.tokens
+        content[f"{words}offsets"] = texts.offsets
+        content[f"{words}truncated"] = texts.truncated
+        content[f"{prefix}input_ids"] = texts.input_ids
+        content[f"{prefix}attention_mask"] = texts.attention_mask
+        if whole:
+            content[f"{words}sequence_ids"] = texts.sequence_ids
+            if not words:
+                content["token_type_ids"] = texts.token_type_ids
+    if is_single:
+        content = {name: value[0] for name, value in content.items()}
+    return orjson.dumps(content, option=orjson.OPT_SERIALIZE_NUMPY)[1:-1]
+
+
+def tokenizer_of(model: Model) -> Tokenizer:
+    """The model's tokenizer.
+
+    Raises:
+        Invalid: it has none.
+    """
+    if model.tokenizer is None:
+        raise Invalid(
+            f"model '{model.name}' has no tokenizer: it needs tokenizer.json beside its graph, and the service the "
+            "package tokenizers",
+            "text",
+        )
+    return model.tokenizer
+
+
+def _texts(reader: JsonReader, fields: Mapping[str, Any], name: str) -> str | list[str] | None:
+    """One text, or a list of them; None where there is none."""
+    element = reader.part(fields.get(name))
+    if element is None:
+        return None
+    if isinstance(element, str | LongText):
+        return _text(element)
+    if not isinstance(element, JsonArray):
+        raise Invalid(f"expected text or a list of texts, got {word(element)}", name)
+    if not 0 < len(element) <= MAX_TEXTS:
+        raise Invalid(f"expected 1 to {MAX_TEXTS} texts, got {len(element)}", name)
+    items = [reader.part(item) for item in element]
+    for index, item in enumerate(items):
+        if not isinstance(item, str | LongText):
+            raise Invalid(f"expected text, got {word(item)} at [{index}]", name)
+    return [_text(item) for item in items]
+
+
+def _text(element: str | LongText) -> str:
+    if isinstance(element, str):
+        return element
+    try:
+        return str(orjson.loads(b'"%b"' % bytes(element.content)))
+    except ValueError:
+        raise Malformed("a text has an escape that is not JSON's") from None
+
+
+def _flag(fields: Mapping[str, Any], name: str) -> bool | None:
+    value = fields.get(name)
+    if value is None or isinstance(value, bool):
+        return value
+    raise Invalid(f"expected a boolean, got {word(value)}", name)
+
+
+def _encode(
+    tokenizer: Tokenizer, texts: list[Text], fields: TextFields, model: Model, prefix: str = ""
+) -> TokenizedTexts:
+    spec, start, limit = model.spec, None, model.max_tokens(f"{prefix}input_ids")
+    assert spec is not None, "only blocks have texts"
+    if prefix:
+        start = spec.config.get("decoder_start_token_id")
+        if start is None:
+            raise Invalid(f"model '{model.name}' does not say with which token a decoder begins", "text_target")
+    try:
+        encoded = tokenizer.encode(texts, limit, fields.truncation, fields.special_tokens, start)
+    except Invalid as error:
+        raise Invalid(str(error), "text_target" if prefix else "text") from None
+    if f"{prefix}attention_mask" not in model.inputs and not encoded.attention_mask.all():
+        raise Invalid("this model has no attention_mask, so texts must have equally many tokens", "text")
+    return encoded
+
+
+def _tensors(texts: TokenizedTexts, prefix: str, fields: TextFields, model: Model) -> dict[str, np.ndarray]:
+    tensors = {f"{prefix}input_ids": texts.input_ids}
+    for name, neutral in MASKS.items():
+        array = texts.attention_mask if name == "attention_mask" else texts.token_type_ids
+        if f"{prefix}{name}" in model.inputs and (array != neutral).any():
+            tensors[f"{prefix}{name}"] = array
+    return {name: array[0] for name, array in tensors.items()} if fields.is_single else tensors
+
+
+def _list(texts: str | list[str] | None) -> list[str]:
+    return [texts] if isinstance(texts, str) else texts or []
+
+
+def _length(texts: str | list[str]) -> int | None:
+    return None if isinstance(texts, str) else len(texts)
+
+
+def _count(texts: str | list[str]) -> str:
+    return "one text" if isinstance(texts, str) else f"a list of {len(texts)}"
