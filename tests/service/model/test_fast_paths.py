@@ -132,6 +132,28 @@ def _on_cpu(file, _provider, threads, prepack=True):
     return open_session(file, Provider("cpu", "asked for"), threads, prepack)
 
 
+@pytest.mark.parametrize(("name", "packed"), [("multi_head", "weights.onnx"), ("additive", "model.onnx")])
+def test_of_graphs_that_share_weights_the_common_one_packs_them(name, packed, repository, tmp_path, monkeypatch):
+    shutil.copytree(repository / name, tmp_path / name)
+    (tmp_path / name / "1" / "weights.bin").touch()
+    packs = {}
+
+    def opened(file, provider, threads, prepack=True):
+        packs[file.name] = prepack
+        return _on_cpu(file, provider, threads, prepack)
+
+    monkeypatch.setattr("service.model.loader.open_session", opened)
+    model(tmp_path, name)
+    assert [file for file, prepack in packs.items() if prepack] == [packed]
+
+
+def test_memory_of_what_the_canonical_graph_computes_is_counted(repository):
+    of, given = model(repository, "encoder"), {"input_ids": np.ones((1, 300), np.int64)}
+    needed = {name: of.estimate(given, [name], of.bind(given)).memory for name in ("weights", "hidden_states")}
+    assert needed["hidden_states"] > 4 * 3 * 2 * 4 * 300 * 300  # weights, scores and weights by norm, in two layers
+    assert needed["weights"] == 4 * 2 * 2 * 4 * 300 * 300
+
+
 @pytest.mark.parametrize("more", [{}, {"is_causal": True}, {"nonpad_kv_seqlen": [9]}, {"left_window_size": 512}])
 def test_memory_estimated_is_linear_without_weights(more, repository):
     of = model(repository)
