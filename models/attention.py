@@ -31,6 +31,7 @@ class Attended(NamedTuple):
     head_output: Tensor | None = None  # [B, H, M, E] before the heads are joined
     head_share: Tensor | None = None  # [B, H, M, C] of the output: their sum over heads, without the bias, is it
     weights_by_norm: Tensor | None = None  # [B, H, M, N]
+    cross_weights: Tensor | None = None  # [L, B, H, M, N] over the memory of a stack that has one
     hidden_states: Tensor | None = None  # [L + 1, B, N, C] of a stack: what each layer takes, and the output
 
 

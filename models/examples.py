@@ -57,6 +57,8 @@ OPTIONS: dict[str, ExampleOptions] = {
     "nonpad": ExampleOptions(("nonpad_kv_seqlen",)),
     "nonpad_masked": ExampleOptions(("nonpad_kv_seqlen", "attn_mask")),
     "nonpad_causal": ExampleOptions(("nonpad_kv_seqlen",), {"is_causal": True, "left_window_size": 4}),
+    "memory_mask": ExampleOptions(("memory_mask",)),
+    "both_masks": ExampleOptions(("memory_mask", "attn_mask"), {"is_causal": True}),
     "head_mask": ExampleOptions(("head_mask",)),
     "past": ExampleOptions(("past_key", "past_value")),
     "past_causal": ExampleOptions(("past_key", "past_value", "attn_mask"), {"is_causal": True}),

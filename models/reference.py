@@ -277,6 +277,22 @@ def luong_general(state, query, key, value, dtype=np.float64, **options) -> dict
     return outputs | {"output": outputs["output"][:, 0]}
 
 
+def layer_norm(state, name, x, eps, dtype):
+    """Each vector minus its mean, divided by its standard deviation, times the weight, plus the bias."""
+    centred = x - x.mean(axis=-1, keepdims=True)
+    variance = (centred * centred).mean(axis=-1, keepdims=True)
+    scaled = centred / np.sqrt(variance + dtype(eps))
+    return scaled * np.asarray(state[f"{name}.weight"], dtype) + np.asarray(state[f"{name}.bias"], dtype)
+
+
+def activation(kind, x):
+    """relu or gelu, in the type of x."""
+    if kind == "relu":
+        return np.maximum(x, 0)
+    dtype = x.dtype.type
+    return x * (1 + np.vectorize(math.erf, [dtype])(x / dtype(math.sqrt(2)))) / 2
+
+
 def transformer(
     state,
     config,
@@ -298,15 +314,7 @@ def transformer(
     """
 
     def norm(x, name):
-        centred = x - x.mean(axis=-1, keepdims=True)
-        variance = (centred * centred).mean(axis=-1, keepdims=True)
-        scaled = centred / np.sqrt(variance + dtype(config["layer_norm_eps"]))
-        return scaled * np.asarray(state[f"{name}.weight"], dtype) + np.asarray(state[f"{name}.bias"], dtype)
-
-    def activation(x):
-        if config["activation"] == "relu":
-            return np.maximum(x, 0)
-        return x * (1 + np.vectorize(math.erf, [dtype])(x / dtype(math.sqrt(2)))) / 2
+        return layer_norm(state, name, x, config["layer_norm_eps"], dtype)
 
     past = 0 if past_key is None else past_key.shape[3]
     if x is None:
@@ -332,7 +340,8 @@ def transformer(
         layer_outputs.append(attended)
         x = x + attended["output"] if pre else norm(x + attended["output"], f"{name}.norm1")
         normed = norm(x, f"{name}.norm2") if pre else x
-        fed = linear(state, f"{name}.linear2", activation(linear(state, f"{name}.linear1", normed, dtype)), dtype)
+        inner = activation(config["activation"], linear(state, f"{name}.linear1", normed, dtype))
+        fed = linear(state, f"{name}.linear2", inner, dtype)
         x = x + fed if pre else norm(x + fed, f"{name}.norm2")
         hidden_states.append(x)
     hidden_states[-1] = norm(x, "final_norm") if config["final_norm"] else x

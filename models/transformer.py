@@ -108,7 +108,7 @@ class Layer(nn.Module):
         return fed
 
 
-def _stacked(layers: Sequence[Attended], name: str) -> Any:
+def stacked(layers: Sequence[Attended], name: str) -> Any:
     """One output of every layer as one tensor; None where layers do not have it."""
     tensors = [getattr(attended, name) for attended in layers]
     return None if tensors[0] is None else torch.stack(tensors)
@@ -159,12 +159,12 @@ class Transformer(nn.Module):
             x = layer_outputs[-1].output
             hidden_states.append(x)
         hidden_states[-1] = self.final_norm(x)
-        stacked = {name: _stacked(layer_outputs, name) for name in ("present_key", "present_value")}
-        chosen = {name: _stacked(layer_outputs, name) for name in ("weights", "scores", "query", "weights_by_norm")}
-        chosen["key"] = stacked["present_key"]
+        present = {name: stacked(layer_outputs, name) for name in ("present_key", "present_value")}
+        chosen = {name: stacked(layer_outputs, name) for name in ("weights", "scores", "query", "weights_by_norm")}
+        chosen["key"] = present["present_key"]
         if layers is not None:
             chosen = {name: x.index_select(0, layers) for name, x in chosen.items() if x is not None}
-        return Attended(hidden_states[-1], hidden_states=torch.stack(hidden_states), **chosen, **stacked)
+        return Attended(hidden_states[-1], hidden_states=torch.stack(hidden_states), **chosen, **present)
 
     def _embed(self, input_ids: Tensor, token_type_ids: Tensor | None, past: int) -> Tensor:
         x: Tensor = self.embeddings["word"](input_ids)
