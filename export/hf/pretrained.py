@@ -91,8 +91,8 @@ def load(folder: Path, head: str = "config") -> Pretrained:
         pooling = pooling_of(folder)
     except UnknownPooling as error:
         warnings.append(f"no embedding: {error}")
-    model_class = _class_of(config, "none" if pooling else head)  # embeddings are made of hidden states
-    model, info = _attempt(folder, content, lambda: model_class.from_pretrained(folder, **options))
+    head = "none" if pooling else head  # embeddings are made of hidden states
+    model, info = _attempt(folder, content, lambda: _class_of(config, head).from_pretrained(folder, **options))
     if model.config._attn_implementation != "eager":
         raise ModelRefused(f"{folder}: {type(model).__name__} has no eager attention, so its weights cannot be had")
     if getattr(model, "_can_set_experts_implementation", lambda: False)():

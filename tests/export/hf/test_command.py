@@ -16,6 +16,7 @@ from export.hf.pretrained import ModelRefused, load
 from export.verification import session
 from tests.support.families import FAMILIES, IMAGE, TEXT, Family, build, save
 from tests.support.readme import ROOT
+from tests.support.texts import save_tokenizer
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # those of transformers
 TINY = Family("BertForSequenceClassification", {**TEXT, "num_hidden_layers": 1, "hidden_size": 8})
@@ -29,8 +30,8 @@ def tiny(once):
 
     def fill(folder):
         save(TINY, folder)
-        for name in ("tokenizer.json", "vocab.txt", "preprocessor_config.json"):
-            (folder / name).write_text("{}")
+        save_tokenizer(folder)
+        (folder / "preprocessor_config.json").write_text("{}")
 
     return once("tiny bert", fill)
 
@@ -57,7 +58,7 @@ def changed(source, folder, **settings):
 
 def test_a_version_has_its_graphs_and_the_files_of_the_tokenizer(exported):
     names = {file.name for file in (exported / "mine" / "1").iterdir()}
-    assert names == GRAPHS | {"tokenizer.json", "vocab.txt", "preprocessor_config.json"}
+    assert names == GRAPHS | {"tokenizer.json", "tokenizer_config.json", "preprocessor_config.json"}
 
 
 def test_the_metadata_says_what_was_verified_against_what(exported):

@@ -43,7 +43,7 @@ def test_the_readme_shows_what_the_command_prints(exported):
 
 def test_embeddings_are_those_of_transformers(exported):
     version = exported / "model_repository" / "minilm" / "1"
-    tokens = AutoTokenizer.from_pretrained(version)(SENTENCES, padding=True, return_tensors="np")
+    tokens = AutoTokenizer.from_pretrained(DIRECTORY)(SENTENCES, padding=True, return_tensors="np")
     inputs = {name: tokens[name] for name in ("input_ids", "attention_mask")}
     model = BertModel.from_pretrained(DIRECTORY, attn_implementation="eager").double()
     with torch.no_grad():
@@ -57,20 +57,26 @@ def test_embeddings_are_those_of_transformers(exported):
             {"name": name, "shape": x.shape, "datatype": "INT64", "data": x.tolist()} for name, x in inputs.items()
         ]
         v2 = client.post("/v2/models/minilm/infer", json={"inputs": described}).json()
+        texts = client.post("/v1/text/minilm", json={"text": SENTENCES, "outputs": ["embedding", "weights"]}).json()
+        one = client.post("/v1/text/minilm", json={"text": SENTENCES[0], "outputs": ["embedding"]}).json()
     outputs = {output["name"]: np.reshape(output["data"], output["shape"]) for output in v2["outputs"]}
     expected = embeddings(truth.last_hidden_state.numpy(), inputs["attention_mask"])
     for hidden in (answer["output"], alone["output"], outputs["output"]):
         actual = embeddings(np.array(hidden), inputs["attention_mask"])
         np.testing.assert_allclose(actual, expected, rtol=0, atol=1e-6)
+    np.testing.assert_allclose(texts["embedding"], expected, rtol=0, atol=1e-6)
+    np.testing.assert_allclose(one["embedding"], expected[0], rtol=0, atol=1e-6)
+    assert texts["input_ids"] == inputs["input_ids"].tolist()
     weights = torch.stack(truth.attentions).numpy()
-    for computed in (answer["weights"], outputs["weights"]):
+    for computed in (answer["weights"], outputs["weights"], texts["weights"]):
         np.testing.assert_allclose(computed, weights, rtol=0, atol=2e-6)
 
 
 @pytest.mark.parametrize("masked", [False, True])
 def test_long_texts_have_the_same_embeddings_by_the_fused_kernels(masked, exported):
     version = exported / "model_repository" / "minilm" / "1"
-    ids = AutoTokenizer.from_pretrained(version)(" ".join(SENTENCES * 40), truncation=True, max_length=500)["input_ids"]
+    tokenizer = AutoTokenizer.from_pretrained(DIRECTORY)
+    ids = tokenizer(" ".join(SENTENCES * 40), truncation=True, max_length=500)["input_ids"]
     inputs = {"input_ids": np.array([ids, ids[::-1]])}
     mask = np.ones((2, len(ids)), int)
     if masked:

@@ -201,10 +201,10 @@ def test_a_broken_tokenizer_fails_the_load_with_its_reason(texts_repository, tmp
     for name, content in {"empty": b"{}", "text": b"not json", "merge": merge}.items():
         shutil.copytree(texts_repository / "bert", tmp_path / "models" / name)
         (tmp_path / "models" / name / "1" / "tokenizer.json").write_bytes(content)
-    with started(tmp_path / "models", tmp_path / "log", becomes_ready=False) as server:
-        with httpx.Client(base_url=server.url) as client:
-            response = client.post("/v1/text/text", json={"text": SHORT})
-            index = client.post("/v2/repository/index").json()
+    log = tmp_path / "log"
+    with started(tmp_path / "models", log, becomes_ready=False) as server, httpx.Client(base_url=server.url) as client:
+        response = client.post("/v1/text/text", json={"text": SHORT})
+        index = client.post("/v2/repository/index").json()
     assert response.status_code == 503
     assert len(index) == 3
     for model in index:
