@@ -47,7 +47,7 @@ def heads_masked(mask: Tensor) -> Iterator[_Layers]:
 def _attend(module: nn.Module, *tensors: Tensor | None, **options: Any) -> tuple[Tensor, Tensor]:
     """The eager function of the model that ``module`` is from; then the mask, if there is one."""
     eager = inspect.unwrap(type(module).forward).__globals__["eager_attention_forward"]
-    # [batch, queries, heads, width] and [batch, heads, queries, keys]
+    # The output is [batch, queries, heads, width], the weights are [batch, heads, queries, keys].
     output, weights = eager(module, *tensors, **options)
     layers = _LAYERS.get()
     if layers is None:
