@@ -1,9 +1,9 @@
 """Write a block as ONNX files: verified, with a description in their metadata, and either all of them or none.
 
-``<repository>/<name>/<version>/model.onnx``, the canonical graph, has every option and every output. ``plain.onnx`` is
-the same function without options: it builds no mask, so that a small request runs half the nodes. ``lse.onnx`` and
-``options.onnx`` lack rare inputs and ``lse``. The other files are fast paths, for requests that do not need the
-attention weights (``export.fast_path``).
+``<repository>/<name>/<version>/model.onnx``, the canonical graph, has every option and every output. ``weights.onnx``
+lacks ``lse`` and what else few requests have (``Block.rare``); ``lse.onnx`` is the same with ``lse``. ``plain.onnx`` is
+the same function without options: it builds no mask, so that a small request runs half the nodes. The other files are
+fast paths, for requests that do not need the attention weights (``export.fast_path``).
 
 The graphs of a block with many weights share them in ``weights.bin``. Such a block has no ``plain.onnx``: beside its
 matrix products, the nodes saved do not matter. In a smaller block each graph contains the weights.
@@ -33,6 +33,8 @@ from models.examples import documented
 from models.learned import SEED
 from models.precision import in_precision
 
+COMMON = "weights"  # the graph of requests with nothing that is rare
+LSE = "lse"  # an output that takes time, and the graph of requests with it and nothing that is rare
 LARGE = 1_000_000  # weights above which they are shared by the graphs, and verified with fewer examples
 VERIFIED = {
     "float16": "on the CPU, as it is and rounded to float16 after every operator",
@@ -82,7 +84,9 @@ def export_block(
             if large:
                 weights.move(graphs[name].graph)
         results = verify(block, module, _sessions(block, graphs, folder), paths, large)
-        cards = {name: {"block": block.name, "fast_path": name} for name in graphs}
+        cards: dict[str, Any] = {name: {"block": block.name, "fast_path": name} for name in graphs}
+        if COMMON in cards:
+            cards[COMMON]["is_common"] = True
         cards |= {name: cards[name] | path.card() for name, path in paths.items()}
         cards[CANONICAL] = card(block, int(target.name), learned, results, documented(block))
         write_files(folder, graphs, cards, extra_files)
@@ -166,6 +170,12 @@ def refuse_failed(name: str, results: Sequence[Check], reference: str) -> None:
 def _graphs(block: Block, paths: Mapping[str, FastPath], large: bool) -> dict[str, tuple[Sequence[str], Sequence[str]]]:
     """File name -> the names of the graph's inputs and outputs."""
     graphs: dict[str, tuple[Sequence[str], Sequence[str]]] = {CANONICAL: (list(block.inputs), list(block.outputs))}
+    inputs = [name for name in block.inputs if name not in block.rare]
+    outputs = [name for name in block.outputs if name not in block.rare]
+    if block.rare and LSE in outputs:
+        graphs[LSE] = inputs, outputs
+    if block.rare or LSE in outputs:
+        graphs[COMMON] = inputs, [name for name in outputs if name != LSE]
     if not large:
         graphs["plain"] = ([name for name, spec in block.inputs.items() if spec.required], ["output", "weights"])
     return graphs | {name: path.graph(block) for name, path in paths.items()}

@@ -18,9 +18,10 @@ from export import hugging_face
 from export.checkpoint import Checkpoint, CheckpointError
 from export.hugging_face import Fields
 from export.naming import ATTENTION_STARTS, STACK_STARTS, Named, Tensors
-from models import additive, encoder, luong, multi_head
+from models import additive, cross_decoder, encoder, luong, multi_head
 from models.additive import Additive, AdditiveConfig
 from models.block import Block
+from models.cross_decoder import CrossDecoder
 from models.luong import LuongGeneral, LuongGeneralConfig
 from models.multi_head import MultiHead, MultiHeadConfig
 from models.transformer import Transformer, TransformerConfig
@@ -117,10 +118,10 @@ def _heads(**fixed: Any) -> Family:
     return Family(MultiHeadConfig, MultiHead, multi_head.block, _multi_head, unreadable, fixed, conventions)
 
 
-def _stack(make: Callable[..., Block], is_causal: bool) -> Family:
+def _stack(make: Callable[..., Block], module: Callable[[Any], nn.Module]) -> Family:
     return Family(
         TransformerConfig,
-        partial(Transformer, is_causal=is_causal),
+        module,
         make,
         _transformer,
         unreadable=("num_heads", "norm", "activation", "layer_norm_eps"),
@@ -140,8 +141,9 @@ FAMILIES: dict[str, Family] = {
     "multi_query": _heads(inputs="x", num_kv_heads=1),
     "additive": Family(AdditiveConfig, Additive, additive.block, _additive, ("d_v",)),
     "luong_general": Family(LuongGeneralConfig, LuongGeneral, luong.block, _luong_general, ("d_v",)),
-    "encoder": _stack(encoder.encoder, is_causal=False),
-    "decoder": _stack(encoder.decoder, is_causal=True),
+    "encoder": _stack(encoder.encoder, partial(Transformer, is_causal=False)),
+    "decoder": _stack(encoder.decoder, partial(Transformer, is_causal=True)),
+    "cross_decoder": _stack(cross_decoder.cross_decoder, CrossDecoder),
 }
 
 

@@ -1,8 +1,5 @@
 """The fast paths of a block: graphs of ``output`` without ``weights``, mostly by a kernel that never has all scores.
 
-``lse`` is the canonical graph without RARE inputs, and ``options`` that without the output ``lse``, for the requests
-that do not use them.
-
 A fast path has some of the block's options as inputs. Each other parameter has its default value, or a value that the
 path fixes. The service reads from the path's metadata (``FastPath.card``) which requests it can serve.
 """
@@ -19,7 +16,6 @@ from torch import Tensor
 from export.blocks_kernel import ROWS
 from export.kernels import DOMAIN, OPSETS, SCALES, functions, opsets_of
 from export.masked_kernel import MASKED_ROWS
-from models import positions
 from models.attention import KERNEL, nan_if_overflowing, scaled
 from models.block import Block
 
@@ -31,9 +27,6 @@ DEFAULTS: dict[str, Tensor] = {
     "softcap": torch.tensor(0.0),
     "nonpad_kv_seqlen": torch.tensor([-1]),
 }
-
-
-RARE = {*positions.INPUTS, "normalize"}
 
 
 @dataclass(frozen=True)
@@ -162,14 +155,6 @@ def fast_paths(block: Block, from_pairs: int = 0, cuda: bool = False) -> dict[st
     Those for CUDA are included with ``cuda`` and in half precision, for which the CPU has none.
     """
     half = block.dtype != "float32"
-    options: dict[str, FastPath] = {}
-    if "lse" in block.outputs:
-        inputs = tuple(name for name in block.inputs if name not in RARE)
-        outputs = tuple(name for name in block.outputs if name != "lse")
-        without_lse = FastPath(None, 0, inputs, rows=None, outputs=outputs, provider=None)
-        options = {"options": without_lse}
-        if RARE & block.inputs.keys():
-            options = {"lse": replace(without_lse, outputs=tuple(block.outputs))} | options
     paths: dict[str, FastPath] = {}
     fused: dict[str, FastPath] = {}
     if block.linear:
@@ -181,4 +166,4 @@ def fast_paths(block: Block, from_pairs: int = 0, cuda: bool = False) -> dict[st
     if half:
         paths = {name: path for name, path in paths.items() if path.provider != "cpu"}
     paths = {name: replace(path, from_pairs=max(path.from_pairs, from_pairs)) for name, path in paths.items()}
-    return options | paths | (fused if cuda or half else {})
+    return paths | fused if cuda or half else paths

@@ -93,7 +93,8 @@ def own_names(tensors: Tensors, starts: Sequence[str] = (), prefix: str | None =
         return named
     layer = "layers.0." if any(name.startswith("self_attn.") for name in inside) else ""  # one TransformerEncoderLayer
     for name, tensor in inside.items():
-        ours = re.sub(r"^norm\.", "final_norm.", f"{layer}{name}".replace(".self_attn.", ".attention."))
+        ours = f"{layer}{name}".replace(".self_attn.", ".attention.").replace(".multihead_attn.", ".cross_attention.")
+        ours = re.sub(r"^norm\.", "final_norm.", ours)
         _add_unpacked(named, ours, prefix + name, tensor)
     return named
 

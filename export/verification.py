@@ -180,14 +180,18 @@ def _array(value: onnxruntime.OrtValue) -> np.ndarray:
     return np.frombuffer(content, HALVES[BFLOAT16]).reshape(value.shape())
 
 
-def session(graph: bytes | Path, folder: Path | None = None, provider: str = CPU) -> onnxruntime.InferenceSession:
+def session(
+    graph: bytes | Path, folder: Path | None = None, provider: str = CPU, prepack: bool = True
+) -> onnxruntime.InferenceSession:
     """A session of ``graph`` on one thread of the CPU, or on another ``provider``.
 
-    ``folder`` has the external data of a graph that is passed as bytes.
+    ``folder`` has the external data of a graph that is passed as bytes. Without ``prepack`` it is mapped, not copied.
     """
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1  # more would compete with exports in other processes
     options.log_severity_level = 3  # errors; its warnings report every optional input
+    if not prepack:
+        options.add_session_config_entry("session.disable_prepacking", "1")
     if folder:
         options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(folder))
     return onnxruntime.InferenceSession(graph, options, providers=[provider])

@@ -28,6 +28,13 @@ class Attended(NamedTuple):
     present_key: Tensor | None = None  # [B, K, N, D] past and new keys, joined
     present_value: Tensor | None = None  # [B, K, N, E]
     lse: Tensor | None = None  # [B, H, M] log of the sum of exp(scores) over the keys; -inf where there are none
+    query: Tensor | None = None  # [B, H, M, D] after its learned projection
+    key: Tensor | None = None  # [B, K, N, D]
+    head_output: Tensor | None = None  # [B, H, M, E] before the heads are joined
+    head_share: Tensor | None = None  # [B, H, M, C] of the output: their sum over heads, without the bias, is it
+    weights_by_norm: Tensor | None = None  # [B, H, M, N]
+    cross_weights: Tensor | None = None  # [L, B, H, M, N] over the memory of a stack that has one
+    hidden_states: Tensor | None = None  # [L + 1, B, N, C] of a stack: what each layer takes, and the output
 
 
 # For a graph of ``output`` alone, export replaces the formula by a kernel (export/fast_path.py). It is called with the

@@ -65,6 +65,7 @@ class Block:
     limits: Mapping[str, int] = field(default_factory=dict)  # symbol -> upper limit
     left_out: Sizes = field(default_factory=lambda: {"past": 0})  # sizes without the optional inputs that have them
     dtype: str = "float32"  # of inputs, weights and outputs
+    rare: tuple[str, ...] = ()  # inputs and outputs that few requests have; a graph without them serves the others
     any_length: tuple[str, ...] = ()  # inputs whose vectors may have any length (norm); examples have the extremes
 
 

@@ -3,6 +3,7 @@
 from models import (
     additive,
     cosine,
+    cross_decoder,
     dot_product,
     efficient,
     encoder,
@@ -39,6 +40,7 @@ BLOCKS: dict[str, Block] = {
         multiplicative.BLOCK,
         encoder.ENCODER,
         encoder.DECODER,
+        cross_decoder.BLOCK,
     )
 }
 

@@ -15,7 +15,7 @@ from torch import nn
 from models import reference
 from models.block import Block, Dim, Input, Output
 from models.learned import State, arrays, weighted
-from models.options import masks
+from models.options import by_norm, head_mask, masks
 from models.transformer import Transformer, TransformerConfig
 
 LAYERS_MASK = (
@@ -30,7 +30,9 @@ def encoder(config: TransformerConfig, name: str = "encoder", state: State | Non
         "attn_mask": replace(masking["attn_mask"], description=LAYERS_MASK),
         "nonpad_kv_seqlen": masking["nonpad_kv_seqlen"],
     }
-    return _block(config, name, state, is_causal=False, inputs=inputs, keys="n")
+    vectors = ("layers", "batch", config.num_heads, "n", config.d_model // config.num_heads)
+    outputs = {"key": Output(vectors, "Each chosen layer's keys, projected.")}
+    return _block(config, name, state, is_causal=False, inputs=inputs, outputs=outputs, keys="n")
 
 
 def decoder(config: TransformerConfig, name: str = "decoder", state: State | None = None) -> Block:
@@ -41,9 +43,9 @@ def decoder(config: TransformerConfig, name: str = "decoder", state: State | Non
     for part, other in (("past_key", "past_value"), ("past_value", "past_key")):
         shape = (L, "1|batch", f"1|{H}", "past", f"1|{D}")
         inputs[part] = Input(shape, f"Every layer's {part[5:]}s of earlier steps.", default=0.0, needs=(other,))
-    block = _block(config, name, state, is_causal=True, inputs=inputs, keys="past + n")
     present = Output((L, "batch", H, "past + n", D), "Every layer's, with the past: the next step's past.")
-    return replace(block, outputs={**block.outputs, "present_key": present, "present_value": present})
+    outputs = {"present_key": present, "present_value": present}
+    return _block(config, name, state, is_causal=True, inputs=inputs, outputs=outputs, keys="past + n")
 
 
 def _formula(config: TransformerConfig) -> str:
@@ -61,7 +63,13 @@ def _formula(config: TransformerConfig) -> str:
 
 
 def _block(
-    config: TransformerConfig, name: str, state: State | None, is_causal: bool, inputs: Mapping[str, Input], keys: str
+    config: TransformerConfig,
+    name: str,
+    state: State | None,
+    is_causal: bool,
+    inputs: Mapping[str, Input],
+    outputs: Mapping[str, Output],
+    keys: str,
 ) -> Block:
     given: dict[str, Input] = {}
     if config.vocab_size:
@@ -82,8 +90,25 @@ def _block(
     )  # fmt: skip
     pairs: tuple[Dim, ...] = ("layers", "batch", config.num_heads, "n", keys)
 
+    mask = {"head_mask": head_mask((config.num_layers, config.num_heads))}
+    rare = {
+        "hidden_states": Output(
+            (config.num_layers + 1, "batch", "n", config.d_model), "The embeddings, and the output of every layer."
+        ),
+        "scores": Output(pairs, "Each chosen layer's, before the softmax, masks applied; -inf (null in JSON) forbids."),
+        "weights_by_norm": by_norm(pairs),
+        "query": Output((*pairs[:-1], config.d_model // config.num_heads), "Each chosen layer's queries, projected."),
+    }
+    declared = {
+        "output": Output(("batch", "n", config.d_model), "The hidden states after the last layer."),
+        "weights": Output(pairs, "Each chosen layer's weights, after the softmax."),
+        **outputs,
+        **rare,
+    }
+
     def refer(module: nn.Module, inputs: Mapping[str, np.ndarray], dtype: Any) -> dict[str, np.ndarray]:
-        return reference.transformer(arrays(module), asdict(config), is_causal, **inputs, dtype=dtype)
+        computed = reference.transformer(arrays(module), asdict(config), is_causal, **inputs, dtype=dtype)
+        return {name: array for name, array in computed.items() if name in declared}
 
     kind = "Causal" if is_causal else "Bidirectional"
     layered = f"{config.num_layers} layers" if config.num_layers > 1 else "one layer"
@@ -96,11 +121,9 @@ def _block(
         "answers the hidden states and every layer's weights.",
         build=weighted(lambda: Transformer(config, is_causal), state),
         reference=refer,
-        inputs={**given, **inputs, "layers": layers},
-        outputs={
-            "output": Output(("batch", "n", config.d_model), "The hidden states after the last layer."),
-            "weights": Output(pairs, "Each chosen layer's weights, after the softmax."),
-        },
+        inputs={**given, **inputs, "layers": layers, **mask},
+        outputs=declared,
+        rare=(*mask, *rare, *(name for name in outputs if name == "key")),
         depth=2 * config.num_layers * config.d_model // config.num_heads,
         config=asdict(config),
         is_causal=is_causal,

@@ -61,4 +61,5 @@ BLOCK = Block(
         **masks("heads"),
     },
     outputs=attention_outputs(OUTPUT, "heads"),
+    rare=("normalize",),
 )

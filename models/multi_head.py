@@ -13,10 +13,11 @@ import numpy as np
 from torch import Tensor, nn
 
 from models import reference
-from models.attention import Attended, attention
+from models.attention import KERNEL, Attended, attention
 from models.block import Block, Input
+from models.heads import masked, shares, weights_by_norm
 from models.learned import State, arrays, weighted
-from models.options import attention_outputs, dot_scores, masks, past, present
+from models.options import attention_outputs, dot_scores, head_mask, head_outputs, masks, past, present
 
 SOURCE = "Vaswani et al., Attention Is All You Need, 2017, https://arxiv.org/abs/1706.03762"
 
@@ -73,8 +74,9 @@ class MultiHead(nn.Module):
     """query [batch, m, d_model], key [batch, n, kdim], value [batch, n, vdim] -> output [batch, m, d_out].
 
     In self-attention ``x`` takes the place of all three; in cross-attention ``x`` of query, ``memory`` of the others.
-    ``options`` are those of ``models.attention.attention``; ``past_key`` and ``past_value`` are
-    [batch, num_kv_heads, past, d_k or d_v], after the projections.
+    ``head_mask``, [batch or 1, heads], multiplies the weights of each head after the softmax. ``options`` are those of
+    ``models.attention.attention``; ``past_key`` and ``past_value`` are [batch, num_kv_heads, past, d_k or d_v], after
+    the projections.
     """
 
     def __init__(self, config: MultiHeadConfig) -> None:
@@ -93,6 +95,7 @@ class MultiHead(nn.Module):
         value: Tensor | None = None,
         x: Tensor | None = None,
         memory: Tensor | None = None,
+        head_mask: Tensor | None = None,
         **options: Tensor,
     ) -> Attended:
         query = x if query is None else query
@@ -102,8 +105,14 @@ class MultiHead(nn.Module):
         q_BHMD = _split(self.q_proj(query), self.config.num_heads)
         k_BKND = _split(self.k_proj(key), self.config.num_kv_heads)
         v_BKNE = _split(self.v_proj(value), self.config.num_kv_heads)
-        heads = attention(q_BHMD, k_BKND, v_BKNE, **options)
-        return heads._replace(output=self.out_proj(heads.output.transpose(1, 2).flatten(2)))
+        heads = masked(attention(q_BHMD, k_BKND, v_BKNE, **options), head_mask)
+        output = self.out_proj(heads.output.transpose(1, 2).flatten(2))
+        attended = heads._replace(output=output, query=q_BHMD, head_output=heads.output)
+        if KERNEL.get() is not None or not isinstance(self.out_proj, nn.Linear) or heads.present_value is None:
+            return attended
+        matrix = self.out_proj.weight
+        by_norm = weights_by_norm(heads.weights, heads.present_value, matrix)
+        return attended._replace(head_share=shares(heads.output, matrix), weights_by_norm=by_norm)
 
 
 def _split(x: Tensor, heads: int) -> Tensor:
@@ -172,9 +181,17 @@ def block(
         },
     }[config.inputs]
 
-    def refer(module: nn.Module, inputs: Mapping[str, np.ndarray], dtype: Any) -> dict[str, np.ndarray]:
-        return reference.multi_head(arrays(module), heads, kv_heads, **inputs, dtype=dtype)
+    # In one head without a projection they would be the output itself.
+    has_heads = heads > 1 or config.out_proj
+    mask = {"head_mask": head_mask(("1|batch", f"1|{heads}"))} if has_heads else {}
+    of_heads = head_outputs(heads, d_v, config.d_out, f"past + {n}", config.out_proj) if has_heads else {}
 
+    def refer(module: nn.Module, inputs: Mapping[str, np.ndarray], dtype: Any) -> dict[str, np.ndarray]:
+        outputs = reference.multi_head(arrays(module), heads, kv_heads, **inputs, dtype=dtype)
+        return {name: array for name, array in outputs.items() if name in declared}
+
+    outputs = attention_outputs(("batch", "m", config.d_out), heads, keys=f"past + {n}", projected=config.out_proj)
+    declared = outputs | present(kv_heads, d_k, d_v, n, projected=True) | of_heads
     return Block(
         name=name,
         title=title,
@@ -188,9 +205,10 @@ def block(
             **masks(heads, keys=n, past=True),
             **dot_scores(),
             **past(kv_heads, d_k, d_v, projected=True),
+            **mask,
         },
-        outputs=attention_outputs(("batch", "m", config.d_out), heads, keys=f"past + {n}", projected=config.out_proj)
-        | present(kv_heads, d_k, d_v, n, projected=True),
+        outputs=declared,
+        rare=(*mask, *of_heads),
         depth=d_k + d_v,
         config=asdict(config),
     )

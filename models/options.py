@@ -109,3 +109,31 @@ def present(kv_heads: Dim, d_k: Dim, d_v: Dim, keys: str = "n", projected: bool 
             ("batch", kv_heads, joined, d_v), f"past_value and {new[1]}, joined: the next past_value."
         ),
     }
+
+
+def head_mask(shape: tuple[Dim, ...]) -> Input:
+    """The input that multiplies the weights of each head."""
+    return Input(
+        shape, "Multiplies each head's weights after the softmax: 0 removes a head. All 1 when not given.", default=1.0
+    )
+
+
+def head_outputs(heads: int, d_v: Dim, d_out: Dim, keys: str, projected: bool) -> dict[str, Output]:
+    """The outputs that say what each head contributes; some only if a learned projection joins the heads."""
+    outputs = {
+        "head_output": Output(("batch", heads, "m", d_v), "Each head's own output, before the heads are joined."),
+    }
+    if projected:
+        outputs |= {
+            "head_share": Output(
+                ("batch", heads, "m", d_out),
+                "Each head's share of the output: its own, projected. Their sum and the bias, if any, are the output.",
+            ),
+            "weights_by_norm": by_norm(("batch", heads, "m", keys)),
+        }
+    return outputs
+
+
+def by_norm(pairs: tuple[Dim, ...]) -> Output:
+    """The weights by the norm of what they weigh (Kobayashi et al., 2020, https://arxiv.org/abs/2004.10102)."""
+    return Output(pairs, "The norm of weight times projected value, |a f(x)|: how much of each key an output has.")

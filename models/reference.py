@@ -170,6 +170,7 @@ def multi_head(
     value=None,
     x=None,
     memory=None,
+    head_mask=None,
     dtype=np.float64,
     **options,
 ) -> dict[str, np.ndarray]:
@@ -182,15 +183,35 @@ def multi_head(
         query, key, value = x, x, x
     if memory is not None:
         key, value = memory, memory
+    query = split(linear(state, "q_proj", query, dtype), num_heads)
     heads = attention(
-        split(linear(state, "q_proj", query, dtype), num_heads),
+        query,
         split(linear(state, "k_proj", key, dtype), num_kv_heads),
         split(linear(state, "v_proj", value, dtype), num_kv_heads),
         dtype=dtype,
         **options,
     )
+    value = np.repeat(heads["present_value"], num_heads // num_kv_heads, axis=1)
+    if head_mask is not None:
+        heads["weights"] = heads["weights"] * np.asarray(head_mask, dtype)[..., None, None]
+        heads["output"] = product(heads["weights"], value)
     joined = join(heads["output"])
-    return heads | {"output": linear(state, "out_proj", joined, dtype) if "out_proj.weight" in state else joined}
+    outputs = heads | {"query": query, "head_output": heads["output"], "output": joined}
+    if "out_proj.weight" not in state:
+        return outputs
+    by_head = np.split(np.asarray(state["out_proj.weight"], dtype).T, num_heads)  # the rows of W^O for each head
+    return outputs | {
+        "output": linear(state, "out_proj", joined, dtype),
+        "head_share": product(heads["output"], np.stack(by_head)),
+        "weights_by_norm": np.abs(heads["weights"]) * length(product(value, np.stack(by_head)))[..., None, :],
+    }
+
+
+def length(x):
+    """The length of each vector of the last axis."""
+    largest = np.abs(x).max(axis=-1, keepdims=True)
+    x = x / np.where(largest == 0, 1, largest)  # in float32, squares would overflow or underflow
+    return largest[..., 0] * np.sqrt((x * x).sum(axis=-1))
 
 
 def linear(state: Mapping[str, Any], name, x, dtype):
@@ -306,6 +327,22 @@ def luong_general(state, query, key, value, dtype=np.float64, **options) -> dict
     return outputs | {"output": outputs["output"][:, 0]}
 
 
+def layer_norm(state, name, x, eps, dtype):
+    """Each vector minus its mean, divided by its standard deviation, times the weight, plus the bias."""
+    centred = x - x.mean(axis=-1, keepdims=True)
+    variance = (centred * centred).mean(axis=-1, keepdims=True)
+    scaled = centred / np.sqrt(variance + dtype(eps))
+    return scaled * np.asarray(state[f"{name}.weight"], dtype) + np.asarray(state[f"{name}.bias"], dtype)
+
+
+def activation(kind, x):
+    """relu or gelu, in the type of x."""
+    if kind == "relu":
+        return np.maximum(x, 0)
+    dtype = x.dtype.type
+    return x * (1 + np.vectorize(math.erf, [dtype])(x / dtype(math.sqrt(2)))) / 2
+
+
 def transformer(
     state,
     config,
@@ -316,6 +353,7 @@ def transformer(
     layers=None,
     past_key=None,
     past_value=None,
+    head_mask=None,
     dtype=np.float64,
     **options,
 ) -> dict[str, np.ndarray]:
@@ -326,15 +364,7 @@ def transformer(
     """
 
     def norm(x, name):
-        centred = x - x.mean(axis=-1, keepdims=True)
-        variance = (centred * centred).mean(axis=-1, keepdims=True)
-        scaled = centred / np.sqrt(variance + dtype(config["layer_norm_eps"]))
-        return scaled * np.asarray(state[f"{name}.weight"], dtype) + np.asarray(state[f"{name}.bias"], dtype)
-
-    def activation(x):
-        if config["activation"] == "relu":
-            return np.maximum(x, 0)
-        return x * (1 + np.vectorize(math.erf, [dtype])(x / dtype(math.sqrt(2)))) / 2
+        return layer_norm(state, name, x, config["layer_norm_eps"], dtype)
 
     past = 0 if past_key is None else past_key.shape[3]
     if x is None:
@@ -348,23 +378,29 @@ def transformer(
             x = norm(x, "embedding_norm")
     x = np.asarray(x, dtype)
     heads = config["num_heads"]
-    layer_outputs = []
+    layer_outputs, hidden_states = [], [x]
     for index in range(config["num_layers"]):
         name = f"layers.{index}"
         part = {key.removeprefix(f"{name}.attention."): value for key, value in state.items() if key.startswith(name)}
-        pasts = {} if past_key is None else {"past_key": past_key[index], "past_value": past_value[index]}
+        given = {} if past_key is None else {"past_key": past_key[index], "past_value": past_value[index]}
+        given |= {} if head_mask is None else {"head_mask": head_mask[index]}
         pre = config["norm"] == "pre"
         normed = norm(x, f"{name}.norm1") if pre else x
-        attended = multi_head(part, heads, heads, x=normed, is_causal=is_causal, dtype=dtype, **options, **pasts)
+        attended = multi_head(part, heads, heads, x=normed, is_causal=is_causal, dtype=dtype, **options, **given)
         layer_outputs.append(attended)
         x = x + attended["output"] if pre else norm(x + attended["output"], f"{name}.norm1")
         normed = norm(x, f"{name}.norm2") if pre else x
-        fed = linear(state, f"{name}.linear2", activation(linear(state, f"{name}.linear1", normed, dtype)), dtype)
+        inner = activation(config["activation"], linear(state, f"{name}.linear1", normed, dtype))
+        fed = linear(state, f"{name}.linear2", inner, dtype)
         x = x + fed if pre else norm(x + fed, f"{name}.norm2")
-    weights = np.stack([layer["weights"] for layer in layer_outputs])
+        hidden_states.append(x)
+    hidden_states[-1] = norm(x, "final_norm") if config["final_norm"] else x
+    stacked = {name: np.stack([layer[name] for layer in layer_outputs]) for name in layer_outputs[0]}
+    chosen = {name: stacked[name] for name in ("weights", "scores", "query", "weights_by_norm")}
+    chosen["key"] = stacked["present_key"]
     return {
-        "output": norm(x, "final_norm") if config["final_norm"] else x,
-        "weights": weights if layers is None else weights[layers],
-        "present_key": np.stack([layer["present_key"] for layer in layer_outputs]),
-        "present_value": np.stack([layer["present_value"] for layer in layer_outputs]),
-    }
+        "output": hidden_states[-1],
+        "hidden_states": np.stack(hidden_states),
+        "present_key": stacked["present_key"],
+        "present_value": stacked["present_value"],
+    } | {name: x if layers is None else x[layers] for name, x in chosen.items()}

@@ -65,4 +65,5 @@ BLOCK = Block(
     inputs=INPUTS,
     outputs=OUTPUTS,
     multiples={"heads": "kv_heads"},
+    rare=tuple(positions.INPUTS),
 )

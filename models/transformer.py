@@ -7,8 +7,9 @@ Embeddings as in BERT: Devlin et al., 2018, https://arxiv.org/abs/1810.04805.
 Shapes: B batch, H heads, N positions, P past, L layers, C d_model, D d_model / heads.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -76,7 +77,7 @@ def layer_norm(config: "TransformerConfig", is_causal: bool) -> nn.LayerNorm:
 
 
 class Layer(nn.Module):
-    """x [B, N, C] -> output [B, N, C], with weights, present keys and values of this layer.
+    """x [B, N, C] -> output [B, N, C], with this layer's weights, present keys and values, and outputs of heads.
 
     ``options`` are those of ``models.attention.attention``.
     """
@@ -107,10 +108,17 @@ class Layer(nn.Module):
         return fed
 
 
+def stacked(layers: Sequence[Attended], name: str) -> Any:
+    """One output of every layer as one tensor; None where layers do not have it."""
+    tensors = [getattr(attended, name) for attended in layers]
+    return None if tensors[0] is None else torch.stack(tensors)
+
+
 class Transformer(nn.Module):
     """Token ids [B, N], or x [B, N, C] -> output [B, N, C], weights [L, B, H, N, P + N] of all or the given ``layers``.
 
-    Present and past keys and values are [L, B, H, P + N, D] and [L, B, H, P, D].
+    So are scores, weights by norm and queries. Present and past keys and values are [L, B, H, P + N, D] and
+    [L, B, H, P, D]; ``head_mask``, [L, H], multiplies the weights of each head after the softmax.
     """
 
     def __init__(self, config: TransformerConfig, is_causal: bool) -> None:
@@ -132,6 +140,7 @@ class Transformer(nn.Module):
         layers: Tensor | None = None,
         past_key: Tensor | None = None,
         past_value: Tensor | None = None,
+        head_mask: Tensor | None = None,
         **options: Tensor,
     ) -> Attended:
         past = 0 if past_key is None else past_key.shape[3]
@@ -139,22 +148,23 @@ class Transformer(nn.Module):
             assert input_ids is not None  # as the block declares
             x = self._embed(input_ids, token_type_ids, past)
         layer_outputs: list[Attended] = []
+        hidden_states = [x]
         for index, layer in enumerate(self.layers):
-            pasts = {}
+            of_layer = {}
             if past_key is not None and past_value is not None:
-                pasts = {"past_key": past_key[index], "past_value": past_value[index]}
-            layer_outputs.append(layer(x, **options, **pasts, is_causal=self.is_causal))
+                of_layer = {"past_key": past_key[index], "past_value": past_value[index]}
+            if head_mask is not None:
+                of_layer["head_mask"] = head_mask[index, None]
+            layer_outputs.append(layer(x, **options, **of_layer, is_causal=self.is_causal))
             x = layer_outputs[-1].output
-        weights = torch.stack([attended.weights for attended in layer_outputs])
+            hidden_states.append(x)
+        hidden_states[-1] = self.final_norm(x)
+        present = {name: stacked(layer_outputs, name) for name in ("present_key", "present_value")}
+        chosen = {name: stacked(layer_outputs, name) for name in ("weights", "scores", "query", "weights_by_norm")}
+        chosen["key"] = present["present_key"]
         if layers is not None:
-            weights = torch.index_select(weights, 0, layers)
-        return Attended(
-            self.final_norm(x),
-            weights,
-            weights,
-            torch.stack([attended.present_key for attended in layer_outputs if attended.present_key is not None]),
-            torch.stack([attended.present_value for attended in layer_outputs if attended.present_value is not None]),
-        )
+            chosen = {name: x.index_select(0, layers) for name, x in chosen.items() if x is not None}
+        return Attended(hidden_states[-1], hidden_states=torch.stack(hidden_states), **chosen, **present)
 
     def _embed(self, input_ids: Tensor, token_type_ids: Tensor | None, past: int) -> Tensor:
         x: Tensor = self.embeddings["word"](input_ids)

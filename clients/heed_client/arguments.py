@@ -16,6 +16,8 @@ TENSORS = {
     "memory": "the input of the keys and values in cross-attention",
     "input_ids": "token ids",
     "attn_mask": "booleans (true = may attend), or floats that are added to the scores; integers are rejected",
+    "memory_mask": "the same for the memory of cross_decoder",
+    "head_mask": "factors of each head's weights; 0 removes a head",
     "nonpad_kv_seqlen": "number of keys in each row before the padding",
     "past_key": "keys of earlier decoding steps",
     "past_value": "values of earlier decoding steps",

@@ -6,7 +6,8 @@ import numpy as np
 
 TensorLike = Any  # an array, nested lists, a torch tensor, a number or a boolean
 KINDS = "biuf"  # numpy's booleans, integers, floats
-MASK = "attn_mask"  # as in the API's JSON, None in lists is -infinity, and integers in lists become floats
+# As in the API's JSON, None in their lists is -infinity, and integers in lists become floats.
+MASKS = ("attn_mask", "memory_mask")
 
 
 def array(name: str, tensor: TensorLike) -> np.ndarray:
@@ -19,7 +20,7 @@ def array(name: str, tensor: TensorLike) -> np.ndarray:
     if hasattr(tensor, "detach"):  # a torch tensor on any device
         tensor = (tensor.float() if str(tensor.dtype) == "torch.bfloat16" else tensor).numpy(force=True)
     try:
-        result = _mask(tensor) if name == MASK and isinstance(tensor, (list, tuple)) else np.asarray(tensor)
+        result = _mask(name, tensor) if name in MASKS and isinstance(tensor, (list, tuple)) else np.asarray(tensor)
     except (ValueError, OverflowError) as error:
         raise ValueError(f"{name}: {error}") from None
     if result.dtype.name == "bfloat16":  # ml_dtypes'
@@ -31,7 +32,7 @@ def array(name: str, tensor: TensorLike) -> np.ndarray:
     return np.ascontiguousarray(result, result.dtype.newbyteorder("<")).reshape(result.shape)
 
 
-def _mask(lists: Any) -> np.ndarray:
+def _mask(name: str, lists: Any) -> np.ndarray:
     """A mask from nested lists: booleans, or float64 numbers to add to the scores."""
     items = np.asarray(lists, object)
     kinds = set(map(type, items.flat))
@@ -39,7 +40,7 @@ def _mask(lists: Any) -> np.ndarray:
         numbers = [-np.inf if item is None else item for item in items.flat]
         return np.asarray(numbers, np.float64).reshape(items.shape)
     if bool in kinds and len(kinds) > 1:
-        raise TypeError(f"{MASK}: expected either booleans or numbers, got both")
+        raise TypeError(f"{name}: expected either booleans or numbers, got both")
     return np.asarray(lists)
 
 

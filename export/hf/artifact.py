@@ -1,6 +1,7 @@
 """Write a model of transformers as ONNX files, verified: all of them or none.
 
-``model.onnx`` has every output. The others answer without weights (``export.hf.fused``).
+``model.onnx`` has every input and output, ``weights.onnx`` those that most requests have. The others answer without
+weights (``export.hf.fused``).
 """
 
 from collections.abc import Sequence
@@ -14,11 +15,11 @@ import torch
 import transformers
 from torch import nn
 
-from export.artifact import LARGE, card, choose_target, refuse_failed, write_files, written_whole
+from export.artifact import COMMON, LARGE, card, choose_target, refuse_failed, write_files, written_whole
 from export.graph import export_graph
 from export.hf.description import block_of, learned_numbers, rows_of
 from export.hf.examples import documented
-from export.hf.fused import TransformersPath, fast_paths
+from export.hf.fused import TransformersPath, common_path, fast_paths
 from export.hf.pooling import Pooling
 from export.hf.pretrained import ModelRefused, Pretrained
 from export.hf.tokenizer import TOKENIZER_FILE
@@ -52,15 +53,25 @@ def export_model(
         tracer = _Tracer(block, weights, report)
         verifier = Verifier(block, original, learned, report)
         graphs = {CANONICAL: tracer.graph(CANONICAL, block.build(), list(block.outputs))}
-        results = verifier.canonical(session(graphs[CANONICAL].SerializeToString(), folder))
+        paths = {COMMON: common_path(block, pretrained.model)} if block.rare else {}
+        for path_name, path in paths.items():
+            graphs[path_name] = tracer.graph(path_name, block.build(), list(path.outputs), path)
+        results = verifier.complete(
+            {
+                path_name: session(graph.SerializeToString(), folder, prepack=path_name == CANONICAL)
+                for path_name, graph in graphs.items()
+            }
+        )
         refuse_failed(name, results, "transformers in float64")
-        ways = fast_paths(pretrained.model, list(block.inputs), learned if weights else 0)
-        paths = {}
+        common = [name for name in block.inputs if name not in block.rare]
+        ways = fast_paths(pretrained.model, common, learned if weights else 0)
         for path_name, several in ways.items():
             if chosen := _fast_path(path_name, several, pretrained.pooling, tracer, verifier, folder):
                 paths[path_name], graphs[path_name] = chosen
         report("writing")
         cards = {path_name: {"block": name, "fast_path": path_name} | path.card() for path_name, path in paths.items()}
+        if COMMON in cards:
+            cards[COMMON]["is_common"] = True
         cards[CANONICAL] = card(block, int(target.name), learned, results, documented(block.inputs))
         cards[CANONICAL] |= _own_entries(block, learned)
         write_files(folder, graphs, cards, pretrained.companions)

@@ -10,13 +10,15 @@ import transformers
 from torch import nn
 
 from export.checkpoint import listed
-from export.hf.examples import draw
+from export.hf.examples import HEAD_MASK, draw
 from export.hf.float64 import Original
+from export.hf.heads import take_head_mask
 from export.hf.inputs import inputs_of
 from export.hf.positions import position_limits
 from export.hf.pretrained import ModelRefused, Pretrained
-from export.hf.wrapper import Wrapper
+from export.hf.wrapper import HIDDEN, Wrapper
 from models.block import Block, Dim, Input, Output, Sizes
+from models.options import head_mask
 
 # Two sets of sizes: every symbol grows by another number, so a dimension that grows says by which symbol.
 SMALL: Sizes = {"batch": 2, "n": 4, "m": 3}
@@ -27,6 +29,8 @@ DESCRIPTIONS = {
     "weights": "Every layer's attention weights, as transformers' eager attention returns them.",
     "encoder_weights": "The same of the encoder's layers.",
     "cross_weights": "Every decoder layer's weights over the positions of the encoder.",
+    "hidden_states": "The embeddings, and what every layer returns, as transformers' output_hidden_states has them.",
+    "encoder_hidden_states": "The same of the encoder.",
 }
 
 
@@ -39,6 +43,9 @@ def block_of(pretrained: Pretrained, name: str) -> tuple[Block, Original]:
     wrapper = Wrapper(pretrained.model, pooling=pretrained.pooling).eval()
     inputs = inputs_of(pretrained.model)
     _refuse_random(pretrained, wrapper, inputs)
+    drawn = {name: torch.from_numpy(array) for name, array in draw(inputs, SMALL).items()}
+    if mask := take_head_mask(pretrained.model, wrapper, drawn):
+        inputs[HEAD_MASK] = head_mask(mask)
     original = Original(wrapper)
     inputs = _with_true_defaults(original, inputs)
     limits = position_limits(wrapper, inputs)
@@ -66,6 +73,7 @@ def block_of(pretrained: Pretrained, name: str) -> tuple[Block, Original]:
         config=json.loads(config.to_json_string(use_diff=True)) | _decoder_start(config),
         limits=limits,
         left_out={},
+        rare=tuple(name for name in (HEAD_MASK, *HIDDEN) if name in {**inputs, **shapes}),
     )
     return block, original
 
@@ -132,7 +140,7 @@ def _with_true_defaults(original: Original, inputs: Mapping[str, Input]) -> dict
     for name, spec in inputs.items():
         if spec.required:
             continue
-        default = np.full((1, 1), spec.default)
+        default = np.full([dim if isinstance(dim, int) else 1 for dim in spec.shape], spec.default, spec.dtype)
         outputs = original({**given, name: default}, np.float64)
         if all(np.allclose(outputs[key], alone[key], rtol=0, atol=EQUAL, equal_nan=True) for key in alone):
             continue

@@ -15,17 +15,24 @@ SIZES: dict[str, Sizes] = {
     "long": {"batch": 2, "n": 70, "m": 40},
 }
 PADDINGS = ("right", "left", "scattered")
+HEADS = "heads"  # as "scattered", with a mask of heads
+HEAD_MASK = "head_mask"
 REAL = 0.7  # probability that a token is real where padding is anywhere
 DOCUMENTED = {"batch": 1, "n": 3, "m": 2}
 MAX_DOCUMENTED = 1000  # numbers in an example for the documentation
 
 
 def draw(inputs: Mapping[str, Input], sizes: Sizes, padding: str | None = None, seed: int = 0) -> dict[str, np.ndarray]:
-    """Random inputs of ``sizes``: the required ones and, with ``padding``, the optional ones, too."""
+    """Random inputs of ``sizes``: the required ones and, with ``padding``, the optional ones, too.
+
+    Only with the padding "heads" a mask of heads is among them.
+    """
     rng = np.random.default_rng(seed)
     drawn: dict[str, np.ndarray] = {}
     for name, spec in inputs.items():
         shape = [size(dim, sizes) for dim in spec.shape]
+        if name == HEAD_MASK and padding != HEADS:
+            continue
         if spec.dtype != "int64":
             drawn[name] = rng.standard_normal(shape, np.float32)
         elif spec.required or (padding and not name.endswith("mask")):
@@ -38,7 +45,7 @@ def draw(inputs: Mapping[str, Input], sizes: Sizes, padding: str | None = None, 
 def _mask(padding: str, shape: list[int], rng: np.random.Generator) -> np.ndarray:
     """1 for real tokens, of which each row has at least one; without padding in the first row."""
     rows, length = shape
-    if padding == "scattered":
+    if padding in ("scattered", HEADS):
         real = rng.random(shape) < REAL
         real[np.arange(rows), rng.integers(0, length, rows)] = True
         return real.astype(np.int64)
@@ -52,7 +59,8 @@ def examples(
     inputs: Mapping[str, Input], every: Mapping[str, Sizes], limits: Mapping[str, int]
 ) -> Iterator[tuple[str, dict[str, np.ndarray]]]:
     """For each of the sizes ``every``, within ``limits``, and each padding: a name and an example."""
-    paddings = (None, *PADDINGS) if any(not spec.required for spec in inputs.values()) else (None,)
+    optional = {name for name, spec in inputs.items() if not spec.required}
+    paddings = (None, *(PADDINGS if optional - {HEAD_MASK} else ()), *((HEADS,) if HEAD_MASK in optional else ()))
     for size_name, sizes in every.items():
         limited = within(sizes, limits)
         for padding in paddings:
@@ -62,9 +70,7 @@ def examples(
 
 def documented(inputs: Mapping[str, Input]) -> dict[str, object]:
     """A small request for the documentation; empty if the inputs are large, as images are."""
-    if sum(np.prod([size(dim, DOCUMENTED) for dim in spec.shape]) for spec in inputs.values()) > MAX_DOCUMENTED:
+    drawn = draw(inputs, DOCUMENTED)
+    if sum(array.size for array in drawn.values()) > MAX_DOCUMENTED:
         return {}
-    return {
-        name: np.round(array.astype(float), 2).astype(array.dtype).tolist()
-        for name, array in draw(inputs, DOCUMENTED).items()
-    }
+    return {name: np.round(array.astype(float), 2).astype(array.dtype).tolist() for name, array in drawn.items()}

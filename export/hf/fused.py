@@ -22,6 +22,7 @@ from export.fast_path import FastPath
 from export.hf.pretrained import ModelRefused
 from export.kernels import DOMAIN, OPSETS, functions
 from export.masked_kernel import MASKED_ROWS
+from models.block import Block
 
 SDPA, KERNELS = "heed_sdpa", "heed_kernels"
 # As those of encoders and decoders in ``export.fast_path``, over all layers.
@@ -54,13 +55,14 @@ class TransformersPath(FastPath):
         AttentionMaskInterface.register(SDPA, eager_mask)
         AttentionInterface.register(KERNELS, self._attend)
         AttentionMaskInterface.register(KERNELS, _mask)
+        before = self.model.config._attn_implementation
         try:
             self.model.set_attn_implementation(self.attention)
             yield
         except (ValueError, KeyError, NotImplementedError) as error:
             raise ModelRefused(str(error)) from None
         finally:
-            self.model.set_attn_implementation("eager")
+            self.model.set_attn_implementation(before)
 
     def complete(self, model: onnx.ModelProto) -> None:
         """Add the functions of the kernels to a traced ``model``.
@@ -109,6 +111,13 @@ def _mask(*, mask_function: Any, attention_mask: Tensor | None = None, **others:
     if attention_mask is None and mask_function in (causal_mask_function, bidirectional_mask_function):
         return None
     return eager_mask(mask_function=mask_function, attention_mask=attention_mask, **others)
+
+
+def common_path(block: Block, model: PreTrainedModel) -> TransformersPath:
+    """The graph with eager attention, and without the inputs and outputs that few requests have."""
+    takes = tuple(name for name in block.inputs if name not in block.rare)
+    outputs = tuple(name for name in block.outputs if name not in block.rare)
+    return TransformersPath(takes=takes, outputs=outputs, rows=None, provider=None, model=model)
 
 
 def fast_paths(model: PreTrainedModel, inputs: list[str], learned: int) -> dict[str, list[TransformersPath]]:

@@ -5,7 +5,7 @@ last place of the output's largest number. A rounding error is random: for a gra
 largest of many draws, in which embeddings are changed by up to a thousandth (``Original``).
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -68,18 +68,18 @@ class Verifier:
         self._named = examples(block.inputs, sizes_of(block, learned), block.limits)
         self._examples: list[Example] = []
 
-    def canonical(self, run: InferenceSession) -> list[Check]:
-        """A check for each output of each example."""
+    def complete(self, runs: Mapping[str, InferenceSession]) -> list[Check]:
+        """A check for each output of each example by each of the graphs ``runs``, the first of which has all inputs."""
         checks = []
         for name, inputs in self._named:
             self._report(f"verifying {CANONICAL}.onnx: {name}")
             exact, plain = self._original(inputs, np.float64), self._original(inputs, np.float32)
             example = Example(name, inputs, exact, {output: _budget(plain[output], exact[output]) for output in exact})
-            example.canonical = self._outputs(run, example)
-            for output, array in example.canonical.items():
-                checks.append(
-                    Check(CANONICAL, name, output, largest_error(array, exact[output]), example.budgets[output])
-                )
+            for graph, run in runs.items():
+                if inputs.keys() <= input_names(run):
+                    outputs = self._outputs(run, example)
+                    example.canonical = example.canonical or outputs
+                    checks += _checks(graph, example, outputs)
             example.keep([output for output in ANSWERS if output in exact])
             self._examples.append(example)
         return checks
@@ -91,11 +91,7 @@ class Verifier:
         for example in self._examples:
             if example.inputs.keys() <= input_names(run):
                 self._report(f"verifying {name}.onnx: {example.name}")
-                for output, array in self._outputs(run, example).items():
-                    budget, exact = example.budgets[output], example.exact[output]
-                    checks.append(Check(name, example.name, output, largest_error(array, exact), budget))
-                    beside = largest_error(array, example.canonical[output])  # each within its budget
-                    checks.append(Check(f"{name} beside {CANONICAL}", example.name, output, beside, 2 * budget))
+                checks += _checks(name, example, self._outputs(run, example))
         return checks
 
     def _outputs(self, run: InferenceSession, example: Example) -> dict[str, np.ndarray]:
@@ -109,6 +105,18 @@ class Verifier:
             drawn = {name: _budget(plain[name], exact[name]) for name in example.budgets}
             example.budgets = {name: max(budget, drawn[name]) for name, budget in example.budgets.items()}
         return outputs
+
+
+def _checks(graph: str, example: Example, outputs: Arrays) -> list[Check]:
+    """A check of each output and, of graphs other than the canonical one, of its difference from that graph's."""
+    checks = []
+    for name, array in outputs.items():
+        budget = example.budgets[name]
+        checks.append(Check(graph, example.name, name, largest_error(array, example.exact[name]), budget))
+        if graph != CANONICAL:  # each within its budget
+            error = largest_error(array, example.canonical[name])
+            checks.append(Check(f"{graph} beside {CANONICAL}", example.name, name, error, 2 * budget))
+    return checks
 
 
 def _budget(plain: np.ndarray, exact: np.ndarray) -> float:

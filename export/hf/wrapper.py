@@ -1,9 +1,11 @@
 """A model of transformers as a module with Heed's names: ``output``, ``weights`` and, if it has two stacks, more.
 
-The weights are those that transformers returns as attentions, stacked: [layers, batch, heads, queries, keys].
+The weights are those that transformers returns as attentions, stacked: [layers, batch, heads, queries, keys]. Hidden
+states are stacked, too, if those of all layers have the same shape: [layers + 1, batch, positions, width].
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from inspect import signature
 from types import SimpleNamespace
 from typing import Any
@@ -12,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
+from export.hf.heads import heads_masked
 from export.hf.pooling import Pooling
 from export.hf.pretrained import ModelRefused
 
@@ -21,6 +24,9 @@ TWO_STACKS = {
     "encoder_weights": "encoder_attentions",
     "cross_weights": "cross_attentions",
 }
+ONE_STACK_HIDDEN = {"hidden_states": "hidden_states"}
+TWO_STACKS_HIDDEN = {"hidden_states": "decoder_hidden_states", "encoder_hidden_states": "encoder_hidden_states"}
+HIDDEN = tuple(TWO_STACKS_HIDDEN)
 MAIN = ("input_ids", "pixel_values", "input_features")
 MASKS = {"attention_mask": "input_ids", "token_type_ids": "input_ids", "decoder_attention_mask": "decoder_input_ids"}
 
@@ -43,19 +49,24 @@ class Wrapper(nn.Module):
         self.model = model
         self.pooling = pooling
         self.attentions = TWO_STACKS if has_two_stacks(model) else ONE_STACK
+        self.hidden_states = TWO_STACKS_HIDDEN if has_two_stacks(model) else ONE_STACK_HIDDEN
         self.with_weights = with_weights
-        fixed = {"use_cache": False, "output_attentions": with_weights, "return_dict": True}
-        known = arguments_of(model) | {"output_attentions", "return_dict"}
+        recorded = {"output_attentions": with_weights, "output_hidden_states": with_weights}
+        fixed = {"use_cache": False, **recorded, "return_dict": True}
+        known = arguments_of(model) | {*recorded, "return_dict"}
         self.fixed = {name: value for name, value in fixed.items() if name in known}
 
-    def forward(self, **inputs: Tensor) -> SimpleNamespace:
+    def forward(self, head_mask: Tensor | None = None, **inputs: Tensor) -> SimpleNamespace:
         given = {name: x.expand(inputs[MASKS[name]].shape) if name in MASKS else x for name, x in inputs.items()}
-        result = self.model(**given, **self.fixed)
+        with nullcontext() if head_mask is None else heads_masked(head_mask):
+            result = self.model(**given, **self.fixed)
         outputs = {"output": _answer(result)}
         if self.pooling:
             outputs["embedding"] = self.pooling(outputs["output"], given.get("attention_mask"))
         if self.with_weights:
             outputs |= {name: _stacked(theirs, result.get(theirs)) for name, theirs in self.attentions.items()}
+            hidden = {name: result.get(theirs) or () for name, theirs in self.hidden_states.items()}
+            outputs |= {name: torch.stack(layers) for name, layers in hidden.items() if _have_one_shape(layers)}
         return SimpleNamespace(**outputs)
 
 
@@ -71,6 +82,10 @@ def _answer(result: Mapping[str, Any]) -> Tensor:
         f"its call returns {', '.join(result)}, and neither logits, nor start and end logits, nor a last hidden state; "
         "--head none exports the model without its head"
     )
+
+
+def _have_one_shape(layers: Sequence[Any]) -> bool:
+    return bool(layers) and all(isinstance(layer, Tensor) and layer.shape == layers[0].shape for layer in layers)
 
 
 def _stacked(name: str, layers: Any) -> Tensor:

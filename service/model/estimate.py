@@ -43,7 +43,11 @@ def memory(signature: Signature, graph: Graph, inputs: Arrays, outputs: Collecti
         return FOREIGN_MEMORY_FACTOR * sum(array.nbytes for array in inputs.values())
     of_outputs = number_count(signature, outputs, sizes)
     if graph.spec is None or graph.spec.rows is None:
-        pairwise = {name for name in signature.outputs if name in ("weights", "scores")} | set(outputs)
+        pairwise = {"weights", "scores"}.intersection(signature.outputs) | set(outputs)
+        if "layers" in map(str, signature.outputs["weights"].shape):  # it has the scores of one layer after the other
+            pairwise -= {"scores"} - graph.outputs
+        if graph.spec is None:  # it computes every output, whatever is requested
+            pairwise |= graph.outputs
         return ITEM_BYTES * (number_count(signature, pairwise, sizes) + of_outputs)
     required = (tensor for tensor in signature.inputs.values() if tensor.required)
     tensors = sum(prod(dim_size(dim, sizes) for dim in tensor.shape) for tensor in required) + of_outputs

@@ -83,9 +83,10 @@ def open_version(folder: Path, provider: Provider, threads: int) -> Model:
     paths = {file: _fast_path(file) for file in sorted(set(folder.glob("*.onnx")) - {canonical})}
     # A session that prepacks has a copy of its weights. Only small requests gain by it: one copy is enough.
     shares_weights = (folder / WEIGHTS_FILE).is_file()
+    common = next((file for file, path in paths.items() if path and path.is_common), canonical)
 
     def opened(file: Path, threads: int) -> OnnxSession:
-        return open_session(file, provider, threads, prepack=not shares_weights or file == canonical)
+        return open_session(file, provider, threads, prepack=not shares_weights or file == common)
 
     sessions = dict(_open_sessions(name, spec, {canonical: None, **paths}, provider, opened))
     if spec and spec.dtype != "float32" and provider.name == "cpu":

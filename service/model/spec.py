@@ -79,6 +79,7 @@ class FastPathSpec(BaseModel):
     fixes: dict[str, Scalar] = {}  # parameters that are not its inputs -> the value that its graph has for them
     from_pairs: int = 0  # pairs of query and key, over batch and heads, from which it is faster than other graphs
     rows: int | None = None  # queries whose scores are in memory at one time; None = all
+    is_common: bool = False  # it serves most requests, which the canonical graph does otherwise
 
 
 @dataclass(frozen=True)

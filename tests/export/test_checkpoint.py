@@ -69,6 +69,43 @@ def test_multi_head_attention(without_fast_paths, tmp_path, capsys):
     assert metadata["config"]["num_heads"] == 4
 
 
+@pytest.mark.parametrize("whole", ["decoder", "layer", "transformer"])
+def test_transformer_decoder(whole, tmp_path):
+    """torch's decoder, one of its layers, and the decoder of an nn.Transformer, which the prefix chooses."""
+    torch.manual_seed(0)
+    layer = torch.nn.TransformerDecoderLayer(16, 2, 24, batch_first=True)
+    decoder = torch.nn.TransformerDecoder(layer, 2, torch.nn.LayerNorm(16))
+    module = layer if whole == "layer" else decoder
+    prefix = ["--prefix", "decoder"] if whole == "transformer" else []
+    if whole == "transformer":
+        both = torch.nn.Transformer(16, 2, 1, 2, 24, batch_first=True)
+        module = both.decoder
+        torch.save(both.state_dict(), tmp_path / "weights.pt")
+    else:
+        torch.save(module.state_dict(), tmp_path / "weights.pt")
+    settings = [
+        "--set",
+        "num_heads=2",
+        "--set",
+        "norm=post",
+        "--set",
+        "activation=relu",
+        "--set",
+        "layer_norm_eps=1e-5",
+    ]
+    repository = tmp_path / "repository"
+    arguments = ["--name", "mine", "--weights", tmp_path / "weights.pt", *prefix, *settings, "--repository", repository]
+    assert run("cross_decoder", *arguments) == 0
+    x, memory = torch.randn(2, 5, 16), torch.randn(2, 7, 16)
+    allowed = torch.ones(5, 5, dtype=torch.bool).tril()
+    with torch.no_grad():
+        output = module.eval()(x, memory, tgt_mask=~allowed)
+    actual = outputs_of(repository / "mine", x=x, memory=memory, is_causal=True)
+    np.testing.assert_allclose(actual["output"], output, atol=2e-6)
+    assert actual["cross_weights"].shape == (1 if whole == "layer" else 2, 2, 2, 5, 7)
+    np.testing.assert_allclose(actual["cross_weights"].sum(-1), 1, atol=1e-6)
+
+
 def test_transformer_encoder(without_fast_paths, tmp_path):
     torch.manual_seed(0)
     layer = torch.nn.TransformerEncoderLayer(16, 2, 24, batch_first=True, norm_first=True, activation="gelu")

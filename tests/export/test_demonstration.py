@@ -25,6 +25,7 @@ SMALL = {
     "additive": {"d_q": 3, "d_k": 4, "d_a": 5, "d_v": 6},
     "luong_general": {"d_q": 3, "d_k": 4, "d_v": 5},
     "encoder": STACK,
+    "cross_decoder": STACK,
     "decoder": STACK | {"vocab_size": 11, "max_positions": 13},
 }
 PAIR = {"d_model": 6, "num_heads": 3}

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from models import additive, encoder, multi_head
+from models import additive, cross_decoder, encoder, multi_head
 from models.additive import AdditiveConfig
 from models.catalogue import BLOCKS
 from models.multi_head import MultiHeadConfig
@@ -21,7 +21,7 @@ VARIANTS = [
 VARIANTS += [additive.block(AdditiveConfig(3, 4, 5, 6, bias=bias)) for bias in (True, False)]
 VARIANTS += [
     make(TransformerConfig(**STACK, bias=bias, norm=norm))
-    for make in (encoder.encoder, encoder.decoder)
+    for make in (encoder.encoder, encoder.decoder, cross_decoder.cross_decoder)
     for bias in (True, False)
     for norm in ("pre", "post")
 ]

@@ -9,6 +9,7 @@ from onnx.reference import ReferenceEvaluator
 
 from export.naming import own_names
 from models import reference
+from models.cross_decoder import CrossDecoder
 from models.multi_head import MultiHead, MultiHeadConfig
 from models.transformer import Transformer, TransformerConfig
 
@@ -162,6 +163,34 @@ def test_onnx_attention_operator(case):
     np.testing.assert_allclose(actual["weights"], weights, rtol=1e-4, atol=2e-6)
 
 
+@pytest.mark.parametrize("norm_first", [False, True])
+@pytest.mark.parametrize("bias", [False, True])
+def test_decoder_with_a_memory_equals_torch(norm_first, bias):
+    layer = torch.nn.TransformerDecoderLayer(24, 4, 16, batch_first=True, norm_first=norm_first, bias=bias)
+    truth = filled(torch.nn.TransformerDecoder(layer, 2, torch.nn.LayerNorm(24)))
+    config = TransformerConfig(24, 4, 2, 16, norm="pre" if norm_first else "post", final_norm=True, bias=bias)
+    ours = CrossDecoder(config).double()
+    weights = own_names(truth.state_dict()).tensors
+    ours.load_state_dict(weights, strict=bias)  # without biases, our norms have some
+    x, memory = (torch.randn(2, length, 24, dtype=torch.float64) for length in (5, 7))
+    allowed = torch.ones(5, 5, dtype=torch.bool).tril()
+    padding = torch.tensor([[False] * 7, [False] * 4 + [True] * 3])
+    seen = []
+    for part in truth.layers:
+        part.multihead_attn.register_forward_pre_hook(with_weights, with_kwargs=True)
+        part.multihead_attn.register_forward_hook(lambda _part, _given, got: seen.append(got[1]))
+    with torch.no_grad():
+        output = truth(x, memory, tgt_mask=~allowed, memory_key_padding_mask=padding)
+        actual = ours(x, memory, is_causal=torch.tensor(True), memory_mask=~padding[:, None, None])
+    torch.testing.assert_close(actual.output, output, **CLOSE)
+    torch.testing.assert_close(actual.cross_weights, torch.stack(seen), **CLOSE)
+
+
+def with_weights(_module, given, options):
+    """Arguments of torch's attention that let it return the weights of each head."""
+    return given, options | {"need_weights": True, "average_attn_weights": False}
+
+
 def test_bert_equals_transformers():
     """A small BERT with random weights, with its names and conventions."""
     from transformers import BertConfig, BertModel
@@ -183,9 +212,11 @@ def test_bert_equals_transformers():
     ids, types = torch.randint(0, 30, (2, 6)), torch.randint(0, 2, (2, 6))
     with torch.no_grad():
         expected = truth(
-            ids, token_type_ids=types, attention_mask=torch.tensor([[1] * 6, [1] * 4 + [0] * 2]), output_attentions=True
-        )
+            ids, token_type_ids=types, attention_mask=torch.tensor([[1] * 6, [1] * 4 + [0] * 2]),
+            output_attentions=True, output_hidden_states=True,
+        )  # fmt: skip
         actual = ours(ids, token_type_ids=types, nonpad_kv_seqlen=torch.tensor([6, 4]))
     torch.testing.assert_close(actual.output[0], expected.last_hidden_state[0], **CLOSE)
     torch.testing.assert_close(actual.output[1, :4], expected.last_hidden_state[1, :4], **CLOSE)
     torch.testing.assert_close(actual.weights[:, 0], torch.stack(expected.attentions)[:, 0], **CLOSE)
+    torch.testing.assert_close(actual.hidden_states[:, 0], torch.stack(expected.hidden_states)[:, 0], **CLOSE)

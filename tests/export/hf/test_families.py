@@ -22,6 +22,19 @@ EPS = np.finfo(np.float32).eps
 SIZES = {"n": 9, "m": 6}
 TEXT_SLACK = 4  # the error of one draw may be so many times the limit of another
 DRAWS = 4  # of inputs, whose largest error is compared with the largest limit: the error of a few numbers is random
+LAYER, HEAD = 1, 2  # removed by a mask of heads
+PROJECTIONS = {  # the name of the projection that follows the heads
+    "bert": "attention.output.dense",
+    "roberta": "attention.output.dense",
+    "llama": "o_proj",
+    "vit": "o_proj",
+    "gemma 2": "o_proj",
+    "gpt oss": "o_proj",
+}
+WITHOUT_MASK = {  # two stacks, or attention that does not go through transformers' AttentionInterface
+    "bart", "bloom", "deberta v2", "deberta v2, relative", "falcon", "gpt j", "gpt neo", "m2m 100", "marian", "mbart",
+    "mpnet", "mt5", "pegasus", "t5", "whisper",
+}  # fmt: skip
 pytestmark = pytest.mark.filterwarnings("ignore")  # those of transformers
 
 
@@ -31,6 +44,8 @@ def drawn(block, padding, seed):
     inputs = {}
     for spec in block["inputs"]:
         shape = [{"batch": 2, **SIZES}.get(dim, dim) for dim in spec["shape"]]
+        if spec["name"] == "head_mask":
+            continue
         if spec["dtype"] == "float32":
             inputs[spec["name"]] = rng.standard_normal(shape, np.float32)
         elif spec["name"].endswith("input_ids"):
@@ -47,17 +62,27 @@ def answered(model, inputs, dtype):
     tensors = {name: x.to(dtype) if x.is_floating_point() else x for name, x in tensors.items()}
     options = {} if model.config.model_type in ("vit", "deit", "dinov2") else {"use_cache": False}
     with torch.no_grad():
-        result = model(**tensors, output_attentions=True, **options)
+        result = model(**tensors, output_attentions=True, output_hidden_states=True, **options)
     if "start_logits" in result:
         output = torch.stack([result.start_logits, result.end_logits], -1)
     else:
         output = result.logits if "logits" in result else result.last_hidden_state
     if result.get("encoder_attentions"):
         names = {"weights": "decoder", "encoder_weights": "encoder", "cross_weights": "cross"}
-        attentions = {ours: result[f"{theirs}_attentions"] for ours, theirs in names.items()}
+        layers = {ours: result[f"{theirs}_attentions"] for ours, theirs in names.items()}
+        layers["hidden_states"] = result.decoder_hidden_states
+        layers["encoder_hidden_states"] = result.encoder_hidden_states
     else:
-        attentions = {"weights": result.attentions}
-    return {"output": output.numpy()} | {name: torch.stack(of).numpy() for name, of in attentions.items()}
+        layers = {"weights": result.attentions, "hidden_states": result.hidden_states}
+    return {"output": output.numpy()} | {name: torch.stack(of).numpy() for name, of in layers.items()}
+
+
+def remove_head(model, projection):
+    """Set to zero the columns of the output projection that take head HEAD of layer LAYER."""
+    matrix = [part.weight for name, part in model.named_modules() if name.endswith(projection)][LAYER]
+    width = matrix.shape[1] // model.config.num_attention_heads
+    with torch.no_grad():
+        matrix[:, HEAD * width : (HEAD + 1) * width] = 0
 
 
 def tokenized(block, folder):
@@ -78,22 +103,31 @@ def tokenized(block, folder):
     return body, {name: inputs[name] for name in names if name in inputs}
 
 
-def compared(client, folder, inputs, body, path="attention"):
-    """The error of each answer of the server to ``body``, and the limit: twice transformers' own float32 error."""
+def compared(client, folder, inputs, body, path="attention", projection=None):
+    """The error of each answer of the server to ``body``, and the limit: twice transformers' own float32 error.
+
+    With the name of the output ``projection``, a head is removed: by its mask, and from that matrix in transformers.
+    """
     model = getattr(transformers, transformers.AutoConfig.from_pretrained(folder).architectures[0])
     model = model.from_pretrained(folder, attn_implementation="eager").eval()
     if model._can_set_experts_implementation():
         model.set_experts_implementation("eager")
+    if projection:
+        remove_head(model, projection)
     plain = answered(model, inputs, torch.float32)
     model.double()
     with in_float64():
         exact = answered(model, inputs, torch.float64)
+    if projection:
+        layers, _, heads = exact["weights"].shape[:3]
+        body = body | {"head_mask": [[float((i, j) != (LAYER, HEAD)) for j in range(heads)] for i in range(layers)]}
+        plain["weights"][LAYER, :, HEAD] = exact["weights"][LAYER, :, HEAD] = 0
     answer = client.post(f"/v1/{path}/mine", json=body | {"outputs": list(exact)}).json()
     alone = client.post(f"/v1/{path}/mine", json=body | {"outputs": ["output"]}).json()
     pairs = [(name, answer[name]) for name in exact] + [("output", alone["output"])]
     for name, computed in pairs:
         if isinstance(body.get("text"), str):
-            computed = np.expand_dims(computed, 1 if name.endswith("weights") else 0)
+            computed = np.expand_dims(computed, 0 if name == "output" else 1)
         assert np.shape(computed) == exact[name].shape, name
         limit = 2 * np.abs(plain[name] - exact[name]).max() + EPS * np.abs(exact[name]).max()
         yield name, np.abs(np.array(computed) - exact[name]).max(), limit
@@ -108,12 +142,14 @@ def test_answers_are_those_of_transformers(name, tmp_path):
     assert main(["hf", str(tmp_path / "model"), "--name", "mine", "--repository", str(tmp_path / "models")]) == 0
     with serving(tmp_path / "models") as client:
         block = client.get("/v1/attention/mine").json()
-        for padding in (False, True):
+        assert ("head_mask" in [spec["name"] for spec in block["inputs"]]) == (name not in WITHOUT_MASK)
+        cases = [(False, None), (True, None)] + ([(True, PROJECTIONS[name])] if name in PROJECTIONS else [])
+        for padding, projection in cases:
             answers = []
             for seed in range(DRAWS):
                 inputs = drawn(block, padding, seed)
                 body = {name: x.tolist() for name, x in inputs.items()}
-                answers.append(compared(client, tmp_path / "model", inputs, body))
+                answers.append(compared(client, tmp_path / "model", inputs, body, projection=projection))
             for output in zip(*answers, strict=True):
                 names, errors, limits = zip(*output, strict=True)
                 assert max(errors) <= max(limits), names[0]

@@ -48,9 +48,9 @@ MASK = {"attn_mask": np.zeros((1, 1, 1, 2048), np.float32)}
         (2048, {"scale": np.float32(0.5)}, ["output"], "flash"),
         (2048, {"is_causal": True}, ["output"], "causal"),
         (16, {"is_causal": True}, ["output"], "causal"),
-        (2048, {"is_causal": True}, ["output", "weights"], "options"),
+        (2048, {"is_causal": True}, ["output", "weights"], "weights"),
         (2048, {"is_causal": True, "left_window_size": 512}, ["output"], "blocks"),
-        (16, {"is_causal": True, "left_window_size": 5}, ["output"], "options"),
+        (16, {"is_causal": True, "left_window_size": 5}, ["output"], "weights"),
         (2048, {"softcap": np.float32(2)}, ["output"], "blocks"),
         (2048, {"nonpad_kv_seqlen": [7]}, ["output"], "padded"),
         (2048, {"nonpad_kv_seqlen": [7], "is_causal": False}, ["output"], "padded"),
@@ -58,8 +58,8 @@ MASK = {"attn_mask": np.zeros((1, 1, 1, 2048), np.float32)}
         (2048, MASK, ["output"], "masked"),
         (2048, MASK | {"is_causal": False, "scale": np.float32(0.5)}, ["output"], "masked"),
         (2048, MASK | {"is_causal": True}, ["output"], "blocks"),
-        (16, {"attn_mask": MASK["attn_mask"][..., :16]}, ["output"], "options"),
-        (2048, {}, ["output", "present_key"], "options"),
+        (16, {"attn_mask": MASK["attn_mask"][..., :16]}, ["output"], "weights"),
+        (2048, {}, ["output", "present_key"], "weights"),
         (16, {}, ["output", "lse"], "lse"),
         (2048, MASK, ["lse"], "lse"),
         (16, {"sinks": np.zeros(8, np.float32)}, ["output"], "model"),
@@ -80,7 +80,9 @@ def test_the_path_a_request_gets(n, more, outputs, path, repository):
         ("encoder", 300, {"nonpad_kv_seqlen": [250]}, ["output"], "padded"),
         ("encoder", 300, {"attn_mask": np.zeros((1, 1, 1, 300), np.float32)}, ["output"], "output"),
         ("encoder", 300, {}, ["output", "weights"], "plain"),
-        ("encoder", 300, {"layers": [1]}, ["output", "weights"], "model"),
+        ("encoder", 300, {"layers": [1]}, ["output", "weights"], "weights"),
+        ("encoder", 300, {}, ["output", "hidden_states"], "model"),
+        ("encoder", 300, {"head_mask": np.ones((2, 4), np.float32)}, ["output"], "model"),
         ("decoder", 16, {}, ["output"], "output"),
         ("decoder", 300, {}, ["output", "present_key", "present_value"], "causal"),
         ("decoder", 1, dict.fromkeys(("past_key", "past_value"), np.zeros((2, 1, 4, 9, 8))), ["present_key"], "output"),
@@ -89,6 +91,24 @@ def test_the_path_a_request_gets(n, more, outputs, path, repository):
 def test_the_path_of_a_stack(name, n, more, outputs, path, repository):
     given = {"input_ids": np.ones((1, n), np.int64), **{key: np.asarray(value) for key, value in more.items()}}
     assert chosen(model(repository, name), given, outputs) == path
+
+
+@pytest.mark.parametrize(
+    ("more", "outputs", "path"),
+    [
+        ({}, ["output", "weights"], "plain"),
+        ({}, ["output", "weights", "scores"], "weights"),
+        ({"is_causal": True}, ["output", "weights"], "weights"),
+        ({}, ["present_key"], "weights"),
+        ({}, ["head_output"], "model"),
+        ({}, ["output", "weights", "weights_by_norm"], "model"),
+        ({"head_mask": np.ones((1, 8), np.float32)}, ["output"], "model"),
+    ],
+)
+def test_only_requests_for_rare_tensors_of_heads_run_the_graph_that_has_them(more, outputs, path, repository):
+    x = np.zeros((1, 16, 64), np.float32)
+    given = {"query": x, "key": x, "value": x, **{name: np.asarray(value) for name, value in more.items()}}
+    assert chosen(model(repository, "multi_head"), given, outputs) == path
 
 
 @pytest.mark.parametrize(
@@ -109,13 +129,35 @@ def test_a_path_of_another_provider_is_left_aside(repository, monkeypatch):
     monkeypatch.setattr("service.model.loader.open_session", _on_cpu)
     on_cuda = model(repository, provider="cuda")
     assert chosen(on_cuda, inputs(2048)) == "plain"
-    assert chosen(on_cuda, inputs(2048, is_causal=True)) == "options"
+    assert chosen(on_cuda, inputs(2048, is_causal=True)) == "weights"
 
 
 def _on_cpu(file, _provider, threads, prepack=True):
     from service.ort.provider import open_session
 
     return open_session(file, Provider("cpu", "asked for"), threads, prepack)
+
+
+@pytest.mark.parametrize(("name", "packed"), [("multi_head", "weights.onnx"), ("additive", "model.onnx")])
+def test_of_graphs_that_share_weights_the_common_one_packs_them(name, packed, repository, tmp_path, monkeypatch):
+    shutil.copytree(repository / name, tmp_path / name)
+    (tmp_path / name / "1" / "weights.bin").touch()
+    packs = {}
+
+    def opened(file, provider, threads, prepack=True):
+        packs[file.name] = prepack
+        return _on_cpu(file, provider, threads, prepack)
+
+    monkeypatch.setattr("service.model.loader.open_session", opened)
+    model(tmp_path, name)
+    assert [file for file, prepack in packs.items() if prepack] == [packed]
+
+
+def test_memory_of_what_the_canonical_graph_computes_is_counted(repository):
+    of, given = model(repository, "encoder"), {"input_ids": np.ones((1, 300), np.int64)}
+    needed = {name: of.estimate(given, [name], of.bind(given)).memory for name in ("weights", "hidden_states")}
+    assert needed["hidden_states"] > 4 * 3 * 2 * 4 * 300 * 300  # weights, scores and weights by norm, in two layers
+    assert needed["weights"] == 4 * 2 * 2 * 4 * 300 * 300
 
 
 @pytest.mark.parametrize("more", [{}, {"is_causal": True}, {"nonpad_kv_seqlen": [9]}, {"left_window_size": 512}])
@@ -218,7 +260,7 @@ def test_only_what_weighs_too_much_is_refused(two_blocks):
         ({"nonpad_kv_seqlen": [7]}, ["output"], "fused_padded"),
         ({"scale": np.float32(0.5)}, ["output"], "fused_padded"),
         (MASK, ["output"], "fused_masked"),
-        (MASK | {"is_causal": True}, ["output"], "options"),
+        (MASK | {"is_causal": True}, ["output"], "weights"),
         ({}, ["output", "weights"], "plain"),
     ],
 )
