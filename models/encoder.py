@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from torch import nn
 
-from models import reference
+from models import reference_stacks
 from models.block import Block, Dim, Input, Output
 from models.learned import State, arrays, weighted
 from models.options import by_norm, head_mask, masks
@@ -107,7 +107,7 @@ def _block(
     }
 
     def refer(module: nn.Module, inputs: Mapping[str, np.ndarray], dtype: Any) -> dict[str, np.ndarray]:
-        computed = reference.transformer(arrays(module), asdict(config), is_causal, **inputs, dtype=dtype)
+        computed = reference_stacks.transformer(arrays(module), asdict(config), is_causal, **inputs, dtype=dtype)
         return {name: array for name, array in computed.items() if name in declared}
 
     kind = "Causal" if is_causal else "Bidirectional"
