@@ -197,6 +197,7 @@ def card(block: Block, version: int, learned: int, results: list[Check], example
         "multiples": dict(block.multiples),
         "limits": dict(block.limits),
         "left_out": dict(block.left_out),
+        "on_request": [name for name in block.outputs if name in (LSE, *block.rare)],
         "depth": block.depth,
         "learned": learned,
         "example": example,

@@ -24,22 +24,17 @@ def masked(attended: Attended, head_mask: Tensor | None) -> Attended:
 
 
 def shares(heads: Tensor, matrix: Tensor) -> Tensor:
-    """``heads`` [B, H, M, E], each times its rows of W^O: [B, H, M, C]; ``matrix`` [C, H * E] is W^O, transposed."""
-    return heads @ _by_head(matrix, heads.shape[1])
+    """``heads`` [B, H, M, E], each times its rows of W^O: [B, H, M, C]; ``matrix`` [H * E, C] is W^O."""
+    return heads @ matrix.reshape(heads.shape[1], -1, matrix.shape[1])
 
 
 def weights_by_norm(weights: Tensor, value: Tensor, matrix: Tensor) -> Tensor:
     """The norm of each weight [B, H, M, N] times its value [B, K, N, E], projected; ``matrix`` as for ``shares``."""
     B, H, _, N = weights.shape
-    K, E, C = value.shape[1], value.shape[3], matrix.shape[0]
-    by_group = _by_head(matrix, H).reshape(K, -1, E, C)  # adjacent heads share a value head
+    K, E, C = value.shape[1], value.shape[3], matrix.shape[1]
+    by_group = matrix.reshape(K, -1, E, C)  # adjacent heads share a value head
     projected = wide((value[:, :, None] @ by_group).reshape(B, H, N, C))
     largest = projected.abs().amax(-1, keepdim=True)  # so that no square overflows or underflows
     parts = projected / torch.where(largest == 0, 1.0, largest)
     norms_BHN1 = largest * parts.square().sum(-1, keepdim=True).sqrt()
     return narrow(wide(weights).abs() * norms_BHN1.transpose(-1, -2), weights.dtype)
-
-
-def _by_head(matrix: Tensor, heads: int) -> Tensor:
-    """[C, H * E] -> [H, E, C]"""
-    return matrix.reshape(matrix.shape[0], heads, -1).permute(1, 2, 0)

@@ -106,13 +106,14 @@ class MultiHead(nn.Module):
         k_BKND = _split(self.k_proj(key), self.config.num_kv_heads)
         v_BKNE = _split(self.v_proj(value), self.config.num_kv_heads)
         heads = masked(attention(q_BHMD, k_BKND, v_BKNE, **options), head_mask)
-        output = self.out_proj(heads.output.transpose(1, 2).flatten(2))
-        attended = heads._replace(output=output, query=q_BHMD, head_output=heads.output)
+        joined = heads.output.transpose(1, 2).flatten(2)
+        attended = heads._replace(query=q_BHMD, head_output=heads.output)
         if KERNEL.get() is not None or not isinstance(self.out_proj, nn.Linear) or heads.present_value is None:
-            return attended
-        matrix = self.out_proj.weight
+            return attended._replace(output=self.out_proj(joined))
+        matrix = self.out_proj.weight.t()  # once, so that every graph has the same tensor of it
+        output = joined @ matrix if self.out_proj.bias is None else joined @ matrix + self.out_proj.bias
         by_norm = weights_by_norm(heads.weights, heads.present_value, matrix)
-        return attended._replace(head_share=shares(heads.output, matrix), weights_by_norm=by_norm)
+        return attended._replace(output=output, head_share=shares(heads.output, matrix), weights_by_norm=by_norm)
 
 
 def _split(x: Tensor, heads: int) -> Tensor:

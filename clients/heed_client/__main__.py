@@ -12,7 +12,7 @@ from httpx import InvalidURL
 
 from heed_client import files
 from heed_client.answer import Answer
-from heed_client.arguments import NUMBERS, OPTIONS, TENSORS, parser
+from heed_client.arguments import FLAGS, NUMBERS, OPTIONS, TENSORS, parser
 from heed_client.block import Block
 from heed_client.client import Client
 from heed_client.errors import HeedError, Problem
@@ -62,7 +62,8 @@ def _run(heed: Client, options: argparse.Namespace) -> None:
         raise UsageError(f"--{formats[0]}: needs weights among --outputs")
     if formats:
         try:
-            rows, columns = _shown(heed, options.block, inputs, queries, keys)
+            given = inputs if "text" not in inputs else {**inputs, **_ids(answer)}
+            rows, columns = _shown(heed, options.block, given, queries, keys)
             selection = matrices(answer.weights, options.at, rows, columns)
         except ValueError as error:
             raise UsageError(f"--{error}") from None
@@ -70,6 +71,12 @@ def _run(heed: Client, options: argparse.Namespace) -> None:
             _draw(name, getattr(options, name), selection, options.block)
     if options.out or not formats:
         files.write(options.out or "-", answer, tokens)
+
+
+def _ids(answer: Answer) -> dict[str, Any]:
+    """The token ids of a call with a text."""
+    names = ("input_ids", "decoder_input_ids")
+    return {name: getattr(answer, name) for name in names if hasattr(answer, name)}
 
 
 def _shown(
@@ -123,10 +130,7 @@ def _inputs(options: argparse.Namespace) -> dict[str, Any]:
             inputs[name] = files.pick(path, name)
         except FileError as error:
             raise UsageError(f"--{name.replace('_', '-')} {error}") from None
-    flags = {
-        name: getattr(options, name)
-        for name in (*TEXTS, "outputs", "is_causal", "additive_mask", "binary", *OPTIONS, *NUMBERS)
-    }
+    flags = {name: getattr(options, name) for name in (*TEXTS, *FLAGS, "outputs", "binary", *OPTIONS, *NUMBERS)}
     flags |= {"layers": options.layers if "layers" not in paths else None} | dict(options.set)
     return inputs | {name: value for name, value in flags.items() if value is not None}
 

@@ -97,6 +97,7 @@ class Answer(Mapping[str, Any]):
 
     def __repr__(self) -> str:
         shapes = (
-            f"{name}: {list(array.shape)}" for name, array in self._outputs.items() if isinstance(array, np.ndarray)
+            f"{name}: {list(output.shape) if isinstance(output, np.ndarray) else type(output).__name__}"
+            for name, output in self._outputs.items()
         )
         return f"<Answer of {self.block}: {', '.join(shapes)}>"

@@ -18,6 +18,13 @@ TENSORS = {
     "attn_mask": "booleans (true = may attend), or floats that are added to the scores; integers are rejected",
     "memory_mask": "the same for the memory of cross_decoder",
     "head_mask": "factors of each head's weights; 0 removes a head",
+    "attn_bias": "floats added to the scores before softcap",
+    "alibi_slopes": "ALiBi's slope of each head",
+    "sinks": "score of each head that joins the softmax's denominator",
+    "query_document_ids": "document of each query, which attends to keys of its own only",
+    "document_ids": "document of each key",
+    "query_positions": "positions of the queries for --rope-theta",
+    "key_positions": "positions of the keys for --rope-theta",
     "nonpad_kv_seqlen": "number of keys in each row before the padding",
     "past_key": "keys of earlier decoding steps",
     "past_value": "values of earlier decoding steps",
@@ -26,7 +33,9 @@ OPTIONS = (  # of the weights
     *("heads", "queries", "reduce_heads", "reduce_layers", "average_attn_weights"),
     *("weights_top_k", "weights_dtype", "weights_pool", "weights_pool_by"),
 )
-NUMBERS = {"left_window_size": int, "right_window_size": int, "scale": float, "softcap": float, "bandwidth": float}
+NUMBERS: dict[str, type] = {"left_window_size": int, "right_window_size": int}
+NUMBERS |= dict.fromkeys(("scale", "softcap", "bandwidth", "rope_theta"), float)
+FLAGS = ("is_causal", "additive_mask", "rope_interleaved", "normalize")
 EPILOG = """\
 A FILE is npy, npz, safetensors or JSON, detected by its content; - reads standard input. A JSON list may be given
 instead of a FILE: '[[1, 0], [0, 1]]'. From a file with several tensors, the one with the flag's name is read;
@@ -35,7 +44,7 @@ FILE:NAME selects another. Tensors may omit the batch and heads axes: [m, d], [b
 examples:
   heed run scaled_dot_product --query q.npy --key k.npy --value v.npy --is-causal --out out.npz
   heed run scaled_dot_product --request examples/sentence.json --labels examples/sentence.tokens.json --at 0,1 --show
-  heed run minilm --text "It was too tired." --at 5,0,3 --show
+  heed run minilm --text "It was too tired." --at 5,3 --show
   heed run multi_head --describe
 """
 
@@ -70,6 +79,8 @@ def parser() -> argparse.ArgumentParser:
     add = parameters.add_argument
     add("--is-causal", action="store_true", default=None, help="each query attends only to keys at or before it")
     add("--additive-mask", action="store_true", default=None, help="accept a float mask of only 0.0 and 1.0; add it")
+    add("--rope-interleaved", action="store_true", default=None, help="rotate neighbouring features, not halves")
+    add("--normalize", action=argparse.BooleanOptionalAction, help="divide the kernel's weights by their sum")
     for name, kind in NUMBERS.items():
         add(f"--{name.replace('_', '-')}", type=kind, metavar="NUMBER")
     add("--set", action="append", default=[], type=_setting, metavar="NAME=VALUE", help="any other parameter, as JSON")
@@ -95,7 +106,7 @@ def parser() -> argparse.ArgumentParser:
     add("--plot", metavar="FILE", help="write heat maps as a picture: .png, .svg, .pdf")
     add("--html", metavar="FILE", help="write heat maps as a self-contained HTML page")
     add("--at", type=_index, default=(), metavar="I[,I]", help="leading index of the matrices to draw: 0,1 is row 0 of "
-        "the batch, head 1 (default: all)")  # fmt: skip
+        "the batch, head 1; of a stack's one sequence layer 0, head 1 (default: all)")  # fmt: skip
     add("--labels", metavar="FILE", help="JSON list of labels for the queries, and for the keys if there are as many")
     add("--key-labels", metavar="FILE", help="JSON list of labels for the keys, if they differ")
     return root

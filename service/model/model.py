@@ -48,6 +48,8 @@ class Model:
         self.spec: BlockSpec | None = self.signature.spec
         self.inputs: dict[str, TensorSpec] = self.signature.inputs
         self.outputs: dict[str, TensorSpec] = self.signature.outputs
+        on_request = self.spec.on_request if self.spec else ()
+        self.all_outputs = [name for name in self.outputs if name not in on_request]  # of a request that names none
         self.masks: list[str] = self.signature.masks
         self.parameters: dict[str, TensorSpec] = self.signature.parameters
         self._omissible = frozenset(self.signature.omissible)

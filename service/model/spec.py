@@ -55,6 +55,7 @@ class BlockSpec(BaseModel):
     weights: str  # where learned weights are from
     inputs: dict[str, InputSpec]
     outputs: dict[str, OutputSpec]
+    on_request: tuple[str, ...] = ()  # outputs that only requests get which name them: they take more time
     multiples: dict[str, str]  # a dimension -> the dimension it must be a multiple of
     limits: dict[str, int]  # a dimension, or a sum of dimensions -> its upper limit
     left_out: dict[str, int]  # dimensions that only optional inputs have -> their size without these inputs

@@ -122,6 +122,9 @@ def _metadata(model: Model, repository: Repository) -> schemas.ModelMetadata:
             label = name if tensor.required else f"{name} (optional)"
             shape = f"{datatype(tensor.dtype).name} {format_dims(tensor.shape)}"
             properties[label] = f"{shape}. {describe_input(model, name)}"
+        for name in spec.on_request:
+            shape = f"{datatype(model.outputs[name].dtype).name} {format_dims(model.outputs[name].shape)}"
+            properties[f"{name} (output on request)"] = f"{shape}. {spec.outputs[name].description}"
         for name, output in derived_outputs(model.signature).items():
             shape = f"FP32 {format_dims(derived_shape(model.signature, output))}"
             properties[f"{name} (output on request)"] = f"{shape}. {output.description}"
@@ -130,7 +133,7 @@ def _metadata(model: Model, repository: Repository) -> schemas.ModelMetadata:
         versions=list(map(str, repository.models.get(model.name, {model.version: model}))),
         platform=model_config.PLATFORM,
         inputs=list(map(_tensor, model_config.listed_inputs(model))),
-        outputs=list(map(_tensor, model.outputs.values())),
+        outputs=[_tensor(model.outputs[name]) for name in model.all_outputs],
         properties=properties,
     )
 

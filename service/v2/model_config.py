@@ -33,6 +33,7 @@ def listed_inputs(model: Model) -> list[TensorSpec]:
 def describe(model: Model, options: ServingOptions) -> dict[str, Any]:
     """The configuration of a loaded model."""
     cuda = any("CUDA" in provider for provider in model.providers)
+    all_outputs = [model.outputs[name] for name in model.all_outputs]
     queue = {"dynamic_batching": {"default_queue_policy": {"allow_timeout_override": True}}}
     return {
         "name": model.name,
@@ -41,7 +42,7 @@ def describe(model: Model, options: ServingOptions) -> dict[str, Any]:
         "version_policy": options.policy.described(),
         "max_batch_size": model.max_batch_size,
         "input": [_tensor(tensor, model) | {"optional": False} for tensor in listed_inputs(model)],
-        "output": [_tensor(tensor, model) | {"label_filename": ""} for tensor in model.outputs.values()],
+        "output": [_tensor(tensor, model) | {"label_filename": ""} for tensor in all_outputs],
         "batch_input": [],
         "batch_output": [],
         "instance_group": [{"name": model.name, "kind": "KIND_GPU" if cuda else "KIND_CPU", "count": 1}],

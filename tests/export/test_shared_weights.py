@@ -25,7 +25,7 @@ def folder(tmp_path_factory):
 def test_every_graph_refers_to_the_one_file(folder):
     assert LEARNED > LARGE
     names = {file.name for file in folder.iterdir()}
-    assert names == {NAME, "model.onnx", *(f"{path}.onnx" for path in ATTENTION)}
+    assert names == {NAME, "model.onnx", "weights.onnx", "lse.onnx", *(f"{path}.onnx" for path in ATTENTION)}
     lengths = {}  # offset -> length
     for file in folder.glob("*.onnx"):
         assert file.stat().st_size < 100_000

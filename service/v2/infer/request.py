@@ -90,7 +90,7 @@ def decode_raw(body: bytes, model: Model, most_memory: int) -> tuple[dict[str, n
         Malformed, Invalid, TooLarge: as for any other.
     """
     inputs = from_raw(body, model)
-    outputs = [RequestedOutput(name, binary=True) for name in model.outputs]
+    outputs = [RequestedOutput(name, binary=True) for name in model.all_outputs]
     return inputs, _check(RequestContent({}, [], [], outputs), inputs, model, most_memory)
 
 
@@ -230,7 +230,7 @@ def _outputs(element: Any, reader: JsonReader, binary: bool, model: Model) -> li
         if name not in model.outputs and name not in derived_outputs(model.signature):
             raise Malformed(f"unexpected inference output '{name}' for model '{model.name}'")
         outputs[name] = _output(name, parameters.fields(f"output '{name}'", entry.get("parameters")))
-    return list(outputs.values()) or [RequestedOutput(name, binary, named=False) for name in model.outputs]
+    return list(outputs.values()) or [RequestedOutput(name, binary, named=False) for name in model.all_outputs]
 
 
 def _output(name: str, given: dict[str, Any]) -> RequestedOutput:

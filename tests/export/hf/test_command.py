@@ -21,7 +21,7 @@ from tests.support.texts import save_tokenizer
 pytestmark = pytest.mark.filterwarnings("ignore")  # those of transformers
 TINY = Family("BertForSequenceClassification", {**TEXT, "num_hidden_layers": 1, "hidden_size": 8})
 BASE = Family("BertModel", TINY.config)
-GRAPHS = {"model.onnx", "output.onnx", "fused.onnx", "masked.onnx"}
+GRAPHS = {"model.onnx", "weights.onnx", "output.onnx", "fused.onnx", "masked.onnx"}
 
 
 @pytest.fixture(scope="module")
@@ -114,7 +114,7 @@ def test_a_model_that_no_kernel_computes_has_the_graph_of_the_formula(name, tmp_
     save(FAMILIES[name], tmp_path / "model")
     assert run(tmp_path / "model", "--name", "mine", "--repository", tmp_path / "models") == 0
     names = {file.name for file in (tmp_path / "models" / "mine" / "1").iterdir()}
-    assert names == {"model.onnx", "output.onnx"}
+    assert names == {"model.onnx", "weights.onnx", "output.onnx"}
 
 
 def test_shards_are_read(tmp_path):
@@ -221,7 +221,7 @@ def test_a_default_that_changes_the_answer_is_no_input(tmp_path):
     assert run(tmp_path / "model", "--name", "mine", "--repository", tmp_path / "models") == 0
     inputs = session(tmp_path / "models" / "mine" / "1" / "model.onnx")
     names = {value.name for value in [*inputs.get_inputs(), *inputs.get_overridable_initializers()]}
-    assert names == {"input_ids", "attention_mask"}
+    assert names == {"input_ids", "attention_mask", "head_mask"}
 
 
 def test_without_transformers_it_says_what_to_install():

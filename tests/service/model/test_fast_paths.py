@@ -138,7 +138,7 @@ def _on_cpu(file, _provider, threads, prepack=True):
     return open_session(file, Provider("cpu", "asked for"), threads, prepack)
 
 
-@pytest.mark.parametrize(("name", "packed"), [("multi_head", "weights.onnx"), ("additive", "model.onnx")])
+@pytest.mark.parametrize(("name", "packed"), [("multi_head", "weights.onnx"), ("additive", "weights.onnx")])
 def test_of_graphs_that_share_weights_the_common_one_packs_them(name, packed, repository, tmp_path, monkeypatch):
     shutil.copytree(repository / name, tmp_path / name)
     (tmp_path / name / "1" / "weights.bin").touch()

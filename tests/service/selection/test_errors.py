@@ -42,7 +42,7 @@ WRONG = {  # block, options, outputs, field, what the error says
         {"reduce_layers": "max"},
         ["rollout"],
         "reduce_layers",
-        "needs weights or entropy",
+        "needs weights or scores or entropy",
     ),
     "uint8 of what is negative": (
         "multiplicative",
