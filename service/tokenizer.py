@@ -90,9 +90,7 @@ class Tokenizer:
         Raises:
             Invalid: a text is longer and not truncated, is empty, or cannot be encoded. No field is named.
         """
-        longest = min((most for most in (self.max_length, limit) if most is not None), default=None)
-        if truncation is False or (truncation is None and self.max_length is None):
-            longest = None
+        longest = self.cut_length(limit, truncation)
         encodings = self._encode(self._truncating(longest), list(texts), special_tokens)
         for index, encoding in enumerate(encodings):
             if all(encoding.special_tokens_mask):
@@ -103,6 +101,12 @@ class Tokenizer:
                     "truncation: true cuts it"
                 )
         return self._padded(encodings, decoder_start)
+
+    def cut_length(self, limit: int | None, truncation: bool | None) -> int | None:
+        """The number of tokens to which longer texts are truncated; None = they are not. Arguments as of ``encode``."""
+        if truncation is False or (truncation is None and self.max_length is None):
+            return None
+        return min((most for most in (self.max_length, limit) if most is not None), default=None)
 
     def _encode(self, tokenizer: "tokenizers.Tokenizer", texts: list[Any], special_tokens: bool) -> list[Any]:
         try:
