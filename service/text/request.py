@@ -39,7 +39,7 @@ class TextFields:
         return sum(map(_size, (*self.texts, *self.targets)))
 
     def memory(self, model: Model) -> int:
-        """Upper bound in bytes on what tokenizing takes for ``model``: all texts of a batch get the longest's length."""
+        """Upper bound in bytes on what tokenizing takes for ``model``: a batch's texts get the longest's length."""
         tokenizer, tokens = tokenizer_of(model), 0
         for texts, name in ((self.texts, "input_ids"), (self.targets, f"{DECODER}input_ids")):
             limit = model.max_tokens(name)
