@@ -90,19 +90,24 @@ class Tokenizer:
         Raises:
             Invalid: a text is longer and not truncated, is empty, or cannot be encoded. No field is named.
         """
-        longest = min((most for most in (self.max_length, limit) if most is not None), default=None)
-        if truncation is False or (truncation is None and self.max_length is None):
-            longest = None
+        longest = self.cut_length(limit, truncation)
         encodings = self._encode(self._truncating(longest), list(texts), special_tokens)
         for index, encoding in enumerate(encodings):
-            if all(encoding.special_tokens_mask):
-                raise Invalid("expected text, got none" + _place(index, encodings))
-            if limit is not None and len(encoding.ids) > limit:
+            # before any list of its tokens is made, for which the interpreter's lock is held
+            if limit is not None and len(encoding) > limit:
                 raise Invalid(
-                    f"expected at most {limit} tokens, got {len(encoding.ids)}{_place(index, encodings)}; "
+                    f"expected at most {limit} tokens, got {len(encoding)}{_place(index, encodings)}; "
                     "truncation: true cuts it"
                 )
+            if all(encoding.special_tokens_mask):
+                raise Invalid("expected text, got none" + _place(index, encodings))
         return self._padded(encodings, decoder_start)
+
+    def cut_length(self, limit: int | None, truncation: bool | None) -> int | None:
+        """The number of tokens to which longer texts are truncated; None = they are not. Arguments as of ``encode``."""
+        if truncation is False or (truncation is None and self.max_length is None):
+            return None
+        return min((most for most in (self.max_length, limit) if most is not None), default=None)
 
     def _encode(self, tokenizer: "tokenizers.Tokenizer", texts: list[Any], special_tokens: bool) -> list[Any]:
         try:

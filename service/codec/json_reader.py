@@ -60,7 +60,8 @@ class JsonReader:
             Invalid: ragged rows, a wrong type, NaN, or a shape that does not match.
         """
         element = self.part(element)
-        if spec.shape == () or (spec.dtype.kind == "i" and isinstance(element, int)):
+        is_row = spec.dtype.kind == "i" or len(spec.shape) == 1  # a number, where a query omits its axes
+        if spec.shape == () or (is_row and isinstance(element, int | float)):
             array = scalar(spec.name, element, spec.dtype)
         elif isinstance(element, LongList):
             return LongTensor(spec.name, element, spec.dtype, mask)

@@ -12,11 +12,14 @@ from service.cost import CostModel
 
 P = ParamSpec("P")
 T = TypeVar("T")
+LONG_WORK_NS = 50e6  # work expected to take longer has threads of its own: short work does not wait for it
 MAX_COOPERATIVE = 4  # requests whose JSON is read or written on the event loop at one time
 
 
 class Offload:
     """Calls functions in ``threads`` threads, and those that are known to be short on the event loop.
+
+    Those that are expected to be long, or of which nothing is known, are called in as many other threads.
 
     ``inline_ns`` is the time up to which work may keep the event loop from other requests.
     """
@@ -24,6 +27,7 @@ class Offload:
     def __init__(self, threads: int) -> None:
         self.inline_ns = 0
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="heed-aside")
+        self._long = ThreadPoolExecutor(threads, thread_name_prefix="heed-aside-long")
         self._cooperative = asyncio.Semaphore(MAX_COOPERATIVE)
 
     async def __call__(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
@@ -41,7 +45,11 @@ class Offload:
             cost.learn(size, time.thread_time_ns() - start)
             return result
 
-        return timed() if cost.expected(size) <= self.inline_ns else await self(timed)
+        expected_ns = cost.expected(size)
+        if expected_ns <= self.inline_ns:
+            return timed()
+        pool = self._pool if expected_ns <= LONG_WORK_NS else self._long
+        return await asyncio.get_running_loop().run_in_executor(pool, timed)
 
     async def run_cooperatively(self, cost: CostModel, size: int, steps: Steps[T]) -> T:
         """The result of all ``steps``, done on the event loop; only a few requests at a time are in their steps.
@@ -55,3 +63,4 @@ class Offload:
     def close(self) -> None:
         """Wait for the threads to finish."""
         self._pool.shutdown()
+        self._long.shutdown()

@@ -29,7 +29,6 @@ from service.repository.repository import Repository
 from service.settings import Settings
 from service.text.request import (
     FIELDS,
-    TOKENIZING_BYTES,
     TextFields,
     TokenizedRequest,
     read_texts,
@@ -97,16 +96,13 @@ class TextEndpoint(NativeEndpoint[TextRequest]):
             return tokens, tokens_json(tokens, fields.is_single, whole)
 
         size = fields.size
-        reservation.add(size * TOKENIZING_BYTES)
+        reservation.add(fields.memory(model))
         return (yield Stage(self.tokenizing, size, tokenized))  # type: ignore[no-any-return]
 
     def _complete(
         self, parsed: ParsedRequest, tokenized: TokenizedRequest, model: Model, context: RequestContext
     ) -> Steps[AttentionRequest]:
         tensors = yield from read_all(parsed.tensors, context.reservation)
-        for name in tokenized.tensors:
-            if name in tensors:
-                raise Malformed("is made of the text, and cannot be given beside it", name)
         tensors |= tokenized.tensors
         ordered = {name: tensors[name] for name in model.inputs if name in tensors}
         return complete(parsed, ordered, model, self.cache(model), self.settings.max_memory_bytes)

@@ -17,6 +17,8 @@ from service.tokenizer import Text, TokenizedTexts, Tokenizer
 FIELDS = ("text", "text_pair", "text_target", "truncation", "add_special_tokens")
 MAX_TEXTS = 1024  # of a request
 TOKENIZING_BYTES = 768  # memory for each byte of text: there may be a token for each
+TOKEN_BYTES = 128  # memory for each token, padding too, as lists, as arrays and as JSON
+SPECIAL_TOKENS = 8  # of a text, at most
 MASKS = {"attention_mask": 1, "token_type_ids": 0}  # tensors beside the token ids -> the value that changes nothing
 DECODER = "decoder_"
 
@@ -34,8 +36,17 @@ class TextFields:
     @property
     def size(self) -> int:
         """The bytes of all texts as UTF-8."""
-        pairs = [text if isinstance(text, tuple) else (text,) for text in (*self.texts, *self.targets)]
-        return sum(len(text.encode()) for pair in pairs for text in pair)
+        return sum(map(_size, (*self.texts, *self.targets)))
+
+    def memory(self, model: Model) -> int:
+        """Upper bound in bytes on what tokenizing takes for ``model``: a batch's texts get the longest's length."""
+        tokenizer, tokens = tokenizer_of(model), 0
+        for texts, name in ((self.texts, "input_ids"), (self.targets, f"{DECODER}input_ids")):
+            limit = model.max_tokens(name)
+            longest = max(map(_size, texts), default=0) + SPECIAL_TOKENS
+            lengths = (longest, limit, tokenizer.cut_length(limit, self.truncation))
+            tokens += len(texts) * min(length for length in lengths if length is not None)
+        return self.size * TOKENIZING_BYTES + tokens * TOKEN_BYTES
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +69,14 @@ def read_texts(reader: JsonReader, fields: Mapping[str, Any], model: Model, most
     texts, pairs, targets = (_texts(reader, fields, name) for name in ("text", "text_pair", "text_target"))
     if texts is None and targets is None:
         raise Invalid("required, and not given", "text" if "input_ids" in model.inputs else "text_target")
-    for name, given, ids in (("text", texts, "input_ids"), ("text_target", targets, f"{DECODER}input_ids")):
-        if given is not None and ids not in model.inputs:
+    for name, given, prefix in (("text", texts, ""), ("text_target", targets, DECODER)):
+        if given is None:
+            continue
+        if (ids := f"{prefix}input_ids") not in model.inputs:
             raise Invalid(f"model '{model.name}' has no {ids}, which would be made of it", name)
-        if given is not None and ids in fields:
-            raise Malformed(f"is made of {name}, and cannot be given beside it", ids)
+        for made in (ids, *(f"{prefix}{mask}" for mask in MASKS)):
+            if fields.get(made) is not None:
+                raise Malformed(f"is made of {name}, and cannot be given beside it", made)
     for name, others in (("text_pair", pairs), ("text_target", targets)):
         if others is not None and texts is not None and _length(others) != _length(texts):
             raise Invalid(f"expected {_count(texts)}, as text is, got {_count(others)}", name)
@@ -163,6 +177,10 @@ def _text(element: str | LongText) -> str:
         return str(orjson.loads(b'"%b"' % bytes(element.content)))
     except ValueError:
         raise Malformed("a text has an escape that is not JSON's") from None
+
+
+def _size(text: Text) -> int:
+    return len(text.encode()) if isinstance(text, str) else sum(map(_size, text))
 
 
 def _flag(fields: Mapping[str, Any], name: str) -> bool | None:

@@ -55,6 +55,21 @@ def test_one_head_of_keys_is_an_axis_where_there_are_more_of_queries(client):
     assert (found["weights"].shape, found["present_key"].shape) == ((8, 5, 5), (1, 5, 8))
 
 
+@pytest.mark.parametrize("name", ["sinks", "alibi_slopes"])
+@pytest.mark.parametrize("rank", [1, 2, 3, 4])
+def test_a_number_of_each_head_is_one_number_without_heads(client, name, rank):
+    drawn = np.random.default_rng(0).standard_normal((3, 1, 1, 4, 8), np.float32)
+    query, key, value = drawn if rank > 1 else (drawn[0, :, :, :1], *drawn[1:])
+    whole = attend(client, "scaled_dot_product", query=query, key=key, value=value, **{name: [0.5]})
+    plain = attend(client, "scaled_dot_product", query=query, key=key, value=value)
+    query = query.reshape(query.shape[4 - rank :])
+    key, value = (array.reshape(array.shape[4 - max(rank, 2) :]) for array in (key, value))
+    found = attend(client, "scaled_dot_product", query=query, key=key, value=value, **{name: 0.5})
+    for output, array in found.items():
+        np.testing.assert_array_equal(array, whole[output].reshape(array.shape))
+        assert not np.array_equal(whole[output], plain[output])
+
+
 @pytest.mark.parametrize("name", ["scaled_dot_product", "additive", "multi_head"])
 def test_one_query_is_a_vector(client, name):
     """The answer has its rank: an output [d_v], a number as lse, and no axis for queries in weights."""

@@ -149,7 +149,8 @@ BAD = {
     "too long": ({"text": " ".join(["cat"] * 20), "truncation": False}, 422, "text", "at most 16 tokens, got 22"),
     "too many bytes": ({"text": "a " * 3000}, 413, "text", "max_text_bytes"),
     "ids, too": ({"text": SHORT, "input_ids": [1, 2]}, 400, "input_ids", "made of text"),
-    "mask, too": ({"text": TEXTS, "attention_mask": [[1]]}, 400, "attention_mask", "made of the text"),
+    "mask, too": ({"text": TEXTS, "attention_mask": [[1]]}, 400, "attention_mask", "made of text"),
+    "mask without padding, too": ({"text": SHORT, "attention_mask": [1] * 8}, 400, "attention_mask", "made of text"),
     "misspelt": ({"texts": SHORT}, 400, "texts", "text_pair"),
 }
 
