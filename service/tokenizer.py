@@ -100,7 +100,7 @@ class Tokenizer:
                     "truncation: true cuts it"
                 )
             if all(encoding.special_tokens_mask):
-                raise Invalid("expected text, got none" + _place(index, encodings))
+                raise Invalid("expected text, got only blanks or nothing" + _place(index, encodings))
         return self._padded(encodings, decoder_start)
 
     def cut_length(self, limit: int | None, truncation: bool | None) -> int | None:

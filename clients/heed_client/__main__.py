@@ -132,13 +132,16 @@ def _inputs(options: argparse.Namespace) -> dict[str, Any]:
             raise UsageError(f"--{name.replace('_', '-')} {error}") from None
     flags = {name: getattr(options, name) for name in (*TEXTS, *FLAGS, "outputs", "binary", *OPTIONS, *NUMBERS)}
     flags |= {"layers": options.layers if "layers" not in paths else None} | dict(options.set)
+    for name in TEXTS:
+        if isinstance(flags[name], list) and len(flags[name]) == 1:
+            (flags[name],) = flags[name]  # one text, whose answer has no batch axis
     return inputs | {name: value for name, value in flags.items() if value is not None}
 
 
 def _tokens(answer: Answer) -> list[str]:
-    """The tokens of a call with a text: of the decoder if the model has one, as its weights are."""
+    """The tokens of a call with one text: of the decoder if the model has one, as its weights are."""
     tokens: list[str] = getattr(answer, "target_tokens", None) or getattr(answer, "tokens", None) or []
-    return tokens
+    return tokens if all(isinstance(token, str) for token in tokens) else []
 
 
 def _labels(flag: str, path: str | None) -> list[str]:

@@ -69,9 +69,9 @@ def parser() -> argparse.ArgumentParser:
     add("--tensor", action="append", default=[], type=_pair, metavar="NAME=FILE", help="any other tensor")
 
     add = root.add_argument_group("texts, of a model with a tokenizer; its tokens label the heat maps").add_argument
-    add("--text", metavar="TEXT", help="text instead of token ids")
-    add("--text-pair", metavar="TEXT", help="second text of a pair")
-    add("--text-target", metavar="TEXT", help="text for the decoder of a model with an encoder and a decoder")
+    add("--text", action="append", metavar="TEXT", help="text instead of token ids; repeat it for a batch of texts")
+    add("--text-pair", action="append", metavar="TEXT", help="second text of a pair")
+    add("--text-target", action="append", metavar="TEXT", help="text for the decoder of a model with two stacks")
     add("--truncation", action=argparse.BooleanOptionalAction, help="truncate a text that is too long for the model "
         "(default: as the tokenizer's file says)")  # fmt: skip
 

@@ -56,6 +56,7 @@ class Calls:
         prefer_binary: bool | None,
     ) -> Call[Answer]:
         """Run a block. ``choices`` are the options of ``Client.attend`` other than these, None where not given."""
+        outputs = [outputs] if isinstance(outputs, str) else outputs
         texts = {key: inputs[key] for key in TEXT_FIELDS if inputs.get(key) is not None}
         tokens: Tokens | None = None
         if "text" in texts or "text_target" in texts:

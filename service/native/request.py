@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import Any
 
 import numpy as np
@@ -38,6 +39,7 @@ from service.selection.options import AXES, NOTHING, OPTIONS, Selection, index_i
 
 DEFAULT_OUTPUTS = ("output", "weights")
 ITEM_BYTES = 4  # of a number in an answer
+MAX_NAME_LENGTH, MIN_SIMILARITY = 64, 0.75  # of an unknown field that may be a misspelt one; difflib's ratio
 CHOICES = ("outputs", *OPTIONS)  # fields that are no inputs of the graph
 
 
@@ -146,11 +148,20 @@ def read_fields(json: JsonObject, model: Model, others: Collection[str] = ()) ->
     fields = {}
     for name in json:
         if name not in model.inputs and name not in choices:
-            raise Malformed(f"unknown field; {model.spec.block} takes {', '.join((*model.inputs, *choices))}", name)
+            hint = _hint(name, [*model.inputs, *choices], model)
+            raise Malformed(f"unknown field; {hint}{model.name} takes {', '.join((*model.inputs, *choices))}", name)
         if name in fields:
             raise Malformed("a field is given twice")
         fields[name] = json[name]
     return fields
+
+
+def _hint(name: str, fields: Collection[str], model: Model) -> str:
+    """What a client may have meant by an unknown field."""
+    if name == "text" and model.tokenizer:
+        return f"POST /v1/text/{model.name} takes texts; "
+    likely = get_close_matches(name, fields, 1, MIN_SIMILARITY) if len(name) <= MAX_NAME_LENGTH else ()
+    return f"did you mean {likely[0]}? " if likely else ""
 
 
 def parse_fields(fields: Mapping[str, Any], reader: JsonReader, model: Model) -> ParsedRequest:
