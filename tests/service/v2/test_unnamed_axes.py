@@ -117,11 +117,11 @@ def test_a_load_sets_the_batch_size(server):
         ("centred", "in a trial run a row of output 'y' depended on the other rows"),
         ("product", "a trial run of two rows failed, of each alone it did not"),
         ("mixed", "input 'count' has the fixed first dimension 4"),
-        ("encoder", "is not only a first dimension"),
+        ("encoder", "output 'hidden_states' has the fixed first dimension 3"),
     ],
 )
 def test_a_load_whose_batch_size_cannot_be_honoured_is_refused(server, model, reason):
-    said = f"failed to load '{model}', max_batch_size 8 cannot be honoured, no batch axis: "
-    error(load(server, model, max_batch_size=8), 400, said, reason)
+    said = f"failed to load '{model}', max_batch_size 8 cannot be honoured, no batch axis: {reason}"
+    error(load(server, model, max_batch_size=8), 400, said)
     assert server.get(f"/v2/models/{model}/config").json()["max_batch_size"] == 0
     assert load(server, model, max_batch_size=0).status_code == 200
