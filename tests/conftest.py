@@ -92,6 +92,31 @@ def two_blocks(repository, tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="session")
+def sentence_model(once) -> Path:
+    """The directory of a small BERT with a tokenizer of words, as sentence-transformers writes it."""
+
+    def fill(folder: Path) -> None:
+        from tests.support.texts import save_sentence_model  # imports transformers, which takes seconds
+
+        save_sentence_model(folder)
+
+    return once("sentence model", fill)
+
+
+@pytest.fixture(scope="session")
+def texts_repository(once, sentence_model, repository) -> Path:
+    """A repository with that model as ``bert``, and a block without a tokenizer."""
+
+    def fill(folder: Path) -> None:
+        from export.__main__ import main
+
+        assert main(["hf", str(sentence_model), "--name", "bert", "--repository", str(folder)]) == 0
+        shutil.copytree(repository / "dot_product", folder / "dot_product")
+
+    return once("sentence model exported", fill)
+
+
+@pytest.fixture(scope="session")
 def halves(once) -> Path:
     """Two blocks in half precision: ``attention_float16``, of few options, and ``efficient_bfloat16``."""
 

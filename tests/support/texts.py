@@ -1,5 +1,6 @@
 """A small tokenizer of words, and texts for it."""
 
+import json
 from pathlib import Path
 
 from tokenizers import Tokenizer
@@ -7,6 +8,8 @@ from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import WhitespaceSplit
 from tokenizers.processors import TemplateProcessing
 from transformers import PreTrainedTokenizerFast
+
+from tests.support.families import FAMILIES, Family, save
 
 SPECIAL = ["<s>", "<pad>", "</s>", "<unk>"]
 WORDS = [
@@ -58,3 +61,19 @@ def tokenizer(padding_side: str = "right") -> PreTrainedTokenizerFast:
 def save_tokenizer(folder: Path, padding_side: str = "right") -> None:
     """Write the files of the tokenizer."""
     tokenizer(padding_side).save_pretrained(folder)
+
+
+BERT = FAMILIES["bert"]
+SMALL = Family(BERT.model, {**BERT.config, "num_hidden_layers": 1, "hidden_size": 8, "max_position_embeddings": 16})
+POOLING = {"word_embedding_dimension": 8, "pooling_mode_mean_tokens": True}
+MODULES = [{"path": "", "type": "x.Transformer"}, {"path": "1_Pooling", "type": "x.Pooling"}, {"type": "x.Normalize"}]
+
+
+def save_sentence_model(folder: Path) -> None:
+    """Write the directory of a small BERT that truncates texts to 12 tokens, as sentence-transformers does."""
+    save(SMALL, folder)
+    save_tokenizer(folder)
+    (folder / "modules.json").write_text(json.dumps(MODULES))
+    (folder / "1_Pooling").mkdir()
+    (folder / "1_Pooling" / "config.json").write_text(json.dumps(POOLING))
+    (folder / "sentence_bert_config.json").write_text('{"max_seq_length": 12}')

@@ -8,44 +8,11 @@ import numpy as np
 import pytest
 from transformers import AutoTokenizer
 
-from export.__main__ import main
-from tests.support.families import FAMILIES, Family, save
 from tests.support.server import serving, started
-from tests.support.texts import TEXTS, save_tokenizer
+from tests.support.texts import TEXTS
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # those of transformers
-BERT = FAMILIES["bert"]
-SMALL = {"num_hidden_layers": 1, "hidden_size": 8, "max_position_embeddings": 16}
-MODEL = Family(BERT.model, {**BERT.config, **SMALL})
 SHORT, LONG = TEXTS
-POOLING = {"word_embedding_dimension": 8, "pooling_mode_mean_tokens": True}
-MODULES = [{"path": "", "type": "x.Transformer"}, {"path": "1_Pooling", "type": "x.Pooling"}, {"type": "x.Normalize"}]
-
-
-@pytest.fixture(scope="module")
-def directory(once):
-    """The directory of a small BERT, as sentence-transformers writes it."""
-
-    def fill(folder):
-        save(MODEL, folder)
-        save_tokenizer(folder)
-        (folder / "modules.json").write_text(json.dumps(MODULES))
-        (folder / "1_Pooling").mkdir()
-        (folder / "1_Pooling" / "config.json").write_text(json.dumps(POOLING))
-        (folder / "sentence_bert_config.json").write_text('{"max_seq_length": 12}')
-
-    return once("bert with a tokenizer", fill)
-
-
-@pytest.fixture(scope="module")
-def texts_repository(once, directory, repository):
-    """A repository with that model as ``bert``, and a block without a tokenizer."""
-
-    def fill(folder):
-        assert main(["hf", str(directory), "--name", "bert", "--repository", str(folder)]) == 0
-        shutil.copytree(repository / "dot_product", folder / "dot_product")
-
-    return once("bert with a tokenizer exported", fill)
 
 
 @pytest.fixture(scope="module")
@@ -63,8 +30,8 @@ def ask(client, path, **body):
 
 @pytest.mark.parametrize("text", [SHORT, [SHORT], TEXTS], ids=["one", "list of one", "two"])
 @pytest.mark.parametrize("special", [True, False])
-def test_tokens_are_those_of_transformers(text, special, texts, directory):
-    tokenizer = AutoTokenizer.from_pretrained(directory)
+def test_tokens_are_those_of_transformers(text, special, texts, sentence_model):
+    tokenizer = AutoTokenizer.from_pretrained(sentence_model)
     expected = tokenizer(
         text, padding=True, add_special_tokens=special, return_offsets_mapping=True, truncation=True, max_length=12
     )
@@ -86,8 +53,8 @@ def test_offsets_are_the_characters_of_the_tokens(texts):
     assert answer["tokens"] == ["<s>", "the", "cat", "<unk>", "sat", "</s>"]
 
 
-def test_pairs_have_two_sequences(texts, directory):
-    tokenizer = AutoTokenizer.from_pretrained(directory)
+def test_pairs_have_two_sequences(texts, sentence_model):
+    tokenizer = AutoTokenizer.from_pretrained(sentence_model)
     expected = tokenizer("a cat", "who ran")
     answer = ask(texts, "tokenize/bert", text="a cat", text_pair="who ran")
     assert answer["input_ids"] == expected["input_ids"]
