@@ -56,10 +56,9 @@ class Tokenizer:
         import tokenizers
 
         self._library = tokenizers
-        self._file = file
-        whole = self._open()
-        self.max_length: int | None = (whole.truncation or {}).get("max_length")  # to which the file truncates
+        whole: tokenizers.Tokenizer = _call(lambda: tokenizers.Tokenizer.from_file(str(file)))
         self._truncation = whole.truncation or {}
+        self.max_length: int | None = self._truncation.get("max_length")  # to which the file truncates
         padding = whole.padding or {}
         self._pad_id: int = padding.get("pad_id", 0)
         self._pad_type_id: int = padding.get("pad_type_id", 0)
@@ -115,10 +114,6 @@ class Tokenizer:
         except ValueError as error:
             raise Invalid(f"the model's tokenizer cannot encode it: {error}") from None
 
-    def _open(self) -> "tokenizers.Tokenizer":
-        tokenizer: tokenizers.Tokenizer = _call(lambda: self._library.Tokenizer.from_file(str(self._file)))
-        return tokenizer
-
     def _truncating(self, length: int | None) -> "tokenizers.Tokenizer":
         """The tokenizer that truncates to ``length`` tokens. The library keeps that in the tokenizer itself."""
         with self._lock:
@@ -132,15 +127,15 @@ class Tokenizer:
             return tokenizer
 
     def _padded(self, encodings: Sequence[Any], decoder_start: int | None) -> TokenizedTexts:
-        def shifted(encoding: Any, values: list[T], start: T) -> list[T]:
-            if decoder_start is None:
+        all_ids: list[list[int]] = [encoding.ids for encoding in encodings]  # the library makes a list each time
+
+        def shifted(ids: list[int], values: list[T], start: T) -> list[T]:
+            if decoder_start is None or ids == [decoder_start]:
                 return values
-            return values if encoding.ids == [decoder_start] else [
-                *([] if encoding.ids[0] == decoder_start else [start]), *values[:-1]
-            ]  # fmt: skip
+            return values[:-1] if ids[0] == decoder_start else [start, *values[:-1]]
 
         def rows(of: Callable[[Any], list[T]], filler: T, start: T) -> list[list[T]]:
-            own = [shifted(encoding, of(encoding), start) for encoding in encodings]
+            own = [shifted(ids, of(encoding), start) for ids, encoding in zip(all_ids, encodings, strict=True)]
             longest = max(map(len, own))
             padding = [[filler] * (longest - len(row)) for row in own]
             pairs = zip(padding, own, strict=True) if self._pads_left else zip(own, padding, strict=True)
@@ -150,7 +145,7 @@ class Tokenizer:
         begin = self._by_length[None].id_to_token(first) or ""
         return TokenizedTexts(
             np.array(rows(lambda encoding: encoding.ids, self._pad_id, first), np.int64),
-            np.array(rows(lambda encoding: [1] * len(encoding.ids), 0, 1), np.int64),
+            np.array(rows(lambda encoding: [1] * len(encoding), 0, 1), np.int64),
             np.array(rows(lambda encoding: encoding.type_ids, self._pad_type_id, 0), np.int64),
             rows(lambda encoding: encoding.tokens, self._pad_token, begin),
             rows(lambda encoding: encoding.offsets, (0, 0), (0, 0)),

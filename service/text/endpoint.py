@@ -95,9 +95,8 @@ class TextEndpoint(NativeEndpoint[TextRequest]):
             tokens = tokenize(fields, model)
             return tokens, tokens_json(tokens, fields.is_single, whole)
 
-        size = fields.size
         reservation.add(fields.memory(model))
-        return (yield Stage(self.tokenizing, size, tokenized))  # type: ignore[no-any-return]
+        return (yield Stage(self.tokenizing, fields.size, tokenized))  # type: ignore[no-any-return]
 
     def _complete(
         self, parsed: ParsedRequest, tokenized: TokenizedRequest, model: Model, context: RequestContext

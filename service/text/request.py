@@ -1,7 +1,7 @@
 """The fields of a request with texts, and the tensors that a model's tokenizer makes of them."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -32,11 +32,10 @@ class TextFields:
     is_single: bool
     truncation: bool | None  # None = as the tokenizer's file says
     special_tokens: bool
+    size: int = field(init=False)  # the bytes of all texts as UTF-8
 
-    @property
-    def size(self) -> int:
-        """The bytes of all texts as UTF-8."""
-        return sum(map(_size, (*self.texts, *self.targets)))
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "size", sum(map(_size, (*self.texts, *self.targets))))
 
     def memory(self, model: Model) -> int:
         """Upper bound in bytes on what tokenizing takes for ``model``: a batch's texts get the longest's length."""
@@ -62,10 +61,9 @@ def read_texts(reader: JsonReader, fields: Mapping[str, Any], model: Model, most
     """The texts and their options in ``fields``, of a request to ``model``.
 
     Raises:
-        Invalid: the model has no tokenizer, there is no text, or a field of another type; ``field`` names it.
+        Invalid: there is no text, or a field of another type; ``field`` names it.
         TooLarge: more than ``most_bytes``.
     """
-    tokenizer_of(model)
     texts, pairs, targets = (_texts(reader, fields, name) for name in ("text", "text_pair", "text_target"))
     if texts is None and targets is None:
         raise Invalid("required, and not given", "text" if "input_ids" in model.inputs else "text_target")

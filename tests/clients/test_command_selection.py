@@ -20,8 +20,8 @@ def request_file(tmp_path):
     return ["--request", tmp_path / "request.json"]
 
 
-def weights_of(said):
-    return np.asarray(json.loads(said)["weights"], np.float32)
+def weights_of(printed):
+    return np.asarray(json.loads(printed)["weights"], np.float32)
 
 
 FLAGS = {
@@ -34,23 +34,23 @@ FLAGS = {
 
 @pytest.mark.parametrize(("flags", "options"), FLAGS.values(), ids=FLAGS)
 def test_flags(attend, client, request_file, flags, options):
-    status, said, wrong = attend(SDPA, *request_file, *flags)
+    status, printed, wrong = attend(SDPA, *request_file, *flags)
     assert (status, wrong) == (0, "")
     with Client(str(client.base_url)) as heed:
         expected = heed.attend(SDPA, **sdpa(2, 3, m=6, n=6), **options).weights
-    np.testing.assert_array_equal(weights_of(said), expected)
+    np.testing.assert_array_equal(weights_of(printed), expected)
 
 
 @pytest.mark.parametrize("layers", ["1", "-1", "1:", "[1]", "FILE"])
 def test_layers_are_a_selection_or_a_file(attend, tmp_path, layers):
     np.save(tmp_path / "layers.npy", np.array([1]))
     layers = str(tmp_path / "layers.npy") if layers == "FILE" else layers
-    status, said, wrong = attend(
+    status, printed, wrong = attend(
         "encoder", "--input-ids", "[[1, 2, 3]]", f"--layers={layers}", "--reduce-layers", "max"
     )
     assert (status, wrong) == (0, "")
     _, whole, _ = attend("encoder", "--input-ids", "[[1, 2, 3]]")
-    np.testing.assert_array_equal(weights_of(said), weights_of(whole)[1])
+    np.testing.assert_array_equal(weights_of(printed), weights_of(whole)[1])
 
 
 def test_derived_outputs_and_their_description(attend, tmp_path, request_file):
@@ -62,17 +62,17 @@ def test_derived_outputs_and_their_description(attend, tmp_path, request_file):
 
 def test_heat_maps(attend, tmp_path, request_file):
     labels = ["--labels", tmp_path / "labels.json"]
-    status, said, wrong = attend(
+    status, printed, wrong = attend(
         SDPA, *request_file, *labels, "--queries", "4,0:2", "--heads", "1", "--at", "0,0", "--show"
     )
     assert (status, wrong) == (0, "")
-    rows = [line.split()[0] for line in said.splitlines() if line.startswith("w") and not line.startswith("weights")]
+    rows = [line.split()[0] for line in printed.splitlines() if line.startswith("w") and not line.startswith("weights")]
     assert rows[-3:] == ["w4", "w0", "w1"]
-    status, said, wrong = attend(
+    status, printed, wrong = attend(
         SDPA, *request_file, "--queries", "4,5", "--reduce-heads", "mean", "--at", "1", "--show"
     )
     assert (status, wrong) == (0, "")
-    assert [line.split()[0] for line in said.splitlines()][-2:] == ["4", "5"]
+    assert [line.split()[0] for line in printed.splitlines()][-2:] == ["4", "5"]
     html = tmp_path / "page.html"
     assert (
         attend(SDPA, *request_file, *labels, "--weights-pool", "4", "--weights-dtype", "float16", "--html", html)[0]
