@@ -49,6 +49,7 @@ from service.v2 import repository as v2_repository
 from service.v2.infer import endpoint as v2_endpoint
 from service.v2.paths import StripTrailingSlash
 from service.v2.schemas import Error
+from service.viewer import routes as viewer_routes
 
 log = logging.getLogger("heed")
 
@@ -139,6 +140,8 @@ def create_app(
     app.router.routes.extend(tensors)
     if settings.metrics and not settings.metrics_port:
         app.router.routes.append(Route("/metrics", metrics.get_metrics))
+    if settings.viewer:
+        app.router.routes.extend(viewer_routes.routes(settings))
     for module in (native_routes, health, metadata, v2_repository, log_settings, unsupported):
         app.include_router(module.router)
     for kind in (HeedError, HTTPException, Exception):

@@ -189,6 +189,10 @@ class Settings(BaseSettings):
         25, ge=1, description="time limit in seconds to finish running requests after a signal to end"
     )
     docs: bool = Field(True, description="serve the interactive documentation at /docs")
+    viewer: bool = Field(True, description="serve the page at / where one looks at attention")
+    viewer_frame_ancestors: str = Field(
+        "", pattern=r"[^;,\r\n]*", description="origins whose pages may show that page in a frame, separated by blanks"
+    )
     log_level: Literal["critical", "error", "warning", "info", "debug"] = Field(
         "info", description="lowest level that is logged"
     )

@@ -2,7 +2,7 @@
 
 Inference and reading need a key of ``api_keys_file``. Changing the server (load, unload, logging) needs a key of
 ``admin_keys_file``, and such a key is enough for all else, too. The index of the repository, which tells why a model
-failed to load, needs a key where there are any. Health is open to everyone. Without a file no key is needed.
+failed to load, needs a key where there are any. Health is open to everyone, and so are the files of the viewer. Without a file no key is needed.
 The files are checked once a second, so that a request does not pay for it.
 """
 
@@ -21,6 +21,7 @@ from service.settings import Settings
 log = logging.getLogger("heed")
 
 OPEN = re.compile(r"/v2/health/(live|ready)/?")
+PAGE = re.compile(r"/(viewer/.*)?")  # asks for a key itself
 READING = ("GET", "HEAD", "OPTIONS")
 PLAIN = re.compile(r"/v1/(attention|text|tokenize)/[^/]+/?|/v2/models/[^/]+(/versions/[^/]+)?/infer/?")
 INDEX = re.compile(r"/v2/repository(/[^/]+)?/index/?")  # any key is enough
@@ -94,6 +95,8 @@ class ApiKeyAuth:
         if INDEX.fullmatch(path) and self._api is not None:
             administers = False
         if (self._api is None and not administers) or OPEN.fullmatch(path):
+            return None
+        if method in READING and PAGE.fullmatch(path):
             return None
         key = _key(headers)
         if key is None:

@@ -1,0 +1,154 @@
+// The server's API: JSON for descriptions and texts, the Open Inference Protocol with binary tensors for runs.
+
+const KEY = "heed-api-key"; // in sessionStorage: it ends with the tab
+
+/** An answer with an error status, as the server words it; `field` names the input that it is about. */
+export class ServerError extends Error {
+  /** @param {number} status @param {string} message @param {string | null} field */
+  constructor(status, message, field) {
+    super(message);
+    this.status = status;
+    this.field = field;
+  }
+}
+
+/** @typedef {{name: string, dtype: string, shape: (string | number)[], required?: boolean, description: string}} TensorDescription */
+/** @typedef {{name: string, dtype: string, default: unknown, description: string}} ParameterDescription */
+/**
+ * @typedef {object} Preprocessor  how a picture becomes pixel_values
+ * @property {number} height @property {number} width @property {number} channels
+ * @property {number[]} image_mean @property {number[]} image_std @property {number} rescale_factor
+ * @property {number | null} patch_size @property {number | null} special_tokens
+ */
+/**
+ * @typedef {object} Model  as GET v1/attention/{block} describes it
+ * @property {string} block @property {string} title @property {string} description @property {string} formula
+ * @property {number} version @property {string} source @property {string} weights
+ * @property {Record<string, any>} config
+ * @property {TensorDescription[]} inputs @property {ParameterDescription[]} parameters
+ * @property {TensorDescription[]} outputs @property {TensorDescription[]} derived
+ * @property {{max_tokens: number | null, truncates_to: number | null} | null} tokenizer
+ * @property {Preprocessor | null} [preprocessor]
+ * @property {string[]} providers @property {Record<string, any>} example
+ */
+/**
+ * @typedef {object} Tokens  one text as POST v1/tokenize/{model} answers it
+ * @property {string[]} tokens @property {number[]} input_ids @property {number[]} attention_mask
+ * @property {number[]} token_type_ids @property {(number | null)[]} sequence_ids  of a pair 0 or 1; null = special
+ * @property {boolean} truncated
+ */
+/** @typedef {Float32Array | BigInt64Array | Int32Array | Uint8Array | Float64Array} Numbers */
+/** @typedef {{shape: number[], data: Numbers, dtype: string}} Tensor  dtype as the protocol names it: FP32, INT64, ... */
+
+/** @type {Record<string, {new (buffer: ArrayBuffer): Numbers, BYTES_PER_ELEMENT: number}>} */
+const ARRAYS = {
+  FP32: Float32Array, FP64: Float64Array, INT64: BigInt64Array, INT32: Int32Array, UINT8: Uint8Array, BOOL: Uint8Array,
+};
+
+/** @param {string} key  "" forgets it */
+export function setKey(key) {
+  if (key) sessionStorage.setItem(KEY, key);
+  else sessionStorage.removeItem(KEY);
+}
+
+/** @param {string} path @param {RequestInit} [options] */
+async function call(path, options = {}) {
+  const headers = new Headers(options.headers);
+  const key = sessionStorage.getItem(KEY);
+  if (key) headers.set("Authorization", `Bearer ${key}`);
+  const response = await fetch(path, { ...options, headers }).catch((error) => {
+    if (error.name === "AbortError") throw error;
+    throw new ServerError(0, "the server does not answer", null);
+  });
+  if (!response.ok) throw await toError(response);
+  return response;
+}
+
+/** @param {Response} response */
+async function toError(response) {
+  const body = await response.json().catch(() => ({}));
+  const message = body.detail ?? body.error ?? `${response.status} ${response.statusText}`;
+  return new ServerError(response.status, String(message), body.field ?? null);
+}
+
+/** @param {string} path @param {unknown} body @param {AbortSignal} [signal] */
+export async function post(path, body, signal) {
+  const headers = { "Content-Type": "application/json" };
+  return (await call(path, { method: "POST", body: JSON.stringify(body), headers, signal })).json();
+}
+
+/** @param {string} path */
+async function get(path) {
+  return (await call(path)).json();
+}
+
+/** @returns {Promise<{name: string, version: string, provider: string, provider_reason: string}>} */
+export const server = () => get("v2");
+
+/** @returns {Promise<{block: string, title: string, description: string}[]>} */
+export const models = async () => (await get("v1/attention")).blocks;
+
+/** Every model of the repository, also those that failed to load.
+ *  @returns {Promise<{name: string, version: string, state: string, reason?: string}[]>} */
+export const index = () => post("v2/repository/index", {});
+
+/** @param {string} name @returns {Promise<Model>} */
+export const describe = (name) => get(`v1/attention/${encodeURIComponent(name)}`);
+
+/** @param {string} model @param {Record<string, unknown>} texts  text, text_pair, truncation, ...
+ *  @returns {Promise<Tokens & Record<string, any>>} */
+export const tokenize = (model, texts) => post(`v1/tokenize/${encodeURIComponent(model)}`, texts);
+
+/**
+ * Run a model.
+ * @param {string} model
+ * @param {Record<string, Tensor>} inputs
+ * @param {string[]} outputs  names
+ * @param {Record<string, unknown>} parameters  of the model, and options that select weights
+ * @param {AbortSignal} [signal]
+ * @returns {Promise<Record<string, Tensor>>}
+ */
+export async function infer(model, inputs, outputs, parameters, signal) {
+  const header = new TextEncoder().encode(JSON.stringify({
+    inputs: Object.entries(inputs).map(([name, { shape, data, dtype }]) => ({
+      name, shape, datatype: dtype, parameters: { binary_data_size: data.byteLength },
+    })),
+    outputs: outputs.map((name) => ({ name, parameters: { binary_data: true } })),
+    parameters,
+  }));
+  const body = new Blob([header, ...Object.values(inputs).map(({ data }) => /** @type {BlobPart} */ (data))]);
+  const headers = {
+    "Content-Type": "application/octet-stream", "Inference-Header-Content-Length": String(header.length),
+  };
+  const response = await call(`v2/models/${encodeURIComponent(model)}/infer`, { method: "POST", body, headers, signal });
+  const bytes = await response.arrayBuffer();
+  let offset = Number(response.headers.get("Inference-Header-Content-Length"));
+  const answer = JSON.parse(new TextDecoder().decode(bytes.slice(0, offset)));
+  /** @type {Record<string, Tensor>} */
+  const tensors = {};
+  for (const { name, shape, datatype, parameters: { binary_data_size: size } } of answer.outputs) {
+    tensors[name] = { shape, dtype: datatype, data: new ARRAYS[datatype](bytes.slice(offset, offset + size)) };
+    offset += size;
+  }
+  return tensors;
+}
+
+/** @param {string} dtype  as numpy names it @param {number[]} shape @param {number[]} values @returns {Tensor} */
+export function tensor(dtype, shape, values) {
+  if (dtype.startsWith("int64")) return { dtype: "INT64", shape, data: BigInt64Array.from(values, BigInt) };
+  if (dtype.startsWith("int32")) return { dtype: "INT32", shape, data: Int32Array.from(values) };
+  if (dtype === "bool") return { dtype: "BOOL", shape, data: Uint8Array.from(values) };
+  return { dtype: "FP32", shape, data: Float32Array.from(values) };
+}
+
+/** Nested lists as a tensor; null is -infinity, as in masks. Lists of booleans are BOOL.
+ *  @param {unknown} nested @param {string} dtype @returns {Tensor} */
+export function fromNested(nested, dtype) {
+  /** @type {number[]} */
+  const shape = [];
+  for (let level = nested; Array.isArray(level); level = level[0]) shape.push(level.length);
+  const flat = Array.isArray(nested) ? nested.flat(Infinity) : [nested];
+  if (flat.length !== shape.reduce((size, length) => size * length, 1)) throw new Error("the rows are not equally long");
+  const kind = flat.every((value) => typeof value === "boolean") ? "bool" : dtype;
+  return tensor(kind, shape, flat.map((value) => (value === null ? -Infinity : Number(value))));
+}

@@ -1,0 +1,125 @@
+// The attention of one run: small pictures of all heads at once, single heads when they are looked at.
+import { join, pool, rollout, statistics } from "heed/data/matrix.js";
+
+/** @typedef {import("heed/data/matrix.js").Matrix} Matrix */
+/** @typedef {import("heed/data/state.js").Settings} Settings */
+
+/**
+ * @typedef {object} Label  of a query or a key
+ * @property {string} text
+ * @property {boolean} special  begins, separates or ends texts
+ * @property {boolean} padding
+ * @property {number} part  of a pair 0 or 1
+ */
+/**
+ * @typedef {object} Parts
+ * @property {number} layers @property {number} heads @property {number} m @property {number} n
+ * @property {Label[]} rows  queries @property {Label[]} columns  keys
+ * @property {(layer: number, head: number) => Matrix} small  one head, pooled to at most POOL x POOL cells
+ * @property {((layer: number, head: number) => number[]) | null} statistics  of one head, as STATISTICS names them
+ * @property {(layer: number, head: number) => Promise<Matrix>} load  one head
+ * @property {((settings: Settings) => Promise<Matrix>) | null} combine  by the server; null = computed here
+ */
+
+export const POOL = 64; // cells of a small picture, each way
+const CACHED = 48; // matrices
+
+export class Attention {
+  /** @param {Parts} parts */
+  constructor(parts) {
+    this.layers = parts.layers;
+    this.heads = parts.heads;
+    this.m = parts.m;
+    this.n = parts.n;
+    this.rows = parts.rows;
+    this.columns = parts.columns;
+    /** One head, pooled to at most POOL x POOL cells by maximum. */
+    this.small = memoize(parts.small, this.heads);
+    /** The numbers that describe a head, as STATISTICS names them; null = nobody knows them. */
+    this.statistics = parts.statistics && memoize(parts.statistics, this.heads);
+    this._load = parts.load;
+    this._combine = parts.combine;
+    /** @type {Map<string, Promise<Matrix>>} */
+    this._cache = new Map();
+  }
+
+  /** Whether queries and keys are the same tokens. */
+  get isSelf() {
+    return this.m === this.n && this.rows.every(({ text }, i) => text === this.columns[i].text);
+  }
+
+  /** One head. @param {number} layer @param {number} head @returns {Promise<Matrix>} */
+  matrix(layer, head) {
+    return this._cached(`${layer}.${head}`, () => this._load(layer, head));
+  }
+
+  /** What the settings select: one head, or heads or layers combined. @param {Settings} settings @returns {Promise<Matrix>} */
+  selected(settings) {
+    const { layer, head, combine } = settings;
+    const combined = this._combine;
+    if (combine === "none") return this.matrix(layer, head);
+    return this._cached(`${combine} ${layer}.${head}`, () => (combined ? combined(settings) : this._join(settings)));
+  }
+
+  /** @param {Settings} settings @returns {Promise<Matrix>} */
+  async _join({ combine, layer, head }) {
+    const all = (/** @type {number} */ count) => [...Array(count).keys()];
+    if (combine === "rollout") {
+      const layers = all(this.layers).map((l) => Promise.all(all(this.heads).map((h) => this._load(l, h))));
+      return rollout((await Promise.all(layers)).map((heads) => join(heads, "mean")));
+    }
+    const places = combine.startsWith("layers") ? all(this.layers).map((l) => [l, head]) : all(this.heads).map((h) => [layer, h]);
+    return join(await Promise.all(places.map(([l, h]) => this._load(l, h))), combine.endsWith("max") ? "max" : "mean");
+  }
+
+  /** @param {string} key @param {() => Promise<Matrix>} make */
+  _cached(key, make) {
+    let found = this._cache.get(key);
+    this._cache.delete(key);
+    if (!found) {
+      found = make();
+      found.catch(() => this._cache.delete(key));
+    }
+    this._cache.set(key, found); // the last one used is the last one to go
+    const [oldest] = this._cache.keys();
+    if (this._cache.size > Math.max(2, Math.min(CACHED, Math.floor(5e7 / (this.m * this.n))))) this._cache.delete(oldest);
+    return found;
+  }
+}
+
+/**
+ * Attention of which all weights are here.
+ * @param {Float32Array | Uint8Array} weights  [layers, heads, m, n]
+ * @param {number} unit  what 1 in `weights` stands for
+ * @param {number} layers @param {number} heads @param {Label[]} rows @param {Label[]} columns
+ */
+export function complete(weights, unit, layers, heads, rows, columns) {
+  const [m, n] = [rows.length, columns.length];
+  const error = weights instanceof Uint8Array ? unit / 2 : 0;
+  const one = (/** @type {number} */ layer, /** @type {number} */ head) => {
+    const part = weights.subarray((layer * heads + head) * m * n, (layer * heads + head + 1) * m * n);
+    const values = part instanceof Float32Array ? part : Float32Array.from(part, (value) => value * unit);
+    return { m, n, values, error };
+  };
+  return new Attention({
+    layers, heads, m, n, rows, columns,
+    small: (layer, head) => pool(one(layer, head), POOL),
+    statistics: (layer, head) => statistics(one(layer, head)),
+    load: async (layer, head) => one(layer, head),
+    combine: null,
+  });
+}
+
+/** @param {string[]} words @returns {Label[]} */
+export const plainLabels = (words) => words.map((text) => ({ text, special: false, padding: false, part: 0 }));
+
+/**
+ * @template T
+ * @param {(layer: number, head: number) => T} compute @param {number} heads
+ * @returns {(layer: number, head: number) => T}
+ */
+function memoize(compute, heads) {
+  /** @type {T[]} */
+  const known = [];
+  return (layer, head) => (known[layer * heads + head] ??= compute(layer, head));
+}

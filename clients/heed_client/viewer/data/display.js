@@ -1,0 +1,100 @@
+// What is drawn of a matrix: which tokens are visible, and how high a colour each weight has.
+
+/** @typedef {import("heed/data/matrix.js").Matrix} Matrix */
+/** @typedef {import("heed/data/attention.js").Attention} Attention */
+/** @typedef {import("heed/data/attention.js").Label} Label */
+/** @typedef {import("heed/data/state.js").Settings} Settings */
+/**
+ * @typedef {object} Shown
+ * @property {number} m @property {number} n  visible queries and keys
+ * @property {number[]} rows  place of each visible query among all @property {number[]} columns  of each visible key
+ * @property {Float32Array} values  [m * n] the weights, renormalised if the settings ask for it
+ * @property {Float32Array} levels  [m * n] from 0 to 1; NaN = masked, below the threshold is 0
+ * @property {number} low @property {number} high  values of the levels 0 and 1; of each row if the range is that of rows
+ * @property {boolean} isDiverging  values on both sides of 0, which is at level 0.5
+ * @property {number} error  how far a value may be off
+ */
+
+const DECADES = 4; // of the logarithmic scale
+
+/** Places of the tokens that are visible. @param {Label[]} labels @param {Settings} settings */
+export function visible(labels, settings) {
+  const places = labels.flatMap((label, place) => {
+    const isHidden = (settings.hideFirst && place === 0) || (settings.hideSpecial && label.special && !label.padding)
+      || (settings.hidePadding && label.padding);
+    return isHidden ? [] : [place];
+  });
+  return places.length ? places : labels.map((_, place) => place);
+}
+
+/** Labels of at most `count` cells: a cell is special if one of its tokens is, and padding if all are.
+ *  @param {Label[]} labels @param {number} count @returns {Label[]} */
+export function poolLabels(labels, count) {
+  if (labels.length === count) return labels;
+  return Array.from({ length: count }, (_, i) => {
+    const cell = labels.slice(Math.floor((i * labels.length) / count), Math.floor(((i + 1) * labels.length) / count));
+    return {
+      text: `${cell[0].text}…${cell[cell.length - 1].text}`, part: cell[0].part,
+      special: cell.some(({ special }) => special), padding: cell.every(({ padding }) => padding),
+    };
+  });
+}
+
+/**
+ * @param {Matrix} matrix @param {Label[]} rows @param {Label[]} columns @param {Settings} settings
+ * @param {number} [globalMax]  largest value of all heads, for the global range
+ * @param {boolean} [isDifference]  whether the values are differences
+ * @returns {Shown}
+ */
+export function show(matrix, rows, columns, settings, globalMax, isDifference = false) {
+  const [places, keys] = [visible(rows, settings), visible(columns, settings)];
+  const [m, n] = [places.length, keys.length];
+  const values = new Float32Array(m * n);
+  places.forEach((row, i) => keys.forEach((column, j) => (values[i * n + j] = matrix.values[row * matrix.n + column])));
+  if (settings.renormalise && !isDifference) renormalise(values, n);
+  const isDiverging = isDifference || settings.kind === "scores";
+  const levels = new Float32Array(m * n);
+  let high = settings.range === "global" && globalMax !== undefined ? globalMax : largest(values, isDiverging);
+  for (let i = 0; i < m; i++) {
+    const top = settings.range === "row" ? largest(values.subarray(i * n, (i + 1) * n), isDiverging) : high;
+    for (let index = i * n; index < (i + 1) * n; index++) {
+      const value = values[index];
+      if (value === -Infinity) levels[index] = NaN;
+      else if (Math.abs(value) < settings.threshold) levels[index] = isDiverging ? 0.5 : 0;
+      else levels[index] = isDiverging ? 0.5 + (Math.sign(value) * scaled(Math.abs(value) / top, settings.scale)) / 2
+        : scaled(value / top, settings.scale);
+    }
+  }
+  if (settings.range === "row") high = NaN;
+  return { m, n, rows: places, columns: keys, values, levels, low: isDiverging ? -high : 0, high, isDiverging, error: matrix.error };
+}
+
+/** @param {number} share  of the largest value, 0 to 1 @param {Settings["scale"]} scale */
+export function scaled(share, scale) {
+  if (!(share > 0)) return 0;
+  const level = scale === "sqrt" ? Math.sqrt(share) : scale === "log" ? 1 + Math.log10(share) / DECADES : share;
+  return Math.min(1, Math.max(0, level));
+}
+
+/** @param {Float32Array} values @param {boolean} isDiverging */
+export function largest(values, isDiverging) {
+  let top = 0;
+  for (const value of values) if (Number.isFinite(value)) top = Math.max(top, isDiverging ? Math.abs(value) : value);
+  return top || 1;
+}
+
+/** @param {Float32Array} values @param {number} n */
+function renormalise(values, n) {
+  for (let start = 0; start < values.length; start += n) {
+    const row = values.subarray(start, start + n);
+    const sum = row.reduce((total, value) => total + Math.max(0, value), 0);
+    if (sum > 0) row.forEach((value, j) => (row[j] = value / sum));
+  }
+}
+
+/** A weight as text: as exact as it is known. @param {number} value @param {number} [error] */
+export function format(value, error = 0) {
+  if (value === -Infinity) return "masked";
+  if (error > 0) return `${value.toFixed(3)} (± ${error.toPrecision(1)})`;
+  return value !== 0 && Math.abs(value) < 1e-4 ? value.toExponential(2) : value.toFixed(4);
+}

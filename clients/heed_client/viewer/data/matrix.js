@@ -1,0 +1,100 @@
+// Matrices of weights: one head's [m, n] in a flat array, and what is computed of them.
+
+/**
+ * @typedef {object} Matrix
+ * @property {number} m  queries
+ * @property {number} n  keys
+ * @property {Float32Array} values  [m * n], row by row
+ * @property {number} error  how far a value may be off: half a step of uint8, 0 if it is exact
+ */
+
+/** Names of the five numbers that describe a head, in the order of the server's `head_statistics`. */
+export const STATISTICS = ["entropy", "distance", "first", "diagonal", "previous"];
+
+/**
+ * The mean or the maximum of matrices of one size.
+ * @param {Matrix[]} matrices @param {"mean" | "max"} by @returns {Matrix}
+ */
+export function join(matrices, by) {
+  const { m, n } = matrices[0];
+  const values = new Float32Array(m * n);
+  for (let i = 0; i < values.length; i++) {
+    let result = by === "max" ? -Infinity : 0;
+    for (const { values: one } of matrices) result = by === "max" ? Math.max(result, one[i]) : result + one[i];
+    values[i] = by === "max" ? result : result / matrices.length;
+  }
+  return { m, n, values, error: Math.max(...matrices.map(({ error }) => error)) };
+}
+
+/**
+ * Attention rollout (Abnar and Zuidema, 2020, https://arxiv.org/abs/2005.00928): in each layer half the heads' mean and
+ * half the identity, each row divided by its sum; the product over the layers.
+ * @param {Matrix[]} layers  the mean over heads of each layer, first layer first @returns {Matrix}
+ */
+export function rollout(layers) {
+  const { m, n } = layers[0];
+  let result = new Float32Array(m * n).map((_, i) => Number(i % (n + 1) === 0));
+  for (const { values } of layers) {
+    const next = new Float32Array(m * n);
+    for (let i = 0; i < m; i++) {
+      let sum = 1;
+      for (let k = 0; k < n; k++) sum += values[i * n + k];
+      for (let k = 0; k < n; k++) {
+        const share = (values[i * n + k] + Number(i === k)) / sum;
+        if (share !== 0) for (let j = 0; j < n; j++) next[i * n + j] += share * result[k * n + j];
+      }
+    }
+    result = next;
+  }
+  return { m, n, values: result, error: Math.max(...layers.map(({ error }) => error)) };
+}
+
+/**
+ * Means over the queries that have any weight, of weights divided by their sum: entropy in nats, distance in tokens, and
+ * the shares of the first key, of the query's own and of the one before. Query i is at key i + n - m.
+ * @param {Matrix} matrix @returns {number[]}
+ */
+export function statistics({ m, n, values }) {
+  const sums = [0, 0, 0, 0, 0];
+  let [rows, rowsWithPrevious] = [0, 0];
+  for (let i = 0; i < m; i++) {
+    const own = i + n - m;
+    let [total, entropy, distance] = [0, 0, 0];
+    for (let j = 0; j < n; j++) total += values[i * n + j];
+    if (!(total > 0)) continue;
+    for (let j = 0; j < n; j++) {
+      const share = values[i * n + j] / total;
+      if (share > 0) entropy -= share * Math.log(share);
+      distance += share * Math.abs(own - j);
+    }
+    rows++;
+    sums[0] += entropy;
+    sums[1] += distance;
+    sums[2] += values[i * n] / total;
+    if (own >= 0) sums[3] += values[i * n + own] / total;
+    if (own >= 1) {
+      rowsWithPrevious++;
+      sums[4] += values[i * n + own - 1] / total;
+    }
+  }
+  return sums.map((sum, index) => sum / Math.max(1, index === 4 ? rowsWithPrevious : rows));
+}
+
+/**
+ * The maximum of each cell of at most k x k, as the server pools: cell i has the places from floor(i m / k).
+ * @param {Matrix} matrix @param {number} k @returns {Matrix}
+ */
+export function pool({ m, n, values, error }, k) {
+  if (m <= k && n <= k) return { m, n, values, error };
+  const [rows, columns] = [Math.min(m, k), Math.min(n, k)];
+  const pooled = new Float32Array(rows * columns).fill(-Infinity);
+  const columnOf = Uint32Array.from({ length: n }, (_, j) => Math.floor(((j + 1) * columns - 1) / n));
+  for (let i = 0; i < m; i++) {
+    const base = Math.floor(((i + 1) * rows - 1) / m) * columns;
+    for (let j = 0; j < n; j++) {
+      const cell = base + columnOf[j];
+      if (values[i * n + j] > pooled[cell]) pooled[cell] = values[i * n + j];
+    }
+  }
+  return { m: rows, n: columns, values: pooled, error };
+}

@@ -1,0 +1,195 @@
+// From the settings of the page to the attention of a run on the server.
+import { describe, fromNested, infer, tensor, tokenize } from "heed/data/api.js";
+import { Attention, complete, plainLabels, POOL } from "heed/data/attention.js";
+
+/** @typedef {import("heed/data/api.js").Model} Model */
+/** @typedef {import("heed/data/api.js").Tensor} Tensor */
+/** @typedef {import("heed/data/attention.js").Label} Label */
+/** @typedef {import("heed/data/matrix.js").Matrix} Matrix */
+/** @typedef {import("heed/data/state.js").Settings} Settings */
+/**
+ * @typedef {object} Input  what a model is run on, and the labels of its tokens
+ * @property {Record<string, Tensor>} tensors
+ * @property {Label[]} source  of keys, and of queries where the model has one input
+ * @property {Label[]} target  of the decoder's tokens, or of queries that are not the keys; empty = the source's
+ * @property {boolean} truncated
+ */
+
+/** Outputs that are attention, in the order in which they are offered. */
+export const KINDS = ["weights", "cross_weights", "encoder_weights", "scores", "weights_by_norm"];
+
+/** @param {Model} model @returns {string[]} */
+export const kindsOf = (model) => KINDS.filter((kind) => model.outputs.some(({ name }) => name === kind));
+
+/** Whether heads of the model can be switched off. @param {Model} model */
+export const hasHeadMask = (model) => model.inputs.some(({ name }) => name === "head_mask");
+
+/** @type {Map<string, Promise<Model>>} */
+const described = new Map();
+
+/** The description of a model, which is asked for once. @param {string} name */
+export function modelOf(name) {
+  let model = described.get(name);
+  if (!model) {
+    model = describe(name);
+    model.catch(() => described.delete(name));
+    described.set(name, model);
+  }
+  return model;
+}
+
+/** The tokens of texts. @param {Model} model @param {Settings} settings @returns {Promise<Input>} */
+export async function fromTexts(model, { text, pair, target }) {
+  const needsTarget = model.inputs.some(({ name }) => name === "decoder_input_ids");
+  const texts = { text, ...(pair && { text_pair: pair }), ...(needsTarget && { text_target: target || text }) };
+  const tokens = await tokenize(model.block, texts);
+  /** @type {Record<string, Tensor>} */
+  const tensors = {};
+  for (const { name, dtype } of model.inputs)
+    if (Array.isArray(tokens[name])) tensors[name] = tensor(dtype, [1, tokens[name].length], tokens[name]);
+  const source = tokens.tokens.map((token, i) => ({
+    text: readable(token),
+    special: (tokens.sequence_ids[i] ?? null) === null,
+    padding: tokens.attention_mask[i] === 0,
+    part: tokens.sequence_ids[i] ?? 0,
+  }));
+  return { tensors, source, target: plainLabels((tokens.target_tokens ?? []).map(readable)), truncated: tokens.truncated };
+}
+
+/** A token without the marks of its tokenizer: of a blank before it in byte-level BPE and SentencePiece.
+ *  @param {string} token */
+const readable = (token) => token.replace(/^[\u0120\u2581](?=.)/u, "").replace(/\u010A/gu, "⏎") || token;
+
+/** The tensors of a JSON request. @param {Model} model @param {Record<string, unknown>} request
+ *  @param {string[]} [words]  labels of the tokens @returns {Input} */
+export function fromRequest(model, request, words = []) {
+  /** @type {Record<string, Tensor>} */
+  const tensors = {};
+  for (const { name, dtype, shape } of model.inputs) {
+    if (request[name] === undefined || request[name] === null) continue;
+    const given = fromNested(request[name], dtype.replace(" or bool", ""));
+    const missing = Math.max(0, shape.length - given.shape.length);
+    tensors[name] = { ...given, shape: [...Array(missing).fill(1), ...given.shape] };
+  }
+  return { tensors, source: plainLabels(words), target: [], truncated: false };
+}
+
+/** Sizes of the symbols in the shapes of a model's inputs. @param {Model} model @param {Record<string, Tensor>} tensors */
+function sizesOf(model, tensors) {
+  /** @type {Record<string, number>} */
+  const sizes = { past: 0 };
+  for (const { name, shape } of model.inputs)
+    shape.forEach((dim, axis) => {
+      const size = tensors[name]?.shape[axis];
+      if (size !== undefined && typeof dim === "string") sizes[dim] = Math.max(sizes[dim] ?? 1, size);
+    });
+  return sizes;
+}
+
+/** @param {string | number} dim  a number, a symbol, or a sum of them @param {Record<string, number>} sizes */
+const evaluate = (dim, sizes) =>
+  String(dim).split(" + ").reduce((sum, term) => sum + (/^\d+$/.test(term) ? Number(term) : sizes[term]), 0);
+
+/**
+ * Run the model and answer its attention.
+ * @param {Model} model @param {Settings} settings @param {Input} input @param {AbortSignal} [signal]
+ * @returns {Promise<Attention>}
+ */
+export async function run(model, settings, input, signal) {
+  const { kind, batch } = settings;
+  const output = model.outputs.find(({ name }) => name === kind);
+  if (!output) throw new Error(`${model.block} has no output ${kind}`);
+  const isStack = output.shape.length === 5;
+  const tensors = { ...input.tensors, ...headMask(model, settings, input) };
+  const sizes = sizesOf(model, tensors);
+  const [m, n] = output.shape.slice(-2).map((dim) => evaluate(dim, sizes));
+  const isSmall = m <= POOL && n <= POOL;
+  const compressed = isWeights(kind) && !isSmall ? { weights_dtype: "uint8" } : {};
+  const statistics = kind === "weights" && model.derived.some(({ name }) => name === "head_statistics");
+  const ask = (/** @type {string[]} */ outputs, /** @type {object} */ options, /** @type {AbortSignal | undefined} */ end = undefined) =>
+    infer(model.block, tensors, outputs, { ...settings.parameters, ...options }, end);
+  const names = statistics && !isSmall ? [kind, "head_statistics"] : [kind];
+  const answer = await ask(names, isSmall ? {} : { ...compressed, weights_pool: POOL, weights_pool_by: "max" }, signal);
+  const { shape } = answer[kind];
+  const [layers, heads] = [isStack ? shape[0] : 1, shape[shape.length - 3]];
+  const unit = unitOf(answer);
+  const axis = Number(isStack); // of the batch
+  const values = rowOfBatch(answer[kind], batch, axis);
+  const { rows, columns } = labels(kind, m, n, input);
+  if (isSmall) return complete(/** @type {Float32Array} */ (values), 1, layers, heads, rows, columns);
+  const [pm, pn] = shape.slice(-2);
+  const numbers = statistics ? rowOfBatch(answer.head_statistics, batch, axis) : null;
+  const one = async (/** @type {string} */ name, /** @type {object} */ options, from = axis) => {
+    const part = await ask([name], { ...options, ...(name === kind ? compressed : {}) });
+    return matrix(rowOfBatch(part[name], batch, from), m, n, unitOf(part));
+  };
+  const layerOption = (/** @type {number} */ layer) => (isStack ? { layers: String(layer) } : {});
+  return new Attention({
+    layers, heads, m, n, rows, columns,
+    small: (layer, head) => {
+      const start = (layer * heads + head) * pm * pn;
+      return matrix(values.subarray(start, start + pm * pn), pm, pn, unit);
+    },
+    statistics: numbers && ((layer, head) => {
+      const width = numbers.length / (layers * heads);
+      return Array.from(numbers.subarray((layer * heads + head) * width, (layer * heads + head + 1) * width), Number);
+    }),
+    load: (layer, head) => one(kind, { ...layerOption(layer), heads: String(head) }),
+    combine: ({ combine, layer, head }) => {
+      if (combine === "rollout") return one("rollout", {}, 0);
+      if (combine.startsWith("layers")) return one(kind, { heads: String(head), reduce_layers: combine.slice(7) }, 0);
+      return one(kind, { ...layerOption(layer), reduce_heads: combine });
+    },
+  });
+}
+
+/** @param {string} kind */
+const isWeights = (kind) => kind === "weights" || kind === "encoder_weights" || kind === "cross_weights";
+
+/** @param {Record<string, Tensor>} answer */
+const unitOf = (answer) => Number(answer.weights_scale?.data[0] ?? 1);
+
+/** @param {import("heed/data/api.js").Numbers} data @param {number} m @param {number} n @param {number} unit @returns {Matrix} */
+function matrix(data, m, n, unit) {
+  if (data instanceof Float32Array) return { m, n, values: data, error: 0 };
+  return { m, n, values: Float32Array.from(/** @type {Uint8Array} */ (data), (value) => value * unit), error: unit / 2 };
+}
+
+/** One row of the batch, without that axis.
+ *  @param {Tensor} tensor @param {number} batch @param {number} axis  of the batch: 1 behind layers, else 0 @returns {any} */
+function rowOfBatch({ shape, data }, batch, axis) {
+  const inner = shape.slice(axis + 1).reduce((size, length) => size * length, 1);
+  const [outer, rows] = [axis === 1 ? shape[0] : 1, shape[axis]];
+  if (rows === 1) return data;
+  const row = Math.min(batch, rows - 1);
+  const result = /** @type {any} */ (data).slice(0, outer * inner);
+  for (let i = 0; i < outer; i++) {
+    const start = (i * rows + row) * inner;
+    result.set(data.subarray(start, start + inner), i * inner);
+  }
+  return result;
+}
+
+/** @param {string} kind @param {number} m @param {number} n @param {Input} input */
+function labels(kind, m, n, { source, target }) {
+  const own = kind === "encoder_weights" || target.length === 0 ? source : target;
+  const rows = own.length === m ? own : plainLabels(places(m));
+  const keys = kind === "cross_weights" ? source : own;
+  return { rows, columns: keys.length === n ? keys : plainLabels(places(n)) };
+}
+
+/** @param {number} count */
+const places = (count) => Array.from({ length: count }, (_, i) => String(i));
+
+/** The input that switches heads off: [layers, heads] of stacks, else [batch, heads].
+ *  @param {Model} model @param {Settings} settings @param {Input} input @returns {Record<string, Tensor>} */
+function headMask(model, { ablated }, { tensors }) {
+  const mask = model.inputs.find(({ name }) => name === "head_mask");
+  if (!mask || ablated.length === 0) return {};
+  const [first, heads] = mask.shape.map((dim) => evaluate(dim, sizesOf(model, tensors)));
+  const isOfLayers = mask.shape[0] !== "batch";
+  const values = new Array(first * heads).fill(1);
+  for (const [layer, head] of ablated)
+    for (let row = 0; row < first; row++) if (head < heads && (!isOfLayers || row === layer)) values[row * heads + head] = 0;
+  return { head_mask: tensor("float32", [first, heads], values) };
+}

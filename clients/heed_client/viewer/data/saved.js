@@ -1,0 +1,37 @@
+// Attention in a page of its own: compressed weights as text.
+import { complete } from "heed/data/attention.js";
+
+/** @typedef {import("heed/data/attention.js").Attention} Attention */
+/** @typedef {import("heed/data/attention.js").Label} Label */
+/** @typedef {import("heed/data/state.js").Settings} Settings */
+/**
+ * @typedef {object} Saved
+ * @property {string} title
+ * @property {string} kind  the output: weights, scores, ...
+ * @property {number[]} shape  [layers, heads, m, n]
+ * @property {"float32" | "uint8"} dtype
+ * @property {number} unit  what 1 of uint8 stands for
+ * @property {Label[]} rows @property {Label[]} columns
+ * @property {string} weights  little-endian numbers, compressed by zlib, in base64
+ * @property {Partial<Settings>} settings
+ */
+
+/** @param {Saved} saved @returns {Promise<Attention>} */
+export async function fromBase64({ shape: [layers, heads, m, n], dtype, unit, rows, columns, weights }) {
+  const packed = Uint8Array.from(atob(weights), (character) => character.charCodeAt(0));
+  const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("deflate"));
+  const buffer = await new Response(stream).arrayBuffer();
+  const numbers = dtype === "uint8" ? new Uint8Array(buffer) : new Float32Array(buffer);
+  if (numbers.length !== layers * heads * m * n) throw new Error("the page is incomplete: it has fewer weights than its shape says");
+  return complete(numbers, unit, layers, heads, rows, columns);
+}
+
+/** @param {Float32Array | Uint8Array} numbers @returns {Promise<string>} */
+export async function toBase64(numbers) {
+  const stream = new Blob([/** @type {BlobPart} */ (numbers)]).stream().pipeThrough(new CompressionStream("deflate"));
+  const bytes = new Uint8Array(await new Response(stream).arrayBuffer());
+  const pieces = [];
+  for (let start = 0; start < bytes.length; start += 0x6000) // a multiple of 3: no padding inside
+    pieces.push(btoa(String.fromCharCode(...bytes.subarray(start, start + 0x6000))));
+  return pieces.join("");
+}

@@ -1,0 +1,8 @@
+import { html } from "vendor/preact.js";
+
+/** @typedef {import("heed/views/hooks.js").ViewProps} ViewProps */
+
+/** @param {ViewProps} props */
+export function HeadView({ attention }) {
+  return html`<p>${attention.m} x ${attention.n}</p>`;
+}

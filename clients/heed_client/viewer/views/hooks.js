@@ -1,0 +1,61 @@
+// What views share: their properties, promises as state, and the selected matrix as it is drawn.
+import { useEffect, useMemo, useState } from "vendor/preact.js";
+import { show } from "heed/data/display.js";
+
+/** @typedef {import("heed/data/attention.js").Attention} Attention */
+/** @typedef {import("heed/data/matrix.js").Matrix} Matrix */
+/** @typedef {import("heed/data/state.js").Settings} Settings */
+/** @typedef {(changes: Partial<Settings>) => void} Set  changes the settings of the page */
+/**
+ * @typedef {object} ViewProps  what a view is given
+ * @property {Attention} attention
+ * @property {Settings} settings
+ * @property {Set} set
+ */
+
+/**
+ * A promise's value; the last one until the next is there, null before the first.
+ * @template T
+ * @param {() => Promise<T>} make @param {unknown[]} dependencies
+ * @returns {{value: T | null, error: Error | null, isBusy: boolean}}
+ */
+export function usePromise(make, dependencies) {
+  const [state, setState] = useState({ value: /** @type {T | null} */ (null), error: /** @type {Error | null} */ (null), isBusy: true });
+  useEffect(() => {
+    let isCurrent = true;
+    setState(({ value }) => ({ value, error: null, isBusy: true }));
+    make().then(
+      (value) => isCurrent && setState({ value, error: null, isBusy: false }),
+      (error) => isCurrent && error.name !== "AbortError" && setState(({ value }) => ({ value, error, isBusy: false })),
+    );
+    return () => { isCurrent = false; };
+  }, dependencies);
+  return state;
+}
+
+/**
+ * The selected matrix, and what is drawn of it; null until it is there.
+ * @param {Attention} attention @param {Settings} settings
+ */
+export function useShown(attention, settings) {
+  const { layer, head, combine } = settings;
+  const { value, error } = usePromise(
+    async () => ({ attention, matrix: await attention.selected(settings) }), [attention, layer, head, combine],
+  );
+  const matrix = value?.attention === attention ? value.matrix : null;
+  const shown = useMemo(() => matrix && show(matrix, attention.rows, attention.columns, settings, globalMax(attention, settings)), [
+    matrix, settings.hideSpecial, settings.hideFirst, settings.hidePadding, settings.renormalise, settings.scale,
+    settings.range, settings.threshold, settings.kind,
+  ]);
+  return { matrix, shown, error };
+}
+
+/** The largest value of all heads if the settings ask for it. @param {Attention} attention @param {Settings} settings */
+export function globalMax(attention, settings) {
+  if (settings.range !== "global") return undefined;
+  let top = 0;
+  for (let layer = 0; layer < attention.layers; layer++)
+    for (let head = 0; head < attention.heads; head++)
+      for (const value of attention.small(layer, head).values) if (Number.isFinite(value) && Math.abs(value) > top) top = Math.abs(value);
+  return top || 1;
+}

@@ -1,0 +1,24 @@
+// The page with its data inside: `heed run --html`, notebooks, and what the page itself saves.
+import { html, useEffect, useState } from "vendor/preact.js";
+import { fromBase64 } from "heed/data/saved.js";
+import { DEFAULTS, fromFragment, toFragment } from "heed/data/state.js";
+import { usePromise } from "heed/views/hooks.js";
+import { Workspace } from "heed/views/workspace.js";
+
+/** @typedef {import("heed/data/saved.js").Saved} Saved */
+
+/** @param {{data: Saved}} props */
+export function SavedApp({ data }) {
+  const start = { ...DEFAULTS, kind: data.kind, ...data.settings };
+  const [settings, setSettings] = useState(location.hash.length > 1 ? fromFragment(location.hash) : start);
+  const { value: attention, error } = usePromise(() => fromBase64(data), [data]);
+  useEffect(() => {
+    if (location.protocol !== "about:") history.replaceState(null, "", `#${toFragment(settings)}`);
+  }, [settings]);
+  return html`<header class="top"><h1>${data.title}</h1></header>
+    <main class="saved">
+      ${error && html`<p role="alert">${error.message}</p>`}
+      ${attention && html`<${Workspace} attention=${attention} settings=${settings}
+        set=${(/** @type {object} */ changes) => setSettings((before) => ({ ...before, ...changes }))} />`}
+    </main>`;
+}

@@ -1,0 +1,78 @@
+// The page of a server: a model and its input at the left, its attention at the right.
+import { html, useCallback, useEffect, useRef, useState } from "vendor/preact.js";
+import * as api from "heed/data/api.js";
+import { start } from "heed/data/start.js";
+import { fromRequest, fromTexts, modelOf, run } from "heed/data/run.js";
+import { DEFAULTS, fromFragment, toFragment } from "heed/data/state.js";
+import { Header } from "heed/views/header.js";
+import { usePromise } from "heed/views/hooks.js";
+import { InputPanel } from "heed/views/input_panel.js";
+import { Workspace } from "heed/views/workspace.js";
+
+/** @typedef {import("heed/data/state.js").Settings} Settings */
+/**
+ * @typedef {object} Request  tensors for a model that takes no text, as a JSON request has them
+ * @property {Record<string, unknown>} fields
+ * @property {string[]} words  labels of the tokens; empty = their places
+ */
+
+const PAUSE = 250; // ms without a change of the input before it is run
+
+export function ServerApp() {
+  const [settings, setSettings] = useState(() => fromFragment(location.hash));
+  const [request, setRequest] = useState(/** @type {Request | null} */ (null));
+  const [key, setKey] = useState(0); // counts the API keys that were entered
+  const set = useCallback((/** @type {Partial<Settings>} */ changes) => setSettings((before) => ({ ...before, ...changes })), []);
+  useEffect(() => history.replaceState(null, "", `#${toFragment(settings)}`), [settings]);
+
+  const models = usePromise(api.models, [key]);
+  useEffect(() => {
+    if (!models.value || settings.model) return;
+    start(models.value.map(({ block }) => block)).then(({ changes, request }) => {
+      setRequest(request);
+      set(changes);
+    });
+  }, [models.value]);
+  const model = usePromise(async () => (settings.model ? modelOf(settings.model) : null), [settings.model, key]);
+  const current = model.value?.block === settings.model ? model.value : null;
+  const answer = useAnswer(current, settings, request);
+  const error = models.error ?? model.error ?? answer.error;
+  return html`<${Header} models=${models.value ?? []} settings=${settings} error=${error} onKey=${(/** @type {string} */ text) => {
+      api.setKey(text);
+      setKey(key + 1);
+    }} onModel=${(/** @type {string} */ name) => {
+      setRequest(null);
+      set({ ...DEFAULTS, model: name, palette: settings.palette });
+    }} />
+    <main>
+      ${current && html`<${InputPanel} model=${current} settings=${settings} set=${set} request=${request} setRequest=${setRequest}
+        error=${answer.error} isBusy=${answer.isBusy} input=${answer.value?.input ?? null} />`}
+      ${answer.value
+        ? html`<${Workspace} attention=${answer.value.attention} settings=${settings} set=${set} />`
+        : html`<section class="workspace" aria-busy=${answer.isBusy}>
+            ${error ? html`<p class="note">Nothing is drawn: ${error.message}</p>` : html`<p class="note">…</p>`}</section>`}
+    </main>`;
+}
+
+/**
+ * Runs the model when its input has not changed for a moment; the last answer stays until the next is there.
+ * @param {import("heed/data/api.js").Model | null} model @param {Settings} settings @param {Request | null} request
+ */
+export function useAnswer(model, settings, request) {
+  const running = useRef(/** @type {AbortController | null} */ (null));
+  const isFirst = useRef(true);
+  const { text, pair, target, kind, batch } = settings;
+  return usePromise(async () => {
+    running.current?.abort();
+    if (!model) return null;
+    const controller = (running.current = new AbortController());
+    if (!isFirst.current) await new Promise((resolve) => setTimeout(resolve, PAUSE));
+    isFirst.current = false;
+    controller.signal.throwIfAborted();
+    const example = request ?? { fields: model.example, words: [] };
+    const input = model.tokenizer ? await fromTexts(model, settings) : fromRequest(model, example.fields, example.words);
+    const attention = await run(model, settings, input, controller.signal);
+    performance.mark("heed-answered");
+    return { model, input, attention };
+  }, [model, text, pair, target, kind, batch, request, JSON.stringify(settings.parameters), JSON.stringify(settings.ablated)]);
+}

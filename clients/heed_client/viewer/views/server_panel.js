@@ -1,0 +1,32 @@
+// What operators look for: version, provider, and the state of every model.
+import { html } from "vendor/preact.js";
+import * as api from "heed/data/api.js";
+import { modelOf } from "heed/data/run.js";
+import { usePromise } from "heed/views/hooks.js";
+
+/** Asks once, when it is opened. */
+async function load() {
+  const [server, models] = await Promise.all([api.server(), api.index()]);
+  const served = models.map(async (model) => {
+    const description = model.state === "READY" ? await modelOf(model.name).catch(() => null) : null;
+    return { ...model, description };
+  });
+  return { server, models: await Promise.all(served) };
+}
+
+export function ServerPanel() {
+  const { value, error, isBusy } = usePromise(load, []);
+  if (error) return html`<section class="panel" aria-label="server"><p role="alert">${error.message}</p></section>`;
+  if (!value) return html`<section class="panel" aria-label="server" aria-busy=${isBusy}><p>…</p></section>`;
+  const { server, models } = value;
+  return html`<section class="panel" aria-label="server">
+    <p>${server.name} ${server.version}, ${server.provider} (${server.provider_reason}).
+      <a href="docs">API</a> <a href="openapi.json">OpenAPI</a> <a href="metrics">metrics</a> <a href="v2">V2</a></p>
+    <table>
+      <thead><tr><th scope="col">model</th><th scope="col">version</th><th scope="col">state</th><th scope="col">weights</th></tr></thead>
+      <tbody>${models.map(({ name, version, state, reason, description }) => html`<tr>
+        <th scope="row">${name}</th><td>${version}</td><td class=${state === "READY" ? "" : "bad"}>${state}${reason ? `: ${reason}` : ""}</td>
+        <td>${description?.weights ?? ""}</td></tr>`)}</tbody>
+    </table>
+  </section>`;
+}

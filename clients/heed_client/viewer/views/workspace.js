@@ -1,0 +1,61 @@
+// The part of the page that every source of attention has: tabs, what is drawn and how, the view, the selection.
+import { html, useMemo, useRef } from "vendor/preact.js";
+import { Legibility } from "heed/views/legibility.js";
+import { ModelView } from "heed/views/model_view.js";
+import { HeadView } from "heed/views/head_view.js";
+import { MatrixView } from "heed/views/matrix_view.js";
+import { TokenView } from "heed/views/token_view.js";
+import { Selection } from "heed/views/selection.js";
+
+/** @typedef {import("heed/views/hooks.js").ViewProps} ViewProps */
+/** @typedef {import("heed/views/hooks.js").Set} Set */
+/** @typedef {import("heed/data/state.js").Settings} Settings */
+
+/** @type {Record<string, {title: string, view: (props: ViewProps) => unknown}>} */
+export const VIEWS = {
+  model: { title: "Model", view: ModelView },
+  head: { title: "Head", view: HeadView },
+  matrix: { title: "Matrix", view: MatrixView },
+  tokens: { title: "Tokens", view: TokenView },
+};
+
+/** @param {ViewProps & {views?: typeof VIEWS, tools?: unknown}} props  `tools` stand behind the tabs */
+export function Workspace({ attention, settings, set, views = VIEWS, tools = null }) {
+  const within = useMemo(() => ({
+    ...settings, layer: Math.min(settings.layer, attention.layers - 1), head: Math.min(settings.head, attention.heads - 1),
+    query: settings.query !== null && settings.query < attention.m ? settings.query : null,
+    key: settings.key !== null && settings.key < attention.n ? settings.key : null,
+  }), [settings, attention]);
+  const name = views[settings.view] ? settings.view : Object.keys(views)[0];
+  const { view: View } = views[name];
+  return html`<section class="workspace" aria-label="attention">
+    <div class="bar">
+      <${Tabs} views=${views} selected=${name} set=${set} />
+      ${tools}
+    </div>
+    <${Legibility} attention=${attention} settings=${within} set=${set} />
+    <div id="view" role="tabpanel" aria-labelledby=${`tab-${name}`} class=${`view ${name}`}>
+      <${View} attention=${attention} settings=${within} set=${set} />
+    </div>
+    <${Selection} attention=${attention} settings=${within} set=${set} />
+    <p class="note">Weights show where a model looks, not why it answers.</p>
+  </section>`;
+}
+
+/** @param {{views: typeof VIEWS, selected: string, set: Set}} props */
+function Tabs({ views, selected, set }) {
+  const list = useRef(/** @type {HTMLElement | null} */ (null));
+  const names = Object.keys(views);
+  const move = (/** @type {KeyboardEvent} */ event) => {
+    const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+    if (!step) return;
+    const next = names[(names.indexOf(selected) + step + names.length) % names.length];
+    set({ view: /** @type {Settings["view"]} */ (next) });
+    list.current?.querySelector(/** @type {"button"} */ (`#tab-${next}`))?.focus();
+    event.preventDefault();
+  };
+  return html`<div role="tablist" aria-label="views" ref=${list} onKeyDown=${move}>
+    ${names.map((name) => html`<button role="tab" id=${`tab-${name}`} aria-selected=${name === selected} aria-controls="view"
+      tabindex=${name === selected ? 0 : -1} onClick=${() => set({ view: /** @type {Settings["view"]} */ (name) })}>${views[name].title}</button>`)}
+  </div>`;
+}

@@ -1,0 +1,75 @@
+"""The page and its files, with a Content-Security-Policy that lets it run and fetch nothing that is not the server's."""
+
+import base64
+import hashlib
+import json
+from importlib.util import find_spec
+from pathlib import Path
+
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, Response
+from starlette.routing import BaseRoute, Mount, Route
+from starlette.staticfiles import StaticFiles
+from starlette.types import Scope
+
+from service.settings import Settings
+
+PATH = "/viewer"
+POLICY = (
+    "default-src 'none'; script-src 'self' 'sha256-{imports}'; style-src 'self'; font-src 'self'; "
+    "img-src 'self' blob:; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors {ancestors}"
+)
+
+
+def routes(settings: Settings) -> list[BaseRoute]:
+    """The page at / and its files below /viewer.
+
+    Raises:
+        FileNotFoundError: the package heed_client, which has the files, is not installed.
+    """
+    folder = files()
+    imports = json.dumps({"imports": module_paths(folder)})
+    page = (folder / "index.html").read_text(encoding="utf-8").replace("$IMPORTS", imports)
+    digest = base64.b64encode(hashlib.sha256(imports.encode()).digest()).decode()
+    headers = {
+        "Content-Security-Policy": POLICY.format(imports=digest, ancestors=settings.viewer_frame_ancestors or "'none'"),
+        "X-Content-Type-Options": "nosniff",
+        "Referrer-Policy": "no-referrer",
+        "Cache-Control": "no-cache",
+    }
+
+    async def get_page(_: Request) -> Response:
+        return HTMLResponse(page, headers=headers)
+
+    return [Route("/", get_page), Mount(PATH, ViewerFiles(folder, headers))]
+
+
+def files() -> Path:
+    """The folder of the viewer's files. The package is found, not imported: it needs httpx, which the service does not.
+
+    Raises:
+        FileNotFoundError: the package is not installed.
+    """
+    spec = find_spec("heed_client")
+    for location in (spec and spec.submodule_search_locations) or ():
+        return Path(location) / "viewer"
+    raise FileNotFoundError("the package heed_client, which has the files of the viewer, is not installed")
+
+
+def module_paths(folder: Path) -> dict[str, str]:
+    """The import map: each module by the name under which others import it, and where the page finds it."""
+    paths = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*.js"))
+    return {path if path.startswith("vendor/") else f"heed/{path}": f".{PATH}/{path}" for path in paths}
+
+
+class ViewerFiles(StaticFiles):
+    """The files, with the headers of the page."""
+
+    def __init__(self, folder: Path, headers: dict[str, str]) -> None:
+        super().__init__(directory=folder)
+        self._headers = headers
+
+    async def get_response(self, path: str, scope: Scope) -> Response:
+        response = await super().get_response(path, scope)
+        response.headers.update(self._headers)
+        return response
