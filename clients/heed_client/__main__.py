@@ -4,8 +4,9 @@ import argparse
 import json
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 from httpx import InvalidURL
@@ -68,7 +69,7 @@ def _run(heed: Client, options: argparse.Namespace) -> None:
         except ValueError as error:
             raise UsageError(f"--{error}") from None
         for name in formats:
-            _draw(name, getattr(options, name), selection, options.block)
+            _draw(name, getattr(options, name), selection, lambda: answer.page(options.at, rows, columns))
     if options.out or not formats:
         files.write(options.out or "-", answer, tokens)
 
@@ -93,7 +94,7 @@ def _shown(
     return (pool_labels(rows, k), pool_labels(columns, k)) if k else (rows, columns)
 
 
-def _draw(format: str, path: Any, matrices: Matrices, block: str) -> None:
+def _draw(format: str, path: Any, matrices: Matrices, page: Callable[[], str]) -> None:
     """Draw the heat maps. Modules are imported here, because the libraries that they need are optional."""
     try:
         if format == "show":
@@ -102,7 +103,7 @@ def _draw(format: str, path: Any, matrices: Matrices, block: str) -> None:
         elif format == "plot":
             import_module("heed_client.plot").plot(matrices, path)
         else:
-            import_module("heed_client.page").page(matrices, f"Attention weights of {block}", path)
+            Path(path).write_text(page(), encoding="utf-8")
     except ModuleNotFoundError as missing:
         raise UsageError(f"--{format}: needs the package {missing.name}") from None
     except OSError as error:
