@@ -87,7 +87,7 @@ def parser() -> argparse.ArgumentParser:
 
     add = root.add_argument_group("output").add_argument
     add("--outputs", type=lambda text: text.split(","), metavar="NAME[,NAME]",
-        help="default: output,weights; also entropy, received, rollout")  # fmt: skip
+        help="default: output,weights; also entropy, received, rollout, head_statistics")  # fmt: skip
     add("--layers", metavar="INDICES", help="layers to return: 0,3,5:8,-1; or a FILE")
     add("--heads", metavar="INDICES", help="heads to return")
     add("--queries", metavar="INDICES", help="queries whose weights to return; --queries=-1 for the last one")

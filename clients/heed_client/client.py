@@ -101,8 +101,8 @@ class Client:
 
         Tensors are numpy arrays, nested lists or torch tensors, of the ranks that the block takes: [m, d],
         [batch, m, d] or [batch, heads, m, d]; an input that is None is not sent. ``outputs`` defaults to the output and
-        the weights; the output alone is faster. It may also name ``entropy``, ``received`` and ``rollout``, which are
-        computed from the weights.
+        the weights; the output alone is faster. It may also name ``entropy``, ``received``, ``rollout`` and
+        ``head_statistics``, which are computed from the weights.
 
         ``layers``, ``heads`` and ``queries`` select attention: an index, a list of them, or text of indices and ranges
         ("0,3,5:8,-1"). ``reduce_heads`` and ``reduce_layers`` remove these axes by "mean" or "max";

@@ -80,11 +80,13 @@ def test_options_of_the_weights_are_in_the_document(client):
     answers = [schemas[f"{name}_answer"]["properties"].keys() for name in ("scaled_dot_product", "encoder")]
     assert all({"weights_scale", "entropy", "received"} <= answer for answer in answers)
     assert ["rollout" in answer for answer in answers] == [False, True]
+    assert ["head_statistics" in answer for answer in answers] == [False, True]
     described = client.get("/v1/attention/encoder").json()["derived"]
     assert {one["name"]: one["shape"] for one in described} == {
         "entropy": ["layers", "batch", 4, "n"],
         "received": ["layers", "batch", 4, "n"],
         "rollout": ["batch", "n", "n"],
+        "head_statistics": ["layers", "batch", 4, 5],
     }
 
 
