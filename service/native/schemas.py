@@ -49,6 +49,7 @@ class TokenizerDescription(BaseModel):
     truncates_to: int | None = Field(
         description="texts are truncated to so many tokens; null = longer ones are refused"
     )
+    next_tokens: bool = Field(description="whether it is a language model that predicts the next token")
 
 
 class BlockDescription(BlockLine):
@@ -57,7 +58,9 @@ class BlockDescription(BlockLine):
     version: int
     source: str
     config: dict[str, Any]
-    weights: str = Field(description="where learned weights are from: a file, or a seed")
+    weights: str = Field(
+        description="where learned weights are from: a file, or the seed of random demonstration weights"
+    )
     inputs: list[InputDescription]
     parameters: list[ParameterDescription]
     outputs: list[OutputDescription]
