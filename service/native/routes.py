@@ -105,7 +105,11 @@ async def describe_block(block: str, repository: RepositoryParam) -> BlockDescri
 def _tokenizer(model: Model) -> TokenizerDescription | None:
     if model.tokenizer is None:
         return None
-    return TokenizerDescription(max_tokens=model.max_tokens("input_ids"), truncates_to=model.tokenizer.max_length)
+    return TokenizerDescription(
+        max_tokens=model.max_tokens("input_ids"),
+        truncates_to=model.tokenizer.max_length,
+        next_tokens=model.signature.predicts_tokens,
+    )
 
 
 def _line(model: Model) -> dict[str, str]:

@@ -133,6 +133,29 @@ def compared(client, folder, inputs, body, path="attention", projection=None):
         yield name, np.abs(np.array(computed) - exact[name]).max(), limit
 
 
+def check_next_tokens(client, folder, inputs, body):
+    """The next tokens that the server answers are the most probable of transformers in float64, within its error."""
+    model = getattr(transformers, transformers.AutoConfig.from_pretrained(folder).architectures[0])
+    model = model.from_pretrained(folder, attn_implementation="eager").eval()
+    if model._can_set_experts_implementation():
+        model.set_experts_implementation("eager")
+    plain = answered(model, inputs, torch.float32)["output"]
+    model.double()
+    with in_float64():
+        exact = answered(model, inputs, torch.float64)["output"]
+    limit = TEXT_SLACK * (2 * np.abs(plain - exact).max() + EPS * np.abs(exact).max())  # of a logit
+    mask = inputs.get("decoder_attention_mask" if "decoder_input_ids" in inputs else "attention_mask")
+    answer = client.post("/v1/text/mine", json=body | {"outputs": [], "next_tokens": 7}).json()["next_tokens"]
+    several = isinstance(body["text"], list)
+    for row, found in enumerate(answer if several else [answer]):
+        last = -1 if mask is None else np.flatnonzero(mask[row])[-1]
+        powers = np.exp(exact[row, last] - exact[row, last].max())
+        p = powers / powers.sum()
+        chosen = np.array([one["probability"] for one in found])
+        np.testing.assert_allclose(chosen, p[[one["id"] for one in found]], rtol=np.expm1(2 * limit))
+        np.testing.assert_allclose(chosen, np.sort(p)[::-1][:7], rtol=np.expm1(2 * limit))
+
+
 @pytest.mark.parametrize("name", [name for name in FAMILIES if EVERY or name in FEW])
 def test_answers_are_those_of_transformers(name, tmp_path):
     save(FAMILIES[name], tmp_path / "model")
@@ -157,6 +180,10 @@ def test_answers_are_those_of_transformers(name, tmp_path):
             body, inputs = tokenized(block, tmp_path / "model")
             for name, error, limit in compared(client, tmp_path / "model", inputs, body, "text"):
                 assert error <= TEXT_SLACK * limit, name
+            predicts = any(end in FAMILIES[name].model for end in ("CausalLM", "Generation", "LMHead", "MTModel"))
+            assert block["tokenizer"]["next_tokens"] == predicts
+            if predicts:
+                check_next_tokens(client, tmp_path / "model", inputs, body)
 
 
 @pytest.mark.parametrize("name", REFUSED if EVERY else [])
