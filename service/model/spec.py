@@ -13,6 +13,7 @@ from service.tensors.spec import TensorSpec
 CANONICAL = "model.onnx"
 WEIGHTS_FILE = "weights.bin"  # the weights that the graphs of a version share, where they share any
 TOKEN_INPUTS = ("input_ids", "decoder_input_ids")
+IMAGE_INPUT = "pixel_values"
 LANGUAGE_MODELS = ("ForCausalLM", "ForConditionalGeneration", "LMHeadModel", "MTModel")  # ends of transformers' classes
 
 Scalar = bool | int | float

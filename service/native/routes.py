@@ -8,6 +8,7 @@ from fastapi import APIRouter, Depends, Request
 from service.model.masks import describe_input
 from service.model.model import Model
 from service.native.openapi import problems
+from service.native.pictures import describe_preprocessor
 from service.native.schemas import (
     BlockDescription,
     BlockLine,
@@ -82,6 +83,7 @@ async def describe_block(block: str, repository: RepositoryParam) -> BlockDescri
             for name, tensor in model.outputs.items()
         ],
         tokenizer=_tokenizer(model),
+        preprocessor=describe_preprocessor(model),
         derived=[
             OutputDescription(
                 name=name,
