@@ -72,6 +72,7 @@ def parser() -> argparse.ArgumentParser:
     add("--text", action="append", metavar="TEXT", help="text instead of token ids; repeat it for a batch of texts")
     add("--text-pair", action="append", metavar="TEXT", help="second text of a pair")
     add("--text-target", action="append", metavar="TEXT", help="text for the decoder of a model with two stacks")
+    add("--next-tokens", type=int, metavar="K", help="of a language model: the K most probable next tokens")
     add("--truncation", action=argparse.BooleanOptionalAction, help="truncate a text that is too long for the model "
         "(default: as the tokenizer's file says)")  # fmt: skip
 
