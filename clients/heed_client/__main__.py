@@ -70,8 +70,13 @@ def _run(heed: Client, options: argparse.Namespace) -> None:
             raise UsageError(f"--{error}") from None
         for name in formats:
             _draw(name, getattr(options, name), selection, lambda: answer.page(options.at, rows, columns))
-    if options.out or not formats:
-        files.write(options.out or "-", answer, tokens)
+    others = {"tokens": tokens, "next_tokens": getattr(answer, "next_tokens", [])}
+    others = {name: value for name, value in others.items() if value}
+    out = options.out or ("" if formats else "-")
+    if out:
+        files.write(out, answer, others)
+    if "next_tokens" in others and not out.endswith(("-", ".json")):
+        print(json.dumps(others["next_tokens"]))
 
 
 def _ids(answer: Answer) -> dict[str, Any]:
@@ -131,7 +136,10 @@ def _inputs(options: argparse.Namespace) -> dict[str, Any]:
             inputs[name] = files.pick(path, name)
         except FileError as error:
             raise UsageError(f"--{name.replace('_', '-')} {error}") from None
-    flags = {name: getattr(options, name) for name in (*TEXTS, *FLAGS, "outputs", "binary", *OPTIONS, *NUMBERS)}
+    flags = {
+        name: getattr(options, name)
+        for name in (*TEXTS, *FLAGS, "next_tokens", "outputs", "binary", *OPTIONS, *NUMBERS)
+    }
     flags |= {"layers": options.layers if "layers" not in paths else None} | dict(options.set)
     for name in TEXTS:
         if isinstance(flags[name], list) and len(flags[name]) == 1:
