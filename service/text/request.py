@@ -34,7 +34,7 @@ class TextFields:
     is_single: bool
     truncation: bool | None  # None = as the tokenizer's file says
     special_tokens: bool
-    next_tokens: int  # how many to answer for each text
+    next_tokens: int = 0  # how many to answer for each text
     size: int = field(init=False)  # the bytes of all texts as UTF-8
 
     def __post_init__(self) -> None:
