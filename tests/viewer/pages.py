@@ -20,12 +20,12 @@ def fields_of(scores: np.ndarray) -> dict[str, Any]:
 
 
 def show(page: Page, scores: np.ndarray, words: Sequence[str], view: str) -> None:
-    """Open the page on ``scores`` in place of its own sentence; one of ``words``, the held query, has to be "it"."""
+    """Open the page on ``scores`` in place of its own sentence."""
     example = {"words": list(words), **fields_of(scores)}
     page.route("**/example.json", lambda route: route.fulfill(json=example))
     page.evaluate("history.replaceState(null, '', location.pathname)")
     page.reload()
-    expect(page.get_by_role("status")).to_contain_text("“it”", timeout=30_000)
+    expect(page.get_by_role("status")).to_contain_text("looks at", timeout=30_000)
     page.get_by_role("button", name="clear").click()
     page.get_by_role("tab", name=view).click()
 

@@ -32,13 +32,13 @@ def ends(page: Page) -> list[int]:
 def test_the_lines_are_where_the_weights_are(page):
     page.get_by_role("option", name="saw").first.hover()
     assert ends(page) == [4]
-    weights = page.locator(".keys output").all_inner_texts()
+    weights = page.locator(".keys small").all_inner_texts()
     assert weights == ["0.000"] * 4 + ["1.000"] + ["0.000"] * 3
     page.locator(".keys [role=option]").nth(3).hover()
-    expect(page.locator(".queries output").nth(0)).to_have_text("1.000")
-    expect(page.locator(".queries output").nth(7)).to_have_text("0.125")
+    expect(page.locator(".queries small").nth(0)).to_have_text("1.000")
+    expect(page.locator(".queries small").nth(7)).to_have_text("0.125")
     page.mouse.move(5, 5)
-    expect(page.locator(".queries output").nth(0)).to_have_text("")
+    expect(page.locator(".queries small").nth(0)).to_have_text("")
     assert ends(page) == list(range(8))
 
 
@@ -100,14 +100,14 @@ def test_lines_of_a_pair_are_told_apart(open_page):
     queries = page.locator(".queries [role=option]")
     queries.nth(1).hover()
     drawn(page)
-    weights = page.locator(".keys output").all_inner_texts()
+    weights = page.locator(".keys small").all_inner_texts()
     words = page.locator(".keys [role=option] span").all_inner_texts()
-    separator = words.index("[SEP]")
+    separator = words.index("</s>")
     assert not any(weights[: separator + 1])
     assert all(weights[separator + 1 : -1])
     queries.nth(separator + 1).hover()
     drawn(page)
-    assert not any(page.locator(".keys output").all_inner_texts())
+    assert not any(page.locator(".keys small").all_inner_texts())
 
 
 def test_two_thousand_words_are_few_elements(open_page):

@@ -93,6 +93,6 @@ def test_two_texts_of_cross_attention(open_page):
 
 def test_special_tokens_are_marked(open_page):
     page = open_page("model=bert&view=tokens&text=the+cat+sat")
-    expect(page.locator(".chip.special")).to_have_text(["[CLS]", "[SEP]"])
+    expect(page.locator(".chip.special")).to_have_text(["<s>", "</s>"])
     page.get_by_role("checkbox", name="hide special tokens").check()
     expect(page.locator(".chip.special")).to_have_count(0)
