@@ -7,6 +7,7 @@ import { DEFAULTS, fromFragment, toFragment } from "heed/data/state.js";
 import { Header } from "heed/views/header.js";
 import { usePromise } from "heed/views/hooks.js";
 import { InputPanel } from "heed/views/input_panel.js";
+import { Choice } from "heed/views/legibility.js";
 import { Workspace } from "heed/views/workspace.js";
 
 /** @typedef {import("heed/data/state.js").Settings} Settings */
@@ -36,6 +37,7 @@ export function ServerApp() {
   const model = usePromise(async () => (settings.model ? modelOf(settings.model) : null), [settings.model, key]);
   const current = model.value?.block === settings.model ? model.value : null;
   const answer = useAnswer(current, settings, request);
+  const second = useSecond(models.value ?? [], settings, set, request, answer.value?.attention ?? null);
   const error = models.error ?? model.error ?? answer.error;
   return html`<${Header} models=${models.value ?? []} settings=${settings} error=${error} onKey=${(/** @type {string} */ text) => {
       api.setKey(text);
@@ -48,7 +50,8 @@ export function ServerApp() {
       ${current && html`<${InputPanel} model=${current} settings=${settings} set=${set} request=${request} setRequest=${setRequest}
         error=${answer.error} isBusy=${answer.isBusy} input=${answer.value?.input ?? null} />`}
       ${answer.value
-        ? html`<${Workspace} attention=${answer.value.attention} settings=${settings} set=${set} />`
+        ? html`<${Workspace} attention=${answer.value.attention} settings=${settings} set=${set} title=${answer.value.model.block}
+            request=${asRequest(answer.value.model, settings, request)} extra=${{ second }} />`
         : html`<section class="workspace" aria-busy=${answer.isBusy}>
             ${error ? html`<p class="note">Nothing is drawn: ${error.message}</p>` : html`<p class="note">…</p>`}</section>`}
     </main>`;
@@ -75,4 +78,45 @@ export function useAnswer(model, settings, request) {
     performance.mark("heed-answered");
     return { model, input, attention };
   }, [model, text, pair, target, kind, batch, request, JSON.stringify(settings.parameters), JSON.stringify(settings.ablated)]);
+}
+
+/**
+ * The second side of a comparison: the settings in `other`, or another head of the same answer.
+ * @param {{block: string, title: string}[]} models @param {Settings} settings @param {import("heed/views/hooks.js").Set} set
+ * @param {Request | null} request @param {import("heed/data/attention.js").Attention | null} first
+ */
+function useSecond(models, settings, set, request, first) {
+  const isShown = settings.view === "compare" && first !== null;
+  const other = settings.other ?? { head: first ? (settings.head + 1) % first.heads : 0 };
+  const merged = { ...settings, ...other };
+  const [ownRequest, setOwnRequest] = useState(/** @type {Request | null} */ (null));
+  const chosen = usePromise(async () => (isShown ? modelOf(merged.model) : null), [isShown, merged.model]);
+  const current = chosen.value?.block === merged.model ? chosen.value : null;
+  const isSame = ownRequest === null && RUN.every((name) => JSON.stringify(merged[name]) === JSON.stringify(settings[name]));
+  const answer = useAnswer(isShown && !isSame ? current : null, merged, ownRequest ?? (merged.model === settings.model ? request : null));
+  const attention = isSame ? first : answer.value?.attention;
+  const setOther = (/** @type {Partial<Settings>} */ changes) => set({ other: { ...other, ...changes } });
+  if (!isShown || !current) return null;
+  const panel = html`<details class="second-input"><summary>another text, model or option</summary>
+    <${Choice} label="second model" value=${merged.model} options=${Object.fromEntries(models.map(({ block, title }) => [block, `${block}: ${title}`]))}
+      onChange=${(/** @type {string} */ name) => {
+        setOwnRequest(null);
+        setOther({ model: name, parameters: {}, ablated: [], layer: 0, head: 0 });
+      }} />
+    <${InputPanel} model=${current} settings=${merged} set=${setOther} request=${ownRequest ?? request} setRequest=${setOwnRequest}
+      error=${answer.error} isBusy=${answer.isBusy} input=${answer.value?.input ?? null} /></details>`;
+  return { attention: attention ?? first, settings: merged, set: setOther, panel };
+}
+
+/** Settings that change what is run. @type {(keyof Settings)[]} */
+const RUN = ["model", "text", "pair", "target", "kind", "batch", "parameters", "ablated"];
+
+/** The request of the page, for a command. @param {import("heed/data/api.js").Model} model @param {Settings} settings
+ *  @param {Request | null} request @returns {import("heed/data/commands.js").Request} */
+function asRequest(model, settings, request) {
+  const { text, pair, target, parameters, kind } = settings;
+  const texts = model.tokenizer !== null;
+  const given = texts ? { text, ...(pair && { text_pair: pair }), ...(target && { text_target: target }) } : request?.fields ?? model.example;
+  const body = { ...given, ...parameters, outputs: [kind] };
+  return { server: location.href.replace(/\/?(#.*)?$/, ""), model: model.block, texts, body, needsKey: api.hasKey() };
 }
