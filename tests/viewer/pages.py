@@ -36,11 +36,15 @@ def drawn(page: Page) -> None:
 
 
 def pixels(page: Page, selector: str, x: float, y: float, width: float = 1, height: float = 1) -> np.ndarray:
-    """Red, green, blue and alpha [height, width, 4] of a part of a canvas, in its CSS pixels at one device pixel each."""
+    """Red, green, blue and alpha [height, width, 4] of a part of a canvas, in its pixels."""
     drawn(page)
     data = page.eval_on_selector(
         selector,
-        "(canvas, box) => Array.from(canvas.getContext('2d').getImageData(...box).data)",
+        """(canvas, [x, y, width, height]) => {
+          const copy = new OffscreenCanvas(width, height).getContext("2d");
+          copy.drawImage(canvas, -x, -y);
+          return Array.from(copy.getImageData(0, 0, width, height).data);
+        }""",
         [round(x), round(y), round(width), round(height)],
     )
     return np.array(data, dtype=np.uint8).reshape(round(height), round(width), 4)
