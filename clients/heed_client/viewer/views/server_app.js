@@ -2,7 +2,7 @@
 import { html, useCallback, useEffect, useRef, useState } from "vendor/preact.js";
 import * as api from "heed/data/api.js";
 import { start } from "heed/data/start.js";
-import { fromRequest, fromTexts, modelOf, run } from "heed/data/run.js";
+import { inputOf, modelOf, neededFor, run } from "heed/data/run.js";
 import { DEFAULTS, fromFragment, toFragment } from "heed/data/state.js";
 import { Header } from "heed/views/header.js";
 import { usePromise } from "heed/views/hooks.js";
@@ -10,11 +10,7 @@ import { InputPanel } from "heed/views/input_panel.js";
 import { Workspace } from "heed/views/workspace.js";
 
 /** @typedef {import("heed/data/state.js").Settings} Settings */
-/**
- * @typedef {object} Request  tensors for a model that takes no text, as a JSON request has them
- * @property {Record<string, unknown>} fields
- * @property {string[]} words  labels of the tokens; empty = their places
- */
+/** @typedef {import("heed/data/run.js").Request} Request */
 
 const PAUSE = 250; // ms without a change of the input before it is run
 
@@ -36,21 +32,24 @@ export function ServerApp() {
   const model = usePromise(async () => (settings.model ? modelOf(settings.model) : null), [settings.model, key]);
   const current = model.value?.block === settings.model ? model.value : null;
   const answer = useAnswer(current, settings, request);
+  const shown = answer.value?.model === current ? answer.value : null; // the last model's answer is no answer
+  const needed = current ? neededFor(current, settings, request) : "";
   const error = models.error ?? model.error ?? answer.error;
   return html`<${Header} models=${models.value ?? []} settings=${settings} error=${error} onKey=${(/** @type {string} */ text) => {
       api.setKey(text);
       setKey(key + 1);
     }} onModel=${(/** @type {string} */ name) => {
       setRequest(null);
-      set({ ...DEFAULTS, model: name, palette: settings.palette });
+      const { palette, text, pair, target } = settings;
+      set({ ...DEFAULTS, model: name, palette, text, pair, target });
     }} />
     <main>
       ${current && html`<${InputPanel} model=${current} settings=${settings} set=${set} request=${request} setRequest=${setRequest}
-        error=${answer.error} isBusy=${answer.isBusy} input=${answer.value?.input ?? null} />`}
-      ${answer.value
-        ? html`<${Workspace} attention=${answer.value.attention} settings=${settings} set=${set} />`
-        : html`<section class="workspace" aria-busy=${answer.isBusy}>
-            ${error ? html`<p class="note">Nothing is drawn: ${error.message}</p>` : html`<p class="note">…</p>`}</section>`}
+        error=${answer.error} isBusy=${answer.isBusy} answer=${shown} />`}
+      ${shown
+        ? html`<${Workspace} attention=${shown.attention} settings=${settings} set=${set} />`
+        : html`<section class="workspace" aria-busy=${answer.isBusy && !needed}>
+            <p class="note">${needed || (error ? `Nothing is drawn: ${error.message}` : "…")}</p></section>`}
     </main>`;
 }
 
@@ -61,18 +60,17 @@ export function ServerApp() {
 export function useAnswer(model, settings, request) {
   const running = useRef(/** @type {AbortController | null} */ (null));
   const isFirst = useRef(true);
-  const { text, pair, target, kind, batch } = settings;
+  const { text, pair, target, random, words, parameters, ablated, kind, batch } = settings;
   return usePromise(async () => {
     running.current?.abort();
-    if (!model) return null;
+    if (!model || neededFor(model, settings, request)) return null;
     const controller = (running.current = new AbortController());
     if (!isFirst.current) await new Promise((resolve) => setTimeout(resolve, PAUSE));
     isFirst.current = false;
     controller.signal.throwIfAborted();
-    const example = request ?? { fields: model.example, words: [] };
-    const input = model.tokenizer ? await fromTexts(model, settings) : fromRequest(model, example.fields, example.words);
+    const input = await inputOf(model, settings, request);
     const attention = await run(model, settings, input, controller.signal);
     performance.mark("heed-answered");
     return { model, input, attention };
-  }, [model, text, pair, target, kind, batch, request, JSON.stringify(settings.parameters), JSON.stringify(settings.ablated)]);
+  }, [model, text, pair, target, kind, batch, request, JSON.stringify([random, words, parameters, ablated])]);
 }
