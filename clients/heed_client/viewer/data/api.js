@@ -27,7 +27,7 @@ export class ServerError extends Error {
  * @property {Record<string, any>} config
  * @property {TensorDescription[]} inputs @property {ParameterDescription[]} parameters
  * @property {TensorDescription[]} outputs @property {TensorDescription[]} derived
- * @property {{max_tokens: number | null, truncates_to: number | null} | null} tokenizer
+ * @property {{max_tokens: number | null, truncates_to: number | null, next_tokens?: boolean} | null} tokenizer
  * @property {Preprocessor | null} [preprocessor]
  * @property {string[]} providers @property {Record<string, any>} example
  */

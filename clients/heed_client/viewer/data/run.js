@@ -113,7 +113,7 @@ export function sizesOf(model, tensors) {
 }
 
 /** @param {string | number} dim  a number, a symbol, or a sum of them @param {Record<string, number>} sizes */
-const evaluate = (dim, sizes) =>
+export const evaluate = (dim, sizes) =>
   String(dim).split(" + ").reduce((sum, term) => sum + (/^\d+$/.test(term) ? Number(term) : sizes[term]), 0);
 
 /**
@@ -183,7 +183,7 @@ function matrix(data, m, n, unit) {
 
 /** One row of the batch, without that axis.
  *  @param {Tensor} tensor @param {number} batch @param {number} axis  of the batch: 1 behind layers, else 0 @returns {any} */
-function rowOfBatch({ shape, data }, batch, axis) {
+export function rowOfBatch({ shape, data }, batch, axis) {
   const inner = shape.slice(axis + 1).reduce((size, length) => size * length, 1);
   const [outer, rows] = [axis === 1 ? shape[0] : 1, shape[axis]];
   if (rows === 1) return data;
@@ -209,7 +209,7 @@ const places = (count) => Array.from({ length: count }, (_, i) => String(i));
 
 /** The input that switches heads off: [layers, heads] of stacks, else [batch, heads].
  *  @param {Model} model @param {Settings} settings @param {Input} input @returns {Record<string, Tensor>} */
-function headMask(model, { ablated }, { tensors }) {
+export function headMask(model, { ablated }, { tensors }) {
   const mask = model.inputs.find(({ name }) => name === "head_mask");
   if (!mask || ablated.length === 0) return {};
   const [first, heads] = mask.shape.map((dim) => evaluate(dim, sizesOf(model, tensors)));

@@ -2,12 +2,15 @@
 import { html, useCallback, useEffect, useRef, useState } from "vendor/preact.js";
 import * as api from "heed/data/api.js";
 import { start } from "heed/data/start.js";
-import { inputOf, modelOf, neededFor, run } from "heed/data/run.js";
+import { hasHeadMask, inputOf, modelOf, neededFor, run } from "heed/data/run.js";
+import { hasSteps } from "heed/data/steps.js";
 import { DEFAULTS, fromFragment, toFragment } from "heed/data/state.js";
 import { Header } from "heed/views/header.js";
-import { usePromise } from "heed/views/hooks.js";
+import { RunContext, usePromise } from "heed/views/hooks.js";
 import { InputPanel } from "heed/views/input_panel.js";
-import { Workspace } from "heed/views/workspace.js";
+import { AblateView } from "heed/views/ablate_view.js";
+import { StepsView } from "heed/views/steps_view.js";
+import { VIEWS, Workspace } from "heed/views/workspace.js";
 
 /** @typedef {import("heed/data/state.js").Settings} Settings */
 /** @typedef {import("heed/data/run.js").Request} Request */
@@ -47,11 +50,19 @@ export function ServerApp() {
       ${current && html`<${InputPanel} model=${current} settings=${settings} set=${set} request=${request} setRequest=${setRequest}
         error=${answer.error} isBusy=${answer.isBusy} answer=${shown} />`}
       ${shown
-        ? html`<${Workspace} attention=${shown.attention} settings=${settings} set=${set} />`
+        ? html`<${RunContext.Provider} value=${{ ...shown, setRequest }}>
+            <${Workspace} attention=${shown.attention} settings=${settings} set=${set} views=${viewsOf(shown.model)} /><//>`
         : html`<section class="workspace" aria-busy=${answer.isBusy && !needed}>
             <p class="note">${needed || (error ? `Nothing is drawn: ${error.message}` : "…")}</p></section>`}
     </main>`;
 }
+
+/** The views of a model: some need the server, and not every model has them. @param {import("heed/data/api.js").Model} model */
+const viewsOf = (model) => ({
+  ...VIEWS,
+  ...(hasHeadMask(model) && { ablate: { title: "Ablate", view: AblateView } }),
+  ...(hasSteps(model) && { steps: { title: "Steps", view: StepsView } }),
+});
 
 /**
  * Runs the model when its input has not changed for a moment; the last answer stays until the next is there.
@@ -71,6 +82,6 @@ export function useAnswer(model, settings, request) {
     const input = await inputOf(model, settings, request);
     const attention = await run(model, settings, input, controller.signal);
     performance.mark("heed-answered");
-    return { model, input, attention };
+    return { model, input, attention, settings, request };
   }, [model, text, pair, target, kind, batch, request, JSON.stringify([random, words, parameters, ablated])]);
 }
