@@ -6,19 +6,21 @@ import numpy as np
 import pytest
 from playwright.sync_api import expect
 
-MODEL = "model=bert&text=the+cat+sat&view=ablate"
+MODEL = "model=encoder&view=ablate"
 
 
 @pytest.fixture(scope="module")
 def answers(viewer):
     """Weights [layers, heads, n, n] and output [n, d] of the whole model, and of it without head 1 of layer 0."""
+    example = viewer.get("/v1/attention/encoder").json()["example"]
 
     def answer(mask):
-        request = {"text": "the cat sat", "outputs": ["weights", "output"], "head_mask": mask}
-        found = viewer.post("/v1/text/bert", json=request).json()
-        return np.array(found["weights"]), np.array(found["output"])
+        request = {**example, "outputs": ["weights", "output"], "head_mask": mask}
+        found = viewer.post("/v1/attention/encoder", json=request).json()
+        weights, output = np.array(found["weights"]), np.array(found["output"])
+        return weights.reshape(2, 4, *weights.shape[-2:]), output.reshape(output.shape[-2:])
 
-    return answer([[1, 1], [1, 1]]), answer([[1, 0], [1, 1]])
+    return answer([[1] * 4] * 2), answer([[1, 0, 1, 1], [1] * 4])
 
 
 def off(page, layer, head):
@@ -34,13 +36,13 @@ def test_what_a_head_changes(open_page, answers):
     page = open_page(f"{MODEL}&layer=1")
     off(page, 0, 1).click()
     expect(off(page, 0, 1)).to_have_attribute("aria-pressed", "true")
-    change = np.abs(after - before).reshape(2, 2, -1).max(-1)
+    change = np.abs(after - before).max((-1, -2))
     table = page.get_by_role("table")
     expect(table).to_contain_text(
-        f"1 of 4 heads are off; the weights of the others change by at most {change[1].max():.4f}"
+        f"1 of 8 heads are off; the weights of the others change by at most {change[1].max():.4f}"
     )
     for layer in range(2):
-        for head in range(2):
+        for head in range(4):
             name = f"layer {layer}, head {head}: changes by at most {change[layer, head]:.4f}"
             expect(page.get_by_role("button", name=name)).to_be_visible()
     chips = page.get_by_role("region", name="change of the output").get_by_role("listitem")
@@ -62,7 +64,7 @@ def test_the_pictures_of_a_head(open_page, answers):
     )
     drawn = [
         np.array(canvas.evaluate("c => [...c.getContext('2d').getImageData(0, 0, c.width, c.height).data]")).reshape(
-            5, 5, 4
+            *before.shape[-2:], 4
         )
         for canvas in figures.all()
     ]
@@ -85,9 +87,9 @@ def test_with_the_keyboard_and_by_layer(open_page):
     expect(off(page, 1, 1)).to_have_attribute("aria-pressed", "true")
     expect(off(page, 1, 1)).to_be_focused()
     page.get_by_role("button", name="all heads of layer 0 off").click()
-    expect(page.get_by_role("table")).to_contain_text("3 of 4 heads are off")
+    expect(page.get_by_role("table")).to_contain_text("5 of 8 heads are off")
     page.get_by_role("button", name="no head of layer 1 off").click()
-    expect(page.get_by_role("table")).to_contain_text("2 of 4 heads are off")
+    expect(page.get_by_role("table")).to_contain_text("4 of 8 heads are off")
     expect(off(page, 1, 1)).to_have_attribute("aria-pressed", "false")
 
 

@@ -22,13 +22,13 @@ def paste(page, **request):
 
 
 def number(page, label):
-    value = page.get_by_label(label, exact=True).get_attribute("value")
+    value = page.locator(".steps").get_by_label(label, exact=True).get_attribute("value")
     return float(value.replace("Infinity", "inf"))
 
 
 def wait_for(page, label, value):
     for _ in range(100):
-        if page.get_by_label(label, exact=True).count() and abs(number(page, label) - value) < ERROR:
+        if page.locator(".steps").get_by_label(label, exact=True).count() and abs(number(page, label) - value) < ERROR:
             return
         page.wait_for_timeout(50)
     assert number(page, label) == pytest.approx(value, abs=ERROR)
@@ -44,7 +44,7 @@ def test_each_step_of_a_pair(open_page):
     paste(page, query=QUERY, key=KEY, value=VALUE, scale=0.8, softcap=1.5, attn_mask=[[0.0, 0.1, 0.2]] * 2)
     q, k, v = np.array(QUERY), np.array(KEY), np.array(VALUE)
     capped = 1.5 * np.tanh(q @ k.T * 0.8 / 1.5)
-    scores = capped + [0.0, 0.1, 0.2]
+    scores = capped + np.array([0.0, 0.1, 0.2])
     weights = softmax(scores)
     wait_for(page, "weight", weights[1, 2])
     np.testing.assert_allclose(cells(page, "products"), q[1] * k[2], atol=ERROR)
@@ -57,10 +57,8 @@ def test_each_step_of_a_pair(open_page):
     np.testing.assert_allclose(cells(page, "weight times value"), weights[1, 2] * v[2], atol=ERROR)
     np.testing.assert_allclose(cells(page, "output"), weights[1] @ v, atol=ERROR)
     expect(page.locator(".formula .katex")).to_be_visible()
-    fonts = page.evaluate(
-        "document.fonts.ready.then(() => [...document.fonts].some(f => f.family.startsWith('KaTeX') && f.status == 'loaded'))"
-    )
-    assert fonts
+    loaded = "[...document.fonts].some(({ family, status }) => family.startsWith('KaTeX') && status === 'loaded')"
+    page.wait_for_function(loaded)
 
 
 def test_an_edited_number_is_run_again(open_page):
@@ -88,7 +86,7 @@ def test_grouped_heads_and_a_masked_key(open_page):
     page.get_by_role("tabpanel").get_by_role("combobox", name="key").select_option("2")
     wait_for(page, "weight", 0)
     assert number(page, "mask") == number(page, "score") == -np.inf
-    expect(page.get_by_label("score", exact=True)).to_have_text("masked")
+    expect(page.locator(".steps").get_by_label("score", exact=True)).to_have_text("masked")
 
 
 def test_other_scores_are_no_dot_products(open_page, viewer):
