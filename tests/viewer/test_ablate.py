@@ -72,9 +72,9 @@ def test_the_pictures_of_a_head(open_page, answers):
         red = pixels[..., 0].astype(float).ravel()
         assert np.corrcoef(red, weights.ravel())[0, 1] < -0.9
     change = (after - before)[1, 0]
-    tint = drawn[2][..., 2] - drawn[2][..., 0].astype(int)  # purple = more, orange = less
-    assert np.corrcoef(tint.ravel(), change.ravel())[0, 1] > 0.6
-    assert np.unravel_index(tint.argmin(), tint.shape) == np.unravel_index(change.argmin(), change.shape)
+    tint = drawn[2][..., 0] - drawn[2][..., 2]  # orange = more, purple = less
+    assert (tint[change > change.max() / 2] > 0).all()
+    assert (tint[change < change.min() / 2] < 0).all()
 
 
 def test_with_the_keyboard_and_by_layer(open_page):
