@@ -27,7 +27,7 @@ export class ServerError extends Error {
  * @property {Record<string, any>} config
  * @property {TensorDescription[]} inputs @property {ParameterDescription[]} parameters
  * @property {TensorDescription[]} outputs @property {TensorDescription[]} derived
- * @property {{max_tokens: number | null, truncates_to: number | null} | null} tokenizer
+ * @property {{max_tokens: number | null, truncates_to: number | null, next_tokens?: boolean} | null} tokenizer
  * @property {Preprocessor | null} [preprocessor]
  * @property {string[]} providers @property {Record<string, any>} example
  */
@@ -70,8 +70,11 @@ async function call(path, options = {}) {
 async function toError(response) {
   const body = await response.json().catch(() => ({}));
   const message = body.detail ?? body.error ?? `${response.status} ${response.statusText}`;
-  return new ServerError(response.status, String(message), body.field ?? null);
+  return new ServerError(response.status, String(message), body.field ?? fieldIn(String(message)));
 }
+
+/** The input or parameter that a message of the Open Inference Protocol begins with, or has in quotes. @param {string} message */
+const fieldIn = (message) => (message.match(/^(\w+): /) ?? message.match(/ input '(\w+)'/) ?? message.match(/missing required input\(s\) \['(\w+)'/))?.[1] ?? null;
 
 /** @param {string} path @param {unknown} body @param {AbortSignal} [signal] */
 export async function post(path, body, signal) {
@@ -149,8 +152,18 @@ export function fromNested(nested, dtype) {
   /** @type {number[]} */
   const shape = [];
   for (let level = nested; Array.isArray(level); level = level[0]) shape.push(level.length);
-  const flat = Array.isArray(nested) ? nested.flat(Infinity) : [nested];
-  if (flat.length !== shape.reduce((size, length) => size * length, 1)) throw new Error("the rows are not equally long");
-  const kind = flat.every((value) => typeof value === "boolean") ? "bool" : dtype;
+  /** @type {(number | boolean | null)[]} */
+  const flat = [];
+  const walk = (/** @type {unknown} */ level, /** @type {number} */ depth) => {
+    if (Array.isArray(level) !== depth < shape.length || (Array.isArray(level) && level.length !== shape[depth]))
+      throw new Error("the rows are not equally long");
+    if (Array.isArray(level)) for (const part of level) walk(part, depth + 1);
+    else if (level === null || typeof level === "number" || typeof level === "boolean") flat.push(level);
+    else throw new Error(`expected numbers, got ${JSON.stringify(level)?.slice(0, 40)}`);
+  };
+  walk(nested, 0);
+  const isInteger = dtype.startsWith("int");
+  if (isInteger && !flat.every((value) => Number.isSafeInteger(value))) throw new Error("expected whole numbers");
+  const kind = !isInteger && flat.length > 0 && flat.every((value) => typeof value === "boolean") ? "bool" : dtype;
   return tensor(kind, shape, flat.map((value) => (value === null ? -Infinity : Number(value))));
 }

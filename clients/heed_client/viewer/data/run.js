@@ -1,12 +1,18 @@
 // From the settings of the page to the attention of a run on the server.
-import { describe, fromNested, infer, tensor, tokenize } from "heed/data/api.js";
+import { describe, infer, tensor, tokenize } from "heed/data/api.js";
 import { Attention, complete, plainLabels, POOL } from "heed/data/attention.js";
+import { randomFields, toInput } from "heed/data/request.js";
 
 /** @typedef {import("heed/data/api.js").Model} Model */
 /** @typedef {import("heed/data/api.js").Tensor} Tensor */
 /** @typedef {import("heed/data/attention.js").Label} Label */
 /** @typedef {import("heed/data/matrix.js").Matrix} Matrix */
 /** @typedef {import("heed/data/state.js").Settings} Settings */
+/**
+ * @typedef {object} Request  tensors for a model that takes no text
+ * @property {Record<string, unknown>} fields  Tensor, or as a JSON request has them
+ * @property {string[]} words  labels of the tokens; empty = their places
+ */
 /**
  * @typedef {object} Input  what a model is run on, and the labels of its tokens
  * @property {Record<string, Tensor>} tensors
@@ -65,17 +71,37 @@ const readable = (token) => token.replace(/^[\u0120\u2581](?=.)/u, "").replace(/
 export function fromRequest(model, request, words = []) {
   /** @type {Record<string, Tensor>} */
   const tensors = {};
-  for (const { name, dtype, shape } of model.inputs) {
-    if (request[name] === undefined || request[name] === null) continue;
-    const given = fromNested(request[name], dtype.replace(" or bool", ""));
-    const missing = Math.max(0, shape.length - given.shape.length);
-    tensors[name] = { ...given, shape: [...Array(missing).fill(1), ...given.shape] };
+  for (const spec of model.inputs) {
+    const given = request[spec.name];
+    if (given !== undefined && given !== null) tensors[spec.name] = toInput(spec, given);
   }
   return { tensors, source: plainLabels(words), target: [], truncated: false };
 }
 
+/**
+ * What is still needed before the model can be run, as a sentence; "" if nothing is.
+ * @param {Model} model @param {Settings} settings @param {Request | null} request
+ */
+export function neededFor(model, { text }, request) {
+  if (model.tokenizer) return text.trim() ? "" : "Type a text: its tokens are what is looked at.";
+  // The weights do not need value.
+  const missing = model.inputs.filter(({ name, required }) => request && required && name !== "value" && !request.fields[name]);
+  return missing.length ? `Still needed: ${missing.map(({ name }) => name).join(", ")}.` : "";
+}
+
+/**
+ * What the settings and the tensors that were given say the model is to be run on.
+ * @param {Model} model @param {Settings} settings @param {Request | null} request  null = random tensors or the example
+ * @returns {Promise<Input>}
+ */
+export async function inputOf(model, settings, request) {
+  if (model.tokenizer) return fromTexts(model, settings);
+  const fields = request?.fields ?? (settings.random ? randomFields(model, settings.random) : model.example);
+  return fromRequest(model, fields, settings.words.length ? settings.words.map(String) : request?.words);
+}
+
 /** Sizes of the symbols in the shapes of a model's inputs. @param {Model} model @param {Record<string, Tensor>} tensors */
-function sizesOf(model, tensors) {
+export function sizesOf(model, tensors) {
   /** @type {Record<string, number>} */
   const sizes = { past: 0 };
   for (const { name, shape } of model.inputs)
@@ -87,7 +113,7 @@ function sizesOf(model, tensors) {
 }
 
 /** @param {string | number} dim  a number, a symbol, or a sum of them @param {Record<string, number>} sizes */
-const evaluate = (dim, sizes) =>
+export const evaluate = (dim, sizes) =>
   String(dim).split(" + ").reduce((sum, term) => sum + (/^\d+$/.test(term) ? Number(term) : sizes[term]), 0);
 
 /**
@@ -161,7 +187,7 @@ function matrix(data, m, n, unit) {
 
 /** One row of the batch, without that axis.
  *  @param {Tensor} tensor @param {number} batch @param {number} axis  of the batch: 1 behind layers, else 0 @returns {any} */
-function rowOfBatch({ shape, data }, batch, axis) {
+export function rowOfBatch({ shape, data }, batch, axis) {
   const inner = shape.slice(axis + 1).reduce((size, length) => size * length, 1);
   const [outer, rows] = [axis === 1 ? shape[0] : 1, shape[axis]];
   if (rows === 1) return data;
@@ -187,7 +213,7 @@ const places = (count) => Array.from({ length: count }, (_, i) => String(i));
 
 /** The input that switches heads off: [layers, heads] of stacks, else [batch, heads].
  *  @param {Model} model @param {Settings} settings @param {Input} input @returns {Record<string, Tensor>} */
-function headMask(model, { ablated }, { tensors }) {
+export function headMask(model, { ablated }, { tensors }) {
   const mask = model.inputs.find(({ name }) => name === "head_mask");
   if (!mask || ablated.length === 0) return {};
   const [first, heads] = mask.shape.map((dim) => evaluate(dim, sizesOf(model, tensors)));

@@ -1,20 +1,44 @@
 // What the model is run on: texts or tensors, and the model's options.
-import { html } from "vendor/preact.js";
+import { html, useState } from "vendor/preact.js";
+import { neededFor } from "heed/data/run.js";
+import { Options } from "heed/views/input/options.js";
+import { Tensors } from "heed/views/input/tensors.js";
+import { Texts } from "heed/views/input/texts.js";
 
 /** @typedef {import("heed/data/api.js").Model} Model */
+/** @typedef {import("heed/data/run.js").Request} Request */
 /** @typedef {import("heed/data/state.js").Settings} Settings */
-/** @typedef {import("heed/views/server_app.js").Request} Request */
-
 /**
- * @param {{model: Model, settings: Settings, set: import("heed/views/hooks.js").Set, request: Request | null,
- *   setRequest: (request: Request | null) => void, error: Error | null, isBusy: boolean,
- *   input: import("heed/data/run.js").Input | null}} props
+ * @typedef {object} PanelProps
+ * @property {Model} model @property {Settings} settings @property {import("heed/views/hooks.js").Set} set
+ * @property {Request | null} request @property {(request: Request | null) => void} setRequest
+ * @property {Error | null} error  of the last run @property {boolean} isBusy
+ * @property {{input: import("heed/data/run.js").Input, attention: import("heed/data/attention.js").Attention} | null} answer
  */
-export function InputPanel({ model, settings, set, error, isBusy }) {
-  return html`<section class="input" aria-label="input" aria-busy=${isBusy}>
+
+const TEXTS = ["text", "text_pair", "text_target"];
+
+/** @param {PanelProps} props */
+export function InputPanel(props) {
+  const { model, error, isBusy } = props;
+  const [given, setGiven] = useState(/** @type {{model: Model, error: Error} | null} */ (null)); // what is wrong with a file or a text
+  const own = given?.model === model ? given.error : null;
+  const needed = neededFor(model, props.settings, props.request);
+  const failed = needed ? null : error;
+  const field = /** @type {any} */ (failed)?.field;
+  const names = [...(model.tokenizer ? TEXTS : model.inputs.map(({ name }) => name)), ...model.parameters.map(({ name }) => name)];
+  const isPlaced = names.includes(field); // the message stands beside its field
+  const errors = failed && isPlaced ? { [field]: failed.message } : {};
+  const setError = (/** @type {Error | null} */ next) => setGiven(next && { model, error: next });
+  return html`<section class="input" aria-label="input" aria-busy=${isBusy && !needed}>
     <h2>${model.title}</h2>
-    ${model.tokenizer && html`<label>text <textarea rows="3" value=${settings.text}
-      onInput=${(/** @type {any} */ event) => set({ text: event.currentTarget.value })}></textarea></label>`}
-    ${error && html`<p role="alert">${error.message}</p>`}
+    <p class="note">${model.description}</p>
+    ${model.tokenizer
+      ? html`<${Texts} ...${props} errors=${errors} />`
+      : html`<${Tensors} ...${props} key=${model.block} errors=${errors} setError=${setError} hasError=${own !== null} />`}
+    ${own && html`<p role="alert" id="given-error">${own.message}</p>`}
+    ${needed && !own && html`<p class="note">${needed}</p>`}
+    <${Options} ...${props} errors=${errors} />
+    ${failed && !isPlaced && html`<p role="alert">${failed.message}</p>`}
   </section>`;
 }

@@ -1,21 +1,21 @@
 // The page of a server: a model and its input at the left, its attention at the right.
 import { html, useCallback, useEffect, useRef, useState } from "vendor/preact.js";
 import * as api from "heed/data/api.js";
+import { toJson } from "heed/data/commands.js";
 import { start } from "heed/data/start.js";
-import { fromRequest, fromTexts, modelOf, run } from "heed/data/run.js";
+import { hasHeadMask, headMask, inputOf, modelOf, neededFor, run } from "heed/data/run.js";
+import { hasSteps } from "heed/data/steps.js";
 import { DEFAULTS, fromFragment, toFragment } from "heed/data/state.js";
 import { Header } from "heed/views/header.js";
-import { usePromise } from "heed/views/hooks.js";
+import { RunContext, usePromise } from "heed/views/hooks.js";
 import { InputPanel } from "heed/views/input_panel.js";
+import { AblateView } from "heed/views/ablate_view.js";
 import { Choice } from "heed/views/legibility.js";
-import { Workspace } from "heed/views/workspace.js";
+import { StepsView } from "heed/views/steps_view.js";
+import { VIEWS, Workspace } from "heed/views/workspace.js";
 
 /** @typedef {import("heed/data/state.js").Settings} Settings */
-/**
- * @typedef {object} Request  tensors for a model that takes no text, as a JSON request has them
- * @property {Record<string, unknown>} fields
- * @property {string[]} words  labels of the tokens; empty = their places
- */
+/** @typedef {import("heed/data/run.js").Request} Request */
 
 const PAUSE = 250; // ms without a change of the input before it is run
 
@@ -37,25 +37,36 @@ export function ServerApp() {
   const model = usePromise(async () => (settings.model ? modelOf(settings.model) : null), [settings.model, key]);
   const current = model.value?.block === settings.model ? model.value : null;
   const answer = useAnswer(current, settings, request);
-  const second = useSecond(models.value ?? [], settings, set, request, answer.value?.attention ?? null);
+  const shown = answer.value?.model === current ? answer.value : null; // the last model's answer is no answer
+  const needed = current ? neededFor(current, settings, request) : "";
+  const second = useSecond(models.value ?? [], settings, set, request, shown?.attention ?? null);
   const error = models.error ?? model.error ?? answer.error;
   return html`<${Header} models=${models.value ?? []} settings=${settings} error=${error} onKey=${(/** @type {string} */ text) => {
       api.setKey(text);
       setKey(key + 1);
     }} onModel=${(/** @type {string} */ name) => {
       setRequest(null);
-      set({ ...DEFAULTS, model: name, palette: settings.palette });
+      const { palette, text, pair, target } = settings;
+      set({ ...DEFAULTS, model: name, palette, text, pair, target });
     }} />
     <main>
       ${current && html`<${InputPanel} model=${current} settings=${settings} set=${set} request=${request} setRequest=${setRequest}
-        error=${answer.error} isBusy=${answer.isBusy} input=${answer.value?.input ?? null} />`}
-      ${answer.value
-        ? html`<${Workspace} attention=${answer.value.attention} settings=${settings} set=${set} title=${answer.value.model.block}
-            request=${asRequest(answer.value.model, settings, request)} extra=${{ second }} />`
-        : html`<section class="workspace" aria-busy=${answer.isBusy}>
-            ${error ? html`<p class="note">Nothing is drawn: ${error.message}</p>` : html`<p class="note">…</p>`}</section>`}
+        error=${answer.error} isBusy=${answer.isBusy} answer=${shown} />`}
+      ${shown
+        ? html`<${RunContext.Provider} value=${{ ...shown, setRequest }}>
+            <${Workspace} attention=${shown.attention} settings=${settings} set=${set} views=${viewsOf(shown.model)}
+              title=${shown.model.block} request=${asRequest(shown, settings)} extra=${{ second }} /><//>`
+        : html`<section class="workspace" aria-busy=${answer.isBusy && !needed}>
+            <p class="note">${needed || (error ? `Nothing is drawn: ${error.message}` : "…")}</p></section>`}
     </main>`;
 }
+
+/** The views of a model: some need the server, and not every model has them. @param {import("heed/data/api.js").Model} model */
+const viewsOf = (model) => ({
+  ...VIEWS,
+  ...(hasHeadMask(model) && { ablate: { title: "Ablate", view: AblateView } }),
+  ...(hasSteps(model) && { steps: { title: "Steps", view: StepsView } }),
+});
 
 /**
  * Runs the model when its input has not changed for a moment; the last answer stays until the next is there.
@@ -64,20 +75,19 @@ export function ServerApp() {
 export function useAnswer(model, settings, request) {
   const running = useRef(/** @type {AbortController | null} */ (null));
   const isFirst = useRef(true);
-  const { text, pair, target, kind, batch } = settings;
+  const { text, pair, target, random, words, parameters, ablated, kind, batch } = settings;
   return usePromise(async () => {
     running.current?.abort();
-    if (!model) return null;
+    if (!model || neededFor(model, settings, request)) return null;
     const controller = (running.current = new AbortController());
     if (!isFirst.current) await new Promise((resolve) => setTimeout(resolve, PAUSE));
     isFirst.current = false;
     controller.signal.throwIfAborted();
-    const example = request ?? { fields: model.example, words: [] };
-    const input = model.tokenizer ? await fromTexts(model, settings) : fromRequest(model, example.fields, example.words);
+    const input = await inputOf(model, settings, request);
     const attention = await run(model, settings, input, controller.signal);
     performance.mark("heed-answered");
-    return { model, input, attention };
-  }, [model, text, pair, target, kind, batch, request, JSON.stringify(settings.parameters), JSON.stringify(settings.ablated)]);
+    return { model, input, attention, settings, request };
+  }, [model, text, pair, target, kind, batch, request, JSON.stringify([random, words, parameters, ablated])]);
 }
 
 /**
@@ -104,19 +114,24 @@ function useSecond(models, settings, set, request, first) {
         setOther({ model: name, parameters: {}, ablated: [], layer: 0, head: 0 });
       }} />
     <${InputPanel} model=${current} settings=${merged} set=${setOther} request=${ownRequest ?? request} setRequest=${setOwnRequest}
-      error=${answer.error} isBusy=${answer.isBusy} input=${answer.value?.input ?? null} /></details>`;
+      error=${answer.error} isBusy=${answer.isBusy} answer=${answer.value?.model === current ? answer.value : null} /></details>`;
   return { attention: attention ?? first, settings: merged, set: setOther, panel };
 }
 
 /** Settings that change what is run. @type {(keyof Settings)[]} */
-const RUN = ["model", "text", "pair", "target", "kind", "batch", "parameters", "ablated"];
+const RUN = ["model", "text", "pair", "target", "kind", "batch", "parameters", "random", "words", "ablated"];
 
-/** The request of the page, for a command. @param {import("heed/data/api.js").Model} model @param {Settings} settings
- *  @param {Request | null} request @returns {import("heed/data/commands.js").Request} */
-function asRequest(model, settings, request) {
+/** The request of the page, for a command.
+ *  @param {{model: import("heed/data/api.js").Model, input: import("heed/data/run.js").Input}} answer @param {Settings} settings
+ *  @returns {import("heed/data/commands.js").Request} */
+function asRequest({ model, input }, settings) {
   const { text, pair, target, parameters, kind } = settings;
   const texts = model.tokenizer !== null;
-  const given = texts ? { text, ...(pair && { text_pair: pair }), ...(target && { text_target: target }) } : request?.fields ?? model.example;
-  const body = { ...given, ...parameters, outputs: [kind] };
+  const body = () => {
+    const tensors = { ...(texts ? {} : input.tensors), ...headMask(model, settings, input) };
+    const given = texts ? { text, ...(pair && { text_pair: pair }), ...(target && { text_target: target }) } : {};
+    const fields = Object.entries(tensors).map(([name, tensor]) => [name, toJson(tensor)]);
+    return { ...given, ...Object.fromEntries(fields), ...parameters, outputs: [kind] };
+  };
   return { server: location.href.replace(/\/?(#.*)?$/, ""), model: model.block, texts, body, needsKey: api.hasKey() };
 }

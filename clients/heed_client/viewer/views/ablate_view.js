@@ -1,0 +1,139 @@
+// Heads are switched off, and what that changes: the other heads' weights, the output, the next tokens.
+import { html, useEffect, useMemo, useRef } from "vendor/preact.js";
+import { difference, distance, largestChange, nextTokens, outputOf, runWhole } from "heed/data/ablation.js";
+import { format, poolLabels, show } from "heed/data/display.js";
+import { css, palette, picture, textOn } from "heed/data/palettes.js";
+import { useRun, usePromise } from "heed/views/hooks.js";
+
+/** @typedef {import("heed/views/hooks.js").ViewProps} ViewProps */
+/** @typedef {import("heed/data/state.js").Place} Place */
+/** @typedef {import("heed/data/attention.js").Attention} Attention */
+/** @typedef {import("heed/data/matrix.js").Matrix} Matrix */
+
+/** @param {ViewProps} props */
+export function AblateView({ attention, settings, set }) {
+  const { model, input, request, settings: { ablated, ...others } } = useRun(); // those of the run that is shown
+  const whole = usePromise(async () => ({ input, ...(await runWhole(model, { ...others, ablated: [] }, input)) }), [
+    model, request, JSON.stringify([others.text, others.pair, others.target, others.random, others.kind, others.batch, others.parameters]),
+  ]);
+  const part = usePromise(async () => {
+    const masked = { ...others, ablated };
+    const [output, tokens] = await Promise.all([outputOf(model, masked, input), nextTokens(model, masked, input)]);
+    return { output, tokens };
+  }, [input]);
+  const error = whole.error ?? part.error;
+  const before = whole.value?.attention;
+  const isSame = before && before.layers === attention.layers && before.heads === attention.heads && before.m === attention.m && before.n === attention.n;
+  return html`<p class="note">A head that is switched off gives nothing to the output. Colours show how the weights of every head change.</p>
+    ${error && html`<p role="alert">${error.message}</p>`}
+    <${Grid} attention=${attention} before=${isSame ? before : null} settings=${settings} set=${set} />
+    ${isSame && html`<${Matrices} attention=${attention} before=${before} settings=${settings} />`}
+    ${whole.value && part.value && html`
+      <${Outputs} labels=${attention.rows} before=${whole.value.output} after=${part.value.output} />
+      ${whole.value.tokens && part.value.tokens && html`<${NextTokens} before=${whole.value.tokens} after=${part.value.tokens} />`}`}`;
+}
+
+/** Layers x heads: a picture of what changes, and a switch.
+ *  @param {ViewProps & {before: Attention | null}} props */
+function Grid({ attention, before, settings, set }) {
+  const { layers, heads } = attention;
+  const { ablated } = settings;
+  const grid = useRef(/** @type {HTMLElement | null} */ (null));
+  const all = (/** @type {number} */ count) => [...Array(count).keys()];
+  const isOff = (/** @type {number} */ layer, /** @type {number} */ head) => ablated.some(([l, h]) => l === layer && h === head);
+  const without = (/** @type {(place: Place) => boolean} */ left) => ablated.filter((place) => !left(place));
+  const toggle = (/** @type {number} */ layer, /** @type {number} */ head) =>
+    set({ ablated: isOff(layer, head) ? without(([l, h]) => l === layer && h === head) : [...ablated, [layer, head]] });
+  const changes = useMemo(() => before && all(layers).map((layer) =>
+    all(heads).map((head) => difference(attention.small(layer, head), before.small(layer, head)))), [attention, before]);
+  // The weights of heads that are off became 0, which is no news.
+  const top = useMemo(() => changes && Math.max(0, ...changes.flatMap((row, layer) =>
+    row.map(({ values }, head) => (isOff(layer, head) ? 0 : largestChange(values))))), [changes]);
+  const move = (/** @type {KeyboardEvent} */ event) => {
+    const step = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] }[event.key];
+    const { place, kind } = /** @type {HTMLElement} */ (event.target).dataset;
+    if (!step || !place) return;
+    const [layer, head] = place.split(".").map(Number);
+    const next = grid.current?.querySelector(/** @type {"button"} */ (`[data-kind="${kind}"][data-place="${layer + step[0]}.${head + step[1]}"]`));
+    next?.focus();
+    event.preventDefault();
+  };
+  return html`<table class="heads" ref=${grid} onKeyDown=${move}>
+      <caption>${ablated.length} of ${layers * heads} heads are off${top !== null && `; the weights of the others change by at most ${format(top)}`}</caption>
+      <thead><tr><td></td>${all(heads).map((head) => html`<th scope="col">${head}</th>`)}</tr></thead>
+      <tbody>${all(layers).map((layer) => html`<tr>
+        <th scope="row">${layers > 1 && html`layer ${layer}`}
+          <button aria-label=${`all heads of layer ${layer} off`} onClick=${() => set({ ablated: [...without(([l]) => l === layer), ...all(heads).map((head) => /** @type {Place} */ ([layer, head]))] })}>all</button>
+          <button aria-label=${`no head of layer ${layer} off`} onClick=${() => set({ ablated: without(([l]) => l === layer) })}>none</button></th>
+        ${all(heads).map((head) => {
+          const change = changes?.[layer][head];
+          return html`<td>
+            <button class="thumbnail" data-kind="change" data-place=${`${layer}.${head}`} aria-pressed=${settings.layer === layer && settings.head === head}
+              aria-label=${`layer ${layer}, head ${head}${change ? `: changes by at most ${format(largestChange(change.values))}` : ""}`}
+              onClick=${() => set({ layer, head, combine: "none" })}>
+              ${change && html`<${Picture} matrix=${change} attention=${attention} settings=${settings} top=${top || 1} isDifference=${true} />`}</button>
+            <button class="toggle" data-kind="switch" data-place=${`${layer}.${head}`} aria-pressed=${isOff(layer, head)}
+              aria-label=${`switch off layer ${layer}, head ${head}`} onClick=${() => toggle(layer, head)}>${isOff(layer, head) ? "off" : "on"}</button></td>`;
+        })}</tr>`)}</tbody></table>`;
+}
+
+/** @param {{matrix: Matrix, attention: Attention, settings: import("heed/data/state.js").Settings, top: number, isDifference: boolean}} props */
+function Picture({ matrix, attention, settings, top, isDifference }) {
+  const canvas = useRef(/** @type {HTMLCanvasElement | null} */ (null));
+  useEffect(() => {
+    const shown = show(matrix, poolLabels(attention.rows, matrix.m), poolLabels(attention.columns, matrix.n),
+      { ...settings, range: "global", renormalise: false, kind: isDifference ? "difference" : settings.kind }, top);
+    const element = /** @type {HTMLCanvasElement} */ (canvas.current);
+    [element.width, element.height] = [shown.n, shown.m];
+    element.getContext("2d")?.putImageData(picture(shown.levels, shown.m, shown.n, palette(settings.palette, shown.isDiverging)), 0, 0);
+  });
+  return html`<canvas ref=${canvas} aria-hidden="true"></canvas>`;
+}
+
+/** The selected head before and after, and what changed. @param {Omit<ViewProps, "set"> & {before: Attention}} props */
+function Matrices({ attention, before, settings }) {
+  const { layer, head } = settings;
+  const { value } = usePromise(async () => {
+    const [one, other] = await Promise.all([before.matrix(layer, head), attention.matrix(layer, head)]);
+    return { one, other, change: difference(other, one) };
+  }, [attention, before, layer, head]);
+  if (!value) return null;
+  const largest = largestChange(value.change.values);
+  const top = Math.max(largestChange(value.one.values), largestChange(value.other.values)) || 1;
+  const draw = (/** @type {string} */ title, /** @type {Matrix} */ matrix, /** @type {boolean} */ isDifference) => html`<figure>
+    <${Picture} matrix=${matrix} attention=${attention} settings=${settings} top=${isDifference ? largest || 1 : top} isDifference=${isDifference} />
+    <figcaption>${title}</figcaption></figure>`;
+  return html`<section aria-label="selected head"><h3>${attention.layers > 1 ? `Layer ${layer}, head ${head}` : `Head ${head}`}</h3><div class="figures">
+    ${draw("all heads on", value.one, false)} ${draw("some off", value.other, false)}
+    ${draw(`change, ${format(-largest, 0)} to ${format(largest, 0)}`, value.change, true)}</div></section>`;
+}
+
+/** @param {{labels: import("heed/data/attention.js").Label[], before: import("heed/data/ablation.js").Output | null, after: import("heed/data/ablation.js").Output | null}} props */
+function Outputs({ labels, before, after }) {
+  if (!before || !after) return html`<p class="note">The output is too large to be compared here.</p>`;
+  if (before.rows.length !== after.rows.length) return null;
+  const each = before.rows.map((row, i) => distance(row, after.rows[i]));
+  const top = Math.max(...each.map(({ largest }) => largest)) || 1;
+  const colours = palette("auto");
+  return html`<section aria-label="change of the output"><h3>Output: cosine similarity, largest difference</h3>
+    <ol class="chips">${each.map(({ cosine, largest }, i) => html`<li
+      style=${{ background: css(colours, largest / top), color: textOn(colours, largest / top) }}>
+      <b>${each.length === labels.length ? labels[i].text : i}</b> ${cosine.toFixed(4)} <span>${format(largest)}</span></li>`)}</ol></section>`;
+}
+
+/** Bars before and after; a token that is not among those of one list is less probable than the last of it.
+ *  @param {{before: import("heed/data/ablation.js").NextToken[], after: import("heed/data/ablation.js").NextToken[]}} props */
+function NextTokens({ before, after }) {
+  const tokens = new Map([...before, ...after].map(({ id, token }) => [id, token]));
+  const top = Math.max(...[...before, ...after].map(({ probability }) => probability));
+  const bar = (/** @type {typeof before} */ list, /** @type {number} */ id) => {
+    const found = list.find((token) => token.id === id);
+    const last = list[list.length - 1].probability;
+    return html`<td><span class="chance" style=${{ width: `${(100 * (found?.probability ?? 0)) / top}%` }}></span>
+      ${found ? format(found.probability) : `< ${format(last)}`}</td>`;
+  };
+  return html`<section aria-label="next tokens"><h3>Next token</h3><table class="chances">
+    <thead><tr><th scope="col">token</th><th scope="col">all heads on</th><th scope="col">some off</th></tr></thead>
+    <tbody>${[...tokens].map(([id, token]) => html`<tr><th scope="row">${token ?? id}</th>${bar(before, id)}${bar(after, id)}</tr>`)}</tbody>
+  </table></section>`;
+}

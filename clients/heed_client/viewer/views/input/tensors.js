@@ -1,0 +1,151 @@
+// The tensors of a model without a tokenizer: the example, random ones, files, JSON; and the labels of their tokens.
+import { html, useMemo, useState } from "vendor/preact.js";
+import { parseJson, readFile, SUFFIXES } from "heed/data/files.js";
+import { sortGiven, symbolsOf } from "heed/data/request.js";
+import { fromRequest, sizesOf } from "heed/data/run.js";
+import { DropTarget } from "heed/views/input/drop.js";
+import { FieldError } from "heed/views/input/field.js";
+import { Choice } from "heed/views/legibility.js";
+
+/** @typedef {import("heed/views/input_panel.js").PanelProps} PanelProps */
+/** @typedef {PanelProps & {errors: Record<string, string>, setError: (error: Error | null) => void, hasError: boolean}} TensorsProps */
+
+/** @param {TensorsProps} props */
+export function Tensors({ model, settings, set, request, setRequest, answer, errors, setError, hasError }) {
+  const [isOwn, setOwn] = useState(false);
+  const [others, setOthers] = useState(/** @type {Record<string, unknown>} */ ({})); // of names that the model has not
+  const source = request || isOwn ? "own" : settings.random ? "random" : "example";
+  const choose = (/** @type {string} */ next) => {
+    setError(null);
+    setOthers({});
+    setOwn(next === "own");
+    if (next !== "own") setRequest(null);
+    set({ random: next === "random" ? { seed: 1, sizes: exampleSizes(model) } : null });
+  };
+  const give = (/** @type {Record<string, unknown>} */ values, isWhole = false) => {
+    const { fields, parameters, words, others } = sortGiven(model, values);
+    const before = isWhole || !isOwn || !request ? {} : request.fields;
+    setError(null);
+    setOthers(others);
+    setOwn(true);
+    if (!Object.keys(fields).length) return;
+    setRequest({ fields: { ...before, ...fields }, words: words.length || isWhole ? words : (request?.words ?? []) });
+    set({ random: null, ...(Object.keys(parameters).length && { parameters: { ...settings.parameters, ...parameters } }) });
+  };
+  const attempt = async (/** @type {() => void | Promise<void>} */ action) => {
+    try {
+      await action();
+    } catch (error) {
+      setError(/** @type {Error} */ (error));
+    }
+  };
+  const open = (/** @type {File[]} */ files) => attempt(async () => give(Object.assign({}, ...(await Promise.all(files.map(readFile))))));
+  return html`<fieldset class="sources"><legend>tensors</legend>
+      ${Object.entries({ example: "example", random: "random", own: "file or JSON" }).map(([name, title]) => html`<label>
+        <input type="radio" name="source" checked=${source === name} onChange=${() => choose(name)} /> ${title}</label>`)}
+    </fieldset>
+    ${source === "random" && settings.random && html`<${RandomSizes} model=${model} random=${settings.random} set=${set} />`}
+    ${source === "own" && html`<label>files <input type="file" multiple accept=${SUFFIXES} aria-describedby="files-note"
+        onChange=${(/** @type {any} */ event) => { open([...event.currentTarget.files]); event.currentTarget.value = ""; }} /></label>
+      <p class="note" id="files-note">.npy, .npz, .safetensors or .json, also dropped on the page. Tensors are known by their
+        names: ${model.inputs.filter(({ required }) => required).map(({ name }) => name).join(", ")}, …</p>
+      <${Json} model=${model} hasError=${hasError} onValues=${(/** @type {() => Record<string, unknown>} */ read, /** @type {boolean} */ isWhole) =>
+        attempt(() => give(read(), isWhole))} />`}
+    <${Others} model=${model} others=${others} onName=${(/** @type {string} */ name, /** @type {string} */ input) => attempt(() => give({ [input]: others[name] }))} />
+    <${Shapes} model=${model} request=${request} answer=${answer} errors=${errors} />
+    <${Words} settings=${settings} set=${set} request=${request} answer=${answer} />
+    <${DropTarget} label="Drop tensors: .npy, .npz, .safetensors, .json" onFiles=${open} />`;
+}
+
+/** @param {import("heed/data/api.js").Model} model */
+function exampleSizes(model) {
+  const sizes = sizesOf(model, fromRequest(model, model.example).tensors);
+  return Object.fromEntries(symbolsOf(model).map((symbol) => [symbol, sizes[symbol] ?? 1]));
+}
+
+/** @param {Pick<PanelProps, "model" | "set"> & {random: import("heed/data/request.js").Random}} props */
+function RandomSizes({ model, random, set }) {
+  const { seed, sizes } = random;
+  const whole = (/** @type {any} */ event, /** @type {number} */ least) => Math.max(least, Math.floor(Number(event.currentTarget.value)) || 0);
+  return html`<div class="sizes" role="group" aria-label="random tensors">
+    ${symbolsOf(model).map((symbol) => html`<label>${symbol} <input type="number" min="1" step="1" value=${sizes[symbol] ?? 1}
+      onInput=${(/** @type {any} */ event) => set({ random: { seed, sizes: { ...sizes, [symbol]: whole(event, 1) } } })} /></label>`)}
+    <label>seed <input type="number" min="0" step="1" value=${seed}
+      onInput=${(/** @type {any} */ event) => set({ random: { seed: whole(event, 0), sizes } })} /></label>
+  </div>`;
+}
+
+/** @param {Pick<PanelProps, "model"> & {hasError: boolean, onValues: (read: () => Record<string, unknown>, isWhole: boolean) => void}} props */
+function Json({ model, hasError, onValues }) {
+  const [name, setName] = useState("");
+  const [text, setText] = useState("");
+  const enter = (/** @type {string} */ text) => {
+    setText(text);
+    if (text.trim()) onValues(() => readJson(text, name), name === "");
+  };
+  const names = model.inputs.map((input) => input.name);
+  return html`<${Choice} label="paste" value=${name} options=${{ "": "a whole request", ...Object.fromEntries(names.map((name) => [name, name])) }}
+      onChange=${(/** @type {string} */ next) => { setName(next); setText(""); }} />
+    <label>JSON <textarea rows="6" class="code" spellcheck="false" value=${text} placeholder=${name ? "[[0.1, 0.2], [0.3, 0.4]]" : `{"${names[0]}": [[0.1, 0.2]], …}`}
+      aria-invalid=${hasError ? "true" : undefined} aria-describedby=${hasError ? "given-error" : undefined}
+      onInput=${(/** @type {any} */ event) => enter(event.currentTarget.value)}></textarea></label>
+    <button onClick=${() => enter(JSON.stringify(name ? (model.example[name] ?? []) : model.example))}>take the example</button>`;
+}
+
+/** @param {string} text @param {string} name  of the tensor; "" = a whole request @returns {Record<string, unknown>} */
+function readJson(text, name) {
+  const value = parseJson(text);
+  if (name) return { [name]: value };
+  if (Array.isArray(value)) throw new Error("expected an object with the tensors by name");
+  return /** @type {Record<string, unknown>} */ (value);
+}
+
+/** Arrays that have no input's name: which input is each? Options of a request are left out.
+ *  @param {{model: import("heed/data/api.js").Model, others: Record<string, any>, onName: (name: string, input: string) => void}} props */
+function Others({ model, others, onName }) {
+  const isArray = (/** @type {any} */ value) => (Array.isArray(value) ? typeof value[0] !== "string" : ArrayBuffer.isView(value?.data));
+  const options = { "": "nothing", ...Object.fromEntries(model.inputs.map(({ name }) => [name, name])) };
+  const left = Object.keys(others).filter((name) => !isArray(others[name]));
+  return html`${Object.keys(others).filter((name) => isArray(others[name])).map((name) => html`<${Choice} label=${`take ${name} as`} value=""
+      options=${options} onChange=${(/** @type {string} */ input) => input && onName(name, input)} />`)}
+    ${left.length > 0 && html`<p class="note">Not used: ${left.join(", ")}.</p>`}`;
+}
+
+/** The tensors, each with its shape and what is wrong with it.
+ *  @param {Pick<PanelProps, "model" | "request" | "answer"> & {errors: Record<string, string>}} props */
+function Shapes({ model, request, answer, errors }) {
+  const tensors = useMemo(() => (request ? fromRequest(model, request.fields).tensors : answer?.input.tensors), [request, answer]) ?? {};
+  const names = model.inputs.map(({ name }) => name).filter((name) => tensors[name] || errors[name]);
+  return html`<ul class="shapes" aria-label="tensors that are given">${names.map((name) => html`<li>
+    <b>${name}</b> <span>${tensors[name]?.shape.join(" × ")}</span><${FieldError} name=${name} errors=${errors} /></li>`)}</ul>`;
+}
+
+/** @param {Pick<PanelProps, "settings" | "set" | "request" | "answer">} props */
+function Words({ settings, set, request, answer }) {
+  const words = settings.words.length ? settings.words : (request?.words ?? []);
+  const [draft, setDraft] = useState(/** @type {string | null} */ (null)); // while it is written
+  const enter = (/** @type {string} */ text) => {
+    setDraft(text);
+    set({ words: readWords(text) });
+  };
+  const { m, n } = answer?.attention ?? { m: 0, n: 0 };
+  const fits = words.length === 0 || !answer || words.length === m || words.length === n;
+  return html`<div><label>labels of tokens <input type="text" class="wide" value=${draft ?? words.map(quoted).join(" ")} placeholder="the cat sat"
+      aria-describedby=${fits ? undefined : "words-note"} onInput=${(/** @type {any} */ event) => enter(event.currentTarget.value)}
+      onBlur=${() => setDraft(null)} /></label>
+    ${!fits && html`<p class="note" id="words-note">${words.length} labels, ${m} queries, ${n} keys: their places are shown.</p>`}</div>`;
+}
+
+/** A label without blanks, as it is written between blanks. @param {string} word */
+const quoted = (word) => word.replaceAll(/\s/gu, "␣");
+
+/** @param {string} text  words separated by blanks, or a JSON list @returns {string[]} */
+function readWords(text) {
+  try {
+    const list = JSON.parse(text);
+    if (Array.isArray(list)) return list.map(String);
+  } catch {
+    // words
+  }
+  return text.split(/\s+/u).filter((word) => word);
+}

@@ -1,0 +1,181 @@
+"""What the model is run on: texts, pairs, random tensors, JSON; and the model's parameters."""
+
+import json
+import math
+import re
+
+import numpy as np
+import pytest
+from playwright.sync_api import expect
+
+from tests.viewer.numbers import attend, expect_row, selected
+
+BLOCK = "model=scaled_dot_product&view=head"
+QUERY = [[1.0, 2.0], [0.5, -1.0], [0.0, 3.0]]
+KEY = [[0.3, 1.0], [-2.0, 0.1]]
+VALUE = [[1.0], [2.0]]
+
+
+def test_tokens_are_counted_and_a_long_text_is_cut(open_page):
+    page = open_page("model=bert&text=the+cat+sat")
+    panel = page.get_by_role("region", name="input")
+    expect(panel.locator(".count")).to_have_text("5 of 12 tokens")
+    page.get_by_role("textbox", name="text", exact=True).fill("the cat sat on the mat " * 5)
+    expect(panel.locator(".count")).to_have_text("12 of 12 tokens")
+    expect(panel).to_contain_text("its end was left out")
+
+
+def test_without_a_text_nothing_is_run(open_page):
+    page = open_page("model=bert")
+    runs = []
+    page.on("request", lambda request: runs.append(request.url) if request.method == "POST" else None)
+    expect(page.get_by_role("region", name="input")).to_contain_text("Type a text")
+    page.wait_for_timeout(600)
+    assert not runs
+    page.get_by_role("button", name="take a sentence").click()
+    expect(page.locator(".thumbnail")).to_have_count(4)
+    page.get_by_role("textbox", name="text", exact=True).fill("  ")
+    expect(page.locator(".thumbnail")).to_have_count(0)
+    expect(page.get_by_role("alert")).to_have_count(0)
+
+
+def test_a_pair_of_texts(open_page):
+    page = open_page("model=bert&text=the+cat&view=head&query=0")
+    page.get_by_role("button", name="add a second text").click()
+    page.get_by_role("textbox", name="second text").fill("on the mat")
+    expect(page.locator(".count")).to_have_text("8 of 12 tokens")
+    expect(page.locator(".selection")).to_contain_text("“mat” (6)")
+    assert "pair=on" in page.url
+    page.get_by_role("button", name="remove the second text").click()
+    expect(page.locator(".count")).to_have_text("4 of 12 tokens")
+
+
+def test_a_request_is_pasted_and_its_tokens_named(open_page):
+    page = open_page(f"{BLOCK}&query=1")
+    page.get_by_role("radio", name="file or JSON").check()
+    box = page.get_by_role("textbox", name="JSON")
+    box.fill(json.dumps({"query": QUERY, "key": KEY, "value": VALUE, "scale": 0.25, "outputs": ["weights"]}))
+    weights = attend(np.array(QUERY), np.array(KEY), 0.25)
+    expect_row(page, weights[1])
+    panel = page.get_by_role("region", name="input")
+    expect(panel.get_by_role("list", name="tensors that are given")).to_contain_text("query 1 × 1 × 3 × 2")
+    expect(panel).to_contain_text("Not used: outputs")
+    expect(panel.get_by_role("spinbutton", name="scale")).to_have_value("0.25")
+    page.get_by_role("textbox", name="labels of tokens").fill('["new york", "rain"]')
+    expect(page.locator(".selection li", has_text="new york")).to_be_visible()
+    page.get_by_role("textbox", name="labels of tokens").fill("a b c d")
+    expect(panel).to_contain_text("4 labels, 3 queries, 2 keys: their places are shown.")
+
+
+def test_one_tensor_is_pasted_by_its_name(open_page):
+    page = open_page(f"{BLOCK}&query=0")
+    page.get_by_role("radio", name="file or JSON").check()
+    for name, value in {"query": QUERY, "key": KEY}.items():
+        page.get_by_role("combobox", name="paste").select_option(name)
+        page.get_by_role("textbox", name="JSON").fill(json.dumps(value))
+        if name == "query":
+            expect(page.get_by_role("region", name="input")).to_contain_text("Still needed: key.")
+    expect_row(page, attend(np.array(QUERY), np.array(KEY))[0])
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('{"query": [[1, 2], [3]]', "is not JSON"),
+        ('{"query": [[1, 2], [3], [4, 5, 6]]}', "query: the rows are not equally long"),
+        ('{"query": [["a"]]}', 'query: expected numbers, got "a"'),
+        ('{"query": {"shape": [2, 2], "data": [1, 2, 3]}}', "query: expected a shape and a flat list"),
+        ('{"query": {"shape": [1], "dtype": "float32", "base64": "AAA="}}', "query: shape [1] needs 4 bytes"),
+        ('{"nonpad_kv_seqlen": [1.5]}', "nonpad_kv_seqlen: expected whole numbers"),
+        ("[[1, 2]]", "expected an object with the tensors by name"),
+        ("7", "expected a list or an object"),
+    ],
+)
+def test_what_is_wrong_with_json(open_page, text, message):
+    page = open_page(BLOCK)
+    page.get_by_role("radio", name="file or JSON").check()
+    box = page.get_by_role("textbox", name="JSON")
+    box.fill(text)
+    expect(page.get_by_role("alert")).to_contain_text(message)
+    expect(box).to_have_attribute("aria-invalid", "true")
+    box.fill(json.dumps({"query": QUERY, "key": KEY}))
+    expect(page.get_by_role("alert")).to_have_count(0)
+
+
+def mulberry32(seed):
+    """The generator of data/request.js, by its definition."""
+    while True:
+        seed = (seed + 0x6D2B79F5) & 0xFFFFFFFF
+        mixed = (seed ^ seed >> 15) * (1 | seed) & 0xFFFFFFFF
+        mixed = (mixed + ((mixed ^ mixed >> 7) * (61 | mixed) & 0xFFFFFFFF) & 0xFFFFFFFF) ^ mixed
+        yield (mixed ^ mixed >> 14) / 2**32
+
+
+def normal(uniform, *shape):
+    values = []
+    for _ in range(math.ceil(math.prod(shape) / 2)):
+        radius, angle = math.sqrt(-2 * math.log(1 - next(uniform))), 2 * math.pi * next(uniform)
+        values += [radius * math.cos(angle), radius * math.sin(angle)]
+    return np.array(values[: math.prod(shape)], np.float32).reshape(shape)
+
+
+def test_random_tensors_are_the_same_for_the_same_seed(open_page):
+    page = open_page(f"{BLOCK}&query=2&head=1")
+    page.get_by_role("radio", name="random").check()
+    sizes = {"batch": 2, "heads": 2, "m": 4, "n": 6, "d_k": 3, "kv_heads": 2, "d_v": 1, "seed": 5}
+    for name, size in sizes.items():
+        page.get_by_role("group", name="random tensors").get_by_role("spinbutton", name=name, exact=True).fill(
+            str(size)
+        )
+    uniform = mulberry32(5)
+    weights = attend(normal(uniform, 2, 2, 4, 3), normal(uniform, 2, 2, 6, 3))
+    expect_row(page, weights[0, 1, 2])
+    page.get_by_role("combobox", name="row of the batch").select_option("1")
+    expect_row(page, weights[1, 1, 2])
+    again = open_page(page.url.split("#")[1])
+    expect_row(again, weights[1, 1, 2])
+    page.get_by_role("radio", name="example").check()
+    expect(page).not_to_have_url(re.compile("random"))
+
+
+def test_a_draw_is_standard_normal():
+    values = normal(mulberry32(1), 100_000)
+    assert abs(values.mean()) < 0.01
+    assert abs(values.std() - 1) < 0.01
+
+
+def test_parameters_are_answered_live(open_page, viewer):
+    page = open_page(f"{BLOCK}&query=0")
+    example = viewer.get("/v1/attention/scaled_dot_product").json()["example"]
+    query, key = (np.array(example[name], np.float32)[0, 0] for name in ("query", "key"))
+    options = page.get_by_role("group", name="options")
+    expect_row(page, attend(query, key)[0])
+    options.get_by_role("spinbutton", name="scale").fill("2")
+    expect_row(page, attend(query, key, 2)[0])
+    expect(options.get_by_role("slider", name="scale, slider")).to_have_value("2")
+    options.get_by_role("slider", name="scale, slider").fill("1.5")
+    expect_row(page, attend(query, key, 1.5)[0])
+    assert re.search("parameters=.*scale.*1.5", page.url)
+    options.get_by_role("button", name="scale: default").click()
+    options.get_by_role("checkbox", name="is_causal").check()
+    expect(page.locator(".selection")).to_contain_text("(0) 1.0000")
+    options.get_by_role("combobox", name="look at").select_option("scores")
+    expect(page.locator(".selection")).to_contain_text("masked")
+    assert "parameters=%7B%22is_causal%22%3Atrue%7D" in page.url
+
+
+def test_an_error_stands_beside_its_field(open_page):
+    page = open_page(f"{BLOCK}&query=0", expected="400")
+    field = page.get_by_role("group", name="options").get_by_role("spinbutton", name="softcap")
+    before = selected(page)
+    field.fill("-1")
+    expect(field).to_have_attribute("aria-invalid", "true")
+    expect(field).to_have_accessible_description("softcap: expected at least 0, got -1.0")
+    expect(page.get_by_role("alert")).to_have_count(1)
+    assert selected(page) == before
+    field.fill("1")
+    expect(page.get_by_role("alert")).to_have_count(0)
+    page.get_by_role("radio", name="file or JSON").check()
+    page.get_by_role("textbox", name="JSON").fill(json.dumps({"query": QUERY, "key": [[1, 2, 3]]}))
+    tensors = page.get_by_role("list", name="tensors that are given")
+    expect(tensors.get_by_role("alert")).to_have_text("key: expected last dimension 2 (d_k of query), got 3")
