@@ -38,7 +38,8 @@ def plot(page: Page) -> tuple[int, int, int, int]:
           for (let y = 0; y < height; y++)
             for (let x = 0; x < width; x++)
               if (data[4 * (y * width + x) + 3] === 255) [rows[y], columns[x]] = [rows[y] + 1, columns[x] + 1];
-          const [y, x] = [[...rows.keys()].filter((y) => rows[y] > width / 2), [...columns.keys()].filter((x) => columns[x] > height / 2)];
+          const y = [...rows.keys()].filter((y) => rows[y] > width / 2);
+          const x = [...columns.keys()].filter((x) => columns[x] > height / 2);
           return y.length && x.length ? [x[0] + 1, y[0] + 1, x.at(-1), y.at(-1)] : null;
         }""",
         arg=CANVAS,
@@ -47,14 +48,14 @@ def plot(page: Page) -> tuple[int, int, int, int]:
 
 
 def cells(page: Page, m: int, n: int) -> np.ndarray:
-    """The darkest pixel in each of m x n equal parts of the plot, from 0 to 1."""
+    """How dark each of m x n equal parts of the plot is, from 0 to 1."""
     left, top, right, bottom = plot(page)
     grey = 1 - pixels(page, CANVAS, left, top, right - left, bottom - top)[:, :, 0] / 255
-    rows, columns = (
-        np.linspace(0, size, count + 1).astype(int) for size, count in zip(grey.shape, (m, n), strict=True)
-    )
-    return np.array([[grey[a + 1 : b - 1, c + 1 : d - 1].mean() for c, d in zip(columns, columns[1:], strict=False)]
-                     for a, b in zip(rows, rows[1:], strict=False)])  # fmt: skip
+    (height, width), dark = grey.shape, np.empty((m, n))
+    for i, j in np.ndindex(m, n):
+        part = grey[i * height // m : (i + 1) * height // m, j * width // n : (j + 1) * width // n]
+        dark[i, j] = part[2:-2, 2:-2].mean()
+    return dark
 
 
 def centre(page: Page, row: int, column: int, m: int = 8, n: int = 8) -> tuple[float, float]:
