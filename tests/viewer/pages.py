@@ -20,14 +20,19 @@ def fields_of(scores: np.ndarray) -> dict[str, Any]:
 
 
 def show(page: Page, scores: np.ndarray, words: Sequence[str], view: str) -> None:
-    """Open the page on ``scores`` in place of its own sentence."""
-    example = {"words": list(words), **fields_of(scores)}
-    page.route("**/example.json", lambda route: route.fulfill(json=example))
-    page.evaluate("history.replaceState(null, '', location.pathname)")
-    page.reload()
-    expect(page.get_by_role("status")).to_contain_text("looks at", timeout=30_000)
+    """Open the page on ``scores`` in place of its own sentence; ``words`` have "it", which is held at first."""
+    example(page, {"words": list(words), **fields_of(scores)})
     page.get_by_role("button", name="clear").click()
     page.get_by_role("tab", name=view).click()
+
+
+def example(page: Page, fields: dict[str, Any], settings: str = "") -> None:
+    """Open the page on tensors in place of its own sentence, with a fragment of ``settings``."""
+    page.route("**/example.json", lambda route: route.fulfill(json=fields))
+    url = page.url.split("#")[0]
+    page.goto("about:blank")
+    page.goto(f"{url}#{settings}")
+    expect(page.get_by_role("status")).to_contain_text("looks at", timeout=30_000)
 
 
 def drawn(page: Page) -> None:

@@ -40,7 +40,7 @@ def test_the_lines_are_where_the_weights_are(page):
     expect(page.locator(".queries small").nth(7)).to_have_text("0.125")
     page.mouse.move(5, 5)
     expect(page.locator(".queries small").nth(0)).to_have_text("")
-    assert ends(page) == list(range(8))
+    assert ends(page) == [0, 1, 3, 4, 5, 6, 7]
 
 
 def test_a_click_holds_and_keys_move_what_is_held(page):

@@ -23,11 +23,12 @@ def page(open_page) -> Page:
 def darkness(page: Page) -> list[float]:
     """How dark each token is, from 0 to 1, as the browser painted it: a pixel in the corner of each chip."""
     drawn(page)
-    shot = np.frombuffer(page.screenshot(type="png"), dtype=np.uint8).tobytes()
+    shot = page.screenshot()
     values = page.evaluate(
         """async (bytes) => {
           const picture = await createImageBitmap(new Blob([Uint8Array.from(bytes)]));
-          const context = new OffscreenCanvas(picture.width, picture.height).getContext("2d");
+          const canvas = new OffscreenCanvas(picture.width, picture.height);
+          const context = canvas.getContext("2d", { willReadFrequently: true });
           context.drawImage(picture, 0, 0);
           return [...document.querySelectorAll(".chip")].map((chip) => {
             const { left, top } = chip.getBoundingClientRect();
