@@ -50,7 +50,8 @@ class Settings(BaseSettings):
     )
     api_keys_file: ReadableFile | None = Field(
         None,
-        description="file of API keys, one a line, reloaded when it changes; with it every path but health needs a key",
+        description="file of API keys, one a line, reloaded when it changes; with it every path but health "
+        "and the page's files needs a key",
     )
     admin_keys_file: ReadableFile | None = Field(
         None, description="file of admin keys: these may also load and unload models and change logging"
