@@ -59,18 +59,19 @@ bench-gpu: $(VENV)/.dev  ## measure everything that needs a GPU, on a machine th
 bench-loadtest: $(VENV)/.bench  ## compare heed loadtest with wrk, on the server at HOST:PORT
 	$(BIN)/python -m benchmarks.loadtest http://$(HOST):$(PORT)
 
-lint: $(VENV)/.dev  ## check style, types, and which package imports which
+lint: $(VENV)/.dev node_modules/.package-lock.json  ## check style, types, and which package imports which
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
+	npm run --silent lint
 
 format: $(VENV)/.dev  ## put the code into its format
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-clean:  ## remove the environment and the exported blocks
-	rm -rf $(VENV) .exports model_repository
+clean:  ## remove the environments and the exported blocks
+	rm -rf $(VENV) node_modules .exports model_repository
 
 exports: $(VENV)/.installed
 	@$(BIN)/python -m scripts.exported
@@ -91,6 +92,11 @@ $(VENV)/.installed: pyproject.toml constraints.txt scripts/install_torch.py
 $(VENV)/.dev: $(VENV)/.installed
 	@echo "installing into $(VENV): what the tests need"
 	@$(INSTALL) --group dev
+	@touch $@
+
+node_modules/.package-lock.json: package-lock.json
+	@command -v npm >/dev/null || { echo "the viewer's types are checked by TypeScript, which needs npm (Node.js 20 or newer)"; exit 1; }
+	@npm ci --silent
 	@touch $@
 
 $(VENV)/.bench: $(VENV)/.installed

@@ -192,7 +192,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     own = parser.add_argument_group(
         "a block of your own",
-        f"One BLOCK of {', '.join(FAMILIES)}, with your weights, or with your sizes and demonstration weights.",
+        f"One BLOCK of {', '.join(FAMILIES)}, with your weights, or with your sizes and random demonstration weights.",
     )
     own.add_argument("--name", type=block_name, help="name of the block in the repository and the APIs")
     own.add_argument(
@@ -202,7 +202,7 @@ def _parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     own.add_argument(
         "--seed", type=seed_value, metavar="N",
-        help=f"without --weights: draw the demonstration weights from this seed (default {SEED})",
+        help=f"without --weights: draw the random demonstration weights from this seed (default {SEED})",
     )  # fmt: skip
     weights = parser.add_argument_group("your weights", "Sizes are read from the tensors.")
     weights.add_argument(

@@ -30,7 +30,7 @@ from export.verification import CANONICAL, Check, Sessions, checks, session
 from models.block import Block, Input
 from models.catalogue import find
 from models.examples import documented
-from models.learned import SEED
+from models.learned import SEED, demonstration
 from models.precision import in_precision
 
 COMMON = "weights"  # the graph of requests with nothing that is rare
@@ -191,7 +191,7 @@ def card(block: Block, version: int, learned: int, results: list[Check], example
         "formula": block.formula,
         "source": block.source,
         "config": dict(block.config),
-        "weights": block.weights or (f"seed {SEED}" if learned else "none"),
+        "weights": block.weights or (demonstration(SEED) if learned else "none"),
         "inputs": {name: _describe(spec) for name, spec in block.inputs.items()},
         "outputs": {name: {"description": spec.description} for name, spec in block.outputs.items()},
         "multiples": dict(block.multiples),

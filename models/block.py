@@ -56,7 +56,7 @@ class Block:
     reference: Reference
     inputs: Mapping[str, Input]
     outputs: Mapping[str, Output]
-    weights: str = ""  # the file that learned weights are from, or their seed; empty for a built-in block
+    weights: str = ""  # the file that learned weights are from, or the seed of random ones; empty for a built-in block
     linear: bool = False  # only the weights take memory of m times n, the output does not
     is_causal: bool | None = None  # of the attention in all layers; None if it is an option, or there is none
     depth: Dim = "d_k + d_v"  # multiply-adds for each pair of query and key

@@ -16,8 +16,8 @@ def arrays(module: nn.Module) -> dict[str, np.ndarray]:
 
 
 def demonstration(seed: int) -> str:
-    """What the metadata and the output of export call random weights from a ``seed`` of the user's."""
-    return f"demonstration weights, seed {seed}"
+    """What the metadata and the output of export call weights that are drawn from ``seed``."""
+    return f"random demonstration weights, seed {seed}"
 
 
 def weighted(make: Callable[[], nn.Module], state: State | None, seed: int = SEED) -> Callable[[], nn.Module]:

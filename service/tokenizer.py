@@ -102,6 +102,11 @@ class Tokenizer:
                 raise Invalid("expected text, got only blanks or nothing" + _place(index, encodings))
         return self._padded(encodings, decoder_start)
 
+    def token(self, index: int) -> str | None:
+        """The token with this id; None where there is none."""
+        token: str | None = self._by_length[None].id_to_token(index)
+        return token
+
     def cut_length(self, limit: int | None, truncation: bool | None) -> int | None:
         """The number of tokens to which longer texts are truncated; None = they are not. Arguments as of ``encode``."""
         if truncation is False or (truncation is None and self.max_length is None):
@@ -142,7 +147,7 @@ class Tokenizer:
             return [first + second for first, second in pairs]
 
         first = decoder_start or 0
-        begin = self._by_length[None].id_to_token(first) or ""
+        begin = self.token(first) or ""
         return TokenizedTexts(
             np.array(rows(lambda encoding: encoding.ids, self._pad_id, first), np.int64),
             np.array(rows(lambda encoding: [1] * len(encoding), 0, 1), np.int64),

@@ -37,6 +37,7 @@ settings.load_profile("heed")
 EXPORTED = os.environ.get("HEED_TEST_REPOSITORY")
 KSERVE = ("kserve==0.21.0", "tritony==0.0.23")
 EXPORTING = Path(__file__).with_name("export")
+VIEWER = Path(__file__).with_name("viewer")
 
 
 def pytest_configure() -> None:
@@ -49,8 +50,11 @@ def pytest_configure() -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests that export come first: they take longest, and at the end one process would wait for the other."""
-    items.sort(key=lambda item: EXPORTING not in item.path.parents)
+    """Tests that export come first: they take longest, and at the end one process would wait for the other.
+
+    Those of the viewer come together, as they share a browser that ends with them.
+    """
+    items.sort(key=lambda item: (EXPORTING not in item.path.parents, VIEWER not in item.path.parents))
 
 
 def pytest_collection_finish() -> None:

@@ -4,8 +4,9 @@ import argparse
 import json
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 from httpx import InvalidURL
@@ -68,9 +69,14 @@ def _run(heed: Client, options: argparse.Namespace) -> None:
         except ValueError as error:
             raise UsageError(f"--{error}") from None
         for name in formats:
-            _draw(name, getattr(options, name), selection, options.block)
-    if options.out or not formats:
-        files.write(options.out or "-", answer, tokens)
+            _draw(name, getattr(options, name), selection, lambda: answer.page(options.at, rows, columns))
+    others = {"tokens": tokens, "next_tokens": getattr(answer, "next_tokens", [])}
+    others = {name: value for name, value in others.items() if value}
+    out = options.out or ("" if formats else "-")
+    if out:
+        files.write(out, answer, others)
+    if "next_tokens" in others and not out.endswith(("-", ".json")):
+        print(json.dumps(others["next_tokens"]))
 
 
 def _ids(answer: Answer) -> dict[str, Any]:
@@ -93,7 +99,7 @@ def _shown(
     return (pool_labels(rows, k), pool_labels(columns, k)) if k else (rows, columns)
 
 
-def _draw(format: str, path: Any, matrices: Matrices, block: str) -> None:
+def _draw(format: str, path: Any, matrices: Matrices, page: Callable[[], str]) -> None:
     """Draw the heat maps. Modules are imported here, because the libraries that they need are optional."""
     try:
         if format == "show":
@@ -102,7 +108,7 @@ def _draw(format: str, path: Any, matrices: Matrices, block: str) -> None:
         elif format == "plot":
             import_module("heed_client.plot").plot(matrices, path)
         else:
-            import_module("heed_client.page").page(matrices, f"Attention weights of {block}", path)
+            Path(path).write_text(page(), encoding="utf-8")
     except ModuleNotFoundError as missing:
         raise UsageError(f"--{format}: needs the package {missing.name}") from None
     except OSError as error:
@@ -130,7 +136,10 @@ def _inputs(options: argparse.Namespace) -> dict[str, Any]:
             inputs[name] = files.pick(path, name)
         except FileError as error:
             raise UsageError(f"--{name.replace('_', '-')} {error}") from None
-    flags = {name: getattr(options, name) for name in (*TEXTS, *FLAGS, "outputs", "binary", *OPTIONS, *NUMBERS)}
+    flags = {
+        name: getattr(options, name)
+        for name in (*TEXTS, *FLAGS, "next_tokens", "outputs", "binary", *OPTIONS, *NUMBERS)
+    }
     flags |= {"layers": options.layers if "layers" not in paths else None} | dict(options.set)
     for name in TEXTS:
         if isinstance(flags[name], list) and len(flags[name]) == 1:

@@ -1,9 +1,11 @@
 """The result of a call that runs a block."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+
+from heed_client.page import frame, page
 
 
 class TopK(NamedTuple):
@@ -101,3 +103,43 @@ class Answer(Mapping[str, Any]):
             for name, output in self._outputs.items()
         )
         return f"<Answer of {self.block}: {', '.join(shapes)}>"
+
+    def _repr_html_(self) -> str | None:
+        """The viewer in a frame, for notebooks; None if there are no weights that it can show."""
+        try:
+            return frame(self.page(), f"Attention weights of {self.block}")
+        except (AttributeError, ValueError):
+            return None
+
+    def page(self, at: Sequence[int] = (), rows: Sequence[str] = (), columns: Sequence[str] = ()) -> str:
+        """The weights as a page of its own, in HTML; ``Path("weights.html").write_text(answer.page())`` saves it.
+
+        Args:
+            at: leading indices of the weights to show: ``(2,)`` is layer 2, or row 2 of a batch.
+            rows: labels of the queries; by default the tokens of the text.
+            columns: labels of the keys; by default those of the queries if they are as many.
+
+        Raises:
+            AttributeError: the answer has no weights.
+            ValueError: ``at`` or the labels do not fit; the weights are only the k largest of each query; or they are
+                those of several texts, of which ``at`` must choose one.
+        """
+        weights = self.weights.dequantized() if isinstance(self.weights, Quantized) else self.weights
+        if not isinstance(weights, np.ndarray):
+            raise ValueError("weights_top_k: a page needs all weights")
+        selected = weights[tuple(at)]
+        tokens, offsets = self._own_tokens()
+        own = rows or (tokens if len(tokens) == selected.shape[-2] else ())
+        special = [start == stop for start, stop in offsets] if own == tokens else ()
+        is_stack = weights.ndim == 5 or (weights.ndim == 4 and bool(tokens))
+        axis = "layer" if is_stack and not at else "row"
+        return page(selected, own, columns, f"Attention weights of {self.block}", axis=axis, special=special)
+
+    def _own_tokens(self) -> tuple[list[str], list[Any]]:
+        """The tokens of one text, the decoder's if there is one, with their offsets; none of several texts."""
+        prefix = "target_" if "target_tokens" in self._tokens else ""
+        tokens = self._tokens.get(f"{prefix}tokens", [])
+        if not all(isinstance(token, str) for token in tokens):
+            return [], []
+        offsets = self._tokens.get(f"{prefix}offsets", [])
+        return tokens, offsets if len(offsets) == len(tokens) else [(0, 1)] * len(tokens)

@@ -72,6 +72,7 @@ def parser() -> argparse.ArgumentParser:
     add("--text", action="append", metavar="TEXT", help="text instead of token ids; repeat it for a batch of texts")
     add("--text-pair", action="append", metavar="TEXT", help="second text of a pair")
     add("--text-target", action="append", metavar="TEXT", help="text for the decoder of a model with two stacks")
+    add("--next-tokens", type=int, metavar="K", help="of a language model: the K most probable next tokens")
     add("--truncation", action=argparse.BooleanOptionalAction, help="truncate a text that is too long for the model "
         "(default: as the tokenizer's file says)")  # fmt: skip
 
@@ -87,7 +88,7 @@ def parser() -> argparse.ArgumentParser:
 
     add = root.add_argument_group("output").add_argument
     add("--outputs", type=lambda text: text.split(","), metavar="NAME[,NAME]",
-        help="default: output,weights; also entropy, received, rollout")  # fmt: skip
+        help="default: output,weights; also entropy, received, rollout, head_statistics")  # fmt: skip
     add("--layers", metavar="INDICES", help="layers to return: 0,3,5:8,-1; or a FILE")
     add("--heads", metavar="INDICES", help="heads to return")
     add("--queries", metavar="INDICES", help="queries whose weights to return; --queries=-1 for the last one")

@@ -58,6 +58,8 @@ class Calls:
         """Run a block. ``choices`` are the options of ``Client.attend`` other than these, None where not given."""
         outputs = [outputs] if isinstance(outputs, str) else outputs
         texts = {key: inputs[key] for key in TEXT_FIELDS if inputs.get(key) is not None}
+        if choices.get("next_tokens") is not None:
+            return (yield from self._attend_texts(name, texts, inputs, outputs, choices, quantized))
         tokens: Tokens | None = None
         if "text" in texts or "text_target" in texts:
             tokens = yield from self.tokenize(name, texts)
@@ -84,6 +86,33 @@ class Calls:
             options["outputs"] = [*outputs]
         content = native.encode(arrays, options)
         return (yield from self._attend_native(name, content, options.get("weights_dtype"), quantized, tokens))
+
+    def _attend_texts(
+        self,
+        name: str,
+        texts: Mapping[str, Any],
+        inputs: Mapping[str, TensorLike],
+        outputs: Sequence[str] | None,
+        choices: Mapping[str, Any],
+        quantized: bool,
+    ) -> Call[Answer]:
+        """Run a model on texts by the path that answers what is made of the tokens, too."""
+        arrays = {
+            key: array(key, value) for key, value in inputs.items() if key not in TEXT_FIELDS and value is not None
+        }
+        options = {**texts, **normalized(choices)}
+        if outputs is not None:
+            options["outputs"] = [*outputs]
+        path, content = f"/v1/text/{quote(name, safe='')}", native.encode(arrays, options)
+        response = yield from self._send("POST", path, content, {"Content-Type": "application/json"})
+        fields = _parse(response, lambda: native.parse(response.content))
+        block = self._blocks.get(name)
+        if block is None or native.unknown_outputs(outputs or DEFAULT_OUTPUTS, block):
+            block = yield from self.describe(name)
+        found = {key: value for key, value in fields.items() if not native.unknown_outputs([key], block)}
+        decoded = _parse(response, lambda: native.decode(found, block, options.get("weights_dtype"), quantized))
+        tokens = Tokens(name, {key: value for key, value in fields.items() if key not in found})
+        return _answer(name, decoded, response, tokens)
 
     def tokenize(self, name: str, texts: Mapping[str, Any]) -> Call[Tokens]:
         """``texts`` are the fields of the request."""

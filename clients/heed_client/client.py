@@ -1,6 +1,7 @@
 """``Client`` and ``AsyncClient``: they send the requests of the same calls and wait between retries."""
 
 import asyncio
+import os
 import time
 from collections.abc import Sequence
 from types import TracebackType
@@ -18,10 +19,16 @@ from heed_client.selection import Indices
 T = TypeVar("T")
 Reduction = Literal["mean", "max"]
 Dtype = Literal["float32", "float16", "uint8"]
+DEFAULT_URL = "http://127.0.0.1:8000"
 
 
-def _header(api_key: str | None) -> dict[str, str]:
-    return {"Authorization": f"Bearer {api_key}"} if api_key is not None else {}
+def _connection(url: str | None, api_key: str | None) -> dict[str, Any]:
+    """httpx's arguments for the server; what is not given is of the environment."""
+    if url is None:
+        url = os.environ.get("HEED_URL") or DEFAULT_URL
+    if api_key is None:
+        api_key = os.environ.get("HEED_API_KEY") or None
+    return {"base_url": url, "headers": {} if api_key is None else {"Authorization": f"Bearer {api_key}"}}
 
 
 def _texts(
@@ -43,6 +50,7 @@ def _texts(
 class Client:
     """A client of the Heed server at ``url``. It keeps connections open, and threads may share it.
 
+    Without ``url`` and ``api_key`` these are HEED_URL, or http://127.0.0.1:8000, and HEED_API_KEY of the environment.
     ``timeout`` is the longest time in seconds without a byte, None for no limit. A request that the server rejects
     temporarily (429, 503) with a ``Retry-After`` of at most ``max_wait_s`` seconds is retried, up to ``retries`` times;
     nothing else is retried. ``transport`` is httpx's, for certificates, proxies or tests.
@@ -50,7 +58,7 @@ class Client:
 
     def __init__(
         self,
-        url: str = "http://127.0.0.1:8000",
+        url: str | None = None,
         *,
         api_key: str | None = None,
         timeout: float | None = 60,
@@ -58,7 +66,7 @@ class Client:
         max_wait_s: float = 30,
         transport: httpx.BaseTransport | None = None,
     ) -> None:
-        self._http = httpx.Client(base_url=url, headers=_header(api_key), timeout=timeout, transport=transport)
+        self._http = httpx.Client(**_connection(url, api_key), timeout=timeout, transport=transport)
         self._calls = Calls(self._http, retries, max_wait_s)
 
     def blocks(self) -> list[BlockSummary]:
@@ -94,6 +102,7 @@ class Client:
         weights_pool_by: Reduction | None = None,
         quantized: bool = False,
         additive_mask: bool = False,
+        next_tokens: int | None = None,
         binary: bool | None = None,
         **inputs: TensorLike,
     ) -> Answer:
@@ -101,8 +110,8 @@ class Client:
 
         Tensors are numpy arrays, nested lists or torch tensors, of the ranks that the block takes: [m, d],
         [batch, m, d] or [batch, heads, m, d]; an input that is None is not sent. ``outputs`` defaults to the output and
-        the weights; the output alone is faster. It may also name ``entropy``, ``received`` and ``rollout``, which are
-        computed from the weights.
+        the weights; the output alone is faster. It may also name ``entropy``, ``received``, ``rollout`` and
+        ``head_statistics``, which are computed from the weights.
 
         ``layers``, ``heads`` and ``queries`` select attention: an index, a list of them, or text of indices and ranges
         ("0,3,5:8,-1"). ``reduce_heads`` and ``reduce_layers`` remove these axes by "mean" or "max";
@@ -117,7 +126,9 @@ class Client:
         them where possible. The results are the same.
 
         A model with a tokenizer takes ``text=`` instead of token ids: a text or a list of texts, with the arguments of
-        ``tokenize``. The answer has ``tokens``, ``offsets``, ``input_ids`` and ``truncated`` then.
+        ``tokenize``. The answer has ``tokens``, ``offsets``, ``input_ids`` and ``truncated`` then. Of a language model
+        ``next_tokens=5`` asks for the 5 most probable next tokens of each text: ``answer.next_tokens`` is a list of
+        {"id", "token", "probability"}, of several texts a list for each.
 
         Raises:
             HeedError: see ``heed_client.errors``.
@@ -135,6 +146,7 @@ class Client:
             "weights_pool": weights_pool,
             "weights_pool_by": weights_pool_by,
             "additive_mask": additive_mask,
+            "next_tokens": next_tokens,
         }
         call = self._calls.attend(block, inputs, outputs, choices, quantized, binary)
         return self._execute(call)
@@ -191,7 +203,7 @@ class AsyncClient:
 
     def __init__(
         self,
-        url: str = "http://127.0.0.1:8000",
+        url: str | None = None,
         *,
         api_key: str | None = None,
         timeout: float | None = 60,
@@ -199,7 +211,7 @@ class AsyncClient:
         max_wait_s: float = 30,
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
-        self._http = httpx.AsyncClient(base_url=url, headers=_header(api_key), timeout=timeout, transport=transport)
+        self._http = httpx.AsyncClient(**_connection(url, api_key), timeout=timeout, transport=transport)
         self._calls = Calls(self._http, retries, max_wait_s)
 
     async def blocks(self) -> list[BlockSummary]:
@@ -227,6 +239,7 @@ class AsyncClient:
         weights_pool_by: Reduction | None = None,
         quantized: bool = False,
         additive_mask: bool = False,
+        next_tokens: int | None = None,
         binary: bool | None = None,
         **inputs: TensorLike,
     ) -> Answer:
@@ -248,6 +261,7 @@ class AsyncClient:
             "weights_pool": weights_pool,
             "weights_pool_by": weights_pool_by,
             "additive_mask": additive_mask,
+            "next_tokens": next_tokens,
         }
         call = self._calls.attend(block, inputs, outputs, choices, quantized, binary)
         return await self._execute(call)

@@ -5,7 +5,7 @@ import io
 import json
 import sys
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -61,8 +61,8 @@ def pick(path: str, name: str) -> Any:
     return content[name]
 
 
-def write(path: str, outputs: Mapping[str, Any], tokens: Sequence[str] = ()) -> None:
-    """Write ``outputs`` in the format of the suffix; ``-`` writes JSON to standard output. JSON has ``tokens``, too.
+def write(path: str, outputs: Mapping[str, Any], others: Mapping[str, Any]) -> None:
+    """Write ``outputs`` in the format of the suffix; ``-`` writes JSON to standard output. JSON has ``others``, too.
 
     Raises:
         FileError: the file cannot be written, or the format is .npy and there are several arrays.
@@ -75,9 +75,9 @@ def write(path: str, outputs: Mapping[str, Any], tokens: Sequence[str] = ()) -> 
             flat[name] = output
     try:
         if path == "-":
-            sys.stdout.buffer.write(_json(outputs, tokens) + b"\n")
+            sys.stdout.buffer.write(_json(outputs, others) + b"\n")
         elif path.endswith(".json"):
-            Path(path).write_bytes(_json(outputs, tokens) + b"\n")
+            Path(path).write_bytes(_json(outputs, others) + b"\n")
         elif path.endswith(".npz"):
             np.savez(path, **flat)  # type: ignore[arg-type]  # mypy mistakes a name for allow_pickle
         elif path.endswith(".safetensors"):
@@ -142,9 +142,8 @@ def _safetensors() -> Any:
     return safetensors
 
 
-def _json(outputs: Mapping[str, Any], tokens: Sequence[str]) -> bytes:
-    document: dict[str, Any] = {"tokens": [*tokens]} if tokens else {}
-    document |= {
+def _json(outputs: Mapping[str, Any], others: Mapping[str, Any]) -> bytes:
+    document = dict(others) | {
         name: {part: _to_list(array) for part, array in output._asdict().items()}
         if isinstance(output, TopK) else _to_list(output)
         for name, output in outputs.items()

@@ -2,7 +2,7 @@
 
 import base64
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -24,7 +24,7 @@ def parse(content: bytes) -> dict[str, Any]:
     return document
 
 
-def unknown_outputs(outputs: Mapping[str, Any], block: Block) -> set[str]:
+def unknown_outputs(outputs: Iterable[str], block: Block) -> set[str]:
     """The names in ``outputs`` that the description of the block lacks: it has changed."""
     return {name for name in outputs if name not in block.outputs and not _is_scale(name) and name not in block.derived}
 

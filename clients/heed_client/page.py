@@ -1,33 +1,131 @@
-"""Heat maps as a self-contained HTML page: one matrix at a time, with the weight under the pointer."""
+"""Attention as a page of its own: the viewer with the weights inside, which needs neither a server nor the internet."""
 
 import base64
 import json
+import zlib
+from collections.abc import Mapping, Sequence
 from html import escape
-from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
-from heed_client.matrix import Matrices
+import numpy as np
 
-MAX_WEIGHTS = 1 << 24  # in a page, 64 MiB
+VIEWER = Path(__file__).parent / "viewer"
+WITHOUT = ("vendor/katex.js",)  # only the server's page has formulas
+EXACT = 1 << 20  # weights up to which they are float32; more are uint8
+MAX_WEIGHTS = 1 << 28  # 256 MiB in the browser
+POLICY = "default-src 'none'; script-src 'unsafe-inline' data:; style-src 'unsafe-inline'; img-src blob: data:"
+FRAME = '<iframe title="{title}" srcdoc="{page}" style="width: 100%; height: {height}px; border: 0"></iframe>'
 
 
-def page(matrices: Matrices, title: str, path: str) -> None:
-    """Write the page to ``path``.
+def page(
+    weights: np.ndarray,
+    rows: Sequence[str] = (),
+    columns: Sequence[str] = (),
+    title: str = "Attention weights",
+    *,
+    axis: str = "layer",
+    special: Sequence[bool] = (),
+    settings: Mapping[str, Any] | None = None,
+) -> str:
+    """The HTML of the page.
+
+    Args:
+        weights: [m, n], [heads, m, n], [layers, heads, m, n], or [layers, 1, heads, m, n]. More than a million are
+            rounded to 256 levels.
+        rows: labels of the queries; by default their positions.
+        columns: labels of the keys; by default those of the queries if m = n.
+        axis: name of the first of four axes.
+        special: which tokens begin, separate or end texts.
+        settings: what the page opens with, as in the fragment of its URL: ``{"view": "matrix", "head": 3}``.
 
     Raises:
-        ValueError: there are more weights than a browser can show.
-        OSError: the file cannot be written.
+        ValueError: there are several rows of a batch, or more weights than a browser can show, or labels do not fit.
     """
-    if matrices.weights.size > MAX_WEIGHTS:
-        raise ValueError(f"{matrices.weights.size:,} weights are more than {MAX_WEIGHTS:,}: choose some with --at")
+    stacked = _stacked(np.asarray(weights))
+    layers, heads, m, n = stacked.shape
+    if stacked.size > MAX_WEIGHTS:
+        raise ValueError(f"{stacked.size:,} weights are more than {MAX_WEIGHTS:,}: choose some")
+    numbers, dtype, unit = _levels(stacked)
+    own = _labels("queries", rows, m, special)
     data = {
-        "names": matrices.names,
-        "shape": matrices.weights.shape,
-        "range": matrices.range,
-        "queries": matrices.queries,
-        "keys": matrices.keys,
-        "weights": base64.b64encode(matrices.weights.astype("<f4").tobytes()).decode(),
+        "title": title,
+        "kind": "weights",
+        "axis": axis,
+        "shape": [layers, heads, m, n],
+        "dtype": dtype,
+        "unit": unit,
+        "rows": own,
+        "columns": own if m == n and not columns else _labels("keys", columns, n, special if m == n else ()),
+        "weights": base64.b64encode(zlib.compress(numbers.tobytes(), 6)).decode(),
+        "settings": {"view": "model" if layers * heads > 1 else "matrix", **(settings or {})},
     }
-    text = (files("heed_client") / "page.html").read_text(encoding="utf-8")
+    return _document(data, title)
+
+
+def frame(document: str, title: str, height: int = 760) -> str:
+    """The page in a frame, as notebooks show it."""
+    return FRAME.format(title=escape(title), page=escape(document), height=height)
+
+
+def _stacked(weights: np.ndarray) -> np.ndarray:
+    """As [layers, heads, m, n]."""
+    if weights.ndim == 5 and weights.shape[1] == 1:
+        return weights[:, 0]
+    if weights.ndim > 4:
+        raise ValueError(f"at: choose one of the {weights.shape[1]} rows of the batch")
+    if weights.ndim < 2 or weights.size == 0:
+        raise ValueError(f"weights: expected [..., m, n], got {list(weights.shape)}")
+    return weights.reshape((1,) * (4 - weights.ndim) + weights.shape)
+
+
+def _levels(weights: np.ndarray) -> tuple[np.ndarray, str, float]:
+    """The numbers of the page, their type, and what 1 of them stands for."""
+    top = float(weights.max())
+    if weights.size <= EXACT or float(weights.min()) < 0 or top == 0:
+        return weights.astype("<f4"), "float32", 1.0
+    levels = np.empty(weights.shape, np.uint8)
+    for layer, part in zip(levels, weights, strict=True):  # the product takes the memory of one layer
+        layer[:] = np.rint(part.astype(np.float32) * np.float32(255 / top))
+    return levels, "uint8", top / 255
+
+
+def _labels(axis: str, words: Sequence[str], count: int, special: Sequence[bool]) -> list[dict[str, Any]]:
+    if words and len(words) != count:
+        raise ValueError(f"labels: {len(words)} words for {count} {axis}")
+    marks = special if len(special) == count else [False] * count
+    texts = words or [str(place) for place in range(count)]
+    return [
+        {"text": text, "special": bool(mark), "padding": False, "part": 0}
+        for text, mark in zip(texts, marks, strict=True)
+    ]
+
+
+def _document(data: Mapping[str, Any], title: str) -> str:
+    """index.html, with its modules as data: URLs, its style and the data inside."""
+    imports = {
+        path if path.startswith("vendor/") else f"heed/{path}": f"data:text/javascript;base64,{_base64(VIEWER / path)}"
+        for path in sorted(path.relative_to(VIEWER).as_posix() for path in VIEWER.rglob("*.js"))
+        if path not in WITHOUT
+    }
     safe = json.dumps(data).replace("<", "\\u003c")
-    Path(path).write_text(text.replace("$TITLE", escape(title)).replace("$DATA", safe), encoding="utf-8")
+    policy = f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">'
+    style = (VIEWER / "style.css").read_text("utf-8")
+    start = '<script type="module">import "heed/main.js";</script>'
+    replacements = {
+        "<title>Heed</title>": f"<title>{escape(title)}</title>\n{policy}",
+        '<link rel="icon" href="./viewer/icon.svg">\n': "",
+        '<link rel="stylesheet" href="./viewer/style.css">': f"<style>{style}</style>",
+        "$IMPORTS": json.dumps({"imports": imports}),
+        '<script type="module" src="./viewer/main.js"></script>': f"{start}\n"
+        f'<script type="application/json" id="data">{safe}</script>',
+    }
+    document = (VIEWER / "index.html").read_text("utf-8")
+    for old, new in replacements.items():
+        assert document.count(old) == 1, old
+        document = document.replace(old, new)
+    return document
+
+
+def _base64(path: Path) -> str:
+    return base64.b64encode(path.read_bytes()).decode()

@@ -24,6 +24,8 @@ from models.options import head_mask
 SMALL: Sizes = {"batch": 2, "n": 4, "m": 3}
 LARGER: Sizes = {"batch": 3, "n": 7, "m": 5}
 MIN_POSITIONS = 8
+# The token with which a decoder begins, and the size of a picture's patches and the tokens that are none of them.
+STATED = ("decoder_start_token_id", "patch_size", "num_register_tokens")
 EQUAL = 1e-9  # in float64: an optional input that is not given, and its default
 DESCRIPTIONS = {
     "weights": "Every layer's attention weights, as transformers' eager attention returns them.",
@@ -70,7 +72,7 @@ def block_of(pretrained: Pretrained, name: str) -> tuple[Block, Original]:
         outputs={output: Output(shape, descriptions.get(output, f"{answer}.")) for output, shape in shapes.items()},
         weights=pretrained.origin(),
         depth=2 * width,
-        config=json.loads(config.to_json_string(use_diff=True)) | _decoder_start(config),
+        config=json.loads(config.to_json_string(use_diff=True)) | _stated(config),
         limits=limits,
         left_out={},
         rare=tuple(name for name in (HEAD_MASK, *HIDDEN) if name in {**inputs, **shapes}),
@@ -78,10 +80,10 @@ def block_of(pretrained: Pretrained, name: str) -> tuple[Block, Original]:
     return block, original
 
 
-def _decoder_start(config: Any) -> dict[str, int]:
-    """The token with which the decoder begins; the service needs it to make the decoder's input of a text."""
-    start = getattr(config, "decoder_start_token_id", None)
-    return {} if start is None else {"decoder_start_token_id": start}
+def _stated(config: Any) -> dict[str, Any]:
+    """The settings that the service needs, which the config's JSON omits where they are the default of their class."""
+    values = {name: getattr(config, name, None) for name in STATED}
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def rows_of(block: Block) -> list[Dim]:

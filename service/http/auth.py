@@ -2,8 +2,8 @@
 
 Inference and reading need a key of ``api_keys_file``. Changing the server (load, unload, logging) needs a key of
 ``admin_keys_file``, and such a key is enough for all else, too. The index of the repository, which tells why a model
-failed to load, needs a key where there are any. Health is open to everyone, and so are the files of the viewer. Without a file no key is needed.
-The files are checked once a second, so that a request does not pay for it.
+failed to load, needs a key where there are any. Health is open to everyone, and so are the files of the viewer.
+Without a file no key is needed. The files are checked once a second, so that a request does not pay for it.
 """
 
 import hashlib

@@ -20,6 +20,7 @@ from service.model.spec import BlockSpec, Signature
 from service.ort.failures import RUN_ERRORS
 from service.ort.placement import Placement, provider_label
 from service.ort.provider import Provider, shrink_arena
+from service.preprocessor import Preprocessor
 from service.tensors.dims import Sizes, symbol
 from service.tensors.spec import TensorSpec
 from service.tokenizer import Tokenizer
@@ -43,6 +44,7 @@ class Model:
     batched: frozenset[str] = frozenset()  # inputs and outputs whose first axis is the batch
     batching: BatchingRules | None = None  # how requests share a run; None = they never do
     tokenizer: Tokenizer | None = None  # of a model that takes token ids
+    preprocessor: Preprocessor | None = None  # of a model that takes images
 
     def __post_init__(self) -> None:
         self.spec: BlockSpec | None = self.signature.spec

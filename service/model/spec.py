@@ -13,6 +13,8 @@ from service.tensors.spec import TensorSpec
 CANONICAL = "model.onnx"
 WEIGHTS_FILE = "weights.bin"  # the weights that the graphs of a version share, where they share any
 TOKEN_INPUTS = ("input_ids", "decoder_input_ids")
+IMAGE_INPUT = "pixel_values"
+LANGUAGE_MODELS = ("ForCausalLM", "ForConditionalGeneration", "LMHeadModel", "MTModel")  # ends of transformers' classes
 
 Scalar = bool | int | float
 
@@ -121,6 +123,18 @@ class Signature:
             and name not in given
             and (name not in self.omissible or not set(outputs).isdisjoint(self.omissible[name]))
         ]
+
+    @cached_property
+    def predicts_tokens(self) -> bool:
+        """Whether ``output`` has the logits of the token after each position: of language models, but masked ones."""
+        ids = [name for name in TOKEN_INPUTS if name in self.inputs]
+        if self.spec is None or not ids or "output" not in self.outputs:
+            return False
+        kinds, last_id = self.spec.config.get("architectures") or [""], self.spec.inputs[ids[-1]].maximum
+        shape = self.outputs["output"].shape
+        # A language model that was exported without its head answers hidden states.
+        has_logits = isinstance(last_id, int) and len(shape) == 3 and shape[-1] == last_id + 1
+        return has_logits and kinds[0].endswith(LANGUAGE_MODELS)
 
     @cached_property
     def has_bfloat16(self) -> bool:

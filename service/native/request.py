@@ -78,6 +78,7 @@ class ParsedRequest:
     outputs: list[str]
     selection: Selection
     additive_mask: bool
+    computed: tuple[str, ...] = ()  # outputs of the graph that are computed, too, and not answered
 
 
 def parse(body: Body, parts: Sequence[LongText | LongList], model: Model) -> ParsedRequest:
@@ -158,14 +159,16 @@ def read_fields(json: JsonObject, model: Model, others: Collection[str] = ()) ->
 
 def _hint(name: str, fields: Collection[str], model: Model) -> str:
     """What a client may have meant by an unknown field."""
-    if name == "text" and model.tokenizer:
+    if name in ("text", "next_tokens") and model.tokenizer:
         return f"POST /v1/text/{model.name} takes texts; "
     likely = get_close_matches(name, fields, 1, MIN_SIMILARITY) if len(name) <= MAX_NAME_LENGTH else ()
     return f"did you mean {likely[0]}? " if likely else ""
 
 
-def parse_fields(fields: Mapping[str, Any], reader: JsonReader, model: Model) -> ParsedRequest:
-    """The tensors and options in ``fields``.
+def parse_fields(
+    fields: Mapping[str, Any], reader: JsonReader, model: Model, computed: tuple[str, ...] = ()
+) -> ParsedRequest:
+    """The tensors and options in ``fields``; with outputs that are ``computed``, none need be answered.
 
     Raises:
         Malformed, Invalid: as ``decode``.
@@ -184,8 +187,8 @@ def parse_fields(fields: Mapping[str, Any], reader: JsonReader, model: Model) ->
                 tensors[name] = reader.tensor(tensor, fields[name], spec.inputs[name].mask)
             else:
                 tensors[name] = indices
-    outputs = _outputs(reader, fields, model)
-    return ParsedRequest(tensors, outputs, selection, _flag(fields, ADDITIVE_MASK))
+    outputs = _outputs(reader, fields, model, needs_one=not computed)
+    return ParsedRequest(tensors, outputs, selection, _flag(fields, ADDITIVE_MASK), computed)
 
 
 def _plan(
@@ -198,23 +201,24 @@ def _plan(
     """The request's plan, which is that of every request with the same shapes, parameters, outputs and options."""
     outputs, selection = parsed.outputs, parsed.selection
     key: tuple[object, ...] = (*outputs, *((name, array.shape or array.tobytes()) for name, array in tensors.items()))
-    if selection is not NOTHING:
-        key = selection, *key
+    if selection is not NOTHING or parsed.computed:
+        key = selection, parsed.computed, *key
     plan = cache.get(key)
     if plan is not None:
         check_values(model.signature, tensors, plan.estimate.sizes)
         return plan
-    for name in model.missing(tensors, outputs):
+    for name in model.missing(tensors, (*outputs, *parsed.computed)):
         needing = [output for output in outputs if output in model.signature.omissible.get(name, ())]
         raise Invalid(f"required{f' for {needing[0]}' if needing else ''}, and not given", name)
     first = next(iter(tensors))
     axes = LeadingAxes(model, first, tensors[first])
     inputs = {name: axes.expand(model.inputs[name], array) for name, array in tensors.items()}
-    wanted = graph_outputs(outputs, model.signature)
+    wanted = graph_outputs((*outputs, *parsed.computed), model.signature)
     estimate = model.estimate(inputs, wanted, model.bind(inputs), most_memory)
     shapes = {name: [*array.shape] for name, array in inputs.items()}
-    omitted = {name: axes.omitted(model.outputs[name].shape) for name in wanted}
-    count, answer = number_count(model.signature, wanted, estimate.sizes), None
+    answered = graph_outputs(outputs, model.signature)
+    omitted = {name: axes.omitted(model.outputs[name].shape) for name in answered}
+    count, answer = number_count(model.signature, answered, estimate.sizes), None
     if needs_answer(outputs, selection, model.signature):
         answer = plan_answer(model.signature, outputs, selection, estimate.sizes, model.name)
         omitted = {output.name: _omitted(output, omitted, model) for output in answer.outputs}
@@ -241,7 +245,7 @@ def _frame(block: str, outputs: list[str], selection: Selection) -> list[bytes]:
         else:
             fields.append(b"%b:%b" % (orjson.dumps(first), HOLE))
         fields += [b"%b:%b" % (orjson.dumps(other), HOLE) for other in rest]
-    return (b'{"block":%b,%b}' % (orjson.dumps(block), b",".join(fields))).split(HOLE)
+    return (b"{%b}" % b",".join([b'"block":%b' % orjson.dumps(block), *fields])).split(HOLE)
 
 
 def _option(reader: JsonReader, element: Any) -> Any:
@@ -253,14 +257,14 @@ def _option(reader: JsonReader, element: Any) -> Any:
     return value
 
 
-def _outputs(reader: JsonReader, fields: Mapping[str, Any], model: Model) -> list[str]:
+def _outputs(reader: JsonReader, fields: Mapping[str, Any], model: Model, needs_one: bool) -> list[str]:
     if fields.get("outputs") is None:
         return list(DEFAULT_OUTPUTS)
     outputs = reader.texts("outputs", fields["outputs"])
     for name in outputs:
         if name not in model.outputs and name not in (derived := derived_outputs(model.signature)):
             raise Malformed(f"unknown output {name!r}; there are {', '.join((*model.outputs, *derived))}", "outputs")
-    if not outputs or len(set(outputs)) != len(outputs):
+    if (needs_one and not outputs) or len(set(outputs)) != len(outputs):
         raise Invalid(f"expected at least one output, each once, got {outputs}", "outputs")
     return outputs
 

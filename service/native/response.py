@@ -32,8 +32,8 @@ def prepare(
             arrays.append(array.squeeze(omitted))
     frame = request.plan.frame
     if tokens:
-        block = b'{"block":%b,' % orjson.dumps(request.task.model.name)
-        frame = [b"%b%b,%b" % (block, tokens, frame[0].removeprefix(block)), *frame[1:]]
+        block = b'{"block":%b' % orjson.dumps(request.task.model.name)
+        frame = [b"%b,%b%b" % (block, tokens, frame[0].removeprefix(block)), *frame[1:]]
     return frame, arrays
 
 

@@ -8,6 +8,7 @@ from fastapi import APIRouter, Depends, Request
 from service.model.masks import describe_input
 from service.model.model import Model
 from service.native.openapi import problems
+from service.native.pictures import describe_preprocessor
 from service.native.schemas import (
     BlockDescription,
     BlockLine,
@@ -82,6 +83,7 @@ async def describe_block(block: str, repository: RepositoryParam) -> BlockDescri
             for name, tensor in model.outputs.items()
         ],
         tokenizer=_tokenizer(model),
+        preprocessor=describe_preprocessor(model),
         derived=[
             OutputDescription(
                 name=name,
@@ -105,7 +107,11 @@ async def describe_block(block: str, repository: RepositoryParam) -> BlockDescri
 def _tokenizer(model: Model) -> TokenizerDescription | None:
     if model.tokenizer is None:
         return None
-    return TokenizerDescription(max_tokens=model.max_tokens("input_ids"), truncates_to=model.tokenizer.max_length)
+    return TokenizerDescription(
+        max_tokens=model.max_tokens("input_ids"),
+        truncates_to=model.tokenizer.max_length,
+        next_tokens=model.signature.predicts_tokens,
+    )
 
 
 def _line(model: Model) -> dict[str, str]:

@@ -49,6 +49,25 @@ class TokenizerDescription(BaseModel):
     truncates_to: int | None = Field(
         description="texts are truncated to so many tokens; null = longer ones are refused"
     )
+    next_tokens: bool = Field(description="whether it is a language model that predicts the next token")
+
+
+class PreprocessorDescription(BaseModel):
+    """How a picture becomes ``pixel_values``: resized, then of each value of 0 to 255
+    (value * rescale_factor - image_mean) / image_std; and which positions are its patches."""
+
+    height: int
+    width: int
+    channels: int
+    image_mean: tuple[float, ...] | None = Field(description="of each channel; null: not normalized, or unknown")
+    image_std: tuple[float, ...] | None
+    rescale_factor: float | None = Field(description="null: values are not rescaled")
+    patch_size: int | None = Field(
+        description="pixels on a side; patches go row by row from the top left; null: unknown"
+    )
+    special_tokens: int | None = Field(
+        description="positions of the weights before the first patch, such as [CLS]; null: unknown"
+    )
 
 
 class BlockDescription(BlockLine):
@@ -57,11 +76,16 @@ class BlockDescription(BlockLine):
     version: int
     source: str
     config: dict[str, Any]
-    weights: str = Field(description="where learned weights are from: a file, or a seed")
+    weights: str = Field(
+        description="where learned weights are from: a file, or the seed of random demonstration weights"
+    )
     inputs: list[InputDescription]
     parameters: list[ParameterDescription]
     outputs: list[OutputDescription]
     tokenizer: TokenizerDescription | None = Field(description="null: it takes no texts")
+    preprocessor: PreprocessorDescription | None = Field(
+        description="null: it takes no images, or has no preprocessor_config.json"
+    )
     derived: list[OutputDescription] = Field(description="further outputs, which are computed if a request names them")
     tolerance: dict[str, float] = Field(description="largest absolute error against float64 allowed at export")
     verified: str = Field(description="where that was found right at export, and how")

@@ -11,7 +11,16 @@ import numpy as np
 
 from service.errors import Invalid
 from service.model.spec import Signature
-from service.selection.derived import DERIVED, SOURCE, derived_outputs, entropy, received, rollout
+from service.selection.derived import (
+    DERIVED,
+    OWN,
+    SOURCE,
+    derived_outputs,
+    entropy,
+    head_statistics,
+    received,
+    rollout,
+)
 from service.selection.indices import Pick
 from service.selection.options import AXES, Reduction, Selection
 from service.selection.reductions import largest, pool, quantize, reduce, select
@@ -24,20 +33,20 @@ WEIGHTS = ("weights", "encoder_weights", "cross_weights")
 ATTENTION = (*WEIGHTS, "scores")
 APPLIES_TO: dict[str, tuple[str, ...]] = {  # an option -> the outputs that it changes
     **dict.fromkeys((*AXES, "average_attn_weights", "reduce_heads"), (*ATTENTION, *DERIVED)),
-    "reduce_layers": (*ATTENTION, "entropy", "received"),
+    "reduce_layers": (*ATTENTION, "entropy", "received", "head_statistics"),
     "weights_top_k": (SOURCE,),
     "weights_dtype": WEIGHTS,
     **dict.fromkeys(("weights_pool", "weights_pool_by"), (*ATTENTION, "rollout")),
 }
 # Nanoseconds for one number, about. They weigh kinds of work against each other; what a unit takes is learned.
-COPY_NS, REDUCE_NS, ENTROPY_NS, SORT_NS, ROLLOUT_NS = 0.5, 0.7, 5.0, 2.0, 0.05
+COPY_NS, REDUCE_NS, ENTROPY_NS, STATISTICS_NS, SORT_NS, ROLLOUT_NS = 0.5, 0.7, 5.0, 10.0, 2.0, 0.05
 INDICES, VALUES, SCALE = "_indices", "_values", "_scale"
 SCALES = frozenset(name + SCALE for name in WEIGHTS)
 
 
 @dataclass(frozen=True, slots=True)
 class AnsweredOutput:
-    """One array of an answer. ``axes`` are those of its source that it has, counted from the end."""
+    """One array of an answer. ``axes`` are those of its source that it has, counted from the end, and OWN."""
 
     name: str
     source: str
@@ -64,9 +73,14 @@ class Recipe:
             queries = self.picks.get(QUERIES, slice(None))
             array = rollout(select(array, picks), options.reduce_heads or "mean", queries)
         else:
+            m, n = array.shape[-2:]
             array = select(array, self.picks)
-            if self.name in DERIVED:
-                array = entropy(array) if self.name == "entropy" else received(array)
+            if self.name == "entropy":
+                array = entropy(array)
+            elif self.name == "received":
+                array = received(array)
+            elif self.name == "head_statistics":
+                array = head_statistics(array, np.arange(n - m, n)[self.picks.get(QUERIES, slice(None))])
             for axis, by in self.reductions:
                 array = reduce(array, axis, by)
         k = options.weights_pool
@@ -208,7 +222,10 @@ class _Planner:
             self._use(matrix, 4, 12)
             self._use(shape[LAYERS] * shape[BATCH] * shape[QUERIES] * shape[KEYS] ** 2, ROLLOUT_NS, 0)
         else:
-            self._use(count, ENTROPY_NS if name == "entropy" else REDUCE_NS, 0)
+            self._use(count, {"entropy": ENTROPY_NS, "head_statistics": STATISTICS_NS}.get(name, REDUCE_NS), 0)
+        if name == "head_statistics":
+            self._use(count // shape[KEYS], 0, 5 * 8 + 8)
+            shape[OWN] = DERIVED[name].own_size
         for axis in [axis for axis in shape if axis not in DERIVED[name].axes]:
             del shape[axis]
 

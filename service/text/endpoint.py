@@ -1,6 +1,6 @@
 """``POST /v1/text/{model}`` runs a model on texts; ``POST /v1/tokenize/{model}`` only tokenizes them."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -27,6 +27,8 @@ from service.native.endpoint import NativeEndpoint
 from service.native.request import AttentionRequest, ParsedRequest, complete, parse_fields, read_fields
 from service.repository.repository import Repository
 from service.settings import Settings
+from service.text.next_tokens import FIELD as NEXT_TOKENS
+from service.text.next_tokens import LOGIT_BYTES, LOGITS, TOKEN_BYTES, next_tokens, vocabulary_size
 from service.text.request import (
     FIELDS,
     TextFields,
@@ -44,6 +46,7 @@ class TextRequest:
 
     attention: AttentionRequest
     tokens: bytes
+    fields: TextFields
 
     @property
     def task(self) -> InferenceTask:
@@ -51,8 +54,16 @@ class TextRequest:
 
     @property
     def response_bytes(self) -> int:
-        """Upper bound in bytes on the response, as arrays and as text."""
-        return self.attention.response_bytes + len(self.tokens)
+        """Upper bound in bytes on the response, as arrays and as text, and on what it is computed with."""
+        size, count = self.attention.response_bytes + len(self.tokens), self.fields.next_tokens
+        if count:
+            size += self.task.batch * count * TOKEN_BYTES + vocabulary_size(self.task.model) * LOGIT_BYTES
+        return size
+
+    @property
+    def logit_count(self) -> int:
+        """The logits from which next tokens are chosen."""
+        return self.task.batch * vocabulary_size(self.task.model) if self.fields.next_tokens else 0
 
 
 class TextEndpoint(NativeEndpoint[TextRequest]):
@@ -60,7 +71,7 @@ class TextEndpoint(NativeEndpoint[TextRequest]):
 
     def __init__(self, repository: Repository, settings: Settings, engine: Engine) -> None:
         super().__init__(repository, settings, engine)
-        self.tokenizing = CostModel()
+        self.tokenizing, self.ranking = CostModel(), CostModel()
 
     def decode(self, model: Model, body: tuple[bytes, Body], context: RequestContext) -> Stages[TextRequest]:
         content, _ = body
@@ -69,15 +80,20 @@ class TextEndpoint(NativeEndpoint[TextRequest]):
         steps = self._complete(parsed, tokenized, model, context)
         attention: AttentionRequest = yield Stage(self.decoding, len(content), steps)
         attention.task.deadline = self.deadline(context)
-        return TextRequest(attention, tokens)
+        return TextRequest(attention, tokens, fields)
 
     def encode(
         self, request: TextRequest, outputs: dict[str, np.ndarray], _context: RequestContext
     ) -> Stages[tuple[Pieces, Fields]]:
-        return (yield from self.encode_answer(request.attention, outputs, request.tokens))
+        tokens = request.tokens
+        if request.fields.next_tokens:
+            ranked: bytes = yield Stage(self.ranking, request.logit_count, partial(_next_tokens, request, outputs))
+            tokens = b"%b,%b" % (tokens, ranked)
+        return (yield from self.encode_answer(request.attention, outputs, tokens))
 
     def encoding_ns(self, request: TextRequest, _context: RequestContext) -> float:
-        return self.encoding_answer_ns(request.attention)
+        expected_ns = self.encoding_answer_ns(request.attention)
+        return expected_ns + self.ranking.expected(request.logit_count) if request.fields.next_tokens else expected_ns
 
     def read(self, content: bytes, model: Model, only_texts: bool = False) -> Stages[tuple[ParsedRequest, TextFields]]:
         """The fields of a request; with ``only_texts`` there may be no others."""
@@ -137,16 +153,23 @@ def _read(
 ) -> tuple[ParsedRequest, TextFields]:
     tokenizer_of(model)
     with parse_object(content) as json, np.errstate(over="ignore"):
-        fields = read_fields(json, model, FIELDS)
+        fields = read_fields(json, model, (*FIELDS, NEXT_TOKENS))
         if only_texts:
             for name in fields:
                 if name not in FIELDS:
                     raise Malformed(f"unknown field; there are {', '.join(FIELDS)}", name)
         reader = JsonReader(parts)
         texts = read_texts(reader, fields, model, most_bytes)
-        parsed = parse_fields(fields, reader, model)
+        parsed = parse_fields(fields, reader, model, (LOGITS,) if texts.next_tokens else ())
         reader.finish(content, strict=False)  # a text may have brackets
         return parsed, texts
+
+
+def _next_tokens(request: TextRequest, outputs: Mapping[str, np.ndarray]) -> bytes:
+    """The field ``next_tokens`` of the response."""
+    task, fields = request.task, request.fields
+    found = next_tokens(outputs[LOGITS], task.inputs, fields.next_tokens, tokenizer_of(task.model))
+    return b'"%b":%b' % (NEXT_TOKENS.encode(), orjson.dumps(found[0] if fields.is_single else found))
 
 
 def routes(repository: Repository, settings: Settings, engine: Engine) -> list[Route]:

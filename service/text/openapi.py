@@ -8,6 +8,8 @@ from pydantic import BaseModel, Field, create_model
 
 from service.model.model import Model
 from service.native.openapi import Absent, Integers, answer_fields, choices_of, model_class, problems
+from service.text.next_tokens import FIELD as NEXT_TOKENS
+from service.text.next_tokens import MAX_COUNT
 
 STATUSES = {400, 404, 413, 415, 422, 500, 503}
 EXAMPLE = "The animal didn't cross the street because it was too tired."
@@ -43,6 +45,14 @@ class Tokens(BaseModel):
     decoder_attention_mask: Integers | Absent = None
 
 
+class NextToken(BaseModel):
+    """A token that may follow a text."""
+
+    id: int
+    token: str | None
+    probability: float = Field(ge=0, le=1)
+
+
 class AllTokens(Tokens):
     """The same, with all that is known of the tokens."""
 
@@ -61,11 +71,19 @@ def routes(blocks: dict[str, Model], overload_status: int) -> list[APIRoute]:
 def _run(model: Model, overload_status: int) -> APIRoute:
     def run(body: Any) -> None: ...
 
-    others = [
+    others: list[tuple[Any, Any]] = [
         (Any, Field(None, alias=name, description="see the operation without text"))
         for name in model.inputs
         if not name.endswith(("input_ids", "attention_mask", "token_type_ids"))
     ]
+    answered = answer_fields(model)
+    if model.signature.predicts_tokens:
+        count = Annotated[int, Field(ge=1, le=MAX_COUNT)] | None
+        description = "so many of the most probable next tokens are answered for each text"
+        others.append((count, Field(None, alias=NEXT_TOKENS, description=description)))
+        description = "largest probability first; of several texts a list for each"
+        tokens = list[NextToken] | list[list[NextToken]] | Absent
+        answered.append((tokens, Field(None, alias=NEXT_TOKENS, description=description)))
     choices = create_model("TextChoices", __base__=(choices_of(model), TextFields))
     body = model_class(f"{model.name}_text_request", choices, others)
     run.__annotations__["body"] = Annotated[body, Body()]
@@ -77,7 +95,7 @@ def _run(model: Model, overload_status: int) -> APIRoute:
         summary=f"Run {model.name} on texts",
         description="The model's tokenizer makes token ids of the texts. The answer has the tokens beside the outputs.",
         operation_id=f"run_text_{model.name}",
-        response_model=model_class(f"{model.name}_text_answer", Tokens, answer_fields(model)),
+        response_model=model_class(f"{model.name}_text_answer", Tokens, answered),
         response_description="The tokens and the requested outputs",
         responses=problems(*sorted(STATUSES | {overload_status, 504, 507})),
         openapi_extra={"requestBody": {"content": {"application/json": {"example": _example(model)}}}},

@@ -12,6 +12,8 @@ from service.codec.json_reader import JsonReader, word
 from service.codec.json_slices import LongText
 from service.errors import Invalid, Malformed, TooLarge
 from service.model.model import Model
+from service.text.next_tokens import FIELD as NEXT_TOKENS
+from service.text.next_tokens import read_count
 from service.tokenizer import Text, TokenizedTexts, Tokenizer
 
 FIELDS = ("text", "text_pair", "text_target", "truncation", "add_special_tokens")
@@ -32,6 +34,7 @@ class TextFields:
     is_single: bool
     truncation: bool | None  # None = as the tokenizer's file says
     special_tokens: bool
+    next_tokens: int = 0  # how many to answer for each text
     size: int = field(init=False)  # the bytes of all texts as UTF-8
 
     def __post_init__(self) -> None:
@@ -89,6 +92,7 @@ def read_texts(reader: JsonReader, fields: Mapping[str, Any], model: Model, most
         isinstance(texts if texts is not None else targets, str),
         _flag(fields, "truncation"),
         _flag(fields, "add_special_tokens") is not False,
+        read_count(reader.part(fields.get(NEXT_TOKENS)), model),
     )
     if result.size > most_bytes:
         raise TooLarge(f"the texts have {result.size:,} bytes; the limit (max_text_bytes) is {most_bytes:,}", "text")

@@ -118,6 +118,7 @@ def _metadata(model: Model, repository: Repository) -> schemas.ModelMetadata:
     properties = {"providers": ", ".join(model.providers), "nodes": nodes}
     if spec:
         properties |= {"title": spec.title, "formula": spec.formula, "source": spec.source}
+        properties["learned weights"] = spec.weights
         for name, tensor in model.inputs.items():
             label = name if tensor.required else f"{name} (optional)"
             shape = f"{datatype(tensor.dtype).name} {format_dims(tensor.shape)}"

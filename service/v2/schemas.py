@@ -49,7 +49,7 @@ class InferRequest(BaseModel):
     )
     inputs: list[InferTensor]
     outputs: list[RequestedOutput] | None = Field(
-        None, description="all of the model's, where left out; entropy, received and rollout of a block, if named"
+        None, description="all of the model's, where left out; derived outputs of a block (entropy, ...), if named"
     )
 
 

@@ -1,1 +1,1 @@
-"""The viewer: the page at / where one looks at attention. Its files are those of heed_client, which saves pages, too."""
+"""The viewer: the page at / where one looks at attention. Its files are those of heed_client, which saves pages."""

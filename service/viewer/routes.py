@@ -1,4 +1,4 @@
-"""The page and its files, with a Content-Security-Policy that lets it run and fetch nothing that is not the server's."""
+"""The page and its files, with a Content-Security-Policy that allows scripts and requests of this server alone."""
 
 import base64
 import hashlib

@@ -1,5 +1,6 @@
 """What fails says what is wrong, whichever way it was asked; what is refused for now is asked again."""
 
+import asyncio
 import json
 import socket
 import threading
@@ -182,6 +183,30 @@ def test_the_key_is_sent(connect):
             heed.blocks()
             heed.close()
     assert [headers.get("Authorization") for headers in asked] == ["Bearer secret", None]
+
+
+def test_url_and_key_of_the_environment(monkeypatch):
+    """They count where none is given; an empty key is none."""
+
+    async def blocks(**given):
+        async with heed_client.AsyncClient(**given) as heed:
+            await heed.blocks()
+
+    def ask(**given):
+        with heed_client.Client(**given) as heed:
+            heed.blocks()
+        asyncio.run(blocks(**given))
+
+    with answering(GOOD) as (url, asked):
+        monkeypatch.setenv("HEED_URL", url)
+        for key in ("of the environment", ""):
+            monkeypatch.setenv("HEED_API_KEY", key)
+            ask()
+        monkeypatch.setenv("HEED_API_KEY", "of the environment")
+        monkeypatch.setenv("HEED_URL", "http://127.0.0.1:1")
+        ask(url=url, api_key="given")
+    keys = ["Bearer of the environment"] * 2 + [None] * 2 + ["Bearer given"] * 2
+    assert [headers.get("Authorization") for headers in asked] == keys
 
 
 def test_a_server_that_asks_for_keys(connect, two_blocks, tmp_path):

@@ -3,8 +3,6 @@
 import io
 import json
 import re
-import shutil
-import subprocess
 from html import unescape
 
 import matplotlib.image
@@ -12,12 +10,12 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+from heed_client.answer import Answer
 from heed_client.matrix import matrices
 from heed_client.page import page
 from heed_client.plot import plot
 from heed_client.show import COLOURS, show
 
-CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
 WORDS = ["a", "bc", "</script>"]
 WEIGHTS = np.array([[[1, 0, 0], [0.5, 0.5, 0], [0.25, 0.25, 0.5]], [[0, 0, 1], [0, 1, 0], [1, 0, 0]]], np.float32)
 
@@ -117,44 +115,34 @@ def test_too_many_for_one_plot():
         plot(matrices(np.zeros((65, 1, 1))), "never.png")
 
 
-def test_page_stands_alone(tmp_path):
-    path = tmp_path / "page.html"
-    page(matrices(WEIGHTS, (), WORDS, WORDS), "<title>", str(path))
-    text = path.read_text()
-    assert not re.search(r"(src|href)=|https?://|@import|url\(", text)
-    assert text.count("</script>") == 2  # and none of the labels
-    assert "<h1>&lt;title&gt;</h1>" in text
+def test_page_stands_alone():
+    text = page(WEIGHTS, WORDS, title="<title>")
+    assert not re.search(
+        r"(src|href)=|https?://|@import|url\(", re.sub(r"data:text/javascript;base64,[^\"]*", "", text)
+    )
+    assert text.count("</script>") == 3  # and none of the labels
+    assert "<title>&lt;title&gt;</title>" in text
 
 
-@pytest.mark.skipif(not CHROMIUM, reason="no Chromium here")
-def test_page_in_a_browser(tmp_path):
-    """Its script runs to the end: each matrix can be chosen, the cell under the pointer is told, the canvas drawn."""
-    path = tmp_path / "page.html"
-    page(matrices(WEIGHTS, (), WORDS, WORDS), "Weights", str(path))
-    probe = """<script type="module">
-      const chooser = document.getElementById("chooser"), map = document.getElementById("map");
-      chooser.selectedIndex = 1;
-      chooser.dispatchEvent(new Event("change"));
-      const box = map.getBoundingClientRect();
-      const at = {clientX: box.right - 2, clientY: box.top + map.height - 28 * 3 + 2};
-      map.dispatchEvent(new MouseEvent("mousemove", at));
-      const pixel = (x, y) => [...map.getContext("2d").getImageData(x, y, 1, 1).data];
-      const w = map.width, h = map.height;
-      const corners = [pixel(w - 5, h - 80), pixel(w - 80, h - 80), pixel(w - 80, h - 5)];
-      const names = [...chooser.options].map(option => option.text);
-      document.body.append(Object.assign(document.createElement("pre"), {id: "found",
-        textContent: JSON.stringify({names, corners, reading: document.getElementById("reading").textContent})}));
-    </script>"""
-    path.write_text(path.read_text().replace("</html>", probe + "</html>"))
-    done = subprocess.run(
-        [CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'profile'}",
-         "--virtual-time-budget=2000", "--dump-dom", path.as_uri()],
-        capture_output=True, text=True, timeout=60, check=True,
-    )  # fmt: skip
-    found = json.loads(unescape(re.search(r'<pre id="found">(.*?)</pre>', done.stdout)[1]))
-    dark, light = ([*map(int, COLOURS[end]), 255] for end in (0, -1))
-    assert found == {
-        "names": ["weights[0]", "weights[1]"],
-        "corners": [light, dark, light],
-        "reading": "query 0 (a) attends to key 2 (</script>): 1.000",
-    }
+@pytest.mark.parametrize(
+    ("shape", "rows", "message"),
+    [
+        ((2, 3, 1, 4, 4), (), "at: choose one of the 3 rows of the batch"),
+        ((4,), (), r"expected \[..., m, n\], got \[4\]"),
+        ((2, 0, 4, 4), (), "expected"),
+        ((4, 4), ["a"], "labels: 1 words for 4 queries"),
+    ],
+)
+def test_what_a_page_cannot_show(shape, rows, message):
+    with pytest.raises(ValueError, match=message):
+        page(np.zeros(shape, np.float32), rows)
+
+
+def test_a_notebook_shows_the_page():
+    answer = Answer("bert", {"weights": WEIGHTS}, tokens={"tokens": WORDS, "offsets": [(0, 0), (0, 2), (3, 12)]})
+    shown = answer._repr_html_()
+    assert shown.startswith("<iframe")
+    assert json.loads(unescape(shown).partition('id="data">')[2].partition("</script>")[0])["rows"] == [
+        {"text": text, "special": text == "a", "padding": False, "part": 0} for text in WORDS
+    ]
+    assert Answer("sdpa", {"output": WEIGHTS})._repr_html_() is None

@@ -43,8 +43,9 @@ def test_ranks(heed, leading):
 
 def test_one_head(heed):
     x = np.ones((5, 32), np.float32)
-    found = both(heed, "self_attention", x=x, outputs=["weights", "entropy"], reduce_heads="mean", queries=[0, 3])
-    assert [array.shape for array in found.values()] == [(2, 5), (2,)]
+    outputs = ["weights", "entropy", "head_statistics"]
+    found = both(heed, "self_attention", x=x, outputs=outputs, reduce_heads="mean", queries=[0, 3])
+    assert [array.shape for array in found.values()] == [(2, 5), (2,), (5,)]
 
 
 @pytest.mark.parametrize("layers", ["1", 1, [1], "-1", np.array([1])], ids=str)
@@ -106,7 +107,7 @@ def test_wrong_options(heed):
 
 
 def test_descriptions_have_derived_outputs(heed):
-    assert list(heed.describe("encoder").derived) == ["entropy", "received", "rollout"]
+    assert list(heed.describe("encoder").derived) == ["entropy", "received", "rollout", "head_statistics"]
     assert list(heed.describe(SDPA).derived) == ["entropy", "received"]
 
 

@@ -56,10 +56,10 @@ def equal(first, second):
 
 def test_a_block_of_other_sizes(tmp_path, without_fast_paths, capsys):
     assert run("multi_head", PAIR, "--seed", 1, "--repository", tmp_path) == 0
-    assert "small: demonstration weights, seed 1, verified against the float64" in capsys.readouterr().out
+    assert "small: random demonstration weights, seed 1, verified against the float64" in capsys.readouterr().out
     served = session(tmp_path / "small" / "1" / "model.onnx")
     card = json.loads(served.get_modelmeta().custom_metadata_map["heed"])
-    assert (card["block"], card["weights"]) == ("small", "demonstration weights, seed 1")
+    assert (card["block"], card["weights"]) == ("small", "random demonstration weights, seed 1")
     assert (card["config"]["d_model"], card["config"]["num_heads"], card["config"]["d_k"]) == (6, 3, 2)
     x = np.random.default_rng(0).standard_normal((1, 4, 6), dtype=np.float32)
     module = with_seed("multi_head", "small", {"d_model": "6", "num_heads": "3"}, 1).block.build()
@@ -74,7 +74,7 @@ def test_in_half_precision(tmp_path, without_fast_paths):
     assert run("luong_general", SMALL["luong_general"], "--dtype", "float16", "--repository", tmp_path) == 0
     served = session(tmp_path / "small_float16" / "1" / "model.onnx")
     card = json.loads(served.get_modelmeta().custom_metadata_map["heed"])
-    assert (card["dtype"], card["weights"]) == ("float16", "demonstration weights, seed 0")
+    assert (card["dtype"], card["weights"]) == ("float16", "random demonstration weights, seed 0")
 
 
 @pytest.mark.parametrize("kind", FAMILIES)

@@ -18,6 +18,25 @@ def true_received(array):
     return w.sum(-2) / np.maximum(rows, 1)[..., None]
 
 
+def true_head_statistics(array, places):
+    """Of weights [..., m, n] whose queries are at these ``places`` among the keys; query by query."""
+    found = []
+    for head in array.astype(np.float64).reshape(-1, *array.shape[-2:]):
+        columns = [[], [], [], [], []]
+        for row, place in zip(head, places, strict=True):
+            if row.sum() == 0:
+                continue
+            p = row / row.sum()
+            columns[0].append(-sum(x * np.log(x) for x in p if x > 0))
+            columns[1].append(sum(x * abs(place - j) for j, x in enumerate(p)))
+            columns[2].append(p[0])
+            columns[3].append(p[place])
+            if place:
+                columns[4].append(p[place - 1])
+        found.append([np.mean(column) if column else 0 for column in columns])
+    return np.reshape(found, (*array.shape[:-2], 5))
+
+
 def true_rollout(array, by=np.mean):
     w = by(array.astype(np.float64), axis=2)
     product = np.eye(w.shape[-1])

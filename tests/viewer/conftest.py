@@ -32,8 +32,9 @@ def viewer(viewer_repository) -> Iterator[httpx.Client]:
         yield client
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def browser() -> Iterator[Browser]:
+    """Ends with these tests: Playwright keeps an event loop running, and other tests start their own."""
     if CHROMIUM is None:
         if os.environ.get("HEED_TEST_BROWSER"):
             pytest.fail("no Chromium here: apt-get install chromium")

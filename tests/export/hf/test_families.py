@@ -3,6 +3,7 @@
 ``make test-families`` runs all of them; five run otherwise.
 """
 
+import json
 import os
 import re
 
@@ -23,6 +24,8 @@ SIZES = {"n": 9, "m": 6}
 TEXT_SLACK = 4  # the error of one draw may be so many times the limit of another
 DRAWS = 4  # of inputs, whose largest error is compared with the largest limit: the error of a few numbers is random
 LAYER, HEAD = 1, 2  # removed by a mask of heads
+PREPROCESSOR = {"image_mean": [0.5, 0.4, 0.3], "image_std": [0.5, 0.5, 0.25]}
+SPECIAL_TOKENS = {"vit": 1, "clip vision": 1, "deit": 2, "dinov2": 1, "siglip vision": 0}
 PROJECTIONS = {  # the name of the projection that follows the heads
     "bert": "attention.output.dense",
     "roberta": "attention.output.dense",
@@ -133,16 +136,44 @@ def compared(client, folder, inputs, body, path="attention", projection=None):
         yield name, np.abs(np.array(computed) - exact[name]).max(), limit
 
 
+def check_next_tokens(client, folder, inputs, body):
+    """The next tokens that the server answers are the most probable of transformers in float64, within its error."""
+    model = getattr(transformers, transformers.AutoConfig.from_pretrained(folder).architectures[0])
+    model = model.from_pretrained(folder, attn_implementation="eager").eval()
+    if model._can_set_experts_implementation():
+        model.set_experts_implementation("eager")
+    plain = answered(model, inputs, torch.float32)["output"]
+    model.double()
+    with in_float64():
+        exact = answered(model, inputs, torch.float64)["output"]
+    limit = TEXT_SLACK * (2 * np.abs(plain - exact).max() + EPS * np.abs(exact).max())  # of a logit
+    mask = inputs.get("decoder_attention_mask" if "decoder_input_ids" in inputs else "attention_mask")
+    answer = client.post("/v1/text/mine", json=body | {"outputs": [], "next_tokens": 7}).json()["next_tokens"]
+    several = isinstance(body["text"], list)
+    for row, found in enumerate(answer if several else [answer]):
+        last = -1 if mask is None else np.flatnonzero(mask[row])[-1]
+        powers = np.exp(exact[row, last] - exact[row, last].max())
+        p = powers / powers.sum()
+        chosen = np.array([one["probability"] for one in found])
+        np.testing.assert_allclose(chosen, p[[one["id"] for one in found]], rtol=np.expm1(2 * limit))
+        np.testing.assert_allclose(chosen, np.sort(p)[::-1][:7], rtol=np.expm1(2 * limit))
+
+
 @pytest.mark.parametrize("name", [name for name in FAMILIES if EVERY or name in FEW])
 def test_answers_are_those_of_transformers(name, tmp_path):
     save(FAMILIES[name], tmp_path / "model")
     takes_text = "vocab_size" in FAMILIES[name].config and name != "whisper"
     if takes_text:
         save_tokenizer(tmp_path / "model")
+    if name in SPECIAL_TOKENS:
+        (tmp_path / "model" / "preprocessor_config.json").write_text(json.dumps(PREPROCESSOR))
     assert main(["hf", str(tmp_path / "model"), "--name", "mine", "--repository", str(tmp_path / "models")]) == 0
     with serving(tmp_path / "models") as client:
         block = client.get("/v1/attention/mine").json()
         assert ("head_mask" in [spec["name"] for spec in block["inputs"]]) == (name not in WITHOUT_MASK)
+        if name in SPECIAL_TOKENS:
+            size = {"height": 16, "width": 16, "channels": 3, "patch_size": 4, "rescale_factor": 1 / 255}
+            assert block["preprocessor"] == PREPROCESSOR | size | {"special_tokens": SPECIAL_TOKENS[name]}
         cases = [(False, None), (True, None)] + ([(True, PROJECTIONS[name])] if name in PROJECTIONS else [])
         for padding, projection in cases:
             answers = []
@@ -155,8 +186,12 @@ def test_answers_are_those_of_transformers(name, tmp_path):
                 assert max(errors) <= max(limits), names[0]
         if takes_text:
             body, inputs = tokenized(block, tmp_path / "model")
-            for name, error, limit in compared(client, tmp_path / "model", inputs, body, "text"):
-                assert error <= TEXT_SLACK * limit, name
+            for output, error, limit in compared(client, tmp_path / "model", inputs, body, "text"):
+                assert error <= TEXT_SLACK * limit, output
+            predicts = any(end in FAMILIES[name].model for end in ("CausalLM", "Generation", "LMHead", "MTModel"))
+            assert block["tokenizer"]["next_tokens"] == predicts
+            if predicts:
+                check_next_tokens(client, tmp_path / "model", inputs, body)
 
 
 @pytest.mark.parametrize("name", REFUSED if EVERY else [])

@@ -80,11 +80,13 @@ def test_options_of_the_weights_are_in_the_document(client):
     answers = [schemas[f"{name}_answer"]["properties"].keys() for name in ("scaled_dot_product", "encoder")]
     assert all({"weights_scale", "entropy", "received"} <= answer for answer in answers)
     assert ["rollout" in answer for answer in answers] == [False, True]
+    assert ["head_statistics" in answer for answer in answers] == [False, True]
     described = client.get("/v1/attention/encoder").json()["derived"]
     assert {one["name"]: one["shape"] for one in described} == {
         "entropy": ["layers", "batch", 4, "n"],
         "received": ["layers", "batch", 4, "n"],
         "rollout": ["batch", "n", "n"],
+        "head_statistics": ["layers", "batch", 4, 5],
     }
 
 
@@ -113,9 +115,16 @@ def test_list_and_description(client):
         "rope_theta": 0.0,
         "rope_interleaved": False,
     }
+    assert described["weights"] == "none"
     shapes = {part["name"]: part["shape"] for part in described["inputs"]}
     assert shapes["query"] == ["batch", "heads", "m", "d_k"]
     assert shapes["attn_mask"] == ["batch", "heads", "m", "past + n"]
+
+
+def test_random_weights_are_called_random(client):
+    random = "random demonstration weights, seed 0"
+    assert client.get("/v1/attention/multi_head").json()["weights"] == random
+    assert client.get("/v2/models/multi_head").json()["properties"]["learned weights"] == random
 
 
 def test_documentation_can_be_switched_off(two_blocks):

@@ -9,7 +9,7 @@ import pytest
 from heed_client.v2 import binary_request
 from service.selection.derived import DERIVED
 from tests.support.attending import attend, post
-from tests.support.attention import true_entropy, true_pool, true_received, true_rollout
+from tests.support.attention import true_entropy, true_head_statistics, true_pool, true_received, true_rollout
 from tests.support.v2 import DTYPES, infer, parts, tensor
 
 RNG = np.random.default_rng(5)
@@ -21,6 +21,7 @@ INPUTS = {
     "decoder": {"input_ids": RNG.integers(0, 100, (2, 6))},
 }
 STACKS = ("encoder", "decoder")
+SELF_ATTENTION = ("self_attention", *STACKS)  # the keys are of the queries' dimension, or that of a past and theirs
 
 
 def pooled(array, k, by):
@@ -126,6 +127,8 @@ def test_derived_outputs(client, whole, block):
     expected = {"entropy": true_entropy(w), "received": true_received(w)}
     if block in STACKS:
         expected["rollout"] = true_rollout(w)
+    if block in SELF_ATTENTION:
+        expected["head_statistics"] = true_head_statistics(w, range(6))
     listed = client.get(f"/v1/attention/{block}").json()["derived"]
     assert [one["name"] for one in listed] == list(expected)
     properties = client.get(f"/v2/models/{block}").json()["properties"]
@@ -154,6 +157,29 @@ def test_options_of_derived_outputs(client, whole):
     np.testing.assert_allclose(pool, pooled(true_rollout(w), 3, np.mean), rtol=1e-5)
     last = v2(client, "encoder", ["rollout"], True, layers="1")["rollout"]
     np.testing.assert_allclose(last, true_rollout(w[1:]), rtol=1e-5, atol=1e-7)
+
+
+def test_options_of_head_statistics(client, whole):
+    w = whole["encoder"]
+    options = {"heads": "1,3", "queries": "4,0:2", "reduce_heads": "max", "reduce_layers": "mean"}
+    found = v2(client, "encoder", ["head_statistics"], True, **options)["head_statistics"]
+    selected = true_head_statistics(w[:, :, [1, 3]][..., [4, 0, 1], :], [4, 0, 1])
+    np.testing.assert_allclose(found, selected.max(2).mean(0), rtol=1e-5, atol=1e-6)
+    last = v2(client, "encoder", ["head_statistics"], True, layers="1", queries="2")["head_statistics"]
+    np.testing.assert_allclose(last, true_head_statistics(w[1:, ..., 2:3, :], [2]), rtol=1e-5, atol=1e-6)
+
+
+def test_head_statistics_with_a_past(client):
+    """The first query is behind the keys of the past."""
+    x = INPUTS["self_attention"]["x"]
+    past = {name: RNG.standard_normal((2, 1, 3, d), np.float32) for name, d in (("past_key", 16), ("past_value", 32))}
+    found = attend(client, "self_attention", x=x, **past, is_causal=True, outputs=["weights", "head_statistics"])
+    w = np.asarray(found["weights"], np.float32)
+    assert w.shape[-2:] == (6, 9)
+    expected = true_head_statistics(w, range(3, 9))
+    np.testing.assert_allclose(found["head_statistics"], expected, rtol=1e-5, atol=1e-6)
+    natively = attend(client, "self_attention", x=x[0], outputs=["head_statistics"], queries=[1, 0])
+    assert natively["head_statistics"].shape == (5,)
 
 
 @pytest.mark.parametrize("block", INPUTS)

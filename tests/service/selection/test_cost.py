@@ -45,6 +45,7 @@ MOST_KIB = {  # that is allocated for one answer; a matrix has 256 KiB
     "the largest": (["weights"], {"weights_top_k": 4, "heads": "0"}, 2 * 4 * 2048),
     "entropy": (["entropy"], {}, 5 * 1024),
     "received": (["received"], {}, 1024),
+    "head statistics": (["head_statistics"], {}, 6 * 1024),
     "rollout": (["rollout"], {}, 4 * 256 + 256),
 }
 

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from service.errors import Invalid
 from service.selection import reductions
-from service.selection.derived import entropy, received, rollout
+from service.selection.derived import entropy, head_statistics, received, rollout
 from service.selection.reductions import largest, pool, quantize, reduce, select
-from tests.support.attention import true_entropy, true_pool, true_received, true_rollout
+from tests.support.attention import true_entropy, true_head_statistics, true_pool, true_received, true_rollout
 
 SHAPES = st.tuples(st.integers(1, 3), st.integers(1, 2), st.integers(1, 3), st.integers(1, 9), st.integers(1, 9))
 
@@ -50,6 +50,39 @@ def test_entropy_of_known_rows():
     assert 0 <= entropy(tiny)[0] < 1e-30 + 1e-6
     with pytest.raises(Invalid, match=r"entropy needs weights from 0, got -0\.5"):
         entropy(np.array([[-0.5, 1.5]], np.float32))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+@pytest.mark.parametrize("shape", [(3, 2, 4, 7, 7), (1, 1, 1, 1), (2, 3, 40, 40), (2, 2, 2, 5, 9), (2, 1, 1, 6)])
+@pytest.mark.usefixtures("part")
+def test_head_statistics(shape, dtype):
+    array, (m, n) = weights(*shape, dtype=dtype), shape[-2:]
+    places = np.arange(n - m, n)
+    found = head_statistics(array, places)
+    np.testing.assert_allclose(found, true_head_statistics(array, places), rtol=2e-6, atol=2e-6)
+    assert found.dtype == np.float32
+    chosen = [0, 4, 2] if m > 4 else [0]
+    found = head_statistics(array[..., chosen, :], places[chosen])
+    np.testing.assert_allclose(found, true_head_statistics(array[..., chosen, :], places[chosen]), rtol=2e-6, atol=2e-6)
+
+
+def test_head_statistics_of_known_heads():
+    eye, zeros = np.eye(4), np.zeros((4, 4))
+    first = np.zeros((4, 4))
+    first[:, 0] = 3  # a row need not sum to 1
+    before = np.eye(4, k=-1)  # the first query has no key before it, and here no weight
+    even = np.full((4, 4), 0.25)
+    found = head_statistics(np.stack([eye, first, before, even, zeros]).astype(np.float32), np.arange(4))
+    expected = [
+        [0, 0, 0.25, 1, 0],
+        [0, 1.5, 1, 0.25, 1 / 3],
+        [0, 1, 1 / 3, 0, 1],
+        [math.log(4), 1.25, 0.25, 0.25, 0.25],
+        [0, 0, 0, 0, 0],
+    ]
+    np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-7)
+    with pytest.raises(Invalid, match=r"outputs: head_statistics needs weights from 0, got -0\.5"):
+        head_statistics(np.array([[-0.5, 1.5]], np.float32), np.array([0]))
 
 
 @given(SHAPES, st.integers(0, 99))

@@ -11,7 +11,7 @@ from service.selection.answer import answered_names, graph_outputs, plan_answer
 from service.selection.options import read_selection
 from service.tensors.bfloat16 import BFLOAT16, astype, to_float32
 from service.tensors.spec import TensorSpec
-from tests.support.attention import true_entropy, true_rollout
+from tests.support.attention import true_entropy, true_head_statistics, true_rollout
 
 SIZES = {"batch": 2, "m": 3, "n": 5}
 SHAPES = {
@@ -71,10 +71,12 @@ def test_both_stacks(dtype):
     found = answered(signature, arrays, names, weights_top_k=2, weights_dtype="float16")
     assert found["weights_indices"].shape == (4, 2, 2, 3, 2)
     assert found["encoder_weights"].dtype == np.float16
-    derived = answered(signature, arrays, ["entropy", "rollout"], heads="1")
+    derived = answered(signature, arrays, ["entropy", "rollout", "head_statistics"], heads="1", queries="2,0")
     w = exact["weights"][:, :, 1:]
-    np.testing.assert_allclose(derived["entropy"], true_entropy(w), rtol=1e-5)
-    np.testing.assert_allclose(derived["rollout"], true_rollout(w), rtol=1e-5)
+    np.testing.assert_allclose(derived["entropy"], true_entropy(w[..., [2, 0], :]), rtol=1e-5)
+    np.testing.assert_allclose(derived["rollout"], true_rollout(w)[:, [2, 0]], rtol=1e-5)
+    statistics = true_head_statistics(w[..., [2, 0], :], [2, 0])
+    np.testing.assert_allclose(derived["head_statistics"], statistics, rtol=1e-5, atol=1e-6)
 
 
 def _first_cell(matrices):

@@ -180,7 +180,11 @@ def test_a_broken_tokenizer_fails_the_load_with_its_reason(texts_repository, tmp
 
 
 def test_the_description_and_the_documentation_have_texts(texts):
-    assert texts.get("/v1/attention/bert").json()["tokenizer"] == {"max_tokens": 16, "truncates_to": 12}
+    assert texts.get("/v1/attention/bert").json()["tokenizer"] == {
+        "max_tokens": 16,
+        "truncates_to": 12,
+        "next_tokens": False,
+    }
     assert texts.get("/v1/attention/dot_product").json()["tokenizer"] is None
     paths = texts.get("/openapi.json").json()["paths"]
     assert {path for path in paths if path.startswith(("/v1/text", "/v1/tokenize"))} == {

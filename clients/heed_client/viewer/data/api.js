@@ -51,6 +51,8 @@ export function setKey(key) {
   else sessionStorage.removeItem(KEY);
 }
 
+export const hasKey = () => sessionStorage.getItem(KEY) !== null;
+
 /** @param {string} path @param {RequestInit} [options] */
 async function call(path, options = {}) {
   const headers = new Headers(options.headers);

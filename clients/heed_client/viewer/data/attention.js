@@ -11,6 +11,7 @@ import { join, pool, rollout, statistics } from "heed/data/matrix.js";
  * @property {boolean} padding
  * @property {number} part  of a pair 0 or 1
  */
+/** @typedef {{numbers: Float32Array | Uint8Array, unit: number}} Whole  [layers, heads, m, n]; 1 stands for `unit` */
 /**
  * @typedef {object} Parts
  * @property {number} layers @property {number} heads @property {number} m @property {number} n
@@ -19,6 +20,8 @@ import { join, pool, rollout, statistics } from "heed/data/matrix.js";
  * @property {((layer: number, head: number) => number[]) | null} statistics  of one head, as STATISTICS names them
  * @property {(layer: number, head: number) => Promise<Matrix>} load  one head
  * @property {((settings: Settings) => Promise<Matrix>) | null} combine  by the server; null = computed here
+ * @property {() => Promise<Whole>} all
+ * @property {string} axis  name of what `layers` counts: layer, or row of a batch
  */
 
 export const POOL = 64; // cells of a small picture, each way
@@ -37,6 +40,9 @@ export class Attention {
     this.small = memoize(parts.small, this.heads);
     /** The numbers that describe a head, as STATISTICS names them; null = nobody knows them. */
     this.statistics = parts.statistics && memoize(parts.statistics, this.heads);
+    this.axis = parts.axis;
+    /** All weights. */
+    this.all = parts.all;
     this._load = parts.load;
     this._combine = parts.combine;
     /** @type {Map<string, Promise<Matrix>>} */
@@ -91,9 +97,9 @@ export class Attention {
  * Attention of which all weights are here.
  * @param {Float32Array | Uint8Array} weights  [layers, heads, m, n]
  * @param {number} unit  what 1 in `weights` stands for
- * @param {number} layers @param {number} heads @param {Label[]} rows @param {Label[]} columns
+ * @param {number} layers @param {number} heads @param {Label[]} rows @param {Label[]} columns @param {string} axis
  */
-export function complete(weights, unit, layers, heads, rows, columns) {
+export function complete(weights, unit, layers, heads, rows, columns, axis) {
   const [m, n] = [rows.length, columns.length];
   const error = weights instanceof Uint8Array ? unit / 2 : 0;
   const one = (/** @type {number} */ layer, /** @type {number} */ head) => {
@@ -102,7 +108,8 @@ export function complete(weights, unit, layers, heads, rows, columns) {
     return { m, n, values, error };
   };
   return new Attention({
-    layers, heads, m, n, rows, columns,
+    layers, heads, m, n, rows, columns, axis,
+    all: async () => ({ numbers: weights, unit }),
     small: (layer, head) => pool(one(layer, head), POOL),
     statistics: (layer, head) => statistics(one(layer, head)),
     load: async (layer, head) => one(layer, head),

@@ -43,16 +43,15 @@ export function poolLabels(labels, count) {
 /**
  * @param {Matrix} matrix @param {Label[]} rows @param {Label[]} columns @param {Settings} settings
  * @param {number} [globalMax]  largest value of all heads, for the global range
- * @param {boolean} [isDifference]  whether the values are differences
  * @returns {Shown}
  */
-export function show(matrix, rows, columns, settings, globalMax, isDifference = false) {
+export function show(matrix, rows, columns, settings, globalMax) {
   const [places, keys] = [visible(rows, settings), visible(columns, settings)];
   const [m, n] = [places.length, keys.length];
   const values = new Float32Array(m * n);
   places.forEach((row, i) => keys.forEach((column, j) => (values[i * n + j] = matrix.values[row * matrix.n + column])));
-  if (settings.renormalise && !isDifference) renormalise(values, n);
-  const isDiverging = isDifference || settings.kind === "scores";
+  const isDiverging = settings.kind === "scores" || settings.kind === "difference";
+  if (settings.renormalise && !isDiverging) renormalise(values, n);
   const levels = new Float32Array(m * n);
   let high = settings.range === "global" && globalMax !== undefined ? globalMax : largest(values, isDiverging);
   for (let i = 0; i < m; i++) {

@@ -142,7 +142,7 @@ export async function run(model, settings, input, signal) {
   const axis = Number(isStack); // of the batch
   const values = rowOfBatch(answer[kind], batch, axis);
   const { rows, columns } = labels(kind, m, n, input);
-  if (isSmall) return complete(/** @type {Float32Array} */ (values), 1, layers, heads, rows, columns);
+  if (isSmall) return complete(/** @type {Float32Array} */ (values), 1, layers, heads, rows, columns, "layer");
   const [pm, pn] = shape.slice(-2);
   const numbers = statistics ? rowOfBatch(answer.head_statistics, batch, axis) : null;
   const one = async (/** @type {string} */ name, /** @type {object} */ options, from = axis) => {
@@ -151,7 +151,11 @@ export async function run(model, settings, input, signal) {
   };
   const layerOption = (/** @type {number} */ layer) => (isStack ? { layers: String(layer) } : {});
   return new Attention({
-    layers, heads, m, n, rows, columns,
+    layers, heads, m, n, rows, columns, axis: "layer",
+    all: async () => {
+      const whole = await ask([kind], compressed);
+      return { numbers: rowOfBatch(whole[kind], batch, axis), unit: unitOf(whole) };
+    },
     small: (layer, head) => {
       const start = (layer * heads + head) * pm * pn;
       return matrix(values.subarray(start, start + pm * pn), pm, pn, unit);

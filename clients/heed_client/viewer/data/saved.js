@@ -8,6 +8,7 @@ import { complete } from "heed/data/attention.js";
  * @typedef {object} Saved
  * @property {string} title
  * @property {string} kind  the output: weights, scores, ...
+ * @property {string} axis  name of what the first axis counts
  * @property {number[]} shape  [layers, heads, m, n]
  * @property {"float32" | "uint8"} dtype
  * @property {number} unit  what 1 of uint8 stands for
@@ -17,13 +18,13 @@ import { complete } from "heed/data/attention.js";
  */
 
 /** @param {Saved} saved @returns {Promise<Attention>} */
-export async function fromBase64({ shape: [layers, heads, m, n], dtype, unit, rows, columns, weights }) {
+export async function fromBase64({ shape: [layers, heads, m, n], axis, dtype, unit, rows, columns, weights }) {
   const packed = Uint8Array.from(atob(weights), (character) => character.charCodeAt(0));
   const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("deflate"));
   const buffer = await new Response(stream).arrayBuffer();
   const numbers = dtype === "uint8" ? new Uint8Array(buffer) : new Float32Array(buffer);
   if (numbers.length !== layers * heads * m * n) throw new Error("the page is incomplete: it has fewer weights than its shape says");
-  return complete(numbers, unit, layers, heads, rows, columns);
+  return complete(numbers, unit, layers, heads, rows, columns, axis);
 }
 
 /** @param {Float32Array | Uint8Array} numbers @returns {Promise<string>} */

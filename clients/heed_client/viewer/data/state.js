@@ -11,7 +11,7 @@
  * @property {string[]} words  labels of the tokens of tensors; empty = those that came with the tensors, or places
  * @property {string} target  text for the decoder of a model with two stacks
  * @property {Record<string, unknown>} parameters  of the model, by name
- * @property {string} kind  output that is looked at: weights, scores, weights_by_norm, cross_weights, ...
+ * @property {string} kind  output that is looked at: weights, scores, weights_by_norm, cross_weights, ...; difference in comparisons
  * @property {"model" | "head" | "matrix" | "tokens" | "compare" | "ablate" | "steps"} view
  * @property {number} layer
  * @property {number} head

@@ -1,8 +1,104 @@
-import { html } from "vendor/preact.js";
+// One head, or several heads of a layer, as lines between words.
+import { html, useMemo, useRef, useState } from "vendor/preact.js";
+import { show } from "heed/data/display.js";
+import { headColour } from "heed/data/palettes.js";
+import { WordLists } from "heed/views/draw/word_lists.js";
+import { globalMax, usePromise, useShown } from "heed/views/hooks.js";
+import { Choice } from "heed/views/legibility.js";
 
+/** @typedef {import("heed/data/attention.js").Label} Label */
+/** @typedef {import("heed/data/matrix.js").Matrix} Matrix */
+/** @typedef {import("heed/views/draw/lines.js").Bundle} Bundle */
+/** @typedef {import("heed/views/draw/lines.js").Word} Word */
 /** @typedef {import("heed/views/hooks.js").ViewProps} ViewProps */
 
+const PARTS = { both: "both texts", "0 1": "first to second", "1 0": "second to first", within: "within a text" };
+
 /** @param {ViewProps} props */
-export function HeadView({ attention }) {
-  return html`<p>${attention.m} x ${attention.n}</p>`;
+export function HeadView({ attention, settings, set }) {
+  const [parts, setParts] = useState("both");
+  const { bundles, error } = useBundles(attention, settings);
+  if (error) return html`<p role="alert">${error.message}</p>`;
+  if (!bundles) return html`<p class="note">…</p>`;
+  const { rows, columns } = bundles[0].shown;
+  const isPair = attention.rows.some(({ part }) => part === 1) && attention.columns.some(({ part }) => part === 1);
+  const isDrawn = (/** @type {number} */ query, /** @type {number} */ key) =>
+    !isPair || parts === "both" || joins(attention.rows[rows[query]], attention.columns[columns[key]], parts);
+  const hold = (/** @type {Word | null} */ word) => {
+    if (!word) set({ query: null, key: null });
+    else if (word.side === "query") set({ query: rows[word.index], key: null, direction: "from" });
+    else set({ query: null, key: columns[word.index], direction: "to" });
+  };
+  return html`<div class="tools">
+      <${HeadChips} attention=${attention} settings=${settings} set=${set} />
+      ${isPair && html`<${Choice} label="lines" value=${parts} options=${PARTS} onChange=${setParts} />`}
+    </div>
+    <${WordLists} bundles=${bundles} attention=${attention} held=${heldWord(settings, rows, columns)} hold=${hold} isDrawn=${isDrawn} />`;
+}
+
+/** The held word; null if none is held or it is hidden. @param {ViewProps["settings"]} settings @param {number[]} rows
+ *  @param {number[]} columns @returns {Word | null} */
+function heldWord({ query, key, direction }, rows, columns) {
+  const side = query !== null && (direction === "from" || key === null) ? "query" : "key";
+  const place = side === "query" ? query : key;
+  const index = place === null ? -1 : (side === "query" ? rows : columns).indexOf(place);
+  return index < 0 ? null : { side, index };
+}
+
+/** Whether a line from one token to another is within or between the texts of a pair; special tokens belong to none.
+ *  @param {Label} from @param {Label} to @param {string} parts  of PARTS */
+function joins(from, to, parts) {
+  if (from.special || to.special) return false;
+  return parts === "within" ? from.part === to.part : parts === `${from.part} ${to.part}`;
+}
+
+/** A switch for each head of the layer. @param {ViewProps} props */
+function HeadChips({ attention, settings, set }) {
+  const drawn = drawnHeads(settings);
+  const all = [...Array(attention.heads).keys()];
+  const toggle = (/** @type {number} */ head) => {
+    const next = drawn.includes(head) ? drawn.filter((other) => other !== head) : [...drawn, head].sort((one, other) => one - other);
+    if (next.length === 0) return;
+    set(next.length === 1 ? { head: next[0], heads: [], combine: "none" } : { heads: next, combine: "none" });
+  };
+  const others = drawn.length === all.length;
+  return html`<div class="head-chips" role="group" aria-label="heads">
+    ${all.map((head) => html`<button key=${head} aria-label=${`head ${head}`} aria-pressed=${drawn.includes(head)}
+      style=${{ borderColor: headColour(head), "--head": headColour(head) }} onClick=${() => toggle(head)}>${head}</button>`)}
+    ${all.length > 1 && html`<button onClick=${() => set({ heads: others ? [] : all, combine: "none" })}>${
+      others ? `only head ${settings.head}` : "all heads"}</button>`}
+  </div>`;
+}
+
+/** Heads whose lines are drawn, each in its colour; none if heads or layers are combined. @param {ViewProps["settings"]} settings */
+const drawnHeads = ({ combine, heads, head }) => (combine !== "none" ? [] : heads.length ? heads : [head]);
+
+/**
+ * What is drawn of each head that is switched on; null until all are there.
+ * @param {ViewProps["attention"]} attention @param {ViewProps["settings"]} settings
+ * @returns {{bundles: Bundle[] | null, error: Error | null}}
+ */
+function useBundles(attention, settings) {
+  const single = useShown(attention, settings);
+  const { layer, combine } = settings;
+  const heads = drawnHeads(settings).filter((head) => head < attention.heads);
+  const several = usePromise(async () => ({
+    attention, layer, heads, matrices: heads.length > 1 ? await Promise.all(heads.map((head) => attention.matrix(layer, head))) : [],
+  }), [attention, layer, heads.join()]);
+  const known = useRef({ key: "", shown: /** @type {WeakMap<Matrix, Bundle["shown"]>} */ (new WeakMap()) }).current;
+  const { hideSpecial, hideFirst, hidePadding, renormalise, scale, range, threshold, kind } = settings;
+  const key = JSON.stringify([hideSpecial, hideFirst, hidePadding, renormalise, scale, range, threshold, kind]);
+  const loaded = several.value?.attention === attention && several.value.layer === layer ? several.value : null;
+  const bundles = useMemo(() => {
+    if (heads.length <= 1) return single.shown && [{ shown: single.shown, colour: combine === "none" ? headColour(heads[0]) : "" }];
+    if (!loaded || loaded.matrices.length === 0) return null;
+    if (known.key !== key) Object.assign(known, { key, shown: new WeakMap() });
+    const top = globalMax(attention, settings);
+    return loaded.matrices.map((matrix, i) => {
+      const shown = known.shown.get(matrix) ?? show(matrix, attention.rows, attention.columns, settings, top);
+      known.shown.set(matrix, shown);
+      return { shown, colour: headColour(loaded.heads[i]) };
+    });
+  }, [single.shown, loaded, heads.length <= 1, combine, key]);
+  return { bundles, error: single.error ?? several.error };
 }

@@ -35,7 +35,7 @@ export function Legibility({ attention, settings, set }) {
   const isOverview = settings.view === "model";
   return html`<div class="tools" role="group" aria-label="how it is drawn">
     ${!isOverview && html`
-      ${layers > 1 && html`<${Choice} label="layer" value=${settings.layer} options=${numbers(layers)}
+      ${layers > 1 && html`<${Choice} label=${attention.axis} value=${settings.layer} options=${numbers(layers)}
         onChange=${(/** @type {string} */ value) => set({ layer: Number(value) })} />`}
       <${Choice} label="head" value=${settings.head} options=${numbers(heads)}
         onChange=${(/** @type {string} */ value) => set({ head: Number(value), heads: [] })} />

@@ -1,8 +1,171 @@
-import { html } from "vendor/preact.js";
+// One matrix as a heat map that can be zoomed to its single cells.
+import { html, useEffect, useLayoutEffect, useMemo, useRef } from "vendor/preact.js";
+import { format } from "heed/data/display.js";
+import { palette } from "heed/data/palettes.js";
+import { themeColours, useFrame, useSize, useTheme, Words } from "heed/views/draw/canvas.js";
+import { draw, FONT, layout } from "heed/views/draw/heat_map.js";
+import { Legend } from "heed/views/draw/legend.js";
+import { Mips } from "heed/views/draw/mips.js";
+import { cellAt, clamp, panBy, reveal, zoomAt } from "heed/views/draw/port.js";
+import { useShown } from "heed/views/hooks.js";
 
 /** @typedef {import("heed/views/hooks.js").ViewProps} ViewProps */
+/** @typedef {import("heed/views/draw/heat_map.js").Cell} Cell */
+
+const TALLEST = 0.75; // of the window's height
+const CLICK = 4; // px: a pointer that moves less has clicked
+const STEP = 1.5; // of a key or a button that zooms
 
 /** @param {ViewProps} props */
-export function MatrixView({ attention }) {
-  return html`<p>${attention.m} x ${attention.n}</p>`;
+export function MatrixView(props) {
+  const { shown, error } = useShown(props.attention, props.settings);
+  if (error) return html`<p role="alert">${error.message}</p>`;
+  return shown ? html`<${HeatMap} ...${props} shown=${shown} />` : html`<p class="note">…</p>`;
 }
+
+/** @param {ViewProps & {shown: import("heed/data/display.js").Shown}} props */
+function HeatMap({ attention, settings, set, shown }) {
+  const frame = useRef(/** @type {HTMLElement | null} */ (null));
+  const canvas = useRef(/** @type {HTMLCanvasElement | null} */ (null));
+  const tip = useRef(/** @type {HTMLElement | null} */ (null));
+  const { width } = useSize(frame);
+  const theme = useTheme();
+  const table = useMemo(() => palette(settings.palette, shown.isDiverging), [settings.palette, shown.isDiverging, theme]);
+  const rows = useMemo(() => shown.rows.map((place) => attention.rows[place].text), [shown]);
+  const columns = useMemo(() => shown.columns.map((place) => attention.columns[place].text), [shown]);
+  const mips = useMemo(() => new Mips(shown, shown.isDiverging, table), [shown, table]);
+  const words = useMemo(() => new Words(FONT), []);
+  const plot = useMemo(() => layout(shown, rows, columns, Math.max(1, width), innerHeight * TALLEST), [rows, columns, width]);
+  /** What changes with the pointer, without a new rendering of the page. */
+  const { current: live } = useRef({
+    port: { x: 0, y: 0, zoom: 1 }, hover: /** @type {Cell | null} */ (null), moved: 0,
+    pointers: /** @type {Map<number, {x: number, y: number}>} */ (new Map()),
+    colours: /** @type {ReturnType<typeof themeColours> | null} */ (null),
+  });
+  const held = {
+    row: within(settings.query === null ? -1 : shown.rows.indexOf(settings.query)),
+    column: within(settings.key === null ? -1 : shown.columns.indexOf(settings.key)),
+  };
+
+  const paint = useFrame(() => {
+    if (!canvas.current || width === 0) return;
+    live.colours ??= themeColours(canvas.current);
+    draw(canvas.current, width, {
+      shown, plot, port: live.port, mips, table, rows, columns, words, colours: live.colours, hover: live.hover, held,
+    });
+    canvas.current.style.touchAction = live.port.zoom > 1 ? "none" : "pan-y";
+    placeTip();
+  });
+  const placeTip = () => {
+    const element = /** @type {HTMLElement} */ (tip.current);
+    const cell = live.hover ?? (held.row !== null && held.column !== null ? { row: held.row, column: held.column } : null);
+    element.hidden = !cell;
+    if (!cell) return;
+    const { row, column } = cell;
+    element.textContent = `“${rows[row]}” → “${columns[column]}” ${format(shown.values[row * shown.n + column], shown.error)}`;
+    const [w, h] = [plot.w * live.port.zoom, plot.h * live.port.zoom];
+    const [left, top] = [plot.left + (column + 1 - live.port.x) * w + 8, plot.top + (row + 1 - live.port.y) * h + 8];
+    const isInSight = left > plot.left && top > plot.top && left - w - 8 < plot.left + plot.width && top - h - 8 < plot.top + plot.height;
+    element.hidden = !isInSight;
+    const [tipWidth, tipHeight] = [element.offsetWidth, element.offsetHeight];
+    const x = left + tipWidth > width ? Math.max(0, left - w - 16 - tipWidth) : left;
+    const y = top + tipHeight > plot.top + plot.height ? top - h - 16 - tipHeight : top;
+    element.style.transform = `translate(${Math.round(x)}px, ${Math.round(y)}px)`;
+  };
+
+  useLayoutEffect(() => { live.colours = null; }, [theme]);
+  useLayoutEffect(() => { live.port = { x: 0, y: 0, zoom: 1 }; live.hover = null; }, [shown.m, shown.n]);
+  useLayoutEffect(() => { live.port = clamp(live.port, plot); }, [plot]);
+  useEffect(paint);
+
+  const change = (/** @type {typeof live.port} */ port) => {
+    live.port = port;
+    paint();
+  };
+  const place = (/** @type {PointerEvent | WheelEvent} */ event) => {
+    const box = /** @type {HTMLElement} */ (canvas.current).getBoundingClientRect();
+    return { x: event.clientX - box.left, y: event.clientY - box.top };
+  };
+  const middle = () => ({ x: plot.left + plot.width / 2, y: plot.top + plot.height / 2 });
+  const zoom = (/** @type {number} */ factor, at = middle()) => change(zoomAt(live.port, plot, factor, at.x, at.y));
+  const reset = () => change({ x: 0, y: 0, zoom: 1 });
+  const hold = (/** @type {Cell | null} */ cell) => {
+    if (!cell || (cell.row === held.row && cell.column === held.column)) return set({ query: null, key: null });
+    change(reveal(live.port, plot, cell.row, cell.column));
+    set({ query: shown.rows[cell.row], key: shown.columns[cell.column] });
+  };
+  const wheel = (/** @type {WheelEvent} */ event) => {
+    if (event.deltaY > 0 && live.port.zoom === 1) return; // the page scrolls
+    event.preventDefault();
+    zoom(Math.exp(-Math.sign(event.deltaY) * Math.min(120, Math.abs(event.deltaY)) / 300), place(event));
+  };
+  const down = (/** @type {PointerEvent} */ event) => {
+    if (event.button !== 0) return;
+    canvas.current?.setPointerCapture(event.pointerId);
+    if (live.pointers.size === 0) live.moved = 0;
+    live.pointers.set(event.pointerId, place(event));
+  };
+  const move = (/** @type {PointerEvent} */ event) => {
+    const now = place(event);
+    const before = live.pointers.get(event.pointerId);
+    if (before) {
+      const other = [...live.pointers].find(([id]) => id !== event.pointerId)?.[1];
+      live.moved += Math.hypot(now.x - before.x, now.y - before.y);
+      if (other) {
+        const factor = Math.hypot(now.x - other.x, now.y - other.y) / Math.max(1, Math.hypot(before.x - other.x, before.y - other.y));
+        live.port = zoomAt(live.port, plot, factor, (now.x + other.x) / 2, (now.y + other.y) / 2);
+        live.port = panBy(live.port, plot, (now.x - before.x) / 2, (now.y - before.y) / 2);
+        live.moved = Infinity;
+      } else if (live.moved > CLICK) live.port = panBy(live.port, plot, now.x - before.x, now.y - before.y);
+      live.pointers.set(event.pointerId, now);
+    }
+    live.hover = cellAt(live.port, plot, now.x, now.y);
+    paint();
+  };
+  const up = (/** @type {PointerEvent} */ event) => {
+    if (!live.pointers.delete(event.pointerId) || event.type === "pointercancel" || live.moved > CLICK) return;
+    const at = place(event);
+    const cell = cellAt(live.port, plot, at.x, at.y);
+    if (cell) hold(cell);
+  };
+  const leave = () => {
+    live.hover = null;
+    paint();
+  };
+  const press = (/** @type {KeyboardEvent} */ event) => {
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    /** @type {Record<string, [number, number]>} */
+    const steps = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] };
+    const step = steps[event.key];
+    if (step) {
+      const [row, column] = held.row === null && held.column === null
+        ? [Math.floor(live.port.y), Math.floor(live.port.x)]
+        : [(held.row ?? 0) + step[0], (held.column ?? 0) + step[1]];
+      const cell = { row: Math.max(0, Math.min(shown.m - 1, row)), column: Math.max(0, Math.min(shown.n - 1, column)) };
+      if (cell.row !== held.row || cell.column !== held.column) hold(cell);
+    } else if (event.key === "+" || event.key === "=") zoom(STEP);
+    else if (event.key === "-") zoom(1 / STEP);
+    else if (event.key === "0") reset();
+    else if (event.key === "Escape") hold(null);
+    else return;
+    event.preventDefault();
+  };
+  return html`<div class="heat-map-tools">
+      <${Legend} shown=${shown} table=${table} />
+      <span role="group" aria-label="zoom">
+        <button aria-label="zoom out" onClick=${() => zoom(1 / STEP)}>−</button>
+        <button aria-label="zoom in" onClick=${() => zoom(STEP)}>+</button>
+        <button onClick=${reset}>whole matrix</button>
+      </span>
+    </div>
+    <div class="heat-map" ref=${frame}>
+      <canvas ref=${canvas} tabindex="0" role="application" aria-roledescription="heat map"
+        aria-label=${`weights of ${shown.m} queries, from top to bottom, and ${shown.n} keys, from left to right; arrow keys hold a cell, + and - zoom, 0 shows the whole matrix, Escape releases`}
+        onWheel=${wheel} onPointerDown=${down} onPointerMove=${move} onPointerUp=${up} onPointerCancel=${up}
+        onPointerLeave=${leave} onKeyDown=${press}></canvas>
+      <div class="tip" ref=${tip} hidden></div>
+    </div>`;
+}
+
+/** @param {number} index  -1 = none */
+const within = (index) => (index < 0 ? null : index);

@@ -50,7 +50,7 @@ function Thumbnail({ attention, settings, layer, head, top, number, isOff, open 
     attention, layer, head, scale, range, threshold, kind, colours, top, hideSpecial, hideFirst, hidePadding, renormalise,
   ]);
   const name = attention.layers > 1 ? `${layer}.${head}` : `${head}`;
-  const label = attention.layers > 1 ? `layer ${layer}, head ${head}` : `head ${head}`;
+  const label = attention.layers > 1 ? `${attention.axis} ${layer}, head ${head}` : `head ${head}`;
   return html`<button class=${`thumbnail ${isOff ? "off" : ""}`} onClick=${open}
     aria-label=${`${label}${number === null ? "" : `, ${number.toFixed(3)}`}${isOff ? ", switched off" : ""}`}>
     <canvas ref=${canvas} aria-hidden="true"></canvas><span>${name}${number === null ? "" : html` <b>${number.toFixed(2)}</b>`}</span>

@@ -6,6 +6,16 @@ import { usePromise } from "heed/views/hooks.js";
 import { Workspace } from "heed/views/workspace.js";
 
 /** @typedef {import("heed/data/saved.js").Saved} Saved */
+/** @typedef {import("heed/data/attention.js").Attention} Attention */
+/** @typedef {import("heed/data/state.js").Settings} Settings */
+
+/** The second side of a comparison within one answer: another head or layer.
+ *  @param {Attention} attention @param {Settings} settings @param {(changes: Partial<Settings>) => void} set */
+function sameWith(attention, settings, set) {
+  const other = settings.other ?? { head: (settings.head + 1) % attention.heads };
+  const setOther = (/** @type {Partial<Settings>} */ changes) => set({ other: { ...other, ...changes } });
+  return { attention, settings: { ...settings, ...other }, set: setOther };
+}
 
 /** @param {{data: Saved}} props */
 export function SavedApp({ data }) {
@@ -15,10 +25,11 @@ export function SavedApp({ data }) {
   useEffect(() => {
     if (location.protocol !== "about:") history.replaceState(null, "", `#${toFragment(settings)}`);
   }, [settings]);
+  const set = (/** @type {Partial<Settings>} */ changes) => setSettings((before) => ({ ...before, ...changes }));
   return html`<header class="top"><h1>${data.title}</h1></header>
     <main class="saved">
       ${error && html`<p role="alert">${error.message}</p>`}
       ${attention && html`<${Workspace} attention=${attention} settings=${settings}
-        set=${(/** @type {object} */ changes) => setSettings((before) => ({ ...before, ...changes }))} />`}
+        title=${data.title} set=${set} extra=${{ second: sameWith(attention, settings, set) }} />`}
     </main>`;
 }

@@ -24,8 +24,8 @@ export function Selection({ attention, settings, set }) {
   const pair = query !== null && key !== null ? weights.find(({ other }) => other === (direction === "from" ? key : query)) : undefined;
   const listed = pair ? [pair, ...weights.filter((weight) => weight !== pair)] : weights;
   return html`<div role="status" class="selection">
-    <b>“${own.text}”</b> (${place}) ${direction === "from" ? "looks at" : "is looked at by"}
-    <ol>${listed.slice(0, LISTED).map(({ other, value }) => html`<li>“${labels[other].text}” (${other}) <output>${format(value, shown.error)}</output></li>`)}</ol>
+    <b>“${own.text}”</b> ${`(${place}) ${direction === "from" ? "looks at" : "is looked at by"} `}
+    <ol>${listed.slice(0, LISTED).map(({ other, value }) => html`<li>“${labels[other].text}” (${other})${" "}<span class="value">${format(value, shown.error)}</span></li>`)}</ol>
     <button onClick=${() => set({ query: null, key: null })}>clear</button>
   </div>`;
 }

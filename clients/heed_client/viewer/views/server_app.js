@@ -2,13 +2,15 @@
 import { html, useCallback, useEffect, useRef, useState } from "vendor/preact.js";
 import * as api from "heed/data/api.js";
 import { start } from "heed/data/start.js";
-import { hasHeadMask, inputOf, modelOf, neededFor, run } from "heed/data/run.js";
+import { hasHeadMask, headMask, inputOf, modelOf, neededFor, run } from "heed/data/run.js";
+import { toJson } from "heed/data/request.js";
 import { hasSteps } from "heed/data/steps.js";
 import { DEFAULTS, fromFragment, toFragment } from "heed/data/state.js";
 import { Header } from "heed/views/header.js";
-import { RunContext, usePromise } from "heed/views/hooks.js";
+import { usePromise } from "heed/views/hooks.js";
 import { InputPanel } from "heed/views/input_panel.js";
 import { AblateView } from "heed/views/ablate_view.js";
+import { Choice } from "heed/views/legibility.js";
 import { StepsView } from "heed/views/steps_view.js";
 import { VIEWS, Workspace } from "heed/views/workspace.js";
 
@@ -37,6 +39,7 @@ export function ServerApp() {
   const answer = useAnswer(current, settings, request);
   const shown = answer.value?.model === current ? answer.value : null; // the last model's answer is no answer
   const needed = current ? neededFor(current, settings, request) : "";
+  const second = useSecond(models.value ?? [], settings, set, request, shown?.attention ?? null);
   const error = models.error ?? model.error ?? answer.error;
   return html`<${Header} models=${models.value ?? []} settings=${settings} error=${error} onKey=${(/** @type {string} */ text) => {
       api.setKey(text);
@@ -50,8 +53,8 @@ export function ServerApp() {
       ${current && html`<${InputPanel} model=${current} settings=${settings} set=${set} request=${request} setRequest=${setRequest}
         error=${answer.error} isBusy=${answer.isBusy} answer=${shown} />`}
       ${shown
-        ? html`<${RunContext.Provider} value=${{ ...shown, setRequest }}>
-            <${Workspace} attention=${shown.attention} settings=${settings} set=${set} views=${viewsOf(shown.model)} /><//>`
+        ? html`<${Workspace} attention=${shown.attention} settings=${settings} set=${set} title=${shown.model.block}
+            request=${asRequest(shown, settings)} views=${viewsOf(shown.model)} extra=${{ second, run: { ...shown, setRequest } }} />`
         : html`<section class="workspace" aria-busy=${answer.isBusy && !needed}>
             <p class="note">${needed || (error ? `Nothing is drawn: ${error.message}` : "…")}</p></section>`}
     </main>`;
@@ -84,4 +87,49 @@ export function useAnswer(model, settings, request) {
     performance.mark("heed-answered");
     return { model, input, attention, settings, request };
   }, [model, text, pair, target, kind, batch, request, JSON.stringify([random, words, parameters, ablated])]);
+}
+
+/**
+ * The second side of a comparison: the settings in `other`, or another head of the same answer.
+ * @param {{block: string, title: string}[]} models @param {Settings} settings @param {import("heed/views/hooks.js").Set} set
+ * @param {Request | null} request @param {import("heed/data/attention.js").Attention | null} first
+ */
+function useSecond(models, settings, set, request, first) {
+  const isShown = settings.view === "compare" && first !== null;
+  const other = settings.other ?? { head: first ? (settings.head + 1) % first.heads : 0 };
+  const merged = { ...settings, ...other };
+  const [ownRequest, setOwnRequest] = useState(/** @type {Request | null} */ (null));
+  const chosen = usePromise(async () => (isShown ? modelOf(merged.model) : null), [isShown, merged.model]);
+  const current = chosen.value?.block === merged.model ? chosen.value : null;
+  const isSame = ownRequest === null && RUN.every((name) => JSON.stringify(merged[name]) === JSON.stringify(settings[name]));
+  const answer = useAnswer(isShown && !isSame ? current : null, merged, ownRequest ?? (merged.model === settings.model ? request : null));
+  const attention = isSame ? first : answer.value?.attention;
+  const setOther = (/** @type {Partial<Settings>} */ changes) => set({ other: { ...other, ...changes } });
+  if (!isShown || !current) return null;
+  const panel = html`<details class="second-input"><summary>another text, model or option</summary>
+    <${Choice} label="second model" value=${merged.model} options=${Object.fromEntries(models.map(({ block, title }) => [block, `${block}: ${title}`]))}
+      onChange=${(/** @type {string} */ name) => {
+        setOwnRequest(null);
+        setOther({ model: name, parameters: {}, ablated: [], layer: 0, head: 0 });
+      }} />
+    <${InputPanel} model=${current} settings=${merged} set=${setOther} request=${ownRequest ?? request} setRequest=${setOwnRequest}
+      error=${answer.error} isBusy=${answer.isBusy} answer=${answer.value?.model === current ? answer.value : null} isSecond=${true} /></details>`;
+  return { attention: attention ?? first, settings: merged, set: setOther, panel };
+}
+
+/** Settings that change what is run. @type {(keyof Settings)[]} */
+const RUN = ["model", "text", "pair", "target", "random", "words", "kind", "batch", "parameters", "ablated"];
+
+/** The run as a request, for a command. @param {import("heed/views/hooks.js").Answer} run @param {Settings} settings
+ *  @returns {import("heed/data/commands.js").Request} */
+function asRequest({ model, input }, settings) {
+  const { text, pair, target, parameters, kind } = settings;
+  const texts = model.tokenizer !== null;
+  return {
+    server: location.href.replace(/\/?(#.*)?$/, ""), model: model.block, texts, needsKey: api.hasKey(),
+    get body() { // made when it is asked for, as tensors may be large
+      const given = texts ? { text, ...(pair && { text_pair: pair }), ...(target && { text_target: target }) } : toJson(input.tensors);
+      return { ...given, ...toJson(headMask(model, settings, input)), ...parameters, outputs: [kind] };
+    },
+  };
 }

@@ -3,7 +3,7 @@ import { html, useEffect, useRef, useState } from "vendor/preact.js";
 import { format } from "heed/data/display.js";
 import { fromRequest } from "heed/data/run.js";
 import { stepsOf } from "heed/data/steps.js";
-import { usePromise, useRun } from "heed/views/hooks.js";
+import { usePromise } from "heed/views/hooks.js";
 import { Choice } from "heed/views/legibility.js";
 
 /** @typedef {import("heed/views/hooks.js").ViewProps} ViewProps */
@@ -12,9 +12,8 @@ import { Choice } from "heed/views/legibility.js";
 const STYLE = new URL("../vendor/katex.css", import.meta.url).href;
 const MAX_CELLS = 128; // of a vector
 
-/** @param {ViewProps} props */
-export function StepsView({ attention, settings, set }) {
-  const run = useRun();
+/** @param {ViewProps & {run: import("heed/views/hooks.js").Run}} props */
+export function StepsView({ attention, settings, set, run }) {
   const { model, input, setRequest } = run;
   const { head, batch } = settings;
   const query = settings.query ?? 0;

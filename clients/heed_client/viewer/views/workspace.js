@@ -5,22 +5,28 @@ import { ModelView } from "heed/views/model_view.js";
 import { HeadView } from "heed/views/head_view.js";
 import { MatrixView } from "heed/views/matrix_view.js";
 import { TokenView } from "heed/views/token_view.js";
+import { CompareView } from "heed/views/compare_view.js";
 import { Selection } from "heed/views/selection.js";
+import { TakeAlong } from "heed/views/take_along.js";
 
 /** @typedef {import("heed/views/hooks.js").ViewProps} ViewProps */
 /** @typedef {import("heed/views/hooks.js").Set} Set */
 /** @typedef {import("heed/data/state.js").Settings} Settings */
 
-/** @type {Record<string, {title: string, view: (props: ViewProps) => unknown}>} */
+/** @type {Record<string, {title: string, view: (props: any) => unknown}>} */
 export const VIEWS = {
   model: { title: "Model", view: ModelView },
   head: { title: "Head", view: HeadView },
   matrix: { title: "Matrix", view: MatrixView },
   tokens: { title: "Tokens", view: TokenView },
+  compare: { title: "Compare", view: CompareView },
 };
 
-/** @param {ViewProps & {views?: typeof VIEWS, tools?: unknown}} props  `tools` stand behind the tabs */
-export function Workspace({ attention, settings, set, views = VIEWS, tools = null }) {
+/**
+ * @param {ViewProps & {title: string, views?: typeof VIEWS, request?: import("heed/data/commands.js").Request | null,
+ *   extra?: Record<string, unknown>}} props  `extra` is given to the views
+ */
+export function Workspace({ attention, settings, set, title, views = VIEWS, request = null, extra = {} }) {
   const within = useMemo(() => ({
     ...settings, layer: Math.min(settings.layer, attention.layers - 1), head: Math.min(settings.head, attention.heads - 1),
     query: settings.query !== null && settings.query < attention.m ? settings.query : null,
@@ -31,11 +37,11 @@ export function Workspace({ attention, settings, set, views = VIEWS, tools = nul
   return html`<section class="workspace" aria-label="attention">
     <div class="bar">
       <${Tabs} views=${views} selected=${name} set=${set} />
-      ${tools}
+      <${TakeAlong} attention=${attention} settings=${within} set=${set} title=${title} request=${request} />
     </div>
     <${Legibility} attention=${attention} settings=${within} set=${set} />
     <div id="view" role="tabpanel" aria-labelledby=${`tab-${name}`} class=${`view ${name}`}>
-      <${View} attention=${attention} settings=${within} set=${set} />
+      <${View} attention=${attention} settings=${within} set=${set} ...${extra} />
     </div>
     <${Selection} attention=${attention} settings=${within} set=${set} />
     <p class="note">Weights show where a model looks, not why it answers.</p>

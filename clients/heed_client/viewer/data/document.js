@@ -1,0 +1,60 @@
+// A page of its own from the open one: its modules as data: URLs, its style, and the weights inside.
+import { toBase64 } from "heed/data/saved.js";
+
+/** @typedef {import("heed/data/attention.js").Attention} Attention */
+/** @typedef {import("heed/data/state.js").Settings} Settings */
+
+const POLICY = "default-src 'none'; script-src 'unsafe-inline' data:; style-src 'unsafe-inline'; img-src blob: data:";
+const WITHOUT = ["vendor/katex.js"]; // only the server's page has formulas
+
+/**
+ * The HTML of the page, which opens as `settings` say. Weights above a million are rounded to 256 levels.
+ * @param {string} title @param {Attention} attention @param {Settings} settings
+ */
+export async function toDocument(title, attention, settings) {
+  const { numbers, unit } = await attention.all();
+  const { layers, heads, m, n, axis, rows, columns } = attention;
+  const { text: _text, pair: _pair, target: _target, parameters: _parameters, other: _other, ...looks } = settings;
+  const data = JSON.stringify({
+    title, kind: settings.kind, axis, shape: [layers, heads, m, n], dtype: numbers instanceof Uint8Array ? "uint8" : "float32",
+    unit, rows, columns, weights: await toBase64(numbers), settings: looks,
+  });
+  const [imports, style] = await Promise.all([modules(), sheet()]);
+  return `<!doctype html>
+<html lang="en">
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<title>${escape(title)}</title>
+<meta http-equiv="Content-Security-Policy" content="${POLICY}">
+<style>${style}</style>
+<script type="importmap">${JSON.stringify({ imports })}</script>
+<script type="module">import "heed/main.js";</script>
+<script type="application/json" id="data">${data.replaceAll("<", "\\u003c")}</script>
+<body></body>
+</html>
+`;
+}
+
+/** The modules by name, each as a data: URL. @returns {Promise<Record<string, string>>} */
+async function modules() {
+  const map = JSON.parse(document.querySelector("script[type=importmap]")?.textContent ?? "{}");
+  const named = Object.entries(/** @type {Record<string, string>} */ (map.imports)).filter(([name]) => !WITHOUT.includes(name));
+  return Object.fromEntries(await Promise.all(named.map(async ([name, url]) => {
+    if (url.startsWith("data:")) return [name, url];
+    const bytes = new Uint8Array(await (await fetch(url)).arrayBuffer());
+    return [name, `data:text/javascript;base64,${base64(bytes)}`];
+  })));
+}
+
+/** @param {Uint8Array} bytes */
+const base64 = (bytes) => btoa(Array.from(bytes, (byte) => String.fromCharCode(byte)).join(""));
+
+async function sheet() {
+  const link = document.querySelector("link[rel=stylesheet]");
+  if (link instanceof HTMLLinkElement) return (await fetch(link.href)).text();
+  return document.querySelector("style")?.textContent ?? "";
+}
+
+/** @param {string} text */
+export const escape = (text) => text.replace(/[&<>"']/g, (character) => `&#${character.charCodeAt(0)};`);

@@ -1,0 +1,111 @@
+// What drawn views share: sharp canvases, one drawing per frame, the colours of the theme, words that fit.
+import { useCallback, useEffect, useLayoutEffect, useRef, useState } from "vendor/preact.js";
+
+/** Counts the changes of the theme, by the page's choice or the system's: a dependency of what reads colours. */
+export function useTheme() {
+  const [count, setCount] = useState(0);
+  useEffect(() => {
+    const change = () => setCount((before) => before + 1);
+    const system = matchMedia("(prefers-color-scheme: dark)");
+    addEventListener("heed-theme", change);
+    system.addEventListener("change", change);
+    return () => {
+      removeEventListener("heed-theme", change);
+      system.removeEventListener("change", change);
+    };
+  }, []);
+  return count;
+}
+
+/**
+ * A function that draws in the next frame, once however often it is called; it always calls the newest `draw`.
+ * @param {() => void} draw
+ */
+export function useFrame(draw) {
+  const latest = useRef(draw);
+  const request = useRef(0);
+  latest.current = draw;
+  useEffect(() => () => cancelAnimationFrame(request.current), []);
+  return useCallback(() => {
+    request.current ||= requestAnimationFrame(() => {
+      request.current = 0;
+      latest.current();
+    });
+  }, []);
+}
+
+/**
+ * The size of an element in CSS pixels, 0 x 0 before it is there.
+ * @param {{current: Element | null}} ref
+ */
+export function useSize(ref) {
+  const [size, setSize] = useState({ width: 0, height: 0 });
+  useLayoutEffect(() => {
+    const element = /** @type {HTMLElement} */ (ref.current);
+    const measure = () => {
+      const [width, height] = [element.clientWidth, element.clientHeight];
+      setSize((before) => (before.width === width && before.height === height ? before : { width, height }));
+    };
+    const observer = new ResizeObserver(measure);
+    observer.observe(element);
+    measure();
+    return () => observer.disconnect();
+  }, []);
+  return size;
+}
+
+/**
+ * The context of a cleared canvas of a size in CSS pixels, with the device's pixels.
+ * @param {HTMLCanvasElement} canvas @param {number} width @param {number} height
+ */
+export function prepare(canvas, width, height) {
+  const ratio = devicePixelRatio;
+  const [w, h] = [Math.round(width * ratio), Math.round(height * ratio)];
+  if (canvas.width !== w || canvas.height !== h) {
+    [canvas.width, canvas.height] = [w, h];
+    [canvas.style.width, canvas.style.height] = [`${width}px`, `${height}px`];
+  }
+  const context = /** @type {CanvasRenderingContext2D} */ (canvas.getContext("2d"));
+  context.setTransform(ratio, 0, 0, ratio, 0, 0);
+  context.clearRect(0, 0, width, height);
+  return context;
+}
+
+/**
+ * Colours of style.css as the theme has them; a canvas cannot read variables.
+ * @param {HTMLElement} element  whose text has no colour of its own
+ * @returns {{text: string, quiet: string, line: string, mark: string, back: string}}
+ */
+export function themeColours(element) {
+  const colour = (/** @type {string} */ name) => {
+    element.style.color = `var(--${name})`;
+    return getComputedStyle(element).color;
+  };
+  const colours = { text: colour("text"), quiet: colour("quiet"), line: colour("line"), mark: colour("mark"), back: colour("back") };
+  element.style.color = "";
+  return colours;
+}
+
+/** Cuts words with an ellipsis so that they fit a width; each word is measured once. */
+export class Words {
+  /** @param {string} font */
+  constructor(font) {
+    this.font = font;
+    /** @type {Map<string, string>} */
+    this._cut = new Map();
+  }
+
+  /** @param {CanvasRenderingContext2D} context  with this font @param {string} text @param {number} width */
+  fit(context, text, width) {
+    const key = `${width} ${text}`;
+    let cut = this._cut.get(key);
+    if (cut === undefined) {
+      const characters = [...text];
+      let length = characters.length;
+      const fits = () => context.measureText(cut ?? "").width <= width;
+      for (cut = text; length > 1 && !fits(); ) cut = `${characters.slice(0, --length).join("")}…`;
+      this._cut.set(key, cut);
+    }
+    return cut;
+  }
+}

@@ -1,0 +1,206 @@
+// Draws a matrix with its words, bars and crosshair.
+import { textOn } from "heed/data/palettes.js";
+import { prepare } from "heed/views/draw/canvas.js";
+import { fit } from "heed/views/draw/port.js";
+
+/** @typedef {import("heed/data/attention.js").Label} Label */
+/** @typedef {import("heed/data/display.js").Shown} Shown */
+/** @typedef {import("heed/views/draw/port.js").Plot} Plot */
+/** @typedef {import("heed/views/draw/port.js").Port} Port */
+/** @typedef {{row: number, column: number}} Cell  among the visible ones */
+/**
+ * @typedef {object} Scene  what is drawn
+ * @property {Shown} shown @property {Plot} plot @property {Port} port
+ * @property {import("heed/views/draw/mips.js").Mips} mips @property {Uint32Array} table
+ * @property {string[]} rows  words of the visible queries @property {string[]} columns  of the visible keys
+ * @property {import("heed/views/draw/canvas.js").Words} words
+ * @property {ReturnType<typeof import("heed/views/draw/canvas.js").themeColours>} colours
+ * @property {Cell | null} hover @property {{row: number | null, column: number | null}} held
+ */
+
+export const FONT = "12px system-ui, sans-serif";
+const BAR = 36; // px, the longest bar
+const GAP = 6; // px between words, bars and cells
+const LINE = 13; // px between the middles of two words
+const WORDS_ABOVE = 84; // px, the longest word
+const WORDS_BESIDE = 124;
+const WITH_VALUES = 34; // px of a cell that has its value in it
+
+/** Where the cells are, in a canvas of a width. @param {Shown} shown @param {string[]} rows @param {string[]} columns
+ *  @param {number} width @param {number} height  most, of the cells, in CSS pixels */
+export function layout(shown, rows, columns, width, height) {
+  const beside = Math.min(WORDS_BESIDE, width * 0.24, 14 + 7 * longest(rows));
+  const above = Math.min(WORDS_ABOVE, 14 + 7 * longest(columns));
+  const [left, top] = [Math.round(beside + GAP), Math.round(above + BAR + 2 * GAP)];
+  return fit(shown.m, shown.n, left, top, Math.max(1, width - left - BAR - GAP - 1), height);
+}
+
+/** @param {string[]} words */
+const longest = (words) => words.reduce((most, word) => Math.max(most, word.length), 1);
+
+/** @param {HTMLCanvasElement} canvas @param {number} width @param {Scene} scene */
+export function draw(canvas, width, scene) {
+  const { plot, port, mips, shown } = scene;
+  const context = prepare(canvas, width, plot.top + plot.height + 1);
+  const cells = { x: port.x, y: port.y, w: plot.w * port.zoom, h: plot.h * port.zoom };
+  context.save();
+  context.beginPath();
+  context.rect(plot.left, plot.top, plot.width, plot.height);
+  context.clip();
+  context.fillStyle = hatching(context, scene.colours);
+  context.fillRect(plot.left, plot.top, plot.width, plot.height);
+  mips.draw(context, plot, cells);
+  if (cells.w > WITH_VALUES && cells.h > LINE + 3) drawValues(context, scene, cells);
+  drawCrosshair(context, scene, cells);
+  context.restore();
+  context.strokeStyle = scene.colours.line;
+  context.lineWidth = 1;
+  context.strokeRect(plot.left - 0.5, plot.top - 0.5, plot.width + 1, plot.height + 1);
+  context.font = FONT;
+  drawWords(context, scene, cells);
+  const { row, column } = bars(scene);
+  if (row !== null) drawBars(context, scene, cells, "keys", (j) => shown.levels[row * shown.n + j]);
+  if (column !== null) drawBars(context, scene, cells, "queries", (i) => shown.levels[i * shown.n + column]);
+}
+
+/** The query and the key whose weights are drawn as bars: the held ones, else those under the pointer. @param {Scene} scene */
+export const bars = ({ hover, held }) => ({ row: held.row ?? hover?.row ?? null, column: held.column ?? hover?.column ?? null });
+
+/** @typedef {{x: number, y: number, w: number, h: number}} Cells  first column and row in sight; size of a cell in CSS pixels */
+
+/** Indices in sight. @param {number} first @param {number} size  of a cell @param {number} length  of the plot @param {number} count */
+function inSight(first, size, length, count) {
+  return [Math.floor(first), Math.min(count, Math.ceil(first + length / size - 1e-9))];
+}
+
+/** Oblique lines: what is masked. @param {CanvasRenderingContext2D} context @param {Scene["colours"]} colours */
+function hatching(context, colours) {
+  const tile = document.createElement("canvas");
+  tile.width = tile.height = 8;
+  const lines = /** @type {CanvasRenderingContext2D} */ (tile.getContext("2d"));
+  lines.fillStyle = colours.back;
+  lines.fillRect(0, 0, 8, 8);
+  lines.strokeStyle = colours.line;
+  lines.beginPath();
+  for (const x of [-8, 0, 8]) {
+    lines.moveTo(x, 8);
+    lines.lineTo(x + 8, 0);
+  }
+  lines.stroke();
+  return /** @type {CanvasPattern} */ (context.createPattern(tile, "repeat"));
+}
+
+/** @param {CanvasRenderingContext2D} context @param {Scene} scene @param {Cells} cells */
+function drawValues(context, { shown, plot, table }, { x, y, w, h }) {
+  const [firstRow, lastRow] = inSight(y, h, plot.height, shown.m);
+  const [firstColumn, lastColumn] = inSight(x, w, plot.width, shown.n);
+  context.font = `${w > 48 ? 12 : 10}px system-ui, sans-serif`;
+  context.textAlign = "center";
+  context.textBaseline = "middle";
+  for (let i = firstRow; i < lastRow; i++)
+    for (let j = firstColumn; j < lastColumn; j++) {
+      const [value, level] = [shown.values[i * shown.n + j], shown.levels[i * shown.n + j]];
+      if (Number.isNaN(level)) continue;
+      context.fillStyle = textOn(table, level);
+      context.fillText(brief(value), plot.left + (j + 0.5 - x) * w, plot.top + (i + 0.5 - y) * h);
+    }
+}
+
+/** At most four digits. @param {number} value */
+const brief = (value) => (Math.abs(value) >= 100 ? value.toFixed(0) : Math.abs(value) >= 10 ? value.toFixed(1) : value.toFixed(2));
+
+/** @param {CanvasRenderingContext2D} context @param {Scene} scene @param {Cells} cells */
+function drawCrosshair(context, { plot, hover, held, colours }, { x, y, w, h }) {
+  const band = (/** @type {number | null} */ row, /** @type {number | null} */ column, /** @type {number} */ lineWidth) => {
+    context.beginPath();
+    if (row !== null) context.rect(plot.left - 4, plot.top + (row - y) * h, plot.width + 8, h);
+    if (column !== null) context.rect(plot.left + (column - x) * w, plot.top - 4, w, plot.height + 8);
+    context.globalAlpha = 0.6;
+    context.strokeStyle = colours.back;
+    context.lineWidth = lineWidth + 2;
+    context.stroke();
+    context.globalAlpha = 1;
+    context.strokeStyle = colours.text;
+    context.lineWidth = lineWidth;
+    context.stroke();
+  };
+  if (hover) band(hover.row, hover.column, 1);
+  if (held.row === null && held.column === null) return;
+  band(held.row, held.column, 1);
+  if (held.row === null || held.column === null) return;
+  context.strokeStyle = colours.mark;
+  context.lineWidth = 3;
+  const [left, top] = [plot.left + (held.column - x) * w, plot.top + (held.row - y) * h];
+  const grown = Math.max(0, 6 - Math.min(w, h)) / 2; // a small cell is marked by a ring around it
+  context.strokeRect(left - grown, top - grown, w + 2 * grown, h + 2 * grown);
+}
+
+/** @param {CanvasRenderingContext2D} context @param {Scene} scene @param {Cells} cells */
+function drawWords(context, scene, { x, y, w, h }) {
+  const { plot, rows, columns, words, hover, held, colours } = scene;
+  const write = (/** @type {"row" | "column"} */ axis, /** @type {number} */ index, /** @type {boolean} */ isMarked) => {
+    const text = words.fit(context, (axis === "row" ? rows : columns)[index], (axis === "row" ? plot.left : plot.top - BAR - GAP) - GAP - 2);
+    context.save();
+    if (axis === "row") context.translate(plot.left - GAP, plot.top + (index + 0.5 - y) * h);
+    else {
+      context.translate(plot.left + (index + 0.5 - x) * w, plot.top - BAR - 2 * GAP);
+      context.rotate(-Math.PI / 2);
+    }
+    context.textAlign = axis === "row" ? "right" : "left";
+    context.textBaseline = "middle";
+    if (isMarked) {
+      const length = context.measureText(text).width;
+      context.fillStyle = colours.mark;
+      context.fillRect(axis === "row" ? -length - 3 : -3, -8, length + 6, 16);
+    }
+    context.fillStyle = isMarked ? colours.back : colours.quiet;
+    context.fillText(text, 0, 0);
+    context.restore();
+  };
+  const [firstRow, lastRow] = inSight(y, h, plot.height, plot.m);
+  const [firstColumn, lastColumn] = inSight(x, w, plot.width, plot.n);
+  for (const index of every(firstRow, lastRow, h)) if (isWithin(index, y, h, plot.height)) write("row", index, false);
+  for (const index of every(firstColumn, lastColumn, w)) if (isWithin(index, x, w, plot.width)) write("column", index, false);
+  for (const row of [held.row, hover?.row ?? null]) if (row !== null && isWithin(row, y, h, plot.height)) write("row", row, true);
+  for (const column of [held.column, hover?.column ?? null])
+    if (column !== null && isWithin(column, x, w, plot.width)) write("column", column, true);
+}
+
+/** Whether the middle of a cell is in sight. @param {number} index @param {number} first @param {number} size @param {number} length */
+const isWithin = (index, first, size, length) => index + 0.5 >= first && (index + 0.5 - first) * size <= length;
+
+/** Every k-th index, so that words do not overlap. @param {number} first @param {number} end @param {number} size  px of a cell */
+function every(first, end, size) {
+  const step = Math.ceil(LINE / size);
+  const indices = [];
+  for (let index = Math.ceil(first / step) * step; index < end; index += step) indices.push(index);
+  return indices;
+}
+
+/**
+ * The levels of a row above the keys, or of a column beside the queries.
+ * @param {CanvasRenderingContext2D} context @param {Scene} scene @param {Cells} cells
+ * @param {"keys" | "queries"} axis @param {(index: number) => number} levelOf
+ */
+function drawBars(context, { shown, plot, colours }, { x, y, w, h }, axis, levelOf) {
+  const isAbove = axis === "keys";
+  const [start, size, length] = isAbove ? [x, w, plot.width] : [y, h, plot.height];
+  const [first, end] = inSight(start, size, length, isAbove ? shown.n : shown.m);
+  const origin = isAbove ? plot.left : plot.top;
+  const breadth = Math.max(1, size > 4 ? size - 1 : size);
+  context.fillStyle = colours.mark;
+  context.beginPath();
+  for (let index = first; index < end; index++) {
+    const level = levelOf(index);
+    const height = BAR * (shown.isDiverging ? 2 * Math.abs(level - 0.5) : level);
+    if (!(height >= 0.5)) continue;
+    const place = Math.max(origin, origin + (index - start) * size);
+    const visible = Math.min(breadth, origin + length - place);
+    if (isAbove) context.rect(place, plot.top - 2 - height, visible, height);
+    else context.rect(plot.left + plot.width + 2, place, height, visible);
+  }
+  context.fill();
+  context.fillStyle = colours.line;
+  if (isAbove) context.fillRect(plot.left, plot.top - 2, plot.width, 1);
+  else context.fillRect(plot.left + plot.width + 1, plot.top, 1, plot.height);
+}

@@ -1,0 +1,71 @@
+// Lines between queries at the left and keys at the right, as strong as the weights.
+
+/** @typedef {import("heed/data/display.js").Shown} Shown */
+/** @typedef {{side: "query" | "key", index: number}} Word  one of the visible queries or keys */
+/**
+ * @typedef {object} Bundle  the lines of a head
+ * @property {Shown} shown
+ * @property {string} colour
+ */
+/**
+ * @typedef {object} Sight  what is drawn of the lines
+ * @property {Word | null} word  only the lines of this word; null = of all words in sight
+ * @property {number} top  px that are scrolled @property {number} row  px of a word
+ * @property {number} width @property {number} height  px of the canvas
+ * @property {(query: number, key: number) => boolean} isDrawn  by the texts that the two visible tokens belong to
+ */
+
+const BUCKETS = 12; // of levels; the lines of a bucket are one path
+const FAINTEST = 0.02; // level that is drawn
+const MOST = 3000; // lines in a frame, the strongest first
+const THICKEST = 4; // px
+
+/** How strong a level is: of scores with two signs the distance from 0. @param {Shown} shown @param {number} level */
+export const strength = ({ isDiverging }, level) => (isDiverging ? 2 * Math.abs(level - 0.5) : level) || 0;
+
+/** @param {CanvasRenderingContext2D} context @param {Bundle[]} bundles @param {Sight} sight */
+export function drawLines(context, bundles, sight) {
+  const { row, top, width } = sight;
+  const perHead = Math.max(200, Math.floor(MOST / bundles.length));
+  for (const { shown, colour } of bundles) {
+    const buckets = collect(shown, sight);
+    let first = BUCKETS;
+    for (let count = 0; first > 0 && count + buckets[first - 1].length / 2 <= perHead; ) count += buckets[--first].length / 2;
+    if (first === BUCKETS) buckets[--first].length = 2 * perHead;
+    context.strokeStyle = colour;
+    for (let bucket = first; bucket < BUCKETS; bucket++) {
+      const level = (bucket + 0.5) / BUCKETS;
+      context.globalAlpha = Math.max(0.12, level);
+      context.lineWidth = 0.5 + (THICKEST - 0.5) * level;
+      context.beginPath();
+      const ends = buckets[bucket];
+      for (let at = 0; at < ends.length; at += 2) {
+        const [start, end] = [(ends[at] + 0.5) * row - top, (ends[at + 1] + 0.5) * row - top];
+        context.moveTo(0, start);
+        context.bezierCurveTo(width * 0.4, start, width * 0.6, end, width, end);
+      }
+      context.stroke();
+    }
+  }
+  context.globalAlpha = 1;
+}
+
+/** Queries and keys of the lines by level, in turns. @param {Shown} shown @param {Sight} sight @returns {number[][]} */
+function collect(shown, { word, top, row, height, isDrawn }) {
+  const { m, n, levels } = shown;
+  /** @type {number[][]} */
+  const buckets = Array.from({ length: BUCKETS }, () => []);
+  const add = (/** @type {number} */ i, /** @type {number} */ j) => {
+    const level = strength(shown, levels[i * n + j]);
+    if (level >= FAINTEST && isDrawn(i, j)) buckets[Math.min(BUCKETS - 1, Math.floor(level * BUCKETS))].push(i, j);
+  };
+  const [first, end] = [Math.max(0, Math.floor(top / row)), Math.ceil((top + height) / row)];
+  if (word?.side === "query") for (let j = 0; j < n; j++) add(word.index, j);
+  else if (word) for (let i = 0; i < m; i++) add(i, word.index);
+  else
+    for (let i = 0; i < m; i++) {
+      const isInSight = i >= first && i < end;
+      for (let j = isInSight ? 0 : first; j < (isInSight ? n : Math.min(n, end)); j++) add(i, j);
+    }
+  return buckets;
+}

@@ -1,0 +1,182 @@
+// Queries at the left and keys at the right, as words; only those in sight are in the document.
+import { html, useEffect, useLayoutEffect, useRef, useState } from "vendor/preact.js";
+import { prepare, themeColours, useFrame, useSize, useTheme } from "heed/views/draw/canvas.js";
+import { drawLines, strength } from "heed/views/draw/lines.js";
+
+/** @typedef {import("heed/data/attention.js").Label} Label */
+/** @typedef {import("heed/views/draw/lines.js").Bundle} Bundle */
+/** @typedef {import("heed/views/draw/lines.js").Word} Word */
+
+const ROW = 24; // px of a word
+const TALLEST = 0.72; // of the window's height
+const MARGIN = 4; // words beyond those in sight that are in the document
+
+/**
+ * @param {{bundles: Bundle[], attention: import("heed/data/attention.js").Attention, held: Word | null,
+ *   hold: (word: Word | null) => void, isDrawn: (query: number, key: number) => boolean}} props  `bundles` of one size
+ */
+export function WordLists({ bundles, attention, held, hold, isDrawn }) {
+  const { m, n, rows, columns, error } = bundles[0].shown;
+  const box = useRef(/** @type {HTMLElement | null} */ (null));
+  const canvas = useRef(/** @type {HTMLCanvasElement | null} */ (null));
+  const middle = useRef(/** @type {HTMLElement | null} */ (null));
+  const size = useSize(middle);
+  const [first, setFirst] = useState(0);
+  /** The word that Tab reaches; it stays in the document out of sight, too. */
+  const [current, setCurrent] = useState(held ?? /** @type {Word} */ ({ side: "query", index: 0 }));
+  const hover = useRef(/** @type {Word | null} */ (null));
+  const theme = useTheme();
+  const mark = useRef({ theme: -1, colour: "" }); // of heads that are combined
+  const isFocusing = useRef(false);
+  const length = Math.max(m, n);
+  const height = Math.min(Math.round(innerHeight * TALLEST), length * ROW);
+  const end = first + Math.ceil(height / ROW) + MARGIN;
+
+  const element = (/** @type {Word} */ { side, index }) =>
+    /** @type {HTMLElement | null} */ (box.current?.querySelector(`[data-side="${side}"][data-index="${index}"]`));
+  const paint = useFrame(() => {
+    if (!canvas.current || !box.current || size.width === 0) return;
+    const found = held ?? hover.current;
+    const word = found && found.index < (found.side === "query" ? m : n) ? found : null;
+    const context = prepare(canvas.current, size.width, height);
+    if (mark.current.theme !== theme) mark.current = { theme, colour: themeColours(canvas.current).mark };
+    const drawn = bundles.map(({ shown, colour }) => ({ shown, colour: colour || mark.current.colour }));
+    drawLines(context, drawn, { word, top: box.current.scrollTop, row: ROW, width: size.width, height, isDrawn });
+    for (const option of /** @type {NodeListOf<HTMLElement>} */ (box.current.querySelectorAll("[data-side]"))) {
+      const [side, index] = [option.dataset.side, Number(option.dataset.index)];
+      option.classList.toggle("active", word?.side === side && word?.index === index);
+      const isOther = word !== null && word.side !== side;
+      const cell = !isOther ? -1 : side === "key" ? word.index * n + index : index * n + word.index;
+      const isIn = isOther && (side === "key" ? isDrawn(word.index, index) : isDrawn(index, word.index));
+      option.style.backgroundImage = isIn ? strips(drawn, cell) : "";
+      const weight = /** @type {HTMLElement} */ (option.lastElementChild);
+      const text = isIn ? average(bundles, cell) : "";
+      if (weight.textContent !== text) weight.textContent = text;
+    }
+  });
+  useEffect(paint);
+  useLayoutEffect(() => {
+    if (!isFocusing.current) return;
+    isFocusing.current = false;
+    element(current)?.focus({ preventScroll: true });
+  });
+  useLayoutEffect(() => {
+    if (!held) return;
+    reveal(held.index);
+    setCurrent(held);
+  }, [held?.side, held?.index, length]);
+
+  const scroll = () => {
+    setFirst(Math.max(0, Math.floor(/** @type {HTMLElement} */ (box.current).scrollTop / ROW) - MARGIN));
+    paint();
+  };
+  /** Scroll so far that a word is in sight. @param {number} index */
+  const reveal = (index) => {
+    const list = /** @type {HTMLElement} */ (box.current);
+    if (index * ROW < list.scrollTop) list.scrollTop = index * ROW;
+    else if ((index + 1) * ROW > list.scrollTop + height) list.scrollTop = (index + 1) * ROW - height;
+    setFirst(Math.max(0, Math.floor(list.scrollTop / ROW) - MARGIN));
+  };
+  const wordOf = (/** @type {Event} */ event) => {
+    const option = /** @type {HTMLElement} */ (event.target).closest?.("[data-side]");
+    if (!(option instanceof HTMLElement)) return null;
+    return /** @type {Word} */ ({ side: option.dataset.side, index: Number(option.dataset.index) });
+  };
+  const point = (/** @type {Event} */ event) => {
+    hover.current = wordOf(event);
+    paint();
+  };
+  const click = (/** @type {Event} */ event) => {
+    const word = wordOf(event);
+    if (!word) return;
+    setCurrent(word);
+    hold(word.side === held?.side && word.index === held.index ? null : word);
+  };
+  const press = (/** @type {KeyboardEvent} */ event) => {
+    const word = wordOf(event);
+    if (!word || event.ctrlKey || event.metaKey || event.altKey) return;
+    if (event.key === "Enter" || event.key === " ") click(event);
+    else if (event.key === "Escape") hold(null);
+    else {
+      const next = moved(word, event.key, m, n);
+      if (!next) return;
+      isFocusing.current = true;
+      hover.current = next;
+      reveal(next.index);
+      setCurrent(next);
+      if (held) hold(next);
+    }
+    event.preventDefault();
+  };
+  const column = (/** @type {"query" | "key"} */ side) => {
+    const [labels, places] = side === "query" ? [attention.rows, rows] : [attention.columns, columns];
+    const indices = Array.from({ length: Math.max(0, Math.min(end, places.length) - first) }, (_, i) => first + i);
+    const tab = Math.min(current.index, places.length - 1);
+    if (current.side === side && !indices.includes(tab)) indices.push(tab);
+    return html`<div role="listbox" aria-label=${side === "query" ? "queries" : "keys"} class=${side === "query" ? "queries" : "keys"}>
+      ${indices.map((index) => html`<${Option} key=${index} side=${side} index=${index} label=${labels[places[index]]} count=${places.length}
+        isCurrent=${current.side === side && tab === index} isHeld=${held?.side === side && held.index === index}
+        description=${current.side === side && tab === index ? describe(bundles, side, index, attention) : ""} />`)}
+    </div>`;
+  };
+  return html`<div class="columns-head" aria-hidden="true"><span>queries</span><span>keys</span></div>
+    <div class="word-lists" ref=${box} style=${{ height: `${height}px` }} onScroll=${scroll} onPointerOver=${point} onPointerLeave=${point}
+      onFocusIn=${point} onFocusOut=${point} onClick=${click} onKeyDown=${press}>
+      <div class="inner" style=${{ height: `${length * ROW}px` }}>
+        ${column("query")}
+        <div class="lines" ref=${middle} style=${{ height: `${height}px` }}><canvas ref=${canvas} aria-hidden="true"></canvas></div>
+        ${column("key")}
+      </div>
+    </div>
+    <p class="note">${bundles.length > 1 ? `The numbers are means of the ${bundles.length} heads. ` : ""}${
+      error > 0 ? `Weights are exact to ± ${error.toPrecision(1)}. ` : ""}Click a word, or press Enter, to hold it; Escape releases it.</p>`;
+}
+
+/** @param {{side: string, index: number, label: Label, count: number, isCurrent: boolean, isHeld: boolean, description: string}} props */
+function Option({ side, index, label, count, isCurrent, isHeld, description }) {
+  const kind = label.padding ? "padding" : label.special ? "special" : "";
+  return html`<div role="option" data-side=${side} data-index=${index} class=${kind} title=${label.text} tabindex=${isCurrent ? 0 : -1}
+    aria-selected=${isHeld} aria-setsize=${count} aria-posinset=${index + 1} aria-label=${`${label.text}${description && `, ${description}`}`}
+    style=${{ top: `${index * ROW}px` }}><span>${label.text}</span><output></output></div>`;
+}
+
+/** Where a key moves from a word; null if it moves nowhere. @param {Word} word @param {string} key @param {number} m @param {number} n
+ *  @returns {Word | null} */
+function moved({ side, index }, key, m, n) {
+  const count = side === "query" ? m : n;
+  if (key === "ArrowUp") return { side, index: Math.max(0, index - 1) };
+  if (key === "ArrowDown") return { side, index: Math.min(count - 1, index + 1) };
+  if (key === "Home") return { side, index: 0 };
+  if (key === "End") return { side, index: count - 1 };
+  if (key === "ArrowLeft") return { side: "query", index: Math.min(m - 1, index) };
+  if (key === "ArrowRight") return { side: "key", index: Math.min(n - 1, index) };
+  return null;
+}
+
+/** A strip of each head's colour, as strong as its weight. @param {Bundle[]} bundles @param {number} cell */
+function strips(bundles, cell) {
+  const share = 100 / bundles.length;
+  const stops = bundles.map(({ shown, colour }, i) => {
+    const percent = Math.round(60 * strength(shown, shown.levels[cell]));
+    return `color-mix(in srgb, ${colour} ${percent}%, transparent) ${i * share}% ${(i + 1) * share}%`;
+  });
+  return `linear-gradient(to right, ${stops.join(",")})`;
+}
+
+/** The mean weight of the heads. @param {Bundle[]} bundles @param {number} cell */
+function average(bundles, cell) {
+  const value = bundles.reduce((sum, { shown }) => sum + shown.values[cell], 0) / bundles.length;
+  return Number.isFinite(value) ? value.toFixed(3) : "masked";
+}
+
+/** A word's three largest weights, for screen readers. @param {Bundle[]} bundles @param {"query" | "key"} side @param {number} index
+ *  @param {import("heed/data/attention.js").Attention} attention */
+function describe(bundles, side, index, attention) {
+  const { m, n, rows, columns } = bundles[0].shown;
+  const [labels, places] = side === "query" ? [attention.columns, columns] : [attention.rows, rows];
+  const cells = Array.from({ length: side === "query" ? n : m }, (_, other) => (side === "query" ? index * n + other : other * n + index));
+  const value = (/** @type {number} */ cell) => bundles.reduce((sum, { shown }) => sum + shown.values[cell], 0);
+  const others = cells.map((cell, other) => ({ cell, other, value: value(cell) })).sort((one, another) => another.value - one.value);
+  const largest = others.slice(0, 3).map(({ cell, other }) => `${labels[places[other]].text} ${average(bundles, cell)}`);
+  return `${side === "query" ? "looks at" : "is looked at by"} ${largest.join(", ")}`;
+}

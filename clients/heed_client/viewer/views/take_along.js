@@ -1,0 +1,73 @@
+// Take it along: pictures, numbers, a page of its own, and the request as curl or Python.
+import { html, useState } from "vendor/preact.js";
+import { toDocument } from "heed/data/document.js";
+import { toPng, toSvg } from "heed/data/drawing.js";
+import { toCurl, toPython } from "heed/data/commands.js";
+import { useShown } from "heed/views/hooks.js";
+
+/** @typedef {import("heed/views/hooks.js").ViewProps} ViewProps */
+/** @typedef {import("heed/data/display.js").Shown} Shown */
+
+/** @param {string} name @param {Blob} content */
+function download(name, content) {
+  const link = document.createElement("a");
+  link.href = URL.createObjectURL(content);
+  link.download = name;
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 60_000);
+}
+
+/** @param {string} word */
+const quoted = (word) => `"${word.replaceAll('"', '""')}"`;
+
+/** The shown matrix as RFC 4180 has tables, words of the keys first. @param {ViewProps["attention"]} attention @param {Shown} shown */
+export function toCsv(attention, { n, rows, columns, values }) {
+  const head = ["", ...columns.map((place) => quoted(attention.columns[place].text))].join(",");
+  const lines = rows.map((place, i) => [quoted(attention.rows[place].text), ...values.subarray(i * n, (i + 1) * n)].join(","));
+  return [head, ...lines, ""].join("\r\n");
+}
+
+/** @param {ViewProps & {title: string, request?: import("heed/data/commands.js").Request | null}} props  `request` as sent */
+export function TakeAlong({ attention, settings, title, request = null }) {
+  const { shown } = useShown(attention, settings);
+  const [message, setMessage] = useState("");
+  if (!shown) return null;
+  const where = settings.combine === "none" ? `${settings.layer}.${settings.head}` : `${settings.layer}.${settings.combine}`;
+  const name = `${title.replace(/[^\w.-]+/g, "-")}-${where}`;
+  const text = (/** @type {string} */ suffix, /** @type {string} */ type, /** @type {string} */ content) =>
+    download(`${name}.${suffix}`, new Blob([content], { type }));
+  const copy = async (/** @type {string} */ what, /** @type {string} */ content) => {
+    await navigator.clipboard.writeText(content);
+    setMessage(`${what} copied`);
+  };
+  const json = () => JSON.stringify({
+    ...(request && { model: request.model }), output: settings.kind, layer: settings.layer, head: settings.head,
+    combine: settings.combine, queries: shown.rows.map((place) => attention.rows[place].text),
+    keys: shown.columns.map((place) => attention.columns[place].text),
+    weights: shown.rows.map((_, i) => Array.from(shown.values.subarray(i * shown.n, (i + 1) * shown.n), (value) => (Number.isFinite(value) ? value : null))),
+  });
+  /** @type {[string, () => unknown][]} */
+  const actions = [
+    ["SVG", () => text("svg", "image/svg+xml", toSvg(attention, shown, settings))],
+    ["PNG", async () => download(`${name}.png`, await toPng(toSvg(attention, shown, settings)))],
+    ["CSV", () => text("csv", "text/csv", toCsv(attention, shown))],
+    ["JSON", () => text("json", "application/json", json())],
+    ["HTML page", async () => text("html", "text/html", await toDocument(title, attention, settings))],
+    ["copy link", () => copy("link", location.href)],
+  ];
+  if (request) {
+    actions.push(["copy as curl", () => copy("curl", toCurl(request))], ["copy as Python", () => copy("Python", toPython(request))]);
+    if (!request.texts) actions.push(["request.json", () => download("request.json", new Blob([JSON.stringify(request.body)], { type: "application/json" }))]);
+  }
+  const act = (/** @type {() => unknown} */ action) => async () => {
+    setMessage("");
+    try {
+      await action();
+    } catch (error) {
+      setMessage(/** @type {Error} */ (error).message);
+    }
+  };
+  return html`<details class="take"><summary>Take it along</summary>
+    <div class="menu">${actions.map(([label, action]) => html`<button onClick=${act(action)}>${label}</button>`)}
+      <span role="status">${message}</span></div></details>`;
+}

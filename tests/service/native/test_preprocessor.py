@@ -1,0 +1,72 @@
+"""``preprocessor`` in the description of a vision model."""
+
+import json
+from types import SimpleNamespace
+
+import pytest
+
+from service.native.pictures import describe_preprocessor
+from service.preprocessor import Preprocessor, load_preprocessor
+
+MEAN, STD = [0.5, 0.4, 0.3], [0.25, 0.5, 1]
+CONFIG = {"do_rescale": True, "rescale_factor": 0.5, "do_normalize": True, "image_mean": MEAN, "image_std": STD}
+FILES = {
+    "complete": (CONFIG, (0.5, tuple(MEAN), tuple(STD))),
+    "no factor": ({"image_mean": MEAN, "image_std": STD}, (1 / 255, tuple(MEAN), tuple(STD))),
+    "no rescaling": (CONFIG | {"do_rescale": False}, (None, tuple(MEAN), tuple(STD))),
+    "no normalization": (CONFIG | {"do_normalize": False}, (0.5, None, None)),
+    "wrong types": ({"rescale_factor": "1", "image_mean": 0.5, "image_std": [None]}, (None, None, None)),
+    "nothing": ({}, (1 / 255, None, None)),
+}
+
+
+@pytest.mark.parametrize(("content", "expected"), FILES.values(), ids=FILES)
+def test_the_file(content, expected, tmp_path):
+    (tmp_path / "preprocessor_config.json").write_text(json.dumps(content))
+    assert load_preprocessor(tmp_path) == Preprocessor(*expected)
+
+
+@pytest.mark.parametrize("content", [None, b"[]", b"{", b"\xff"])
+def test_no_file_or_none_that_can_be_read(content, tmp_path):
+    if content is not None:
+        (tmp_path / "preprocessor_config.json").write_bytes(content)
+    assert load_preprocessor(tmp_path) is None
+
+
+def model(positions, config, pixels=("batch", 3, 16, 24)):
+    def tensor(*shape):
+        return SimpleNamespace(shape=shape)
+
+    return SimpleNamespace(
+        preprocessor=Preprocessor(0.5, (0.5,), (0.25,)),
+        spec=SimpleNamespace(config=config),
+        inputs={"pixel_values": tensor(*pixels)},
+        outputs={"weights": tensor(2, "batch", 4, positions, positions)},
+    )
+
+
+@pytest.mark.parametrize(
+    ("positions", "config", "patch_size", "special_tokens"),
+    [
+        (25, {"patch_size": 4}, 4, 1),
+        (26, {"patch_size": 4}, 4, 2),
+        (24, {"patch_size": [4, 4]}, 4, 0),
+        (29, {"patch_size": 4, "num_register_tokens": 4}, 4, 5),
+        (16, {"patch_size": 5}, 5, None),  # 3 x 4 patches, and 4 positions that nothing explains
+        (20, {"patch_size": 4}, 4, None),
+        (25, {"patch_size": [4, 2]}, None, None),
+        (25, {}, None, None),
+    ],
+)
+def test_patches_and_positions_before_them(positions, config, patch_size, special_tokens):
+    said = describe_preprocessor(model(positions, config))
+    assert (said.channels, said.height, said.width) == (3, 16, 24)
+    assert (said.patch_size, said.special_tokens) == (patch_size, special_tokens)
+
+
+def test_images_of_any_size_are_not_described():
+    assert describe_preprocessor(model(25, {}, ("batch", 3, "height", "width"))) is None
+
+
+def test_a_block_without_images(client):
+    assert client.get("/v1/attention/encoder").json()["preprocessor"] is None

@@ -1,0 +1,126 @@
+"""``next_tokens`` of ``/v1/text``: the softmax of the logits at the last token of each text."""
+
+import numpy as np
+import pytest
+
+from tests.support.language_model import LOGITS, VOCABULARY, write_language_model
+from tests.support.server import serving
+from tests.support.texts import SPECIAL, TEXTS, WORDS
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # those of transformers
+TOKENS = [*SPECIAL, *WORDS]
+LAST = {"cat": "the cat", "dog": "who sat on the mat when it was tired the dog", "the": "the"}
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory):
+    """A client of a server with language models that pad at the right and at the left, and a masked one."""
+    folder = tmp_path_factory.mktemp("language models")
+    write_language_model(folder / "right" / "1")
+    write_language_model(folder / "left" / "1", "LlamaForCausalLM", "left")
+    write_language_model(folder / "masked" / "1", "BertForMaskedLM")
+    with serving(folder) as client:
+        yield client
+
+
+def ask(client, model="right", **body):
+    response = client.post(f"/v1/text/{model}", json={"add_special_tokens": False, **body})
+    assert response.status_code == 200, response.text
+    return response.json()
+
+
+def expected(word, count, factor=1):
+    """The most probable tokens after ``word``."""
+    powers = np.exp(factor * LOGITS[TOKENS.index(word)].astype(np.float64))
+    p = powers / powers.sum()
+    order = sorted(range(VOCABULARY), key=lambda index: (-p[index], index))[:count]
+    return [
+        {
+            "id": index,
+            "token": TOKENS[index] if index < len(TOKENS) else None,
+            "probability": pytest.approx(p[index], rel=1e-12),
+        }
+        for index in order
+    ]
+
+
+@pytest.mark.parametrize("model", ["right", "left"])
+def test_probabilities_are_those_after_the_last_token(served, model):
+    """Of texts of different lengths, and so with padding, at one of the sides."""
+    answer = ask(served, model, text=[*LAST.values()], next_tokens=5, outputs=["weights"])
+    assert answer["next_tokens"] == [expected(word, 5) for word in LAST]
+    assert list(answer)[-2:] == ["next_tokens", "weights"]
+    for word, text in LAST.items():
+        assert ask(served, model, text=text, next_tokens=5, outputs=["weights"])["next_tokens"] == expected(word, 5)
+
+
+def test_every_token(served):
+    found = ask(served, text="a cat", next_tokens=VOCABULARY)["next_tokens"]
+    assert found == expected("cat", VOCABULARY)
+    assert sum(one["probability"] for one in found) == pytest.approx(1, rel=1e-12)
+    assert [one["token"] for one in found].count(None) == 3
+
+
+def test_a_head_mask_changes_the_probabilities(served):
+    """This model's factor is that of its only head; with 0 all tokens are alike, and the lowest ids come first."""
+    for factor in (0, 0.5):
+        found = ask(served, text="a cat", next_tokens=3, head_mask=[[factor]], outputs=["weights"])["next_tokens"]
+        assert found == expected("cat", 3, factor)
+    found = ask(served, text="a cat", next_tokens=3, head_mask=[[0]])["next_tokens"]
+    assert [one["id"] for one in found] == [0, 1, 2]
+
+
+def test_the_other_outputs_are_those_of_a_request_without(served):
+    for outputs in (["output", "weights"], ["output"], ["weights"], ["entropy", "head_statistics"], None):
+        for options in ({}, {"heads": 0, "weights_top_k": 2}):
+            if options and "weights" not in (outputs or ["weights"]):
+                continue
+            plain = ask(served, text=TEXTS, outputs=outputs, **options)
+            found = ask(served, text=TEXTS, outputs=outputs, next_tokens=2, **options)
+            assert len(found.pop("next_tokens")) == 2
+            assert found == plain
+    alone = ask(served, text=TEXTS, outputs=[], next_tokens=2)
+    assert set(plain) - set(alone) == {"output", "weights"}
+    assert served.post("/v1/text/right", json={"text": "a", "outputs": []}).status_code == 422
+
+
+BAD = {
+    "0": ("right", 0, 422, "expected a whole number from 1 to 100, got 0"),
+    "more than 100": ("right", 101, 422, "expected a whole number from 1 to 100, got 101"),
+    "a fraction": ("right", 1.5, 422, "expected a whole number"),
+    "text": ("right", "5", 422, "expected a whole number"),
+    "a flag": ("right", True, 422, "expected a whole number"),
+    "a list": ("right", [5], 422, "expected a whole number"),
+    "more than the vocabulary": ("right", VOCABULARY + 1, 422, f"expected at most {VOCABULARY}, the size of the vocab"),
+    "a masked model": ("masked", 5, 422, "'masked' (BertForMaskedLM (by hand)) does not predict the next token"),
+}
+
+
+@pytest.mark.parametrize(("model", "count", "status", "detail"), BAD.values(), ids=BAD)
+def test_errors(served, model, count, status, detail):
+    response = served.post(f"/v1/text/{model}", json={"text": "a cat", "next_tokens": count})
+    problem = response.json()
+    assert (response.status_code, problem["field"]) == (status, "next_tokens"), problem
+    assert detail in problem["detail"]
+
+
+def test_it_is_a_field_of_texts_alone(served):
+    assert ask(served, "masked", text="a cat", next_tokens=None)["tokens"] == ["a", "cat"]
+    for path, body in (("tokenize", {"text": "a"}), ("attention", {"input_ids": [1]})):
+        response = served.post(f"/v1/{path}/right", json={**body, "next_tokens": 1})
+        assert (response.status_code, response.json()["field"]) == (400, "next_tokens")
+
+
+def test_logits_that_are_not_finite_are_refused(served):
+    response = served.post("/v1/text/right", json={"text": "a", "next_tokens": 1, "head_mask": [[3e38]], "outputs": []})
+    assert (response.status_code, response.json()["field"]) == (422, "next_tokens")
+    assert "output is not finite" in response.json()["detail"]
+
+
+def test_the_description_and_the_documentation_say_which_models_have_it(served):
+    described = {name: served.get(f"/v1/attention/{name}").json()["tokenizer"] for name in ("right", "masked")}
+    assert {name: of["next_tokens"] for name, of in described.items()} == {"right": True, "masked": False}
+    schemas = served.get("/openapi.json").json()["components"]["schemas"]
+    for name, has in (("right", True), ("masked", False)):
+        for part in ("request", "answer"):
+            assert ("next_tokens" in schemas[f"{name}_text_{part}"]["properties"]) == has

@@ -1,0 +1,111 @@
+"""What operators see of the viewer: the state of the server, API keys, settings, and what the page may not do."""
+
+import re
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import expect
+
+from tests.support.server import serving
+
+KEY = "a-key-of-this-test"
+
+
+@pytest.fixture
+def locked(viewer_repository, tmp_path):
+    (tmp_path / "keys").write_text(f"{KEY}\n")
+    with serving(viewer_repository, "--api-keys-file", str(tmp_path / "keys")) as client:
+        yield client
+
+
+def test_the_server_panel(open_page):
+    page = open_page("model=bert&text=the")
+    page.get_by_role("button", name="Server").click()
+    panel = page.get_by_role("region", name="server")
+    expect(panel).to_contain_text(re.compile(r"heed \d+\.\d+\.\d+, cpu"))
+    expect(panel.get_by_role("row", name=re.compile("multi_head"))).to_contain_text("READY")
+    expect(panel.get_by_role("row", name=re.compile("multi_head"))).to_contain_text("random demonstration weights")
+    for name in ("API", "metrics", "V2"):
+        assert page.request.get(panel.get_by_role("link", name=name, exact=True).evaluate("link => link.href")).ok
+
+
+def test_a_key_is_asked_for_and_stays_in_the_tab(locked, open_page):
+    url = str(locked.base_url).rstrip("/")
+    page = open_page("model=bert&text=the+cat", url=url, expected="401")
+    page.get_by_label("API key").fill("wrong")
+    page.get_by_role("button", name="use it").click()
+    expect(page.get_by_role("alert").first).to_contain_text("unknown API key")
+    page.get_by_label("API key").fill(KEY)
+    page.get_by_role("button", name="use it").click()
+    expect(page.locator(".thumbnail")).to_have_count(4)
+    assert KEY not in page.url
+    page.get_by_role("tab", name="Matrix").click()
+    page.get_by_text("Take it along").click()
+    for name in ("JSON", "HTML page"):
+        with page.expect_download() as download:
+            page.get_by_role("button", name=name, exact=True).click()
+        assert KEY not in download.value.path().read_text()
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    page.get_by_role("button", name="copy as curl").click()
+    expect(page.locator(".take [role=status]")).to_have_text("curl copied")
+    assert "$HEED_API_KEY" in page.evaluate("navigator.clipboard.readText()")
+    assert page.evaluate("localStorage.length") == 0
+
+
+def test_it_can_be_switched_off_and_framed(viewer_repository):
+    with serving(viewer_repository, "--no-viewer") as client:
+        assert client.get("/").status_code == 404
+        assert client.get("/viewer/main.js").status_code == 404
+    with serving(viewer_repository, "--viewer-frame-ancestors", "https://a.example") as client:
+        assert client.get("/").headers["content-security-policy"].endswith("frame-ancestors https://a.example")
+
+
+def test_the_policy_lets_nothing_in(viewer):
+    response = viewer.get("/")
+    policy = response.headers["content-security-policy"]
+    assert response.status_code == 200
+    assert "unsafe" not in policy
+    assert policy.startswith("default-src 'none'")
+    assert policy.endswith("frame-ancestors 'none'")
+    assert viewer.get("/viewer/main.js").headers["content-security-policy"] == policy
+    for path in ("/viewer/%2e%2e/client.py", "/viewer/", "/viewer/no-such.js"):
+        assert viewer.get(path).status_code == 404
+
+
+def test_a_token_is_text(open_page):
+    page = open_page("model=bert&text=%3Cscript%3Ealert(1)%3C/script%3E+cat&view=tokens&query=1")
+    expect(page.locator(".selection")).to_contain_text("looks at")
+    assert page.locator("body script").count() == 0
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("view", ["model", "head", "matrix", "tokens", "compare", "ablate"])
+def test_axe_finds_no_serious_violation(open_page, view, theme):
+    page = open_page(f"model=bert&text=the+cat+sat&view={view}", color_scheme=theme)
+    expect(page.get_by_role("tabpanel")).to_be_visible()
+    page.wait_for_function("document.querySelectorAll('[aria-busy=true]').length === 0")
+    violations = Axe().run(page).response["violations"]
+    serious = [
+        (found["id"], found["nodes"][0]["html"]) for found in violations if found["impact"] in ("serious", "critical")
+    ]
+    assert not serious
+
+
+def test_a_phone(open_page):
+    page = open_page("model=bert&text=the+cat+sat+on+the+mat", width=390, height=800, has_touch=True)
+    for view in ("Model", "Head", "Matrix", "Tokens", "Compare"):
+        page.get_by_role("tab", name=view).tap()
+        expect(page.get_by_role("tabpanel")).to_be_visible()
+        assert page.evaluate("document.documentElement.scrollWidth") <= 390
+
+
+def test_tabs_by_keyboard(open_page):
+    page = open_page("model=bert&text=the+cat+sat")
+    page.get_by_role("tab", name="Model").focus()
+    page.keyboard.press("ArrowRight")
+    expect(page.get_by_role("tab", name="Head")).to_be_focused()
+    expect(page.get_by_role("tab", name="Head")).to_have_attribute("aria-selected", "true")
+    page.keyboard.press("ArrowLeft")
+    page.keyboard.press("Tab")
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.tagName") in ("SUMMARY", "SELECT")

@@ -1,0 +1,169 @@
+"""Pages of their own: what `heed run --html`, notebooks and the page itself save."""
+
+import csv
+import io
+import json
+import re
+import shlex
+import subprocess
+import sys
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+from matplotlib.image import imread
+from playwright.sync_api import expect
+
+from heed_client.answer import Answer
+from heed_client.client import Client
+from heed_client.page import page as saved_page
+
+TEXT = "the animal did not cross the street"
+
+
+@pytest.fixture
+def open_file(browser):
+    """Opens a saved page in a browser without a network; it may log no error and ask for nothing."""
+    context = browser.new_context(offline=True)
+    wrong = []
+
+    def opened(path):
+        page = context.new_page()
+        page.on("console", lambda message: message.type in ("error", "warning") and wrong.append(message.text))
+        page.on("pageerror", lambda error: wrong.append(str(error)))
+        page.on("request", lambda request: re.match("https?:", request.url) and wrong.append(request.url))
+        page.goto(path.as_uri())
+        return page
+
+    yield opened
+    context.close()
+    assert not wrong
+
+
+def attention(layers, heads, n):
+    weights = np.random.default_rng(0).random((layers, heads, n, n)).astype(np.float32) ** 8
+    return weights / weights.sum(-1, keepdims=True)
+
+
+def test_labels_are_text(open_file, tmp_path):
+    words = ["<script>alert(1)</script>", "</script><b>", "&amp;"]
+    (tmp_path / "page.html").write_text(saved_page(attention(1, 1, 3), words, settings={"query": 0, "view": "head"}))
+    page = open_file(tmp_path / "page.html")
+    expect(page.locator(".selection")).to_contain_text("“<script>alert(1)</script>” (0) looks at")
+    assert page.locator("b", has_text="</script><b>").count() == 0
+
+
+def test_weights_are_exact_or_near(open_file, tmp_path):
+    """Below a million they are float32; above, they are off by half a step at most, and the page says so."""
+    for n, error in ((4, 0), (640, None)):
+        weights = attention(1, 3, n)
+        settings = {"view": "head", "head": 2, "query": 1, "key": 3}
+        (tmp_path / "page.html").write_text(saved_page(weights, settings=settings))
+        page = open_file(tmp_path / "page.html")
+        shown = page.locator(".selection .value").first
+        expect(shown).to_be_visible()
+        value = shown.inner_text()
+        bound = 5e-5 if error == 0 else weights.max() / 255 / 2 + 5e-4
+        assert abs(float(value.split()[0]) - weights[0, 2, 1, 3]) <= bound
+        assert ("±" in value) == (error is None)
+
+
+def test_six_layers_of_twelve_heads_at_512_tokens(open_file, tmp_path):
+    document = saved_page(attention(6, 12, 512))
+    assert len(document) < 20e6
+    (tmp_path / "page.html").write_text(document)
+    page = open_file(tmp_path / "page.html")
+    expect(page.locator(".thumbnail")).to_have_count(72)
+    page.locator(".thumbnail").nth(71).click()
+    expect(page.get_by_role("combobox", name="layer", exact=True)).to_have_value("5")
+
+
+def test_a_notebook_frames_the_page(open_file, tmp_path):
+    answer = Answer("bert", {"weights": attention(2, 2, 3)}, tokens={"tokens": ["a", "b", "c"]})
+    (tmp_path / "notebook.html").write_text(f"<!doctype html><body>{answer._repr_html_()}")
+    frame = open_file(tmp_path / "notebook.html").frame_locator("iframe")
+    expect(frame.locator(".thumbnail")).to_have_count(4)
+
+
+@pytest.fixture
+def taken(open_page):
+    """The page with its menu open, and a function that presses one of its buttons and reads the file."""
+    page = open_page("model=bert&text=" + TEXT.replace(" ", "+") + "&view=matrix&head=3&palette=viridis")
+    page.get_by_text("Take it along").click()
+
+    def take(name):
+        with page.expect_download() as download:
+            page.get_by_role("button", name=name, exact=True).click()
+        return download.value
+
+    return page, take
+
+
+def test_numbers_are_those_of_the_server(taken, viewer):
+    _, take = taken
+    with Client(str(viewer.base_url)) as heed:
+        answer = heed.attend("bert", text=TEXT)
+    weights = answer.weights[0, 3]
+    rows = list(csv.reader(io.StringIO(take("CSV").path().read_text())))
+    assert rows[0] == ["", *answer.tokens]
+    np.testing.assert_array_equal(np.array([row[1:] for row in rows[1:]], np.float32), weights)
+    data = json.loads(take("JSON").path().read_text())
+    assert (data["model"], data["layer"], data["head"], data["queries"]) == ("bert", 0, 3, answer.tokens)
+    np.testing.assert_array_equal(np.array(data["weights"], np.float32), weights)
+
+
+def test_pictures(taken, tmp_path):
+    _, take = taken
+    svg = ElementTree.fromstring(take("SVG").path().read_text())
+    cells = svg.findall(".//{*}rect")
+    assert len(cells) == 2 + 9 * 9  # with the background and the frame
+    assert [text.text for text in svg.findall(".//{*}text")][:9] == ["<s>", *TEXT.split(), "</s>"]
+    take("PNG").save_as(tmp_path / "picture.png")
+    picture = imread(tmp_path / "picture.png")
+    assert picture.shape[:2] == (2 * int(svg.get("height")), 2 * int(svg.get("width")))
+    x, y, size = (float(cells[1].get(name)) for name in ("x", "y", "width"))  # behind the background
+    red, green, blue = (int(part) for part in re.findall(r"\d+", cells[1].get("fill")))
+    pixel = picture[int(2 * (y + size / 2)), int(2 * (x + size / 2)), :3] * 255
+    np.testing.assert_allclose(pixel, (red, green, blue), atol=2)
+
+
+def test_the_page_saves_itself(taken, open_file, tmp_path):
+    _, take = taken
+    take("HTML page").save_as(tmp_path / "saved.html")
+    page = open_file(tmp_path / "saved.html")
+    expect(page.get_by_role("tab", name="Matrix")).to_have_attribute("aria-selected", "true")
+    expect(page.get_by_role("combobox", name="head", exact=True)).to_have_value("3")
+    page.get_by_role("tab", name="Model").click()
+    expect(page.locator(".thumbnail")).to_have_count(4)
+    page.get_by_text("Take it along").click()
+    with page.expect_download() as download:
+        page.get_by_role("button", name="HTML page").click()
+    download.value.save_as(tmp_path / "again.html")
+    expect(open_file(tmp_path / "again.html").get_by_role("tab", name="Model")).to_be_visible()
+
+
+def test_commands_run(taken):
+    page, _ = taken
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+
+    def copied(name):
+        page.get_by_role("button", name=f"copy as {name}").click()
+        expect(page.locator(".take [role=status]")).to_have_text(f"{name} copied")
+        return page.evaluate("navigator.clipboard.readText()")
+
+    command = shlex.split(copied("curl").replace("\\\n", ""))
+    done = subprocess.run(
+        [*command, "--silent", "--show-error"], capture_output=True, text=True, timeout=30, check=True
+    )
+    assert np.shape(json.loads(done.stdout)["weights"]) == (1, 4, 9, 9)
+    done = subprocess.run(
+        [sys.executable, "-c", copied("Python")], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stdout == "(1, 4, 9, 9)\n"
+    page.get_by_role("button", name="copy link").click()
+    expect(page.locator(".take [role=status]")).to_have_text("link copied")
+    link = page.evaluate("navigator.clipboard.readText()")
+    page.goto("about:blank")
+    page.goto(link)
+    expect(page.get_by_role("tab", name="Matrix")).to_have_attribute("aria-selected", "true")
+    expect(page.get_by_role("combobox", name="head", exact=True)).to_have_value("3")
