@@ -9,7 +9,6 @@ import { Choice } from "heed/views/legibility.js";
 /** @typedef {import("heed/views/hooks.js").ViewProps} ViewProps */
 /** @typedef {import("heed/data/steps.js").Vector} Vector */
 
-const STYLE = new URL("../vendor/katex.css", import.meta.url).href;
 const MAX_CELLS = 128; // of a vector
 
 /** @param {ViewProps & {run: import("heed/views/hooks.js").Run}} props */
@@ -94,7 +93,9 @@ const Place = ({ label, labels, value, onChange }) => html`<${Choice} label=${la
 function Formula({ formula }) {
   const element = useRef(/** @type {HTMLElement | null} */ (null));
   useEffect(() => {
-    if (!document.querySelector(`link[href="${STYLE}"]`)) document.head.append(Object.assign(document.createElement("link"), { rel: "stylesheet", href: STYLE }));
+    const href = new URL("../vendor/katex.css", import.meta.url).href;
+    if (!document.querySelector(`link[href="${href}"]`))
+      document.head.append(Object.assign(document.createElement("link"), { rel: "stylesheet", href }));
     import("vendor/katex.js").then(({ default: katex }) => {
       if (element.current) katex.render(formula, element.current, { displayMode: true, throwOnError: false });
     });
