@@ -12,7 +12,7 @@ PROCESSES := $(shell $(PYTHON) -c 'import os; print(min(os.cpu_count() + 1, 5))'
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --no-compile
 INSTALL := $(PIP) --constraint constraints.txt
 
-.PHONY: help serve exports model_repository test test-perf-analyzer test-examples test-benchmarks test-half test-families test-ray container soak bench bench-gpu bench-loadtest lint format clean
+.PHONY: help serve exports model_repository test test-perf-analyzer test-examples test-benchmarks test-half test-families test-ray container soak bench bench-gpu bench-loadtest bench-viewer lint format clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -58,6 +58,9 @@ bench-gpu: $(VENV)/.dev  ## measure everything that needs a GPU, on a machine th
 
 bench-loadtest: $(VENV)/.bench  ## compare heed loadtest with wrk, on the server at HOST:PORT
 	$(BIN)/python -m benchmarks.loadtest http://$(HOST):$(PORT)
+
+bench-viewer: $(VENV)/.dev  ## measure the viewer in Chromium: time until all heads are drawn, frames, memory
+	$(BIN)/python -m benchmarks.viewer
 
 lint: $(VENV)/.dev node_modules/.package-lock.json  ## check style, types, and which package imports which
 	$(BIN)/ruff check .

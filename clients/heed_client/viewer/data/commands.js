@@ -5,9 +5,16 @@
  * @property {string} server  URL of the page's server
  * @property {string} model
  * @property {boolean} texts  whether it has texts, or tensors, which are then in request.json
- * @property {Record<string, unknown>} body  of POST v1/text/{model} or v1/attention/{model}
+ * @property {() => Record<string, unknown>} body  of POST v1/text/{model} or v1/attention/{model}
  * @property {boolean} needsKey
  */
+
+/** A tensor as the native API takes it: null is -infinity. @param {import("heed/data/api.js").Tensor} tensor */
+export function toJson({ shape, data, dtype }) {
+  const plain = (/** @type {number | bigint} */ value) =>
+    dtype === "BOOL" ? Boolean(value) : value === -Infinity ? null : Number(value);
+  return { shape, data: Array.from(/** @type {ArrayLike<number | bigint>} */ (data), plain) };
+}
 
 /** @param {string} text */
 const shell = (text) => `'${text.replaceAll("'", "'\\''")}'`;
@@ -16,14 +23,14 @@ const shell = (text) => `'${text.replaceAll("'", "'\\''")}'`;
 export function toCurl({ server, model, texts, body, needsKey }) {
   const lines = [`curl -X POST ${shell(`${server}/v1/${texts ? "text" : "attention"}/${encodeURIComponent(model)}`)}`];
   if (needsKey) lines.push('-H "Authorization: Bearer $HEED_API_KEY"');
-  lines.push("-H 'Content-Type: application/json'", texts ? `-d ${shell(JSON.stringify(body))}` : "-d @request.json");
+  lines.push("-H 'Content-Type: application/json'", texts ? `-d ${shell(JSON.stringify(body()))}` : "-d @request.json");
   return lines.join(" \\\n  ");
 }
 
 /** @param {Request} request */
 export function toPython({ server, model, texts, body, needsKey }) {
   const key = needsKey ? ', api_key=os.environ["HEED_API_KEY"]' : "";
-  const values = Object.entries(body).map(([name, value]) => `${name}=${python(value)}`);
+  const values = Object.entries(texts ? body() : {}).map(([name, value]) => `${name}=${python(value)}`);
   const call = texts ? [python(model), ...values].join(", ") : `${python(model)}, **json.loads(Path("request.json").read_text())`;
   return [
     ...(needsKey ? ["import os"] : []), ...(texts ? [] : ["import json", "from pathlib import Path"]),

@@ -90,17 +90,6 @@ function cast(name, dtype, given) {
   return { ...given, dtype: empty.dtype, data: isSame ? given.data : tensor(wanted, [], Array.from(given.data, Number)).data };
 }
 
-/** Tensors as a JSON request has them. @param {Record<string, Tensor>} tensors @returns {Record<string, unknown>} */
-export const toJson = (tensors) => Object.fromEntries(Object.entries(tensors).map(([name, { shape, data, dtype }]) => {
-  let place = 0;
-  /** @param {number} axis @returns {unknown} */
-  const nest = (axis) => {
-    if (axis < shape.length) return Array.from({ length: shape[axis] }, () => nest(axis + 1));
-    return dtype === "BOOL" ? Boolean(data[place++]) : Number(data[place++]);
-  };
-  return [name, nest(0)];
-}));
-
 /** The symbols in the shapes of the inputs that are required: batch, heads, m, ... @param {Model} model */
 export function symbolsOf(model) {
   const required = model.inputs.filter((input) => input.required !== false);

@@ -3,6 +3,7 @@ import { html, useEffect, useMemo, useRef } from "vendor/preact.js";
 import { difference, distance, largestChange, nextTokens, outputOf, runWhole } from "heed/data/ablation.js";
 import { format, poolLabels, show } from "heed/data/display.js";
 import { css, palette, picture, textOn } from "heed/data/palettes.js";
+import { useTheme } from "heed/views/draw/canvas.js";
 import { usePromise } from "heed/views/hooks.js";
 
 /** @typedef {import("heed/views/hooks.js").ViewProps} ViewProps */
@@ -79,6 +80,7 @@ function Grid({ attention, before, settings, set }) {
 
 /** @param {{matrix: Matrix, attention: Attention, settings: import("heed/data/state.js").Settings, top: number, isDifference: boolean}} props */
 function Picture({ matrix, attention, settings, top, isDifference }) {
+  useTheme(); // draws again when it changes
   const canvas = useRef(/** @type {HTMLCanvasElement | null} */ (null));
   useEffect(() => {
     const shown = show(matrix, poolLabels(attention.rows, matrix.m), poolLabels(attention.columns, matrix.n),

@@ -1,9 +1,9 @@
 // The page of a server: a model and its input at the left, its attention at the right.
 import { html, useCallback, useEffect, useRef, useState } from "vendor/preact.js";
 import * as api from "heed/data/api.js";
+import { toJson } from "heed/data/commands.js";
 import { start } from "heed/data/start.js";
 import { hasHeadMask, headMask, inputOf, modelOf, neededFor, run } from "heed/data/run.js";
-import { toJson } from "heed/data/request.js";
 import { hasSteps } from "heed/data/steps.js";
 import { DEFAULTS, fromFragment, toFragment } from "heed/data/state.js";
 import { Header } from "heed/views/header.js";
@@ -118,18 +118,19 @@ function useSecond(models, settings, set, request, first) {
 }
 
 /** Settings that change what is run. @type {(keyof Settings)[]} */
-const RUN = ["model", "text", "pair", "target", "random", "words", "kind", "batch", "parameters", "ablated"];
+const RUN = ["model", "text", "pair", "target", "kind", "batch", "parameters", "random", "words", "ablated"];
 
-/** The run as a request, for a command. @param {import("heed/views/hooks.js").Answer} run @param {Settings} settings
+/** The request of the page, for a command.
+ *  @param {{model: import("heed/data/api.js").Model, input: import("heed/data/run.js").Input}} answer @param {Settings} settings
  *  @returns {import("heed/data/commands.js").Request} */
 function asRequest({ model, input }, settings) {
   const { text, pair, target, parameters, kind } = settings;
   const texts = model.tokenizer !== null;
-  return {
-    server: location.href.replace(/\/?(#.*)?$/, ""), model: model.block, texts, needsKey: api.hasKey(),
-    get body() { // made when it is asked for, as tensors may be large
-      const given = texts ? { text, ...(pair && { text_pair: pair }), ...(target && { text_target: target }) } : toJson(input.tensors);
-      return { ...given, ...toJson(headMask(model, settings, input)), ...parameters, outputs: [kind] };
-    },
+  const body = () => {
+    const tensors = { ...(texts ? {} : input.tensors), ...headMask(model, settings, input) };
+    const given = texts ? { text, ...(pair && { text_pair: pair }), ...(target && { text_target: target }) } : {};
+    const fields = Object.entries(tensors).map(([name, tensor]) => [name, toJson(tensor)]);
+    return { ...given, ...Object.fromEntries(fields), ...parameters, outputs: [kind] };
   };
+  return { server: location.href.replace(/\/?(#.*)?$/, ""), model: model.block, texts, body, needsKey: api.hasKey() };
 }

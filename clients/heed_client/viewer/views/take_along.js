@@ -57,7 +57,7 @@ export function TakeAlong({ attention, settings, title, request = null }) {
   ];
   if (request) {
     actions.push(["copy as curl", () => copy("curl", toCurl(request))], ["copy as Python", () => copy("Python", toPython(request))]);
-    if (!request.texts) actions.push(["request.json", () => download("request.json", new Blob([JSON.stringify(request.body)], { type: "application/json" }))]);
+    if (!request.texts) actions.push(["request.json", () => download("request.json", new Blob([JSON.stringify(request.body())], { type: "application/json" }))]);
   }
   const act = (/** @type {() => unknown} */ action) => async () => {
     setMessage("");

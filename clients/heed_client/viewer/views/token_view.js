@@ -132,7 +132,7 @@ function Text({ attention, settings, set, shown }) {
   return html`<div class="tools">
       <${Choice} label="a token" value=${direction} options=${DIRECTIONS} onChange=${turn} />
       <${Legend} shown=${shown} table=${table} />
-      <output ref=${readout}></output>
+      <span ref=${readout}></span>
     </div>
     <div ref=${box} onPointerOver=${point} onPointerLeave=${point} onFocusIn=${point} onFocusOut=${point} onClick=${click} onKeyDown=${press}>
       ${keys && html`<h3>queries</h3>`}

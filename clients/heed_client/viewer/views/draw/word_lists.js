@@ -137,7 +137,7 @@ function Option({ side, index, label, count, isCurrent, isHeld, description }) {
   const kind = label.padding ? "padding" : label.special ? "special" : "";
   return html`<div role="option" data-side=${side} data-index=${index} class=${kind} title=${label.text} tabindex=${isCurrent ? 0 : -1}
     aria-selected=${isHeld} aria-setsize=${count} aria-posinset=${index + 1} aria-label=${`${label.text}${description && `, ${description}`}`}
-    style=${{ top: `${index * ROW}px` }}><span>${label.text}</span><output></output></div>`;
+    style=${{ top: `${index * ROW}px` }}><span>${label.text}</span><small></small></div>`;
 }
 
 /** Where a key moves from a word; null if it moves nowhere. @param {Word} word @param {string} key @param {number} m @param {number} n

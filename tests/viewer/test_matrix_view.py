@@ -1,0 +1,158 @@
+"""The heat map: its pixels are the weights, at every size, and its cells can be reached by pointer and keys."""
+
+import json
+from urllib.parse import quote
+
+import numpy as np
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.viewer.pages import drawn, example, fragment, pixels, show
+
+WORDS = ["it", "saw", "an", "old", "ship", "at", "sea", "."]
+CANVAS = ".heat-map canvas"
+
+
+@pytest.fixture
+def page(open_page) -> Page:
+    """Each word looks at the one 3 places on."""
+    page = open_page()
+    show(page, 30 * np.roll(np.eye(8), 3, axis=1), WORDS, "Matrix")
+    page.get_by_role("combobox", name="palette").select_option("greys")
+    page.mouse.move(5, 5)
+    return page
+
+
+def plot(page: Page) -> tuple[int, int, int, int]:
+    """Left, top, right and bottom of the cells in the canvas: found by the lines of its border."""
+    drawn(page)
+    found = page.wait_for_function(
+        """(selector) => {
+          const canvas = document.querySelector(selector);
+          const { width, height } = canvas ?? { width: 0, height: 0 };
+          if (height < 2) return null;
+          const copy = new OffscreenCanvas(width, height).getContext("2d");
+          copy.drawImage(canvas, 0, 0);
+          const { data } = copy.getImageData(0, 0, width, height);
+          const rows = new Uint32Array(height), columns = new Uint32Array(width);
+          for (let y = 0; y < height; y++)
+            for (let x = 0; x < width; x++)
+              if (data[4 * (y * width + x) + 3] === 255) [rows[y], columns[x]] = [rows[y] + 1, columns[x] + 1];
+          const y = [...rows.keys()].filter((y) => rows[y] > width / 2);
+          const x = [...columns.keys()].filter((x) => columns[x] > height / 2);
+          return y.length && x.length ? [x[0] + 1, y[0] + 1, x.at(-1), y.at(-1)] : null;
+        }""",
+        arg=CANVAS,
+    )
+    return tuple(found.json_value())
+
+
+def cells(page: Page, m: int, n: int) -> np.ndarray:
+    """How dark each of m x n equal parts of the plot is, from 0 to 1."""
+    left, top, right, bottom = plot(page)
+    grey = 1 - pixels(page, CANVAS, left, top, right - left, bottom - top)[:, :, 0] / 255
+    (height, width), dark = grey.shape, np.empty((m, n))
+    for i, j in np.ndindex(m, n):
+        part = grey[i * height // m : (i + 1) * height // m, j * width // n : (j + 1) * width // n]
+        dark[i, j] = part[2:-2, 2:-2].mean()
+    return dark
+
+
+def centre(page: Page, row: int, column: int, m: int = 8, n: int = 8) -> tuple[float, float]:
+    """The middle of a cell on the page."""
+    left, top, right, bottom = plot(page)
+    box = page.locator(CANVAS).bounding_box()
+    return box["x"] + left + (column + 0.5) * (right - left) / n, box["y"] + top + (row + 0.5) * (bottom - top) / m
+
+
+def test_each_cell_has_the_colour_of_its_weight(page):
+    dark = cells(page, 8, 8)
+    assert (np.argmax(dark, axis=1) == (np.arange(8) + 3) % 8).all()
+    assert dark.max(axis=1).min() > 0.6
+    assert np.sort(dark, axis=1)[:, :-1].max() < 0.3
+
+
+def test_a_pointer_shows_the_weight_and_a_click_holds_the_cell(page):
+    page.mouse.move(*centre(page, 1, 4))
+    expect(page.locator(".tip")).to_have_text("“saw” → “ship” 1.0000")
+    page.mouse.click(*centre(page, 1, 4))
+    expect(page.get_by_role("status")).to_contain_text("“saw” (1) looks at “ship” (4)")
+    assert "query=1&key=4" in fragment(page)
+    page.mouse.move(5, 5)
+    expect(page.locator(".tip")).to_have_text("“saw” → “ship” 1.0000")
+    page.mouse.click(*centre(page, 1, 4))
+    expect(page.get_by_role("status")).to_contain_text("Point at a token")
+
+
+def test_bars_show_what_the_held_query_looks_at(page):
+    left, top, right, _ = plot(page)
+    above = (left, top - 30, right - left, 20)
+    assert not pixels(page, CANVAS, *above)[:, :, 3].any()
+    page.mouse.click(*centre(page, 2, 0))
+    page.mouse.move(5, 5)
+    columns = np.flatnonzero(pixels(page, CANVAS, *above)[:, :, 3].all(axis=0)) * 8 // (right - left)
+    assert set(columns) == {5}  # "an" looks at "at"
+
+
+def test_keys_hold_move_zoom_and_release(page):
+    page.locator(CANVAS).focus()
+    page.keyboard.press("ArrowDown")
+    assert "query=0&key=0" in fragment(page)
+    for key in ("ArrowDown", "ArrowRight", "ArrowRight", "ArrowUp", "ArrowDown"):
+        page.keyboard.press(key)
+        drawn(page)
+    expect(page.get_by_role("status")).to_contain_text("“saw” (1) looks at “an” (2)")
+    page.keyboard.press("Escape")
+    expect(page.locator(".tip")).to_be_hidden()
+
+
+def test_masked_cells_are_hatched(open_page):
+    page = open_page()
+    fields = {"words": WORDS, **{name: [[[[1.0]] * 8]] for name in ("query", "key", "value")}}
+    example(page, fields, f"kind=scores&parameters={quote(json.dumps({'is_causal': True}))}")
+    page.get_by_role("button", name="clear").click()
+    page.get_by_role("tab", name="Matrix").click()
+    expect(page.get_by_role("img", name="colours from")).to_contain_text("masked")
+    left, top, right, bottom = plot(page)
+    width, height = (right - left) // 8, (bottom - top) // 8
+    masked = pixels(page, CANVAS, right - width + 3, top + 3, width - 6, height - 6)
+    seen = pixels(page, CANVAS, left + 3, bottom - height + 3, 20, 20)
+    assert 0.02 < (masked[:, :, 0] < 240).mean() < 0.6
+    assert masked[:, :, :3].std() > 5 > seen[:, :, :3].reshape(-1, 3).std(axis=0).max()
+
+
+def test_one_weight_of_four_million_is_seen_and_can_be_zoomed_to(open_page):
+    page = open_page()
+    scores = np.zeros((2048, 2048))
+    scores[777, 1234] = 30
+    show(page, scores, ["it", *(f"word{i}" for i in range(1, 2048))], "Matrix")
+    page.get_by_role("combobox", name="palette").select_option("greys")
+    page.mouse.move(5, 5)
+    left, top, right, bottom = plot(page)
+    dark = pixels(page, CANVAS, left + 1, top + 1, right - left - 2, bottom - top - 2)[:, :, 0] < 60
+    rows, columns = np.nonzero(dark)
+    assert 1 <= len(rows) <= 9
+    assert abs((rows.mean() + 1.5) / (bottom - top) - 777.5 / 2048) < 2 / (bottom - top)
+    assert abs((columns.mean() + 1.5) / (right - left) - 1234.5 / 2048) < 2 / (right - left)
+    box = page.locator(CANVAS).bounding_box()
+    page.mouse.move(box["x"] + left + columns.mean() + 1.5, box["y"] + top + rows.mean() + 1.5)
+    for _ in range(40):
+        page.mouse.wheel(0, -240)
+        drawn(page)
+    large = pixels(page, CANVAS, left + 1, top + 1, right - left - 2, bottom - top - 2)[:, :, 0] < 60
+    assert large.sum() > 2000
+    row, column = (int(np.median(places)) for places in np.nonzero(large))
+    page.mouse.move(box["x"] + left + 1 + column, box["y"] + top + 1 + row)
+    expect(page.locator(".tip")).to_contain_text("“word777” → “word1234” 1.000")
+    page.mouse.down()
+    page.mouse.move(box["x"] + left + 1 + column - 150, box["y"] + top + 1 + row, steps=5)
+    page.mouse.up()
+    page.mouse.move(5, 5)
+    panned = pixels(page, CANVAS, left + 1, top + 1, right - left - 2, bottom - top - 2)[:, :, 0] < 60
+    assert abs(int(np.median(np.nonzero(panned)[1])) - (column - 150)) < 12
+    assert "query=777" not in fragment(page)  # a drag is no click
+    page.get_by_role("button", name="whole matrix").click()
+    drawn(page)
+    page.mouse.move(5, 5)
+    whole = pixels(page, CANVAS, left + 1, top + 1, right - left - 2, bottom - top - 2)[:, :, 0] < 60
+    assert (np.argwhere(whole) == np.argwhere(dark)).all()

@@ -1,0 +1,99 @@
+"""The text in colours: the colour of each token is its weight's."""
+
+import numpy as np
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.viewer.pages import drawn, fragment, show
+
+WORDS = ["it", "saw", "an", "old", "ship", "at", "sea", "."]
+
+
+@pytest.fixture
+def page(open_page) -> Page:
+    """Each word looks at the one 3 places on; "." at all words alike."""
+    page = open_page()
+    scores = 30 * np.roll(np.eye(8), 3, axis=1)
+    scores[7] = 0
+    show(page, scores, WORDS, "Tokens")
+    page.get_by_role("combobox", name="palette").select_option("greys")
+    return page
+
+
+def darkness(page: Page) -> list[float]:
+    """How dark each token is, from 0 to 1, as the browser painted it: a pixel in the corner of each chip."""
+    drawn(page)
+    shot = page.screenshot()
+    values = page.evaluate(
+        """async (bytes) => {
+          const picture = await createImageBitmap(new Blob([Uint8Array.from(bytes)]));
+          const canvas = new OffscreenCanvas(picture.width, picture.height);
+          const context = canvas.getContext("2d", { willReadFrequently: true });
+          context.drawImage(picture, 0, 0);
+          return [...document.querySelectorAll(".chip")].map((chip) => {
+            const { left, top } = chip.getBoundingClientRect();
+            return context.getImageData(left + 4, top + 4, 1, 1).data[0];
+          });
+        }""",
+        list(shot),
+    )
+    return [1 - value / 255 for value in values]
+
+
+def test_the_colours_are_the_weights_of_the_token_under_the_pointer(page):
+    assert darkness(page) == [0] * 8
+    page.get_by_role("button", name="saw").hover()
+    assert np.argmax(darkness(page)) == 4
+    assert darkness(page)[4] == 1
+    page.get_by_role("button", name="an", exact=True).hover()
+    assert np.argmax(darkness(page)) == 5
+    page.get_by_role("combobox", name="a token").select_option("is looked at by")
+    page.get_by_role("button", name="old").hover()
+    dark = darkness(page)
+    assert dark[0] == 1
+    assert 0.05 < dark[7] < 0.3  # "." looks at all words alike
+    page.mouse.move(5, 5)
+    assert darkness(page) == [0] * 8
+
+
+def test_text_on_a_dark_colour_is_light(page):
+    page.get_by_role("button", name="saw").hover()
+    drawn(page)
+    expect(page.get_by_role("button", name="ship")).to_have_css("color", "rgb(255, 255, 255)")
+    expect(page.get_by_role("button", name="old")).to_have_css("color", "rgb(0, 0, 0)")
+
+
+def test_a_click_holds_and_keys_move_what_is_held(page):
+    page.get_by_role("button", name="saw").click()
+    page.get_by_role("button", name="ship").hover()
+    expect(page.get_by_role("tabpanel")).to_contain_text("“saw” looks at “ship”: 1.0000")
+    assert np.argmax(darkness(page)) == 4
+    page.keyboard.press("ArrowRight")
+    expect(page.get_by_role("button", name="an", exact=True)).to_be_focused()
+    expect(page.get_by_role("status")).to_contain_text("“an” (2) looks at “at” (5)")
+    page.get_by_role("combobox", name="a token").select_option("is looked at by")
+    expect(page.get_by_role("status")).to_contain_text("“an” (2) is looked at by")
+    assert "key=2" in fragment(page)
+    page.get_by_role("button", name="an", exact=True).press("Escape")
+    expect(page.get_by_role("status")).to_contain_text("Point at a token")
+
+
+def test_two_texts_of_cross_attention(open_page):
+    page = open_page()
+    scores = np.zeros((3, 8))
+    scores[1, 6] = 30
+    show(page, scores, WORDS, "Tokens")
+    keys = page.get_by_role("group", name="keys")
+    expect(keys.get_by_role("button")).to_have_count(8)
+    page.get_by_role("group", name="queries").get_by_role("button").nth(1).click()
+    expect(page.get_by_role("status")).to_contain_text("“sea” (6) 1.0000")
+    assert np.argmax(darkness(page)[3:]) == 6
+    keys.get_by_role("button", name="sea").click()
+    expect(page.get_by_role("status")).to_contain_text("“sea” (6) is looked at by")
+
+
+def test_special_tokens_are_marked(open_page):
+    page = open_page("model=bert&view=tokens&text=the+cat+sat")
+    expect(page.locator(".chip.special")).to_have_text(["<s>", "</s>"])
+    page.get_by_role("checkbox", name="hide special tokens").check()
+    expect(page.locator(".chip.special")).to_have_count(0)
