@@ -6,6 +6,10 @@ import numpy as np
 import pytest
 from playwright.sync_api import expect
 
+from tests.support.language_model import LOGITS, VOCABULARY, write_language_model
+from tests.support.server import serving
+from tests.support.texts import SPECIAL, WORDS
+
 MODEL = "model=encoder&view=ablate"
 
 
@@ -106,3 +110,24 @@ def test_a_model_without_a_head_mask_has_no_such_view(open_page):
     page = open_page("model=additive&view=ablate")
     expect(page.get_by_role("tab", name="Steps")).to_be_visible()
     expect(page.get_by_role("tab", name="Ablate")).to_have_count(0)
+
+
+def test_the_next_tokens_of_a_language_model(open_page, tmp_path):
+    """Without its head, the logits of the model are 0: all tokens are alike."""
+    write_language_model(tmp_path / "words" / "1")
+    tokens = [*SPECIAL, *WORDS]
+    with serving(tmp_path) as client:
+        page = open_page("model=words&text=the+cat&view=ablate", url=str(client.base_url).rstrip("/"))
+        off(page, 0, 0).click()
+        rows = page.get_by_role("region", name="next tokens").locator("tbody tr")
+        expect(rows.last.locator("td").nth(1)).to_have_text(f"{1 / VOCABULARY:.4f}")
+        ids = client.post("/v1/tokenize/words", json={"text": "the cat"}).json()["input_ids"]
+        powers = np.exp(LOGITS[ids[-1]].astype(np.float64))
+        chances = powers / powers.sum()
+        likely = np.argsort(-chances)[:10]
+        for row, index in zip(rows.all()[:10], likely, strict=True):
+            expect(row.get_by_role("rowheader")).to_have_text(tokens[index] if index < len(tokens) else str(index))
+            assert numbers(row.locator("td").first.inner_text()) == pytest.approx([chances[index]], abs=6e-5)
+        widths = [row.locator(".chance").first.bounding_box()["width"] for row in rows.all()[:10]]
+        np.testing.assert_allclose(np.array(widths) / widths[0], chances[likely] / chances[likely[0]], atol=0.02)
+        expect(rows.last.locator("td").first).to_have_text(f"< {chances[likely[-1]]:.4f}")

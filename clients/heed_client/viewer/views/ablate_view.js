@@ -3,16 +3,17 @@ import { html, useEffect, useMemo, useRef } from "vendor/preact.js";
 import { difference, distance, largestChange, nextTokens, outputOf, runWhole } from "heed/data/ablation.js";
 import { format, poolLabels, show } from "heed/data/display.js";
 import { css, palette, picture, textOn } from "heed/data/palettes.js";
-import { useRun, usePromise } from "heed/views/hooks.js";
+import { useTheme } from "heed/views/draw/canvas.js";
+import { usePromise } from "heed/views/hooks.js";
 
 /** @typedef {import("heed/views/hooks.js").ViewProps} ViewProps */
 /** @typedef {import("heed/data/state.js").Place} Place */
 /** @typedef {import("heed/data/attention.js").Attention} Attention */
 /** @typedef {import("heed/data/matrix.js").Matrix} Matrix */
 
-/** @param {ViewProps} props */
-export function AblateView({ attention, settings, set }) {
-  const { model, input, request, settings: { ablated, ...others } } = useRun(); // those of the run that is shown
+/** @param {ViewProps & {run: import("heed/views/hooks.js").Run}} props */
+export function AblateView({ attention, settings, set, run }) {
+  const { model, input, request, settings: { ablated, ...others } } = run; // those of the run that is shown
   const whole = usePromise(async () => ({ input, ...(await runWhole(model, { ...others, ablated: [] }, input)) }), [
     model, request, JSON.stringify([others.text, others.pair, others.target, others.random, others.kind, others.batch, others.parameters]),
   ]);
@@ -79,10 +80,11 @@ function Grid({ attention, before, settings, set }) {
 
 /** @param {{matrix: Matrix, attention: Attention, settings: import("heed/data/state.js").Settings, top: number, isDifference: boolean}} props */
 function Picture({ matrix, attention, settings, top, isDifference }) {
+  useTheme(); // draws again when it changes
   const canvas = useRef(/** @type {HTMLCanvasElement | null} */ (null));
   useEffect(() => {
     const shown = show(matrix, poolLabels(attention.rows, matrix.m), poolLabels(attention.columns, matrix.n),
-      { ...settings, range: "global", renormalise: false, kind: isDifference ? "difference" : settings.kind }, top);
+      { ...settings, range: "global", renormalise: false, ...(isDifference && { kind: "difference", threshold: 0 }) }, top);
     const element = /** @type {HTMLCanvasElement} */ (canvas.current);
     [element.width, element.height] = [shown.n, shown.m];
     element.getContext("2d")?.putImageData(picture(shown.levels, shown.m, shown.n, palette(settings.palette, shown.isDiverging)), 0, 0);

@@ -1,5 +1,5 @@
 // What views share: their properties, promises as state, and the selected matrix as it is drawn.
-import { createContext, useContext, useEffect, useMemo, useState } from "vendor/preact.js";
+import { useEffect, useMemo, useState } from "vendor/preact.js";
 import { show } from "heed/data/display.js";
 
 /** @typedef {import("heed/data/attention.js").Attention} Attention */
@@ -14,18 +14,15 @@ import { show } from "heed/data/display.js";
  */
 
 /**
- * @typedef {object} Run  a finished run on the server
+ * @typedef {object} Answer  of a run on the server
  * @property {import("heed/data/api.js").Model} model
  * @property {import("heed/data/run.js").Input} input
  * @property {Attention} attention
  * @property {Settings} settings  with which it was run
  * @property {import("heed/data/run.js").Request | null} request
- * @property {(change: (before: import("heed/data/run.js").Request | null) => import("heed/data/run.js").Request) => void} setRequest
  */
-
-/** The run that is shown; only on the page of a server. */
-export const RunContext = createContext(/** @type {Run | null} */ (null));
-export const useRun = () => /** @type {Run} */ (useContext(RunContext));
+/** @typedef {import("heed/data/run.js").Request} Request */
+/** @typedef {Answer & {setRequest: (change: (before: Request | null) => Request) => void}} Run  what views of a server are given */
 
 /**
  * A promise's value; the last one until the next is there, null before the first.

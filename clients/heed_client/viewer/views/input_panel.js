@@ -1,5 +1,5 @@
 // What the model is run on: texts or tensors, and the model's options.
-import { html, useState } from "vendor/preact.js";
+import { html, useId, useState } from "vendor/preact.js";
 import { neededFor } from "heed/data/run.js";
 import { Options } from "heed/views/input/options.js";
 import { Tensors } from "heed/views/input/tensors.js";
@@ -13,14 +13,17 @@ import { Texts } from "heed/views/input/texts.js";
  * @property {Model} model @property {Settings} settings @property {import("heed/views/hooks.js").Set} set
  * @property {Request | null} request @property {(request: Request | null) => void} setRequest
  * @property {Error | null} error  of the last run @property {boolean} isBusy
- * @property {{input: import("heed/data/run.js").Input, attention: import("heed/data/attention.js").Attention} | null} answer
+ * @property {import("heed/views/hooks.js").Answer | null} answer  of this model
+ * @property {boolean} [isSecond]  beside another panel, which takes the files that are dropped
  */
+/** @typedef {PanelProps & {id: string, errors: Record<string, string>}} PartProps  `id` begins the ids of elements */
 
 const TEXTS = ["text", "text_pair", "text_target"];
 
 /** @param {PanelProps} props */
 export function InputPanel(props) {
   const { model, error, isBusy } = props;
+  const id = useId();
   const [given, setGiven] = useState(/** @type {{model: Model, error: Error} | null} */ (null)); // what is wrong with a file or a text
   const own = given?.model === model ? given.error : null;
   const needed = neededFor(model, props.settings, props.request);
@@ -34,11 +37,11 @@ export function InputPanel(props) {
     <h2>${model.title}</h2>
     <p class="note">${model.description}</p>
     ${model.tokenizer
-      ? html`<${Texts} ...${props} errors=${errors} />`
-      : html`<${Tensors} ...${props} key=${model.block} errors=${errors} setError=${setError} hasError=${own !== null} />`}
-    ${own && html`<p role="alert" id="given-error">${own.message}</p>`}
+      ? html`<${Texts} ...${props} id=${id} errors=${errors} />`
+      : html`<${Tensors} ...${props} key=${model.block} id=${id} errors=${errors} setError=${setError} hasError=${own !== null} />`}
+    ${own && html`<p role="alert" id=${`${id}-given`}>${own.message}</p>`}
     ${needed && !own && html`<p class="note">${needed}</p>`}
-    <${Options} ...${props} errors=${errors} />
+    <${Options} ...${props} id=${id} errors=${errors} />
     ${failed && !isPlaced && html`<p role="alert">${failed.message}</p>`}
   </section>`;
 }

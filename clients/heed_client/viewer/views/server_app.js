@@ -7,7 +7,7 @@ import { hasHeadMask, headMask, inputOf, modelOf, neededFor, run } from "heed/da
 import { hasSteps } from "heed/data/steps.js";
 import { DEFAULTS, fromFragment, toFragment } from "heed/data/state.js";
 import { Header } from "heed/views/header.js";
-import { RunContext, usePromise } from "heed/views/hooks.js";
+import { usePromise } from "heed/views/hooks.js";
 import { InputPanel } from "heed/views/input_panel.js";
 import { AblateView } from "heed/views/ablate_view.js";
 import { Choice } from "heed/views/legibility.js";
@@ -53,9 +53,8 @@ export function ServerApp() {
       ${current && html`<${InputPanel} model=${current} settings=${settings} set=${set} request=${request} setRequest=${setRequest}
         error=${answer.error} isBusy=${answer.isBusy} answer=${shown} />`}
       ${shown
-        ? html`<${RunContext.Provider} value=${{ ...shown, setRequest }}>
-            <${Workspace} attention=${shown.attention} settings=${settings} set=${set} views=${viewsOf(shown.model)}
-              title=${shown.model.block} request=${asRequest(shown, settings)} extra=${{ second }} /><//>`
+        ? html`<${Workspace} attention=${shown.attention} settings=${settings} set=${set} title=${shown.model.block}
+            request=${asRequest(shown, settings)} views=${viewsOf(shown.model)} extra=${{ second, run: { ...shown, setRequest } }} />`
         : html`<section class="workspace" aria-busy=${answer.isBusy && !needed}>
             <p class="note">${needed || (error ? `Nothing is drawn: ${error.message}` : "…")}</p></section>`}
     </main>`;
@@ -114,7 +113,7 @@ function useSecond(models, settings, set, request, first) {
         setOther({ model: name, parameters: {}, ablated: [], layer: 0, head: 0 });
       }} />
     <${InputPanel} model=${current} settings=${merged} set=${setOther} request=${ownRequest ?? request} setRequest=${setOwnRequest}
-      error=${answer.error} isBusy=${answer.isBusy} answer=${answer.value?.model === current ? answer.value : null} /></details>`;
+      error=${answer.error} isBusy=${answer.isBusy} answer=${answer.value?.model === current ? answer.value : null} isSecond=${true} /></details>`;
   return { attention: attention ?? first, settings: merged, set: setOther, panel };
 }
 

@@ -3,18 +3,16 @@ import { html, useEffect, useRef, useState } from "vendor/preact.js";
 import { format } from "heed/data/display.js";
 import { fromRequest } from "heed/data/run.js";
 import { stepsOf } from "heed/data/steps.js";
-import { usePromise, useRun } from "heed/views/hooks.js";
+import { usePromise } from "heed/views/hooks.js";
 import { Choice } from "heed/views/legibility.js";
 
 /** @typedef {import("heed/views/hooks.js").ViewProps} ViewProps */
 /** @typedef {import("heed/data/steps.js").Vector} Vector */
 
-const STYLE = new URL("../vendor/katex.css", import.meta.url).href;
 const MAX_CELLS = 128; // of a vector
 
-/** @param {ViewProps} props */
-export function StepsView({ attention, settings, set }) {
-  const run = useRun();
+/** @param {ViewProps & {run: import("heed/views/hooks.js").Run}} props */
+export function StepsView({ attention, settings, set, run }) {
   const { model, input, setRequest } = run;
   const { head, batch } = settings;
   const query = settings.query ?? 0;
@@ -95,7 +93,9 @@ const Place = ({ label, labels, value, onChange }) => html`<${Choice} label=${la
 function Formula({ formula }) {
   const element = useRef(/** @type {HTMLElement | null} */ (null));
   useEffect(() => {
-    if (!document.querySelector(`link[href="${STYLE}"]`)) document.head.append(Object.assign(document.createElement("link"), { rel: "stylesheet", href: STYLE }));
+    const href = new URL("../vendor/katex.css", import.meta.url).href;
+    if (!document.querySelector(`link[href="${href}"]`))
+      document.head.append(Object.assign(document.createElement("link"), { rel: "stylesheet", href }));
     import("vendor/katex.js").then(({ default: katex }) => {
       if (element.current) katex.render(formula, element.current, { displayMode: true, throwOnError: false });
     });

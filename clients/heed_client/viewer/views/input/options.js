@@ -15,8 +15,8 @@ const SLIDERS = [
   [/^scale$/, 0, 4, 0.01], [/softcap/, 0, 50, 0.5], [/window_size$/, -1, 32, 1], [/bandwidth|temperature/, 0.05, 5, 0.05],
 ];
 
-/** @param {import("heed/views/input_panel.js").PanelProps & {errors: Record<string, string>}} props */
-export function Options({ model, settings, set, answer, errors }) {
+/** @param {import("heed/views/input_panel.js").PartProps} props */
+export function Options({ id, model, settings, set, answer, errors }) {
   const kinds = kindsOf(model);
   const first = model.inputs.find(({ required, shape }) => required && shape[0] === "batch");
   const rows = (first && answer?.input.tensors[first.name]?.shape[0]) ?? 1;
@@ -30,17 +30,17 @@ export function Options({ model, settings, set, answer, errors }) {
     ${rows > 1 && html`<${Choice} label="row of the batch" value=${Math.min(settings.batch, rows - 1)}
       options=${Object.fromEntries(Array.from({ length: rows }, (_, i) => [i, String(i)]))}
       onChange=${(/** @type {string} */ batch) => set({ batch: Number(batch) })} />`}
-    ${model.parameters.map((parameter) => html`<${Parameter} key=${parameter.name} parameter=${parameter}
+    ${model.parameters.map((parameter) => html`<${Parameter} key=${parameter.name} id=${id} parameter=${parameter}
       value=${settings.parameters[parameter.name]} onChange=${(/** @type {unknown} */ value) => change(parameter.name, value)} errors=${errors} />`)}
   </div>`;
 }
 
-/** @param {{parameter: ParameterDescription, value: unknown, onChange: (value: unknown) => void, errors: Record<string, string>}} props */
-function Parameter({ parameter, value, onChange, errors }) {
+/** @param {{id: string, parameter: ParameterDescription, value: unknown, onChange: (value: unknown) => void, errors: Record<string, string>}} props */
+function Parameter({ id, parameter, value, onChange, errors }) {
   const { name, dtype, default: standard, description } = parameter;
   if (dtype === "bool") return html`<div class="parameter" title=${description}>
     <${Switch} label=${name} checked=${value ?? standard} onChange=${(/** @type {boolean} */ checked) => onChange(checked === standard ? undefined : checked)} />
-    <${FieldError} name=${name} errors=${errors} /></div>`;
+    <${FieldError} id=${id} name=${name} errors=${errors} /></div>`;
   const [, low, high, step] = SLIDERS.find(([pattern]) => pattern.test(name)) ?? [];
   const isSet = value !== undefined;
   const enter = (/** @type {any} */ event) => {
@@ -49,9 +49,9 @@ function Parameter({ parameter, value, onChange, errors }) {
   };
   return html`<div class="parameter" title=${description}>
     <label>${name} <input type="number" step=${dtype.startsWith("int") ? 1 : "any"} value=${isSet ? value : ""}
-      placeholder=${standard === null ? "default" : `default ${standard}`} aria-description=${description} ...${invalid(name, errors)} onInput=${enter} /></label>
+      placeholder=${standard === null ? "default" : `default ${standard}`} aria-description=${description} ...${invalid(id, name, errors)} onInput=${enter} /></label>
     ${isSet && html`<button onClick=${() => onChange(undefined)} aria-label=${`${name}: default`}>default</button>`}
     ${low !== undefined && html`<input type="range" aria-label=${`${name}, slider`} min=${low} max=${high} step=${step}
       value=${isSet ? value : (standard ?? low)} onInput=${enter} />`}
-    <${FieldError} name=${name} errors=${errors} /></div>`;
+    <${FieldError} id=${id} name=${name} errors=${errors} /></div>`;
 }

@@ -8,10 +8,10 @@ import { FieldError } from "heed/views/input/field.js";
 import { Choice } from "heed/views/legibility.js";
 
 /** @typedef {import("heed/views/input_panel.js").PanelProps} PanelProps */
-/** @typedef {PanelProps & {errors: Record<string, string>, setError: (error: Error | null) => void, hasError: boolean}} TensorsProps */
+/** @typedef {import("heed/views/input_panel.js").PartProps & {setError: (error: Error | null) => void, hasError: boolean}} TensorsProps */
 
 /** @param {TensorsProps} props */
-export function Tensors({ model, settings, set, request, setRequest, answer, errors, setError, hasError }) {
+export function Tensors({ id, isSecond = false, model, settings, set, request, setRequest, answer, errors, setError, hasError }) {
   const [isOwn, setOwn] = useState(false);
   const [others, setOthers] = useState(/** @type {Record<string, unknown>} */ ({})); // of names that the model has not
   const source = request || isOwn ? "own" : settings.random ? "random" : "example";
@@ -42,19 +42,19 @@ export function Tensors({ model, settings, set, request, setRequest, answer, err
   const open = (/** @type {File[]} */ files) => attempt(async () => give(Object.assign({}, ...(await Promise.all(files.map(readFile))))));
   return html`<fieldset class="sources"><legend>tensors</legend>
       ${Object.entries({ example: "example", random: "random", own: "file or JSON" }).map(([name, title]) => html`<label>
-        <input type="radio" name="source" checked=${source === name} onChange=${() => choose(name)} /> ${title}</label>`)}
+        <input type="radio" name=${`${id}-source`} checked=${source === name} onChange=${() => choose(name)} /> ${title}</label>`)}
     </fieldset>
     ${source === "random" && settings.random && html`<${RandomSizes} model=${model} random=${settings.random} set=${set} />`}
-    ${source === "own" && html`<label>files <input type="file" multiple accept=${SUFFIXES} aria-describedby="files-note"
+    ${source === "own" && html`<label>files <input type="file" multiple accept=${SUFFIXES} aria-describedby=${`${id}-files`}
         onChange=${(/** @type {any} */ event) => { open([...event.currentTarget.files]); event.currentTarget.value = ""; }} /></label>
-      <p class="note" id="files-note">.npy, .npz, .safetensors or .json, also dropped on the page. Tensors are known by their
+      <p class="note" id=${`${id}-files`}>.npy, .npz, .safetensors or .json, also dropped on the page. Tensors are known by their
         names: ${model.inputs.filter(({ required }) => required).map(({ name }) => name).join(", ")}, …</p>
-      <${Json} model=${model} hasError=${hasError} onValues=${(/** @type {() => Record<string, unknown>} */ read, /** @type {boolean} */ isWhole) =>
+      <${Json} id=${id} model=${model} hasError=${hasError} onValues=${(/** @type {() => Record<string, unknown>} */ read, /** @type {boolean} */ isWhole) =>
         attempt(() => give(read(), isWhole))} />`}
     <${Others} model=${model} others=${others} onName=${(/** @type {string} */ name, /** @type {string} */ input) => attempt(() => give({ [input]: others[name] }))} />
-    <${Shapes} model=${model} request=${request} answer=${answer} errors=${errors} />
-    <${Words} settings=${settings} set=${set} request=${request} answer=${answer} />
-    <${DropTarget} label="Drop tensors: .npy, .npz, .safetensors, .json" onFiles=${open} />`;
+    <${Shapes} id=${id} model=${model} request=${request} answer=${answer} errors=${errors} />
+    <${Words} id=${id} settings=${settings} set=${set} request=${request} answer=${answer} />
+    ${!isSecond && html`<${DropTarget} label="Drop tensors: .npy, .npz, .safetensors, .json" onFiles=${open} />`}`;
 }
 
 /** @param {import("heed/data/api.js").Model} model */
@@ -75,8 +75,8 @@ function RandomSizes({ model, random, set }) {
   </div>`;
 }
 
-/** @param {Pick<PanelProps, "model"> & {hasError: boolean, onValues: (read: () => Record<string, unknown>, isWhole: boolean) => void}} props */
-function Json({ model, hasError, onValues }) {
+/** @param {Pick<PanelProps, "model"> & {id: string, hasError: boolean, onValues: (read: () => Record<string, unknown>, isWhole: boolean) => void}} props */
+function Json({ id, model, hasError, onValues }) {
   const [name, setName] = useState("");
   const [text, setText] = useState("");
   const enter = (/** @type {string} */ text) => {
@@ -87,7 +87,7 @@ function Json({ model, hasError, onValues }) {
   return html`<${Choice} label="paste" value=${name} options=${{ "": "a whole request", ...Object.fromEntries(names.map((name) => [name, name])) }}
       onChange=${(/** @type {string} */ next) => { setName(next); setText(""); }} />
     <label>JSON <textarea rows="6" class="code" spellcheck="false" value=${text} placeholder=${name ? "[[0.1, 0.2], [0.3, 0.4]]" : `{"${names[0]}": [[0.1, 0.2]], …}`}
-      aria-invalid=${hasError ? "true" : undefined} aria-describedby=${hasError ? "given-error" : undefined}
+      aria-invalid=${hasError ? "true" : undefined} aria-describedby=${hasError ? `${id}-given` : undefined}
       onInput=${(/** @type {any} */ event) => enter(event.currentTarget.value)}></textarea></label>
     <button onClick=${() => enter(JSON.stringify(name ? (model.example[name] ?? []) : model.example))}>take the example</button>`;
 }
@@ -112,16 +112,16 @@ function Others({ model, others, onName }) {
 }
 
 /** The tensors, each with its shape and what is wrong with it.
- *  @param {Pick<PanelProps, "model" | "request" | "answer"> & {errors: Record<string, string>}} props */
-function Shapes({ model, request, answer, errors }) {
+ *  @param {Pick<TensorsProps, "id" | "model" | "request" | "answer" | "errors">} props */
+function Shapes({ id, model, request, answer, errors }) {
   const tensors = useMemo(() => (request ? fromRequest(model, request.fields).tensors : answer?.input.tensors), [request, answer]) ?? {};
   const names = model.inputs.map(({ name }) => name).filter((name) => tensors[name] || errors[name]);
   return html`<ul class="shapes" aria-label="tensors that are given">${names.map((name) => html`<li>
-    <b>${name}</b> <span>${tensors[name]?.shape.join(" × ")}</span><${FieldError} name=${name} errors=${errors} /></li>`)}</ul>`;
+    <b>${name}</b> <span>${tensors[name]?.shape.join(" × ")}</span><${FieldError} id=${id} name=${name} errors=${errors} /></li>`)}</ul>`;
 }
 
-/** @param {Pick<PanelProps, "settings" | "set" | "request" | "answer">} props */
-function Words({ settings, set, request, answer }) {
+/** @param {Pick<TensorsProps, "id" | "settings" | "set" | "request" | "answer">} props */
+function Words({ id, settings, set, request, answer }) {
   const words = settings.words.length ? settings.words : (request?.words ?? []);
   const [draft, setDraft] = useState(/** @type {string | null} */ (null)); // while it is written
   const enter = (/** @type {string} */ text) => {
@@ -131,9 +131,9 @@ function Words({ settings, set, request, answer }) {
   const { m, n } = answer?.attention ?? { m: 0, n: 0 };
   const fits = words.length === 0 || !answer || words.length === m || words.length === n;
   return html`<div><label>labels of tokens <input type="text" class="wide" value=${draft ?? words.map(quoted).join(" ")} placeholder="the cat sat"
-      aria-describedby=${fits ? undefined : "words-note"} onInput=${(/** @type {any} */ event) => enter(event.currentTarget.value)}
+      aria-describedby=${fits ? undefined : `${id}-words`} onInput=${(/** @type {any} */ event) => enter(event.currentTarget.value)}
       onBlur=${() => setDraft(null)} /></label>
-    ${!fits && html`<p class="note" id="words-note">${words.length} labels, ${m} queries, ${n} keys: their places are shown.</p>`}</div>`;
+    ${!fits && html`<p class="note" id=${`${id}-words`}>${words.length} labels, ${m} queries, ${n} keys: their places are shown.</p>`}</div>`;
 }
 
 /** A label without blanks, as it is written between blanks. @param {string} word */

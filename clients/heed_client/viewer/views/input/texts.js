@@ -3,8 +3,8 @@ import { html, useState } from "vendor/preact.js";
 import { SENTENCE } from "heed/data/start.js";
 import { FieldError, invalid } from "heed/views/input/field.js";
 
-/** @param {import("heed/views/input_panel.js").PanelProps & {errors: Record<string, string>}} props */
-export function Texts({ model, settings, set, answer, errors }) {
+/** @param {import("heed/views/input_panel.js").PartProps} props */
+export function Texts({ id, model, settings, set, answer, errors }) {
   const [isPair, setPair] = useState(false);
   const { text, pair, target } = settings;
   const hasTarget = model.inputs.some(({ name }) => name === "decoder_input_ids");
@@ -12,20 +12,20 @@ export function Texts({ model, settings, set, answer, errors }) {
   const most = limits.truncates_to ?? limits.max_tokens;
   const count = text.trim() && answer ? answer.input.source.length : null;
   return html`
-    <${TextBox} label="text" name="text" value=${text} errors=${errors} onText=${(/** @type {string} */ text) => set({ text })} />
+    <${TextBox} id=${id} label="text" name="text" value=${text} errors=${errors} onText=${(/** @type {string} */ text) => set({ text })} />
     ${count !== null && html`<p class="count">${count}${most ? ` of ${most}` : ""} tokens</p>`}
     ${count !== null && answer?.input.truncated && html`<p class="note warning">The text is longer than the model takes: its end was left out.</p>`}
     ${!text.trim() && html`<button onClick=${() => set({ text: SENTENCE })}>take a sentence as an example</button>`}
     ${isPair || pair
-      ? html`<${TextBox} label="second text" name="text_pair" value=${pair} errors=${errors} onText=${(/** @type {string} */ pair) => set({ pair })} />
+      ? html`<${TextBox} id=${id} label="second text" name="text_pair" value=${pair} errors=${errors} onText=${(/** @type {string} */ pair) => set({ pair })} />
         <button onClick=${() => { setPair(false); set({ pair: "" }); }}>remove the second text</button>`
       : html`<button onClick=${() => setPair(true)}>add a second text</button>`}
-    ${hasTarget && html`<${TextBox} label="text of the decoder" name="text_target" value=${target} errors=${errors} hint="the same text"
+    ${hasTarget && html`<${TextBox} id=${id} label="text of the decoder" name="text_target" value=${target} errors=${errors} hint="the same text"
       onText=${(/** @type {string} */ target) => set({ target })} />`}`;
 }
 
-/** @param {{label: string, name: string, value: string, hint?: string, errors: Record<string, string>, onText: (text: string) => void}} props */
-const TextBox = ({ label, name, value, hint = "", errors, onText }) => html`<div>
-  <label>${label} <textarea rows="3" value=${value} placeholder=${hint} ...${invalid(name, errors)}
+/** @param {{id: string, label: string, name: string, value: string, hint?: string, errors: Record<string, string>, onText: (text: string) => void}} props */
+const TextBox = ({ id, label, name, value, hint = "", errors, onText }) => html`<div>
+  <label>${label} <textarea rows="3" value=${value} placeholder=${hint} ...${invalid(id, name, errors)}
     onInput=${(/** @type {any} */ event) => onText(event.currentTarget.value)}></textarea></label>
-  <${FieldError} name=${name} errors=${errors} /></div>`;
+  <${FieldError} id=${id} name=${name} errors=${errors} /></div>`;
