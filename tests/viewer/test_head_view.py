@@ -85,7 +85,7 @@ def test_each_head_has_its_colour(open_page):
     chips.nth(0).click()
     expect(chips.nth(0)).to_have_attribute("aria-pressed", "true")
     assert "heads=%5B0%2C1%5D" in fragment(page)
-    page.wait_for_function("document.querySelector('.view .note').textContent.includes('2 heads')")
+    page.wait_for_function("() => document.querySelector('.view .note').textContent.includes('2 heads')")
     both = colours()
     chips.nth(1).click()
     expect(chips.nth(1)).to_have_attribute("aria-pressed", "false")

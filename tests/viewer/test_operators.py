@@ -83,7 +83,7 @@ def test_a_token_is_text(open_page):
 def test_axe_finds_no_serious_violation(open_page, view, theme):
     page = open_page(f"model=bert&text=the+cat+sat&view={view}", color_scheme=theme)
     expect(page.get_by_role("tabpanel")).to_be_visible()
-    page.wait_for_function("document.querySelectorAll('[aria-busy=true]').length === 0")
+    page.wait_for_function("() => document.querySelectorAll('[aria-busy=true]').length === 0")
     violations = Axe().run(page).response["violations"]
     serious = [
         (found["id"], found["nodes"][0]["html"]) for found in violations if found["impact"] in ("serious", "critical")

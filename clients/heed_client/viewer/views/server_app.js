@@ -26,6 +26,12 @@ export function ServerApp() {
   const set = useCallback((/** @type {Partial<Settings>} */ changes) => setSettings((before) => ({ ...before, ...changes })), []);
   useEffect(() => history.replaceState(null, "", `#${toFragment(settings)}`), [settings]);
 
+  useEffect(() => { // a link to another view of this page
+    const change = () => setSettings(fromFragment(location.hash));
+    addEventListener("hashchange", change);
+    return () => removeEventListener("hashchange", change);
+  }, []);
+
   const models = usePromise(api.models, [key]);
   useEffect(() => {
     if (!models.value || settings.model) return;
