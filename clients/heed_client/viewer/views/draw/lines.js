@@ -18,6 +18,7 @@
 const BUCKETS = 12; // of levels; the lines of a bucket are one path
 const FAINTEST = 0.02; // level that is drawn
 const MOST = 3000; // lines in a frame, the strongest first
+const FAR = 64; // lines of a word to words out of sight, the strongest
 const THICKEST = 4; // px
 
 /** How strong a level is: of scores with two signs the distance from 0. @param {Shown} shown @param {number} level */
@@ -60,9 +61,15 @@ function collect(shown, { word, top, row, height, isDrawn }) {
     if (level >= FAINTEST && isDrawn(i, j)) buckets[Math.min(BUCKETS - 1, Math.floor(level * BUCKETS))].push(i, j);
   };
   const [first, end] = [Math.max(0, Math.floor(top / row)), Math.ceil((top + height) / row)];
-  if (word?.side === "query") for (let j = 0; j < n; j++) add(word.index, j);
-  else if (word) for (let i = 0; i < m; i++) add(i, word.index);
-  else
+  if (word) {
+    const isQuery = word.side === "query";
+    const others = Array.from({ length: isQuery ? n : m }, (_, other) => other);
+    const levelOf = (/** @type {number} */ other) => strength(shown, levels[isQuery ? word.index * n + other : other * n + word.index]);
+    const far = Float32Array.from(others.filter((other) => other < first || other >= end), levelOf).sort();
+    const least = far.length > FAR ? far[far.length - FAR] : 0;
+    for (const other of others)
+      if ((other >= first && other < end) || levelOf(other) >= least) add(isQuery ? word.index : other, isQuery ? other : word.index);
+  } else
     for (let i = 0; i < m; i++) {
       const isInSight = i >= first && i < end;
       for (let j = isInSight ? 0 : first; j < (isInSight ? n : Math.min(n, end)); j++) add(i, j);
