@@ -69,9 +69,10 @@ lint: $(VENV)/.dev node_modules/.package-lock.json  ## check style, types, and w
 	$(BIN)/lint-imports --no-cache
 	npm run --silent lint
 
-format: $(VENV)/.dev  ## put the code into its format
+format: $(VENV)/.dev node_modules/.package-lock.json  ## put the code into its format
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+	npm run --silent format
 
 clean:  ## remove the environments and the exported blocks
 	rm -rf $(VENV) node_modules .exports model_repository

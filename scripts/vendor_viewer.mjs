@@ -20,7 +20,12 @@ for (const [name, contents] of Object.entries(BUNDLES)) {
   const result = await build({
     stdin: { contents, resolveDir: "." },
     outfile: `${VENDOR}${name}.js`,
-    bundle: true, minify: true, format: "esm", target: "es2022", legalComments: "none", metafile: true,
+    bundle: true,
+    minify: true,
+    format: "esm",
+    target: "es2022",
+    legalComments: "none",
+    metafile: true,
   });
   writeFileSync(`${VENDOR}${name}.d.ts`, contents.replace(/; */g, ";\n").replace(/\s*\n\s*/g, "\n"));
   for (const file of Object.keys(result.metafile.inputs)) {

@@ -103,7 +103,7 @@ def test_what_is_wrong_with_json(open_page, text, message):
 
 
 def mulberry32(seed):
-    """The generator of data/request.js, by its definition."""
+    """The generator of server/request.js, by its definition."""
     while True:
         seed = (seed + 0x6D2B79F5) & 0xFFFFFFFF
         mixed = (seed ^ seed >> 15) * (1 | seed) & 0xFFFFFFFF

@@ -1,8 +1,11 @@
 // Starts the page: with the data in the document if there are any, else with the server that the document came from.
 import { html, render } from "vendor/preact.js";
-import { ServerApp } from "heed/views/server_app.js";
-import { SavedApp } from "heed/views/saved_app.js";
+import { ServerApp } from "heed/page/server_app.js";
+import { SavedApp } from "heed/page/saved_app.js";
 
 const saved = document.getElementById("data");
 document.querySelector("noscript")?.remove();
-render(saved ? html`<${SavedApp} data=${JSON.parse(saved.textContent ?? "")} />` : html`<${ServerApp} />`, document.body);
+render(
+  saved ? html`<${SavedApp} data=${JSON.parse(saved.textContent ?? "")} />` : html`<${ServerApp} />`,
+  document.body,
+);

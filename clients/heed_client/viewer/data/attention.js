@@ -74,7 +74,9 @@ export class Attention {
       const layers = all(this.layers).map((l) => Promise.all(all(this.heads).map((h) => this._load(l, h))));
       return rollout((await Promise.all(layers)).map((heads) => join(heads, "mean")));
     }
-    const places = combine.startsWith("layers") ? all(this.layers).map((l) => [l, head]) : all(this.heads).map((h) => [layer, h]);
+    const places = combine.startsWith("layers")
+      ? all(this.layers).map((l) => [l, head])
+      : all(this.heads).map((h) => [layer, h]);
     return join(await Promise.all(places.map(([l, h]) => this._load(l, h))), combine.endsWith("max") ? "max" : "mean");
   }
 
@@ -88,7 +90,8 @@ export class Attention {
     }
     this._cache.set(key, found); // the last one used is the last one to go
     const [oldest] = this._cache.keys();
-    if (this._cache.size > Math.max(2, Math.min(CACHED, Math.floor(5e7 / (this.m * this.n))))) this._cache.delete(oldest);
+    if (this._cache.size > Math.max(2, Math.min(CACHED, Math.floor(5e7 / (this.m * this.n)))))
+      this._cache.delete(oldest);
     return found;
   }
 }
@@ -108,7 +111,13 @@ export function complete(weights, unit, layers, heads, rows, columns, axis) {
     return { m, n, values, error };
   };
   return new Attention({
-    layers, heads, m, n, rows, columns, axis,
+    layers,
+    heads,
+    m,
+    n,
+    rows,
+    columns,
+    axis,
     all: async () => ({ numbers: weights, unit }),
     small: (layer, head) => pool(one(layer, head), POOL),
     statistics: (layer, head) => statistics(one(layer, head)),

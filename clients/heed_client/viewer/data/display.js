@@ -20,8 +20,10 @@ const DECADES = 4; // of the logarithmic scale
 /** Places of the tokens that are visible. @param {Label[]} labels @param {Settings} settings */
 export function visible(labels, settings) {
   const places = labels.flatMap((label, place) => {
-    const isHidden = (settings.hideFirst && place === 0) || (settings.hideSpecial && label.special && !label.padding)
-      || (settings.hidePadding && label.padding);
+    const isHidden =
+      (settings.hideFirst && place === 0) ||
+      (settings.hideSpecial && label.special && !label.padding) ||
+      (settings.hidePadding && label.padding);
     return isHidden ? [] : [place];
   });
   return places.length ? places : labels.map((_, place) => place);
@@ -34,8 +36,10 @@ export function poolLabels(labels, count) {
   return Array.from({ length: count }, (_, i) => {
     const cell = labels.slice(Math.floor((i * labels.length) / count), Math.floor(((i + 1) * labels.length) / count));
     return {
-      text: `${cell[0].text}…${cell[cell.length - 1].text}`, part: cell[0].part,
-      special: cell.some(({ special }) => special), padding: cell.every(({ padding }) => padding),
+      text: `${cell[0].text}…${cell[cell.length - 1].text}`,
+      part: cell[0].part,
+      special: cell.some(({ special }) => special),
+      padding: cell.every(({ padding }) => padding),
     };
   });
 }
@@ -60,12 +64,25 @@ export function show(matrix, rows, columns, settings, globalMax) {
       const value = values[index];
       if (value === -Infinity) levels[index] = NaN;
       else if (Math.abs(value) < settings.threshold) levels[index] = isDiverging ? 0.5 : 0;
-      else levels[index] = isDiverging ? 0.5 + (Math.sign(value) * scaled(Math.abs(value) / top, settings.scale)) / 2
-        : scaled(value / top, settings.scale);
+      else
+        levels[index] = isDiverging
+          ? 0.5 + (Math.sign(value) * scaled(Math.abs(value) / top, settings.scale)) / 2
+          : scaled(value / top, settings.scale);
     }
   }
   if (settings.range === "row") high = NaN;
-  return { m, n, rows: places, columns: keys, values, levels, low: isDiverging ? -high : 0, high, isDiverging, error: matrix.error };
+  return {
+    m,
+    n,
+    rows: places,
+    columns: keys,
+    values,
+    levels,
+    low: isDiverging ? -high : 0,
+    high,
+    isDiverging,
+    error: matrix.error,
+  };
 }
 
 /** @param {number} share  of the largest value, 0 to 1 @param {Settings["scale"]} scale */

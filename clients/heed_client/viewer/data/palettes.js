@@ -1,12 +1,21 @@
 // Palettes that colour-blind people can read, as tables of 256 colours.
 import {
-  interpolateBlues, interpolateCividis, interpolateGreys, interpolateInferno, interpolatePuOr, interpolateViridis, rgb,
+  interpolateBlues,
+  interpolateCividis,
+  interpolateGreys,
+  interpolateInferno,
+  interpolatePuOr,
+  interpolateViridis,
+  rgb,
   schemeTableau10,
 } from "vendor/d3.js";
 
 /** @type {Record<string, (level: number) => string>} */
 const SEQUENTIAL = {
-  viridis: interpolateViridis, cividis: interpolateCividis, inferno: interpolateInferno, blues: interpolateBlues,
+  viridis: interpolateViridis,
+  cividis: interpolateCividis,
+  inferno: interpolateInferno,
+  blues: interpolateBlues,
   greys: interpolateGreys,
 };
 export const PALETTES = ["auto", ...Object.keys(SEQUENTIAL)];

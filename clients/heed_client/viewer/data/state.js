@@ -7,7 +7,7 @@
  * @property {string} model  name of the model; "" = the first one
  * @property {string} text
  * @property {string} pair  second text of a pair
- * @property {import("heed/data/request.js").Random | null} random  seed and sizes of random tensors; null = the example
+ * @property {import("heed/server/request.js").Random | null} random  seed and sizes of random tensors; null = the example
  * @property {string[]} words  labels of the tokens of tensors; empty = those that came with the tensors, or places
  * @property {string} target  text for the decoder of a model with two stacks
  * @property {Record<string, unknown>} parameters  of the model, by name
@@ -36,10 +36,33 @@
 
 /** @type {Readonly<Settings>} */
 export const DEFAULTS = Object.freeze({
-  model: "", text: "", pair: "", target: "", random: null, words: [], parameters: {}, kind: "weights", view: "model",
-  layer: 0, head: 0, heads: [], batch: 0,
-  query: null, key: null, direction: "from", combine: "none", scale: "linear", range: "matrix", palette: "auto",
-  threshold: 0, hideSpecial: false, hideFirst: false, hidePadding: true, renormalise: false, sort: "layer", ablated: [],
+  model: "",
+  text: "",
+  pair: "",
+  target: "",
+  random: null,
+  words: [],
+  parameters: {},
+  kind: "weights",
+  view: "model",
+  layer: 0,
+  head: 0,
+  heads: [],
+  batch: 0,
+  query: null,
+  key: null,
+  direction: "from",
+  combine: "none",
+  scale: "linear",
+  range: "matrix",
+  palette: "auto",
+  threshold: 0,
+  hideSpecial: false,
+  hideFirst: false,
+  hidePadding: true,
+  renormalise: false,
+  sort: "layer",
+  ablated: [],
   other: null,
 });
 
@@ -87,7 +110,8 @@ function parse(text) {
 function isLike(value, standard, name) {
   if (standard === null && value === null) return true;
   if (name === "query" || name === "key") return Number.isInteger(value);
-  if (name === "random") return Number.isInteger(/** @type {any} */ (value)?.seed) && typeof /** @type {any} */ (value).sizes === "object";
+  if (name === "random")
+    return Number.isInteger(/** @type {any} */ (value)?.seed) && typeof (/** @type {any} */ (value).sizes) === "object";
   if (name === "other") return typeof value === "object";
   if (Array.isArray(standard)) return Array.isArray(value);
   return typeof value === typeof standard && value !== null && !Array.isArray(value);

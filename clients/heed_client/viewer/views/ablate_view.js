@@ -1,6 +1,6 @@
 // Heads are switched off, and what that changes: the other heads' weights, the output, the next tokens.
 import { html, useEffect, useMemo, useRef } from "vendor/preact.js";
-import { difference, distance, largestChange, nextTokens, outputOf, runWhole } from "heed/data/ablation.js";
+import { difference, distance, largestChange, nextTokens, outputOf, runWhole } from "heed/server/ablation.js";
 import { format, poolLabels, show } from "heed/data/display.js";
 import { css, palette, picture, textOn } from "heed/data/palettes.js";
 import { useTheme } from "heed/views/draw/canvas.js";
@@ -13,10 +13,28 @@ import { usePromise } from "heed/views/hooks.js";
 
 /** @param {ViewProps & {run: import("heed/views/hooks.js").Run}} props */
 export function AblateView({ attention, settings, set, run }) {
-  const { model, input, request, settings: { ablated, ...others } } = run; // those of the run that is shown
-  const whole = usePromise(async () => ({ input, ...(await runWhole(model, { ...others, ablated: [] }, input)) }), [
-    model, request, JSON.stringify([others.text, others.pair, others.target, others.random, others.kind, others.batch, others.parameters]),
-  ]);
+  const {
+    model,
+    input,
+    request,
+    settings: { ablated, ...others },
+  } = run; // those of the run that is shown
+  const whole = usePromise(
+    async () => ({ input, ...(await runWhole(model, { ...others, ablated: [] }, input)) }),
+    [
+      model,
+      request,
+      JSON.stringify([
+        others.text,
+        others.pair,
+        others.target,
+        others.random,
+        others.kind,
+        others.batch,
+        others.parameters,
+      ]),
+    ],
+  );
   const part = usePromise(async () => {
     const masked = { ...others, ablated };
     const [output, tokens] = await Promise.all([outputOf(model, masked, input), nextTokens(model, masked, input)]);
@@ -24,14 +42,23 @@ export function AblateView({ attention, settings, set, run }) {
   }, [input]);
   const error = whole.error ?? part.error;
   const before = whole.value?.attention;
-  const isSame = before && before.layers === attention.layers && before.heads === attention.heads && before.m === attention.m && before.n === attention.n;
+  const isSame =
+    before &&
+    before.layers === attention.layers &&
+    before.heads === attention.heads &&
+    before.m === attention.m &&
+    before.n === attention.n;
   return html`<p class="note">A head that is switched off gives nothing to the output. Colours show how the weights of every head change.</p>
     ${error && html`<p role="alert">${error.message}</p>`}
     <${Grid} attention=${attention} before=${isSame ? before : null} settings=${settings} set=${set} />
     ${isSame && html`<${Matrices} attention=${attention} before=${before} settings=${settings} />`}
-    ${whole.value && part.value && html`
+    ${
+      whole.value &&
+      part.value &&
+      html`
       <${Outputs} labels=${attention.rows} before=${whole.value.output} after=${part.value.output} />
-      ${whole.value.tokens && part.value.tokens && html`<${NextTokens} before=${whole.value.tokens} after=${part.value.tokens} />`}`}`;
+      ${whole.value.tokens && part.value.tokens && html`<${NextTokens} before=${whole.value.tokens} after=${part.value.tokens} />`}`
+    }`;
 }
 
 /** Layers x heads: a picture of what changes, and a switch.
@@ -41,28 +68,47 @@ function Grid({ attention, before, settings, set }) {
   const { ablated } = settings;
   const grid = useRef(/** @type {HTMLElement | null} */ (null));
   const all = (/** @type {number} */ count) => [...Array(count).keys()];
-  const isOff = (/** @type {number} */ layer, /** @type {number} */ head) => ablated.some(([l, h]) => l === layer && h === head);
+  const isOff = (/** @type {number} */ layer, /** @type {number} */ head) =>
+    ablated.some(([l, h]) => l === layer && h === head);
   const without = (/** @type {(place: Place) => boolean} */ left) => ablated.filter((place) => !left(place));
   const toggle = (/** @type {number} */ layer, /** @type {number} */ head) =>
     set({ ablated: isOff(layer, head) ? without(([l, h]) => l === layer && h === head) : [...ablated, [layer, head]] });
-  const changes = useMemo(() => before && all(layers).map((layer) =>
-    all(heads).map((head) => difference(attention.small(layer, head), before.small(layer, head)))), [attention, before]);
+  const changes = useMemo(
+    () =>
+      before &&
+      all(layers).map((layer) =>
+        all(heads).map((head) => difference(attention.small(layer, head), before.small(layer, head))),
+      ),
+    [attention, before],
+  );
   // The weights of heads that are off became 0, which is no news.
-  const top = useMemo(() => changes && Math.max(0, ...changes.flatMap((row, layer) =>
-    row.map(({ values }, head) => (isOff(layer, head) ? 0 : largestChange(values))))), [changes]);
+  const top = useMemo(
+    () =>
+      changes &&
+      Math.max(
+        0,
+        ...changes.flatMap((row, layer) =>
+          row.map(({ values }, head) => (isOff(layer, head) ? 0 : largestChange(values))),
+        ),
+      ),
+    [changes],
+  );
   const move = (/** @type {KeyboardEvent} */ event) => {
     const step = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] }[event.key];
     const { place, kind } = /** @type {HTMLElement} */ (event.target).dataset;
     if (!step || !place) return;
     const [layer, head] = place.split(".").map(Number);
-    const next = grid.current?.querySelector(/** @type {"button"} */ (`[data-kind="${kind}"][data-place="${layer + step[0]}.${head + step[1]}"]`));
+    const next = grid.current?.querySelector(
+      /** @type {"button"} */ (`[data-kind="${kind}"][data-place="${layer + step[0]}.${head + step[1]}"]`),
+    );
     next?.focus();
     event.preventDefault();
   };
   return html`<table class="heads" ref=${grid} onKeyDown=${move}>
       <caption>${ablated.length} of ${layers * heads} heads are off${top !== null && `; the weights of the others change by at most ${format(top)}`}</caption>
       <thead><tr><td></td>${all(heads).map((head) => html`<th scope="col">${head}</th>`)}</tr></thead>
-      <tbody>${all(layers).map((layer) => html`<tr>
+      <tbody>${all(layers).map(
+        (layer) => html`<tr>
         <th scope="row">${layers > 1 && html`layer ${layer}`}
           <button aria-label=${`all heads of layer ${layer} off`} onClick=${() => set({ ablated: [...without(([l]) => l === layer), ...all(heads).map((head) => /** @type {Place} */ ([layer, head]))] })}>all</button>
           <button aria-label=${`no head of layer ${layer} off`} onClick=${() => set({ ablated: without(([l]) => l === layer) })}>none</button></th>
@@ -75,7 +121,8 @@ function Grid({ attention, before, settings, set }) {
               ${change && html`<${Picture} matrix=${change} attention=${attention} settings=${settings} top=${top || 1} isDifference=${true} />`}</button>
             <button class="toggle" data-kind="switch" data-place=${`${layer}.${head}`} aria-pressed=${isOff(layer, head)}
               aria-label=${`switch off layer ${layer}, head ${head}`} onClick=${() => toggle(layer, head)}>${isOff(layer, head) ? "off" : "on"}</button></td>`;
-        })}</tr>`)}</tbody></table>`;
+        })}</tr>`,
+      )}</tbody></table>`;
 }
 
 /** @param {{matrix: Matrix, attention: Attention, settings: import("heed/data/state.js").Settings, top: number, isDifference: boolean}} props */
@@ -83,11 +130,18 @@ function Picture({ matrix, attention, settings, top, isDifference }) {
   useTheme(); // draws again when it changes
   const canvas = useRef(/** @type {HTMLCanvasElement | null} */ (null));
   useEffect(() => {
-    const shown = show(matrix, poolLabels(attention.rows, matrix.m), poolLabels(attention.columns, matrix.n),
-      { ...settings, range: "global", renormalise: false, ...(isDifference && { kind: "difference", threshold: 0 }) }, top);
+    const shown = show(
+      matrix,
+      poolLabels(attention.rows, matrix.m),
+      poolLabels(attention.columns, matrix.n),
+      { ...settings, range: "global", renormalise: false, ...(isDifference && { kind: "difference", threshold: 0 }) },
+      top,
+    );
     const element = /** @type {HTMLCanvasElement} */ (canvas.current);
     [element.width, element.height] = [shown.n, shown.m];
-    element.getContext("2d")?.putImageData(picture(shown.levels, shown.m, shown.n, palette(settings.palette, shown.isDiverging)), 0, 0);
+    element
+      .getContext("2d")
+      ?.putImageData(picture(shown.levels, shown.m, shown.n, palette(settings.palette, shown.isDiverging)), 0, 0);
   });
   return html`<canvas ref=${canvas} aria-hidden="true"></canvas>`;
 }
@@ -102,7 +156,11 @@ function Matrices({ attention, before, settings }) {
   if (!value) return null;
   const largest = largestChange(value.change.values);
   const top = Math.max(largestChange(value.one.values), largestChange(value.other.values)) || 1;
-  const draw = (/** @type {string} */ title, /** @type {Matrix} */ matrix, /** @type {boolean} */ isDifference) => html`<figure>
+  const draw = (
+    /** @type {string} */ title,
+    /** @type {Matrix} */ matrix,
+    /** @type {boolean} */ isDifference,
+  ) => html`<figure>
     <${Picture} matrix=${matrix} attention=${attention} settings=${settings} top=${isDifference ? largest || 1 : top} isDifference=${isDifference} />
     <figcaption>${title}</figcaption></figure>`;
   return html`<section aria-label="selected head"><h3>${attention.layers > 1 ? `Layer ${layer}, head ${head}` : `Head ${head}`}</h3><div class="figures">
@@ -110,7 +168,7 @@ function Matrices({ attention, before, settings }) {
     ${draw(`change, ${format(-largest, 0)} to ${format(largest, 0)}`, value.change, true)}</div></section>`;
 }
 
-/** @param {{labels: import("heed/data/attention.js").Label[], before: import("heed/data/ablation.js").Output | null, after: import("heed/data/ablation.js").Output | null}} props */
+/** @param {{labels: import("heed/data/attention.js").Label[], before: import("heed/server/ablation.js").Output | null, after: import("heed/server/ablation.js").Output | null}} props */
 function Outputs({ labels, before, after }) {
   if (!before || !after) return html`<p class="note">The output is too large to be compared here.</p>`;
   if (before.rows.length !== after.rows.length) return null;
@@ -118,13 +176,15 @@ function Outputs({ labels, before, after }) {
   const top = Math.max(...each.map(({ largest }) => largest)) || 1;
   const colours = palette("auto");
   return html`<section aria-label="change of the output"><h3>Output: cosine similarity, largest difference</h3>
-    <ol class="chips">${each.map(({ cosine, largest }, i) => html`<li
+    <ol class="chips">${each.map(
+      ({ cosine, largest }, i) => html`<li
       style=${{ background: css(colours, largest / top), color: textOn(colours, largest / top) }}>
-      <b>${each.length === labels.length ? labels[i].text : i}</b> ${cosine.toFixed(4)} <span>${format(largest)}</span></li>`)}</ol></section>`;
+      <b>${each.length === labels.length ? labels[i].text : i}</b> ${cosine.toFixed(4)} <span>${format(largest)}</span></li>`,
+    )}</ol></section>`;
 }
 
 /** Bars before and after; a token that is not among those of one list is less probable than the last of it.
- *  @param {{before: import("heed/data/ablation.js").NextToken[], after: import("heed/data/ablation.js").NextToken[]}} props */
+ *  @param {{before: import("heed/server/ablation.js").NextToken[], after: import("heed/server/ablation.js").NextToken[]}} props */
 function NextTokens({ before, after }) {
   const tokens = new Map([...before, ...after].map(({ id, token }) => [id, token]));
   const top = Math.max(...[...before, ...after].map(({ probability }) => probability));

@@ -1,7 +1,7 @@
 // Two heads, layers, texts, models or options side by side, and what the second has more or less than the first.
 import { html, useMemo } from "vendor/preact.js";
 import { Attention } from "heed/data/attention.js";
-import { Choice } from "heed/views/legibility.js";
+import { Choice } from "heed/views/controls.js";
 import { MatrixView } from "heed/views/matrix_view.js";
 import { Selection } from "heed/views/selection.js";
 
@@ -22,7 +22,20 @@ function difference({ attention, settings }, { attention: second, settings: othe
   const { m, n, rows, columns, axis } = attention;
   const small = () => ({ m: 0, n: 0, values: new Float32Array(), error: 0 });
   const all = async () => ({ numbers: (await load()).values, unit: 1 });
-  return new Attention({ layers: 1, heads: 1, m, n, rows, columns, axis, small, all, statistics: null, load, combine: null });
+  return new Attention({
+    layers: 1,
+    heads: 1,
+    m,
+    n,
+    rows,
+    columns,
+    axis,
+    small,
+    all,
+    statistics: null,
+    load,
+    combine: null,
+  });
 }
 
 /** @param {number} count */
@@ -31,10 +44,19 @@ const numbers = (count) => Object.fromEntries(Array.from({ length: count }, (_, 
 /** @param {ViewProps & {second?: Side | null}} props */
 export function CompareView({ attention, settings, set, second = null }) {
   const fits = second && second.attention.m === attention.m && second.attention.n === attention.n;
-  const between = useMemo(() => (fits && second ? difference({ attention, settings, set }, second) : null), [
-    attention, second?.attention, settings.layer, settings.head, settings.combine, second?.settings.layer, second?.settings.head,
-    second?.settings.combine,
-  ]);
+  const between = useMemo(
+    () => (fits && second ? difference({ attention, settings, set }, second) : null),
+    [
+      attention,
+      second?.attention,
+      settings.layer,
+      settings.head,
+      settings.combine,
+      second?.settings.layer,
+      second?.settings.head,
+      second?.settings.combine,
+    ],
+  );
   if (!second) return html`<p class="note">…</p>`;
   const selected = { query: settings.query, key: settings.key, direction: settings.direction };
   const others = { ...second.settings, ...selected };
@@ -48,8 +70,11 @@ export function CompareView({ attention, settings, set, second = null }) {
     <section aria-label="first"><h2>First</h2><${MatrixView} attention=${attention} settings=${settings} set=${set} /></section>
     <section aria-label="second"><h2>Second</h2>
       <div class="tools">
-        ${layers > 1 && html`<${Choice} label=${`second ${axis}`} value=${others.layer} options=${numbers(layers)}
-          onChange=${(/** @type {string} */ value) => second.set({ layer: Number(value) })} />`}
+        ${
+          layers > 1 &&
+          html`<${Choice} label=${`second ${axis}`} value=${others.layer} options=${numbers(layers)}
+          onChange=${(/** @type {string} */ value) => second.set({ layer: Number(value) })} />`
+        }
         <${Choice} label="second head" value=${others.head} options=${numbers(heads)}
           onChange=${(/** @type {string} */ value) => second.set({ head: Number(value) })} />
       </div>
@@ -57,9 +82,11 @@ export function CompareView({ attention, settings, set, second = null }) {
       <${MatrixView} attention=${second.attention} settings=${others} set=${setSecond} />
       <${Selection} attention=${second.attention} settings=${others} set=${setSecond} /></section>
     <section aria-label="difference"><h2>Second less first</h2>
-      ${between
-        ? html`<${MatrixView} attention=${between} settings=${{ ...settings, layer: 0, head: 0, combine: "none", kind: "difference", range: "matrix" }} set=${set} />`
-        : html`<p class="note">No difference is drawn: the first has ${attention.m} x ${attention.n} weights, the second
-          ${" "}${second.attention.m} x ${second.attention.n}.</p>`}</section>
+      ${
+        between
+          ? html`<${MatrixView} attention=${between} settings=${{ ...settings, layer: 0, head: 0, combine: "none", kind: "difference", range: "matrix" }} set=${set} />`
+          : html`<p class="note">No difference is drawn: the first has ${attention.m} x ${attention.n} weights, the second
+          ${" "}${second.attention.m} x ${second.attention.n}.</p>`
+      }</section>
   </div>`;
 }

@@ -4,7 +4,7 @@ import { show } from "heed/data/display.js";
 import { headColour } from "heed/data/palettes.js";
 import { WordLists } from "heed/views/draw/word_lists.js";
 import { globalMax, usePromise, useShown } from "heed/views/hooks.js";
-import { Choice } from "heed/views/legibility.js";
+import { Choice } from "heed/views/controls.js";
 
 /** @typedef {import("heed/data/attention.js").Label} Label */
 /** @typedef {import("heed/data/matrix.js").Matrix} Matrix */
@@ -57,16 +57,24 @@ function HeadChips({ attention, settings, set }) {
   const drawn = drawnHeads(settings);
   const all = [...Array(attention.heads).keys()];
   const toggle = (/** @type {number} */ head) => {
-    const next = drawn.includes(head) ? drawn.filter((other) => other !== head) : [...drawn, head].sort((one, other) => one - other);
+    const next = drawn.includes(head)
+      ? drawn.filter((other) => other !== head)
+      : [...drawn, head].sort((one, other) => one - other);
     if (next.length === 0) return;
     set(next.length === 1 ? { head: next[0], heads: [], combine: "none" } : { heads: next, combine: "none" });
   };
   const others = drawn.length === all.length;
   return html`<div class="head-chips" role="group" aria-label="heads">
-    ${all.map((head) => html`<button key=${head} aria-label=${`head ${head}`} aria-pressed=${drawn.includes(head)}
-      style=${{ borderColor: headColour(head), "--head": headColour(head) }} onClick=${() => toggle(head)}>${head}</button>`)}
-    ${all.length > 1 && html`<button onClick=${() => set({ heads: others ? [] : all, combine: "none" })}>${
-      others ? `only head ${settings.head}` : "all heads"}</button>`}
+    ${all.map(
+      (head) => html`<button key=${head} aria-label=${`head ${head}`} aria-pressed=${drawn.includes(head)}
+      style=${{ borderColor: headColour(head), "--head": headColour(head) }} onClick=${() => toggle(head)}>${head}</button>`,
+    )}
+    ${
+      all.length > 1 &&
+      html`<button onClick=${() => set({ heads: others ? [] : all, combine: "none" })}>${
+        others ? `only head ${settings.head}` : "all heads"
+      }</button>`
+    }
   </div>`;
 }
 
@@ -82,15 +90,22 @@ function useBundles(attention, settings) {
   const single = useShown(attention, settings);
   const { layer, combine } = settings;
   const heads = drawnHeads(settings).filter((head) => head < attention.heads);
-  const several = usePromise(async () => ({
-    attention, layer, heads, matrices: heads.length > 1 ? await Promise.all(heads.map((head) => attention.matrix(layer, head))) : [],
-  }), [attention, layer, heads.join()]);
+  const several = usePromise(
+    async () => ({
+      attention,
+      layer,
+      heads,
+      matrices: heads.length > 1 ? await Promise.all(heads.map((head) => attention.matrix(layer, head))) : [],
+    }),
+    [attention, layer, heads.join()],
+  );
   const known = useRef({ key: "", shown: /** @type {WeakMap<Matrix, Bundle["shown"]>} */ (new WeakMap()) }).current;
   const { hideSpecial, hideFirst, hidePadding, renormalise, scale, range, threshold, kind } = settings;
   const key = JSON.stringify([hideSpecial, hideFirst, hidePadding, renormalise, scale, range, threshold, kind]);
   const loaded = several.value?.attention === attention && several.value.layer === layer ? several.value : null;
   const bundles = useMemo(() => {
-    if (heads.length <= 1) return single.shown && [{ shown: single.shown, colour: combine === "none" ? headColour(heads[0]) : "" }];
+    if (heads.length <= 1)
+      return single.shown && [{ shown: single.shown, colour: combine === "none" ? headColour(heads[0]) : "" }];
     if (!loaded || loaded.matrices.length === 0) return null;
     if (known.key !== key) Object.assign(known, { key, shown: new WeakMap() });
     const top = globalMax(attention, settings);

@@ -15,13 +15,13 @@ import { show } from "heed/data/display.js";
 
 /**
  * @typedef {object} Answer  of a run on the server
- * @property {import("heed/data/api.js").Model} model
- * @property {import("heed/data/run.js").Input} input
+ * @property {import("heed/server/api.js").Model} model
+ * @property {import("heed/server/run.js").Input} input
  * @property {Attention} attention
  * @property {Settings} settings  with which it was run
- * @property {import("heed/data/run.js").Request | null} request
+ * @property {import("heed/server/run.js").Request | null} request
  */
-/** @typedef {import("heed/data/run.js").Request} Request */
+/** @typedef {import("heed/server/run.js").Request} Request */
 /** @typedef {Answer & {setRequest: (change: (before: Request | null) => Request) => void}} Run  what views of a server are given */
 
 /**
@@ -31,7 +31,11 @@ import { show } from "heed/data/display.js";
  * @returns {{value: T | null, error: Error | null, isBusy: boolean}}
  */
 export function usePromise(make, dependencies) {
-  const [state, setState] = useState({ value: /** @type {T | null} */ (null), error: /** @type {Error | null} */ (null), isBusy: true });
+  const [state, setState] = useState({
+    value: /** @type {T | null} */ (null),
+    error: /** @type {Error | null} */ (null),
+    isBusy: true,
+  });
   useEffect(() => {
     let isCurrent = true;
     setState(({ value }) => ({ value, error: null, isBusy: true }));
@@ -39,7 +43,9 @@ export function usePromise(make, dependencies) {
       (value) => isCurrent && setState({ value, error: null, isBusy: false }),
       (error) => isCurrent && error.name !== "AbortError" && setState(({ value }) => ({ value, error, isBusy: false })),
     );
-    return () => { isCurrent = false; };
+    return () => {
+      isCurrent = false;
+    };
   }, dependencies);
   return state;
 }
@@ -51,13 +57,24 @@ export function usePromise(make, dependencies) {
 export function useShown(attention, settings) {
   const { layer, head, combine } = settings;
   const { value, error } = usePromise(
-    async () => ({ attention, matrix: await attention.selected(settings) }), [attention, layer, head, combine],
+    async () => ({ attention, matrix: await attention.selected(settings) }),
+    [attention, layer, head, combine],
   );
   const matrix = value?.attention === attention ? value.matrix : null;
-  const shown = useMemo(() => matrix && show(matrix, attention.rows, attention.columns, settings, globalMax(attention, settings)), [
-    matrix, settings.hideSpecial, settings.hideFirst, settings.hidePadding, settings.renormalise, settings.scale,
-    settings.range, settings.threshold, settings.kind,
-  ]);
+  const shown = useMemo(
+    () => matrix && show(matrix, attention.rows, attention.columns, settings, globalMax(attention, settings)),
+    [
+      matrix,
+      settings.hideSpecial,
+      settings.hideFirst,
+      settings.hidePadding,
+      settings.renormalise,
+      settings.scale,
+      settings.range,
+      settings.threshold,
+      settings.kind,
+    ],
+  );
   return { matrix, shown, error };
 }
 
@@ -67,6 +84,7 @@ export function globalMax(attention, settings) {
   let top = 0;
   for (let layer = 0; layer < attention.layers; layer++)
     for (let head = 0; head < attention.heads; head++)
-      for (const value of attention.small(layer, head).values) if (Number.isFinite(value) && Math.abs(value) > top) top = Math.abs(value);
+      for (const value of attention.small(layer, head).values)
+        if (Number.isFinite(value) && Math.abs(value) > top) top = Math.abs(value);
   return top || 1;
 }

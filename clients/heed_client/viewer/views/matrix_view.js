@@ -30,15 +30,23 @@ function HeatMap({ attention, settings, set, shown }) {
   const tip = useRef(/** @type {HTMLElement | null} */ (null));
   const { width } = useSize(frame);
   const theme = useTheme();
-  const table = useMemo(() => palette(settings.palette, shown.isDiverging), [settings.palette, shown.isDiverging, theme]);
+  const table = useMemo(
+    () => palette(settings.palette, shown.isDiverging),
+    [settings.palette, shown.isDiverging, theme],
+  );
   const rows = useMemo(() => shown.rows.map((place) => attention.rows[place].text), [shown]);
   const columns = useMemo(() => shown.columns.map((place) => attention.columns[place].text), [shown]);
   const mips = useMemo(() => new Mips(shown, shown.isDiverging, table), [shown, table]);
   const words = useMemo(() => new Words(FONT), []);
-  const plot = useMemo(() => layout(shown, rows, columns, Math.max(1, width), innerHeight * TALLEST), [rows, columns, width]);
+  const plot = useMemo(
+    () => layout(shown, rows, columns, Math.max(1, width), innerHeight * TALLEST),
+    [rows, columns, width],
+  );
   /** What changes with the pointer, without a new rendering of the page. */
   const { current: live } = useRef({
-    port: { x: 0, y: 0, zoom: 1 }, hover: /** @type {Cell | null} */ (null), moved: 0,
+    port: { x: 0, y: 0, zoom: 1 },
+    hover: /** @type {Cell | null} */ (null),
+    moved: 0,
     pointers: /** @type {Map<number, {x: number, y: number}>} */ (new Map()),
     colours: /** @type {ReturnType<typeof themeColours> | null} */ (null),
   });
@@ -51,21 +59,36 @@ function HeatMap({ attention, settings, set, shown }) {
     if (!canvas.current || width === 0) return;
     live.colours ??= themeColours(canvas.current);
     draw(canvas.current, width, {
-      shown, plot, port: live.port, mips, table, rows, columns, words, colours: live.colours, hover: live.hover, held,
+      shown,
+      plot,
+      port: live.port,
+      mips,
+      table,
+      rows,
+      columns,
+      words,
+      colours: live.colours,
+      hover: live.hover,
+      held,
     });
     canvas.current.style.touchAction = live.port.zoom > 1 ? "none" : "pan-y";
     placeTip();
   });
   const placeTip = () => {
     const element = /** @type {HTMLElement} */ (tip.current);
-    const cell = live.hover ?? (held.row !== null && held.column !== null ? { row: held.row, column: held.column } : null);
+    const cell =
+      live.hover ?? (held.row !== null && held.column !== null ? { row: held.row, column: held.column } : null);
     element.hidden = !cell;
     if (!cell) return;
     const { row, column } = cell;
     element.textContent = `“${rows[row]}” → “${columns[column]}” ${format(shown.values[row * shown.n + column], shown.error)}`;
     const [w, h] = [plot.w * live.port.zoom, plot.h * live.port.zoom];
     const [left, top] = [plot.left + (column + 1 - live.port.x) * w + 8, plot.top + (row + 1 - live.port.y) * h + 8];
-    const isInSight = left > plot.left && top > plot.top && left - w - 8 < plot.left + plot.width && top - h - 8 < plot.top + plot.height;
+    const isInSight =
+      left > plot.left &&
+      top > plot.top &&
+      left - w - 8 < plot.left + plot.width &&
+      top - h - 8 < plot.top + plot.height;
     element.hidden = !isInSight;
     const [tipWidth, tipHeight] = [element.offsetWidth, element.offsetHeight];
     const x = left + tipWidth > width ? Math.max(0, left - w - 16 - tipWidth) : left;
@@ -73,9 +96,16 @@ function HeatMap({ attention, settings, set, shown }) {
     element.style.transform = `translate(${Math.round(x)}px, ${Math.round(y)}px)`;
   };
 
-  useLayoutEffect(() => { live.colours = null; }, [theme]);
-  useLayoutEffect(() => { live.port = { x: 0, y: 0, zoom: 1 }; live.hover = null; }, [shown.m, shown.n]);
-  useLayoutEffect(() => { live.port = clamp(live.port, plot); }, [plot]);
+  useLayoutEffect(() => {
+    live.colours = null;
+  }, [theme]);
+  useLayoutEffect(() => {
+    live.port = { x: 0, y: 0, zoom: 1 };
+    live.hover = null;
+  }, [shown.m, shown.n]);
+  useLayoutEffect(() => {
+    live.port = clamp(live.port, plot);
+  }, [plot]);
   useEffect(paint);
 
   const change = (/** @type {typeof live.port} */ port) => {
@@ -97,7 +127,7 @@ function HeatMap({ attention, settings, set, shown }) {
   const wheel = (/** @type {WheelEvent} */ event) => {
     if (event.deltaY > 0 && live.port.zoom === 1) return; // the page scrolls
     event.preventDefault();
-    zoom(Math.exp(-Math.sign(event.deltaY) * Math.min(120, Math.abs(event.deltaY)) / 300), place(event));
+    zoom(Math.exp((-Math.sign(event.deltaY) * Math.min(120, Math.abs(event.deltaY))) / 300), place(event));
   };
   const down = (/** @type {PointerEvent} */ event) => {
     if (event.button !== 0) return;
@@ -112,7 +142,9 @@ function HeatMap({ attention, settings, set, shown }) {
       const other = [...live.pointers].find(([id]) => id !== event.pointerId)?.[1];
       live.moved += Math.hypot(now.x - before.x, now.y - before.y);
       if (other) {
-        const factor = Math.hypot(now.x - other.x, now.y - other.y) / Math.max(1, Math.hypot(before.x - other.x, before.y - other.y));
+        const factor =
+          Math.hypot(now.x - other.x, now.y - other.y) /
+          Math.max(1, Math.hypot(before.x - other.x, before.y - other.y));
         live.port = zoomAt(live.port, plot, factor, (now.x + other.x) / 2, (now.y + other.y) / 2);
         live.port = panBy(live.port, plot, (now.x - before.x) / 2, (now.y - before.y) / 2);
         live.moved = Infinity;
@@ -138,9 +170,10 @@ function HeatMap({ attention, settings, set, shown }) {
     const steps = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] };
     const step = steps[event.key];
     if (step) {
-      const [row, column] = held.row === null && held.column === null
-        ? [Math.floor(live.port.y), Math.floor(live.port.x)]
-        : [(held.row ?? 0) + step[0], (held.column ?? 0) + step[1]];
+      const [row, column] =
+        held.row === null && held.column === null
+          ? [Math.floor(live.port.y), Math.floor(live.port.x)]
+          : [(held.row ?? 0) + step[0], (held.column ?? 0) + step[1]];
       const cell = { row: Math.max(0, Math.min(shown.m - 1, row)), column: Math.max(0, Math.min(shown.n - 1, column)) };
       if (cell.row !== held.row || cell.column !== held.column) hold(cell);
     } else if (event.key === "+" || event.key === "=") zoom(STEP);

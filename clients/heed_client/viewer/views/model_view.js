@@ -3,14 +3,18 @@ import { html, useEffect, useMemo, useRef } from "vendor/preact.js";
 import { STATISTICS } from "heed/data/matrix.js";
 import { poolLabels, show } from "heed/data/display.js";
 import { palette, picture } from "heed/data/palettes.js";
-import { Choice } from "heed/views/legibility.js";
+import { Choice } from "heed/views/controls.js";
 import { globalMax } from "heed/views/hooks.js";
 
 /** @typedef {import("heed/views/hooks.js").ViewProps} ViewProps */
 
 const SORTS = {
-  layer: "layer and head", entropy: "entropy", distance: "mean distance", first: "share on the first token",
-  diagonal: "share on the diagonal", previous: "share on the previous token",
+  layer: "layer and head",
+  entropy: "entropy",
+  distance: "mean distance",
+  first: "share on the first token",
+  diagonal: "share on the diagonal",
+  previous: "share on the previous token",
 };
 
 /** @param {ViewProps} props */
@@ -20,34 +24,70 @@ export function ModelView({ attention, settings, set }) {
   const places = useMemo(() => {
     const all = Array.from({ length: layers * heads }, (_, i) => ({ layer: Math.floor(i / heads), head: i % heads }));
     if (which < 0 || !statistics) return all;
-    return all.sort((one, other) => statistics(other.layer, other.head)[which] - statistics(one.layer, one.head)[which]);
+    return all.sort(
+      (one, other) => statistics(other.layer, other.head)[which] - statistics(one.layer, one.head)[which],
+    );
   }, [attention, which]);
   const top = useMemo(() => globalMax(attention, settings), [attention, settings.range]);
-  useEffect(() => { performance.mark("heed-model-view-drawn"); }, [attention]);
+  useEffect(() => {
+    performance.mark("heed-model-view-drawn");
+  }, [attention]);
   const isGrid = which < 0;
   const options = statistics ? SORTS : { layer: SORTS.layer };
   return html`<div class="tools"><${Choice} label="sort by" value=${isGrid ? "layer" : settings.sort} options=${options}
       onChange=${(/** @type {string} */ sort) => set({ sort })} /></div>
     <div class="thumbnails" style=${isGrid ? { gridTemplateColumns: `repeat(${heads}, minmax(2.5rem, 1fr))` } : {}}>
-      ${places.map(({ layer, head }) => html`<${Thumbnail} key=${`${layer}.${head}`} attention=${attention} settings=${settings}
+      ${places.map(
+        ({ layer, head }) => html`<${Thumbnail} key=${`${layer}.${head}`} attention=${attention} settings=${settings}
         layer=${layer} head=${head} top=${top} isOff=${settings.ablated.some(([l, h]) => l === layer && h === head)}
         number=${which >= 0 && statistics ? statistics(layer, head)[which] : null}
-        open=${() => set({ view: "head", layer, head, heads: [], combine: "none" })} />`)}
+        open=${() => set({ view: "head", layer, head, heads: [], combine: "none" })} />`,
+      )}
     </div>`;
 }
 
 /** @param {ViewProps & {layer: number, head: number, top?: number, number: number | null, isOff: boolean, open: () => void}} props */
 function Thumbnail({ attention, settings, layer, head, top, number, isOff, open }) {
   const canvas = useRef(/** @type {HTMLCanvasElement | null} */ (null));
-  const { scale, range, threshold, kind, palette: colours, hideSpecial, hideFirst, hidePadding, renormalise } = settings;
+  const {
+    scale,
+    range,
+    threshold,
+    kind,
+    palette: colours,
+    hideSpecial,
+    hideFirst,
+    hidePadding,
+    renormalise,
+  } = settings;
   useEffect(() => {
     const matrix = attention.small(layer, head);
-    const shown = show(matrix, poolLabels(attention.rows, matrix.m), poolLabels(attention.columns, matrix.n), settings, top);
+    const shown = show(
+      matrix,
+      poolLabels(attention.rows, matrix.m),
+      poolLabels(attention.columns, matrix.n),
+      settings,
+      top,
+    );
     const element = /** @type {HTMLCanvasElement} */ (canvas.current);
     [element.width, element.height] = [shown.n, shown.m];
-    element.getContext("2d")?.putImageData(picture(shown.levels, shown.m, shown.n, palette(colours, shown.isDiverging)), 0, 0);
+    element
+      .getContext("2d")
+      ?.putImageData(picture(shown.levels, shown.m, shown.n, palette(colours, shown.isDiverging)), 0, 0);
   }, [
-    attention, layer, head, scale, range, threshold, kind, colours, top, hideSpecial, hideFirst, hidePadding, renormalise,
+    attention,
+    layer,
+    head,
+    scale,
+    range,
+    threshold,
+    kind,
+    colours,
+    top,
+    hideSpecial,
+    hideFirst,
+    hidePadding,
+    renormalise,
   ]);
   const name = attention.layers > 1 ? `${layer}.${head}` : `${head}`;
   const label = attention.layers > 1 ? `${attention.axis} ${layer}, head ${head}` : `head ${head}`;

@@ -5,7 +5,7 @@ import { css, palette, textOn } from "heed/data/palettes.js";
 import { useFrame, useTheme } from "heed/views/draw/canvas.js";
 import { Legend } from "heed/views/draw/legend.js";
 import { useShown } from "heed/views/hooks.js";
-import { Choice } from "heed/views/legibility.js";
+import { Choice } from "heed/views/controls.js";
 
 /** @typedef {import("heed/data/attention.js").Label} Label */
 /** @typedef {import("heed/views/hooks.js").ViewProps} ViewProps */
@@ -26,15 +26,22 @@ function Text({ attention, settings, set, shown }) {
   const { m, n, rows, columns, values, levels, error } = shown;
   const { isSelf } = attention;
   const theme = useTheme();
-  const table = useMemo(() => palette(settings.palette, shown.isDiverging), [settings.palette, shown.isDiverging, theme]);
-  const colours = useMemo(() => Array.from({ length: 256 }, (_, i) => [css(table, i / 255), textOn(table, i / 255)]), [table]);
+  const table = useMemo(
+    () => palette(settings.palette, shown.isDiverging),
+    [settings.palette, shown.isDiverging, theme],
+  );
+  const colours = useMemo(
+    () => Array.from({ length: 256 }, (_, i) => [css(table, i / 255), textOn(table, i / 255)]),
+    [table],
+  );
   const place = direction === "from" ? query : key;
   const heldIndex = place === null ? -1 : (direction === "from" ? rows : columns).indexOf(place);
   const held = heldIndex < 0 ? null : /** @type {Token} */ ({ direction, index: heldIndex });
   const box = useRef(/** @type {HTMLElement | null} */ (null));
   const readout = useRef(/** @type {HTMLElement | null} */ (null));
   const { current: live } = useRef({
-    hover: /** @type {Token | null} */ (null), painted: /** @type {Token | null} */ (null),
+    hover: /** @type {Token | null} */ (null),
+    painted: /** @type {Token | null} */ (null),
     /** @type {Record<"from" | "to", {chips: HTMLElement[], painted: Int16Array}>} */
     texts: { from: { chips: [], painted: new Int16Array() }, to: { chips: [], painted: new Int16Array() } },
   });
@@ -48,7 +55,12 @@ function Text({ attention, settings, set, shown }) {
       const { chips, painted } = live.texts[isSelf ? "from" : side];
       if (isSelf && side !== other) continue; // one text is both
       for (let index = 0; index < chips.length; index++) {
-        const level = !token || side !== other ? NaN : token.direction === "from" ? levels[token.index * n + index] : levels[index * n + token.index];
+        const level =
+          !token || side !== other
+            ? NaN
+            : token.direction === "from"
+              ? levels[token.index * n + index]
+              : levels[index * n + token.index];
         const colour = level === level ? Math.round(255 * level) : -1;
         if (painted[index] === colour) continue;
         painted[index] = colour;
@@ -57,7 +69,8 @@ function Text({ attention, settings, set, shown }) {
         style.color = colour < 0 ? "" : colours[colour][1];
       }
     }
-    const chipOf = (/** @type {Token | null} */ one) => one && live.texts[isSelf ? "from" : one.direction].chips[one.index];
+    const chipOf = (/** @type {Token | null} */ one) =>
+      one && live.texts[isSelf ? "from" : one.direction].chips[one.index];
     chipOf(live.painted)?.classList.remove("active");
     chipOf(token)?.classList.add("active");
     live.painted = token;
@@ -96,9 +109,13 @@ function Text({ attention, settings, set, shown }) {
   const tokenOf = (event) => {
     const chip = /** @type {HTMLElement} */ (event.target).closest?.("[data-side]");
     if (!(chip instanceof HTMLElement)) return null;
-    return { direction: isSelf ? direction : /** @type {"from" | "to"} */ (chip.dataset.side), index: Number(chip.dataset.index) };
+    return {
+      direction: isSelf ? direction : /** @type {"from" | "to"} */ (chip.dataset.side),
+      index: Number(chip.dataset.index),
+    };
   };
-  const isHeld = (/** @type {Token | null} */ token) => token !== null && token.index === held?.index && token.direction === held.direction;
+  const isHeld = (/** @type {Token | null} */ token) =>
+    token !== null && token.index === held?.index && token.direction === held.direction;
   const point = (/** @type {Event} */ event) => {
     live.hover = tokenOf(event);
     paint();
@@ -125,7 +142,11 @@ function Text({ attention, settings, set, shown }) {
   };
   const turn = (/** @type {any} */ next) => {
     if (!isSelf) return set({ direction: next, query: null, key: null });
-    return set({ direction: next, query: next === "from" ? key ?? query : null, key: next === "to" ? query ?? key : null });
+    return set({
+      direction: next,
+      query: next === "from" ? (key ?? query) : null,
+      key: next === "to" ? (query ?? key) : null,
+    });
   };
   const queries = useMemo(() => chipsOf(attention.rows, rows, "from"), [attention, shown.rows]);
   const keys = useMemo(() => (isSelf ? null : chipsOf(attention.columns, columns, "to")), [attention, shown.columns]);
@@ -142,11 +163,12 @@ function Text({ attention, settings, set, shown }) {
 }
 
 /** @param {Label[]} labels @param {number[]} places @param {"from" | "to"} side */
-const chipsOf = (labels, places, side) => places.map((place, index) => {
-  const { text, special, padding } = labels[place];
-  return html`<span role="button" data-side=${side} data-index=${index} tabindex=${index === 0 ? 0 : -1} title=${`${text} (${place})`}
+const chipsOf = (labels, places, side) =>
+  places.map((place, index) => {
+    const { text, special, padding } = labels[place];
+    return html`<span role="button" data-side=${side} data-index=${index} tabindex=${index === 0 ? 0 : -1} title=${`${text} (${place})`}
     class=${`chip ${padding ? "padding" : special ? "special" : ""}`}>${text}</span>`;
-});
+  });
 
 /** The chip that a key leads to: the next one, or the nearest of the next line; null for other keys.
  *  @param {HTMLElement[]} chips @param {number} index @param {string} key */
@@ -164,7 +186,8 @@ function neighbour(chips, index, key) {
     if (offsetTop === chips[index].offsetTop) continue;
     if (line < 0) [line, best] = [offsetTop, at];
     else if (offsetTop !== line) break;
-    if (Math.abs(middle(chips[at]) - middle(chips[index])) < Math.abs(middle(chips[best]) - middle(chips[index]))) best = at;
+    if (Math.abs(middle(chips[at]) - middle(chips[index])) < Math.abs(middle(chips[best]) - middle(chips[index])))
+      best = at;
   }
   return best;
 }

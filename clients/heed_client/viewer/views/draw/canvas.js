@@ -81,7 +81,13 @@ export function themeColours(element) {
     element.style.color = `var(--${name})`;
     return getComputedStyle(element).color;
   };
-  const colours = { text: colour("text"), quiet: colour("quiet"), line: colour("line"), mark: colour("mark"), back: colour("back") };
+  const colours = {
+    text: colour("text"),
+    quiet: colour("quiet"),
+    line: colour("line"),
+    mark: colour("mark"),
+    back: colour("back"),
+  };
   element.style.color = "";
   return colours;
 }
@@ -103,7 +109,7 @@ export class Words {
       const characters = [...text];
       let length = characters.length;
       const fits = () => context.measureText(cut ?? "").width <= width;
-      for (cut = text; length > 1 && !fits(); ) cut = `${characters.slice(0, --length).join("")}…`;
+      for (cut = text; length > 1 && !fits();) cut = `${characters.slice(0, --length).join("")}…`;
       this._cut.set(key, cut);
     }
     return cut;

@@ -64,7 +64,10 @@ export function draw(canvas, width, scene) {
 }
 
 /** The query and the key whose weights are drawn as bars: the held ones, else those under the pointer. @param {Scene} scene */
-export const bars = ({ hover, held }) => ({ row: held.row ?? hover?.row ?? null, column: held.column ?? hover?.column ?? null });
+export const bars = ({ hover, held }) => ({
+  row: held.row ?? hover?.row ?? null,
+  column: held.column ?? hover?.column ?? null,
+});
 
 /** @typedef {{x: number, y: number, w: number, h: number}} Cells  first column and row in sight; size of a cell in CSS pixels */
 
@@ -107,11 +110,16 @@ function drawValues(context, { shown, plot, table }, { x, y, w, h }) {
 }
 
 /** At most four digits. @param {number} value */
-const brief = (value) => (Math.abs(value) >= 100 ? value.toFixed(0) : Math.abs(value) >= 10 ? value.toFixed(1) : value.toFixed(2));
+const brief = (value) =>
+  Math.abs(value) >= 100 ? value.toFixed(0) : Math.abs(value) >= 10 ? value.toFixed(1) : value.toFixed(2);
 
 /** @param {CanvasRenderingContext2D} context @param {Scene} scene @param {Cells} cells */
 function drawCrosshair(context, { plot, hover, held, colours }, { x, y, w, h }) {
-  const band = (/** @type {number | null} */ row, /** @type {number | null} */ column, /** @type {number} */ lineWidth) => {
+  const band = (
+    /** @type {number | null} */ row,
+    /** @type {number | null} */ column,
+    /** @type {number} */ lineWidth,
+  ) => {
     context.beginPath();
     if (row !== null) context.rect(plot.left - 4, plot.top + (row - y) * h, plot.width + 8, h);
     if (column !== null) context.rect(plot.left + (column - x) * w, plot.top - 4, w, plot.height + 8);
@@ -138,8 +146,16 @@ function drawCrosshair(context, { plot, hover, held, colours }, { x, y, w, h }) 
 /** @param {CanvasRenderingContext2D} context @param {Scene} scene @param {Cells} cells */
 function drawWords(context, scene, { x, y, w, h }) {
   const { plot, rows, columns, words, hover, held, colours } = scene;
-  const write = (/** @type {"row" | "column"} */ axis, /** @type {number} */ index, /** @type {boolean} */ isMarked) => {
-    const text = words.fit(context, (axis === "row" ? rows : columns)[index], (axis === "row" ? plot.left : plot.top - BAR - GAP) - GAP - 2);
+  const write = (
+    /** @type {"row" | "column"} */ axis,
+    /** @type {number} */ index,
+    /** @type {boolean} */ isMarked,
+  ) => {
+    const text = words.fit(
+      context,
+      (axis === "row" ? rows : columns)[index],
+      (axis === "row" ? plot.left : plot.top - BAR - GAP) - GAP - 2,
+    );
     context.save();
     if (axis === "row") context.translate(plot.left - GAP, plot.top + (index + 0.5 - y) * h);
     else {
@@ -160,8 +176,10 @@ function drawWords(context, scene, { x, y, w, h }) {
   const [firstRow, lastRow] = inSight(y, h, plot.height, plot.m);
   const [firstColumn, lastColumn] = inSight(x, w, plot.width, plot.n);
   for (const index of every(firstRow, lastRow, h)) if (isWithin(index, y, h, plot.height)) write("row", index, false);
-  for (const index of every(firstColumn, lastColumn, w)) if (isWithin(index, x, w, plot.width)) write("column", index, false);
-  for (const row of [held.row, hover?.row ?? null]) if (row !== null && isWithin(row, y, h, plot.height)) write("row", row, true);
+  for (const index of every(firstColumn, lastColumn, w))
+    if (isWithin(index, x, w, plot.width)) write("column", index, false);
+  for (const row of [held.row, hover?.row ?? null])
+    if (row !== null && isWithin(row, y, h, plot.height)) write("row", row, true);
   for (const column of [held.column, hover?.column ?? null])
     if (column !== null && isWithin(column, x, w, plot.width)) write("column", column, true);
 }

@@ -31,7 +31,8 @@ export function drawLines(context, bundles, sight) {
   for (const { shown, colour } of bundles) {
     const buckets = collect(shown, sight);
     let first = BUCKETS;
-    for (let count = 0; first > 0 && count + buckets[first - 1].length / 2 <= perHead; ) count += buckets[--first].length / 2;
+    for (let count = 0; first > 0 && count + buckets[first - 1].length / 2 <= perHead;)
+      count += buckets[--first].length / 2;
     if (first === BUCKETS) buckets[--first].length = 2 * perHead;
     context.strokeStyle = colour;
     for (let bucket = first; bucket < BUCKETS; bucket++) {
@@ -64,11 +65,16 @@ function collect(shown, { word, top, row, height, isDrawn }) {
   if (word) {
     const isQuery = word.side === "query";
     const others = Array.from({ length: isQuery ? n : m }, (_, other) => other);
-    const levelOf = (/** @type {number} */ other) => strength(shown, levels[isQuery ? word.index * n + other : other * n + word.index]);
-    const far = Float32Array.from(others.filter((other) => other < first || other >= end), levelOf).sort();
+    const levelOf = (/** @type {number} */ other) =>
+      strength(shown, levels[isQuery ? word.index * n + other : other * n + word.index]);
+    const far = Float32Array.from(
+      others.filter((other) => other < first || other >= end),
+      levelOf,
+    ).sort();
     const least = far.length > FAR ? far[far.length - FAR] : 0;
     for (const other of others)
-      if ((other >= first && other < end) || levelOf(other) >= least) add(isQuery ? word.index : other, isQuery ? other : word.index);
+      if ((other >= first && other < end) || levelOf(other) >= least)
+        add(isQuery ? word.index : other, isQuery ? other : word.index);
   } else
     for (let i = 0; i < m; i++) {
       const isInSight = i >= first && i < end;

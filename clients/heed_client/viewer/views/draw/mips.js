@@ -20,7 +20,9 @@ export function halve({ m, n, levels }, isDiverging) {
     for (let j = 0; j < columns; j++) {
       const [left, right] = [2 * j, Math.min(2 * j + 1, n - 1)];
       const [a, b, c, d] = [levels[top + left], levels[top + right], levels[bottom + left], levels[bottom + right]];
-      result[i * columns + j] = isDiverging ? further(further(a, b), further(c, d)) : higher(higher(a, b), higher(c, d));
+      result[i * columns + j] = isDiverging
+        ? further(further(a, b), further(c, d))
+        : higher(higher(a, b), higher(c, d));
     }
   }
   return { m: rows, n: columns, levels: result };

@@ -29,7 +29,9 @@ export function clamp({ x, y, zoom }, { width, height, w, h, m, n }) {
   const within = (/** @type {number} */ place, /** @type {number} */ count, /** @type {number} */ sight) =>
     Math.max(0, Math.min(count - sight, place));
   return {
-    x: within(x, n, width / (w * bounded)), y: within(y, m, height / (h * bounded)), zoom: bounded,
+    x: within(x, n, width / (w * bounded)),
+    y: within(y, m, height / (h * bounded)),
+    zoom: bounded,
   };
 }
 
@@ -37,7 +39,10 @@ export function clamp({ x, y, zoom }, { width, height, w, h, m, n }) {
  *  @param {number} px @param {number} py @returns {Port} */
 export function zoomAt(port, plot, factor, px, py) {
   const { zoom } = clamp({ ...port, zoom: port.zoom * factor }, plot);
-  const [column, row] = [port.x + (px - plot.left) / (plot.w * port.zoom), port.y + (py - plot.top) / (plot.h * port.zoom)];
+  const [column, row] = [
+    port.x + (px - plot.left) / (plot.w * port.zoom),
+    port.y + (py - plot.top) / (plot.h * port.zoom),
+  ];
   const x = column - (px - plot.left) / (plot.w * zoom);
   const y = row - (py - plot.top) / (plot.h * zoom);
   return clamp({ x, y, zoom }, plot);

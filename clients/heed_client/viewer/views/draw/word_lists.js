@@ -114,9 +114,13 @@ export function WordLists({ bundles, attention, held, hold, isDrawn }) {
     const tab = Math.min(current.index, places.length - 1);
     if (current.side === side && !indices.includes(tab)) indices.push(tab);
     return html`<div role="listbox" aria-label=${side === "query" ? "queries" : "keys"} class=${side === "query" ? "queries" : "keys"}>
-      ${indices.map((index) => html`<${Option} key=${index} side=${side} index=${index} label=${labels[places[index]]} count=${places.length}
+      ${indices.map(
+        (
+          index,
+        ) => html`<${Option} key=${index} side=${side} index=${index} label=${labels[places[index]]} count=${places.length}
         isCurrent=${current.side === side && tab === index} isHeld=${held?.side === side && held.index === index}
-        description=${current.side === side && tab === index ? describe(bundles, side, index, attention) : ""} />`)}
+        description=${current.side === side && tab === index ? describe(bundles, side, index, attention) : ""} />`,
+      )}
     </div>`;
   };
   return html`<div class="columns-head" aria-hidden="true"><span>queries</span><span>keys</span></div>
@@ -129,7 +133,8 @@ export function WordLists({ bundles, attention, held, hold, isDrawn }) {
       </div>
     </div>
     <p class="note">${bundles.length > 1 ? `The numbers are means of the ${bundles.length} heads. ` : ""}${
-      error > 0 ? `Weights are exact to ± ${error.toPrecision(1)}. ` : ""}Click a word, or press Enter, to hold it; Escape releases it.</p>`;
+      error > 0 ? `Weights are exact to ± ${error.toPrecision(1)}. ` : ""
+    }Click a word, or press Enter, to hold it; Escape releases it.</p>`;
 }
 
 /** @param {{side: string, index: number, label: Label, count: number, isCurrent: boolean, isHeld: boolean, description: string}} props */
@@ -174,9 +179,15 @@ function average(bundles, cell) {
 function describe(bundles, side, index, attention) {
   const { m, n, rows, columns } = bundles[0].shown;
   const [labels, places] = side === "query" ? [attention.columns, columns] : [attention.rows, rows];
-  const cells = Array.from({ length: side === "query" ? n : m }, (_, other) => (side === "query" ? index * n + other : other * n + index));
+  const cells = Array.from({ length: side === "query" ? n : m }, (_, other) =>
+    side === "query" ? index * n + other : other * n + index,
+  );
   const value = (/** @type {number} */ cell) => bundles.reduce((sum, { shown }) => sum + shown.values[cell], 0);
-  const others = cells.map((cell, other) => ({ cell, other, value: value(cell) })).sort((one, another) => another.value - one.value);
-  const largest = others.slice(0, 3).map(({ cell, other }) => `${labels[places[other]].text} ${average(bundles, cell)}`);
+  const others = cells
+    .map((cell, other) => ({ cell, other, value: value(cell) }))
+    .sort((one, another) => another.value - one.value);
+  const largest = others
+    .slice(0, 3)
+    .map(({ cell, other }) => `${labels[places[other]].text} ${average(bundles, cell)}`);
   return `${side === "query" ? "looks at" : "is looked at by"} ${largest.join(", ")}`;
 }

@@ -1,17 +1,29 @@
 // The tensors of a model without a tokenizer: the example, random ones, files, JSON; and the labels of their tokens.
 import { html, useMemo, useState } from "vendor/preact.js";
-import { parseJson, readFile, SUFFIXES } from "heed/data/files.js";
-import { sortGiven, symbolsOf } from "heed/data/request.js";
-import { fromRequest, sizesOf } from "heed/data/run.js";
-import { DropTarget } from "heed/views/input/drop.js";
-import { FieldError } from "heed/views/input/field.js";
-import { Choice } from "heed/views/legibility.js";
+import { parseJson, readFile, SUFFIXES } from "heed/server/files.js";
+import { sortGiven, symbolsOf } from "heed/server/request.js";
+import { fromRequest, sizesOf } from "heed/server/run.js";
+import { DropTarget } from "heed/page/input/drop.js";
+import { FieldError } from "heed/page/input/field.js";
+import { Choice } from "heed/views/controls.js";
 
-/** @typedef {import("heed/views/input_panel.js").PanelProps} PanelProps */
-/** @typedef {import("heed/views/input_panel.js").PartProps & {setError: (error: Error | null) => void, hasError: boolean}} TensorsProps */
+/** @typedef {import("heed/page/input/panel.js").PanelProps} PanelProps */
+/** @typedef {import("heed/page/input/panel.js").PartProps & {setError: (error: Error | null) => void, hasError: boolean}} TensorsProps */
 
 /** @param {TensorsProps} props */
-export function Tensors({ id, isSecond = false, model, settings, set, request, setRequest, answer, errors, setError, hasError }) {
+export function Tensors({
+  id,
+  isSecond = false,
+  model,
+  settings,
+  set,
+  request,
+  setRequest,
+  answer,
+  errors,
+  setError,
+  hasError,
+}) {
   const [isOwn, setOwn] = useState(false);
   const [others, setOthers] = useState(/** @type {Record<string, unknown>} */ ({})); // of names that the model has not
   const source = request || isOwn ? "own" : settings.random ? "random" : "example";
@@ -30,7 +42,10 @@ export function Tensors({ id, isSecond = false, model, settings, set, request, s
     setOwn(true);
     if (!Object.keys(fields).length) return;
     setRequest({ fields: { ...before, ...fields }, words: words.length || isWhole ? words : (request?.words ?? []) });
-    set({ random: null, ...(Object.keys(parameters).length && { parameters: { ...settings.parameters, ...parameters } }) });
+    set({
+      random: null,
+      ...(Object.keys(parameters).length && { parameters: { ...settings.parameters, ...parameters } }),
+    });
   };
   const attempt = async (/** @type {() => void | Promise<void>} */ action) => {
     try {
@@ -39,37 +54,54 @@ export function Tensors({ id, isSecond = false, model, settings, set, request, s
       setError(/** @type {Error} */ (error));
     }
   };
-  const open = (/** @type {File[]} */ files) => attempt(async () => give(Object.assign({}, ...(await Promise.all(files.map(readFile))))));
+  const open = (/** @type {File[]} */ files) =>
+    attempt(async () => give(Object.assign({}, ...(await Promise.all(files.map(readFile))))));
   return html`<fieldset class="sources"><legend>tensors</legend>
-      ${Object.entries({ example: "example", random: "random", own: "file or JSON" }).map(([name, title]) => html`<label>
-        <input type="radio" name=${`${id}-source`} checked=${source === name} onChange=${() => choose(name)} /> ${title}</label>`)}
+      ${Object.entries({ example: "example", random: "random", own: "file or JSON" }).map(
+        ([name, title]) => html`<label>
+        <input type="radio" name=${`${id}-source`} checked=${source === name} onChange=${() => choose(name)} /> ${title}</label>`,
+      )}
     </fieldset>
     ${source === "random" && settings.random && html`<${RandomSizes} model=${model} random=${settings.random} set=${set} />`}
-    ${source === "own" && html`<label>files <input type="file" multiple accept=${SUFFIXES} aria-describedby=${`${id}-files`}
-        onChange=${(/** @type {any} */ event) => { open([...event.currentTarget.files]); event.currentTarget.value = ""; }} /></label>
+    ${
+      source === "own" &&
+      html`<label>files <input type="file" multiple accept=${SUFFIXES} aria-describedby=${`${id}-files`}
+        onChange=${(/** @type {any} */ event) => {
+          open([...event.currentTarget.files]);
+          event.currentTarget.value = "";
+        }} /></label>
       <p class="note" id=${`${id}-files`}>.npy, .npz, .safetensors or .json, also dropped on the page. Tensors are known by their
-        names: ${model.inputs.filter(({ required }) => required).map(({ name }) => name).join(", ")}, …</p>
-      <${Json} id=${id} model=${model} hasError=${hasError} onValues=${(/** @type {() => Record<string, unknown>} */ read, /** @type {boolean} */ isWhole) =>
-        attempt(() => give(read(), isWhole))} />`}
+        names: ${model.inputs
+          .filter(({ required }) => required)
+          .map(({ name }) => name)
+          .join(", ")}, …</p>
+      <${Json} id=${id} model=${model} hasError=${hasError} onValues=${(
+        /** @type {() => Record<string, unknown>} */ read,
+        /** @type {boolean} */ isWhole,
+      ) => attempt(() => give(read(), isWhole))} />`
+    }
     <${Others} model=${model} others=${others} onName=${(/** @type {string} */ name, /** @type {string} */ input) => attempt(() => give({ [input]: others[name] }))} />
     <${Shapes} id=${id} model=${model} request=${request} answer=${answer} errors=${errors} />
     <${Words} id=${id} settings=${settings} set=${set} request=${request} answer=${answer} />
     ${!isSecond && html`<${DropTarget} label="Drop tensors: .npy, .npz, .safetensors, .json" onFiles=${open} />`}`;
 }
 
-/** @param {import("heed/data/api.js").Model} model */
+/** @param {import("heed/server/api.js").Model} model */
 function exampleSizes(model) {
   const sizes = sizesOf(model, fromRequest(model, model.example).tensors);
   return Object.fromEntries(symbolsOf(model).map((symbol) => [symbol, sizes[symbol] ?? 1]));
 }
 
-/** @param {Pick<PanelProps, "model" | "set"> & {random: import("heed/data/request.js").Random}} props */
+/** @param {Pick<PanelProps, "model" | "set"> & {random: import("heed/server/request.js").Random}} props */
 function RandomSizes({ model, random, set }) {
   const { seed, sizes } = random;
-  const whole = (/** @type {any} */ event, /** @type {number} */ least) => Math.max(least, Math.floor(Number(event.currentTarget.value)) || 0);
+  const whole = (/** @type {any} */ event, /** @type {number} */ least) =>
+    Math.max(least, Math.floor(Number(event.currentTarget.value)) || 0);
   return html`<div class="sizes" role="group" aria-label="random tensors">
-    ${symbolsOf(model).map((symbol) => html`<label>${symbol} <input type="number" min="1" step="1" value=${sizes[symbol] ?? 1}
-      onInput=${(/** @type {any} */ event) => set({ random: { seed, sizes: { ...sizes, [symbol]: whole(event, 1) } } })} /></label>`)}
+    ${symbolsOf(model).map(
+      (symbol) => html`<label>${symbol} <input type="number" min="1" step="1" value=${sizes[symbol] ?? 1}
+      onInput=${(/** @type {any} */ event) => set({ random: { seed, sizes: { ...sizes, [symbol]: whole(event, 1) } } })} /></label>`,
+    )}
     <label>seed <input type="number" min="0" step="1" value=${seed}
       onInput=${(/** @type {any} */ event) => set({ random: { seed: whole(event, 0), sizes } })} /></label>
   </div>`;
@@ -85,7 +117,10 @@ function Json({ id, model, hasError, onValues }) {
   };
   const names = model.inputs.map((input) => input.name);
   return html`<${Choice} label="paste" value=${name} options=${{ "": "a whole request", ...Object.fromEntries(names.map((name) => [name, name])) }}
-      onChange=${(/** @type {string} */ next) => { setName(next); setText(""); }} />
+      onChange=${(/** @type {string} */ next) => {
+        setName(next);
+        setText("");
+      }} />
     <label>JSON <textarea rows="6" class="code" spellcheck="false" value=${text} placeholder=${name ? "[[0.1, 0.2], [0.3, 0.4]]" : `{"${names[0]}": [[0.1, 0.2]], …}`}
       aria-invalid=${hasError ? "true" : undefined} aria-describedby=${hasError ? `${id}-given` : undefined}
       onInput=${(/** @type {any} */ event) => enter(event.currentTarget.value)}></textarea></label>
@@ -101,23 +136,32 @@ function readJson(text, name) {
 }
 
 /** Arrays that have no input's name: which input is each? Options of a request are left out.
- *  @param {{model: import("heed/data/api.js").Model, others: Record<string, any>, onName: (name: string, input: string) => void}} props */
+ *  @param {{model: import("heed/server/api.js").Model, others: Record<string, any>, onName: (name: string, input: string) => void}} props */
 function Others({ model, others, onName }) {
-  const isArray = (/** @type {any} */ value) => (Array.isArray(value) ? typeof value[0] !== "string" : ArrayBuffer.isView(value?.data));
+  const isArray = (/** @type {any} */ value) =>
+    Array.isArray(value) ? typeof value[0] !== "string" : ArrayBuffer.isView(value?.data);
   const options = { "": "nothing", ...Object.fromEntries(model.inputs.map(({ name }) => [name, name])) };
   const left = Object.keys(others).filter((name) => !isArray(others[name]));
-  return html`${Object.keys(others).filter((name) => isArray(others[name])).map((name) => html`<${Choice} label=${`take ${name} as`} value=""
-      options=${options} onChange=${(/** @type {string} */ input) => input && onName(name, input)} />`)}
+  return html`${Object.keys(others)
+    .filter((name) => isArray(others[name]))
+    .map(
+      (name) => html`<${Choice} label=${`take ${name} as`} value=""
+      options=${options} onChange=${(/** @type {string} */ input) => input && onName(name, input)} />`,
+    )}
     ${left.length > 0 && html`<p class="note">Not used: ${left.join(", ")}.</p>`}`;
 }
 
 /** The tensors, each with its shape and what is wrong with it.
  *  @param {Pick<TensorsProps, "id" | "model" | "request" | "answer" | "errors">} props */
 function Shapes({ id, model, request, answer, errors }) {
-  const tensors = useMemo(() => (request ? fromRequest(model, request.fields).tensors : answer?.input.tensors), [request, answer]) ?? {};
+  const tensors =
+    useMemo(() => (request ? fromRequest(model, request.fields).tensors : answer?.input.tensors), [request, answer]) ??
+    {};
   const names = model.inputs.map(({ name }) => name).filter((name) => tensors[name] || errors[name]);
-  return html`<ul class="shapes" aria-label="tensors that are given">${names.map((name) => html`<li>
-    <b>${name}</b> <span>${tensors[name]?.shape.join(" × ")}</span><${FieldError} id=${id} name=${name} errors=${errors} /></li>`)}</ul>`;
+  return html`<ul class="shapes" aria-label="tensors that are given">${names.map(
+    (name) => html`<li>
+    <b>${name}</b> <span>${tensors[name]?.shape.join(" × ")}</span><${FieldError} id=${id} name=${name} errors=${errors} /></li>`,
+  )}</ul>`;
 }
 
 /** @param {Pick<TensorsProps, "id" | "settings" | "set" | "request" | "answer">} props */

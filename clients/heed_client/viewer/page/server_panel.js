@@ -1,7 +1,7 @@
 // What operators look for: version, provider, and the state of every model.
 import { html } from "vendor/preact.js";
-import * as api from "heed/data/api.js";
-import { modelOf } from "heed/data/run.js";
+import * as api from "heed/server/api.js";
+import { modelOf } from "heed/server/run.js";
 import { usePromise } from "heed/views/hooks.js";
 
 /** Asks once, when it is opened. */
@@ -24,9 +24,11 @@ export function ServerPanel() {
       <a href="docs">API</a> <a href="openapi.json">OpenAPI</a> <a href="metrics">metrics</a> <a href="v2">V2</a></p>
     <table>
       <thead><tr><th scope="col">model</th><th scope="col">version</th><th scope="col">state</th><th scope="col">weights</th></tr></thead>
-      <tbody>${models.map(({ name, version, state, reason, description }) => html`<tr>
+      <tbody>${models.map(
+        ({ name, version, state, reason, description }) => html`<tr>
         <th scope="row">${name}</th><td>${version}</td><td class=${state === "READY" ? "" : "bad"}>${state}${reason ? `: ${reason}` : ""}</td>
-        <td>${description?.weights ?? ""}</td></tr>`)}</tbody>
+        <td>${description?.weights ?? ""}</td></tr>`,
+      )}</tbody>
     </table>
   </section>`;
 }

@@ -23,7 +23,8 @@ export async function fromBase64({ shape: [layers, heads, m, n], axis, dtype, un
   const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("deflate"));
   const buffer = await new Response(stream).arrayBuffer();
   const numbers = dtype === "uint8" ? new Uint8Array(buffer) : new Float32Array(buffer);
-  if (numbers.length !== layers * heads * m * n) throw new Error("the page is incomplete: it has fewer weights than its shape says");
+  if (numbers.length !== layers * heads * m * n)
+    throw new Error("the page is incomplete: it has fewer weights than its shape says");
   return complete(numbers, unit, layers, heads, rows, columns, axis);
 }
 
@@ -32,7 +33,8 @@ export async function toBase64(numbers) {
   const stream = new Blob([/** @type {BlobPart} */ (numbers)]).stream().pipeThrough(new CompressionStream("deflate"));
   const bytes = new Uint8Array(await new Response(stream).arrayBuffer());
   const pieces = [];
-  for (let start = 0; start < bytes.length; start += 0x6000) // a multiple of 3: no padding inside
+  for (let start = 0; start < bytes.length; start += 0x6000)
+    // a multiple of 3: no padding inside
     pieces.push(btoa(String.fromCharCode(...bytes.subarray(start, start + 0x6000))));
   return pieces.join("");
 }

@@ -1,5 +1,5 @@
 // Pictures for papers: the views as SVG, and that as PNG.
-import { escape } from "heed/data/document.js";
+import { escape } from "heed/save/document.js";
 import { css, headColour, palette } from "heed/data/palettes.js";
 
 /** @typedef {import("heed/data/attention.js").Attention} Attention */
@@ -31,12 +31,21 @@ function heatMap(attention, shown, settings) {
     for (let j = 0; j < n; j++) {
       const level = levels[i * n + j];
       if (level !== level || (!isVector && level === 0)) continue;
-      parts.push(`<rect x="${round(left + j * cell)}" y="${round(top + i * cell)}" width="${round(cell)}" height="${round(cell)}" fill="${css(table, level)}"/>`);
+      parts.push(
+        `<rect x="${round(left + j * cell)}" y="${round(top + i * cell)}" width="${round(cell)}" height="${round(cell)}" fill="${css(table, level)}"/>`,
+      );
     }
   const [right, bottom] = [left + n * cell, top + m * cell];
-  parts.push(`<rect x="${left}" y="${top}" width="${round(n * cell)}" height="${round(m * cell)}" fill="none" stroke="#888" stroke-width=".5"/>`);
-  rows.forEach((word, i) => i % every === 0
-    && parts.push(`<text x="${left - 4}" y="${round(top + (i + 0.5) * cell + 4)}" text-anchor="end">${escape(word)}</text>`));
+  parts.push(
+    `<rect x="${left}" y="${top}" width="${round(n * cell)}" height="${round(m * cell)}" fill="none" stroke="#888" stroke-width=".5"/>`,
+  );
+  rows.forEach(
+    (word, i) =>
+      i % every === 0 &&
+      parts.push(
+        `<text x="${left - 4}" y="${round(top + (i + 0.5) * cell + 4)}" text-anchor="end">${escape(word)}</text>`,
+      ),
+  );
   columns.forEach((word, j) => {
     if (j % every) return;
     const x = round(left + (j + 0.5) * cell + 4);
@@ -56,23 +65,32 @@ function lines(attention, shown, settings) {
   const only = settings.query === null ? null : shown.rows.indexOf(settings.query);
   const strongest = Array.from(levels.keys())
     .filter((index) => levels[index] > 0.01 && (only === null || Math.floor(index / n) === only))
-    .sort((one, other) => levels[other] - levels[one]).slice(0, LINES);
+    .sort((one, other) => levels[other] - levels[one])
+    .slice(0, LINES);
   const parts = strongest.map((index) => {
     const [from, to] = [Math.floor(index / n), index % n];
-    return `<line x1="${left}" y1="${(from + 0.5) * step}" x2="${left + gap}" y2="${(to + 0.5) * step}" stroke="${colour}" `
-      + `stroke-opacity="${round(levels[index])}" stroke-width="${round(0.5 + 2 * levels[index])}"/>`;
+    return (
+      `<line x1="${left}" y1="${(from + 0.5) * step}" x2="${left + gap}" y2="${(to + 0.5) * step}" stroke="${colour}" ` +
+      `stroke-opacity="${round(levels[index])}" stroke-width="${round(0.5 + 2 * levels[index])}"/>`
+    );
   });
-  rows.forEach((word, i) => parts.push(`<text x="${left - 4}" y="${(i + 0.5) * step + 4}" text-anchor="end">${escape(word)}</text>`));
-  columns.forEach((word, j) => parts.push(`<text x="${left + gap + 4}" y="${(j + 0.5) * step + 4}">${escape(word)}</text>`));
+  rows.forEach((word, i) =>
+    parts.push(`<text x="${left - 4}" y="${(i + 0.5) * step + 4}" text-anchor="end">${escape(word)}</text>`),
+  );
+  columns.forEach((word, j) =>
+    parts.push(`<text x="${left + gap + 4}" y="${(j + 0.5) * step + 4}">${escape(word)}</text>`),
+  );
   return svg(left + gap + right, Math.max(m, n) * step, parts);
 }
 
 /** @param {number} width @param {number} height @param {string[]} parts */
-const svg = (width, height, parts) => `<svg xmlns="http://www.w3.org/2000/svg" width="${Math.ceil(width)}" height="${Math.ceil(height)}" `
-  + `font-family="system-ui, sans-serif" font-size="${FONT}"><rect width="100%" height="100%" fill="#fff"/>${parts.join("\n")}</svg>\n`;
+const svg = (width, height, parts) =>
+  `<svg xmlns="http://www.w3.org/2000/svg" width="${Math.ceil(width)}" height="${Math.ceil(height)}" ` +
+  `font-family="system-ui, sans-serif" font-size="${FONT}"><rect width="100%" height="100%" fill="#fff"/>${parts.join("\n")}</svg>\n`;
 
 /** Room for the longest word that is written. @param {string[]} words @param {number} every */
-const width = (words, every) => 10 + 0.62 * FONT * words.reduce((most, word, i) => (i % every ? most : Math.max(most, word.length)), 1);
+const width = (words, every) =>
+  10 + 0.62 * FONT * words.reduce((most, word, i) => (i % every ? most : Math.max(most, word.length)), 1);
 
 /** @param {number} number */
 const round = (number) => Number(number.toFixed(2));

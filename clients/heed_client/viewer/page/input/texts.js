@@ -1,9 +1,9 @@
 // The texts of a model with a tokenizer: one, a pair, and a decoder's.
 import { html, useState } from "vendor/preact.js";
-import { SENTENCE } from "heed/data/start.js";
-import { FieldError, invalid } from "heed/views/input/field.js";
+import { SENTENCE } from "heed/server/start.js";
+import { FieldError, invalid } from "heed/page/input/field.js";
 
-/** @param {import("heed/views/input_panel.js").PartProps} props */
+/** @param {import("heed/page/input/panel.js").PartProps} props */
 export function Texts({ id, model, settings, set, answer, errors }) {
   const [isPair, setPair] = useState(false);
   const { text, pair, target } = settings;
@@ -16,12 +16,20 @@ export function Texts({ id, model, settings, set, answer, errors }) {
     ${count !== null && html`<p class="count">${count}${most ? ` of ${most}` : ""} tokens</p>`}
     ${count !== null && answer?.input.truncated && html`<p class="note warning">The text is longer than the model takes: its end was left out.</p>`}
     ${!text.trim() && html`<button onClick=${() => set({ text: SENTENCE })}>take a sentence as an example</button>`}
-    ${isPair || pair
-      ? html`<${TextBox} id=${id} label="second text" name="text_pair" value=${pair} errors=${errors} onText=${(/** @type {string} */ pair) => set({ pair })} />
-        <button onClick=${() => { setPair(false); set({ pair: "" }); }}>remove the second text</button>`
-      : html`<button onClick=${() => setPair(true)}>add a second text</button>`}
-    ${hasTarget && html`<${TextBox} id=${id} label="text of the decoder" name="text_target" value=${target} errors=${errors} hint="the same text"
-      onText=${(/** @type {string} */ target) => set({ target })} />`}`;
+    ${
+      isPair || pair
+        ? html`<${TextBox} id=${id} label="second text" name="text_pair" value=${pair} errors=${errors} onText=${(/** @type {string} */ pair) => set({ pair })} />
+        <button onClick=${() => {
+          setPair(false);
+          set({ pair: "" });
+        }}>remove the second text</button>`
+        : html`<button onClick=${() => setPair(true)}>add a second text</button>`
+    }
+    ${
+      hasTarget &&
+      html`<${TextBox} id=${id} label="text of the decoder" name="text_target" value=${target} errors=${errors} hint="the same text"
+      onText=${(/** @type {string} */ target) => set({ target })} />`
+    }`;
 }
 
 /** @param {{id: string, label: string, name: string, value: string, hint?: string, errors: Record<string, string>, onText: (text: string) => void}} props */

@@ -1,12 +1,12 @@
 // What the model is run on: texts or tensors, and the model's options.
 import { html, useId, useState } from "vendor/preact.js";
-import { neededFor } from "heed/data/run.js";
-import { Options } from "heed/views/input/options.js";
-import { Tensors } from "heed/views/input/tensors.js";
-import { Texts } from "heed/views/input/texts.js";
+import { neededFor } from "heed/server/run.js";
+import { Options } from "heed/page/input/options.js";
+import { Tensors } from "heed/page/input/tensors.js";
+import { Texts } from "heed/page/input/texts.js";
 
-/** @typedef {import("heed/data/api.js").Model} Model */
-/** @typedef {import("heed/data/run.js").Request} Request */
+/** @typedef {import("heed/server/api.js").Model} Model */
+/** @typedef {import("heed/server/run.js").Request} Request */
 /** @typedef {import("heed/data/state.js").Settings} Settings */
 /**
  * @typedef {object} PanelProps
@@ -29,16 +29,21 @@ export function InputPanel(props) {
   const needed = neededFor(model, props.settings, props.request);
   const failed = needed ? null : error;
   const field = /** @type {any} */ (failed)?.field;
-  const names = [...(model.tokenizer ? TEXTS : model.inputs.map(({ name }) => name)), ...model.parameters.map(({ name }) => name)];
+  const names = [
+    ...(model.tokenizer ? TEXTS : model.inputs.map(({ name }) => name)),
+    ...model.parameters.map(({ name }) => name),
+  ];
   const isPlaced = names.includes(field); // the message stands beside its field
   const errors = failed && isPlaced ? { [field]: failed.message } : {};
   const setError = (/** @type {Error | null} */ next) => setGiven(next && { model, error: next });
   return html`<section class="input" aria-label="input" aria-busy=${isBusy && !needed}>
     <h2>${model.title}</h2>
     <p class="note">${model.description}</p>
-    ${model.tokenizer
-      ? html`<${Texts} ...${props} id=${id} errors=${errors} />`
-      : html`<${Tensors} ...${props} key=${model.block} id=${id} errors=${errors} setError=${setError} hasError=${own !== null} />`}
+    ${
+      model.tokenizer
+        ? html`<${Texts} ...${props} id=${id} errors=${errors} />`
+        : html`<${Tensors} ...${props} key=${model.block} id=${id} errors=${errors} setError=${setError} hasError=${own !== null} />`
+    }
     ${own && html`<p role="alert" id=${`${id}-given`}>${own.message}</p>`}
     ${needed && !own && html`<p class="note">${needed}</p>`}
     <${Options} ...${props} id=${id} errors=${errors} />

@@ -9,7 +9,7 @@
  * @property {boolean} needsKey
  */
 
-/** A tensor as the native API takes it: null is -infinity. @param {import("heed/data/api.js").Tensor} tensor */
+/** A tensor as the native API takes it: null is -infinity. @param {import("heed/server/api.js").Tensor} tensor */
 export function toJson({ shape, data, dtype }) {
   const plain = (/** @type {number | bigint} */ value) =>
     dtype === "BOOL" ? Boolean(value) : value === -Infinity ? null : Number(value);
@@ -31,11 +31,19 @@ export function toCurl({ server, model, texts, body, needsKey }) {
 export function toPython({ server, model, texts, body, needsKey }) {
   const key = needsKey ? ', api_key=os.environ["HEED_API_KEY"]' : "";
   const values = Object.entries(texts ? body() : {}).map(([name, value]) => `${name}=${python(value)}`);
-  const call = texts ? [python(model), ...values].join(", ") : `${python(model)}, **json.loads(Path("request.json").read_text())`;
+  const call = texts
+    ? [python(model), ...values].join(", ")
+    : `${python(model)}, **json.loads(Path("request.json").read_text())`;
   return [
-    ...(needsKey ? ["import os"] : []), ...(texts ? [] : ["import json", "from pathlib import Path"]),
-    ...(needsKey || !texts ? [""] : []), "from heed_client import Client", "",
-    `with Client(${python(server)}${key}) as heed:`, `    answer = heed.attend(${call})`, "    print(answer.weights.shape)", "",
+    ...(needsKey ? ["import os"] : []),
+    ...(texts ? [] : ["import json", "from pathlib import Path"]),
+    ...(needsKey || !texts ? [""] : []),
+    "from heed_client import Client",
+    "",
+    `with Client(${python(server)}${key}) as heed:`,
+    `    answer = heed.attend(${call})`,
+    "    print(answer.weights.shape)",
+    "",
   ].join("\n");
 }
 
@@ -44,6 +52,9 @@ function python(value) {
   if (value === null) return "None";
   if (typeof value === "boolean") return value ? "True" : "False";
   if (Array.isArray(value)) return `[${value.map(python).join(", ")}]`;
-  if (typeof value === "object") return `{${Object.entries(value).map(([name, inner]) => `${JSON.stringify(name)}: ${python(inner)}`).join(", ")}}`;
+  if (typeof value === "object")
+    return `{${Object.entries(value)
+      .map(([name, inner]) => `${JSON.stringify(name)}: ${python(inner)}`)
+      .join(", ")}}`;
   return JSON.stringify(value); // numbers; text: every escape of JSON is one of Python's
 }

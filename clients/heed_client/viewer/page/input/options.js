@@ -1,21 +1,28 @@
 // What is looked at, and the model's parameters: every change is answered at once.
 import { html } from "vendor/preact.js";
-import { kindsOf } from "heed/data/run.js";
-import { FieldError, invalid } from "heed/views/input/field.js";
-import { Choice, Switch } from "heed/views/legibility.js";
+import { kindsOf } from "heed/server/run.js";
+import { FieldError, invalid } from "heed/page/input/field.js";
+import { Choice, Switch } from "heed/views/controls.js";
 
-/** @typedef {import("heed/data/api.js").ParameterDescription} ParameterDescription */
+/** @typedef {import("heed/server/api.js").ParameterDescription} ParameterDescription */
 
 /** @type {Record<string, string>} */
 const KINDS = {
-  weights: "weights", scores: "scores", weights_by_norm: "weights by norm", cross_weights: "cross", encoder_weights: "encoder",
+  weights: "weights",
+  scores: "scores",
+  weights_by_norm: "weights by norm",
+  cross_weights: "cross",
+  encoder_weights: "encoder",
 };
 /** Ranges of sliders: lowest, highest, step. @type {[RegExp, number, number, number][]} */
 const SLIDERS = [
-  [/^scale$/, 0, 4, 0.01], [/softcap/, 0, 50, 0.5], [/window_size$/, -1, 32, 1], [/bandwidth|temperature/, 0.05, 5, 0.05],
+  [/^scale$/, 0, 4, 0.01],
+  [/softcap/, 0, 50, 0.5],
+  [/window_size$/, -1, 32, 1],
+  [/bandwidth|temperature/, 0.05, 5, 0.05],
 ];
 
-/** @param {import("heed/views/input_panel.js").PartProps} props */
+/** @param {import("heed/page/input/panel.js").PartProps} props */
 export function Options({ id, model, settings, set, answer, errors }) {
   const kinds = kindsOf(model);
   const first = model.inputs.find(({ required, shape }) => required && shape[0] === "batch");
@@ -25,20 +32,29 @@ export function Options({ id, model, settings, set, answer, errors }) {
     set({ parameters: value === undefined ? others : { ...others, [name]: value } });
   };
   return html`<div class="options" role="group" aria-label="options">
-    ${kinds.length > 1 && html`<${Choice} label="look at" value=${settings.kind}
-      options=${Object.fromEntries(kinds.map((kind) => [kind, KINDS[kind] ?? kind]))} onChange=${(/** @type {string} */ kind) => set({ kind })} />`}
-    ${rows > 1 && html`<${Choice} label="row of the batch" value=${Math.min(settings.batch, rows - 1)}
+    ${
+      kinds.length > 1 &&
+      html`<${Choice} label="look at" value=${settings.kind}
+      options=${Object.fromEntries(kinds.map((kind) => [kind, KINDS[kind] ?? kind]))} onChange=${(/** @type {string} */ kind) => set({ kind })} />`
+    }
+    ${
+      rows > 1 &&
+      html`<${Choice} label="row of the batch" value=${Math.min(settings.batch, rows - 1)}
       options=${Object.fromEntries(Array.from({ length: rows }, (_, i) => [i, String(i)]))}
-      onChange=${(/** @type {string} */ batch) => set({ batch: Number(batch) })} />`}
-    ${model.parameters.map((parameter) => html`<${Parameter} key=${parameter.name} id=${id} parameter=${parameter}
-      value=${settings.parameters[parameter.name]} onChange=${(/** @type {unknown} */ value) => change(parameter.name, value)} errors=${errors} />`)}
+      onChange=${(/** @type {string} */ batch) => set({ batch: Number(batch) })} />`
+    }
+    ${model.parameters.map(
+      (parameter) => html`<${Parameter} key=${parameter.name} id=${id} parameter=${parameter}
+      value=${settings.parameters[parameter.name]} onChange=${(/** @type {unknown} */ value) => change(parameter.name, value)} errors=${errors} />`,
+    )}
   </div>`;
 }
 
 /** @param {{id: string, parameter: ParameterDescription, value: unknown, onChange: (value: unknown) => void, errors: Record<string, string>}} props */
 function Parameter({ id, parameter, value, onChange, errors }) {
   const { name, dtype, default: standard, description } = parameter;
-  if (dtype === "bool") return html`<div class="parameter" title=${description}>
+  if (dtype === "bool")
+    return html`<div class="parameter" title=${description}>
     <${Switch} label=${name} checked=${value ?? standard} onChange=${(/** @type {boolean} */ checked) => onChange(checked === standard ? undefined : checked)} />
     <${FieldError} id=${id} name=${name} errors=${errors} /></div>`;
   const [, low, high, step] = SLIDERS.find(([pattern]) => pattern.test(name)) ?? [];
@@ -51,7 +67,10 @@ function Parameter({ id, parameter, value, onChange, errors }) {
     <label>${name} <input type="number" step=${dtype.startsWith("int") ? 1 : "any"} value=${isSet ? value : ""}
       placeholder=${standard === null ? "default" : `default ${standard}`} aria-description=${description} ...${invalid(id, name, errors)} onInput=${enter} /></label>
     ${isSet && html`<button onClick=${() => onChange(undefined)} aria-label=${`${name}: default`}>default</button>`}
-    ${low !== undefined && html`<input type="range" aria-label=${`${name}, slider`} min=${low} max=${high} step=${step}
-      value=${isSet ? value : (standard ?? low)} onInput=${enter} />`}
+    ${
+      low !== undefined &&
+      html`<input type="range" aria-label=${`${name}, slider`} min=${low} max=${high} step=${step}
+      value=${isSet ? value : (standard ?? low)} onInput=${enter} />`
+    }
     <${FieldError} id=${id} name=${name} errors=${errors} /></div>`;
 }

@@ -1,8 +1,8 @@
 // Take it along: pictures, numbers, a page of its own, and the request as curl or Python.
 import { html, useState } from "vendor/preact.js";
-import { toDocument } from "heed/data/document.js";
-import { toPng, toSvg } from "heed/data/drawing.js";
-import { toCurl, toPython } from "heed/data/commands.js";
+import { toDocument } from "heed/save/document.js";
+import { toPng, toSvg } from "heed/save/drawing.js";
+import { toCurl, toPython } from "heed/save/commands.js";
 import { useShown } from "heed/views/hooks.js";
 
 /** @typedef {import("heed/views/hooks.js").ViewProps} ViewProps */
@@ -23,16 +23,19 @@ const quoted = (word) => `"${word.replaceAll('"', '""')}"`;
 /** The shown matrix as RFC 4180 has tables, words of the keys first. @param {ViewProps["attention"]} attention @param {Shown} shown */
 export function toCsv(attention, { n, rows, columns, values }) {
   const head = ["", ...columns.map((place) => quoted(attention.columns[place].text))].join(",");
-  const lines = rows.map((place, i) => [quoted(attention.rows[place].text), ...values.subarray(i * n, (i + 1) * n)].join(","));
+  const lines = rows.map((place, i) =>
+    [quoted(attention.rows[place].text), ...values.subarray(i * n, (i + 1) * n)].join(","),
+  );
   return [head, ...lines, ""].join("\r\n");
 }
 
-/** @param {ViewProps & {title: string, request?: import("heed/data/commands.js").Request | null}} props  `request` as sent */
+/** @param {ViewProps & {title: string, request?: import("heed/save/commands.js").Request | null}} props  `request` as sent */
 export function TakeAlong({ attention, settings, title, request = null }) {
   const { shown } = useShown(attention, settings);
   const [message, setMessage] = useState("");
   if (!shown) return null;
-  const where = settings.combine === "none" ? `${settings.layer}.${settings.head}` : `${settings.layer}.${settings.combine}`;
+  const where =
+    settings.combine === "none" ? `${settings.layer}.${settings.head}` : `${settings.layer}.${settings.combine}`;
   const name = `${title.replace(/[^\w.-]+/g, "-")}-${where}`;
   const text = (/** @type {string} */ suffix, /** @type {string} */ type, /** @type {string} */ content) =>
     download(`${name}.${suffix}`, new Blob([content], { type }));
@@ -40,12 +43,21 @@ export function TakeAlong({ attention, settings, title, request = null }) {
     await navigator.clipboard.writeText(content);
     setMessage(`${what} copied`);
   };
-  const json = () => JSON.stringify({
-    ...(request && { model: request.model }), output: settings.kind, layer: settings.layer, head: settings.head,
-    combine: settings.combine, queries: shown.rows.map((place) => attention.rows[place].text),
-    keys: shown.columns.map((place) => attention.columns[place].text),
-    weights: shown.rows.map((_, i) => Array.from(shown.values.subarray(i * shown.n, (i + 1) * shown.n), (value) => (Number.isFinite(value) ? value : null))),
-  });
+  const json = () =>
+    JSON.stringify({
+      ...(request && { model: request.model }),
+      output: settings.kind,
+      layer: settings.layer,
+      head: settings.head,
+      combine: settings.combine,
+      queries: shown.rows.map((place) => attention.rows[place].text),
+      keys: shown.columns.map((place) => attention.columns[place].text),
+      weights: shown.rows.map((_, i) =>
+        Array.from(shown.values.subarray(i * shown.n, (i + 1) * shown.n), (value) =>
+          Number.isFinite(value) ? value : null,
+        ),
+      ),
+    });
   /** @type {[string, () => unknown][]} */
   const actions = [
     ["SVG", () => text("svg", "image/svg+xml", toSvg(attention, shown, settings))],
@@ -56,8 +68,15 @@ export function TakeAlong({ attention, settings, title, request = null }) {
     ["copy link", () => copy("link", location.href)],
   ];
   if (request) {
-    actions.push(["copy as curl", () => copy("curl", toCurl(request))], ["copy as Python", () => copy("Python", toPython(request))]);
-    if (!request.texts) actions.push(["request.json", () => download("request.json", new Blob([JSON.stringify(request.body())], { type: "application/json" }))]);
+    actions.push(
+      ["copy as curl", () => copy("curl", toCurl(request))],
+      ["copy as Python", () => copy("Python", toPython(request))],
+    );
+    if (!request.texts)
+      actions.push([
+        "request.json",
+        () => download("request.json", new Blob([JSON.stringify(request.body())], { type: "application/json" })),
+      ]);
   }
   const act = (/** @type {() => unknown} */ action) => async () => {
     setMessage("");

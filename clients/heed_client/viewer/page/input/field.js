@@ -2,7 +2,8 @@
 import { html } from "vendor/preact.js";
 
 /** Attributes of a field that may be wrong. @param {string} id  of the panel @param {string} name @param {Record<string, string>} errors */
-export const invalid = (id, name, errors) => (errors[name] ? { "aria-invalid": "true", "aria-describedby": `${id}-${name}` } : {});
+export const invalid = (id, name, errors) =>
+  errors[name] ? { "aria-invalid": "true", "aria-describedby": `${id}-${name}` } : {};
 
 /** @param {{id: string, name: string, errors: Record<string, string>}} props */
 export const FieldError = ({ id, name, errors }) =>

@@ -42,7 +42,12 @@ export class ServerError extends Error {
 
 /** @type {Record<string, {new (buffer: ArrayBuffer): Numbers, BYTES_PER_ELEMENT: number}>} */
 const ARRAYS = {
-  FP32: Float32Array, FP64: Float64Array, INT64: BigInt64Array, INT32: Int32Array, UINT8: Uint8Array, BOOL: Uint8Array,
+  FP32: Float32Array,
+  FP64: Float64Array,
+  INT64: BigInt64Array,
+  INT32: Int32Array,
+  UINT8: Uint8Array,
+  BOOL: Uint8Array,
 };
 
 /** @param {string} key  "" forgets it */
@@ -74,7 +79,10 @@ async function toError(response) {
 }
 
 /** The input or parameter that a message of the Open Inference Protocol begins with, or has in quotes. @param {string} message */
-const fieldIn = (message) => (message.match(/^(\w+): /) ?? message.match(/ input '(\w+)'/) ?? message.match(/missing required input\(s\) \['(\w+)'/))?.[1] ?? null;
+const fieldIn = (message) =>
+  (message.match(/^(\w+): /) ??
+    message.match(/ input '(\w+)'/) ??
+    message.match(/missing required input\(s\) \['(\w+)'/))?.[1] ?? null;
 
 /** @param {string} path @param {unknown} body @param {AbortSignal} [signal] */
 export async function post(path, body, signal) {
@@ -114,24 +122,40 @@ export const tokenize = (model, texts) => post(`v1/tokenize/${encodeURIComponent
  * @returns {Promise<Record<string, Tensor>>}
  */
 export async function infer(model, inputs, outputs, parameters, signal) {
-  const header = new TextEncoder().encode(JSON.stringify({
-    inputs: Object.entries(inputs).map(([name, { shape, data, dtype }]) => ({
-      name, shape, datatype: dtype, parameters: { binary_data_size: data.byteLength },
-    })),
-    outputs: outputs.map((name) => ({ name, parameters: { binary_data: true } })),
-    parameters,
-  }));
+  const header = new TextEncoder().encode(
+    JSON.stringify({
+      inputs: Object.entries(inputs).map(([name, { shape, data, dtype }]) => ({
+        name,
+        shape,
+        datatype: dtype,
+        parameters: { binary_data_size: data.byteLength },
+      })),
+      outputs: outputs.map((name) => ({ name, parameters: { binary_data: true } })),
+      parameters,
+    }),
+  );
   const body = new Blob([header, ...Object.values(inputs).map(({ data }) => /** @type {BlobPart} */ (data))]);
   const headers = {
-    "Content-Type": "application/octet-stream", "Inference-Header-Content-Length": String(header.length),
+    "Content-Type": "application/octet-stream",
+    "Inference-Header-Content-Length": String(header.length),
   };
-  const response = await call(`v2/models/${encodeURIComponent(model)}/infer`, { method: "POST", body, headers, signal });
+  const response = await call(`v2/models/${encodeURIComponent(model)}/infer`, {
+    method: "POST",
+    body,
+    headers,
+    signal,
+  });
   const bytes = await response.arrayBuffer();
   let offset = Number(response.headers.get("Inference-Header-Content-Length"));
   const answer = JSON.parse(new TextDecoder().decode(bytes.slice(0, offset)));
   /** @type {Record<string, Tensor>} */
   const tensors = {};
-  for (const { name, shape, datatype, parameters: { binary_data_size: size } } of answer.outputs) {
+  for (const {
+    name,
+    shape,
+    datatype,
+    parameters: { binary_data_size: size },
+  } of answer.outputs) {
     tensors[name] = { shape, dtype: datatype, data: new ARRAYS[datatype](bytes.slice(offset, offset + size)) };
     offset += size;
   }
@@ -165,5 +189,9 @@ export function fromNested(nested, dtype) {
   const isInteger = dtype.startsWith("int");
   if (isInteger && !flat.every((value) => Number.isSafeInteger(value))) throw new Error("expected whole numbers");
   const kind = !isInteger && flat.length > 0 && flat.every((value) => typeof value === "boolean") ? "bool" : dtype;
-  return tensor(kind, shape, flat.map((value) => (value === null ? -Infinity : Number(value))));
+  return tensor(
+    kind,
+    shape,
+    flat.map((value) => (value === null ? -Infinity : Number(value))),
+  );
 }

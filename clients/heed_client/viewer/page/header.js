@@ -1,8 +1,8 @@
 // The bar at the top: the model, the state of the server, the API key.
 import { html, useState } from "vendor/preact.js";
-import * as api from "heed/data/api.js";
-import { Choice } from "heed/views/legibility.js";
-import { ServerPanel } from "heed/views/server_panel.js";
+import * as api from "heed/server/api.js";
+import { Choice } from "heed/views/controls.js";
+import { ServerPanel } from "heed/page/server_panel.js";
 
 /** @typedef {import("heed/data/state.js").Settings} Settings */
 
@@ -15,8 +15,11 @@ export function Header({ models, settings, error, onKey, onModel }) {
   const status = error instanceof api.ServerError ? error.status : null;
   return html`<header class="top">
     <h1>Heed</h1>
-    ${models.length > 0 && html`<${Choice} label="model" value=${settings.model}
-      options=${Object.fromEntries(models.map(({ block, title }) => [block, `${block}: ${title}`]))} onChange=${onModel} />`}
+    ${
+      models.length > 0 &&
+      html`<${Choice} label="model" value=${settings.model}
+      options=${Object.fromEntries(models.map(({ block, title }) => [block, `${block}: ${title}`]))} onChange=${onModel} />`
+    }
     <span class="space"></span>
     <button aria-expanded=${isOpen} onClick=${() => setOpen(!isOpen)}>Server</button>
     <a href="docs">API</a>

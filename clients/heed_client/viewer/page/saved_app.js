@@ -1,11 +1,11 @@
 // The page with its data inside: `heed run --html`, notebooks, and what the page itself saves.
 import { html, useEffect, useState } from "vendor/preact.js";
-import { fromBase64 } from "heed/data/saved.js";
+import { fromBase64 } from "heed/save/saved.js";
 import { DEFAULTS, fromFragment, toFragment } from "heed/data/state.js";
 import { usePromise } from "heed/views/hooks.js";
-import { Workspace } from "heed/views/workspace.js";
+import { Workspace } from "heed/page/workspace.js";
 
-/** @typedef {import("heed/data/saved.js").Saved} Saved */
+/** @typedef {import("heed/save/saved.js").Saved} Saved */
 /** @typedef {import("heed/data/attention.js").Attention} Attention */
 /** @typedef {import("heed/data/state.js").Settings} Settings */
 
@@ -29,7 +29,10 @@ export function SavedApp({ data }) {
   return html`<header class="top"><h1>${data.title}</h1></header>
     <main class="saved">
       ${error && html`<p role="alert">${error.message}</p>`}
-      ${attention && html`<${Workspace} attention=${attention} settings=${settings}
-        title=${data.title} set=${set} extra=${{ second: sameWith(attention, settings, set) }} />`}
+      ${
+        attention &&
+        html`<${Workspace} attention=${attention} settings=${settings}
+        title=${data.title} set=${set} extra=${{ second: sameWith(attention, settings, set) }} />`
+      }
     </main>`;
 }

@@ -1,5 +1,5 @@
 // A page of its own from the open one: its modules as data: URLs, its style, and the weights inside.
-import { toBase64 } from "heed/data/saved.js";
+import { toBase64 } from "heed/save/saved.js";
 
 /** @typedef {import("heed/data/attention.js").Attention} Attention */
 /** @typedef {import("heed/data/state.js").Settings} Settings */
@@ -16,8 +16,16 @@ export async function toDocument(title, attention, settings) {
   const { layers, heads, m, n, axis, rows, columns } = attention;
   const { text: _text, pair: _pair, target: _target, parameters: _parameters, other: _other, ...looks } = settings;
   const data = JSON.stringify({
-    title, kind: settings.kind, axis, shape: [layers, heads, m, n], dtype: numbers instanceof Uint8Array ? "uint8" : "float32",
-    unit, rows, columns, weights: await toBase64(numbers), settings: looks,
+    title,
+    kind: settings.kind,
+    axis,
+    shape: [layers, heads, m, n],
+    dtype: numbers instanceof Uint8Array ? "uint8" : "float32",
+    unit,
+    rows,
+    columns,
+    weights: await toBase64(numbers),
+    settings: looks,
   });
   const [imports, style] = await Promise.all([modules(), sheet()]);
   return `<!doctype html>
@@ -39,12 +47,18 @@ export async function toDocument(title, attention, settings) {
 /** The modules by name, each as a data: URL. @returns {Promise<Record<string, string>>} */
 async function modules() {
   const map = JSON.parse(document.querySelector("script[type=importmap]")?.textContent ?? "{}");
-  const named = Object.entries(/** @type {Record<string, string>} */ (map.imports)).filter(([name]) => !WITHOUT.includes(name));
-  return Object.fromEntries(await Promise.all(named.map(async ([name, url]) => {
-    if (url.startsWith("data:")) return [name, url];
-    const bytes = new Uint8Array(await (await fetch(url)).arrayBuffer());
-    return [name, `data:text/javascript;base64,${base64(bytes)}`];
-  })));
+  const named = Object.entries(/** @type {Record<string, string>} */ (map.imports)).filter(
+    ([name]) => !WITHOUT.includes(name),
+  );
+  return Object.fromEntries(
+    await Promise.all(
+      named.map(async ([name, url]) => {
+        if (url.startsWith("data:")) return [name, url];
+        const bytes = new Uint8Array(await (await fetch(url)).arrayBuffer());
+        return [name, `data:text/javascript;base64,${base64(bytes)}`];
+      }),
+    ),
+  );
 }
 
 /** @param {Uint8Array} bytes */

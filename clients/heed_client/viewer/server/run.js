@@ -1,10 +1,10 @@
 // From the settings of the page to the attention of a run on the server.
-import { describe, infer, tensor, tokenize } from "heed/data/api.js";
+import { describe, infer, tensor, tokenize } from "heed/server/api.js";
 import { Attention, complete, plainLabels, POOL } from "heed/data/attention.js";
-import { randomFields, toInput } from "heed/data/request.js";
+import { randomFields, toInput } from "heed/server/request.js";
 
-/** @typedef {import("heed/data/api.js").Model} Model */
-/** @typedef {import("heed/data/api.js").Tensor} Tensor */
+/** @typedef {import("heed/server/api.js").Model} Model */
+/** @typedef {import("heed/server/api.js").Tensor} Tensor */
 /** @typedef {import("heed/data/attention.js").Label} Label */
 /** @typedef {import("heed/data/matrix.js").Matrix} Matrix */
 /** @typedef {import("heed/data/state.js").Settings} Settings */
@@ -59,7 +59,12 @@ export async function fromTexts(model, { text, pair, target }) {
     padding: tokens.attention_mask[i] === 0,
     part: tokens.sequence_ids[i] ?? 0,
   }));
-  return { tensors, source, target: plainLabels((tokens.target_tokens ?? []).map(readable)), truncated: tokens.truncated };
+  return {
+    tensors,
+    source,
+    target: plainLabels((tokens.target_tokens ?? []).map(readable)),
+    truncated: tokens.truncated,
+  };
 }
 
 /** A token without the marks of its tokenizer: of a blank before it in byte-level BPE and SentencePiece.
@@ -85,7 +90,9 @@ export function fromRequest(model, request, words = []) {
 export function neededFor(model, { text }, request) {
   if (model.tokenizer) return text.trim() ? "" : "Type a text: its tokens are what is looked at.";
   // The weights do not need value.
-  const missing = model.inputs.filter(({ name, required }) => request && required && name !== "value" && !request.fields[name]);
+  const missing = model.inputs.filter(
+    ({ name, required }) => request && required && name !== "value" && !request.fields[name],
+  );
   return missing.length ? `Still needed: ${missing.map(({ name }) => name).join(", ")}.` : "";
 }
 
@@ -114,7 +121,9 @@ export function sizesOf(model, tensors) {
 
 /** @param {string | number} dim  a number, a symbol, or a sum of them @param {Record<string, number>} sizes */
 export const evaluate = (dim, sizes) =>
-  String(dim).split(" + ").reduce((sum, term) => sum + (/^\d+$/.test(term) ? Number(term) : sizes[term]), 0);
+  String(dim)
+    .split(" + ")
+    .reduce((sum, term) => sum + (/^\d+$/.test(term) ? Number(term) : sizes[term]), 0);
 
 /**
  * Run the model and answer its attention.
@@ -132,8 +141,11 @@ export async function run(model, settings, input, signal) {
   const isSmall = m <= POOL && n <= POOL;
   const compressed = isWeights(kind) && !isSmall ? { weights_dtype: "uint8" } : {};
   const statistics = kind === "weights" && model.derived.some(({ name }) => name === "head_statistics");
-  const ask = (/** @type {string[]} */ outputs, /** @type {object} */ options, /** @type {AbortSignal | undefined} */ end = undefined) =>
-    infer(model.block, tensors, outputs, { ...settings.parameters, ...options }, end);
+  const ask = (
+    /** @type {string[]} */ outputs,
+    /** @type {object} */ options,
+    /** @type {AbortSignal | undefined} */ end = undefined,
+  ) => infer(model.block, tensors, outputs, { ...settings.parameters, ...options }, end);
   const names = statistics && !isSmall ? [kind, "head_statistics"] : [kind];
   const answer = await ask(names, isSmall ? {} : { ...compressed, weights_pool: POOL, weights_pool_by: "max" }, signal);
   const { shape } = answer[kind];
@@ -151,7 +163,13 @@ export async function run(model, settings, input, signal) {
   };
   const layerOption = (/** @type {number} */ layer) => (isStack ? { layers: String(layer) } : {});
   return new Attention({
-    layers, heads, m, n, rows, columns, axis: "layer",
+    layers,
+    heads,
+    m,
+    n,
+    rows,
+    columns,
+    axis: "layer",
     all: async () => {
       const whole = await ask([kind], compressed);
       return { numbers: rowOfBatch(whole[kind], batch, axis), unit: unitOf(whole) };
@@ -160,10 +178,12 @@ export async function run(model, settings, input, signal) {
       const start = (layer * heads + head) * pm * pn;
       return matrix(values.subarray(start, start + pm * pn), pm, pn, unit);
     },
-    statistics: numbers && ((layer, head) => {
-      const width = numbers.length / (layers * heads);
-      return Array.from(numbers.subarray((layer * heads + head) * width, (layer * heads + head + 1) * width), Number);
-    }),
+    statistics:
+      numbers &&
+      ((layer, head) => {
+        const width = numbers.length / (layers * heads);
+        return Array.from(numbers.subarray((layer * heads + head) * width, (layer * heads + head + 1) * width), Number);
+      }),
     load: (layer, head) => one(kind, { ...layerOption(layer), heads: String(head) }),
     combine: ({ combine, layer, head }) => {
       if (combine === "rollout") return one("rollout", {}, 0);
@@ -179,10 +199,15 @@ const isWeights = (kind) => kind === "weights" || kind === "encoder_weights" || 
 /** @param {Record<string, Tensor>} answer */
 const unitOf = (answer) => Number(answer.weights_scale?.data[0] ?? 1);
 
-/** @param {import("heed/data/api.js").Numbers} data @param {number} m @param {number} n @param {number} unit @returns {Matrix} */
+/** @param {import("heed/server/api.js").Numbers} data @param {number} m @param {number} n @param {number} unit @returns {Matrix} */
 function matrix(data, m, n, unit) {
   if (data instanceof Float32Array) return { m, n, values: data, error: 0 };
-  return { m, n, values: Float32Array.from(/** @type {Uint8Array} */ (data), (value) => value * unit), error: unit / 2 };
+  return {
+    m,
+    n,
+    values: Float32Array.from(/** @type {Uint8Array} */ (data), (value) => value * unit),
+    error: unit / 2,
+  };
 }
 
 /** One row of the batch, without that axis.
@@ -220,6 +245,7 @@ export function headMask(model, { ablated }, { tensors }) {
   const isOfLayers = mask.shape[0] !== "batch";
   const values = new Array(first * heads).fill(1);
   for (const [layer, head] of ablated)
-    for (let row = 0; row < first; row++) if (head < heads && (!isOfLayers || row === layer)) values[row * heads + head] = 0;
+    for (let row = 0; row < first; row++)
+      if (head < heads && (!isOfLayers || row === layer)) values[row * heads + head] = 0;
   return { head_mask: tensor("float32", [first, heads], values) };
 }

@@ -1,13 +1,13 @@
 // The part of the page that every source of attention has: tabs, what is drawn and how, the view, the selection.
 import { html, useMemo, useRef } from "vendor/preact.js";
-import { Legibility } from "heed/views/legibility.js";
+import { Legibility } from "heed/page/legibility.js";
 import { ModelView } from "heed/views/model_view.js";
 import { HeadView } from "heed/views/head_view.js";
 import { MatrixView } from "heed/views/matrix_view.js";
 import { TokenView } from "heed/views/token_view.js";
 import { CompareView } from "heed/views/compare_view.js";
 import { Selection } from "heed/views/selection.js";
-import { TakeAlong } from "heed/views/take_along.js";
+import { TakeAlong } from "heed/page/take_along.js";
 
 /** @typedef {import("heed/views/hooks.js").ViewProps} ViewProps */
 /** @typedef {import("heed/views/hooks.js").Set} Set */
@@ -23,15 +23,20 @@ export const VIEWS = {
 };
 
 /**
- * @param {ViewProps & {title: string, views?: typeof VIEWS, request?: import("heed/data/commands.js").Request | null,
+ * @param {ViewProps & {title: string, views?: typeof VIEWS, request?: import("heed/save/commands.js").Request | null,
  *   extra?: Record<string, unknown>}} props  `extra` is given to the views
  */
 export function Workspace({ attention, settings, set, title, views = VIEWS, request = null, extra = {} }) {
-  const within = useMemo(() => ({
-    ...settings, layer: Math.min(settings.layer, attention.layers - 1), head: Math.min(settings.head, attention.heads - 1),
-    query: settings.query !== null && settings.query < attention.m ? settings.query : null,
-    key: settings.key !== null && settings.key < attention.n ? settings.key : null,
-  }), [settings, attention]);
+  const within = useMemo(
+    () => ({
+      ...settings,
+      layer: Math.min(settings.layer, attention.layers - 1),
+      head: Math.min(settings.head, attention.heads - 1),
+      query: settings.query !== null && settings.query < attention.m ? settings.query : null,
+      key: settings.key !== null && settings.key < attention.n ? settings.key : null,
+    }),
+    [settings, attention],
+  );
   const name = views[settings.view] ? settings.view : Object.keys(views)[0];
   const { view: View } = views[name];
   return html`<section class="workspace" aria-label="attention">
@@ -61,7 +66,9 @@ function Tabs({ views, selected, set }) {
     event.preventDefault();
   };
   return html`<div role="tablist" aria-label="views" ref=${list} onKeyDown=${move}>
-    ${names.map((name) => html`<button role="tab" id=${`tab-${name}`} aria-selected=${name === selected} aria-controls="view"
-      tabindex=${name === selected ? 0 : -1} onClick=${() => set({ view: /** @type {Settings["view"]} */ (name) })}>${views[name].title}</button>`)}
+    ${names.map(
+      (name) => html`<button role="tab" id=${`tab-${name}`} aria-selected=${name === selected} aria-controls="view"
+      tabindex=${name === selected ? 0 : -1} onClick=${() => set({ view: /** @type {Settings["view"]} */ (name) })}>${views[name].title}</button>`,
+    )}
   </div>`;
 }

@@ -11,7 +11,9 @@ export function DropTarget({ label, onFiles }) {
       event.preventDefault(); // else the browser opens the file in place of the page
       setOver(true);
     };
-    const leave = (/** @type {DragEvent} */ event) => { if (event.relatedTarget === null) setOver(false); };
+    const leave = (/** @type {DragEvent} */ event) => {
+      if (event.relatedTarget === null) setOver(false);
+    };
     const drop = (/** @type {DragEvent} */ event) => {
       if (!hasFiles(event)) return;
       event.preventDefault();

@@ -1,21 +1,21 @@
 // The page of a server: a model and its input at the left, its attention at the right.
 import { html, useCallback, useEffect, useRef, useState } from "vendor/preact.js";
-import * as api from "heed/data/api.js";
-import { toJson } from "heed/data/commands.js";
-import { start } from "heed/data/start.js";
-import { hasHeadMask, headMask, inputOf, modelOf, neededFor, run } from "heed/data/run.js";
-import { hasSteps } from "heed/data/steps.js";
+import * as api from "heed/server/api.js";
+import { toJson } from "heed/save/commands.js";
+import { start } from "heed/server/start.js";
+import { hasHeadMask, headMask, inputOf, modelOf, neededFor, run } from "heed/server/run.js";
+import { hasSteps } from "heed/server/steps.js";
 import { DEFAULTS, fromFragment, toFragment } from "heed/data/state.js";
-import { Header } from "heed/views/header.js";
+import { Header } from "heed/page/header.js";
 import { usePromise } from "heed/views/hooks.js";
-import { InputPanel } from "heed/views/input_panel.js";
+import { InputPanel } from "heed/page/input/panel.js";
 import { AblateView } from "heed/views/ablate_view.js";
-import { Choice } from "heed/views/legibility.js";
+import { Choice } from "heed/views/controls.js";
 import { StepsView } from "heed/views/steps_view.js";
-import { VIEWS, Workspace } from "heed/views/workspace.js";
+import { VIEWS, Workspace } from "heed/page/workspace.js";
 
 /** @typedef {import("heed/data/state.js").Settings} Settings */
-/** @typedef {import("heed/data/run.js").Request} Request */
+/** @typedef {import("heed/server/run.js").Request} Request */
 
 const PAUSE = 250; // ms without a change of the input before it is run
 
@@ -23,10 +23,14 @@ export function ServerApp() {
   const [settings, setSettings] = useState(() => fromFragment(location.hash));
   const [request, setRequest] = useState(/** @type {Request | null} */ (null));
   const [key, setKey] = useState(0); // counts the API keys that were entered
-  const set = useCallback((/** @type {Partial<Settings>} */ changes) => setSettings((before) => ({ ...before, ...changes })), []);
+  const set = useCallback(
+    (/** @type {Partial<Settings>} */ changes) => setSettings((before) => ({ ...before, ...changes })),
+    [],
+  );
   useEffect(() => history.replaceState(null, "", `#${toFragment(settings)}`), [settings]);
 
-  useEffect(() => { // a link to another view of this page
+  useEffect(() => {
+    // a link to another view of this page
     const change = () => setSettings(fromFragment(location.hash));
     addEventListener("hashchange", change);
     return () => removeEventListener("hashchange", change);
@@ -47,26 +51,33 @@ export function ServerApp() {
   const needed = current ? neededFor(current, settings, request) : "";
   const second = useSecond(models.value ?? [], settings, set, request, shown?.attention ?? null);
   const error = models.error ?? model.error ?? answer.error;
-  return html`<${Header} models=${models.value ?? []} settings=${settings} error=${error} onKey=${(/** @type {string} */ text) => {
-      api.setKey(text);
-      setKey(key + 1);
-    }} onModel=${(/** @type {string} */ name) => {
-      setRequest(null);
-      const { palette, text, pair, target } = settings;
-      set({ ...DEFAULTS, model: name, palette, text, pair, target });
-    }} />
+  return html`<${Header} models=${models.value ?? []} settings=${settings} error=${error} onKey=${(
+    /** @type {string} */ text,
+  ) => {
+    api.setKey(text);
+    setKey(key + 1);
+  }} onModel=${(/** @type {string} */ name) => {
+    setRequest(null);
+    const { palette, text, pair, target } = settings;
+    set({ ...DEFAULTS, model: name, palette, text, pair, target });
+  }} />
     <main>
-      ${current && html`<${InputPanel} model=${current} settings=${settings} set=${set} request=${request} setRequest=${setRequest}
-        error=${answer.error} isBusy=${answer.isBusy} answer=${shown} />`}
-      ${shown
-        ? html`<${Workspace} attention=${shown.attention} settings=${settings} set=${set} title=${shown.model.block}
+      ${
+        current &&
+        html`<${InputPanel} model=${current} settings=${settings} set=${set} request=${request} setRequest=${setRequest}
+        error=${answer.error} isBusy=${answer.isBusy} answer=${shown} />`
+      }
+      ${
+        shown
+          ? html`<${Workspace} attention=${shown.attention} settings=${settings} set=${set} title=${shown.model.block}
             request=${asRequest(shown, settings)} views=${viewsOf(shown.model)} extra=${{ second, run: { ...shown, setRequest } }} />`
-        : html`<section class="workspace" aria-busy=${answer.isBusy && !needed}>
-            <p class="note">${needed || (error ? `Nothing is drawn: ${error.message}` : "…")}</p></section>`}
+          : html`<section class="workspace" aria-busy=${answer.isBusy && !needed}>
+            <p class="note">${needed || (error ? `Nothing is drawn: ${error.message}` : "…")}</p></section>`
+      }
     </main>`;
 }
 
-/** The views of a model: some need the server, and not every model has them. @param {import("heed/data/api.js").Model} model */
+/** The views of a model: some need the server, and not every model has them. @param {import("heed/server/api.js").Model} model */
 const viewsOf = (model) => ({
   ...VIEWS,
   ...(hasHeadMask(model) && { ablate: { title: "Ablate", view: AblateView } }),
@@ -75,7 +86,7 @@ const viewsOf = (model) => ({
 
 /**
  * Runs the model when its input has not changed for a moment; the last answer stays until the next is there.
- * @param {import("heed/data/api.js").Model | null} model @param {Settings} settings @param {Request | null} request
+ * @param {import("heed/server/api.js").Model | null} model @param {Settings} settings @param {Request | null} request
  */
 export function useAnswer(model, settings, request) {
   const running = useRef(/** @type {AbortController | null} */ (null));
@@ -107,8 +118,13 @@ function useSecond(models, settings, set, request, first) {
   const [ownRequest, setOwnRequest] = useState(/** @type {Request | null} */ (null));
   const chosen = usePromise(async () => (isShown ? modelOf(merged.model) : null), [isShown, merged.model]);
   const current = chosen.value?.block === merged.model ? chosen.value : null;
-  const isSame = ownRequest === null && RUN.every((name) => JSON.stringify(merged[name]) === JSON.stringify(settings[name]));
-  const answer = useAnswer(isShown && !isSame ? current : null, merged, ownRequest ?? (merged.model === settings.model ? request : null));
+  const isSame =
+    ownRequest === null && RUN.every((name) => JSON.stringify(merged[name]) === JSON.stringify(settings[name]));
+  const answer = useAnswer(
+    isShown && !isSame ? current : null,
+    merged,
+    ownRequest ?? (merged.model === settings.model ? request : null),
+  );
   const attention = isSame ? first : answer.value?.attention;
   const setOther = (/** @type {Partial<Settings>} */ changes) => set({ other: { ...other, ...changes } });
   if (!isShown || !current) return null;
@@ -127,8 +143,8 @@ function useSecond(models, settings, set, request, first) {
 const RUN = ["model", "text", "pair", "target", "kind", "batch", "parameters", "random", "words", "ablated"];
 
 /** The request of the page, for a command.
- *  @param {{model: import("heed/data/api.js").Model, input: import("heed/data/run.js").Input}} answer @param {Settings} settings
- *  @returns {import("heed/data/commands.js").Request} */
+ *  @param {{model: import("heed/server/api.js").Model, input: import("heed/server/run.js").Input}} answer @param {Settings} settings
+ *  @returns {import("heed/save/commands.js").Request} */
 function asRequest({ model, input }, settings) {
   const { text, pair, target, parameters, kind } = settings;
   const texts = model.tokenizer !== null;

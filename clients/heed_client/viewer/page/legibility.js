@@ -1,28 +1,20 @@
 // How weights are drawn: which head or which sum of heads, scale, range, palette, hidden tokens, threshold.
 import { html } from "vendor/preact.js";
 import { PALETTES } from "heed/data/palettes.js";
+import { Choice, Switch } from "heed/views/controls.js";
 
 /** @typedef {import("heed/views/hooks.js").ViewProps} ViewProps */
 
 const COMBINATIONS = {
-  none: "one head", mean: "mean over heads", max: "maximum over heads", "layers-mean": "mean over layers",
-  "layers-max": "maximum over layers", rollout: "rollout",
+  none: "one head",
+  mean: "mean over heads",
+  max: "maximum over heads",
+  "layers-mean": "mean over layers",
+  "layers-max": "maximum over layers",
+  rollout: "rollout",
 };
 const SCALES = { linear: "linear", sqrt: "square root", log: "logarithm" };
 const RANGES = { row: "each row", matrix: "this matrix", global: "all heads" };
-
-/**
- * A labelled choice.
- * @param {{label: string, value: string | number, options: Record<string, string>, onChange: (value: string) => void}} props
- */
-export const Choice = ({ label, value, options, onChange }) => html`<label>${label}
-  <select value=${String(value)} onChange=${(/** @type {any} */ event) => onChange(event.currentTarget.value)}>
-    ${Object.entries(options).map(([name, title]) => html`<option value=${name} selected=${name === String(value)}>${title}</option>`)}
-  </select></label>`;
-
-/** @param {{label: string, checked: boolean, onChange: (checked: boolean) => void}} props */
-export const Switch = ({ label, checked, onChange }) => html`<label>
-  <input type="checkbox" checked=${checked} onChange=${(/** @type {any} */ event) => onChange(event.currentTarget.checked)} /> ${label}</label>`;
 
 /** @param {number} count */
 const numbers = (count) => Object.fromEntries(Array.from({ length: count }, (_, i) => [i, String(i)]));
@@ -30,17 +22,26 @@ const numbers = (count) => Object.fromEntries(Array.from({ length: count }, (_, 
 /** @param {ViewProps} props */
 export function Legibility({ attention, settings, set }) {
   const { layers, heads, isSelf } = attention;
-  const combinations = Object.entries(COMBINATIONS).filter(([name]) =>
-    (name !== "rollout" || (layers > 1 && isSelf && settings.kind === "weights")) && (!name.startsWith("layers") || layers > 1));
+  const combinations = Object.entries(COMBINATIONS).filter(
+    ([name]) =>
+      (name !== "rollout" || (layers > 1 && isSelf && settings.kind === "weights")) &&
+      (!name.startsWith("layers") || layers > 1),
+  );
   const isOverview = settings.view === "model";
   return html`<div class="tools" role="group" aria-label="how it is drawn">
-    ${!isOverview && html`
-      ${layers > 1 && html`<${Choice} label=${attention.axis} value=${settings.layer} options=${numbers(layers)}
-        onChange=${(/** @type {string} */ value) => set({ layer: Number(value) })} />`}
+    ${
+      !isOverview &&
+      html`
+      ${
+        layers > 1 &&
+        html`<${Choice} label=${attention.axis} value=${settings.layer} options=${numbers(layers)}
+        onChange=${(/** @type {string} */ value) => set({ layer: Number(value) })} />`
+      }
       <${Choice} label="head" value=${settings.head} options=${numbers(heads)}
         onChange=${(/** @type {string} */ value) => set({ head: Number(value), heads: [] })} />
       <${Choice} label="show" value=${settings.combine} options=${Object.fromEntries(combinations)}
-        onChange=${(/** @type {any} */ value) => set({ combine: value })} />`}
+        onChange=${(/** @type {any} */ value) => set({ combine: value })} />`
+    }
     <${Choice} label="scale" value=${settings.scale} options=${SCALES} onChange=${(/** @type {any} */ value) => set({ scale: value })} />
     <${Choice} label="full colour" value=${settings.range} options=${RANGES} onChange=${(/** @type {any} */ value) => set({ range: value })} />
     <${Choice} label="palette" value=${settings.palette} options=${Object.fromEntries(PALETTES.map((name) => [name, name]))}

@@ -1,9 +1,9 @@
 // What a model without a tokenizer is run on: tensors that were given by name, or random ones.
-import { fromNested, tensor } from "heed/data/api.js";
+import { fromNested, tensor } from "heed/server/api.js";
 
-/** @typedef {import("heed/data/api.js").Model} Model */
-/** @typedef {import("heed/data/api.js").Tensor} Tensor */
-/** @typedef {import("heed/data/api.js").TensorDescription} TensorDescription */
+/** @typedef {import("heed/server/api.js").Model} Model */
+/** @typedef {import("heed/server/api.js").Tensor} Tensor */
+/** @typedef {import("heed/server/api.js").TensorDescription} TensorDescription */
 /** @typedef {{seed: number, sizes: Record<string, number>}} Random */
 /**
  * @typedef {object} Given  an object of tensors and options, by what its entries are
@@ -57,8 +57,11 @@ function read({ name, dtype }, value) {
     if (value && Object.hasOwn(value, "base64")) return cast(name, dtype, fromBase64(value));
     if (value && Object.hasOwn(value, "data")) {
       const flat = fromNested(value.data, type);
-      const count = Array.isArray(value.shape) ? value.shape.reduce((/** @type {number} */ all, /** @type {number} */ length) => all * length, 1) : -1;
-      if (flat.shape.length !== 1 || flat.shape[0] !== count) throw new Error("expected a shape and a flat list of as many numbers");
+      const count = Array.isArray(value.shape)
+        ? value.shape.reduce((/** @type {number} */ all, /** @type {number} */ length) => all * length, 1)
+        : -1;
+      if (flat.shape.length !== 1 || flat.shape[0] !== count)
+        throw new Error("expected a shape and a flat list of as many numbers");
       return { ...flat, shape: value.shape };
     }
     return fromNested(value, type);
@@ -71,11 +74,15 @@ function read({ name, dtype }, value) {
 function fromBase64({ shape, dtype, base64 }) {
   const buffer = Uint8Array.from(atob(String(base64)), (character) => character.charCodeAt(0)).buffer;
   if (!Array.isArray(shape)) throw new Error("expected a shape beside base64");
-  if (dtype !== "float32" && dtype !== "int64" && dtype !== "bool") throw new Error("in base64 float32, int64 and bool are read");
+  if (dtype !== "float32" && dtype !== "int64" && dtype !== "bool")
+    throw new Error("in base64 float32, int64 and bool are read");
   const bytes = { float32: 4, int64: 8, bool: 1 }[dtype] * shape.reduce((size, length) => size * length, 1);
-  if (bytes !== buffer.byteLength) throw new Error(`shape [${shape}] needs ${bytes} bytes, base64 has ${buffer.byteLength}`);
+  if (bytes !== buffer.byteLength)
+    throw new Error(`shape [${shape}] needs ${bytes} bytes, base64 has ${buffer.byteLength}`);
   if (dtype === "float32") return { shape, dtype: "FP32", data: new Float32Array(buffer) };
-  return dtype === "int64" ? { shape, dtype: "INT64", data: new BigInt64Array(buffer) } : { shape, dtype: "BOOL", data: new Uint8Array(buffer) };
+  return dtype === "int64"
+    ? { shape, dtype: "INT64", data: new BigInt64Array(buffer) }
+    : { shape, dtype: "BOOL", data: new Uint8Array(buffer) };
 }
 
 /** @param {string} name @param {string} dtype  of the input @param {Tensor} given @returns {Tensor} */
@@ -83,11 +90,17 @@ function cast(name, dtype, given) {
   const [isBoolean, isWhole] = [given.dtype === "BOOL", given.dtype.startsWith("INT")];
   const isMask = dtype.endsWith(" or bool"); // of integers nobody knows which they are
   const wanted = isBoolean && isMask ? "bool" : dtype.replace(" or bool", "");
-  const isAllowed = wanted === "bool" ? isBoolean : wanted.startsWith("int") ? isWhole : !isBoolean && !(isMask && isWhole);
-  if (!isAllowed) throw new InputError(name, `expected ${dtype}, got ${given.dtype.toLowerCase().replace("fp", "float")}`);
+  const isAllowed =
+    wanted === "bool" ? isBoolean : wanted.startsWith("int") ? isWhole : !isBoolean && !(isMask && isWhole);
+  if (!isAllowed)
+    throw new InputError(name, `expected ${dtype}, got ${given.dtype.toLowerCase().replace("fp", "float")}`);
   const empty = tensor(wanted, [], []);
   const isSame = given.data.constructor === empty.data.constructor;
-  return { ...given, dtype: empty.dtype, data: isSame ? given.data : tensor(wanted, [], Array.from(given.data, Number)).data };
+  return {
+    ...given,
+    dtype: empty.dtype,
+    data: isSame ? given.data : tensor(wanted, [], Array.from(given.data, Number)).data,
+  };
 }
 
 /** The symbols in the shapes of the inputs that are required: batch, heads, m, ... @param {Model} model */
@@ -111,7 +124,9 @@ export function randomFields(model, { seed, sizes }) {
     const count = shape.reduce((size, length) => size * length, 1);
     if ((total += count) > MAX_RANDOM) throw new InputError(name, `at most ${MAX_RANDOM} random numbers are made`);
     const top = Number(model.config.vocab_size) || 2;
-    const values = dtype.startsWith("int") ? Array.from({ length: count }, () => Math.floor(uniform() * top)) : normal(uniform, count);
+    const values = dtype.startsWith("int")
+      ? Array.from({ length: count }, () => Math.floor(uniform() * top))
+      : normal(uniform, count);
     fields[name] = tensor(dtype, shape, values);
   }
   return fields;

@@ -1,7 +1,7 @@
 // Arrays in files: .npy and .npz of numpy, .safetensors, .json. What is wrong with a file is said in one sentence.
 
-/** @typedef {import("heed/data/api.js").Tensor} Tensor */
-/** @typedef {{dtype: string, read: (buffer: ArrayBuffer) => import("heed/data/api.js").Numbers, bytes: number}} Type */
+/** @typedef {import("heed/server/api.js").Tensor} Tensor */
+/** @typedef {{dtype: string, read: (buffer: ArrayBuffer) => import("heed/server/api.js").Numbers, bytes: number}} Type */
 
 export const MAX_BYTES = 256 * 2 ** 20; // of a file, and of what is packed in it
 export const SUFFIXES = ".npy,.npz,.safetensors,.json";
@@ -36,7 +36,8 @@ const size = (bytes) => (bytes < 2 ** 20 ? `${bytes} bytes` : `${(bytes / 2 ** 2
 export async function readFile(file) {
   const [, stem, suffix] = file.name.match(/^(.*)\.(npy|npz|safetensors|json)$/i) ?? [];
   if (!suffix) throw new Error(`${file.name}: expected a file that ends with ${SUFFIXES.replaceAll(",", ", ")}`);
-  if (file.size > MAX_BYTES) throw new Error(`${file.name}: has ${size(file.size)}; at most ${size(MAX_BYTES)} are read`);
+  if (file.size > MAX_BYTES)
+    throw new Error(`${file.name}: has ${size(file.size)}; at most ${size(MAX_BYTES)} are read`);
   try {
     if (suffix.toLowerCase() === "json") {
       const value = parseJson(await file.text());
@@ -74,7 +75,8 @@ function toTensor(type, shape, buffer, start, end) {
  *  @param {ArrayBuffer} buffer @returns {Tensor} */
 export function fromNpy(buffer) {
   const bytes = new Uint8Array(buffer);
-  if (bytes.length < 12 || String.fromCharCode(...bytes.subarray(0, 6)) !== "\x93NUMPY") throw new Error("is no .npy file");
+  if (bytes.length < 12 || String.fromCharCode(...bytes.subarray(0, 6)) !== "\x93NUMPY")
+    throw new Error("is no .npy file");
   const view = new DataView(buffer);
   const isLong = bytes[6] > 1;
   const start = (isLong ? 12 : 10) + (isLong ? view.getUint32(8, true) : view.getUint16(8, true));
@@ -90,7 +92,16 @@ export function fromNpy(buffer) {
   const type = TYPES[/** @type {keyof typeof TYPES} */ (descr.slice(1))];
   const isHalf = descr.endsWith("V2") || descr === "bfloat16";
   if (!type) throw new Error(`has dtype ${descr}${isHalf ? " (bfloat16?)" : ""}; ${READABLE} are read`);
-  return toTensor(type, shape.split(",").filter((part) => part.trim()).map(Number), buffer, start, bytes.length);
+  return toTensor(
+    type,
+    shape
+      .split(",")
+      .filter((part) => part.trim())
+      .map(Number),
+    buffer,
+    start,
+    bytes.length,
+  );
 }
 
 /** numpy's archive of .npy files, stored or deflated (ZIP: https://pkware.cachefly.net/webdocs/casestudies/APPNOTE.TXT).
@@ -104,7 +115,8 @@ export async function fromNpz(buffer) {
   const tensors = {};
   let [place, total] = [view.getUint32(end + 16, true), 0];
   for (let left = view.getUint16(end + 10, true); left > 0; left--) {
-    if (place + 46 > end || view.getUint32(place, true) !== 0x02014b50) throw new Error("has a list of contents that cannot be read");
+    if (place + 46 > end || view.getUint32(place, true) !== 0x02014b50)
+      throw new Error("has a list of contents that cannot be read");
     const [packed, unpacked] = [view.getUint32(place + 20, true), view.getUint32(place + 24, true)];
     const nameLength = view.getUint16(place + 28, true);
     const name = new TextDecoder().decode(new Uint8Array(buffer, place + 46, Math.min(nameLength, end - place - 46)));
@@ -152,18 +164,25 @@ async function unpack(packed, method, length) {
 export function fromSafetensors(buffer) {
   if (buffer.byteLength < 8) throw new Error("is no .safetensors file");
   const length = Number(new DataView(buffer).getBigUint64(0, true));
-  if (length > buffer.byteLength - 8) throw new Error(`says its header has ${length} bytes, which is past the end of the file`);
-  const header = /** @type {Record<string, any>} */ (parseJson(new TextDecoder().decode(new Uint8Array(buffer, 8, length))));
+  if (length > buffer.byteLength - 8)
+    throw new Error(`says its header has ${length} bytes, which is past the end of the file`);
+  const header = /** @type {Record<string, any>} */ (
+    parseJson(new TextDecoder().decode(new Uint8Array(buffer, 8, length)))
+  );
   /** @type {Record<string, Tensor>} */
   const tensors = {};
   for (const [name, entry] of Object.entries(header)) {
     if (name === "__metadata__") continue;
     const { dtype, shape, data_offsets: offsets } = entry ?? {};
-    const isWhole = (/** @type {unknown} */ list) => Array.isArray(list) && list.every((number) => Number.isSafeInteger(number) && number >= 0);
-    if (!isWhole(shape) || !isWhole(offsets) || offsets.length !== 2) throw new Error(`${name} has no shape and data_offsets in the header`);
-    if (!Object.hasOwn(SAFETENSORS, dtype)) throw new Error(`${name} has dtype ${dtype === "BF16" ? "bfloat16" : dtype}; ${READABLE} are read`);
+    const isWhole = (/** @type {unknown} */ list) =>
+      Array.isArray(list) && list.every((number) => Number.isSafeInteger(number) && number >= 0);
+    if (!isWhole(shape) || !isWhole(offsets) || offsets.length !== 2)
+      throw new Error(`${name} has no shape and data_offsets in the header`);
+    if (!Object.hasOwn(SAFETENSORS, dtype))
+      throw new Error(`${name} has dtype ${dtype === "BF16" ? "bfloat16" : dtype}; ${READABLE} are read`);
     const [start, end] = offsets.map((/** @type {number} */ offset) => 8 + length + offset);
-    if (start > end || end > buffer.byteLength) throw new Error(`${name} says it ends at byte ${end}, which is past the end of the file`);
+    if (start > end || end > buffer.byteLength)
+      throw new Error(`${name} says it ends at byte ${end}, which is past the end of the file`);
     try {
       tensors[name] = toTensor(SAFETENSORS[dtype], shape, buffer, start, end);
     } catch (error) {

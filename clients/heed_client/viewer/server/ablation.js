@@ -1,10 +1,10 @@
 // What changes when heads are switched off: weights, the output, the next tokens.
-import { infer, post } from "heed/data/api.js";
-import { headMask, rowOfBatch, run, sizesOf, evaluate } from "heed/data/run.js";
+import { infer, post } from "heed/server/api.js";
+import { headMask, rowOfBatch, run, sizesOf, evaluate } from "heed/server/run.js";
 
-/** @typedef {import("heed/data/api.js").Model} Model */
+/** @typedef {import("heed/server/api.js").Model} Model */
 /** @typedef {import("heed/data/matrix.js").Matrix} Matrix */
-/** @typedef {import("heed/data/run.js").Input} Input */
+/** @typedef {import("heed/server/run.js").Input} Input */
 /** @typedef {import("heed/data/state.js").Settings} Settings */
 /** @typedef {{rows: Float32Array[]}} Output  one vector for each token */
 /** @typedef {{id: number, token: string | null, probability: number}} NextToken */
@@ -16,7 +16,9 @@ const LISTED = 10; // next tokens
 export async function runWhole(model, settings, input) {
   const whole = { ...settings, ablated: [] };
   const [attention, output, tokens] = await Promise.all([
-    run(model, whole, input), outputOf(model, whole, input), nextTokens(model, whole, input),
+    run(model, whole, input),
+    outputOf(model, whole, input),
+    nextTokens(model, whole, input),
   ]);
   return { attention, output, tokens };
 }
@@ -26,7 +28,8 @@ export async function runWhole(model, settings, input) {
 export async function outputOf(model, settings, input) {
   const shape = model.outputs.find(({ name }) => name === "output")?.shape;
   const sizes = sizesOf(model, input.tensors);
-  if (!shape || !(shape.reduce((/** @type {number} */ all, dim) => all * evaluate(dim, sizes), 1) <= MAX_OUTPUT)) return null;
+  if (!shape || !(shape.reduce((/** @type {number} */ all, dim) => all * evaluate(dim, sizes), 1) <= MAX_OUTPUT))
+    return null;
   const tensors = { ...input.tensors, ...headMask(model, settings, input) };
   const { output } = await infer(model.block, tensors, ["output"], settings.parameters);
   const values = /** @type {Float32Array} */ (rowOfBatch(output, settings.batch, 0));
@@ -41,9 +44,13 @@ export async function nextTokens(model, settings, input) {
   const { text, pair, target } = settings;
   const mask = headMask(model, settings, input).head_mask;
   const answer = await post(`v1/text/${encodeURIComponent(model.block)}`, {
-    text, ...(pair && { text_pair: pair }), ...(input.target.length && { text_target: target || text }),
-    ...settings.parameters, ...(mask && { head_mask: { shape: mask.shape, data: Array.from(mask.data, Number) } }),
-    outputs: [], next_tokens: LISTED,
+    text,
+    ...(pair && { text_pair: pair }),
+    ...(input.target.length && { text_target: target || text }),
+    ...settings.parameters,
+    ...(mask && { head_mask: { shape: mask.shape, data: Array.from(mask.data, Number) } }),
+    outputs: [],
+    next_tokens: LISTED,
   });
   return answer.next_tokens;
 }
@@ -51,12 +58,15 @@ export async function nextTokens(model, settings, input) {
 /** What was added to the weights; where both are masked, so is the difference.
  *  @param {Matrix} after @param {Matrix} before @returns {Matrix} */
 export function difference(after, before) {
-  const values = after.values.map((value, i) => (value === before.values[i] ? (value === -Infinity ? value : 0) : value - before.values[i]));
+  const values = after.values.map((value, i) =>
+    value === before.values[i] ? (value === -Infinity ? value : 0) : value - before.values[i],
+  );
   return { m: after.m, n: after.n, values, error: after.error + before.error };
 }
 
 /** The largest absolute number that is finite. @param {Float32Array} values */
-export const largestChange = (values) => values.reduce((top, value) => (Number.isFinite(value) ? Math.max(top, Math.abs(value)) : top), 0);
+export const largestChange = (values) =>
+  values.reduce((top, value) => (Number.isFinite(value) ? Math.max(top, Math.abs(value)) : top), 0);
 
 /** Cosine similarity and largest absolute difference of two vectors; two of zeros are alike.
  *  @param {Float32Array} one @param {Float32Array} other */

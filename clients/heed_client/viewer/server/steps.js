@@ -1,9 +1,9 @@
 // One query and one key of one head, from their vectors to the output, with the numbers of a run.
-import { infer } from "heed/data/api.js";
+import { infer } from "heed/server/api.js";
 
-/** @typedef {import("heed/data/api.js").Model} Model */
-/** @typedef {import("heed/data/api.js").Tensor} Tensor */
-/** @typedef {import("heed/data/run.js").Input} Input */
+/** @typedef {import("heed/server/api.js").Model} Model */
+/** @typedef {import("heed/server/api.js").Tensor} Tensor */
+/** @typedef {import("heed/server/run.js").Input} Input */
 /** @typedef {import("heed/data/state.js").Settings} Settings */
 /** @typedef {{name: string, start: number, values: number[]}} Vector  of an input, and where it starts in the tensor */
 /** @typedef {{name: string, text: string, value: number}} Term  a step from the sum of products to the score */
@@ -22,8 +22,12 @@ const ERROR = 2e-5; // float32, of the sum of absolute terms
 
 /** Whether a model has what is shown. @param {Model} model */
 export const hasSteps = (model) =>
-  ["query", "key"].every((name) => model.inputs.some((input) => input.name === name && input.dtype.startsWith("float")))
-  && ["weights", "scores"].every((name) => model.outputs.some((output) => output.name === name && output.shape.length === 4));
+  ["query", "key"].every((name) =>
+    model.inputs.some((input) => input.name === name && input.dtype.startsWith("float")),
+  ) &&
+  ["weights", "scores"].every((name) =>
+    model.outputs.some((output) => output.name === name && output.shape.length === 4),
+  );
 
 /**
  * @param {Model} model @param {Settings} settings @param {Input} input
@@ -34,28 +38,46 @@ export async function stepsOf(model, settings, { tensors }, query, key) {
   const { head } = settings;
   const batch = Math.min(settings.batch, tensors.query.shape[0] - 1);
   const names = model.outputs.map(({ name }) => name);
-  const outputs = ["weights", "scores", ...names.filter((name) => name === "lse" || (name === "output" && tensors.value))];
-  const answer = await infer(model.block, tensors, outputs, { ...settings.parameters, heads: String(head), queries: String(query) });
+  const outputs = [
+    "weights",
+    "scores",
+    ...names.filter((name) => name === "lse" || (name === "output" && tensors.value)),
+  ];
+  const answer = await infer(model.block, tensors, outputs, {
+    ...settings.parameters,
+    heads: String(head),
+    queries: String(query),
+  });
   const row = (/** @type {string} */ name) => numbersAt(answer[name], batch, head, query);
   const [weights, scores] = [row("weights"), row("scores")];
   const j = key ?? weights.indexOf(Math.max(...weights));
   const heads = /** @type {number} */ (headsOf(model, tensors));
   const past = tensors.past_key?.shape[2] ?? 0;
-  const at = (/** @type {string} */ name, /** @type {number} */ place) => vectorAt(name, tensors[name], batch, head, heads, place);
+  const at = (/** @type {string} */ name, /** @type {number} */ place) =>
+    vectorAt(name, tensors[name], batch, head, heads, place);
   const q = at("query", query);
   const keys = weights.map((_, place) => (place >= past ? at("key", place - past) : null));
   const computed = keys.map((k, place) => k && score(model, { ...settings, batch }, tensors, q, k, place, query));
   // The formula is true if it gives the server's scores of all keys.
-  const isDot = past === 0 && computed.every((one, place) => one && agrees(one.terms[one.terms.length - 1].value, scores[place], one.size));
-  const lse = answer.lse ? Number(numbersAt({ ...answer.lse, shape: [...answer.lse.shape, 1] }, batch, head, query)[0]) : null;
+  const isDot =
+    past === 0 &&
+    computed.every((one, place) => one && agrees(one.terms[one.terms.length - 1].value, scores[place], one.size));
+  const lse = answer.lse
+    ? Number(numbersAt({ ...answer.lse, shape: [...answer.lse.shape, 1] }, batch, head, query)[0])
+    : null;
   const power = lse === null ? null : scores[j] === -Infinity ? 0 : Math.exp(scores[j] - lse);
   const values = tensors.value && past === 0 ? weights.map((_, place) => at("value", place)) : null;
   const output = answer.output && values && rowOfOutput(answer.output, batch, head, query);
   return {
-    key: j, query: q, keyVector: keys[j] ?? { name: "key", start: 0, values: [] }, value: values && values[j],
+    key: j,
+    query: q,
+    keyVector: keys[j] ?? { name: "key", start: 0, values: [] },
+    value: values && values[j],
     products: isDot ? q.values.map((number, l) => number * /** @type {Vector} */ (keys[j]).values[l]) : [],
     terms: isDot ? /** @type {{terms: Term[]}} */ (computed[j]).terms : [],
-    score: scores[j], lse, weight: weights[j],
+    score: scores[j],
+    lse,
+    weight: weights[j],
     power: power !== null && agrees(power, weights[j], 1) ? power : null,
     output: values && output && isAverage(output, weights, values) ? output : null,
   };
@@ -95,7 +117,8 @@ function score(model, { parameters, head, batch }, tensors, q, k, j, i) {
   });
   /** @type {Term[]} */
   const terms = [{ name: "sum of the products", text: "q · k", value }];
-  const add = (/** @type {string} */ name, /** @type {string} */ text, /** @type {number} */ next) => terms.push({ name, text, value: (value = next) });
+  const add = (/** @type {string} */ name, /** @type {string} */ text, /** @type {number} */ next) =>
+    terms.push({ name, text, value: (value = next) });
   const spec = model.parameters.find(({ name }) => name === "scale");
   if (spec) {
     const scale = Number(parameters.scale ?? spec.default ?? q.values.length ** -0.5);
@@ -107,7 +130,8 @@ function score(model, { parameters, head, batch }, tensors, q, k, j, i) {
   const softcap = Number(parameters.softcap ?? 0);
   if (softcap > 0) add("softcap", `${softcap} tanh(score / ${softcap})`, softcap * Math.tanh(value / softcap));
   const mask = tensors.attn_mask;
-  if (mask && mask.dtype === "BOOL") add("mask", place(mask) ? "true: may attend" : "false: may not attend", place(mask) ? value : -Infinity);
+  if (mask && mask.dtype === "BOOL")
+    add("mask", place(mask) ? "true: may attend" : "false: may not attend", place(mask) ? value : -Infinity);
   else if (mask) add("mask", `+ ${place(mask)}`, value + place(mask));
   if (isForbidden(parameters, tensors, batch, i, j)) add("mask", "may not attend", -Infinity);
   return { terms, size };
@@ -120,13 +144,20 @@ function isForbidden(parameters, tensors, batch, i, j) {
   const own = i + (length === undefined ? 0 : length - tensors.query.shape[tensors.query.shape.length - 2]);
   const [left, right] = [Number(parameters.left_window_size ?? -1), Number(parameters.right_window_size ?? -1)];
   const [one, other] = [tensors.query_document_ids, tensors.document_ids];
-  const isOther = one && other && one.data[broadcast(one.shape, [batch, i])] !== other.data[broadcast(other.shape, [batch, j])];
-  return (length !== undefined && j >= length) || (Boolean(parameters.is_causal) && j > own)
-    || (left >= 0 && j < own - left) || (right >= 0 && j > own + right) || Boolean(isOther);
+  const isOther =
+    one && other && one.data[broadcast(one.shape, [batch, i])] !== other.data[broadcast(other.shape, [batch, j])];
+  return (
+    (length !== undefined && j >= length) ||
+    (Boolean(parameters.is_causal) && j > own) ||
+    (left >= 0 && j < own - left) ||
+    (right >= 0 && j > own + right) ||
+    Boolean(isOther)
+  );
 }
 
 /** Where an element is; axes of length 1 are the same for all. @param {number[]} shape @param {number[]} places */
-const broadcast = (shape, places) => shape.reduce((index, length, axis) => index * length + (length === 1 ? 0 : places[axis]), 0);
+const broadcast = (shape, places) =>
+  shape.reduce((index, length, axis) => index * length + (length === 1 ? 0 : places[axis]), 0);
 
 /** The last axis at a row of the batch, a head and a query; an axis that was selected has length 1.
  *  @param {Tensor} tensor @param {number} batch @param {number} head @param {number} query @returns {number[]} */
@@ -138,7 +169,12 @@ function numbersAt({ shape, data }, batch, head, query) {
 
 /** @param {Tensor} tensor  [batch, heads, m, d_v] or [batch, m, d_v] @param {number} batch @param {number} head @param {number} query */
 function rowOfOutput({ shape, data, dtype }, batch, head, query) {
-  return numbersAt({ shape: shape.length === 4 ? shape : [shape[0], 1, ...shape.slice(1)], data, dtype }, batch, head, query);
+  return numbersAt(
+    { shape: shape.length === 4 ? shape : [shape[0], 1, ...shape.slice(1)], data, dtype },
+    batch,
+    head,
+    query,
+  );
 }
 
 /** @param {string} name @param {Tensor} tensor  [batch, heads, m, d] or [batch, m, d] @param {number} batch
