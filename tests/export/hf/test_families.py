@@ -12,7 +12,7 @@ import torch
 import transformers
 
 from export.__main__ import main
-from export.hf.float64 import in_float64
+from export.hf.verification.float64 import in_float64
 from tests.support.families import FAMILIES, FEW, REFUSED, save
 from tests.support.server import serving
 from tests.support.texts import TARGETS, TEXTS, save_tokenizer
