@@ -1,4 +1,4 @@
-"""Trace a torch module and decompose its operators into those that ONNX has, in half the time of ``torch.onnx.export``.
+"""Trace a torch module and decompose its operators into those that ONNX has, faster than ``torch.onnx.export`` does.
 
 torch makes a traced program functional before it decomposes it: in two more passes, over tensors of a slow kind. A
 program without operators that change a tensor in place is functional already; here one pass over it is enough. The
