@@ -21,8 +21,9 @@ from typing import Any
 import onnx
 from torch import nn
 
+from export.decomposition import OPSET
 from export.fast_path import FastPath, fast_paths
-from export.graph import OPSET, export_graph, with_outputs
+from export.graph import export_graph, with_outputs
 from export.rounding import rounding_twin
 from export.scratch import scratch
 from export.shared_weights import SharedWeights

@@ -4,11 +4,11 @@ The inputs and outputs of a graph have the block's symbolic dimensions (``m``, `
 input has an initializer of the same name, its default, which ONNX Runtime lets a request override.
 """
 
-import functools
+import gc
 import logging
 import warnings
-from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 
 import ml_dtypes  # noqa: F401  # defines numpy's dtype "bfloat16"
 import numpy as np
@@ -19,15 +19,14 @@ from onnxscript.optimizer import remove_unused_nodes
 from torch import nn
 from torch.export import Dim
 from torch.onnx._internal.exporter import _core as exporter
-from torch.onnx._internal.exporter._registration import ONNXRegistry
 
+from export.decomposition import OPSET, operators, traced
 from export.fast_path import FastPath
 from export.shared_weights import SharedWeights
 from models.attention import Attended
 from models.block import Block, Input, Sizes, size
 from models.examples import SIZES
 
-OPSET = 20  # the newest that Triton's ONNX Runtime of 2024 still loads
 # All sizes differ, so that the exporter cannot confuse two axes; m and n are longer than a chunk of ``models.linear``.
 TRACED = {**SIZES["distinct"], "m": 130, "n": 197, "past": 67}
 
@@ -61,19 +60,19 @@ def export_graph(
     the inputs to trace with. With ``weights``, the large tensors go to that file, and the graph refers to them.
 
     Raises:
-        torch.onnx.OnnxExporterError: torch cannot trace the module, or ONNX has no such operator.
+        Exception: torch cannot trace the module.
+        torch.onnx.OnnxExporterError: ONNX has no such operator.
     """
     specs = {name: block.inputs[name] for name in inputs}
-    traced = {name: _trace_input(spec, sizes) for name, spec in specs.items()}
+    examples = {name: _trace_input(spec, sizes) for name, spec in specs.items()}
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)  # else it reports every optional package that is absent
-    with warnings.catch_warnings(), path.traced() if path else nullcontext():
+    with warnings.catch_warnings(), _no_collections(), path.traced() if path else nullcontext():
         warnings.simplefilter("ignore")  # about deprecated functions that torch itself calls
+        selection = _Selection(module.eval(), outputs, path.fixes if path else {})
         program = exporter.export(
-            _Selection(module.eval(), outputs, path.fixes if path else {}),
-            kwargs={"inputs": traced},
-            registry=_operators(),
+            traced(selection, examples, {name: _dynamic(spec) for name, spec in specs.items()}),
+            registry=operators(),
             opset_version=OPSET,
-            dynamic_shapes={"inputs": {name: _dynamic(spec) for name, spec in specs.items()}},
             input_names=list(inputs),
             output_names=list(outputs),
             verbose=False,
@@ -85,6 +84,18 @@ def export_graph(
     if path:
         path.complete(model)
     return _finish(model, specs, {name: block.outputs[name].shape for name in outputs}, block.left_out)
+
+
+@contextmanager
+def _no_collections() -> Iterator[None]:
+    """A context without garbage collection, which would scan torch's many objects for a tenth of an export's time."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def _rename_inner(graph: onnx_ir.Graph) -> None:
@@ -106,17 +117,6 @@ def with_outputs(model: onnx.ModelProto, outputs: Sequence[str]) -> onnx.ModelPr
     part.graph.output.extend(kept)
     remove_unused_nodes(part)
     return part
-
-
-@functools.cache
-def _operators() -> ONNXRegistry:
-    """The ONNX translation of each torch operator.
-
-    ``torch.onnx.export`` builds this registry from the source code of 500 functions for every graph, which takes as
-    long as the export of a small graph. So ``export_graph`` calls the internal function below it, in torch 2.13, with
-    one registry for all graphs.
-    """
-    return ONNXRegistry.from_torchlib(opset_version=OPSET)
 
 
 def _trace_input(spec: Input, sizes: Sizes) -> torch.Tensor:

@@ -88,7 +88,7 @@ def checks(
         inputs = rounded(unrounded, block.dtype)
         exact = refer(inputs, np.float64)
         by_ids = redrawn if "input_ids" in inputs else None
-        budgets = error_budget(refer, inputs, 1 if large else DRAWS, block.dtype, by_ids)
+        budgets = error_budget(refer, inputs, 1 if large else DRAWS, block.dtype, by_ids, exact)
         canonical: Arrays = {}  # outputs of the canonical graph, which is the first and takes every example
         for graph, run in sessions.items():
             feeds = without_fixed(inputs, fixed.get(graph, {}))
@@ -99,7 +99,7 @@ def checks(
             errors = {name: largest_error(actual, exact[name]) for name, actual in outputs.items()}
             if any(error > budgets[name] for name, error in errors.items()) and not large:
                 # A rare rounding error, or a wrong graph?
-                budgets = error_budget(refer, inputs, MORE_DRAWS, block.dtype, by_ids)
+                budgets = error_budget(refer, inputs, MORE_DRAWS, block.dtype, by_ids, exact)
             for name, actual in outputs.items():
                 yield Check(graph, example, name, errors[name], budgets[name])
                 if graph != CANONICAL:  # each within its budget, so at most both budgets apart
@@ -133,11 +133,12 @@ def _in_float32(block: Block, module: nn.Module) -> Iterator[Check]:
 
     full, block32 = deepcopy(module).float(), replace(block, dtype="float32")
     for example, inputs in examples(block, SHORT):
-        exact, budgets = refer(inputs, np.float64), error_budget(refer, inputs)
+        exact = refer(inputs, np.float64)
+        budgets = error_budget(refer, inputs, exact=exact)
         outputs = in_torch(block32, full, inputs)
         errors = {name: largest_error(actual, exact[name]) for name, actual in outputs.items()}
         if any(error > budgets[name] for name, error in errors.items()):
-            budgets = error_budget(refer, inputs, MORE_DRAWS)  # a rare rounding error, or a wrong graph?
+            budgets = error_budget(refer, inputs, MORE_DRAWS, exact=exact)  # a rare rounding error, or a wrong graph?
         for name, error in errors.items():
             yield Check("torch in float32", example, name, error, budgets[name])
 
@@ -224,12 +225,13 @@ def error_budget(
     draws: int = DRAWS,
     dtype: str = "float32",
     redrawn: Callable[[int], Reference] | None = None,
+    exact: Arrays | None = None,
 ) -> dict[str, float]:
     """The largest absolute error allowed for each output, as the docstring of this module defines it.
 
     ``reference(inputs, np.float64)`` returns the exact outputs, and ``reference(inputs, np.float32)`` plain ones, which
     are no more precise than ``dtype``, the type of the inputs. ``redrawn(k)`` is the reference of draw k, if that is
-    another one.
+    another one. ``exact`` is ``reference(inputs, np.float64)``, if it is known.
     """
     eps = torch.finfo(getattr(torch, dtype)).eps
     rng = np.random.default_rng(0)
@@ -238,12 +240,13 @@ def error_budget(
     for k in range(draws):
         drawn = inputs if k == 0 else rounded({name: _jittered(x, rng, eps) for name, x in inputs.items()}, dtype)
         refer = redrawn(k) if redrawn and k else reference
-        exact, plain = refer(drawn, np.float64), refer(drawn, np.float32)
+        wide = refer(drawn, np.float64) if k or exact is None else exact
+        plain = refer(drawn, np.float32)
         for name in plain:
-            worst[name] = max(worst.get(name, 0.0), largest_error(plain[name], exact[name]))
-            finite = exact[name][np.isfinite(exact[name])]
+            worst[name] = max(worst.get(name, 0.0), largest_error(plain[name], wide[name]))
+            finite = wide[name][np.isfinite(wide[name])]
             largest[name] = max(largest.get(name, 0.0), float(np.abs(finite).max(initial=0.0)))
-        if exact["weights"].size > MANY and k + 1 >= FEW_DRAWS:
+        if wide["weights"].size > MANY and k + 1 >= FEW_DRAWS:
             break
     return {name: 2 * worst[name] + eps * largest[name] for name in worst}
 

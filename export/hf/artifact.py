@@ -18,12 +18,12 @@ from torch import nn
 from export.artifact import COMMON, LARGE, card, choose_target, refuse_failed, write_files, written_whole
 from export.graph import export_graph
 from export.hf.description import block_of, learned_numbers, rows_of
-from export.hf.examples import documented
 from export.hf.fused import TransformersPath, common_path, fast_paths
 from export.hf.pooling import Pooling
 from export.hf.pretrained import ModelRefused, Pretrained
 from export.hf.tokenizer import TOKENIZER_FILE
-from export.hf.verification import ANSWERS, Report, Verifier, sizes_of
+from export.hf.verification.examples import documented
+from export.hf.verification.verifier import ANSWERS, Report, Verifier, sizes_of
 from export.hf.wrapper import Wrapper
 from export.shared_weights import SharedWeights
 from export.verification import CANONICAL, session

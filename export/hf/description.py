@@ -10,12 +10,12 @@ import transformers
 from torch import nn
 
 from export.checkpoint import listed
-from export.hf.examples import HEAD_MASK, draw
-from export.hf.float64 import Original
 from export.hf.heads import take_head_mask
 from export.hf.inputs import inputs_of
 from export.hf.positions import position_limits
 from export.hf.pretrained import ModelRefused, Pretrained
+from export.hf.verification.examples import HEAD_MASK, draw
+from export.hf.verification.float64 import Original
 from export.hf.wrapper import HIDDEN, Wrapper
 from models.block import Block, Dim, Input, Output, Sizes
 from models.options import head_mask

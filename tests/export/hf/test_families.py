@@ -1,6 +1,6 @@
 """Families of transformers, from a directory to answers over HTTP that are equal to transformers' own.
 
-``make test-families`` runs all of them; five run otherwise.
+``make test-families`` runs all of them; four run otherwise.
 """
 
 import json
@@ -13,7 +13,7 @@ import torch
 import transformers
 
 from export.__main__ import main
-from export.hf.float64 import in_float64
+from export.hf.verification.float64 import in_float64
 from tests.support.families import FAMILIES, FEW, REFUSED, save
 from tests.support.server import serving
 from tests.support.texts import TARGETS, TEXTS, save_tokenizer

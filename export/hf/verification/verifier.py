@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from onnxruntime import InferenceSession
 
-from export.hf.examples import SIZES, examples
-from export.hf.float64 import Original
+from export.hf.verification.examples import SIZES, examples
+from export.hf.verification.float64 import Original
 from export.verification import CANONICAL, Arrays, Check, input_names, largest_error, run_outputs
 from models.block import Block, Sizes
 

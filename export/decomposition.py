@@ -1,0 +1,149 @@
+"""Trace a torch module and decompose its operators into those that ONNX has, faster than ``torch.onnx.export`` does.
+
+torch makes a traced program functional before it decomposes it: in two more passes, over tensors of a slow kind. A
+program without operators that change a tensor in place is functional already; here one pass over it is enough. The
+functions that decompose an operator are torch's own, and so are the resulting nodes. Internal functions are those of
+torch 2.13.
+"""
+
+import functools
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor, fx, nn
+from torch._dispatch.python import enable_python_dispatcher
+from torch._guards import detect_fake_mode
+from torch._ops import HigherOrderOperator, OpOverload
+from torch.export import ExportedProgram
+from torch.export._trace import _ignore_backend_decomps
+from torch.export.exported_program import (
+    _override_composite_implicit_decomp,
+    _split_decomp_table_to_cia_and_python_decomp,
+)
+from torch.export.graph_signature import ExportGraphSignature
+from torch.fx.experimental import _config as symbols
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.fx.passes.runtime_assert import insert_deferred_runtime_asserts
+from torch.onnx._internal.exporter import _decomp, _flags, _fx_passes
+from torch.onnx._internal.exporter._capture_strategies import TorchExportNonStrictStrategy
+from torch.onnx._internal.exporter._registration import ONNXRegistry
+
+OPSET = 20  # the newest that Triton's ONNX Runtime of 2024 still loads
+DETACH = torch.ops.aten.detach_.default  # changes no number
+WITHOUT_GRADIENTS = torch.ops.higher_order.wrap_with_set_grad_enabled  # nothing but a call
+
+
+class _Decomposed(ExportedProgram):
+    """A program that is decomposed when torch's exporter gets it."""
+
+    def run_decompositions(self, *_: Any, **__: Any) -> ExportedProgram:
+        return self
+
+
+@functools.cache
+def operators() -> ONNXRegistry:
+    """The ONNX translation of each torch operator.
+
+    ``torch.onnx.export`` builds this registry from the source code of 500 functions for every graph, which takes as
+    long as the export of a small graph. So one registry is made for all graphs.
+    """
+    return ONNXRegistry.from_torchlib(opset_version=OPSET)
+
+
+@_flags.set_onnx_exporting_flag
+def traced(module: nn.Module, inputs: Mapping[str, Tensor], dynamic_shapes: Mapping[str, Any]) -> ExportedProgram:
+    """The program of ``module``, which is called with ``inputs``, of operators that ONNX has.
+
+    ``dynamic_shapes`` has the dynamic axes of each input, as for ``torch.export.export``.
+
+    Raises:
+        Exception: torch cannot trace the module; errors have many types.
+    """
+    shapes = {"inputs": dict(dynamic_shapes)}
+    result = TorchExportNonStrictStrategy(verbose=False)(module, (), {"inputs": dict(inputs)}, shapes)
+    if result.exported_program is None:
+        assert result.exception is not None
+        raise result.exception
+    with symbols.patch(backed_size_oblivious=True):  # type: ignore[attr-defined]  # a size of 1 is like any other
+        return _decomposed(result.exported_program)
+
+
+def _decomposed(program: ExportedProgram) -> ExportedProgram:
+    graph = program.graph_module.graph
+    for node in list(graph.nodes):
+        if node.target is DETACH:
+            node.replace_all_uses_with(node.args[0])
+            graph.erase_node(node)
+    program.graph_module.recompile()
+    if all(_is_functional(node.target) for part in _graphs(program.graph_module) for node in part.nodes):
+        retraced = _retraced(program.graph_module)
+        if all(node.op != "get_attr" for node in retraced.graph.nodes):  # a tensor that a decomposition made
+            return _with_graph(program, retraced)
+    return _fx_passes.decompose_with_registry(program, operators())
+
+
+def _graphs(module: fx.GraphModule) -> list[fx.Graph]:
+    return [part.graph for part in module.modules() if isinstance(part, fx.GraphModule)]
+
+
+def _is_functional(target: Any) -> bool:
+    if isinstance(target, OpOverload):
+        return not target._schema.is_mutable
+    return not isinstance(target, HigherOrderOperator) or target is WITHOUT_GRADIENTS
+
+
+@functools.cache
+def _decompositions() -> tuple[dict[Any, Callable[..., Any]], ...]:
+    """The functions that decompose operators: those that torch itself decomposes before it traces, and the others."""
+    translated = set(_decomp.get_onnx_implemented_overloads(operators()))
+    table: dict[Any, Callable[..., Any]] = dict(_decomp.create_onnx_friendly_decomposition_table(translated))
+    return _split_decomp_table_to_cia_and_python_decomp(table)
+
+
+def _retraced(module: fx.GraphModule) -> fx.GraphModule:
+    """The decomposed graph of ``module``, with inputs of the same names."""
+    inputs = [node for node in module.graph.nodes if node.op == "placeholder"]
+    values = [node.meta["val"] for node in inputs]
+    mode = detect_fake_mode(values)
+    assert mode is not None
+    assert mode.shape_env is not None
+    implicit, table = _decompositions()
+
+    def run(*arguments: Any) -> Any:
+        return fx.Interpreter(module).run(*arguments, enable_io_processing=False)
+
+    preserved = _override_composite_implicit_decomp(implicit)
+    with _ignore_backend_decomps(), enable_python_dispatcher(), mode, torch.no_grad(), preserved:
+        retraced = make_fx(run, decomposition_table=table)(*values)
+    retraced.graph.eliminate_dead_code()
+    # It computes the sizes of inner tensors from those of the inputs.
+    insert_deferred_runtime_asserts(retraced, mode.shape_env, "retraced", export=True)
+    retraced.graph.eliminate_dead_code()
+    for old, new in zip(inputs, [node for node in retraced.graph.nodes if node.op == "placeholder"], strict=True):
+        new.name = new.target = old.name
+        new.meta = dict(old.meta)
+    retraced.recompile()
+    retraced.meta.update(module.meta)
+    return retraced
+
+
+def _with_graph(program: ExportedProgram, module: fx.GraphModule) -> ExportedProgram:
+    """``program`` with the graph of ``module``, whose outputs may have other names."""
+    signature, nodes = program.graph_signature, module.graph.output_node().args[0]
+    assert isinstance(nodes, (list, tuple))
+    outputs = [
+        replace(spec, arg=replace(spec.arg, name=node.name)) if isinstance(node, fx.Node) else spec
+        for spec, node in zip(signature.output_specs, nodes, strict=True)
+    ]
+    return _Decomposed(
+        root=module,
+        graph=module.graph,
+        graph_signature=ExportGraphSignature(signature.input_specs, outputs),
+        state_dict=program.state_dict,
+        range_constraints=program.range_constraints,
+        module_call_graph=program.module_call_graph,
+        example_inputs=program.example_inputs,
+        constants=program.constants,
+    )
