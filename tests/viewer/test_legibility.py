@@ -94,7 +94,9 @@ def test_colours_follow_scale_threshold_and_palette(open_page, weights):
 
 
 def test_the_range_of_all_heads(open_page, weights):
-    page = open_page(PAGE.replace("view=matrix", "view=model&palette=greys&range=global"), expected="willReadFrequently")
+    page = open_page(
+        PAGE.replace("view=matrix", "view=model&palette=greys&range=global"), expected="willReadFrequently"
+    )
     levels = 1 - colours(page)[:, 0] / 255
     assert levels.max() < 0.999 or weights[0].max() == weights.max()
     page.get_by_role("combobox", name="full colour").select_option("each row")

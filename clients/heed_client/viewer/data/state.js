@@ -10,6 +10,7 @@
  * @property {import("heed/server/request.js").Random | null} random  seed and sizes of random tensors; null = the example
  * @property {string[]} words  labels of the tokens of tensors; empty = those that came with the tensors, or places
  * @property {string} target  text for the decoder of a model with two stacks
+ * @property {boolean} sentence  run the sentence whose tensors come with the page
  * @property {Record<string, unknown>} parameters  of the model, by name
  * @property {string} kind  output that is looked at: weights, scores, weights_by_norm, cross_weights, ...; difference in comparisons
  * @property {"model" | "head" | "matrix" | "tokens" | "compare" | "ablate" | "steps"} view
@@ -42,6 +43,7 @@ export const DEFAULTS = Object.freeze({
   target: "",
   random: null,
   words: [],
+  sentence: false,
   parameters: {},
   kind: "weights",
   view: "model",
@@ -87,15 +89,48 @@ export function toFragment(settings) {
  */
 export function fromFragment(fragment) {
   /** @type {Record<string, unknown>} */
-  const settings = { ...DEFAULTS };
+  const given = {};
   for (const [name, text] of new URLSearchParams(fragment.replace(/^#/, ""))) {
-    if (!Object.hasOwn(DEFAULTS, name)) continue;
-    const standard = DEFAULTS[/** @type {keyof Settings} */ (name)];
-    const value = typeof standard === "string" ? text : parse(text);
-    if (isLike(value, standard, name)) settings[name] = value;
+    const isText = typeof DEFAULTS[/** @type {keyof Settings} */ (name)] === "string";
+    given[name] = isText ? text : parse(text);
   }
-  return /** @type {Settings} */ (/** @type {unknown} */ (settings));
+  return { ...DEFAULTS, ...valid(given) };
 }
+
+/** Those of the settings that are known and of the right type. @param {Record<string, unknown>} given
+ *  @returns {Partial<Settings>} */
+function valid(given) {
+  const settings = Object.entries(given).filter(([name, value]) => {
+    if (!Object.hasOwn(DEFAULTS, name)) return false;
+    const check = CHECKS[name];
+    return check ? check(value) : typeof value === typeof DEFAULTS[/** @type {keyof Settings} */ (name)];
+  });
+  const { other, ...rest } = /** @type {Partial<Settings>} */ (Object.fromEntries(settings));
+  return other === undefined ? rest : { ...rest, other: other && valid(other) };
+}
+
+/** @param {unknown} value @returns {value is Record<string, any>} */
+const isObject = (value) => typeof value === "object" && value !== null && !Array.isArray(value);
+
+/** @param {unknown} value */
+const isPlace = (value) => Number.isSafeInteger(value) && Number(value) >= 0;
+
+/** @param {unknown} value @param {(part: any) => boolean} check */
+const isList = (value, check) => Array.isArray(value) && value.every(check);
+
+/** Of settings whose default does not say their type. @type {Record<string, (value: any) => boolean>} */
+const CHECKS = {
+  ...Object.fromEntries(["layer", "head", "batch"].map((name) => [name, isPlace])),
+  ...Object.fromEntries(
+    ["query", "key"].map((name) => [name, (/** @type {unknown} */ value) => value === null || isPlace(value)]),
+  ),
+  parameters: isObject,
+  heads: (value) => isList(value, isPlace),
+  words: (value) => isList(value, (word) => typeof word === "string"),
+  ablated: (value) => isList(value, (place) => isList(place, isPlace) && place.length === 2),
+  random: (value) => value === null || (isObject(value) && isPlace(value.seed) && isObject(value.sizes)),
+  other: (value) => value === null || isObject(value),
+};
 
 /** @param {string} text */
 function parse(text) {
@@ -104,15 +139,4 @@ function parse(text) {
   } catch {
     return undefined;
   }
-}
-
-/** @param {unknown} value @param {unknown} standard @param {string} name */
-function isLike(value, standard, name) {
-  if (standard === null && value === null) return true;
-  if (name === "query" || name === "key") return Number.isInteger(value);
-  if (name === "random")
-    return Number.isInteger(/** @type {any} */ (value)?.seed) && typeof (/** @type {any} */ (value).sizes) === "object";
-  if (name === "other") return typeof value === "object";
-  if (Array.isArray(standard)) return Array.isArray(value);
-  return typeof value === typeof standard && value !== null && !Array.isArray(value);
 }

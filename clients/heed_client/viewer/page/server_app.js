@@ -39,10 +39,7 @@ export function ServerApp() {
   const models = usePromise(api.models, [key]);
   useEffect(() => {
     if (!models.value || settings.model) return;
-    start(models.value.map(({ block }) => block)).then(({ changes, request }) => {
-      setRequest(request);
-      set(changes);
-    });
+    start(models.value.map(({ block }) => block)).then(set);
   }, [models.value]);
   const model = usePromise(async () => (settings.model ? modelOf(settings.model) : null), [settings.model, key]);
   const current = model.value?.block === settings.model ? model.value : null;
@@ -91,7 +88,7 @@ const viewsOf = (model) => ({
 export function useAnswer(model, settings, request) {
   const running = useRef(/** @type {AbortController | null} */ (null));
   const isFirst = useRef(true);
-  const { text, pair, target, random, words, parameters, ablated, kind, batch } = settings;
+  const { text, pair, target, sentence, random, words, parameters, ablated, kind, batch } = settings;
   return usePromise(async () => {
     running.current?.abort();
     if (!model || neededFor(model, settings, request)) return null;
@@ -103,7 +100,7 @@ export function useAnswer(model, settings, request) {
     const attention = await run(model, settings, input, controller.signal);
     performance.mark("heed-answered");
     return { model, input, attention, settings, request };
-  }, [model, text, pair, target, kind, batch, request, JSON.stringify([random, words, parameters, ablated])]);
+  }, [model, text, pair, target, kind, batch, request, JSON.stringify([sentence, random, words, parameters, ablated])]);
 }
 
 /**
@@ -132,7 +129,7 @@ function useSecond(models, settings, set, request, first) {
     <${Choice} label="second model" value=${merged.model} options=${Object.fromEntries(models.map(({ block, title }) => [block, `${block}: ${title}`]))}
       onChange=${(/** @type {string} */ name) => {
         setOwnRequest(null);
-        setOther({ model: name, parameters: {}, ablated: [], layer: 0, head: 0 });
+        setOther({ model: name, sentence: false, parameters: {}, ablated: [], layer: 0, head: 0 });
       }} />
     <${InputPanel} model=${current} settings=${merged} set=${setOther} request=${ownRequest ?? request} setRequest=${setOwnRequest}
       error=${answer.error} isBusy=${answer.isBusy} answer=${answer.value?.model === current ? answer.value : null} isSecond=${true} /></details>`;
@@ -140,7 +137,19 @@ function useSecond(models, settings, set, request, first) {
 }
 
 /** Settings that change what is run. @type {(keyof Settings)[]} */
-const RUN = ["model", "text", "pair", "target", "kind", "batch", "parameters", "random", "words", "ablated"];
+const RUN = [
+  "model",
+  "text",
+  "pair",
+  "target",
+  "kind",
+  "batch",
+  "parameters",
+  "sentence",
+  "random",
+  "words",
+  "ablated",
+];
 
 /** The request of the page, for a command.
  *  @param {{model: import("heed/server/api.js").Model, input: import("heed/server/run.js").Input}} answer @param {Settings} settings

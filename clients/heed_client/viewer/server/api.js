@@ -50,6 +50,23 @@ const ARRAYS = {
   BOOL: Uint8Array,
 };
 
+/** Numbers from the bytes of an answer; those of half precision become float32.
+ *  @param {string} datatype @param {ArrayBuffer} buffer @returns {Numbers} */
+function toNumbers(datatype, buffer) {
+  if (datatype === "FP16") return Float32Array.from(new Float16Array(buffer));
+  if (datatype === "BF16")
+    return new Float32Array(Uint32Array.from(new Uint16Array(buffer), (word) => word << 16).buffer);
+  return new ARRAYS[datatype](buffer);
+}
+
+/** The bytes of a tensor in its own type. @param {Tensor} tensor @returns {Numbers | Float16Array | Uint16Array} */
+function toBytes({ dtype, data }) {
+  if (dtype === "FP16") return Float16Array.from(/** @type {Float32Array} */ (data));
+  if (dtype !== "BF16") return data;
+  const words = new Uint32Array(Float32Array.from(/** @type {Float32Array} */ (data)).buffer);
+  return Uint16Array.from(words, (word) => (word + 0x7fff + ((word >>> 16) & 1)) >>> 16); // to the nearest, halves to even
+}
+
 /** @param {string} key  "" forgets it */
 export function setKey(key) {
   if (key) sessionStorage.setItem(KEY, key);
@@ -122,19 +139,20 @@ export const tokenize = (model, texts) => post(`v1/tokenize/${encodeURIComponent
  * @returns {Promise<Record<string, Tensor>>}
  */
 export async function infer(model, inputs, outputs, parameters, signal) {
+  const data = Object.values(inputs).map(toBytes);
   const header = new TextEncoder().encode(
     JSON.stringify({
-      inputs: Object.entries(inputs).map(([name, { shape, data, dtype }]) => ({
+      inputs: Object.entries(inputs).map(([name, { shape, dtype }], i) => ({
         name,
         shape,
         datatype: dtype,
-        parameters: { binary_data_size: data.byteLength },
+        parameters: { binary_data_size: data[i].byteLength },
       })),
       outputs: outputs.map((name) => ({ name, parameters: { binary_data: true } })),
       parameters,
     }),
   );
-  const body = new Blob([header, ...Object.values(inputs).map(({ data }) => /** @type {BlobPart} */ (data))]);
+  const body = new Blob([header, .../** @type {BlobPart[]} */ (data)]);
   const headers = {
     "Content-Type": "application/octet-stream",
     "Inference-Header-Content-Length": String(header.length),
@@ -156,7 +174,7 @@ export async function infer(model, inputs, outputs, parameters, signal) {
     datatype,
     parameters: { binary_data_size: size },
   } of answer.outputs) {
-    tensors[name] = { shape, dtype: datatype, data: new ARRAYS[datatype](bytes.slice(offset, offset + size)) };
+    tensors[name] = { shape, dtype: datatype, data: toNumbers(datatype, bytes.slice(offset, offset + size)) };
     offset += size;
   }
   return tensors;
@@ -167,7 +185,8 @@ export function tensor(dtype, shape, values) {
   if (dtype.startsWith("int64")) return { dtype: "INT64", shape, data: BigInt64Array.from(values, BigInt) };
   if (dtype.startsWith("int32")) return { dtype: "INT32", shape, data: Int32Array.from(values) };
   if (dtype === "bool") return { dtype: "BOOL", shape, data: Uint8Array.from(values) };
-  return { dtype: "FP32", shape, data: Float32Array.from(values) };
+  const names = { float16: "FP16", bfloat16: "BF16" }; // in half precision only on the way to the server
+  return { dtype: names[/** @type {"float16"} */ (dtype)] ?? "FP32", shape, data: Float32Array.from(values) };
 }
 
 /** Nested lists as a tensor; null is -infinity, as in masks. Lists of booleans are BOOL.

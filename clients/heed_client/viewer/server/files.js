@@ -8,7 +8,7 @@ export const SUFFIXES = ".npy,.npz,.safetensors,.json";
 
 /** @type {Record<"f2" | "f4" | "f8" | "i4" | "i8" | "b1", Type>} */
 const TYPES = {
-  f2: { dtype: "FP32", bytes: 2, read: (buffer) => Float32Array.from(new Uint16Array(buffer), fromHalf) },
+  f2: { dtype: "FP32", bytes: 2, read: (buffer) => Float32Array.from(new Float16Array(buffer)) },
   f4: { dtype: "FP32", bytes: 4, read: (buffer) => new Float32Array(buffer) },
   f8: { dtype: "FP64", bytes: 8, read: (buffer) => new Float64Array(buffer) },
   i4: { dtype: "INT32", bytes: 4, read: (buffer) => new Int32Array(buffer) },
@@ -18,13 +18,6 @@ const TYPES = {
 /** @type {Record<string, Type>} */
 const SAFETENSORS = { F16: TYPES.f2, F32: TYPES.f4, F64: TYPES.f8, I32: TYPES.i4, I64: TYPES.i8, BOOL: TYPES.b1 };
 const READABLE = "float16, float32, float64, int32, int64 and bool";
-
-/** A 16-bit float (IEEE 754 binary16). @param {number} bits */
-function fromHalf(bits) {
-  const [sign, exponent, fraction] = [bits & 0x8000 ? -1 : 1, (bits >> 10) & 31, bits & 0x3ff];
-  if (exponent === 31) return fraction ? NaN : sign * Infinity;
-  return sign * (exponent ? 2 ** (exponent - 15) * (1 + fraction / 1024) : 2 ** -14 * (fraction / 1024));
-}
 
 /** @param {number} bytes */
 const size = (bytes) => (bytes < 2 ** 20 ? `${bytes} bytes` : `${(bytes / 2 ** 20).toFixed(0)} MiB`);

@@ -12,6 +12,7 @@ import { randomFields, toInput } from "heed/server/request.js";
  * @typedef {object} Request  tensors for a model that takes no text
  * @property {Record<string, unknown>} fields  Tensor, or as a JSON request has them
  * @property {string[]} words  labels of the tokens; empty = their places
+ * @property {number[]} [special]  places of the tokens that begin, separate or end texts
  */
 /**
  * @typedef {object} Input  what a model is run on, and the labels of its tokens
@@ -72,15 +73,16 @@ export async function fromTexts(model, { text, pair, target }) {
 const readable = (token) => token.replace(/^[\u0120\u2581](?=.)/u, "").replace(/\u010A/gu, "⏎") || token;
 
 /** The tensors of a JSON request. @param {Model} model @param {Record<string, unknown>} request
- *  @param {string[]} [words]  labels of the tokens @returns {Input} */
-export function fromRequest(model, request, words = []) {
+ *  @param {string[]} [words]  labels of the tokens @param {number[]} [special]  places of special ones @returns {Input} */
+export function fromRequest(model, request, words = [], special = []) {
   /** @type {Record<string, Tensor>} */
   const tensors = {};
   for (const spec of model.inputs) {
     const given = request[spec.name];
     if (given !== undefined && given !== null) tensors[spec.name] = toInput(spec, given);
   }
-  return { tensors, source: plainLabels(words), target: [], truncated: false };
+  const source = plainLabels(words).map((label, place) => ({ ...label, special: special.includes(place) }));
+  return { tensors, source, target: [], truncated: false };
 }
 
 /**
@@ -103,8 +105,16 @@ export function neededFor(model, { text }, request) {
  */
 export async function inputOf(model, settings, request) {
   if (model.tokenizer) return fromTexts(model, settings);
-  const fields = request?.fields ?? (settings.random ? randomFields(model, settings.random) : model.example);
-  return fromRequest(model, fields, settings.words.length ? settings.words.map(String) : request?.words);
+  const given = request ?? (settings.sentence && !settings.random ? await builtIn() : null);
+  const fields = given?.fields ?? (settings.random ? randomFields(model, settings.random) : model.example);
+  return fromRequest(model, fields, settings.words.length ? settings.words : given?.words, given?.special);
+}
+
+/** The query, key and value of a sentence, one layer of a trained encoder, which come with the page.
+ *  @returns {Promise<Request>} */
+export async function builtIn() {
+  const { words, special, ...fields } = await (await fetch(new URL("example.json", import.meta.url))).json();
+  return { fields, words, special };
 }
 
 /** Sizes of the symbols in the shapes of a model's inputs. @param {Model} model @param {Record<string, Tensor>} tensors */

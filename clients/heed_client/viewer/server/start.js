@@ -1,5 +1,5 @@
 // What the page opens with: a sentence for a model that takes texts, else one whose tensors come with the page.
-import { modelOf } from "heed/server/run.js";
+import { builtIn, modelOf } from "heed/server/run.js";
 
 /** @typedef {import("heed/data/state.js").Settings} Settings */
 
@@ -7,17 +7,13 @@ export const SENTENCE = "The animal didn't cross the street because it was too t
 
 /**
  * @param {string[]} names  of the server's models
- * @returns {Promise<{changes: Partial<Settings>, request: {fields: Record<string, unknown>, words: string[]} | null}>}
+ * @returns {Promise<Partial<Settings>>}
  */
 export async function start(names) {
   if (names.includes("scaled_dot_product")) {
-    const { words, ...fields } = await (await fetch(new URL("example.json", import.meta.url))).json();
-    return {
-      changes: { model: "scaled_dot_product", view: "head", head: 1, query: words.indexOf("it") },
-      request: { fields, words },
-    };
+    const { words } = await builtIn();
+    return { model: "scaled_dot_product", sentence: true, view: "head", head: 1, query: words.indexOf("it") };
   }
-  for (const model of names)
-    if ((await modelOf(model)).tokenizer) return { changes: { model, text: SENTENCE }, request: null };
-  return { changes: { model: names[0] ?? "" }, request: null };
+  for (const model of names) if ((await modelOf(model)).tokenizer) return { model, text: SENTENCE };
+  return { model: names[0] ?? "" };
 }

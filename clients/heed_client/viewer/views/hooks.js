@@ -1,5 +1,5 @@
 // What views share: their properties, promises as state, and the selected matrix as it is drawn.
-import { useEffect, useMemo, useState } from "vendor/preact.js";
+import { useEffect, useState } from "vendor/preact.js";
 import { show } from "heed/data/display.js";
 
 /** @typedef {import("heed/data/attention.js").Attention} Attention */
@@ -61,21 +61,23 @@ export function useShown(attention, settings) {
     [attention, layer, head, combine],
   );
   const matrix = value?.attention === attention ? value.matrix : null;
-  const shown = useMemo(
-    () => matrix && show(matrix, attention.rows, attention.columns, settings, globalMax(attention, settings)),
-    [
-      matrix,
-      settings.hideSpecial,
-      settings.hideFirst,
-      settings.hidePadding,
-      settings.renormalise,
-      settings.scale,
-      settings.range,
-      settings.threshold,
-      settings.kind,
-    ],
-  );
+  const shown = matrix && drawn(matrix, attention, settings);
   return { matrix, shown, error };
+}
+
+/** @type {WeakMap<Matrix, {key: string, shown: import("heed/data/display.js").Shown}>} */
+const cache = new WeakMap();
+
+/** What is drawn of a matrix: computed once for the view, the selection and the menu.
+ *  @param {Matrix} matrix @param {Attention} attention @param {Settings} settings */
+function drawn(matrix, attention, settings) {
+  const { hideSpecial, hideFirst, hidePadding, renormalise, scale, range, threshold, kind } = settings;
+  const key = JSON.stringify([hideSpecial, hideFirst, hidePadding, renormalise, scale, range, threshold, kind]);
+  const found = cache.get(matrix);
+  if (found?.key === key) return found.shown;
+  const shown = show(matrix, attention.rows, attention.columns, settings, globalMax(attention, settings));
+  cache.set(matrix, { key, shown });
+  return shown;
 }
 
 /** The largest value of all heads if the settings ask for it. @param {Attention} attention @param {Settings} settings */
