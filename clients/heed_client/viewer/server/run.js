@@ -1,6 +1,7 @@
 // From the settings of the page to the attention of a run on the server.
 import { describe, infer, tensor, tokenize } from "heed/server/api.js";
 import { Attention, complete, plainLabels, POOL } from "heed/data/attention.js";
+import { patchLabels, preprocessorOf, testPicture } from "heed/server/picture.js";
 import { randomFields, toInput } from "heed/server/request.js";
 
 /** @typedef {import("heed/server/api.js").Model} Model */
@@ -12,6 +13,7 @@ import { randomFields, toInput } from "heed/server/request.js";
  * @typedef {object} Request  tensors for a model that takes no text
  * @property {Record<string, unknown>} fields  Tensor, or as a JSON request has them
  * @property {string[]} words  labels of the tokens; empty = their places
+ * @property {string} [picture]  what is said of the picture whose pixel_values the tensors are
  */
 /**
  * @typedef {object} Input  what a model is run on, and the labels of its tokens
@@ -80,7 +82,7 @@ export function fromRequest(model, request, words = []) {
     const given = request[spec.name];
     if (given !== undefined && given !== null) tensors[spec.name] = toInput(spec, given);
   }
-  return { tensors, source: plainLabels(words), target: [], truncated: false };
+  return { tensors, source: words.length ? plainLabels(words) : patchLabels(model), target: [], truncated: false };
 }
 
 /**
@@ -98,12 +100,15 @@ export function neededFor(model, { text }, request) {
 
 /**
  * What the settings and the tensors that were given say the model is to be run on.
- * @param {Model} model @param {Settings} settings @param {Request | null} request  null = random tensors or the example
+ * @param {Model} model @param {Settings} settings @param {Request | null} request
+ *   null = random tensors, a built-in picture or the example
  * @returns {Promise<Input>}
  */
 export async function inputOf(model, settings, request) {
   if (model.tokenizer) return fromTexts(model, settings);
-  const fields = request?.fields ?? (settings.random ? randomFields(model, settings.random) : model.example);
+  const preprocessor = preprocessorOf(model);
+  const example = () => (preprocessor ? { pixel_values: testPicture(preprocessor) } : model.example);
+  const fields = request?.fields ?? (settings.random ? randomFields(model, settings.random) : example());
   return fromRequest(model, fields, settings.words.length ? settings.words.map(String) : request?.words);
 }
 
