@@ -13,7 +13,8 @@
  * @property {boolean} sentence  run the sentence whose tensors come with the page
  * @property {Record<string, unknown>} parameters  of the model, by name
  * @property {string} kind  output that is looked at: weights, scores, weights_by_norm, cross_weights, ...; difference in comparisons
- * @property {"model" | "head" | "matrix" | "tokens" | "compare" | "ablate" | "steps"} view
+ * @property {"" | "model" | "head" | "matrix" | "tokens" | "compare" | "ablate" | "steps" | "picture"} view
+ *   "" = the first one
  * @property {number} layer
  * @property {number} head
  * @property {number[]} heads  heads of the layer whose lines are drawn
@@ -30,6 +31,7 @@
  * @property {boolean} hideFirst
  * @property {boolean} hidePadding
  * @property {boolean} renormalise  divide the visible weights of a row by their sum
+ * @property {number} opacity  of the colours over a picture, 0 to 1
  * @property {string} sort  order of the heads in the model view
  * @property {Place[]} ablated  heads that are switched off
  * @property {Partial<Settings> | null} other  the settings of the second side of a comparison, where they differ
@@ -46,7 +48,7 @@ export const DEFAULTS = Object.freeze({
   sentence: false,
   parameters: {},
   kind: "weights",
-  view: "model",
+  view: "",
   layer: 0,
   head: 0,
   heads: [],
@@ -63,6 +65,7 @@ export const DEFAULTS = Object.freeze({
   hideFirst: false,
   hidePadding: true,
   renormalise: false,
+  opacity: 0.6,
   sort: "layer",
   ablated: [],
   other: null,

@@ -4,6 +4,7 @@ import * as api from "heed/server/api.js";
 import { toJson } from "heed/save/commands.js";
 import { start } from "heed/server/start.js";
 import { hasHeadMask, headMask, inputOf, modelOf, neededFor, run } from "heed/server/run.js";
+import { patchesOf } from "heed/server/picture.js";
 import { hasSteps } from "heed/server/steps.js";
 import { DEFAULTS, fromFragment, toFragment } from "heed/data/state.js";
 import { Header } from "heed/page/header.js";
@@ -11,6 +12,7 @@ import { usePromise } from "heed/views/hooks.js";
 import { InputPanel } from "heed/page/input/panel.js";
 import { AblateView } from "heed/views/ablate_view.js";
 import { Choice } from "heed/views/controls.js";
+import { PictureView } from "heed/views/picture_view.js";
 import { StepsView } from "heed/views/steps_view.js";
 import { VIEWS, Workspace } from "heed/page/workspace.js";
 
@@ -76,6 +78,7 @@ export function ServerApp() {
 
 /** The views of a model: some need the server, and not every model has them. @param {import("heed/server/api.js").Model} model */
 const viewsOf = (model) => ({
+  ...(patchesOf(model) && { picture: { title: "Picture", view: PictureView } }),
   ...VIEWS,
   ...(hasHeadMask(model) && { ablate: { title: "Ablate", view: AblateView } }),
   ...(hasSteps(model) && { steps: { title: "Steps", view: StepsView } }),

@@ -27,17 +27,18 @@ export const VIEWS = {
  *   extra?: Record<string, unknown>}} props  `extra` is given to the views
  */
 export function Workspace({ attention, settings, set, title, views = VIEWS, request = null, extra = {} }) {
+  const name = views[settings.view] ? settings.view : /** @type {Settings["view"]} */ (Object.keys(views)[0]);
   const within = useMemo(
     () => ({
       ...settings,
+      view: name,
       layer: Math.min(settings.layer, attention.layers - 1),
       head: Math.min(settings.head, attention.heads - 1),
       query: settings.query !== null && settings.query < attention.m ? settings.query : null,
       key: settings.key !== null && settings.key < attention.n ? settings.key : null,
     }),
-    [settings, attention],
+    [settings, attention, name],
   );
-  const name = views[settings.view] ? settings.view : Object.keys(views)[0];
   const { view: View } = views[name];
   return html`<section class="workspace" aria-label="attention">
     <div class="bar">

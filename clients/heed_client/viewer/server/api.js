@@ -17,8 +17,10 @@ export class ServerError extends Error {
 /**
  * @typedef {object} Preprocessor  how a picture becomes pixel_values
  * @property {number} height @property {number} width @property {number} channels
- * @property {number[]} image_mean @property {number[]} image_std @property {number} rescale_factor
- * @property {number | null} patch_size @property {number | null} special_tokens
+ * @property {number[] | null} image_mean @property {number[] | null} image_std  of each channel; null = it is left out
+ * @property {number | null} rescale_factor  null = values stay from 0 to 255
+ * @property {number | null} patch_size  null = unknown
+ * @property {number | null} special_tokens  positions before the patches; null = unknown
  */
 /**
  * @typedef {object} Model  as GET v1/attention/{block} describes it

@@ -1,6 +1,7 @@
 // From the settings of the page to the attention of a run on the server.
 import { describe, infer, tensor, tokenize } from "heed/server/api.js";
 import { Attention, complete, plainLabels, POOL } from "heed/data/attention.js";
+import { patchLabels, preprocessorOf, testPicture } from "heed/server/picture.js";
 import { randomFields, toInput } from "heed/server/request.js";
 
 /** @typedef {import("heed/server/api.js").Model} Model */
@@ -12,7 +13,8 @@ import { randomFields, toInput } from "heed/server/request.js";
  * @typedef {object} Request  tensors for a model that takes no text
  * @property {Record<string, unknown>} fields  Tensor, or as a JSON request has them
  * @property {string[]} words  labels of the tokens; empty = their places
- * @property {number[]} [special]  places of the tokens that begin, separate or end texts
+  const named = plainLabels(words).map((label, place) => ({ ...label, special: special.includes(place) }));
+  return { tensors, source: words.length ? named : patchLabels(model), target: [], truncated: false };
  */
 /**
  * @typedef {object} Input  what a model is run on, and the labels of its tokens
@@ -81,8 +83,18 @@ export function fromRequest(model, request, words = [], special = []) {
     const given = request[spec.name];
     if (given !== undefined && given !== null) tensors[spec.name] = toInput(spec, given);
   }
-  const source = plainLabels(words).map((label, place) => ({ ...label, special: special.includes(place) }));
-  return { tensors, source, target: [], truncated: false };
+  const given = request ?? (settings.sentence && !settings.random ? await builtIn() : null);
+  const preprocessor = preprocessorOf(model);
+  const example = () => (preprocessor ? { pixel_values: testPicture(preprocessor) } : model.example);
+  const fields = given?.fields ?? (settings.random ? randomFields(model, settings.random) : example());
+  return fromRequest(model, fields, settings.words.length ? settings.words : given?.words, given?.special);
+}
+
+/** The query, key and value of a sentence, one layer of a trained encoder, which come with the page.
+ *  @returns {Promise<Request>} */
+export async function builtIn() {
+  const { words, special, ...fields } = await (await fetch(new URL("example.json", import.meta.url))).json();
+  return { fields, words, special };
 }
 
 /**
@@ -100,11 +112,13 @@ export function neededFor(model, { text }, request) {
 
 /**
  * What the settings and the tensors that were given say the model is to be run on.
- * @param {Model} model @param {Settings} settings @param {Request | null} request  null = random tensors or the example
+ * @param {Model} model @param {Settings} settings @param {Request | null} request
+ *   null = random tensors, a built-in picture or the example
  * @returns {Promise<Input>}
  */
 export async function inputOf(model, settings, request) {
   if (model.tokenizer) return fromTexts(model, settings);
+<<<<<<< HEAD
   const given = request ?? (settings.sentence && !settings.random ? await builtIn() : null);
   const fields = given?.fields ?? (settings.random ? randomFields(model, settings.random) : model.example);
   return fromRequest(model, fields, settings.words.length ? settings.words : given?.words, given?.special);
@@ -115,6 +129,12 @@ export async function inputOf(model, settings, request) {
 export async function builtIn() {
   const { words, special, ...fields } = await (await fetch(new URL("example.json", import.meta.url))).json();
   return { fields, words, special };
+=======
+  const preprocessor = preprocessorOf(model);
+  const example = () => (preprocessor ? { pixel_values: testPicture(preprocessor) } : model.example);
+  const fields = request?.fields ?? (settings.random ? randomFields(model, settings.random) : example());
+  return fromRequest(model, fields, settings.words.length ? settings.words.map(String) : request?.words);
+>>>>>>> vpicture
 }
 
 /** Sizes of the symbols in the shapes of a model's inputs. @param {Model} model @param {Record<string, Tensor>} tensors */

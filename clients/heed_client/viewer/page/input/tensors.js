@@ -1,6 +1,7 @@
-// The tensors of a model without a tokenizer: the example, random ones, files, JSON; and the labels of their tokens.
+// The tensors of a model without a tokenizer: an example, a picture, random ones, files, JSON; labels of their tokens.
 import { html, useMemo, useState } from "vendor/preact.js";
 import { parseJson, readFile, SUFFIXES } from "heed/server/files.js";
+import { FORMATS, preprocessorOf, readPicture } from "heed/server/picture.js";
 import { sortGiven, symbolsOf } from "heed/server/request.js";
 import { fromRequest, sizesOf } from "heed/server/run.js";
 import { DropTarget } from "heed/page/input/drop.js";
@@ -9,6 +10,9 @@ import { Choice } from "heed/views/controls.js";
 
 /** @typedef {import("heed/page/input/panel.js").PanelProps} PanelProps */
 /** @typedef {import("heed/page/input/panel.js").PartProps & {setError: (error: Error | null) => void, hasError: boolean}} TensorsProps */
+
+const SOURCES = { example: "example", random: "random", own: "file or JSON" };
+const OF_PICTURES = { example: "test picture", picture: "picture file", random: "random tensors", own: "tensors" };
 
 /** @param {TensorsProps} props */
 export function Tensors({
@@ -24,22 +28,24 @@ export function Tensors({
   setError,
   hasError,
 }) {
-  const [isOwn, setOwn] = useState(false);
+  const [chosen, setChosen] = useState(""); // "own" or "picture", also before there is one
   const [others, setOthers] = useState(/** @type {Record<string, unknown>} */ ({})); // of names that the model has not
-  const source = request || isOwn ? "own" : settings.random ? "random" : "example";
+  const preprocessor = preprocessorOf(model);
+  const given = request ? (request.picture ? "picture" : "own") : chosen;
+  const source = given || (settings.random ? "random" : "example");
   const choose = (/** @type {string} */ next) => {
     setError(null);
     setOthers({});
-    setOwn(next === "own");
-    if (next !== "own") setRequest(null);
+    setChosen(next === "own" || next === "picture" ? next : "");
+    setRequest(null);
     set({ random: next === "random" ? { seed: 1, sizes: exampleSizes(model) } : null });
   };
   const give = (/** @type {Record<string, unknown>} */ values, isWhole = false) => {
     const { fields, parameters, words, others } = sortGiven(model, values);
-    const before = isWhole || !isOwn || !request ? {} : request.fields;
+    const before = isWhole || chosen !== "own" || !request ? {} : request.fields;
     setError(null);
     setOthers(others);
-    setOwn(true);
+    setChosen("own");
     if (!Object.keys(fields).length) return;
     setRequest({ fields: { ...before, ...fields }, words: words.length || isWhole ? words : (request?.words ?? []) });
     set({
@@ -55,14 +61,37 @@ export function Tensors({
     }
   };
   const open = (/** @type {File[]} */ files) =>
-    attempt(async () => give(Object.assign({}, ...(await Promise.all(files.map(readFile))))));
-  return html`<fieldset class="sources"><legend>tensors</legend>
-      ${Object.entries({ example: "example", random: "random", own: "file or JSON" }).map(
+    attempt(async () => {
+      if (!preprocessor || files.every(({ name }) => hasTensors(name)))
+        return give(Object.assign({}, ...(await Promise.all(files.map(readFile)))));
+      if (files.length > 1) throw new Error("one picture at a time");
+      const [{ name }] = files;
+      const { pixels, width, height } = await readPicture(files[0], preprocessor);
+      setError(null);
+      setOthers({});
+      setChosen("picture");
+      setRequest({ fields: { pixel_values: pixels }, words: [], picture: `${name}, ${width} × ${height} pixels` });
+      set({ random: null });
+    });
+  return html`<fieldset class="sources"><legend>${preprocessor ? "picture" : "tensors"}</legend>
+      ${Object.entries(preprocessor ? OF_PICTURES : SOURCES).map(
         ([name, title]) => html`<label>
         <input type="radio" name=${`${id}-source`} checked=${source === name} onChange=${() => choose(name)} /> ${title}</label>`,
       )}
     </fieldset>
     ${source === "random" && settings.random && html`<${RandomSizes} model=${model} random=${settings.random} set=${set} />`}
+    ${
+      source === "picture" &&
+      preprocessor &&
+      html`<label>picture <input type="file" accept=${FORMATS} aria-describedby=${`${id}-picture`}
+        onChange=${(/** @type {any} */ event) => {
+          if (event.currentTarget.files.length) open([...event.currentTarget.files]);
+          event.currentTarget.value = "";
+        }} /></label>
+      <p class="note" id=${`${id}-picture`}>${
+        request?.picture ? `${request.picture}, resized` : "Also dropped on the page. It is resized"
+      } to ${preprocessor.width} × ${preprocessor.height}.</p>`
+    }
     ${
       source === "own" &&
       html`<label>files <input type="file" multiple accept=${SUFFIXES} aria-describedby=${`${id}-files`}
@@ -82,9 +111,12 @@ export function Tensors({
     }
     <${Others} model=${model} others=${others} onName=${(/** @type {string} */ name, /** @type {string} */ input) => attempt(() => give({ [input]: others[name] }))} />
     <${Shapes} id=${id} model=${model} request=${request} answer=${answer} errors=${errors} />
-    <${Words} id=${id} settings=${settings} set=${set} request=${request} answer=${answer} />
-    ${!isSecond && html`<${DropTarget} label="Drop tensors: .npy, .npz, .safetensors, .json" onFiles=${open} />`}`;
+    ${!preprocessor && html`<${Words} id=${id} settings=${settings} set=${set} request=${request} answer=${answer} />`}
+    ${!isSecond && html`<${DropTarget} label=${`Drop ${preprocessor ? "a picture, or " : ""}tensors: .npy, .npz, .safetensors, .json`} onFiles=${open} />`}`;
 }
+
+/** @param {string} name  of a file */
+const hasTensors = (name) => SUFFIXES.split(",").some((suffix) => name.toLowerCase().endsWith(suffix));
 
 /** @param {import("heed/server/api.js").Model} model */
 function exampleSizes(model) {

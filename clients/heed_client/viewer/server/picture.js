@@ -1,0 +1,169 @@
+// Pictures as a vision model takes them: pixel_values of a file or of a built-in picture, and a picture of pixel_values.
+import { tensor } from "heed/server/api.js";
+import { MAX_BYTES } from "heed/server/files.js";
+
+/** @typedef {import("heed/server/api.js").Model} Model */
+/** @typedef {import("heed/server/api.js").Preprocessor} Preprocessor */
+/** @typedef {import("heed/server/api.js").Tensor} Tensor */
+/** @typedef {import("heed/data/attention.js").Label} Label */
+/** @typedef {{special: number, rows: number, columns: number, size: number}} Patches  special tokens, then rows x columns of squares */
+
+export const FORMATS = "image/png,image/jpeg,image/webp,image/gif,image/bmp,image/avif";
+const READABLE = "PNG, JPEG, WebP, GIF, BMP and AVIF";
+const MAX_PIXELS = 64e6; // of a file: 256 MB when it is unpacked
+const BACKGROUND = "#fff"; // of transparent pixels
+
+/** The preprocessor of a model that needs nothing but a picture of one or three channels; else null.
+ *  @param {Model} model @returns {Preprocessor | null} */
+export function preprocessorOf({ inputs, preprocessor, tokenizer }) {
+  if (!preprocessor || tokenizer || ![1, 3].includes(preprocessor.channels)) return null;
+  const names = inputs.filter(({ required }) => required).map(({ name }) => name);
+  return names.length === 1 && names[0] === "pixel_values" ? preprocessor : null;
+}
+
+/** Which positions of a model are which patches; null = unknown. @param {Model} model @returns {Patches | null} */
+export function patchesOf(model) {
+  const { height, width, patch_size: size, special_tokens: special } = preprocessorOf(model) ?? {};
+  if (!height || !width || !size || typeof special !== "number") return null;
+  return { special, rows: Math.floor(height / size), columns: Math.floor(width / size), size };
+}
+
+/** Labels of the positions: special tokens, then "row,column"; none if they are unknown. @param {Model} model @returns {Label[]} */
+export function patchLabels(model) {
+  const patches = patchesOf(model);
+  if (!patches) return [];
+  const { special, rows, columns } = patches;
+  const registers = Math.min(special, Number(model.config.num_register_tokens) || 0);
+  const label = (/** @type {string} */ text, isSpecial = false) => ({
+    text,
+    special: isSpecial,
+    padding: false,
+    part: 0,
+  });
+  const names = Array.from({ length: special }, (_, i) =>
+    i < special - registers ? (["[CLS]", "[DIST]"][i] ?? `[${i}]`) : `[REG${i - special + registers}]`,
+  );
+  return [
+    ...names.map((name) => label(name, true)),
+    ...Array.from({ length: rows * columns }, (_, i) => label(`${Math.floor(i / columns)},${i % columns}`)),
+  ];
+}
+
+/** A canvas of the model's size. @param {Preprocessor} preprocessor @returns {OffscreenCanvasRenderingContext2D} */
+function paper({ width, height }) {
+  const options = /** @type {CanvasRenderingContext2DSettings} */ ({ willReadFrequently: true, colorSpace: "srgb" });
+  const context = new OffscreenCanvas(width, height).getContext("2d", options);
+  if (!context) throw new Error("this browser draws no pictures");
+  context.fillStyle = BACKGROUND;
+  context.fillRect(0, 0, width, height);
+  return context;
+}
+
+/**
+ * The pixel_values of a picture in a file, which is stretched to the model's size; of several pictures the first.
+ * @param {File} file @param {Preprocessor} preprocessor @returns {Promise<{pixels: Tensor, width: number, height: number}>}
+ *   with the file's size
+ */
+export async function readPicture(file, preprocessor) {
+  if (file.type === "image/svg+xml" || /\.svgz?$/i.test(file.name))
+    throw new Error(`${file.name}: an SVG has no pixels; save it as PNG`);
+  if (file.size > MAX_BYTES) throw new Error(`${file.name}: has more than ${MAX_BYTES / 2 ** 20} MiB`);
+  const url = URL.createObjectURL(file);
+  try {
+    const image = new Image();
+    const loaded = new Promise((resolve, reject) => ([image.onload, image.onerror] = [resolve, reject]));
+    image.src = url;
+    await loaded.catch(() => {
+      throw new Error(`${file.name}: is no picture that can be read; ${READABLE} are`);
+    });
+    const { naturalWidth, naturalHeight } = image; // known before it is unpacked
+    if (naturalWidth * naturalHeight > MAX_PIXELS)
+      throw new Error(
+        `${file.name}: has ${naturalWidth} × ${naturalHeight} pixels; at most ${MAX_PIXELS / 1e6} million are read`,
+      );
+    const { width, height } = preprocessor;
+    const bitmap = await createImageBitmap(image, {
+      resizeWidth: width,
+      resizeHeight: height,
+      resizeQuality: "high",
+    }).catch(() => {
+      throw new Error(`${file.name}: cannot be unpacked; is it complete?`);
+    });
+    const context = paper(preprocessor);
+    context.drawImage(bitmap, 0, 0);
+    bitmap.close();
+    return { pixels: toPixels(context, preprocessor), width: naturalWidth, height: naturalHeight };
+  } finally {
+    URL.revokeObjectURL(url);
+  }
+}
+
+/** The pixel_values of a built-in picture: a house, a tree and the sun. @param {Preprocessor} preprocessor */
+export function testPicture(preprocessor) {
+  const context = paper(preprocessor);
+  context.scale(preprocessor.width / 100, preprocessor.height / 100);
+  const shape = (/** @type {string} */ colour, /** @type {() => void} */ trace) => {
+    context.fillStyle = colour;
+    context.beginPath();
+    trace();
+    context.fill();
+  };
+  const triangle = (/** @type {number[]} */ ...[left, right, bottom, top]) => {
+    context.moveTo(left, bottom);
+    context.lineTo(right, bottom);
+    context.lineTo((left + right) / 2, top);
+  };
+  shape("#9fd3f5", () => context.rect(0, 0, 100, 100));
+  shape("#6aa84f", () => context.rect(0, 72, 100, 28));
+  shape("#ffd23f", () => context.arc(80, 19, 11, 0, 2 * Math.PI));
+  shape("#f4e3c1", () => context.rect(14, 46, 36, 36));
+  shape("#c0392b", () => triangle(9, 55, 47, 24));
+  shape("#3b5b8c", () => context.rect(35, 53, 9, 9));
+  shape("#6b4226", () => context.rect(21, 62, 9, 20));
+  shape("#6b4226", () => context.rect(74, 66, 5, 20));
+  shape("#2e6b34", () => triangle(62, 91, 70, 36));
+  return toPixels(context, preprocessor);
+}
+
+/** One of the numbers of each channel, or the one number of all. @param {number[] | null} list @param {number} channel @param {number} otherwise */
+const of = (list, channel, otherwise) => list?.[list.length === 1 ? 0 : channel] ?? otherwise;
+
+/**
+ * pixel_values [1, channels, height, width]: (value * rescale_factor - mean) / std of values from 0 to 255.
+ * One channel is the luminance of ITU-R BT.601, as Pillow computes it.
+ * @param {OffscreenCanvasRenderingContext2D} context @param {Preprocessor} preprocessor @returns {Tensor}
+ */
+function toPixels(context, { width, height, channels, image_mean, image_std, rescale_factor }) {
+  const { data } = context.getImageData(0, 0, width, height);
+  const area = width * height;
+  const values = new Float32Array(channels * area);
+  for (let channel = 0; channel < channels; channel++) {
+    const [mean, std] = [of(image_mean, channel, 0), of(image_std, channel, 1)];
+    for (let i = 0; i < area; i++) {
+      const [red, green, blue] = [data[4 * i], data[4 * i + 1], data[4 * i + 2]];
+      const value =
+        channels === 1 ? (19595 * red + 38470 * green + 7471 * blue + 32768) >> 16 : [red, green, blue][channel];
+      values[channel * area + i] = (value * (rescale_factor ?? 1) - mean) / std;
+    }
+  }
+  return { ...tensor("float32", [], []), shape: [1, channels, height, width], data: values };
+}
+
+/**
+ * The picture that a model sees: one of `pixel_values` [batch, channels, height, width] with values from 0 to 255 again.
+ * @param {Tensor} pixels @param {number} batch  which one @param {Preprocessor} preprocessor @returns {ImageData}
+ */
+export function fromPixels({ shape, data }, batch, { image_mean, image_std, rescale_factor }) {
+  const [rows, channels, height, width] = shape;
+  const area = width * height;
+  const start = Math.min(batch, rows - 1) * channels * area;
+  const image = new ImageData(width, height);
+  for (let colour = 0; colour < 3; colour++) {
+    const channel = Math.min(colour, channels - 1);
+    const [mean, std] = [of(image_mean, channel, 0), of(image_std, channel, 1)];
+    for (let i = 0; i < area; i++)
+      image.data[4 * i + colour] = (Number(data[start + channel * area + i]) * std + mean) / (rescale_factor || 1);
+  }
+  for (let i = 0; i < area; i++) image.data[4 * i + 3] = 255;
+  return image;
+}
