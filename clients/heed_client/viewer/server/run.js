@@ -13,8 +13,8 @@ import { randomFields, toInput } from "heed/server/request.js";
  * @typedef {object} Request  tensors for a model that takes no text
  * @property {Record<string, unknown>} fields  Tensor, or as a JSON request has them
  * @property {string[]} words  labels of the tokens; empty = their places
-  const named = plainLabels(words).map((label, place) => ({ ...label, special: special.includes(place) }));
-  return { tensors, source: words.length ? named : patchLabels(model), target: [], truncated: false };
+ * @property {number[]} [special]  places of the tokens that begin, separate or end texts
+ * @property {string} [picture]  what is said of the picture whose pixel_values the tensors are
  */
 /**
  * @typedef {object} Input  what a model is run on, and the labels of its tokens
@@ -83,18 +83,8 @@ export function fromRequest(model, request, words = [], special = []) {
     const given = request[spec.name];
     if (given !== undefined && given !== null) tensors[spec.name] = toInput(spec, given);
   }
-  const given = request ?? (settings.sentence && !settings.random ? await builtIn() : null);
-  const preprocessor = preprocessorOf(model);
-  const example = () => (preprocessor ? { pixel_values: testPicture(preprocessor) } : model.example);
-  const fields = given?.fields ?? (settings.random ? randomFields(model, settings.random) : example());
-  return fromRequest(model, fields, settings.words.length ? settings.words : given?.words, given?.special);
-}
-
-/** The query, key and value of a sentence, one layer of a trained encoder, which come with the page.
- *  @returns {Promise<Request>} */
-export async function builtIn() {
-  const { words, special, ...fields } = await (await fetch(new URL("example.json", import.meta.url))).json();
-  return { fields, words, special };
+  const named = plainLabels(words).map((label, place) => ({ ...label, special: special.includes(place) }));
+  return { tensors, source: words.length ? named : patchLabels(model), target: [], truncated: false };
 }
 
 /**
@@ -118,9 +108,10 @@ export function neededFor(model, { text }, request) {
  */
 export async function inputOf(model, settings, request) {
   if (model.tokenizer) return fromTexts(model, settings);
-<<<<<<< HEAD
   const given = request ?? (settings.sentence && !settings.random ? await builtIn() : null);
-  const fields = given?.fields ?? (settings.random ? randomFields(model, settings.random) : model.example);
+  const preprocessor = preprocessorOf(model);
+  const example = () => (preprocessor ? { pixel_values: testPicture(preprocessor) } : model.example);
+  const fields = given?.fields ?? (settings.random ? randomFields(model, settings.random) : example());
   return fromRequest(model, fields, settings.words.length ? settings.words : given?.words, given?.special);
 }
 
@@ -129,12 +120,6 @@ export async function inputOf(model, settings, request) {
 export async function builtIn() {
   const { words, special, ...fields } = await (await fetch(new URL("example.json", import.meta.url))).json();
   return { fields, words, special };
-=======
-  const preprocessor = preprocessorOf(model);
-  const example = () => (preprocessor ? { pixel_values: testPicture(preprocessor) } : model.example);
-  const fields = request?.fields ?? (settings.random ? randomFields(model, settings.random) : example());
-  return fromRequest(model, fields, settings.words.length ? settings.words.map(String) : request?.words);
->>>>>>> vpicture
 }
 
 /** Sizes of the symbols in the shapes of a model's inputs. @param {Model} model @param {Record<string, Tensor>} tensors */
