@@ -2,6 +2,7 @@
 
 import base64
 import json
+import re
 import zlib
 from collections.abc import Mapping, Sequence
 from html import escape
@@ -82,7 +83,7 @@ def _stacked(weights: np.ndarray) -> np.ndarray:
 def _levels(weights: np.ndarray) -> tuple[np.ndarray, str, float]:
     """The numbers of the page, their type, and what 1 of them stands for."""
     top = float(weights.max())
-    if weights.size <= EXACT or float(weights.min()) < 0 or top == 0:
+    if weights.size <= EXACT or not np.isfinite(weights).all() or float(weights.min()) < 0 or top == 0:
         return weights.astype("<f4"), "float32", 1.0
     levels = np.empty(weights.shape, np.uint8)
     for layer, part in zip(levels, weights, strict=True):  # the product takes the memory of one layer
@@ -121,10 +122,8 @@ def _document(data: Mapping[str, Any], title: str) -> str:
         f'<script type="application/json" id="data">{safe}</script>',
     }
     document = (VIEWER / "index.html").read_text("utf-8")
-    for old, new in replacements.items():
-        assert document.count(old) == 1, old
-        document = document.replace(old, new)
-    return document
+    assert all(document.count(old) == 1 for old in replacements)
+    return re.sub("|".join(map(re.escape, replacements)), lambda match: replacements[match[0]], document)
 
 
 def _base64(path: Path) -> str:

@@ -4,7 +4,7 @@ import { ServerApp } from "heed/page/server_app.js";
 import { SavedApp } from "heed/page/saved_app.js";
 
 const saved = document.getElementById("data");
-document.querySelector("noscript")?.remove();
+for (const before of document.querySelectorAll("noscript, #starting")) before.remove();
 render(
   saved ? html`<${SavedApp} data=${JSON.parse(saved.textContent ?? "")} />` : html`<${ServerApp} />`,
   document.body,

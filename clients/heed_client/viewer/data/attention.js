@@ -47,11 +47,13 @@ export class Attention {
     this._combine = parts.combine;
     /** @type {Map<string, Promise<Matrix>>} */
     this._cache = new Map();
+    /** @type {WeakMap<Promise<Matrix>, Matrix>} */
+    this._loaded = new WeakMap();
   }
 
   /** Whether queries and keys are the same tokens. */
   get isSelf() {
-    return this.m === this.n && this.rows.every(({ text }, i) => text === this.columns[i].text);
+    return this.rows === this.columns;
   }
 
   /** One head. @param {number} layer @param {number} head @returns {Promise<Matrix>} */
@@ -65,6 +67,12 @@ export class Attention {
     const combined = this._combine;
     if (combine === "none") return this.matrix(layer, head);
     return this._cached(`${combine} ${layer}.${head}`, () => (combined ? combined(settings) : this._join(settings)));
+  }
+
+  /** What the settings select, if it is here already. @param {Settings} settings @returns {Matrix | null} */
+  peek({ layer, head, combine }) {
+    const known = this._cache.get(combine === "none" ? `${layer}.${head}` : `${combine} ${layer}.${head}`);
+    return (known && this._loaded.get(known)) ?? null;
   }
 
   /** @param {Settings} settings @returns {Promise<Matrix>} */
@@ -86,7 +94,11 @@ export class Attention {
     this._cache.delete(key);
     if (!found) {
       found = make();
-      found.catch(() => this._cache.delete(key));
+      const promise = found;
+      promise.then(
+        (matrix) => this._loaded.set(promise, matrix),
+        () => this._cache.delete(key),
+      );
     }
     this._cache.set(key, found); // the last one used is the last one to go
     const [oldest] = this._cache.keys();

@@ -55,14 +55,15 @@ export function show(matrix, rows, columns, settings, globalMax) {
   const values = new Float32Array(m * n);
   places.forEach((row, i) => keys.forEach((column, j) => (values[i * n + j] = matrix.values[row * matrix.n + column])));
   const isDiverging = settings.kind === "scores" || settings.kind === "difference";
-  if (settings.renormalise && !isDiverging) renormalise(values, n);
+  const isCausal = settings.parameters.is_causal === true && settings.kind !== "difference" && matrix.m === matrix.n;
+  const factor = settings.renormalise && !isDiverging ? renormalise(values, n) : 1;
   const levels = new Float32Array(m * n);
   let high = settings.range === "global" && globalMax !== undefined ? globalMax : largest(values, isDiverging);
   for (let i = 0; i < m; i++) {
     const top = settings.range === "row" ? largest(values.subarray(i * n, (i + 1) * n), isDiverging) : high;
     for (let index = i * n; index < (i + 1) * n; index++) {
       const value = values[index];
-      if (value === -Infinity) levels[index] = NaN;
+      if (value === -Infinity || value !== value || (isCausal && keys[index - i * n] > places[i])) levels[index] = NaN;
       else if (Math.abs(value) < settings.threshold) levels[index] = isDiverging ? 0.5 : 0;
       else
         levels[index] = isDiverging
@@ -81,7 +82,7 @@ export function show(matrix, rows, columns, settings, globalMax) {
     low: isDiverging ? -high : 0,
     high,
     isDiverging,
-    error: matrix.error,
+    error: matrix.error * factor,
   };
 }
 
@@ -99,18 +100,42 @@ export function largest(values, isDiverging) {
   return top || 1;
 }
 
-/** @param {Float32Array} values @param {number} n */
+/**
+ * Divide rows by their sums. Answers by how much an error in a weight may grow: both the weight and the sum are off.
+ * @param {Float32Array} values @param {number} n
+ */
 function renormalise(values, n) {
+  let factor = 1;
   for (let start = 0; start < values.length; start += n) {
     const row = values.subarray(start, start + n);
     const sum = row.reduce((total, value) => total + Math.max(0, value), 0);
-    if (sum > 0) row.forEach((value, j) => (row[j] = value / sum));
+    if (!(sum > 0)) continue;
+    row.forEach((value, j) => (row[j] = value / sum));
+    factor = Math.max(factor, (1 + n * largest(row, false)) / sum);
   }
+  return factor;
 }
+
+/** A matrix with its visible weights renormalised, if the settings ask for it; for differences.
+ *  @param {Matrix} matrix @param {Label[]} rows @param {Label[]} columns @param {Settings} settings @returns {Matrix} */
+export function renormalised(matrix, rows, columns, settings) {
+  if (!settings.renormalise || settings.kind === "scores") return matrix;
+  const [places, keys] = [visible(rows, settings), visible(columns, settings)];
+  const shown = show(matrix, rows, columns, settings);
+  const values = matrix.values.slice();
+  places.forEach((row, i) =>
+    keys.forEach((column, j) => (values[row * matrix.n + column] = shown.values[i * shown.n + j])),
+  );
+  return { ...matrix, values, error: shown.error };
+}
+
+/** How strong a level is: of values with two signs the distance from 0. @param {Shown} shown @param {number} level */
+export const strength = ({ isDiverging }, level) => (isDiverging ? 2 * Math.abs(level - 0.5) : level) || 0;
 
 /** A weight as text: as exact as it is known. @param {number} value @param {number} [error] */
 export function format(value, error = 0) {
-  if (value === -Infinity) return "masked";
+  if (value === -Infinity || value !== value) return "masked";
+  if (value === Infinity) return "masked in the first";
   if (error > 0) return `${value.toFixed(3)} (± ${error.toPrecision(1)})`;
   return value !== 0 && Math.abs(value) < 1e-4 ? value.toExponential(2) : value.toFixed(4);
 }

@@ -33,7 +33,7 @@ const tables = new Map();
  * @param {string} name @param {boolean} [isDiverging]
  */
 export function palette(name, isDiverging = false) {
-  const chosen = isDiverging ? "puor" : SEQUENTIAL[name] ? name : isDark() ? "inferno" : "blues";
+  const chosen = isDiverging ? "puor" : Object.hasOwn(SEQUENTIAL, name) ? name : isDark() ? "inferno" : "blues";
   let table = tables.get(chosen);
   if (!table) {
     const interpolate = isDiverging ? interpolatePuOr : SEQUENTIAL[chosen];

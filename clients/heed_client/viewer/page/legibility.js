@@ -16,17 +16,22 @@ const COMBINATIONS = {
 const SCALES = { linear: "linear", sqrt: "square root", log: "logarithm" };
 const RANGES = { row: "each row", matrix: "this matrix", global: "all heads" };
 
+/** How heads and layers can be combined. @param {ViewProps["attention"]} attention @param {string} kind */
+export function combinationsOf({ layers, isSelf }, kind) {
+  const known = Object.entries(COMBINATIONS).filter(
+    ([name]) =>
+      (name !== "rollout" || (layers > 1 && isSelf && kind === "weights")) &&
+      (!name.startsWith("layers") || layers > 1),
+  );
+  return Object.fromEntries(known);
+}
+
 /** @param {number} count */
 const numbers = (count) => Object.fromEntries(Array.from({ length: count }, (_, i) => [i, String(i)]));
 
 /** @param {ViewProps} props */
 export function Legibility({ attention, settings, set }) {
-  const { layers, heads, isSelf } = attention;
-  const combinations = Object.entries(COMBINATIONS).filter(
-    ([name]) =>
-      (name !== "rollout" || (layers > 1 && isSelf && settings.kind === "weights")) &&
-      (!name.startsWith("layers") || layers > 1),
-  );
+  const { layers, heads } = attention;
   const isOverview = settings.view === "model";
   return html`<div class="tools" role="group" aria-label="how it is drawn">
     ${
@@ -39,7 +44,7 @@ export function Legibility({ attention, settings, set }) {
       }
       <${Choice} label="head" value=${settings.head} options=${numbers(heads)}
         onChange=${(/** @type {string} */ value) => set({ head: Number(value), heads: [] })} />
-      <${Choice} label="show" value=${settings.combine} options=${Object.fromEntries(combinations)}
+      <${Choice} label="show" value=${settings.combine} options=${combinationsOf(attention, settings.kind)}
         onChange=${(/** @type {any} */ value) => set({ combine: value })} />`
     }
     <${Choice} label="scale" value=${settings.scale} options=${SCALES} onChange=${(/** @type {any} */ value) => set({ scale: value })} />

@@ -20,7 +20,7 @@ export function ServerPanel() {
   if (!value) return html`<section class="panel" aria-label="server" aria-busy=${isBusy}><p>…</p></section>`;
   const { server, models } = value;
   return html`<section class="panel" aria-label="server">
-    <p>${server.name} ${server.version}, ${server.provider} (${server.provider_reason}).
+    <p>${server.name} ${server.version}, ${server.provider} (${server.provider_reason}).${" "}
       <a href="docs">API</a> <a href="openapi.json">OpenAPI</a> <a href="metrics">metrics</a> <a href="v2">V2</a></p>
     <table>
       <thead><tr><th scope="col">model</th><th scope="col">version</th><th scope="col">state</th><th scope="col">weights</th></tr></thead>

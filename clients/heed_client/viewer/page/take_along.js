@@ -3,7 +3,7 @@ import { html, useState } from "vendor/preact.js";
 import { toDocument } from "heed/save/document.js";
 import { toPng, toSvg } from "heed/save/drawing.js";
 import { toCurl, toPython } from "heed/save/commands.js";
-import { useShown } from "heed/views/hooks.js";
+import { globalMax, useShown } from "heed/views/hooks.js";
 
 /** @typedef {import("heed/views/hooks.js").ViewProps} ViewProps */
 /** @typedef {import("heed/data/display.js").Shown} Shown */
@@ -36,13 +36,15 @@ export function TakeAlong({ attention, settings, title, request = null }) {
   if (!shown) return null;
   const where =
     settings.combine === "none" ? `${settings.layer}.${settings.head}` : `${settings.layer}.${settings.combine}`;
-  const name = `${title.replace(/[^\w.-]+/g, "-")}-${where}`;
+  const name = `${title.replace(/[^\w.-]+/g, "-")}-${settings.view}-${where}`;
   const text = (/** @type {string} */ suffix, /** @type {string} */ type, /** @type {string} */ content) =>
     download(`${name}.${suffix}`, new Blob([content], { type }));
   const copy = async (/** @type {string} */ what, /** @type {string} */ content) => {
+    if (!navigator.clipboard) throw new Error("this browser copies only on https and on localhost");
     await navigator.clipboard.writeText(content);
     setMessage(`${what} copied`);
   };
+  const picture = () => toSvg(attention, shown, settings, globalMax(attention, settings));
   const json = () =>
     JSON.stringify({
       ...(request && { model: request.model }),
@@ -60,15 +62,15 @@ export function TakeAlong({ attention, settings, title, request = null }) {
     });
   /** @type {[string, () => unknown][]} */
   const actions = [
-    ["SVG", () => text("svg", "image/svg+xml", toSvg(attention, shown, settings))],
-    ["PNG", async () => download(`${name}.png`, await toPng(toSvg(attention, shown, settings)))],
+    ["SVG", async () => text("svg", "image/svg+xml", await picture())],
+    ["PNG", async () => download(`${name}.png`, await toPng(await picture()))],
     ["CSV", () => text("csv", "text/csv", toCsv(attention, shown))],
     ["JSON", () => text("json", "application/json", json())],
     ["HTML page", async () => text("html", "text/html", await toDocument(title, attention, settings))],
-    ["copy link", () => copy("link", location.href)],
   ];
   if (request) {
     actions.push(
+      ["copy link", () => copy("link", location.href)],
       ["copy as curl", () => copy("curl", toCurl(request))],
       ["copy as Python", () => copy("Python", toPython(request))],
     );

@@ -1,6 +1,6 @@
 // The part of the page that every source of attention has: tabs, what is drawn and how, the view, the selection.
 import { html, useMemo, useRef } from "vendor/preact.js";
-import { Legibility } from "heed/page/legibility.js";
+import { combinationsOf, Legibility } from "heed/page/legibility.js";
 import { ModelView } from "heed/views/model_view.js";
 import { HeadView } from "heed/views/head_view.js";
 import { MatrixView } from "heed/views/matrix_view.js";
@@ -22,12 +22,16 @@ export const VIEWS = {
   compare: { title: "Compare", view: CompareView },
 };
 
+const POINTED = ["head", "matrix", "tokens", "compare", "picture"]; // views in which one points at a token
+
 /**
  * @param {ViewProps & {title: string, views?: typeof VIEWS, request?: import("heed/save/commands.js").Request | null,
  *   extra?: Record<string, unknown>}} props  `extra` is given to the views
  */
 export function Workspace({ attention, settings, set, title, views = VIEWS, request = null, extra = {} }) {
-  const name = views[settings.view] ? settings.view : /** @type {Settings["view"]} */ (Object.keys(views)[0]);
+  const name = Object.hasOwn(views, settings.view)
+    ? settings.view
+    : /** @type {Settings["view"]} */ (Object.keys(views)[0]);
   const within = useMemo(
     () => ({
       ...settings,
@@ -36,6 +40,7 @@ export function Workspace({ attention, settings, set, title, views = VIEWS, requ
       head: Math.min(settings.head, attention.heads - 1),
       query: settings.query !== null && settings.query < attention.m ? settings.query : null,
       key: settings.key !== null && settings.key < attention.n ? settings.key : null,
+      combine: Object.hasOwn(combinationsOf(attention, settings.kind), settings.combine) ? settings.combine : "none",
     }),
     [settings, attention, name],
   );
@@ -45,11 +50,17 @@ export function Workspace({ attention, settings, set, title, views = VIEWS, requ
       <${Tabs} views=${views} selected=${name} set=${set} />
       <${TakeAlong} attention=${attention} settings=${within} set=${set} title=${title} request=${request} />
     </div>
+    ${
+      settings.ablated.length > 0 &&
+      name !== "ablate" &&
+      html`<p class="note" role="note">${settings.ablated.length} of ${attention.layers * attention.heads} heads are switched
+        off.${" "}<button onClick=${() => set({ ablated: [] })}>switch all on</button></p>`
+    }
     <${Legibility} attention=${attention} settings=${within} set=${set} />
     <div id="view" role="tabpanel" aria-labelledby=${`tab-${name}`} class=${`view ${name}`}>
       <${View} attention=${attention} settings=${within} set=${set} ...${extra} />
     </div>
-    <${Selection} attention=${attention} settings=${within} set=${set} />
+    ${POINTED.includes(name) && html`<${Selection} attention=${attention} settings=${within} set=${set} />`}
     <p class="note">Weights show where a model looks, not why it answers.</p>
   </section>`;
 }

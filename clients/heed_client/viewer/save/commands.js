@@ -9,11 +9,18 @@
  * @property {boolean} needsKey
  */
 
-/** A tensor as the native API takes it: null is -infinity. @param {import("heed/server/api.js").Tensor} tensor */
+/** A tensor as nested lists; null is -infinity. @param {import("heed/server/api.js").Tensor} tensor */
 export function toJson({ shape, data, dtype }) {
-  const plain = (/** @type {number | bigint} */ value) =>
-    dtype === "BOOL" ? Boolean(value) : value === -Infinity ? null : Number(value);
-  return { shape, data: Array.from(/** @type {ArrayLike<number | bigint>} */ (data), plain) };
+  /** @type {unknown[]} */
+  let parts = Array.from(/** @type {ArrayLike<number | bigint>} */ (data), (value) => {
+    if (dtype === "BOOL") return Boolean(value);
+    if (value === -Infinity) return null;
+    if (!Number.isFinite(Number(value))) throw new Error(`${value} cannot be written in JSON`);
+    return Number(value);
+  });
+  for (const length of shape.slice(1).reverse())
+    parts = Array.from({ length: parts.length / length }, (_, i) => parts.slice(i * length, (i + 1) * length));
+  return parts;
 }
 
 /** @param {string} text */

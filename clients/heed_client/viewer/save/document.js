@@ -5,6 +5,7 @@ import { toBase64 } from "heed/save/saved.js";
 /** @typedef {import("heed/data/state.js").Settings} Settings */
 
 const POLICY = "default-src 'none'; script-src 'unsafe-inline' data:; style-src 'unsafe-inline'; img-src blob: data:";
+const FORBIDDEN = /[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\u{10000}-\u{10ffff}]/gu; // in XML 1.0
 const WITHOUT = ["vendor/katex.js"]; // only the server's page has formulas
 
 /**
@@ -70,5 +71,9 @@ async function sheet() {
   return document.querySelector("style")?.textContent ?? "";
 }
 
-/** @param {string} text */
-export const escape = (text) => text.replace(/[&<>"']/g, (character) => `&#${character.charCodeAt(0)};`);
+/** Text for HTML and XML, without what XML forbids. @param {string} text */
+export const escape = (text) =>
+  text
+    .toWellFormed()
+    .replace(FORBIDDEN, "\ufffd")
+    .replace(/[&<>"']/g, (character) => `&#${character.charCodeAt(0)};`);

@@ -1,5 +1,6 @@
 // Pictures for papers: the views as SVG, and that as PNG.
 import { escape } from "heed/save/document.js";
+import { format, poolLabels, show, strength } from "heed/data/display.js";
 import { css, headColour, palette } from "heed/data/palettes.js";
 
 /** @typedef {import("heed/data/attention.js").Attention} Attention */
@@ -11,30 +12,70 @@ const CELL = 16;
 const VECTOR = 128; // rows and columns up to which cells are rectangles, and every word is written
 const LINES = 20_000; // of the head view
 
-/** The head's matrix, or in the head view its lines. @param {Attention} attention @param {Shown} shown @param {Settings} settings */
-export function toSvg(attention, shown, settings) {
-  return settings.view === "head" ? lines(attention, shown, settings) : heatMap(attention, shown, settings);
+/**
+ * The view as SVG: lines in the head view, all heads in the model view, else the selected matrix with its scale.
+ * @param {Attention} attention @param {Shown} shown @param {Settings} settings @param {number} [top]  the global range
+ */
+export async function toSvg(attention, shown, settings, top) {
+  if (settings.view === "model") return overview(attention, settings, top);
+  if (settings.view !== "head") return heatMap(attention, shown, settings);
+  const isOne = settings.combine !== "none" || !settings.heads.includes(settings.head);
+  const heads = isOne ? [settings.head] : settings.heads.filter((head) => head < attention.heads);
+  const bundles = heads.map(async (head) => {
+    if (head === settings.head) return { head, shown };
+    const matrix = await attention.matrix(settings.layer, head);
+    return { head, shown: show(matrix, attention.rows, attention.columns, settings, top) };
+  });
+  return lines(attention, await Promise.all(bundles), settings);
+}
+
+/** All heads as small pictures, a layer in each row. @param {Attention} attention @param {Settings} settings @param {number} [top] */
+function overview(attention, settings, top) {
+  const parts = [];
+  const [size, step] = [96, 108];
+  for (let layer = 0; layer < attention.layers; layer++)
+    for (let head = 0; head < attention.heads; head++) {
+      const matrix = attention.small(layer, head);
+      const [rows, columns] = [poolLabels(attention.rows, matrix.m), poolLabels(attention.columns, matrix.n)];
+      const shown = show(matrix, rows, columns, settings, top);
+      const [x, y] = [30 + head * step, 24 + layer * step];
+      parts.push(cells(shown, settings, x, y, size / shown.n, size / shown.m));
+      parts.push(
+        `<rect x="${x}" y="${y}" width="${size}" height="${size}" fill="none" stroke="#888" stroke-width=".5"/>`,
+      );
+      if (layer === 0) parts.push(`<text x="${x + size / 2}" y="16" text-anchor="middle">${head}</text>`);
+      if (head === 0) parts.push(`<text x="24" y="${y + size / 2 + 4}" text-anchor="end">${layer}</text>`);
+    }
+  return svg(30 + attention.heads * step, 24 + attention.layers * step, parts);
+}
+
+/** The coloured cells of a matrix. @param {Shown} shown @param {Settings} settings
+ *  @param {number} left @param {number} top @param {number} width @param {number} height  of a cell */
+function cells({ m, n, levels, isDiverging }, settings, left, top, width, height) {
+  const table = palette(settings.palette, isDiverging);
+  const parts = [];
+  for (let i = 0; i < m; i++)
+    for (let j = 0; j < n; j++) {
+      const level = levels[i * n + j];
+      if (level !== level || (m > VECTOR && level === 0)) continue;
+      const [x, y] = [round(left + j * width), round(top + i * height)];
+      parts.push(
+        `<rect x="${x}" y="${y}" width="${round(width)}" height="${round(height)}" fill="${css(table, level)}"/>`,
+      );
+    }
+  return parts.join("\n");
 }
 
 /** @param {Attention} attention @param {Shown} shown @param {Settings} settings */
 function heatMap(attention, shown, settings) {
-  const { m, n, levels } = shown;
+  const { m, n } = shown;
   const isVector = m <= VECTOR && n <= VECTOR;
   const cell = isVector ? CELL : Math.max(1, Math.min(CELL, 1600 / Math.max(m, n)));
   const every = isVector ? 1 : Math.ceil(CELL / cell);
   const rows = shown.rows.map((place) => attention.rows[place].text);
   const columns = shown.columns.map((place) => attention.columns[place].text);
   const [left, top] = [width(rows, every), width(columns, every)];
-  const table = palette(settings.palette, shown.isDiverging);
-  const parts = [];
-  for (let i = 0; i < m; i++)
-    for (let j = 0; j < n; j++) {
-      const level = levels[i * n + j];
-      if (level !== level || (!isVector && level === 0)) continue;
-      parts.push(
-        `<rect x="${round(left + j * cell)}" y="${round(top + i * cell)}" width="${round(cell)}" height="${round(cell)}" fill="${css(table, level)}"/>`,
-      );
-    }
+  const parts = [cells(shown, settings, left, top, cell, cell)];
   const [right, bottom] = [left + n * cell, top + m * cell];
   parts.push(
     `<rect x="${left}" y="${top}" width="${round(n * cell)}" height="${round(m * cell)}" fill="none" stroke="#888" stroke-width=".5"/>`,
@@ -51,28 +92,51 @@ function heatMap(attention, shown, settings) {
     const x = round(left + (j + 0.5) * cell + 4);
     parts.push(`<text transform="translate(${x} ${top - 4}) rotate(-90)">${escape(word)}</text>`);
   });
-  return svg(right + 4, bottom + 4, parts);
+  parts.push(scale(attention, shown, settings, left, bottom + 8));
+  return svg(Math.max(right + 4, left + 260), bottom + 44, parts);
 }
 
-/** @param {Attention} attention @param {Shown} shown @param {Settings} settings */
-function lines(attention, shown, settings) {
-  const { m, n, levels } = shown;
+/** The colours with their numbers, and what is drawn.
+ *  @param {Attention} attention @param {Shown} shown @param {Settings} settings @param {number} x @param {number} y */
+function scale(attention, { low, high, isDiverging }, settings, x, y) {
+  const table = palette(settings.palette, isDiverging);
+  const parts = Array.from(
+    { length: 64 },
+    (_, i) => `<rect x="${x + 2 * i}" y="${y}" width="2.2" height="8" fill="${css(table, i / 63)}"/>`,
+  );
+  const { layer, head, combine, kind } = settings;
+  const where = combine === "none" ? `head ${head}` : combine;
+  const name = `${kind}, ${attention.layers > 1 ? `${attention.axis} ${layer}, ` : ""}${where}, ${settings.scale} scale`;
+  const range = Number.isFinite(high) ? `${format(low)} to ${format(high)}` : "0 to the largest of each row";
+  parts.push(`<text x="${x + 136}" y="${y + 9}">${range}</text><text x="${x}" y="${y + 28}">${escape(name)}</text>`);
+  return parts.join("\n");
+}
+
+/** @param {Attention} attention @param {{head: number, shown: Shown}[]} bundles @param {Settings} settings */
+function lines(attention, bundles, settings) {
+  const [{ shown }] = bundles;
+  const { m, n } = shown;
   const rows = shown.rows.map((place) => attention.rows[place].text);
   const columns = shown.columns.map((place) => attention.columns[place].text);
   const [left, right] = [width(rows, 1), width(columns, 1)];
   const [step, gap] = [CELL + 2, 160];
-  const colour = headColour(settings.head);
-  const only = settings.query === null ? null : shown.rows.indexOf(settings.query);
-  const strongest = Array.from(levels.keys())
-    .filter((index) => levels[index] > 0.01 && (only === null || Math.floor(index / n) === only))
-    .sort((one, other) => levels[other] - levels[one])
-    .slice(0, LINES);
-  const parts = strongest.map((index) => {
-    const [from, to] = [Math.floor(index / n), index % n];
-    return (
-      `<line x1="${left}" y1="${(from + 0.5) * step}" x2="${left + gap}" y2="${(to + 0.5) * step}" stroke="${colour}" ` +
-      `stroke-opacity="${round(levels[index])}" stroke-width="${round(0.5 + 2 * levels[index])}"/>`
-    );
+  const { query, key, direction } = settings;
+  const isHeld = (/** @type {number} */ from, /** @type {number} */ to) =>
+    direction === "from" || key === null ? query === null || shown.rows[from] === query : shown.columns[to] === key;
+  const parts = bundles.flatMap(({ head, shown: one }) => {
+    const levels = one.levels.map((level) => strength(one, level));
+    return Array.from(levels.keys())
+      .filter((index) => levels[index] > 0.01 && isHeld(Math.floor(index / n), index % n))
+      .sort((first, second) => levels[second] - levels[first])
+      .slice(0, LINES / bundles.length)
+      .map((index) => {
+        const [from, to] = [(Math.floor(index / n) + 0.5) * step, ((index % n) + 0.5) * step];
+        const middle = left + gap / 2;
+        return (
+          `<path d="M${left} ${from}C${middle} ${from} ${middle} ${to} ${left + gap} ${to}" fill="none" ` +
+          `stroke="${headColour(head)}" stroke-opacity="${round(levels[index])}" stroke-width="${round(0.5 + 3 * levels[index])}"/>`
+        );
+      });
   });
   rows.forEach((word, i) =>
     parts.push(`<text x="${left - 4}" y="${(i + 0.5) * step + 4}" text-anchor="end">${escape(word)}</text>`),

@@ -25,7 +25,15 @@ export async function fromBase64({ shape: [layers, heads, m, n], axis, dtype, un
   const numbers = dtype === "uint8" ? new Uint8Array(buffer) : new Float32Array(buffer);
   if (numbers.length !== layers * heads * m * n)
     throw new Error("the page is incomplete: it has fewer weights than its shape says");
-  return complete(numbers, unit, layers, heads, rows, columns, axis);
+  return complete(
+    numbers,
+    unit,
+    layers,
+    heads,
+    rows,
+    JSON.stringify(rows) === JSON.stringify(columns) ? rows : columns,
+    axis,
+  );
 }
 
 /** @param {Float32Array | Uint8Array} numbers @returns {Promise<string>} */

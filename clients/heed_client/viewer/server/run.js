@@ -24,6 +24,8 @@ import { randomFields, toInput } from "heed/server/request.js";
  * @property {boolean} truncated
  */
 
+const EXACT = 1 << 20; // weights up to which they are float32; more are uint8
+
 /** Outputs that are attention, in the order in which they are offered. */
 export const KINDS = ["weights", "cross_weights", "encoder_weights", "scores", "weights_by_norm"];
 
@@ -154,7 +156,8 @@ export async function run(model, settings, input, signal) {
   const sizes = sizesOf(model, tensors);
   const [m, n] = output.shape.slice(-2).map((dim) => evaluate(dim, sizes));
   const isSmall = m <= POOL && n <= POOL;
-  const compressed = isWeights(kind) && !isSmall ? { weights_dtype: "uint8" } : {};
+  const compressed = (/** @type {number} */ count) =>
+    isWeights(kind) && count > EXACT ? { weights_dtype: "uint8" } : {};
   const statistics = kind === "weights" && model.derived.some(({ name }) => name === "head_statistics");
   const ask = (
     /** @type {string[]} */ outputs,
@@ -162,18 +165,23 @@ export async function run(model, settings, input, signal) {
     /** @type {AbortSignal | undefined} */ end = undefined,
   ) => infer(model.block, tensors, outputs, { ...settings.parameters, ...options }, end);
   const names = statistics && !isSmall ? [kind, "head_statistics"] : [kind];
-  const answer = await ask(names, isSmall ? {} : { ...compressed, weights_pool: POOL, weights_pool_by: "max" }, signal);
+  const answer = await ask(
+    names,
+    isSmall ? {} : { ...compressed(Infinity), weights_pool: POOL, weights_pool_by: "max" },
+    signal,
+  );
   const { shape } = answer[kind];
   const [layers, heads] = [isStack ? shape[0] : 1, shape[shape.length - 3]];
   const unit = unitOf(answer);
   const axis = Number(isStack); // of the batch
   const values = rowOfBatch(answer[kind], batch, axis);
-  const { rows, columns } = labels(kind, m, n, input);
+  const [own, others] = output.shape.slice(-2).map(String);
+  const { rows, columns } = labels(kind, m, n, input, others.split(" + ").includes(own));
   if (isSmall) return complete(/** @type {Float32Array} */ (values), 1, layers, heads, rows, columns, "layer");
   const [pm, pn] = shape.slice(-2);
   const numbers = statistics ? rowOfBatch(answer.head_statistics, batch, axis) : null;
   const one = async (/** @type {string} */ name, /** @type {object} */ options, from = axis) => {
-    const part = await ask([name], { ...options, ...(name === kind ? compressed : {}) });
+    const part = await ask([name], { ...options, ...(name === kind ? compressed(m * n) : {}) });
     return matrix(rowOfBatch(part[name], batch, from), m, n, unitOf(part));
   };
   const layerOption = (/** @type {number} */ layer) => (isStack ? { layers: String(layer) } : {});
@@ -186,7 +194,7 @@ export async function run(model, settings, input, signal) {
     columns,
     axis: "layer",
     all: async () => {
-      const whole = await ask([kind], compressed);
+      const whole = await ask([kind], compressed(layers * heads * m * n));
       return { numbers: rowOfBatch(whole[kind], batch, axis), unit: unitOf(whole) };
     },
     small: (layer, head) => {
@@ -240,11 +248,13 @@ export function rowOfBatch({ shape, data }, batch, axis) {
   return result;
 }
 
-/** @param {string} kind @param {number} m @param {number} n @param {Input} input */
-function labels(kind, m, n, { source, target }) {
+/** Queries and keys with the same tokens have the same labels: one list.
+ *  @param {string} kind @param {number} m @param {number} n @param {Input} input @param {boolean} isSelf */
+function labels(kind, m, n, { source, target }, isSelf) {
   const own = kind === "encoder_weights" || target.length === 0 ? source : target;
   const rows = own.length === m ? own : plainLabels(places(m));
   const keys = kind === "cross_weights" ? source : own;
+  if (m === n && isSelf) return { rows, columns: rows };
   return { rows, columns: keys.length === n ? keys : plainLabels(places(n)) };
 }
 

@@ -1,6 +1,7 @@
 // Two heads, layers, texts, models or options side by side, and what the second has more or less than the first.
 import { html, useMemo } from "vendor/preact.js";
 import { Attention } from "heed/data/attention.js";
+import { renormalised } from "heed/data/display.js";
 import { Choice } from "heed/views/controls.js";
 import { MatrixView } from "heed/views/matrix_view.js";
 import { Selection } from "heed/views/selection.js";
@@ -8,7 +9,10 @@ import { Selection } from "heed/views/selection.js";
 /** @typedef {import("heed/views/hooks.js").ViewProps} ViewProps */
 /** @typedef {import("heed/data/state.js").Settings} Settings */
 /**
- * @typedef {ViewProps & {panel?: unknown}} Side  the second side; `panel` asks for its input
+ * @typedef {object} Side  the second side
+ * @property {Attention | null} attention @property {string} [reason]  why there is none
+ * @property {Settings} settings @property {ViewProps["set"]} set
+ * @property {unknown} [panel]  asks for its input
  */
 
 /** What the second matrix has more (or less, if negative) than the first, as attention with one head.
@@ -16,8 +20,10 @@ import { Selection } from "heed/views/selection.js";
 function difference({ attention, settings }, { attention: second, settings: others }) {
   const load = async () => {
     const [before, after] = await Promise.all([attention.selected(settings), second.selected(others)]);
-    const values = after.values.map((value, i) => (value === before.values[i] ? 0 : value - before.values[i]));
-    return { ...before, values, error: before.error + after.error };
+    const one = renormalised(before, attention.rows, attention.columns, settings);
+    const other = renormalised(after, second.rows, second.columns, others);
+    const values = other.values.map((value, i) => value - one.values[i]); // NaN where both are masked
+    return { ...before, values, error: one.error + other.error };
   };
   const { m, n, rows, columns, axis } = attention;
   const small = () => ({ m: 0, n: 0, values: new Float32Array(), error: 0 });
@@ -38,14 +44,18 @@ function difference({ attention, settings }, { attention: second, settings: othe
   });
 }
 
+/** @param {Attention} attention @param {Settings} settings */
+const named = ({ layers, axis }, { layer, head }) => `${layers > 1 ? `${axis} ${layer}, ` : ""}head ${head}`;
+
 /** @param {number} count */
 const numbers = (count) => Object.fromEntries(Array.from({ length: count }, (_, i) => [i, String(i)]));
 
 /** @param {ViewProps & {second?: Side | null}} props */
 export function CompareView({ attention, settings, set, second = null }) {
-  const fits = second && second.attention.m === attention.m && second.attention.n === attention.n;
+  const other = second?.attention ?? null;
+  const fits = other !== null && other.m === attention.m && other.n === attention.n;
   const between = useMemo(
-    () => (fits && second ? difference({ attention, settings, set }, second) : null),
+    () => (fits && second && other ? difference({ attention, settings, set }, { ...second, attention: other }) : null),
     [
       attention,
       second?.attention,
@@ -55,20 +65,24 @@ export function CompareView({ attention, settings, set, second = null }) {
       second?.settings.layer,
       second?.settings.head,
       second?.settings.combine,
+      settings.renormalise,
+      settings.hideSpecial,
+      settings.hideFirst,
+      settings.hidePadding,
     ],
   );
   if (!second) return html`<p class="note">…</p>`;
   const selected = { query: settings.query, key: settings.key, direction: settings.direction };
   const others = { ...second.settings, ...selected };
-  const { layers, heads, axis } = second.attention;
+  const { layers, heads, axis } = other ?? attention;
   const setSecond = (/** @type {Partial<Settings>} */ changes) => {
     const { query = settings.query, key = settings.key, direction = settings.direction, ...rest } = changes;
     set({ query, key, direction });
     if (Object.keys(rest).length) second.set(rest);
   };
   return html`<div class="sides">
-    <section aria-label="first"><h2>First</h2><${MatrixView} attention=${attention} settings=${settings} set=${set} /></section>
-    <section aria-label="second"><h2>Second</h2>
+    <section aria-label="first"><h2>First: ${named(attention, settings)}</h2><${MatrixView} attention=${attention} settings=${settings} set=${set} /></section>
+    <section aria-label="second"><h2>Second: ${named(other ?? attention, others)}</h2>
       <div class="tools">
         ${
           layers > 1 &&
@@ -79,14 +93,19 @@ export function CompareView({ attention, settings, set, second = null }) {
           onChange=${(/** @type {string} */ value) => second.set({ head: Number(value) })} />
       </div>
       ${second.panel}
-      <${MatrixView} attention=${second.attention} settings=${others} set=${setSecond} />
-      <${Selection} attention=${second.attention} settings=${others} set=${setSecond} /></section>
+      ${
+        other
+          ? html`<${MatrixView} attention=${other} settings=${others} set=${setSecond} />
+          <${Selection} attention=${other} settings=${others} set=${setSecond} />`
+          : html`<p class="note" role="status">${second.reason}</p>`
+      }</section>
     <section aria-label="difference"><h2>Second less first</h2>
       ${
         between
           ? html`<${MatrixView} attention=${between} settings=${{ ...settings, layer: 0, head: 0, combine: "none", kind: "difference", range: "matrix" }} set=${set} />`
-          : html`<p class="note">No difference is drawn: the first has ${attention.m} x ${attention.n} weights, the second
-          ${" "}${second.attention.m} x ${second.attention.n}.</p>`
+          : other &&
+            html`<p class="note">No difference is drawn: the first has ${attention.m} x ${attention.n} weights, the second
+          ${" "}${other.m} x ${other.n}.</p>`
       }</section>
   </div>`;
 }

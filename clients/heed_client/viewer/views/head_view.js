@@ -54,14 +54,15 @@ function joins(from, to, parts) {
 
 /** A switch for each head of the layer. @param {ViewProps} props */
 function HeadChips({ attention, settings, set }) {
-  const drawn = drawnHeads(settings);
+  const drawn = drawnHeads(attention, settings);
   const all = [...Array(attention.heads).keys()];
   const toggle = (/** @type {number} */ head) => {
     const next = drawn.includes(head)
       ? drawn.filter((other) => other !== head)
       : [...drawn, head].sort((one, other) => one - other);
     if (next.length === 0) return;
-    set(next.length === 1 ? { head: next[0], heads: [], combine: "none" } : { heads: next, combine: "none" });
+    const told = next.includes(settings.head) ? settings.head : next[0];
+    set({ head: told, heads: next.length === 1 ? [] : next, combine: "none" });
   };
   const others = drawn.length === all.length;
   return html`<div class="head-chips" role="group" aria-label="heads">
@@ -78,8 +79,13 @@ function HeadChips({ attention, settings, set }) {
   </div>`;
 }
 
-/** Heads whose lines are drawn, each in its colour; none if heads or layers are combined. @param {ViewProps["settings"]} settings */
-const drawnHeads = ({ combine, heads, head }) => (combine !== "none" ? [] : heads.length ? heads : [head]);
+/** Heads whose lines are drawn, each in its colour; none if heads or layers are combined.
+ *  @param {ViewProps["attention"]} attention @param {ViewProps["settings"]} settings */
+function drawnHeads(attention, { combine, heads, head }) {
+  if (combine !== "none") return [];
+  const known = heads.filter((one) => one < attention.heads);
+  return known.includes(head) ? known : [head];
+}
 
 /**
  * What is drawn of each head that is switched on; null until all are there.
@@ -89,7 +95,7 @@ const drawnHeads = ({ combine, heads, head }) => (combine !== "none" ? [] : head
 function useBundles(attention, settings) {
   const single = useShown(attention, settings);
   const { layer, combine } = settings;
-  const heads = drawnHeads(settings).filter((head) => head < attention.heads);
+  const heads = drawnHeads(attention, settings);
   const several = usePromise(
     async () => ({
       attention,

@@ -57,10 +57,12 @@ export function usePromise(make, dependencies) {
 export function useShown(attention, settings) {
   const { layer, head, combine } = settings;
   const { value, error } = usePromise(
-    async () => ({ attention, matrix: await attention.selected(settings) }),
+    async () => ({ attention, layer, head, combine, matrix: await attention.selected(settings) }),
     [attention, layer, head, combine],
   );
-  const matrix = value?.attention === attention ? value.matrix : null;
+  const isOwn =
+    value?.attention === attention && value.layer === layer && value.head === head && value.combine === combine;
+  const matrix = isOwn ? value.matrix : attention.peek(settings);
   const shown = matrix && drawn(matrix, attention, settings);
   return { matrix, shown, error };
 }
@@ -71,8 +73,9 @@ const cache = new WeakMap();
 /** What is drawn of a matrix: computed once for the view, the selection and the menu.
  *  @param {Matrix} matrix @param {Attention} attention @param {Settings} settings */
 function drawn(matrix, attention, settings) {
-  const { hideSpecial, hideFirst, hidePadding, renormalise, scale, range, threshold, kind } = settings;
-  const key = JSON.stringify([hideSpecial, hideFirst, hidePadding, renormalise, scale, range, threshold, kind]);
+  const { hideSpecial, hideFirst, hidePadding, renormalise, scale, range, threshold, kind, parameters } = settings;
+  const looks = [hideSpecial, hideFirst, hidePadding, renormalise, scale, range, threshold, kind, parameters.is_causal];
+  const key = JSON.stringify(looks);
   const found = cache.get(matrix);
   if (found?.key === key) return found.shown;
   const shown = show(matrix, attention.rows, attention.columns, settings, globalMax(attention, settings));

@@ -3,6 +3,7 @@ import { html, useEffect, useMemo, useRef } from "vendor/preact.js";
 import { STATISTICS } from "heed/data/matrix.js";
 import { poolLabels, show } from "heed/data/display.js";
 import { palette, picture } from "heed/data/palettes.js";
+import { useTheme } from "heed/views/draw/canvas.js";
 import { Choice } from "heed/views/controls.js";
 import { globalMax } from "heed/views/hooks.js";
 
@@ -19,7 +20,8 @@ const SORTS = {
 
 /** @param {ViewProps} props */
 export function ModelView({ attention, settings, set }) {
-  const { layers, heads, statistics } = attention;
+  const { layers, heads, isSelf } = attention;
+  const statistics = settings.kind.endsWith("weights") ? attention.statistics : null; // no shares of scores
   const which = STATISTICS.indexOf(settings.sort);
   const places = useMemo(() => {
     const all = Array.from({ length: layers * heads }, (_, i) => ({ layer: Math.floor(i / heads), head: i % heads }));
@@ -33,15 +35,19 @@ export function ModelView({ attention, settings, set }) {
     performance.mark("heed-model-view-drawn");
   }, [attention]);
   const isGrid = which < 0;
-  const options = statistics ? SORTS : { layer: SORTS.layer };
+  const { layer: plain, entropy, first } = SORTS;
+  const options = !statistics ? { layer: plain } : isSelf ? SORTS : { layer: plain, entropy, first };
   return html`<div class="tools"><${Choice} label="sort by" value=${isGrid ? "layer" : settings.sort} options=${options}
       onChange=${(/** @type {string} */ sort) => set({ sort })} /></div>
-    <div class="thumbnails" style=${isGrid ? { gridTemplateColumns: `repeat(${heads}, minmax(2.5rem, 1fr))` } : {}}>
+    <div class="thumbnails" style=${isGrid ? { gridTemplateColumns: `repeat(${heads}, minmax(2.5rem, 12rem))` } : {}}>
       ${places.map(
         ({ layer, head }) => html`<${Thumbnail} key=${`${layer}.${head}`} attention=${attention} settings=${settings}
         layer=${layer} head=${head} top=${top} isOff=${settings.ablated.some(([l, h]) => l === layer && h === head)}
         number=${which >= 0 && statistics ? statistics(layer, head)[which] : null}
-        open=${() => set({ view: "head", layer, head, heads: [], combine: "none" })} />`,
+        open=${() => {
+          set({ view: "head", layer, head, heads: [], combine: "none" });
+          document.getElementById("tab-head")?.focus();
+        }} />`,
       )}
     </div>`;
 }
@@ -49,6 +55,7 @@ export function ModelView({ attention, settings, set }) {
 /** @param {ViewProps & {layer: number, head: number, top?: number, number: number | null, isOff: boolean, open: () => void}} props */
 function Thumbnail({ attention, settings, layer, head, top, number, isOff, open }) {
   const canvas = useRef(/** @type {HTMLCanvasElement | null} */ (null));
+  const theme = useTheme();
   const {
     scale,
     range,
@@ -78,6 +85,7 @@ function Thumbnail({ attention, settings, layer, head, top, number, isOff, open 
     attention,
     layer,
     head,
+    theme,
     scale,
     range,
     threshold,

@@ -75,7 +75,7 @@ function Text({ attention, settings, set, shown }) {
     chipOf(token)?.classList.add("active");
     live.painted = token;
     const pointed = held && live.hover && (isSelf || live.hover.direction !== held.direction) ? live.hover.index : null;
-    /** @type {HTMLElement} */ (readout.current).textContent = sentence(token, pointed);
+    if (readout.current) readout.current.textContent = sentence(token, pointed);
   });
   /** @param {Token | null} token @param {number | null} other  the one whose weight is told */
   const sentence = (token, other) => {

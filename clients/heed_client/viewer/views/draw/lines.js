@@ -1,5 +1,7 @@
 // Lines between queries at the left and keys at the right, as strong as the weights.
 
+import { strength } from "heed/data/display.js";
+
 /** @typedef {import("heed/data/display.js").Shown} Shown */
 /** @typedef {{side: "query" | "key", index: number}} Word  one of the visible queries or keys */
 /**
@@ -20,9 +22,6 @@ const FAINTEST = 0.02; // level that is drawn
 const MOST = 3000; // lines in a frame, the strongest first
 const FAR = 64; // lines of a word to words out of sight, the strongest
 const THICKEST = 4; // px
-
-/** How strong a level is: of scores with two signs the distance from 0. @param {Shown} shown @param {number} level */
-export const strength = ({ isDiverging }, level) => (isDiverging ? 2 * Math.abs(level - 0.5) : level) || 0;
 
 /** @param {CanvasRenderingContext2D} context @param {Bundle[]} bundles @param {Sight} sight */
 export function drawLines(context, bundles, sight) {

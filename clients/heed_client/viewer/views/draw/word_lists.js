@@ -1,7 +1,8 @@
 // Queries at the left and keys at the right, as words; only those in sight are in the document.
 import { html, useEffect, useLayoutEffect, useRef, useState } from "vendor/preact.js";
 import { prepare, themeColours, useFrame, useSize, useTheme } from "heed/views/draw/canvas.js";
-import { drawLines, strength } from "heed/views/draw/lines.js";
+import { strength } from "heed/data/display.js";
+import { drawLines } from "heed/views/draw/lines.js";
 
 /** @typedef {import("heed/data/attention.js").Label} Label */
 /** @typedef {import("heed/views/draw/lines.js").Bundle} Bundle */
