@@ -192,7 +192,9 @@ class Settings(BaseSettings):
     docs: bool = Field(True, description="serve the interactive documentation at /docs")
     viewer: bool = Field(True, description="serve the page at / where one looks at attention")
     viewer_frame_ancestors: str = Field(
-        "", pattern=r"^[^;,\r\n]*$", description="origins whose pages may show that page in a frame, separated by blanks"
+        "",
+        pattern=r"^[^;,\r\n]*$",
+        description="origins whose pages may show that page in a frame, separated by blanks",
     )
     log_level: Literal["critical", "error", "warning", "info", "debug"] = Field(
         "info", description="lowest level that is logged"

@@ -46,17 +46,17 @@ def test_the_lines_are_where_the_weights_are(page):
 def test_a_click_holds_and_keys_move_what_is_held(page):
     page.locator(".queries [role=option]").nth(1).click()
     page.mouse.move(5, 5)
-    expect(page.get_by_role("status")).to_contain_text("“saw” (1) looks at “ship” (4)")
+    expect(page.locator(".selection")).to_contain_text("“saw” (1) looks at “ship” (4)")
     assert ends(page) == [4]
     page.keyboard.press("ArrowDown")
     expect(page.locator(".queries [role=option]").nth(2)).to_be_focused()
-    expect(page.get_by_role("status")).to_contain_text("“an” (2) looks at “at” (5)")
+    expect(page.locator(".selection")).to_contain_text("“an” (2) looks at “at” (5)")
     assert ends(page) == [5]
     page.keyboard.press("ArrowRight")
-    expect(page.get_by_role("status")).to_contain_text("“an” (2) is looked at by")
+    expect(page.locator(".selection")).to_contain_text("“an” (2) is looked at by")
     assert "direction=to" in fragment(page)
     page.keyboard.press("Escape")
-    expect(page.get_by_role("status")).to_contain_text("Point at a token")
+    expect(page.locator(".selection")).to_contain_text("Point at a token")
     page.locator(".keys [role=option]").nth(2).click()
     expect(page.locator(".keys [aria-selected=true]")).to_have_count(1)
     page.locator(".keys [role=option]").nth(2).click()

@@ -76,12 +76,12 @@ def test_a_pointer_shows_the_weight_and_a_click_holds_the_cell(page):
     page.mouse.move(*centre(page, 1, 4))
     expect(page.locator(".tip")).to_have_text("“saw” → “ship” 1.0000")
     page.mouse.click(*centre(page, 1, 4))
-    expect(page.get_by_role("status")).to_contain_text("“saw” (1) looks at “ship” (4)")
+    expect(page.locator(".selection")).to_contain_text("“saw” (1) looks at “ship” (4)")
     assert "query=1&key=4" in fragment(page)
     page.mouse.move(5, 5)
     expect(page.locator(".tip")).to_have_text("“saw” → “ship” 1.0000")
     page.mouse.click(*centre(page, 1, 4))
-    expect(page.get_by_role("status")).to_contain_text("Point at a token")
+    expect(page.locator(".selection")).to_contain_text("Point at a token")
 
 
 def test_bars_show_what_the_held_query_looks_at(page):
@@ -101,7 +101,7 @@ def test_keys_hold_move_zoom_and_release(page):
     for key in ("ArrowDown", "ArrowRight", "ArrowRight", "ArrowUp", "ArrowDown"):
         page.keyboard.press(key)
         drawn(page)
-    expect(page.get_by_role("status")).to_contain_text("“saw” (1) looks at “an” (2)")
+    expect(page.locator(".selection")).to_contain_text("“saw” (1) looks at “an” (2)")
     page.keyboard.press("Escape")
     expect(page.locator(".tip")).to_be_hidden()
 

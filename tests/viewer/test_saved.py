@@ -116,7 +116,7 @@ def test_pictures(taken, tmp_path):
     _, take = taken
     svg = ElementTree.fromstring(take("SVG").path().read_text())
     cells = svg.findall(".//{*}rect")
-    assert len(cells) == 2 + 9 * 9  # with the background and the frame
+    assert len(cells) == 2 + 9 * 9 + 64  # with the background, the frame and the scale
     assert [text.text for text in svg.findall(".//{*}text")][:9] == ["<s>", *TEXT.split(), "</s>"]
     take("PNG").save_as(tmp_path / "picture.png")
     picture = imread(tmp_path / "picture.png")
@@ -125,6 +125,35 @@ def test_pictures(taken, tmp_path):
     red, green, blue = (int(part) for part in re.findall(r"\d+", cells[1].get("fill")))
     pixel = picture[int(2 * (y + size / 2)), int(2 * (x + size / 2)), :3] * 255
     np.testing.assert_allclose(pixel, (red, green, blue), atol=2)
+
+
+def test_the_picture_of_all_heads_and_of_lines(taken):
+    page, take = taken
+    page.get_by_role("tab", name="Model").click()
+    svg = ElementTree.fromstring(take("SVG").path().read_text())
+    assert len(svg.findall(".//{*}rect")) == 1 + 4 * (9 * 9 + 1)
+    page.get_by_role("tab", name="Head").click()
+    page.get_by_role("button", name="all heads").click()
+    svg = ElementTree.fromstring(take("SVG").path().read_text())
+    assert len({path.get("stroke") for path in svg.findall(".//{*}path")}) == 4
+
+
+def test_a_matrix_is_saved_under_its_own_head_only(open_page):
+    """While another head of a long input is loaded, nothing of the one before is drawn or saved."""
+    sizes = '{"seed":1,"sizes":{"batch":1,"m":80,"n":80}}'
+    page = open_page(f"model=multi_head&view=matrix&head=0&query=1&random={sizes}")
+    expect(page.locator(".selection .value").first).to_be_visible()
+    first = page.locator(".selection .value").all_inner_texts()
+    waiting = []
+    page.route("**/infer", lambda route: waiting.append(route))
+    page.get_by_role("combobox", name="head", exact=True).select_option("2")
+    expect(page.locator(".selection .value")).to_have_count(0)
+    expect(page.get_by_text("Take it along")).to_have_count(0)
+    while not waiting:
+        page.wait_for_timeout(50)
+    waiting[0].continue_()
+    expect(page.locator(".selection .value").first).to_be_visible()
+    assert page.locator(".selection .value").all_inner_texts() != first
 
 
 def test_the_page_saves_itself(taken, open_file, tmp_path):

@@ -70,12 +70,12 @@ def test_a_click_holds_and_keys_move_what_is_held(page):
     assert np.argmax(darkness(page)) == 4
     page.keyboard.press("ArrowRight")
     expect(page.get_by_role("button", name="an", exact=True)).to_be_focused()
-    expect(page.get_by_role("status")).to_contain_text("“an” (2) looks at “at” (5)")
+    expect(page.locator(".selection")).to_contain_text("“an” (2) looks at “at” (5)")
     page.get_by_role("combobox", name="a token").select_option("is looked at by")
-    expect(page.get_by_role("status")).to_contain_text("“an” (2) is looked at by")
+    expect(page.locator(".selection")).to_contain_text("“an” (2) is looked at by")
     assert "key=2" in fragment(page)
     page.get_by_role("button", name="an", exact=True).press("Escape")
-    expect(page.get_by_role("status")).to_contain_text("Point at a token")
+    expect(page.locator(".selection")).to_contain_text("Point at a token")
 
 
 def test_two_texts_of_cross_attention(open_page):
@@ -86,10 +86,10 @@ def test_two_texts_of_cross_attention(open_page):
     keys = page.get_by_role("group", name="keys")
     expect(keys.get_by_role("button")).to_have_count(8)
     page.get_by_role("group", name="queries").get_by_role("button").nth(1).click()
-    expect(page.get_by_role("status")).to_contain_text("“sea” (6) 1.0000")
+    expect(page.locator(".selection")).to_contain_text("“sea” (6) 1.0000")
     assert np.argmax(darkness(page)[3:]) == 6
     keys.get_by_role("button", name="sea").click()
-    expect(page.get_by_role("status")).to_contain_text("“sea” (6) is looked at by")
+    expect(page.locator(".selection")).to_contain_text("“sea” (6) is looked at by")
 
 
 def test_special_tokens_are_marked(open_page):
