@@ -107,8 +107,8 @@ function Grid({ attention, before, settings, set }) {
     event.preventDefault();
   };
   return html`<table class="heads" ref=${grid} onKeyDown=${move}>
-      <caption>${ablated.length} of ${layers * heads} heads are off${top !== null && `; the weights of the others change by at most ${format(top)}`}
-        ${ablated.length > 0 && html`<button onClick=${() => set({ ablated: [] })}>switch all on</button>`}</caption>
+      <caption><button disabled=${ablated.length === 0} onClick=${() => set({ ablated: [] })}>switch all on</button>
+        ${" "}${ablated.length} of ${layers * heads} heads are off${top !== null && `; the weights of the others change by at most ${format(top)}`}</caption>
       <thead><tr><td></td>${all(heads).map((head) => html`<th scope="col">${head}</th>`)}</tr></thead>
       <tbody>${all(layers).map(
         (layer) => html`<tr>
