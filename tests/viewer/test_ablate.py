@@ -90,11 +90,27 @@ def test_with_the_keyboard_and_by_layer(open_page):
     page.keyboard.press("Space")
     expect(off(page, 1, 1)).to_have_attribute("aria-pressed", "true")
     expect(off(page, 1, 1)).to_be_focused()
-    page.get_by_role("button", name="all heads of layer 0 off").click()
+    page.get_by_role("button", name="layer 0: all off").click()
     expect(page.get_by_role("table")).to_contain_text("5 of 8 heads are off")
-    page.get_by_role("button", name="no head of layer 1 off").click()
+    page.get_by_role("button", name="layer 1: all on").click()
     expect(page.get_by_role("table")).to_contain_text("4 of 8 heads are off")
     expect(off(page, 1, 1)).to_have_attribute("aria-pressed", "false")
+    page.get_by_role("button", name="switch all on").click()
+    expect(page.get_by_role("table")).to_contain_text("0 of 8 heads are off")
+
+
+def test_only_answers_of_the_same_heads_are_compared(open_page):
+    page = open_page(f"{MODEL}&ablated=[[0,1]]")
+    table = page.get_by_role("table")
+    expect(table).to_contain_text("change by at most")
+    chips = page.get_by_role("region", name="change of the output")
+    expect(chips).to_be_visible()
+    page.route("**/infer", lambda _: None)  # never answered
+    off(page, 0, 2).click()
+    off(page, 0, 3).click()
+    expect(table).to_contain_text("3 of 8 heads are off")
+    expect(table).not_to_contain_text("change by at most")
+    expect(chips).to_be_hidden()
 
 
 def test_a_block_of_one_layer(open_page):

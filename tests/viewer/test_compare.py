@@ -27,3 +27,38 @@ def test_two_texts_of_different_lengths(open_page):
     expect(page.get_by_role("region", name="difference")).to_contain_text("No difference is drawn: the first has 5 x 5")
     second.get_by_role("textbox", name="text", exact=True).fill("the dog ran")
     expect(page.get_by_role("region", name="difference").locator("canvas").first).to_be_visible()
+
+
+def test_a_second_side_without_an_answer_shows_nothing(open_page):
+    page = open_page("model=bert&text=the+cat+sat&view=compare&other={%22text%22:%22%22}")
+    second = page.get_by_role("region", name="second")
+    difference = page.get_by_role("region", name="difference")
+    expect(second).to_contain_text("Type a text")
+    expect(second.locator("canvas")).to_have_count(0)
+    expect(difference.locator("canvas")).to_have_count(0)
+    box = second.get_by_role("textbox", name="text", exact=True)
+    box.fill("the dog ran")
+    expect(difference.locator("canvas").first).to_be_visible()
+    page.route("**/v1/tokenize/**", lambda _: None)  # never answered
+    box.fill("the mat")
+    expect(second.locator("canvas")).to_have_count(0)
+    expect(difference.locator("canvas")).to_have_count(0)
+    expect(box).to_be_visible()
+
+
+def test_a_second_head_that_is_not_there(open_page):
+    page = open_page("model=bert&text=the+cat+sat&view=compare&other={%22head%22:99,%22layer%22:99}")
+    expect(page.get_by_role("combobox", name="second head")).to_have_value("3")
+    expect(page.get_by_role("region", name="difference").locator("canvas").first).to_be_visible()
+
+
+def test_tensors_of_the_first_model_are_not_those_of_another(open_page):
+    page = open_page("model=scaled_dot_product&view=compare")
+    page.get_by_role("radio", name="file or JSON").check()
+    page.get_by_role("textbox", name="JSON").fill('{"query": [[1, 2]], "key": [[1, 2], [3, 4]]}')
+    second = page.get_by_role("region", name="second")
+    page.get_by_text("another text, model or option").click()
+    expect(second.get_by_role("radio", name="file or JSON")).to_be_checked()
+    second.get_by_role("combobox", name="second model").select_option("additive")
+    expect(second.get_by_role("radio", name="example")).to_be_checked()
+    expect(second.locator("canvas").first).to_be_visible()

@@ -179,3 +179,110 @@ def test_an_error_stands_beside_its_field(open_page):
     page.get_by_role("textbox", name="JSON").fill(json.dumps({"query": QUERY, "key": [[1, 2, 3]]}))
     tensors = page.get_by_role("list", name="tensors that are given")
     expect(tensors.get_by_role("alert")).to_have_text("key: expected last dimension 2 (d_k of query), got 3")
+
+
+@pytest.mark.parametrize("number", ["0.05", "-0.5", "1e-2"])
+def test_a_number_is_typed_key_by_key(open_page, number):
+    page = open_page(BLOCK)
+    field = page.get_by_role("group", name="options").get_by_role("spinbutton", name="scale")
+    field.press_sequentially(number, delay=30)
+    expect(field).to_have_value(number)
+    field.blur()
+    expect(field).to_have_value(str(float(number)))
+    assert f"parameters=%7B%22scale%22%3A{float(number)}%7D" in page.url
+
+
+def test_a_run_that_failed_does_not_rename_what_is_drawn(open_page):
+    page = open_page(f"{BLOCK}&query=0", expected="ERR_FAILED")
+    before = selected(page)
+    page.route("**/infer", lambda route: route.abort())
+    page.get_by_role("combobox", name="look at").select_option("scores")
+    answer = page.locator(".answer.stale")
+    expect(answer).to_contain_text("The last run that succeeded is drawn: the server does not answer")
+    assert selected(page) == before
+    page.get_by_text("Take it along").click()
+    with page.expect_download() as download:
+        page.get_by_role("button", name="JSON", exact=True).click()
+    assert "scores" not in download.value.path().read_text()
+    page.unroute("**/infer")
+    page.get_by_role("button", name="try again").click()
+    expect(answer).to_have_count(0)
+    expect(page.locator(".selection")).not_to_contain_text(f"{before[1]:.4f}")
+
+
+def test_it_starts_again_after_a_failure(open_page):
+    page = open_page("model=scaled_dot_product", expected="ERR_FAILED")
+    for url in ("**/v1/attention", "**/example.json"):
+        page.route(url, lambda route: route.abort())
+        page.goto(page.url.split("#")[0] + "?again")
+        page.reload()
+        expect(page.locator(".workspace")).to_contain_text("Nothing is drawn")
+        page.unroute(url)
+        page.get_by_role("button", name="try again").click()
+        expect(page.locator(".selection")).to_contain_text("looks at")
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    page.get_by_text("Take it along").click()
+    page.get_by_role("button", name="copy as curl").click()
+    expect(page.locator(".take [role=status]")).to_have_text("curl copied")
+    assert page.evaluate("`'${location.origin}/v1/`") in page.evaluate("navigator.clipboard.readText()")
+
+
+def test_a_key_that_is_asked_for_later_runs_again(open_page):
+    page = open_page(f"{BLOCK}&query=0", expected="401")
+    before = selected(page)
+    page.route("**/infer", lambda route: route.fulfill(status=401, json={"error": "unknown API key"}))
+    page.get_by_role("spinbutton", name="scale").fill("2")
+    page.get_by_label("API key").wait_for()
+    page.unroute("**/infer")
+    page.get_by_label("API key").fill("another")
+    page.get_by_role("button", name="use it").click()
+    expect(page.get_by_label("API key")).to_have_count(0)
+    expect(page.locator(".selection")).not_to_contain_text(f"{before[1]:.4f}")
+
+
+def test_tensors_stay_with_their_model(open_page):
+    page = open_page(BLOCK)
+    page.get_by_role("radio", name="file or JSON").check()
+    page.get_by_role("textbox", name="JSON").fill(json.dumps({"query": QUERY, "key": KEY}))
+    expect(page.get_by_role("list", name="tensors that are given")).to_contain_text("query 1 × 1 × 3 × 2")
+    page.evaluate("location.hash = 'model=additive'")
+    expect(page.get_by_role("radio", name="example")).to_be_checked()
+    expect(page.locator(".selection")).to_be_visible()
+
+
+def test_files_of_other_names(open_page, tmp_path):
+    arrays = {"query": np.array(QUERY), "key": np.array(KEY), "value": np.array(VALUE)}
+    for name, array in arrays.items():
+        np.save(tmp_path / f"{name[0].upper()}.npy", array)
+        np.save(tmp_path / f"my_{name}.npy", array)
+    page = open_page(f"{BLOCK}&query=1")
+    page.get_by_role("radio", name="file or JSON").check()
+    files = page.get_by_label("files", exact=True)
+    files.set_input_files([tmp_path / f"{name}.npy" for name in "QKV"])
+    expect_row(page, attend(arrays["query"], arrays["key"])[1])
+    page.get_by_role("radio", name="example").check()
+    page.get_by_role("radio", name="file or JSON").check()
+    files.set_input_files([tmp_path / f"my_{name}.npy" for name in arrays])
+    for name in arrays:
+        page.get_by_role("combobox", name=f"take my_{name} as").select_option(name)
+    expect(page.get_by_role("combobox", name=re.compile("^take "))).to_have_count(0)
+    expect(page.get_by_role("list", name="tensors that are given")).to_contain_text("value 1 × 1 × 2 × 1")
+    expect_row(page, attend(arrays["query"], arrays["key"])[1])
+
+
+def test_the_sentence_leaves_the_link_with_its_tensors(open_page):
+    page = open_page()
+    expect(page).to_have_url(re.compile("sentence=true"))
+    page.get_by_role("radio", name="random").check()
+    expect(page).not_to_have_url(re.compile("sentence"))
+
+
+def test_a_text_model_that_is_chosen_starts_with_a_sentence(open_page):
+    page = open_page(BLOCK)
+    page.get_by_role("combobox", name="model", exact=True).select_option("bert")
+    box = page.get_by_role("textbox", name="text", exact=True)
+    expect(box).to_have_value(re.compile("^The animal"))
+    box.fill("the cat")
+    page.get_by_role("combobox", name="model", exact=True).select_option("additive")
+    page.get_by_role("combobox", name="model", exact=True).select_option("bert")
+    expect(box).to_have_value("the cat")

@@ -111,3 +111,14 @@ def test_models_without_query_and_key_have_no_steps(open_page):
     page = open_page("model=encoder&view=steps")
     expect(page.get_by_role("tab", name="Ablate")).to_be_visible()
     expect(page.get_by_role("tab", name="Steps")).to_have_count(0)
+
+
+def test_a_head_that_is_switched_off(open_page, viewer):
+    request = {**viewer.get("/v1/attention/multi_head").json()["example"], "outputs": ["weights"]}
+    heads = np.array(viewer.post("/v1/attention/multi_head", json=request).json()["weights"]).shape[1]
+    mask = [[0 if head == 1 else 1 for head in range(heads)]]
+    masked = viewer.post("/v1/attention/multi_head", json={**request, "head_mask": mask}).json()
+    page = open_page("model=multi_head&view=steps&query=0&key=0&head=1&ablated=[[0,1]]")
+    wait_for(page, "weight", np.array(masked["weights"])[0, 1, 0, 0])
+    page = open_page("model=multi_head&view=steps&query=0&key=0&head=1")
+    expect(page.locator(".steps").get_by_label("weight", exact=True)).not_to_have_text("0")

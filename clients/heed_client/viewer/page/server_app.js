@@ -1,9 +1,9 @@
 // The page of a server: a model and its input at the left, its attention at the right.
-import { html, useCallback, useEffect, useRef, useState } from "vendor/preact.js";
+import { html, useCallback, useEffect, useMemo, useRef, useState } from "vendor/preact.js";
 import * as api from "heed/server/api.js";
 import { toJson } from "heed/save/commands.js";
-import { start } from "heed/server/start.js";
-import { hasHeadMask, headMask, inputOf, modelOf, neededFor, run } from "heed/server/run.js";
+import { SENTENCE, start } from "heed/server/start.js";
+import { hasHeadMask, headMask, inputOf, kindsOf, modelOf, neededFor, run } from "heed/server/run.js";
 import { patchesOf } from "heed/server/picture.js";
 import { hasSteps } from "heed/server/steps.js";
 import { DEFAULTS, fromFragment, toFragment } from "heed/data/state.js";
@@ -24,7 +24,7 @@ const PAUSE = 250; // ms without a change of the input before it is run
 export function ServerApp() {
   const [settings, setSettings] = useState(() => fromFragment(location.hash));
   const [request, setRequest] = useState(/** @type {Request | null} */ (null));
-  const [key, setKey] = useState(0); // counts the API keys that were entered
+  const [attempt, setAttempt] = useState(0); // counts API keys that were entered, and "try again"
   const set = useCallback(
     (/** @type {Partial<Settings>} */ changes) => setSettings((before) => ({ ...before, ...changes })),
     [],
@@ -37,28 +37,38 @@ export function ServerApp() {
     addEventListener("hashchange", change);
     return () => removeEventListener("hashchange", change);
   }, []);
+  useEffect(() => setRequest(null), [settings.model]); // the tensors of one model are not those of another
 
-  const models = usePromise(api.models, [key]);
-  useEffect(() => {
+  const models = usePromise(api.models, [attempt]);
+  const opening = usePromise(async () => {
     if (!models.value || settings.model) return;
-    start(models.value.map(({ block }) => block)).then(set);
-  }, [models.value]);
-  const model = usePromise(async () => (settings.model ? modelOf(settings.model) : null), [settings.model, key]);
+    const first = await start(models.value.map(({ block }) => block));
+    setSettings((before) => (before.model ? before : { ...before, ...first }));
+  }, [models.value, settings.model === "", attempt]);
+  const model = usePromise(async () => (settings.model ? modelOf(settings.model) : null), [settings.model, attempt]);
   const current = model.value?.block === settings.model ? model.value : null;
-  const answer = useAnswer(current, settings, request);
+  const answer = useAnswer(current, settings, request, attempt);
   const shown = answer.value?.model === current ? answer.value : null; // the last model's answer is no answer
+  // until the next answer is there
+  const drawn = useMemo(() => (shown ? { ...settings, ...runPart(shown.settings) } : settings), [shown, settings]);
   const needed = current ? neededFor(current, settings, request) : "";
-  const second = useSecond(models.value ?? [], settings, set, request, shown?.attention ?? null);
-  const error = models.error ?? model.error ?? answer.error;
-  return html`<${Header} models=${models.value ?? []} settings=${settings} error=${error} onKey=${(
+  const second = useSecond(models.value ?? [], settings, set, request, shown, attempt, setAttempt);
+  const error = models.error ?? opening.error ?? model.error ?? answer.error;
+  const again = () => setAttempt(attempt + 1);
+  return html`<${Header} models=${models.value ?? []} settings=${settings} error=${error ?? second?.error ?? null} onKey=${(
     /** @type {string} */ text,
   ) => {
     api.setKey(text);
-    setKey(key + 1);
-  }} onModel=${(/** @type {string} */ name) => {
-    setRequest(null);
+    again();
+  }} onModel=${async (/** @type {string} */ name) => {
     const { palette, text, pair, target } = settings;
     set({ ...DEFAULTS, model: name, palette, text, pair, target });
+    const isText = await modelOf(name).then(
+      ({ tokenizer }) => tokenizer !== null,
+      () => false, // said by the page, which asks for it as well
+    );
+    if (isText)
+      setSettings((before) => (before.model === name && !before.text.trim() ? { ...before, text: SENTENCE } : before));
   }} />
     <main>
       ${
@@ -68,76 +78,26 @@ export function ServerApp() {
       }
       ${
         shown
-          ? html`<${Workspace} attention=${shown.attention} settings=${settings} set=${set} title=${shown.model.block}
-            request=${asRequest(shown, settings)} views=${viewsOf(shown.model)} extra=${{ second, run: { ...shown, setRequest } }} />`
+          ? html`<div class=${error ? "answer stale" : "answer"} aria-busy=${!answer.isCurrent && !error}>
+            ${error && html`<p class="bad" style=${{ margin: ".75rem 1rem 0" }}>The last run that succeeded is drawn: ${error.message} <${Again} error=${error} onAgain=${again} /></p>`}
+            <${Workspace} attention=${shown.attention} settings=${drawn} set=${set} title=${shown.model.block}
+            request=${asRequest(shown, drawn)} views=${viewsOf(shown.model)}
+            extra=${{ second, run: { ...shown, wanted: settings, setRequest: edit } }} /></div>`
           : html`<section class="workspace" aria-busy=${answer.isBusy && !needed}>
-            <p class="note">${needed || (error ? `Nothing is drawn: ${error.message}` : "…")}</p></section>`
+            <p class="note">${needed || (error ? html`Nothing is drawn: ${error.message} <${Again} error=${error} onAgain=${again} />` : "…")}</p></section>`
       }
     </main>`;
+
+  /** Tensors that a view changed. @param {(before: Request | null) => Request} change */
+  function edit(change) {
+    setRequest(change);
+    set({ sentence: false });
+  }
 }
 
-/** The views of a model: some need the server, and not every model has them. @param {import("heed/server/api.js").Model} model */
-const viewsOf = (model) => ({
-  ...(patchesOf(model) && { picture: { title: "Picture", view: PictureView } }),
-  ...VIEWS,
-  ...(hasHeadMask(model) && { ablate: { title: "Ablate", view: AblateView } }),
-  ...(hasSteps(model) && { steps: { title: "Steps", view: StepsView } }),
-});
-
-/**
- * Runs the model when its input has not changed for a moment; the last answer stays until the next is there.
- * @param {import("heed/server/api.js").Model | null} model @param {Settings} settings @param {Request | null} request
- */
-export function useAnswer(model, settings, request) {
-  const running = useRef(/** @type {AbortController | null} */ (null));
-  const isFirst = useRef(true);
-  const { text, pair, target, sentence, random, words, parameters, ablated, kind, batch } = settings;
-  return usePromise(async () => {
-    running.current?.abort();
-    if (!model || neededFor(model, settings, request)) return null;
-    const controller = (running.current = new AbortController());
-    if (!isFirst.current) await new Promise((resolve) => setTimeout(resolve, PAUSE));
-    isFirst.current = false;
-    controller.signal.throwIfAborted();
-    const input = await inputOf(model, settings, request);
-    const attention = await run(model, settings, input, controller.signal);
-    performance.mark("heed-answered");
-    return { model, input, attention, settings, request };
-  }, [model, text, pair, target, kind, batch, request, JSON.stringify([sentence, random, words, parameters, ablated])]);
-}
-
-/**
- * The second side of a comparison: the settings in `other`, or another head of the same answer.
- * @param {{block: string, title: string}[]} models @param {Settings} settings @param {import("heed/views/hooks.js").Set} set
- * @param {Request | null} request @param {import("heed/data/attention.js").Attention | null} first
- */
-function useSecond(models, settings, set, request, first) {
-  const isShown = settings.view === "compare" && first !== null;
-  const other = settings.other ?? { head: first ? (settings.head + 1) % first.heads : 0 };
-  const merged = { ...settings, ...other };
-  const [ownRequest, setOwnRequest] = useState(/** @type {Request | null} */ (null));
-  const chosen = usePromise(async () => (isShown ? modelOf(merged.model) : null), [isShown, merged.model]);
-  const current = chosen.value?.block === merged.model ? chosen.value : null;
-  const isSame =
-    ownRequest === null && RUN.every((name) => JSON.stringify(merged[name]) === JSON.stringify(settings[name]));
-  const answer = useAnswer(
-    isShown && !isSame ? current : null,
-    merged,
-    ownRequest ?? (merged.model === settings.model ? request : null),
-  );
-  const attention = isSame ? first : answer.value?.attention;
-  const setOther = (/** @type {Partial<Settings>} */ changes) => set({ other: { ...other, ...changes } });
-  if (!isShown || !current) return null;
-  const panel = html`<details class="second-input"><summary>another text, model or option</summary>
-    <${Choice} label="second model" value=${merged.model} options=${Object.fromEntries(models.map(({ block, title }) => [block, `${block}: ${title}`]))}
-      onChange=${(/** @type {string} */ name) => {
-        setOwnRequest(null);
-        setOther({ model: name, sentence: false, parameters: {}, ablated: [], layer: 0, head: 0 });
-      }} />
-    <${InputPanel} model=${current} settings=${merged} set=${setOther} request=${ownRequest ?? request} setRequest=${setOwnRequest}
-      error=${answer.error} isBusy=${answer.isBusy} answer=${answer.value?.model === current ? answer.value : null} isSecond=${true} /></details>`;
-  return { attention: attention ?? first, settings: merged, set: setOther, panel };
-}
+/** A button, if the same request may be answered the next time. @param {{error: any, onAgain: () => void}} props */
+const Again = ({ error: { field, status = 0 }, onAgain }) =>
+  !field && (status < 400 || status >= 429) && html`<button onClick=${onAgain}>try again</button>`;
 
 /** Settings that change what is run. @type {(keyof Settings)[]} */
 const RUN = [
@@ -154,6 +114,99 @@ const RUN = [
   "ablated",
 ];
 
+/** @param {Settings} settings @returns {Partial<Settings>} */
+const runPart = (settings) => Object.fromEntries(RUN.map((name) => [name, settings[name]]));
+
+/** The views of a model: some need the server, and not every model has them. @param {import("heed/server/api.js").Model} model */
+const viewsOf = (model) => ({
+  ...(patchesOf(model) && { picture: { title: "Picture", view: PictureView } }),
+  ...VIEWS,
+  ...(hasHeadMask(model) && { ablate: { title: "Ablate", view: AblateView } }),
+  ...(hasSteps(model) && { steps: { title: "Steps", view: StepsView } }),
+});
+
+/**
+ * Runs the model when its input has not changed for a moment; the last answer stays until the next is there.
+ * @param {import("heed/server/api.js").Model | null} model @param {Settings} settings @param {Request | null} request
+ * @param {number} attempt  the same is run again when it changes
+ */
+export function useAnswer(model, settings, request, attempt) {
+  const running = useRef(/** @type {AbortController | null} */ (null));
+  const isFirst = useRef(true);
+  const asked = JSON.stringify(runPart(settings));
+  const answer = usePromise(async () => {
+    running.current?.abort();
+    if (!model || neededFor(model, settings, request)) return null;
+    const controller = (running.current = new AbortController());
+    if (!isFirst.current) await new Promise((resolve) => setTimeout(resolve, PAUSE));
+    isFirst.current = false;
+    controller.signal.throwIfAborted();
+    const input = await inputOf(model, settings, request);
+    const attention = await run(model, settings, input, controller.signal);
+    performance.mark("heed-answered");
+    return { model, input, attention, settings, request, asked };
+  }, [model, asked, request, attempt]);
+  const { value } = answer;
+  const isCurrent = value !== null && value.model === model && value.request === request && value.asked === asked;
+  return { ...answer, isCurrent };
+}
+
+/**
+ * The second side of a comparison: the settings in `other`, or another head of the same answer. Without an answer to
+ * these settings it has no attention, and `reason` says why.
+ * @param {{block: string, title: string}[]} models @param {Settings} settings @param {import("heed/views/hooks.js").Set} set
+ * @param {Request | null} request @param {import("heed/views/hooks.js").Answer | null} first
+ * @param {number} attempt @param {(attempt: number) => void} setAttempt
+ */
+function useSecond(models, settings, set, request, first, attempt, setAttempt) {
+  const isShown = settings.view === "compare" && first !== null;
+  const other = settings.other ?? { head: first ? (settings.head + 1) % first.attention.heads : 0 };
+  const merged = { ...settings, ...other };
+  const [own, setOwn] = useState(/** @type {Request | null | undefined} */ (undefined)); // undefined = the first's
+  const [isOpen, setOpen] = useState(false);
+  useEffect(() => setOwn(undefined), [settings.model, merged.model]);
+  const used = own !== undefined ? own : merged.model === settings.model ? request : null;
+  const chosen = usePromise(async () => (isShown ? modelOf(merged.model) : null), [isShown, merged.model, attempt]);
+  const current = chosen.value?.block === merged.model ? chosen.value : null;
+  const isSame = used === request && JSON.stringify(runPart(merged)) === JSON.stringify(runPart(settings));
+  const answer = useAnswer(isShown && !isSame ? current : null, merged, used, attempt);
+  if (!isShown) return null;
+  const found = isSame ? first : answer.isCurrent ? answer.value : null;
+  const attention = found?.attention ?? null;
+  const error = isSame ? null : (chosen.error ?? answer.error);
+  const needed = !isSame && current ? neededFor(current, merged, used) : "";
+  const setOther = (/** @type {Partial<Settings>} */ changes) => set({ other: { ...other, ...changes } });
+  const choose = async (/** @type {string} */ name) => {
+    const changes = { model: name, sentence: false, parameters: {}, ablated: [], layer: 0, head: 0 };
+    setOther(changes);
+    const model = await modelOf(name).catch(() => null); // an error is said by `reason`
+    if (!model) return;
+    const text = model.tokenizer && !merged.text.trim() ? SENTENCE : merged.text;
+    const kinds = kindsOf(model);
+    const kind = kinds.includes(merged.kind) ? merged.kind : (kinds[0] ?? merged.kind);
+    if (text !== merged.text || kind !== merged.kind) setOther({ ...changes, text, kind });
+  };
+  const panel = html`<details class="second-input" open=${isOpen || error !== null || needed !== ""}
+      onToggle=${(/** @type {any} */ event) => setOpen(event.currentTarget.open)}><summary>another text, model or option</summary>
+    <${Choice} label="second model" value=${merged.model} options=${Object.fromEntries(models.map(({ block, title }) => [block, `${block}: ${title}`]))}
+      onChange=${choose} />
+    ${
+      current &&
+      html`<${InputPanel} model=${current} settings=${merged} set=${setOther} request=${used} setRequest=${setOwn}
+      error=${answer.error} isBusy=${answer.isBusy && !isSame} answer=${found} isSecond=${true} />`
+    }</details>
+    ${error && html`<${Again} error=${error} onAgain=${() => setAttempt(attempt + 1)} />`}`;
+  const within = {
+    ...merged,
+    ...(found && runPart(found.settings)),
+    ...(attention && {
+      layer: Math.min(merged.layer, attention.layers - 1),
+      head: Math.min(merged.head, attention.heads - 1),
+    }),
+  };
+  return { attention, reason: error?.message ?? (needed || "…"), error, settings: within, set: setOther, panel };
+}
+
 /** The request of the page, for a command.
  *  @param {{model: import("heed/server/api.js").Model, input: import("heed/server/run.js").Input}} answer @param {Settings} settings
  *  @returns {import("heed/save/commands.js").Request} */
@@ -166,5 +219,6 @@ function asRequest({ model, input }, settings) {
     const fields = Object.entries(tensors).map(([name, tensor]) => [name, toJson(tensor)]);
     return { ...given, ...Object.fromEntries(fields), ...parameters, outputs: [kind] };
   };
-  return { server: location.href.replace(/\/?(#.*)?$/, ""), model: model.block, texts, body, needsKey: api.hasKey() };
+  const server = location.origin + location.pathname.replace(/\/$/, "");
+  return { server, model: model.block, texts, body, needsKey: api.hasKey() };
 }

@@ -1,5 +1,6 @@
 // One query and one key of one head, from their vectors to the output, with the numbers of a run.
 import { infer } from "heed/server/api.js";
+import { headMask } from "heed/server/run.js";
 
 /** @typedef {import("heed/server/api.js").Model} Model */
 /** @typedef {import("heed/server/api.js").Tensor} Tensor */
@@ -34,7 +35,8 @@ export const hasSteps = (model) =>
  * @param {number} query @param {number | null} key  null = the one with the largest weight
  * @returns {Promise<Steps>}
  */
-export async function stepsOf(model, settings, { tensors }, query, key) {
+export async function stepsOf(model, settings, input, query, key) {
+  const { tensors } = input;
   const { head } = settings;
   const batch = Math.min(settings.batch, tensors.query.shape[0] - 1);
   const names = model.outputs.map(({ name }) => name);
@@ -43,7 +45,7 @@ export async function stepsOf(model, settings, { tensors }, query, key) {
     "scores",
     ...names.filter((name) => name === "lse" || (name === "output" && tensors.value)),
   ];
-  const answer = await infer(model.block, tensors, outputs, {
+  const answer = await infer(model.block, { ...tensors, ...headMask(model, settings, input) }, outputs, {
     ...settings.parameters,
     heads: String(head),
     queries: String(query),

@@ -8,58 +8,60 @@ import { usePromise } from "heed/views/hooks.js";
 
 /** @typedef {import("heed/views/hooks.js").ViewProps} ViewProps */
 /** @typedef {import("heed/data/state.js").Place} Place */
+/** @typedef {import("heed/data/state.js").Settings} Settings */
 /** @typedef {import("heed/data/attention.js").Attention} Attention */
 /** @typedef {import("heed/data/matrix.js").Matrix} Matrix */
 
-/** @param {ViewProps & {run: import("heed/views/hooks.js").Run}} props */
+/** @param {ViewProps & {run: import("heed/views/hooks.js").Run & {wanted: Settings}}} props
+ *    `wanted` are the settings of the page, to which the run that is shown may not be the answer yet */
 export function AblateView({ attention, settings, set, run }) {
-  const {
-    model,
-    input,
-    request,
-    settings: { ablated, ...others },
-  } = run; // those of the run that is shown
+  const { model, input, request, wanted } = run;
+  const asked = JSON.stringify(withoutHeads(run.settings));
   const whole = usePromise(
-    async () => ({ input, ...(await runWhole(model, { ...others, ablated: [] }, input)) }),
-    [
-      model,
-      request,
-      JSON.stringify([
-        others.text,
-        others.pair,
-        others.target,
-        others.random,
-        others.kind,
-        others.batch,
-        others.parameters,
-      ]),
-    ],
+    async () => ({ model, request, asked, ...(await runWhole(model, run.settings, input)) }),
+    [model, request, asked],
   );
   const part = usePromise(async () => {
-    const masked = { ...others, ablated };
-    const [output, tokens] = await Promise.all([outputOf(model, masked, input), nextTokens(model, masked, input)]);
-    return { output, tokens };
+    const [output, tokens] = await Promise.all([
+      outputOf(model, run.settings, input),
+      nextTokens(model, run.settings, input),
+    ]);
+    return { input, output, tokens };
   }, [input]);
   const error = whole.error ?? part.error;
-  const before = whole.value?.attention;
-  const isSame =
-    before &&
-    before.layers === attention.layers &&
-    before.heads === attention.heads &&
-    before.m === attention.m &&
-    before.n === attention.n;
+  const { value } = whole;
+  // With all heads, of the input and the options of the run that is shown.
+  const same = value?.model === model && value.request === request && value.asked === asked ? value : null;
+  const isCurrent =
+    JSON.stringify([withoutHeads(wanted), wanted.ablated]) ===
+    JSON.stringify([withoutHeads(run.settings), run.settings.ablated]);
+  const before = same?.attention ?? null;
   return html`<p class="note">A head that is switched off gives nothing to the output. Colours show how the weights of every head change.</p>
     ${error && html`<p role="alert">${error.message}</p>`}
-    <${Grid} attention=${attention} before=${isSame ? before : null} settings=${settings} set=${set} />
-    ${isSame && html`<${Matrices} attention=${attention} before=${before} settings=${settings} />`}
+    <${Grid} attention=${attention} before=${isCurrent ? before : null} settings=${{ ...settings, ablated: wanted.ablated }} set=${set} />
+    <div style=${{ visibility: isCurrent ? "visible" : "hidden" }}>
+    ${before && html`<${Matrices} attention=${attention} before=${before} settings=${settings} />`}
     ${
-      whole.value &&
-      part.value &&
+      same &&
+      part.value?.input === input &&
       html`
-      <${Outputs} labels=${attention.rows} before=${whole.value.output} after=${part.value.output} />
-      ${whole.value.tokens && part.value.tokens && html`<${NextTokens} before=${whole.value.tokens} after=${part.value.tokens} />`}`
-    }`;
+      <${Outputs} labels=${attention.rows} before=${same.output} after=${part.value.output} />
+      ${same.tokens && part.value.tokens && html`<${NextTokens} before=${same.tokens} after=${part.value.tokens} />`}`
+    }</div>`;
 }
+
+/** What is run, but for the heads that are off.
+ *  @param {Settings} settings */
+const withoutHeads = ({ text, pair, target, random, sentence, kind, batch, parameters }) => [
+  text,
+  pair,
+  target,
+  random,
+  sentence,
+  kind,
+  batch,
+  parameters,
+];
 
 /** Layers x heads: a picture of what changes, and a switch.
  *  @param {ViewProps & {before: Attention | null}} props */
@@ -105,27 +107,32 @@ function Grid({ attention, before, settings, set }) {
     event.preventDefault();
   };
   return html`<table class="heads" ref=${grid} onKeyDown=${move}>
-      <caption>${ablated.length} of ${layers * heads} heads are off${top !== null && `; the weights of the others change by at most ${format(top)}`}</caption>
+      <caption><button disabled=${ablated.length === 0} onClick=${() => set({ ablated: [] })}>switch all on</button>
+        ${" "}${ablated.length} of ${layers * heads} heads are off${top !== null && `; the weights of the others change by at most ${format(top)}`}</caption>
       <thead><tr><td></td>${all(heads).map((head) => html`<th scope="col">${head}</th>`)}</tr></thead>
       <tbody>${all(layers).map(
         (layer) => html`<tr>
         <th scope="row">${layers > 1 && html`layer ${layer}`}
-          <button aria-label=${`all heads of layer ${layer} off`} onClick=${() => set({ ablated: [...without(([l]) => l === layer), ...all(heads).map((head) => /** @type {Place} */ ([layer, head]))] })}>all</button>
-          <button aria-label=${`no head of layer ${layer} off`} onClick=${() => set({ ablated: without(([l]) => l === layer) })}>none</button></th>
+          <button aria-label=${`layer ${layer}: all off`} onClick=${() => set({ ablated: [...without(([l]) => l === layer), ...all(heads).map((head) => /** @type {Place} */ ([layer, head]))] })}>all off</button>
+          <button aria-label=${`layer ${layer}: all on`} onClick=${() => set({ ablated: without(([l]) => l === layer) })}>all on</button></th>
         ${all(heads).map((head) => {
           const change = changes?.[layer][head];
           return html`<td>
             <button class="thumbnail" data-kind="change" data-place=${`${layer}.${head}`} aria-pressed=${settings.layer === layer && settings.head === head}
               aria-label=${`layer ${layer}, head ${head}${change ? `: changes by at most ${format(largestChange(change.values))}` : ""}`}
               onClick=${() => set({ layer, head, combine: "none" })}>
-              ${change && html`<${Picture} matrix=${change} attention=${attention} settings=${settings} top=${top || 1} isDifference=${true} />`}</button>
+              ${
+                change
+                  ? html`<${Picture} matrix=${change} attention=${attention} settings=${settings} top=${top || 1} isDifference=${true} />`
+                  : html`<canvas aria-hidden="true"></canvas>`
+              }</button>
             <button class="toggle" data-kind="switch" data-place=${`${layer}.${head}`} aria-pressed=${isOff(layer, head)}
               aria-label=${`switch off layer ${layer}, head ${head}`} onClick=${() => toggle(layer, head)}>${isOff(layer, head) ? "off" : "on"}</button></td>`;
         })}</tr>`,
       )}</tbody></table>`;
 }
 
-/** @param {{matrix: Matrix, attention: Attention, settings: import("heed/data/state.js").Settings, top: number, isDifference: boolean}} props */
+/** @param {{matrix: Matrix, attention: Attention, settings: Settings, top: number, isDifference: boolean}} props */
 function Picture({ matrix, attention, settings, top, isDifference }) {
   useTheme(); // draws again when it changes
   const canvas = useRef(/** @type {HTMLCanvasElement | null} */ (null));

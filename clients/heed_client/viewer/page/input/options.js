@@ -1,5 +1,5 @@
 // What is looked at, and the model's parameters: every change is answered at once.
-import { html } from "vendor/preact.js";
+import { html, useState } from "vendor/preact.js";
 import { kindsOf } from "heed/server/run.js";
 import { FieldError, invalid } from "heed/page/input/field.js";
 import { Choice, Switch } from "heed/views/controls.js";
@@ -53,6 +53,7 @@ export function Options({ id, model, settings, set, answer, errors }) {
 /** @param {{id: string, parameter: ParameterDescription, value: unknown, onChange: (value: unknown) => void, errors: Record<string, string>}} props */
 function Parameter({ id, parameter, value, onChange, errors }) {
   const { name, dtype, default: standard, description } = parameter;
+  const [draft, setDraft] = useState(/** @type {string | null} */ (null)); // while it is written
   if (dtype === "bool")
     return html`<div class="parameter" title=${description}>
     <${Switch} label=${name} checked=${value ?? standard} onChange=${(/** @type {boolean} */ checked) => onChange(checked === standard ? undefined : checked)} />
@@ -60,12 +61,23 @@ function Parameter({ id, parameter, value, onChange, errors }) {
   const [, low, high, step] = SLIDERS.find(([pattern]) => pattern.test(name)) ?? [];
   const isSet = value !== undefined;
   const enter = (/** @type {any} */ event) => {
-    const text = event.currentTarget.value;
-    onChange(text === "" || !Number.isFinite(Number(text)) ? undefined : Number(text));
+    const { value: text, validity } = event.currentTarget;
+    if (validity.badInput) return; // "-" or "1e", of which more is to come
+    if (text === "") onChange(undefined);
+    else if (Number.isFinite(Number(text))) onChange(Number(text));
+  };
+  const write = (/** @type {any} */ event) => {
+    setDraft(event.currentTarget.value);
+    enter(event);
+  };
+  const end = (/** @type {any} */ event) => {
+    if (event.currentTarget.validity.badInput) event.currentTarget.value = "";
+    setDraft(null);
   };
   return html`<div class="parameter" title=${description}>
-    <label>${name} <input type="number" step=${dtype.startsWith("int") ? 1 : "any"} value=${isSet ? value : ""}
-      placeholder=${standard === null ? "default" : `default ${standard}`} aria-description=${description} ...${invalid(id, name, errors)} onInput=${enter} /></label>
+    <label>${name} <input type="number" step=${dtype.startsWith("int") ? 1 : "any"} value=${draft ?? (isSet ? value : "")}
+      placeholder=${standard === null ? "default" : `default ${standard}`} aria-description=${description} ...${invalid(id, name, errors)}
+      onInput=${write} onBlur=${end} /></label>
     ${isSet && html`<button onClick=${() => onChange(undefined)} aria-label=${`${name}: default`}>default</button>`}
     ${
       low !== undefined &&

@@ -38,18 +38,21 @@ export function Tensors({
     setOthers({});
     setChosen(next === "own" || next === "picture" ? next : "");
     setRequest(null);
-    set({ random: next === "random" ? { seed: 1, sizes: exampleSizes(model) } : null });
+    if (next === "random") set({ random: { seed: 1, sizes: exampleSizes(model) }, sentence: false });
+    else set({ random: null });
   };
-  const give = (/** @type {Record<string, unknown>} */ values, isWhole = false) => {
-    const { fields, parameters, words, others } = sortGiven(model, values);
+  /** Takes tensors and options; `kept` are those that are still to be named. */
+  const give = (/** @type {Record<string, unknown>} */ values, isWhole = false, kept = {}) => {
+    const { fields, parameters, words, others } = sortGiven(model, withoutShort(model, values));
     const before = isWhole || chosen !== "own" || !request ? {} : request.fields;
     setError(null);
-    setOthers(others);
+    setOthers({ ...kept, ...others });
     setChosen("own");
     if (!Object.keys(fields).length) return;
     setRequest({ fields: { ...before, ...fields }, words: words.length || isWhole ? words : (request?.words ?? []) });
     set({
       random: null,
+      sentence: false,
       ...(Object.keys(parameters).length && { parameters: { ...settings.parameters, ...parameters } }),
     });
   };
@@ -71,7 +74,7 @@ export function Tensors({
       setOthers({});
       setChosen("picture");
       setRequest({ fields: { pixel_values: pixels }, words: [], picture: `${name}, ${width} × ${height} pixels` });
-      set({ random: null });
+      set({ random: null, sentence: false });
     });
   return html`<fieldset class="sources"><legend>${preprocessor ? "picture" : "tensors"}</legend>
       ${Object.entries(preprocessor ? OF_PICTURES : SOURCES).map(
@@ -109,10 +112,27 @@ export function Tensors({
         /** @type {boolean} */ isWhole,
       ) => attempt(() => give(read(), isWhole))} />`
     }
-    <${Others} model=${model} others=${others} onName=${(/** @type {string} */ name, /** @type {string} */ input) => attempt(() => give({ [input]: others[name] }))} />
+    <${Others} model=${model} others=${others} onName=${(/** @type {string} */ name, /** @type {string} */ input) => {
+      const { [name]: value, ...rest } = others;
+      attempt(() => give({ [input]: value }, false, rest));
+    }} />
     <${Shapes} id=${id} model=${model} request=${request} answer=${answer} errors=${errors} />
     ${!preprocessor && html`<${Words} id=${id} settings=${settings} set=${set} request=${request} answer=${answer} />`}
     ${!isSecond && html`<${DropTarget} label=${`Drop ${preprocessor ? "a picture, or " : ""}tensors: .npy, .npz, .safetensors, .json`} onFiles=${open} />`}`;
+}
+
+/** @type {Record<string, string>} */
+const SHORT = { q: "query", k: "key", v: "value" };
+
+/** With the short names q, k and v, in either case, as those of the inputs; names of the model itself stay.
+ *  @param {import("heed/server/api.js").Model} model @param {Record<string, unknown>} values @returns {typeof values} */
+function withoutShort(model, values) {
+  const known = [...model.inputs, ...model.parameters].map(({ name }) => name);
+  const long = (/** @type {string} */ name) => {
+    const found = known.includes(name) ? undefined : SHORT[name.toLowerCase()];
+    return found && known.includes(found) && !Object.hasOwn(values, found) ? found : name;
+  };
+  return Object.fromEntries(Object.entries(values).map(([name, value]) => [long(name), value]));
 }
 
 /** @param {string} name  of a file */
