@@ -59,11 +59,11 @@ def test_npz_with_a_mask_and_lengths(open_page, tmp_path, save):
 
 
 def test_safetensors_and_names_that_the_model_has_not(open_page, tmp_path):
-    tensors = {"q": QUERY.astype(np.float32), "key": KEY.astype(np.float16), "value": VALUE.astype(np.float32)}
+    tensors = {"queries": QUERY.astype(np.float32), "key": KEY.astype(np.float16), "value": VALUE.astype(np.float32)}
     save_file(tensors, tmp_path / "block.safetensors", metadata={"format": "pt"})
     page = open_page(BLOCK)
     choose(page, tmp_path / "block.safetensors")
-    page.get_by_role("combobox", name="take q as").select_option("query")
+    page.get_by_role("combobox", name="take queries as").select_option("query")
     expect_row(page, attend(QUERY.astype(np.float32), KEY.astype(np.float16))[1])
 
 
