@@ -247,7 +247,7 @@ def test_tensors_stay_with_their_model(open_page):
     expect(page.get_by_role("list", name="tensors that are given")).to_contain_text("query 1 × 1 × 3 × 2")
     page.evaluate("location.hash = 'model=additive'")
     expect(page.get_by_role("radio", name="example")).to_be_checked()
-    expect(page.locator(".selection")).to_be_visible()
+    expect(page.locator(".thumbnail").first).to_be_visible()
 
 
 def test_files_of_other_names(open_page, tmp_path):
