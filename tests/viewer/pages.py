@@ -6,6 +6,10 @@ from typing import Any
 import numpy as np
 from playwright.sync_api import Page, expect
 
+WORDS = ["it", "saw", "an", "old", "ship", "at", "sea", "."]
+SCORES = 30 * np.roll(np.eye(8), 3, axis=1)  # each word looks at the one 3 places on,
+SCORES[7] = 0  # "." at all words alike
+
 
 def fields_of(scores: np.ndarray) -> dict[str, Any]:
     """A query, key and value for ``scaled_dot_product`` whose scores are ``scores`` [m, n]."""

@@ -4,20 +4,16 @@ import numpy as np
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.viewer.pages import drawn, fragment, pixels, show
+from tests.viewer.pages import SCORES, WORDS, drawn, fragment, pixels, show
 
-WORDS = ["it", "saw", "an", "old", "ship", "at", "sea", "."]
 CANVAS = ".lines canvas"
 ROW = 24  # px of a word
 
 
 @pytest.fixture
 def page(open_page) -> Page:
-    """Each word looks at the one 3 places on; "." at all words alike."""
     page = open_page()
-    scores = 30 * np.roll(np.eye(8), 3, axis=1)
-    scores[7] = 0
-    show(page, scores, WORDS, "Head")
+    show(page, SCORES, WORDS, "Head")
     return page
 
 

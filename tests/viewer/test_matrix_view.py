@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.viewer.pages import drawn, example, fragment, pixels, show
+from tests.viewer.pages import WORDS, drawn, example, fragment, pixels, show
 
-WORDS = ["it", "saw", "an", "old", "ship", "at", "sea", "."]
 CANVAS = ".heat-map canvas"
 
 

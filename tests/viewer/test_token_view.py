@@ -4,18 +4,13 @@ import numpy as np
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.viewer.pages import drawn, fragment, show
-
-WORDS = ["it", "saw", "an", "old", "ship", "at", "sea", "."]
+from tests.viewer.pages import SCORES, WORDS, drawn, fragment, show
 
 
 @pytest.fixture
 def page(open_page) -> Page:
-    """Each word looks at the one 3 places on; "." at all words alike."""
     page = open_page()
-    scores = 30 * np.roll(np.eye(8), 3, axis=1)
-    scores[7] = 0
-    show(page, scores, WORDS, "Tokens")
+    show(page, SCORES, WORDS, "Tokens")
     page.get_by_role("combobox", name="palette").select_option("greys")
     return page
 

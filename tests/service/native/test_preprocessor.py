@@ -59,9 +59,9 @@ def model(positions, config, pixels=("batch", 3, 16, 24)):
     ],
 )
 def test_patches_and_positions_before_them(positions, config, patch_size, special_tokens):
-    said = describe_preprocessor(model(positions, config))
-    assert (said.channels, said.height, said.width) == (3, 16, 24)
-    assert (said.patch_size, said.special_tokens) == (patch_size, special_tokens)
+    described = describe_preprocessor(model(positions, config))
+    assert (described.channels, described.height, described.width) == (3, 16, 24)
+    assert (described.patch_size, described.special_tokens) == (patch_size, special_tokens)
 
 
 def test_images_of_any_size_are_not_described():

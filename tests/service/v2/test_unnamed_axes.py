@@ -121,7 +121,7 @@ def test_a_load_sets_the_batch_size(server):
     ],
 )
 def test_a_load_whose_batch_size_cannot_be_honoured_is_refused(server, model, reason):
-    said = f"failed to load '{model}', max_batch_size 8 cannot be honoured, no batch axis: {reason}"
-    error(load(server, model, max_batch_size=8), 400, said)
+    message = f"failed to load '{model}', max_batch_size 8 cannot be honoured, no batch axis: {reason}"
+    error(load(server, model, max_batch_size=8), 400, message)
     assert server.get(f"/v2/models/{model}/config").json()["max_batch_size"] == 0
     assert load(server, model, max_batch_size=0).status_code == 200

@@ -1,5 +1,5 @@
 // The attention of one run: small pictures of all heads at once, single heads when they are looked at.
-import { join, pool, rollout, statistics } from "heed/data/matrix.js";
+import { join, pool, rollout, statistics, toMatrix } from "heed/data/matrix.js";
 
 /** @typedef {import("heed/data/matrix.js").Matrix} Matrix */
 /** @typedef {import("heed/data/state.js").Settings} Settings */
@@ -116,11 +116,9 @@ export class Attention {
  */
 export function complete(weights, unit, layers, heads, rows, columns, axis) {
   const [m, n] = [rows.length, columns.length];
-  const error = weights instanceof Uint8Array ? unit / 2 : 0;
   const one = (/** @type {number} */ layer, /** @type {number} */ head) => {
     const part = weights.subarray((layer * heads + head) * m * n, (layer * heads + head + 1) * m * n);
-    const values = part instanceof Float32Array ? part : Float32Array.from(part, (value) => value * unit);
-    return { m, n, values, error };
+    return toMatrix(part, m, n, unit);
   };
   return new Attention({
     layers,

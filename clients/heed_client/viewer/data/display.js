@@ -86,6 +86,20 @@ export function show(matrix, rows, columns, settings, globalMax) {
   };
 }
 
+/** What is drawn of a head's small picture. @param {Matrix} matrix @param {Attention} attention
+ *  @param {Settings} settings @param {number} [globalMax] */
+export function showSmall(matrix, { rows, columns }, settings, globalMax) {
+  return show(matrix, poolLabels(rows, matrix.m), poolLabels(columns, matrix.n), settings, globalMax);
+}
+
+/** Heads whose lines are drawn, the selected one among them; none if heads or layers are combined.
+ *  @param {Attention} attention @param {Settings} settings */
+export function drawnHeads(attention, { combine, heads, head }) {
+  if (combine !== "none") return [];
+  const known = heads.filter((one) => one < attention.heads);
+  return known.includes(head) ? known : [head];
+}
+
 /** @param {number} share  of the largest value, 0 to 1 @param {Settings["scale"]} scale */
 export function scaled(share, scale) {
   if (!(share > 0)) return 0;

@@ -8,6 +8,16 @@
  * @property {number} error  how far a value may be off: half a step of uint8, 0 if it is exact
  */
 
+/**
+ * Numbers of a head as they came: as they are, or as levels of `unit` each, which are off by half of it at most.
+ * @param {Float32Array | Uint8Array} numbers  [m * n] @param {number} m @param {number} n @param {number} unit
+ * @returns {Matrix}
+ */
+export function toMatrix(numbers, m, n, unit) {
+  if (numbers instanceof Float32Array) return { m, n, values: numbers, error: 0 };
+  return { m, n, values: Float32Array.from(numbers, (level) => level * unit), error: unit / 2 };
+}
+
 /** Names of the five numbers that describe a head, in the order of the server's `head_statistics`. */
 export const STATISTICS = ["entropy", "distance", "first", "diagonal", "previous"];
 
@@ -98,3 +108,16 @@ export function pool({ m, n, values, error }, k) {
   }
   return { m: rows, n: columns, values: pooled, error };
 }
+
+/** What was added to the weights; where both are masked, so is the difference.
+ *  @param {Matrix} after @param {Matrix} before @returns {Matrix} */
+export function difference(after, before) {
+  const values = after.values.map((value, i) =>
+    value === before.values[i] ? (value === -Infinity ? value : 0) : value - before.values[i],
+  );
+  return { m: after.m, n: after.n, values, error: after.error + before.error };
+}
+
+/** The largest absolute number that is finite. @param {Float32Array} values */
+export const largestChange = (values) =>
+  values.reduce((top, value) => (Number.isFinite(value) ? Math.max(top, Math.abs(value)) : top), 0);

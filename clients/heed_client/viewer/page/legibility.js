@@ -1,7 +1,7 @@
 // How weights are drawn: which head or which sum of heads, scale, range, palette, hidden tokens, threshold.
 import { html } from "vendor/preact.js";
 import { PALETTES } from "heed/data/palettes.js";
-import { Choice, Switch } from "heed/views/controls.js";
+import { Choice, numbers, Switch } from "heed/views/controls.js";
 
 /** @typedef {import("heed/views/hooks.js").ViewProps} ViewProps */
 
@@ -25,9 +25,6 @@ export function combinationsOf({ layers, isSelf }, kind) {
   );
   return Object.fromEntries(known);
 }
-
-/** @param {number} count */
-const numbers = (count) => Object.fromEntries(Array.from({ length: count }, (_, i) => [i, String(i)]));
 
 /** @param {ViewProps} props */
 export function Legibility({ attention, settings, set }) {

@@ -1,6 +1,6 @@
 // Pictures for papers: the views as SVG, and that as PNG.
 import { escape } from "heed/save/document.js";
-import { format, poolLabels, show, strength } from "heed/data/display.js";
+import { drawnHeads, format, show, showSmall, strength } from "heed/data/display.js";
 import { css, headColour, palette } from "heed/data/palettes.js";
 
 /** @typedef {import("heed/data/attention.js").Attention} Attention */
@@ -19,9 +19,8 @@ const LINES = 20_000; // of the head view
 export async function toSvg(attention, shown, settings, top) {
   if (settings.view === "model") return overview(attention, settings, top);
   if (settings.view !== "head") return heatMap(attention, shown, settings);
-  const isOne = settings.combine !== "none" || !settings.heads.includes(settings.head);
-  const heads = isOne ? [settings.head] : settings.heads.filter((head) => head < attention.heads);
-  const bundles = heads.map(async (head) => {
+  const heads = drawnHeads(attention, settings);
+  const bundles = (heads.length ? heads : [settings.head]).map(async (head) => {
     if (head === settings.head) return { head, shown };
     const matrix = await attention.matrix(settings.layer, head);
     return { head, shown: show(matrix, attention.rows, attention.columns, settings, top) };
@@ -35,9 +34,7 @@ function overview(attention, settings, top) {
   const [size, step] = [96, 108];
   for (let layer = 0; layer < attention.layers; layer++)
     for (let head = 0; head < attention.heads; head++) {
-      const matrix = attention.small(layer, head);
-      const [rows, columns] = [poolLabels(attention.rows, matrix.m), poolLabels(attention.columns, matrix.n)];
-      const shown = show(matrix, rows, columns, settings, top);
+      const shown = showSmall(attention.small(layer, head), attention, settings, top);
       const [x, y] = [30 + head * step, 24 + layer * step];
       parts.push(cells(shown, settings, x, y, size / shown.n, size / shown.m));
       parts.push(

@@ -3,7 +3,6 @@ import { infer, post } from "heed/server/api.js";
 import { headMask, rowOfBatch, run, sizesOf, evaluate } from "heed/server/run.js";
 
 /** @typedef {import("heed/server/api.js").Model} Model */
-/** @typedef {import("heed/data/matrix.js").Matrix} Matrix */
 /** @typedef {import("heed/server/run.js").Input} Input */
 /** @typedef {import("heed/data/state.js").Settings} Settings */
 /** @typedef {{rows: Float32Array[]}} Output  one vector for each token */
@@ -54,19 +53,6 @@ export async function nextTokens(model, settings, input) {
   });
   return answer.next_tokens;
 }
-
-/** What was added to the weights; where both are masked, so is the difference.
- *  @param {Matrix} after @param {Matrix} before @returns {Matrix} */
-export function difference(after, before) {
-  const values = after.values.map((value, i) =>
-    value === before.values[i] ? (value === -Infinity ? value : 0) : value - before.values[i],
-  );
-  return { m: after.m, n: after.n, values, error: after.error + before.error };
-}
-
-/** The largest absolute number that is finite. @param {Float32Array} values */
-export const largestChange = (values) =>
-  values.reduce((top, value) => (Number.isFinite(value) ? Math.max(top, Math.abs(value)) : top), 0);
 
 /** Cosine similarity and largest absolute difference of two vectors; two of zeros are alike.
  *  @param {Float32Array} one @param {Float32Array} other */

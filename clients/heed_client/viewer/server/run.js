@@ -1,13 +1,13 @@
 // From the settings of the page to the attention of a run on the server.
 import { describe, infer, tensor, tokenize } from "heed/server/api.js";
 import { Attention, complete, plainLabels, POOL } from "heed/data/attention.js";
+import { toMatrix } from "heed/data/matrix.js";
 import { patchLabels, preprocessorOf, testPicture } from "heed/server/picture.js";
 import { randomFields, toInput } from "heed/server/request.js";
 
 /** @typedef {import("heed/server/api.js").Model} Model */
 /** @typedef {import("heed/server/api.js").Tensor} Tensor */
 /** @typedef {import("heed/data/attention.js").Label} Label */
-/** @typedef {import("heed/data/matrix.js").Matrix} Matrix */
 /** @typedef {import("heed/data/state.js").Settings} Settings */
 /**
  * @typedef {object} Request  tensors for a model that takes no text
@@ -182,7 +182,7 @@ export async function run(model, settings, input, signal) {
   const numbers = statistics ? rowOfBatch(answer.head_statistics, batch, axis) : null;
   const one = async (/** @type {string} */ name, /** @type {object} */ options, from = axis) => {
     const part = await ask([name], { ...options, ...(name === kind ? compressed(m * n) : {}) });
-    return matrix(rowOfBatch(part[name], batch, from), m, n, unitOf(part));
+    return toMatrix(rowOfBatch(part[name], batch, from), m, n, unitOf(part));
   };
   const layerOption = (/** @type {number} */ layer) => (isStack ? { layers: String(layer) } : {});
   return new Attention({
@@ -199,7 +199,7 @@ export async function run(model, settings, input, signal) {
     },
     small: (layer, head) => {
       const start = (layer * heads + head) * pm * pn;
-      return matrix(values.subarray(start, start + pm * pn), pm, pn, unit);
+      return toMatrix(values.subarray(start, start + pm * pn), pm, pn, unit);
     },
     statistics:
       numbers &&
@@ -221,17 +221,6 @@ const isWeights = (kind) => kind === "weights" || kind === "encoder_weights" || 
 
 /** @param {Record<string, Tensor>} answer */
 const unitOf = (answer) => Number(answer.weights_scale?.data[0] ?? 1);
-
-/** @param {import("heed/server/api.js").Numbers} data @param {number} m @param {number} n @param {number} unit @returns {Matrix} */
-function matrix(data, m, n, unit) {
-  if (data instanceof Float32Array) return { m, n, values: data, error: 0 };
-  return {
-    m,
-    n,
-    values: Float32Array.from(/** @type {Uint8Array} */ (data), (value) => value * unit),
-    error: unit / 2,
-  };
-}
 
 /** One row of the batch, without that axis.
  *  @param {Tensor} tensor @param {number} batch @param {number} axis  of the batch: 1 behind layers, else 0 @returns {any} */

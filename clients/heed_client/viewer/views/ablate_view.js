@@ -1,9 +1,10 @@
 // Heads are switched off, and what that changes: the other heads' weights, the output, the next tokens.
 import { html, useEffect, useMemo, useRef } from "vendor/preact.js";
-import { difference, distance, largestChange, nextTokens, outputOf, runWhole } from "heed/server/ablation.js";
-import { format, poolLabels, show } from "heed/data/display.js";
-import { css, palette, picture, textOn } from "heed/data/palettes.js";
-import { useTheme } from "heed/views/draw/canvas.js";
+import { distance, nextTokens, outputOf, runWhole } from "heed/server/ablation.js";
+import { format } from "heed/data/display.js";
+import { difference, largestChange } from "heed/data/matrix.js";
+import { css, palette, textOn } from "heed/data/palettes.js";
+import { paintSmall, useTheme } from "heed/views/draw/canvas.js";
 import { usePromise } from "heed/views/hooks.js";
 
 /** @typedef {import("heed/views/hooks.js").ViewProps} ViewProps */
@@ -137,18 +138,9 @@ function Picture({ matrix, attention, settings, top, isDifference }) {
   useTheme(); // draws again when it changes
   const canvas = useRef(/** @type {HTMLCanvasElement | null} */ (null));
   useEffect(() => {
-    const shown = show(
-      matrix,
-      poolLabels(attention.rows, matrix.m),
-      poolLabels(attention.columns, matrix.n),
-      { ...settings, range: "global", renormalise: false, ...(isDifference && { kind: "difference", threshold: 0 }) },
-      top,
-    );
-    const element = /** @type {HTMLCanvasElement} */ (canvas.current);
-    [element.width, element.height] = [shown.n, shown.m];
-    element
-      .getContext("2d")
-      ?.putImageData(picture(shown.levels, shown.m, shown.n, palette(settings.palette, shown.isDiverging)), 0, 0);
+    const looks = { ...settings, range: /** @type {const} */ ("global"), renormalise: false };
+    const drawn = isDifference ? { ...looks, kind: "difference", threshold: 0 } : looks;
+    paintSmall(/** @type {HTMLCanvasElement} */ (canvas.current), matrix, attention, drawn, top);
   });
   return html`<canvas ref=${canvas} aria-hidden="true"></canvas>`;
 }

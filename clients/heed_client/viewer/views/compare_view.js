@@ -2,7 +2,8 @@
 import { html, useMemo } from "vendor/preact.js";
 import { Attention } from "heed/data/attention.js";
 import { renormalised } from "heed/data/display.js";
-import { Choice } from "heed/views/controls.js";
+import { difference } from "heed/data/matrix.js";
+import { Choice, numbers } from "heed/views/controls.js";
 import { MatrixView } from "heed/views/matrix_view.js";
 import { Selection } from "heed/views/selection.js";
 
@@ -17,13 +18,12 @@ import { Selection } from "heed/views/selection.js";
 
 /** What the second matrix has more (or less, if negative) than the first, as attention with one head.
  *  @param {ViewProps} one @param {ViewProps} other */
-function difference({ attention, settings }, { attention: second, settings: others }) {
+function between({ attention, settings }, { attention: second, settings: others }) {
   const load = async () => {
     const [before, after] = await Promise.all([attention.selected(settings), second.selected(others)]);
     const one = renormalised(before, attention.rows, attention.columns, settings);
     const other = renormalised(after, second.rows, second.columns, others);
-    const values = other.values.map((value, i) => value - one.values[i]); // NaN where both are masked
-    return { ...before, values, error: one.error + other.error };
+    return difference(other, one);
   };
   const { m, n, rows, columns, axis } = attention;
   const small = () => ({ m: 0, n: 0, values: new Float32Array(), error: 0 });
@@ -47,15 +47,12 @@ function difference({ attention, settings }, { attention: second, settings: othe
 /** @param {Attention} attention @param {Settings} settings */
 const named = ({ layers, axis }, { layer, head }) => `${layers > 1 ? `${axis} ${layer}, ` : ""}head ${head}`;
 
-/** @param {number} count */
-const numbers = (count) => Object.fromEntries(Array.from({ length: count }, (_, i) => [i, String(i)]));
-
 /** @param {ViewProps & {second?: Side | null}} props */
 export function CompareView({ attention, settings, set, second = null }) {
   const other = second?.attention ?? null;
   const fits = other !== null && other.m === attention.m && other.n === attention.n;
-  const between = useMemo(
-    () => (fits && second && other ? difference({ attention, settings, set }, { ...second, attention: other }) : null),
+  const change = useMemo(
+    () => (fits && second && other ? between({ attention, settings, set }, { ...second, attention: other }) : null),
     [
       attention,
       second?.attention,
@@ -101,8 +98,8 @@ export function CompareView({ attention, settings, set, second = null }) {
       }</section>
     <section aria-label="difference"><h2>Second less first</h2>
       ${
-        between
-          ? html`<${MatrixView} attention=${between} settings=${{ ...settings, layer: 0, head: 0, combine: "none", kind: "difference", range: "matrix" }} set=${set} />`
+        change
+          ? html`<${MatrixView} attention=${change} settings=${{ ...settings, layer: 0, head: 0, combine: "none", kind: "difference", range: "matrix" }} set=${set} />`
           : other &&
             html`<p class="note">No difference is drawn: the first has ${attention.m} x ${attention.n} weights, the second
           ${" "}${other.m} x ${other.n}.</p>`

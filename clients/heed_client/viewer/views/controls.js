@@ -13,3 +13,6 @@ export const Choice = ({ label, value, options, onChange }) => html`<label>${lab
 /** @param {{label: string, checked: boolean, onChange: (checked: boolean) => void}} props */
 export const Switch = ({ label, checked, onChange }) => html`<label>
   <input type="checkbox" checked=${checked} onChange=${(/** @type {any} */ event) => onChange(event.currentTarget.checked)} /> ${label}</label>`;
+
+/** The options 0, 1, ... of a choice. @param {number} count @returns {Record<string, string>} */
+export const numbers = (count) => Object.fromEntries(Array.from({ length: count }, (_, i) => [i, String(i)]));

@@ -1,13 +1,12 @@
 // One head, or several heads of a layer, as lines between words.
-import { html, useMemo, useRef, useState } from "vendor/preact.js";
-import { show } from "heed/data/display.js";
+import { html, useMemo, useState } from "vendor/preact.js";
+import { drawnHeads } from "heed/data/display.js";
 import { headColour } from "heed/data/palettes.js";
 import { WordLists } from "heed/views/draw/word_lists.js";
-import { globalMax, usePromise, useShown } from "heed/views/hooks.js";
+import { drawn, usePromise, useShown } from "heed/views/hooks.js";
 import { Choice } from "heed/views/controls.js";
 
 /** @typedef {import("heed/data/attention.js").Label} Label */
-/** @typedef {import("heed/data/matrix.js").Matrix} Matrix */
 /** @typedef {import("heed/views/draw/lines.js").Bundle} Bundle */
 /** @typedef {import("heed/views/draw/lines.js").Word} Word */
 /** @typedef {import("heed/views/hooks.js").ViewProps} ViewProps */
@@ -54,20 +53,20 @@ function joins(from, to, parts) {
 
 /** A switch for each head of the layer. @param {ViewProps} props */
 function HeadChips({ attention, settings, set }) {
-  const drawn = drawnHeads(attention, settings);
+  const shown = drawnHeads(attention, settings);
   const all = [...Array(attention.heads).keys()];
   const toggle = (/** @type {number} */ head) => {
-    const next = drawn.includes(head)
-      ? drawn.filter((other) => other !== head)
-      : [...drawn, head].sort((one, other) => one - other);
+    const next = shown.includes(head)
+      ? shown.filter((other) => other !== head)
+      : [...shown, head].sort((one, other) => one - other);
     if (next.length === 0) return;
     const told = next.includes(settings.head) ? settings.head : next[0];
     set({ head: told, heads: next.length === 1 ? [] : next, combine: "none" });
   };
-  const others = drawn.length === all.length;
+  const others = shown.length === all.length;
   return html`<div class="head-chips" role="group" aria-label="heads">
     ${all.map(
-      (head) => html`<button key=${head} aria-label=${`head ${head}`} aria-pressed=${drawn.includes(head)}
+      (head) => html`<button key=${head} aria-label=${`head ${head}`} aria-pressed=${shown.includes(head)}
       style=${{ borderColor: headColour(head), "--head": headColour(head) }} onClick=${() => toggle(head)}>${head}</button>`,
     )}
     ${
@@ -77,14 +76,6 @@ function HeadChips({ attention, settings, set }) {
       }</button>`
     }
   </div>`;
-}
-
-/** Heads whose lines are drawn, each in its colour; none if heads or layers are combined.
- *  @param {ViewProps["attention"]} attention @param {ViewProps["settings"]} settings */
-function drawnHeads(attention, { combine, heads, head }) {
-  if (combine !== "none") return [];
-  const known = heads.filter((one) => one < attention.heads);
-  return known.includes(head) ? known : [head];
 }
 
 /**
@@ -105,21 +96,14 @@ function useBundles(attention, settings) {
     }),
     [attention, layer, heads.join()],
   );
-  const known = useRef({ key: "", shown: /** @type {WeakMap<Matrix, Bundle["shown"]>} */ (new WeakMap()) }).current;
-  const { hideSpecial, hideFirst, hidePadding, renormalise, scale, range, threshold, kind } = settings;
-  const key = JSON.stringify([hideSpecial, hideFirst, hidePadding, renormalise, scale, range, threshold, kind]);
-  const loaded = several.value?.attention === attention && several.value.layer === layer ? several.value : null;
+  const isLoaded = several.value?.attention === attention && several.value.layer === layer;
+  const loaded = isLoaded ? several.value : null;
+  const others = (loaded?.matrices ?? []).map((matrix) => drawn(matrix, attention, settings));
   const bundles = useMemo(() => {
     if (heads.length <= 1)
       return single.shown && [{ shown: single.shown, colour: combine === "none" ? headColour(heads[0]) : "" }];
-    if (!loaded || loaded.matrices.length === 0) return null;
-    if (known.key !== key) Object.assign(known, { key, shown: new WeakMap() });
-    const top = globalMax(attention, settings);
-    return loaded.matrices.map((matrix, i) => {
-      const shown = known.shown.get(matrix) ?? show(matrix, attention.rows, attention.columns, settings, top);
-      known.shown.set(matrix, shown);
-      return { shown, colour: headColour(loaded.heads[i]) };
-    });
-  }, [single.shown, loaded, heads.length <= 1, combine, key]);
+    if (!loaded || others.length === 0) return null;
+    return others.map((shown, i) => ({ shown, colour: headColour(loaded.heads[i]) }));
+  }, [single.shown, loaded, heads.length <= 1, combine, ...others]);
   return { bundles, error: single.error ?? several.error };
 }

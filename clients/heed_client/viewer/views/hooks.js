@@ -72,7 +72,7 @@ const cache = new WeakMap();
 
 /** What is drawn of a matrix: computed once for the view, the selection and the menu.
  *  @param {Matrix} matrix @param {Attention} attention @param {Settings} settings */
-function drawn(matrix, attention, settings) {
+export function drawn(matrix, attention, settings) {
   const { hideSpecial, hideFirst, hidePadding, renormalise, scale, range, threshold, kind, parameters } = settings;
   const looks = [hideSpecial, hideFirst, hidePadding, renormalise, scale, range, threshold, kind, parameters.is_causal];
   const key = JSON.stringify(looks);

@@ -1,9 +1,7 @@
 // All heads at once: layers x heads as small pictures, which can be sorted by what the heads do.
 import { html, useEffect, useMemo, useRef } from "vendor/preact.js";
 import { STATISTICS } from "heed/data/matrix.js";
-import { poolLabels, show } from "heed/data/display.js";
-import { palette, picture } from "heed/data/palettes.js";
-import { useTheme } from "heed/views/draw/canvas.js";
+import { paintSmall, useTheme } from "heed/views/draw/canvas.js";
 import { Choice } from "heed/views/controls.js";
 import { globalMax } from "heed/views/hooks.js";
 
@@ -68,19 +66,8 @@ function Thumbnail({ attention, settings, layer, head, top, number, isOff, open 
     renormalise,
   } = settings;
   useEffect(() => {
-    const matrix = attention.small(layer, head);
-    const shown = show(
-      matrix,
-      poolLabels(attention.rows, matrix.m),
-      poolLabels(attention.columns, matrix.n),
-      settings,
-      top,
-    );
     const element = /** @type {HTMLCanvasElement} */ (canvas.current);
-    [element.width, element.height] = [shown.n, shown.m];
-    element
-      .getContext("2d")
-      ?.putImageData(picture(shown.levels, shown.m, shown.n, palette(colours, shown.isDiverging)), 0, 0);
+    paintSmall(element, attention.small(layer, head), attention, settings, top);
   }, [
     attention,
     layer,

@@ -1,5 +1,11 @@
 // What drawn views share: sharp canvases, one drawing per frame, the colours of the theme, words that fit.
+import { showSmall } from "heed/data/display.js";
+import { palette, picture } from "heed/data/palettes.js";
 import { useCallback, useEffect, useLayoutEffect, useRef, useState } from "vendor/preact.js";
+
+/** @typedef {import("heed/data/attention.js").Attention} Attention */
+/** @typedef {import("heed/data/matrix.js").Matrix} Matrix */
+/** @typedef {import("heed/data/state.js").Settings} Settings */
 
 /** Counts the changes of the theme, by the page's choice or the system's: a dependency of what reads colours. */
 export function useTheme() {
@@ -114,4 +120,12 @@ export class Words {
     }
     return cut;
   }
+}
+
+/** A head's small picture, a pixel for each weight. @param {HTMLCanvasElement} canvas @param {Matrix} matrix
+ *  @param {Attention} attention @param {Settings} settings @param {number} [globalMax] */
+export function paintSmall(canvas, matrix, attention, settings, globalMax) {
+  const { m, n, levels, isDiverging } = showSmall(matrix, attention, settings, globalMax);
+  [canvas.width, canvas.height] = [n, m];
+  canvas.getContext("2d")?.putImageData(picture(levels, m, n, palette(settings.palette, isDiverging)), 0, 0);
 }
