@@ -8,8 +8,8 @@ const VENDOR = "clients/heed_client/viewer/vendor/";
 const BUNDLES = {
   preact: 'export * from "preact"; export * from "preact/hooks"; export { html } from "htm/preact";',
   d3: `export { scaleLinear, scaleSqrt } from "d3-scale"; export { rgb } from "d3-color";
-    export { interpolateBlues, interpolateCividis, interpolateGreys, interpolateInferno, interpolatePuOr, interpolateViridis,
-      schemeTableau10 } from "d3-scale-chromatic";`,
+    export { interpolateBlues, interpolateCividis, interpolateGreys, interpolateInferno, interpolatePuOr, interpolateTurbo,
+      interpolateViridis } from "d3-scale-chromatic";`,
   katex: 'export { default } from "katex";',
 };
 

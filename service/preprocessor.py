@@ -17,9 +17,12 @@ RESCALE_FACTOR = 1 / 255  # of transformers' image processors where their file h
 class Preprocessor:
     """A value of 0 to 255 times ``rescale_factor``, minus ``image_mean``, divided by ``image_std``, for each channel.
 
-    None is a step that is left out, or whose numbers the file does not have.
+    Before that the picture is resized to ``resize``: (shortest edge,), which keeps its proportions, or (height, width).
+    Then its middle is cut out in the model's size. None is a step that is left out, or whose numbers the file does not
+    have; without ``resize`` the whole picture is resized to the model's size.
     """
 
+    resize: tuple[int, ...] | None
     rescale_factor: float | None
     image_mean: tuple[float, ...] | None
     image_std: tuple[float, ...] | None
@@ -40,10 +43,22 @@ def load_preprocessor(folder: Path) -> Preprocessor | None:
     factor = content.get("rescale_factor", RESCALE_FACTOR)
     rescales, normalizes = (content.get(name) is not False for name in ("do_rescale", "do_normalize"))
     return Preprocessor(
+        _before_crop(content),
         factor if rescales and _is_number(factor) else None,
         _numbers(content.get("image_mean")) if normalizes else None,
         _numbers(content.get("image_std")) if normalizes else None,
     )
+
+
+def _before_crop(content: dict[str, Any]) -> tuple[int, ...] | None:
+    """The size of the picture whose middle is cut out; None if nothing is."""
+    if not content.get("do_center_crop") or content.get("do_resize") is False:
+        return None
+    size = content.get("size")
+    sides = [size] if not isinstance(size, dict) else [size.get("shortest_edge")]
+    if sides == [None] and isinstance(size, dict):
+        sides = [size.get("height"), size.get("width")]
+    return tuple(sides) if all(type(side) is int and side > 0 for side in sides) else None
 
 
 def _numbers(value: Any) -> tuple[float, ...] | None:

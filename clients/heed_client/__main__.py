@@ -69,7 +69,12 @@ def _run(heed: Client, options: argparse.Namespace) -> None:
         except ValueError as error:
             raise UsageError(f"--{error}") from None
         for name in formats:
-            _draw(name, getattr(options, name), selection, lambda: answer.page(options.at, rows, columns))
+            _draw(
+                name,
+                getattr(options, name),
+                selection,
+                lambda: answer.page(options.at, rows, columns, _about(heed.describe(options.block), inputs, tokens)),
+            )
     others = {"tokens": tokens, "next_tokens": getattr(answer, "next_tokens", [])}
     others = {name: value for name, value in others.items() if value}
     out = options.out or ("" if formats else "-")
@@ -77,6 +82,19 @@ def _run(heed: Client, options: argparse.Namespace) -> None:
         files.write(out, answer, others)
     if "next_tokens" in others and not out.endswith(("-", ".json")):
         print(json.dumps(others["next_tokens"]))
+
+
+def _about(block: Block, inputs: Mapping[str, Any], tokens: Sequence[str]) -> dict[str, str]:
+    """Where the weights are from, as a page says it."""
+    options = [f"{name} = {json.dumps(inputs[name])}" for name in block.parameters if name in inputs]
+    texts = {name.replace("_", " "): str(inputs.get(name) or "") for name in TEXTS[:3]}
+    return {
+        "model": f"{block.block}, version {block.version}",
+        "weights": block.weights if block.weights != "none" else "",
+        **texts,
+        "input": f"{len(tokens)} tokens" if tokens else "",
+        "options": ", ".join(options),
+    }
 
 
 def _ids(answer: Answer) -> dict[str, Any]:

@@ -111,13 +111,20 @@ class Answer(Mapping[str, Any]):
         except (AttributeError, ValueError):
             return None
 
-    def page(self, at: Sequence[int] = (), rows: Sequence[str] = (), columns: Sequence[str] = ()) -> str:
+    def page(
+        self,
+        at: Sequence[int] = (),
+        rows: Sequence[str] = (),
+        columns: Sequence[str] = (),
+        about: Mapping[str, str] | None = None,
+    ) -> str:
         """The weights as a page of its own, in HTML; ``Path("weights.html").write_text(answer.page())`` saves it.
 
         Args:
             at: leading indices of the weights to show: ``(2,)`` is layer 2, or row 2 of a batch.
             rows: labels of the queries; by default the tokens of the text.
             columns: labels of the keys; by default those of the queries if they are as many.
+            about: what else the page says of the weights at its top: ``{"text": "the cat sat"}``.
 
         Raises:
             AttributeError: the answer has no weights.
@@ -133,7 +140,9 @@ class Answer(Mapping[str, Any]):
         special = [start == stop for start, stop in offsets] if own == tokens else ()
         is_stack = weights.ndim == 5 or (weights.ndim == 4 and bool(tokens))
         axis = "layer" if is_stack and not at else "row"
-        return page(selected, own, columns, f"Attention weights of {self.block}", axis=axis, special=special)
+        said = {"model": self.block, **(about or {})}
+        title = f"Attention weights of {self.block}"
+        return page(selected, own, columns, title, axis=axis, special=special, about=said)
 
     def _own_tokens(self) -> tuple[list[str], list[Any]]:
         """The tokens of one text, the decoder's if there is one, with their offsets; none of several texts."""

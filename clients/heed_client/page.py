@@ -28,6 +28,7 @@ def page(
     axis: str = "layer",
     special: Sequence[bool] = (),
     settings: Mapping[str, Any] | None = None,
+    about: Mapping[str, str] | None = None,
 ) -> str:
     """The HTML of the page.
 
@@ -39,6 +40,7 @@ def page(
         axis: name of the first of four axes.
         special: which tokens begin, separate or end texts.
         settings: what the page opens with, as in the fragment of its URL: ``{"view": "matrix", "head": 3}``.
+        about: where the weights are from, which the page says at its top: ``{"model": "bert, version 1"}``.
 
     Raises:
         ValueError: there are several rows of a batch, or more weights than a browser can show, or labels do not fit.
@@ -48,7 +50,7 @@ def page(
     if stacked.size > MAX_WEIGHTS:
         raise ValueError(f"{stacked.size:,} weights are more than {MAX_WEIGHTS:,}: choose some")
     numbers, dtype, unit = _levels(stacked)
-    own = _labels("queries", rows, m, special)
+    is_self = m == n and (not columns or list(columns) == list(rows))
     data = {
         "title": title,
         "kind": "weights",
@@ -56,9 +58,10 @@ def page(
         "shape": [layers, heads, m, n],
         "dtype": dtype,
         "unit": unit,
-        "rows": own,
-        "columns": own if m == n and not columns else _labels("keys", columns, n, special if m == n else ()),
+        "rows": _labels("queries", rows, m, special),
+        "columns": None if is_self else _labels("keys", columns, n, special if m == n else ()),
         "weights": base64.b64encode(zlib.compress(numbers.tobytes(), 6)).decode(),
+        "about": {name: value for name, value in (about or {}).items() if value},
         "settings": {"view": "model" if layers * heads > 1 else "matrix", **(settings or {})},
     }
     return _document(data, title)

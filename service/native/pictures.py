@@ -22,6 +22,7 @@ def describe_preprocessor(model: Model) -> PreprocessorDescription | None:
         height=height,
         width=width,
         channels=channels,
+        resize=model.preprocessor.resize,
         image_mean=model.preprocessor.image_mean,
         image_std=model.preprocessor.image_std,
         rescale_factor=model.preprocessor.rescale_factor,

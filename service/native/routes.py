@@ -52,7 +52,6 @@ async def describe_block(block: str, repository: RepositoryParam) -> BlockDescri
         version=model.version,
         source=spec.source,
         config=spec.config,
-        weights=spec.weights,
         inputs=[
             InputDescription(
                 name=name,
@@ -117,7 +116,13 @@ def _tokenizer(model: Model) -> TokenizerDescription | None:
 def _line(model: Model) -> dict[str, str]:
     spec = model.spec
     assert spec is not None
-    return {"block": model.name, "title": spec.title, "description": spec.description, "formula": spec.formula}
+    return {
+        "block": model.name,
+        "title": spec.title,
+        "description": spec.description,
+        "formula": spec.formula,
+        "weights": spec.weights,
+    }
 
 
 def _shape(dims: Sequence[Dim]) -> list[str | int]:

@@ -14,6 +14,9 @@ class BlockLine(BaseModel):
     title: str
     description: str
     formula: str = Field(description="LaTeX")
+    weights: str = Field(
+        description="where learned weights are from: a file, or the seed of random demonstration weights; none"
+    )
 
 
 class Blocks(BaseModel):
@@ -53,12 +56,16 @@ class TokenizerDescription(BaseModel):
 
 
 class PreprocessorDescription(BaseModel):
-    """How a picture becomes ``pixel_values``: resized, then of each value of 0 to 255
+    """How a picture becomes ``pixel_values``: resized and cut out, then of each value of 0 to 255
     (value * rescale_factor - image_mean) / image_std; and which positions are its patches."""
 
     height: int
     width: int
     channels: int
+    resize: tuple[int, ...] | None = Field(
+        description="[shortest edge], which keeps the proportions, or [height, width] of the picture, whose middle is "
+        "then cut out; null: the whole picture is resized to height and width"
+    )
     image_mean: tuple[float, ...] | None = Field(description="of each channel; null: not normalized, or unknown")
     image_std: tuple[float, ...] | None
     rescale_factor: float | None = Field(description="null: values are not rescaled")
@@ -76,9 +83,6 @@ class BlockDescription(BlockLine):
     version: int
     source: str
     config: dict[str, Any]
-    weights: str = Field(
-        description="where learned weights are from: a file, or the seed of random demonstration weights"
-    )
     inputs: list[InputDescription]
     parameters: list[ParameterDescription]
     outputs: list[OutputDescription]

@@ -1,11 +1,13 @@
 """What tests of drawn views share: attention that the test chooses, and the pixels of a canvas."""
 
+import base64
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Locator, Page, expect
 
+HEAT_MAP = ".heat-map canvas"
 WORDS = ["it", "saw", "an", "old", "ship", "at", "sea", "."]
 SCORES = 30 * np.roll(np.eye(8), 3, axis=1)  # each word looks at the one 3 places on,
 SCORES[7] = 0  # "." at all words alike
@@ -23,9 +25,9 @@ def fields_of(scores: np.ndarray) -> dict[str, Any]:
     return {name: values[None, None].tolist() for name, values in {"query": query, "key": key, "value": key}.items()}
 
 
-def show(page: Page, scores: np.ndarray, words: Sequence[str], view: str) -> None:
+def show(page: Page, scores: np.ndarray, words: Sequence[str], view: str, settings: str = "") -> None:
     """Open the page on ``scores`` in place of its own sentence; ``words`` have "it", which is held at first."""
-    example(page, {"words": list(words), **fields_of(scores)})
+    example(page, {"words": list(words), **fields_of(scores)}, settings)
     page.get_by_role("button", name="clear").click()
     page.get_by_role("tab", name=view).click()
 
@@ -36,7 +38,15 @@ def example(page: Page, fields: dict[str, Any], settings: str = "") -> None:
     url = page.url.split("#")[0]
     page.goto("about:blank")
     page.goto(f"{url}#{settings}")
-    expect(page.get_by_role("status")).to_contain_text("looks at", timeout=30_000)
+    expect(page.locator(".selection")).to_contain_text("looks at", timeout=30_000)
+
+
+def more(page: Page) -> Locator:
+    """The box of the settings that are not always in sight, open."""
+    box = page.locator(".more")
+    if box.get_attribute("open") is None:
+        box.locator("summary").click()
+    return box.locator(".menu")
 
 
 def drawn(page: Page) -> None:
@@ -52,11 +62,46 @@ def pixels(page: Page, selector: str, x: float, y: float, width: float = 1, heig
         """(canvas, [x, y, width, height]) => {
           const copy = new OffscreenCanvas(width, height).getContext("2d");
           copy.drawImage(canvas, -x, -y);
-          return Array.from(copy.getImageData(0, 0, width, height).data);
+          return new Uint8Array(copy.getImageData(0, 0, width, height).data.buffer).toBase64();
         }""",
         [round(x), round(y), round(width), round(height)],
     )
-    return np.array(data, dtype=np.uint8).reshape(round(height), round(width), 4)
+    return np.frombuffer(base64.b64decode(data), np.uint8).reshape(round(height), round(width), 4)
+
+
+def plot(page: Page) -> tuple[int, int, int, int]:
+    """Left, top, right and bottom of the cells in the canvas: found by the lines of its border."""
+    drawn(page)
+    found = page.wait_for_function(
+        """(selector) => {
+          const canvas = document.querySelector(selector);
+          const { width, height } = canvas ?? { width: 0, height: 0 };
+          if (height < 2) return null;
+          const copy = new OffscreenCanvas(width, height).getContext("2d");
+          copy.drawImage(canvas, 0, 0);
+          const { data } = copy.getImageData(0, 0, width, height);
+          const rows = new Uint32Array(height), columns = new Uint32Array(width);
+          for (let y = 0; y < height; y++)
+            for (let x = 0; x < width; x++)
+              if (data[4 * (y * width + x) + 3] === 255) [rows[y], columns[x]] = [rows[y] + 1, columns[x] + 1];
+          const y = [...rows.keys()].filter((y) => rows[y] > width / 2);
+          const x = [...columns.keys()].filter((x) => columns[x] > height / 2);
+          return y.length && x.length ? [x[0] + 1, y[0] + 1, x.at(-1), y.at(-1)] : null;
+        }""",
+        arg=HEAT_MAP,
+    )
+    return tuple(found.json_value())
+
+
+def cells(page: Page, m: int, n: int) -> np.ndarray:
+    """How dark each of m x n equal parts of the plot is, from 0 to 1."""
+    left, top, right, bottom = plot(page)
+    grey = 1 - pixels(page, HEAT_MAP, left, top, right - left, bottom - top)[:, :, 0] / 255
+    (height, width), dark = grey.shape, np.empty((m, n))
+    for i, j in np.ndindex(m, n):
+        part = grey[i * height // m : (i + 1) * height // m, j * width // n : (j + 1) * width // n]
+        dark[i, j] = part[2:-2, 2:-2].mean()
+    return dark
 
 
 def fragment(page: Page) -> str:

@@ -78,28 +78,28 @@ def test_one_tensor_is_pasted_by_its_name(open_page):
     expect_row(page, attend(np.array(QUERY), np.array(KEY))[0])
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ('{"query": [[1, 2], [3]]', "is not JSON"),
-        ('{"query": [[1, 2], [3], [4, 5, 6]]}', "query: the rows are not equally long"),
-        ('{"query": [["a"]]}', 'query: expected numbers, got "a"'),
-        ('{"query": {"shape": [2, 2], "data": [1, 2, 3]}}', "query: expected a shape and a flat list"),
-        ('{"query": {"shape": [1], "dtype": "float32", "base64": "AAA="}}', "query: shape [1] needs 4 bytes"),
-        ('{"nonpad_kv_seqlen": [1.5]}', "nonpad_kv_seqlen: expected whole numbers"),
-        ("[[1, 2]]", "expected an object with the tensors by name"),
-        ("7", "expected a list or an object"),
-    ],
-)
-def test_what_is_wrong_with_json(open_page, text, message):
+WRONG = [
+    ('{"query": [[1, 2], [3]]', "is not JSON"),
+    ('{"query": [[1, 2], [3], [4, 5, 6]]}', "query: the rows are not equally long"),
+    ('{"query": [["a"]]}', 'query: expected numbers, got "a"'),
+    ('{"query": {"shape": [2, 2], "data": [1, 2, 3]}}', "query: expected a shape and a flat list"),
+    ('{"query": {"shape": [1], "dtype": "float32", "base64": "AAA="}}', "query: shape [1] needs 4 bytes"),
+    ('{"nonpad_kv_seqlen": [1.5]}', "nonpad_kv_seqlen: expected whole numbers"),
+    ("[[1, 2]]", "expected an object with the tensors by name"),
+    ("7", "expected a list or an object"),
+]
+
+
+def test_what_is_wrong_with_json(open_page):
     page = open_page(BLOCK)
     page.get_by_role("radio", name="file or JSON").check()
     box = page.get_by_role("textbox", name="JSON")
-    box.fill(text)
-    expect(page.get_by_role("alert")).to_contain_text(message)
-    expect(box).to_have_attribute("aria-invalid", "true")
-    box.fill(json.dumps({"query": QUERY, "key": KEY}))
-    expect(page.get_by_role("alert")).to_have_count(0)
+    for text, message in WRONG:
+        box.fill(text)
+        expect(page.get_by_role("alert")).to_contain_text(message)
+        expect(box).to_have_attribute("aria-invalid", "true")
+        box.fill(json.dumps({"query": QUERY, "key": KEY}))
+        expect(page.get_by_role("alert")).to_have_count(0)
 
 
 def mulberry32(seed):

@@ -5,6 +5,7 @@ import pytest
 from playwright.sync_api import expect
 
 from heed_client.client import Client
+from tests.viewer.pages import more
 
 TEXT = "the animal did not cross the street"
 PAGE = "model=bert&text=" + TEXT.replace(" ", "+") + "&view=matrix&head=2&query=2&key=5"
@@ -25,13 +26,13 @@ def test_hidden_tokens_and_renormalised_rows(open_page, weights):
     page = open_page(PAGE)
     row = weights[2, 2].astype(np.float64)
     shown(page, row[5])
-    page.get_by_role("checkbox", name="hide special tokens").check()
+    more(page).get_by_role("checkbox", name="hide special tokens").check()
     shown(page, row[5])
     expect(page.locator(".selection")).not_to_contain_text("<s>")
-    page.get_by_role("checkbox", name="renormalise").check()
+    more(page).get_by_role("checkbox", name="renormalise").check()
     shown(page, row[5] / row[1:-1].sum())
-    page.get_by_role("checkbox", name="hide special tokens").uncheck()
-    page.get_by_role("checkbox", name="hide first token").check()
+    more(page).get_by_role("checkbox", name="hide special tokens").uncheck()
+    more(page).get_by_role("checkbox", name="hide first token").check()
     shown(page, row[5] / row[1:].sum())
     page.get_by_role("combobox", name="head", exact=True).focus()
     assert "hideFirst=true" in page.url
@@ -42,9 +43,9 @@ def test_hidden_tokens_and_renormalised_rows(open_page, weights):
 def test_combinations(open_page, weights):
     page = open_page(PAGE)
     choice = page.get_by_role("combobox", name="show")
-    choice.select_option("mean over heads")
+    choice.select_option("mean of heads")
     shown(page, weights[:, 2, 5].mean(dtype=np.float64))
-    choice.select_option("maximum over heads")
+    choice.select_option("max. of heads")
     shown(page, weights[:, 2, 5].max())
 
 
@@ -77,17 +78,17 @@ def test_colours_follow_scale_threshold_and_palette(open_page, weights):
     order = np.argsort(flat)
     assert (np.diff(linear[order]) <= 0).all()  # darker for larger weights
     assert linear[flat.argmax()] == 0
-    page.get_by_role("combobox", name="scale").select_option("logarithm")
+    page.get_by_role("combobox", name="scale").select_option("logarithmic")
     page.wait_for_timeout(100)
     assert colours(page)[:, 0].mean() < linear.mean()
     page.get_by_role("combobox", name="scale").select_option("linear")
-    page.get_by_role("spinbutton", name="threshold").fill("0.15")
-    page.get_by_role("spinbutton", name="threshold").press("Enter")
+    more(page).get_by_role("spinbutton", name="threshold").fill("0.15")
+    more(page).get_by_role("spinbutton", name="threshold").press("Enter")
     page.wait_for_timeout(100)
     cut = colours(page)[:, 0].astype(int)
     assert (cut[flat < 0.15] == 255).all()
     assert (cut[flat >= 0.15] == linear[flat >= 0.15]).all()
-    page.get_by_role("combobox", name="palette").select_option("viridis")
+    more(page).get_by_role("combobox", name="palette").select_option("viridis")
     page.wait_for_timeout(100)
     first = colours(page)[flat.argmax()]
     assert tuple(first[:3]) == (253, 231, 37)

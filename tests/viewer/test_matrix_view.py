@@ -7,54 +7,18 @@ import numpy as np
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.viewer.pages import WORDS, drawn, example, fragment, pixels, show
+from tests.viewer.pages import HEAT_MAP, WORDS, cells, drawn, example, fragment, pixels, plot, show
 
-CANVAS = ".heat-map canvas"
+CANVAS = HEAT_MAP
 
 
 @pytest.fixture
 def page(open_page) -> Page:
     """Each word looks at the one 3 places on."""
     page = open_page()
-    show(page, 30 * np.roll(np.eye(8), 3, axis=1), WORDS, "Matrix")
-    page.get_by_role("combobox", name="palette").select_option("greys")
+    show(page, 30 * np.roll(np.eye(8), 3, axis=1), WORDS, "Matrix", "palette=greys")
     page.mouse.move(5, 5)
     return page
-
-
-def plot(page: Page) -> tuple[int, int, int, int]:
-    """Left, top, right and bottom of the cells in the canvas: found by the lines of its border."""
-    drawn(page)
-    found = page.wait_for_function(
-        """(selector) => {
-          const canvas = document.querySelector(selector);
-          const { width, height } = canvas ?? { width: 0, height: 0 };
-          if (height < 2) return null;
-          const copy = new OffscreenCanvas(width, height).getContext("2d");
-          copy.drawImage(canvas, 0, 0);
-          const { data } = copy.getImageData(0, 0, width, height);
-          const rows = new Uint32Array(height), columns = new Uint32Array(width);
-          for (let y = 0; y < height; y++)
-            for (let x = 0; x < width; x++)
-              if (data[4 * (y * width + x) + 3] === 255) [rows[y], columns[x]] = [rows[y] + 1, columns[x] + 1];
-          const y = [...rows.keys()].filter((y) => rows[y] > width / 2);
-          const x = [...columns.keys()].filter((x) => columns[x] > height / 2);
-          return y.length && x.length ? [x[0] + 1, y[0] + 1, x.at(-1), y.at(-1)] : null;
-        }""",
-        arg=CANVAS,
-    )
-    return tuple(found.json_value())
-
-
-def cells(page: Page, m: int, n: int) -> np.ndarray:
-    """How dark each of m x n equal parts of the plot is, from 0 to 1."""
-    left, top, right, bottom = plot(page)
-    grey = 1 - pixels(page, CANVAS, left, top, right - left, bottom - top)[:, :, 0] / 255
-    (height, width), dark = grey.shape, np.empty((m, n))
-    for i, j in np.ndindex(m, n):
-        part = grey[i * height // m : (i + 1) * height // m, j * width // n : (j + 1) * width // n]
-        dark[i, j] = part[2:-2, 2:-2].mean()
-    return dark
 
 
 def centre(page: Page, row: int, column: int, m: int = 8, n: int = 8) -> tuple[float, float]:
@@ -124,8 +88,7 @@ def test_one_weight_of_four_million_is_seen_and_can_be_zoomed_to(open_page):
     page = open_page()
     scores = np.zeros((2048, 2048))
     scores[777, 1234] = 30
-    show(page, scores, ["it", *(f"word{i}" for i in range(1, 2048))], "Matrix")
-    page.get_by_role("combobox", name="palette").select_option("greys")
+    show(page, scores, ["it", *(f"word{i}" for i in range(1, 2048))], "Matrix", "palette=greys")
     page.mouse.move(5, 5)
     left, top, right, bottom = plot(page)
     dark = pixels(page, CANVAS, left + 1, top + 1, right - left - 2, bottom - top - 2)[:, :, 0] < 60
@@ -135,9 +98,9 @@ def test_one_weight_of_four_million_is_seen_and_can_be_zoomed_to(open_page):
     assert abs((columns.mean() + 1.5) / (right - left) - 1234.5 / 2048) < 2 / (right - left)
     box = page.locator(CANVAS).bounding_box()
     page.mouse.move(box["x"] + left + columns.mean() + 1.5, box["y"] + top + rows.mean() + 1.5)
-    for _ in range(40):
+    for _ in range(20):
         page.mouse.wheel(0, -240)
-        drawn(page)
+    drawn(page)
     large = pixels(page, CANVAS, left + 1, top + 1, right - left - 2, bottom - top - 2)[:, :, 0] < 60
     assert large.sum() > 2000
     row, column = (int(np.median(places)) for places in np.nonzero(large))

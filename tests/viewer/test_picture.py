@@ -155,7 +155,7 @@ def test_weights_of_a_dropped_picture_are_those_of_the_server(open_page, vision)
     page.get_by_role("slider", name="opacity").fill("0.5")
     cells = np.repeat(np.repeat(expected, SIDE, 0), SIDE, 1)
     assert np.abs(colours(page, HEIGHT, WIDTH) - (values + cells) / 2).max() <= 4
-    page.get_by_role("combobox", name="show").select_option("mean over heads")
+    page.get_by_role("combobox", name="show").select_option("mean of heads")
     expect_row(page, weights[1].mean(0)[0])
     page.get_by_role("combobox", name="layer").select_option("0")
     page.locator(CANVAS).click(position=middle(page, 2, 4))

@@ -92,8 +92,11 @@ def taken(open_page):
     page.get_by_text("Take it along").click()
 
     def take(name):
+        button = page.get_by_role("button", name=name, exact=True)
+        if not button.is_visible():
+            page.get_by_text("Take it along").click()
         with page.expect_download() as download:
-            page.get_by_role("button", name=name, exact=True).click()
+            button.click()
         return download.value
 
     return page, take

@@ -6,6 +6,7 @@ from playwright.sync_api import expect
 
 from heed_client.client import Client
 from tests.support.server import serving
+from tests.viewer.pages import more
 
 
 def test_it_opens_on_a_sentence_that_is_drawn(open_page):
@@ -28,7 +29,7 @@ def test_the_sentence_is_in_the_link(open_page):
     expect(page.locator(".selection")).to_contain_text("“it” (10) looks at “animal” (2)")
     page.reload()
     expect(page.locator(".selection")).to_contain_text("“it” (10) looks at “animal” (2)")
-    page.get_by_role("checkbox", name="hide special tokens").check()
+    more(page).get_by_role("checkbox", name="hide special tokens").check()
     expect(page.locator(".selection")).not_to_contain_text("[CLS]")
 
 
@@ -50,12 +51,12 @@ def test_a_broken_link_is_no_broken_page(open_page, fragment):
     expect(page.locator("#view canvas, #view [role=option], #view .chip").first).to_be_visible()
 
 
-@pytest.mark.parametrize("name", ["attention_float16", "efficient_bfloat16"])
-def test_half_precision(open_page, halves, name):
+def test_half_precision(open_page, halves):
     with serving(halves) as client, Client(str(client.base_url)) as heed:
-        page = open_page(f"model={name}&view=matrix&query=0&key=1", url=str(client.base_url).rstrip("/"))
-        example = {**heed.describe(name).example, "outputs": ["weights"]}
-        weights = np.asarray(heed.attend(name, **example).weights, np.float32)
-        expect(page.locator(".selection .value").first).to_have_text(
-            f"{weights.reshape(-1, *weights.shape[-2:])[0, 0, 1]:.4f}"
-        )
+        for name in ("attention_float16", "efficient_bfloat16"):
+            page = open_page(f"model={name}&view=matrix&query=0&key=1", url=str(client.base_url).rstrip("/"))
+            example = {**heed.describe(name).example, "outputs": ["weights"]}
+            weights = np.asarray(heed.attend(name, **example).weights, np.float32)
+            expect(page.locator(".selection .value").first).to_have_text(
+                f"{weights.reshape(-1, *weights.shape[-2:])[0, 0, 1]:.4f}"
+            )

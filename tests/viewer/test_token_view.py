@@ -1,17 +1,18 @@
 """The text in colours: the colour of each token is its weight's."""
 
+import base64
+
 import numpy as np
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.viewer.pages import SCORES, WORDS, drawn, fragment, show
+from tests.viewer.pages import SCORES, WORDS, drawn, fragment, more, show
 
 
 @pytest.fixture
 def page(open_page) -> Page:
     page = open_page()
-    show(page, SCORES, WORDS, "Tokens")
-    page.get_by_role("combobox", name="palette").select_option("greys")
+    show(page, SCORES, WORDS, "Tokens", "palette=greys")
     return page
 
 
@@ -21,7 +22,7 @@ def darkness(page: Page) -> list[float]:
     shot = page.screenshot()
     values = page.evaluate(
         """async (bytes) => {
-          const picture = await createImageBitmap(new Blob([Uint8Array.from(bytes)]));
+          const picture = await createImageBitmap(new Blob([Uint8Array.fromBase64(bytes)]));
           const canvas = new OffscreenCanvas(picture.width, picture.height);
           const context = canvas.getContext("2d", { willReadFrequently: true });
           context.drawImage(picture, 0, 0);
@@ -30,7 +31,7 @@ def darkness(page: Page) -> list[float]:
             return context.getImageData(left + 4, top + 4, 1, 1).data[0];
           });
         }""",
-        list(shot),
+        base64.b64encode(shot).decode(),
     )
     return [1 - value / 255 for value in values]
 
@@ -90,5 +91,5 @@ def test_two_texts_of_cross_attention(open_page):
 def test_special_tokens_are_marked(open_page):
     page = open_page("model=bert&view=tokens&text=the+cat+sat")
     expect(page.locator(".chip.special")).to_have_text(["<s>", "</s>"])
-    page.get_by_role("checkbox", name="hide special tokens").check()
+    more(page).get_by_role("checkbox", name="hide special tokens").check()
     expect(page.locator(".chip.special")).to_have_count(0)

@@ -97,6 +97,7 @@ def test_list_and_description(client):
         said = client.get(f"/v1/attention/{line['block']}").json()
         block = BLOCKS[line["block"]]
         assert said["formula"] == line["formula"] == block.formula
+        assert said["weights"] == line["weights"]
         assert said["source"] == block.source
         names = [part["name"] for part in (*said["inputs"], *said["parameters"])]
         assert sorted(names) == sorted(block.inputs)

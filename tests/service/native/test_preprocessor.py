@@ -23,7 +23,31 @@ FILES = {
 @pytest.mark.parametrize(("content", "expected"), FILES.values(), ids=FILES)
 def test_the_file(content, expected, tmp_path):
     (tmp_path / "preprocessor_config.json").write_text(json.dumps(content))
-    assert load_preprocessor(tmp_path) == Preprocessor(*expected)
+    assert load_preprocessor(tmp_path) == Preprocessor(None, *expected)
+
+
+@pytest.mark.parametrize(
+    ("size", "expected"),
+    [
+        (224, (224,)),
+        ({"shortest_edge": 256}, (256,)),
+        ({"height": 256, "width": 192}, (256, 192)),
+        ({"shortest_edge": "256"}, None),
+        ({"height": 256}, None),
+        (0, None),
+        (None, None),
+    ],
+)
+def test_what_is_cut_out(size, expected, tmp_path):
+    for more, resize in (
+        ({"do_center_crop": True}, expected),
+        ({"do_center_crop": True, "do_resize": False}, None),
+        ({"do_center_crop": False}, None),
+        ({}, None),
+    ):
+        content = {"size": size, "crop_size": {"height": 224, "width": 224}, **more}
+        (tmp_path / "preprocessor_config.json").write_text(json.dumps(content))
+        assert load_preprocessor(tmp_path).resize == resize
 
 
 @pytest.mark.parametrize("content", [None, b"[]", b"{", b"\xff"])
@@ -38,7 +62,7 @@ def model(positions, config, pixels=("batch", 3, 16, 24)):
         return SimpleNamespace(shape=shape)
 
     return SimpleNamespace(
-        preprocessor=Preprocessor(0.5, (0.5,), (0.25,)),
+        preprocessor=Preprocessor((20,), 0.5, (0.5,), (0.25,)),
         spec=SimpleNamespace(config=config),
         inputs={"pixel_values": tensor(*pixels)},
         outputs={"weights": tensor(2, "batch", 4, positions, positions)},
@@ -60,7 +84,7 @@ def model(positions, config, pixels=("batch", 3, 16, 24)):
 )
 def test_patches_and_positions_before_them(positions, config, patch_size, special_tokens):
     described = describe_preprocessor(model(positions, config))
-    assert (described.channels, described.height, described.width) == (3, 16, 24)
+    assert (described.channels, described.height, described.width, described.resize) == (3, 16, 24, (20,))
     assert (described.patch_size, described.special_tokens) == (patch_size, special_tokens)
 
 

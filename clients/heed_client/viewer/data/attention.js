@@ -11,13 +11,17 @@ import { join, pool, rollout, statistics, toMatrix } from "heed/data/matrix.js";
  * @property {boolean} padding
  * @property {number} part  of a pair 0 or 1
  */
+/** @typedef {{queries: number[], keys: number[], held: number | null}} Counted  places of tokens that are visible; a key */
 /** @typedef {{numbers: Float32Array | Uint8Array, unit: number}} Whole  [layers, heads, m, n]; 1 stands for `unit` */
 /**
  * @typedef {object} Parts
  * @property {number} layers @property {number} heads @property {number} m @property {number} n
  * @property {Label[]} rows  queries @property {Label[]} columns  keys
  * @property {(layer: number, head: number) => Matrix} small  one head, pooled to at most POOL x POOL cells
- * @property {((layer: number, head: number) => number[]) | null} statistics  of one head, as STATISTICS names them
+ * @property {((layer: number, head: number, counted: Counted) => number[]) | null} statistics  of one head, as
+ *   STATISTICS names them
+ * @property {(() => Promise<Float32Array>) | null} received  [layers, heads, n] mean weight of each key; null: it is among
+ *   the statistics, which are of the counted tokens. Else both are of all tokens
  * @property {(layer: number, head: number) => Promise<Matrix>} load  one head
  * @property {((settings: Settings) => Promise<Matrix>) | null} combine  by the server; null = computed here
  * @property {() => Promise<Whole>} all
@@ -39,7 +43,8 @@ export class Attention {
     /** One head, pooled to at most POOL x POOL cells by maximum. */
     this.small = memoize(parts.small, this.heads);
     /** The numbers that describe a head, as STATISTICS names them; null = nobody knows them. */
-    this.statistics = parts.statistics && memoize(parts.statistics, this.heads);
+    this.statistics = parts.statistics;
+    this.received = parts.received;
     this.axis = parts.axis;
     /** All weights. */
     this.all = parts.all;
@@ -116,10 +121,9 @@ export class Attention {
  */
 export function complete(weights, unit, layers, heads, rows, columns, axis) {
   const [m, n] = [rows.length, columns.length];
-  const one = (/** @type {number} */ layer, /** @type {number} */ head) => {
-    const part = weights.subarray((layer * heads + head) * m * n, (layer * heads + head + 1) * m * n);
-    return toMatrix(part, m, n, unit);
-  };
+  const part = (/** @type {number} */ layer, /** @type {number} */ head) =>
+    weights.subarray((layer * heads + head) * m * n, (layer * heads + head + 1) * m * n);
+  const one = (/** @type {number} */ layer, /** @type {number} */ head) => toMatrix(part(layer, head), m, n, unit);
   return new Attention({
     layers,
     heads,
@@ -129,8 +133,9 @@ export function complete(weights, unit, layers, heads, rows, columns, axis) {
     columns,
     axis,
     all: async () => ({ numbers: weights, unit }),
-    small: (layer, head) => pool(one(layer, head), POOL),
-    statistics: (layer, head) => statistics(one(layer, head)),
+    small: (layer, head) => pool(part(layer, head), m, n, unit, POOL),
+    statistics: (layer, head, { queries, keys, held }) => statistics(one(layer, head), queries, keys, held),
+    received: null,
     load: async (layer, head) => one(layer, head),
     combine: null,
   });

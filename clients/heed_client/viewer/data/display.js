@@ -107,6 +107,34 @@ export function scaled(share, scale) {
   return Math.min(1, Math.max(0, level));
 }
 
+/**
+ * Numbers of a scale with the levels of their colours: its ends, the middle, and of the logarithmic one powers of ten.
+ * Where each row has a scale of its own, they are shares of the row's largest weight.
+ * @param {Pick<Shown, "low" | "high" | "isDiverging">} shown @param {Settings["scale"]} scale
+ * @returns {{level: number, text: string}[]} from the lowest to the highest
+ */
+export function ticks({ high, isDiverging }, scale) {
+  const top = Number.isNaN(high) ? 1 : high;
+  const text = (/** @type {number} */ value) =>
+    Number.isNaN(high) ? `${Number((100 * value).toPrecision(3))}%` : brief(value);
+  let values = [top, scale === "sqrt" ? top / 4 : top / 2];
+  if (scale === "log") {
+    const first = Math.ceil(Math.log10(top) - 1e-9) - 1;
+    values = [top, ...Array.from({ length: DECADES }, (_, i) => 10 ** (first - i))].filter(
+      (value) => value === top || (value < 0.7 * top && value > 6 * top * 10 ** -DECADES),
+    );
+  }
+  const marks = values.map((value) => ({ level: scaled(value / top, scale), text: text(value) })).reverse();
+  if (!isDiverging) return [{ level: 0, text: scale === "log" ? `≤ ${text(top * 10 ** -DECADES)}` : "0" }, ...marks];
+  const sides = scale === "log" ? marks.filter((_, i) => (marks.length - 1 - i) % 2 === 0) : marks.slice(-1);
+  const mirrored = sides.map(({ level, text }) => ({ level: 0.5 - level / 2, text: `−${text}` })).reverse();
+  const right = sides.map(({ level, text }) => ({ level: 0.5 + level / 2, text }));
+  return [...mirrored, { level: 0.5, text: "0" }, ...right];
+}
+
+/** @param {number} value */
+const brief = (value) => (value < 1e-3 ? value.toExponential(0) : String(Number(value.toPrecision(3))));
+
 /** @param {Float32Array} values @param {boolean} isDiverging */
 export function largest(values, isDiverging) {
   let top = 0;

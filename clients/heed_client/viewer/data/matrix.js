@@ -18,8 +18,8 @@ export function toMatrix(numbers, m, n, unit) {
   return { m, n, values: Float32Array.from(numbers, (level) => level * unit), error: unit / 2 };
 }
 
-/** Names of the five numbers that describe a head, in the order of the server's `head_statistics`. */
-export const STATISTICS = ["entropy", "distance", "first", "diagonal", "previous"];
+/** Names of the numbers that describe a head: those of the server's `head_statistics`, and the share of one key. */
+export const STATISTICS = ["entropy", "distance", "first", "diagonal", "previous", "held"];
 
 /**
  * The mean or the maximum of matrices of one size.
@@ -61,18 +61,20 @@ export function rollout(layers) {
 
 /**
  * Means over the queries that have any weight, of weights divided by their sum: entropy in nats, distance in tokens, and
- * the shares of the first key, of the query's own and of the one before. Query i is at key i + n - m.
- * @param {Matrix} matrix @returns {number[]}
+ * the shares of the first key, of the query's own, of the one before and of `held`. Query i is at key i + n - m.
+ * @param {Matrix} matrix @param {number[]} queries  places of those that count @param {number[]} keys
+ * @param {number | null} held  place of a key @returns {number[]}
  */
-export function statistics({ m, n, values }) {
-  const sums = [0, 0, 0, 0, 0];
+export function statistics({ m, n, values }, queries, keys, held) {
+  const sums = [0, 0, 0, 0, 0, 0];
+  const counts = new Set(keys);
   let [rows, rowsWithPrevious] = [0, 0];
-  for (let i = 0; i < m; i++) {
+  for (const i of queries) {
     const own = i + n - m;
     let [total, entropy, distance] = [0, 0, 0];
-    for (let j = 0; j < n; j++) total += values[i * n + j];
+    for (const j of keys) total += values[i * n + j];
     if (!(total > 0)) continue;
-    for (let j = 0; j < n; j++) {
+    for (const j of keys) {
       const share = values[i * n + j] / total;
       if (share > 0) entropy -= share * Math.log(share);
       distance += share * Math.abs(own - j);
@@ -80,9 +82,10 @@ export function statistics({ m, n, values }) {
     rows++;
     sums[0] += entropy;
     sums[1] += distance;
-    sums[2] += values[i * n] / total;
-    if (own >= 0) sums[3] += values[i * n + own] / total;
-    if (own >= 1) {
+    sums[2] += values[i * n + keys[0]] / total;
+    if (counts.has(own)) sums[3] += values[i * n + own] / total;
+    if (held !== null && counts.has(held)) sums[5] += values[i * n + held] / total;
+    if (counts.has(own - 1)) {
       rowsWithPrevious++;
       sums[4] += values[i * n + own - 1] / total;
     }
@@ -92,21 +95,23 @@ export function statistics({ m, n, values }) {
 
 /**
  * The maximum of each cell of at most k x k, as the server pools: cell i has the places from floor(i m / k).
- * @param {Matrix} matrix @param {number} k @returns {Matrix}
+ * @param {Float32Array | Uint8Array} numbers  [m * n], as they came @param {number} m @param {number} n
+ * @param {number} unit  what 1 stands for @param {number} k @returns {Matrix}
  */
-export function pool({ m, n, values, error }, k) {
-  if (m <= k && n <= k) return { m, n, values, error };
+export function pool(numbers, m, n, unit, k) {
+  if (m <= k && n <= k) return toMatrix(numbers, m, n, unit);
   const [rows, columns] = [Math.min(m, k), Math.min(n, k)];
-  const pooled = new Float32Array(rows * columns).fill(-Infinity);
+  const pooled =
+    numbers instanceof Uint8Array ? new Uint8Array(rows * columns) : new Float32Array(rows * columns).fill(-Infinity);
   const columnOf = Uint32Array.from({ length: n }, (_, j) => Math.floor(((j + 1) * columns - 1) / n));
   for (let i = 0; i < m; i++) {
     const base = Math.floor(((i + 1) * rows - 1) / m) * columns;
     for (let j = 0; j < n; j++) {
-      const cell = base + columnOf[j];
-      if (values[i * n + j] > pooled[cell]) pooled[cell] = values[i * n + j];
+      const [value, cell] = [numbers[i * n + j], base + columnOf[j]];
+      if (value > pooled[cell]) pooled[cell] = value;
     }
   }
-  return { m: rows, n: columns, values: pooled, error };
+  return toMatrix(pooled, rows, columns, unit);
 }
 
 /** What was added to the weights; where both are masked, so is the difference.

@@ -5,9 +5,9 @@ import {
   interpolateGreys,
   interpolateInferno,
   interpolatePuOr,
+  interpolateTurbo,
   interpolateViridis,
   rgb,
-  schemeTableau10,
 } from "vendor/d3.js";
 
 /** @type {Record<string, (level: number) => string>} */
@@ -62,8 +62,12 @@ export function textOn(table, level) {
   return 0.2126 * red + 0.7152 * green + 0.0722 * blue > 0.18 ? "#000" : "#fff";
 }
 
-/** A colour for each head. @param {number} head */
-export const headColour = (head) => schemeTableau10[head % schemeTableau10.length];
+/** A colour for each of the heads: of the rainbow Turbo, whose two halves colour-blind people tell apart as bluish and
+ *  yellowish, and each half by its lightness. Darker, so that yellow is seen on white. @param {number} head @param {number} heads */
+export const headColour = (head, heads) =>
+  rgb(interpolateTurbo((head + 0.5) / heads))
+    .darker(0.5)
+    .formatHex();
 
 /**
  * A picture of levels, one pixel each; masked ones are transparent.

@@ -1,13 +1,13 @@
 // The bar at the top: the model, the state of the server, the API key.
 import { html, useState } from "vendor/preact.js";
 import * as api from "heed/server/api.js";
-import { Choice } from "heed/views/controls.js";
+import { Choice, modelChoices } from "heed/views/controls.js";
 import { ServerPanel } from "heed/page/server_panel.js";
 
 /** @typedef {import("heed/data/state.js").Settings} Settings */
 
 /**
- * @param {{models: {block: string, title: string}[], settings: Settings, error: Error | null,
+ * @param {{models: api.Line[], settings: Settings, error: Error | null,
  *   onKey: (key: string) => void, onModel: (name: string) => void}} props
  */
 export function Header({ models, settings, error, onKey, onModel }) {
@@ -18,7 +18,7 @@ export function Header({ models, settings, error, onKey, onModel }) {
     ${
       models.length > 0 &&
       html`<${Choice} label="model" value=${settings.model}
-      options=${Object.fromEntries(models.map(({ block, title }) => [block, `${block}: ${title}`]))} onChange=${onModel} />`
+      options=${modelChoices(models)} onChange=${onModel} />`
     }
     <span class="space"></span>
     <button aria-expanded=${isOpen} onClick=${() => setOpen(!isOpen)}>Server</button>

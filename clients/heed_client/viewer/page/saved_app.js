@@ -1,9 +1,11 @@
 // The page with its data inside: `heed run --html`, notebooks, and what the page itself saves.
-import { html, useEffect, useState } from "vendor/preact.js";
-import { fromBase64 } from "heed/save/saved.js";
-import { DEFAULTS, fromFragment, toFragment } from "heed/data/state.js";
+import { html } from "vendor/preact.js";
+import { fromBase64, toPicture } from "heed/save/saved.js";
+import { DEFAULTS } from "heed/data/state.js";
+import { useAddress } from "heed/page/address.js";
+import { Provenance } from "heed/page/provenance.js";
 import { usePromise } from "heed/views/hooks.js";
-import { Workspace } from "heed/page/workspace.js";
+import { PICTURE, VIEWS, Workspace } from "heed/page/workspace.js";
 
 /** @typedef {import("heed/save/saved.js").Saved} Saved */
 /** @typedef {import("heed/data/attention.js").Attention} Attention */
@@ -19,20 +21,21 @@ function sameWith(attention, settings, set) {
 
 /** @param {{data: Saved}} props */
 export function SavedApp({ data }) {
-  const start = { ...DEFAULTS, kind: data.kind, ...data.settings };
-  const [settings, setSettings] = useState(location.hash.length > 1 ? fromFragment(location.hash) : start);
-  const { value: attention, error } = usePromise(() => fromBase64(data), [data]);
-  useEffect(() => {
-    if (location.protocol !== "about:") history.replaceState(null, "", `#${toFragment(settings)}`);
-  }, [settings]);
+  const [settings, setSettings] = useAddress({ ...DEFAULTS, kind: data.kind, ...data.settings });
+  const { value, error } = usePromise(
+    async () => ({ attention: await fromBase64(data), picture: data.picture ? await toPicture(data.picture) : null }),
+    [data],
+  );
   const set = (/** @type {Partial<Settings>} */ changes) => setSettings((before) => ({ ...before, ...changes }));
   return html`<header class="top"><h1>${data.title}</h1></header>
     <main class="saved">
       ${error && html`<p role="alert">${error.message}</p>`}
+      <${Provenance} about=${data.about ?? {}} />
       ${
-        attention &&
-        html`<${Workspace} attention=${attention} settings=${settings}
-        title=${data.title} set=${set} extra=${{ second: sameWith(attention, settings, set) }} />`
+        value &&
+        html`<${Workspace} attention=${value.attention} settings=${settings} title=${data.title} about=${data.about ?? {}}
+        set=${set} views=${value.picture ? { ...PICTURE, ...VIEWS } : VIEWS}
+        extra=${{ second: sameWith(value.attention, settings, set), picture: value.picture }} />`
       }
     </main>`;
 }

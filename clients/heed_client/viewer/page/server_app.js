@@ -4,17 +4,18 @@ import * as api from "heed/server/api.js";
 import { toJson } from "heed/save/commands.js";
 import { SENTENCE, start } from "heed/server/start.js";
 import { hasHeadMask, headMask, inputOf, kindsOf, modelOf, neededFor, run } from "heed/server/run.js";
-import { patchesOf } from "heed/server/picture.js";
+import { patchesOf, seenBy } from "heed/server/picture.js";
 import { hasSteps } from "heed/server/steps.js";
-import { DEFAULTS, fromFragment, toFragment } from "heed/data/state.js";
+import { DEFAULTS } from "heed/data/state.js";
+import { useAddress } from "heed/page/address.js";
+import { Provenance } from "heed/page/provenance.js";
 import { Header } from "heed/page/header.js";
 import { usePromise } from "heed/views/hooks.js";
 import { InputPanel } from "heed/page/input/panel.js";
 import { AblateView } from "heed/views/ablate_view.js";
-import { Choice } from "heed/views/controls.js";
-import { PictureView } from "heed/views/picture_view.js";
+import { Choice, modelChoices } from "heed/views/controls.js";
 import { StepsView } from "heed/views/steps_view.js";
-import { VIEWS, Workspace } from "heed/page/workspace.js";
+import { PICTURE, VIEWS, Workspace } from "heed/page/workspace.js";
 
 /** @typedef {import("heed/data/state.js").Settings} Settings */
 /** @typedef {import("heed/server/run.js").Request} Request */
@@ -22,21 +23,13 @@ import { VIEWS, Workspace } from "heed/page/workspace.js";
 const PAUSE = 250; // ms without a change of the input before it is run
 
 export function ServerApp() {
-  const [settings, setSettings] = useState(() => fromFragment(location.hash));
+  const [settings, setSettings] = useAddress(DEFAULTS);
   const [request, setRequest] = useState(/** @type {Request | null} */ (null));
   const [attempt, setAttempt] = useState(0); // counts API keys that were entered, and "try again"
   const set = useCallback(
     (/** @type {Partial<Settings>} */ changes) => setSettings((before) => ({ ...before, ...changes })),
     [],
   );
-  useEffect(() => history.replaceState(null, "", `#${toFragment(settings)}`), [settings]);
-
-  useEffect(() => {
-    // a link to another view of this page
-    const change = () => setSettings(fromFragment(location.hash));
-    addEventListener("hashchange", change);
-    return () => removeEventListener("hashchange", change);
-  }, []);
   useEffect(() => setRequest(null), [settings.model]); // the tensors of one model are not those of another
 
   const models = usePromise(api.models, [attempt]);
@@ -51,6 +44,12 @@ export function ServerApp() {
   const shown = answer.value?.model === current ? answer.value : null; // the last model's answer is no answer
   // until the next answer is there
   const drawn = useMemo(() => (shown ? { ...settings, ...runPart(shown.settings) } : settings), [shown, settings]);
+  const picture = useMemo(
+    () => shown && seenBy(shown.model, shown.input.tensors.pixel_values, drawn.batch),
+    [shown, drawn.batch],
+  );
+  const server = usePromise(api.server, [attempt]);
+  const about = useMemo(() => (shown ? aboutOf(shown, server.value) : {}), [shown, server.value]);
   const needed = current ? neededFor(current, settings, request) : "";
   const second = useSecond(models.value ?? [], settings, set, request, shown, attempt, setAttempt);
   const error = models.error ?? opening.error ?? model.error ?? answer.error;
@@ -80,9 +79,10 @@ export function ServerApp() {
         shown
           ? html`<div class=${error ? "answer stale" : "answer"} aria-busy=${!answer.isCurrent && !error}>
             ${error && html`<p class="bad" style=${{ margin: ".75rem 1rem 0" }}>The last run that succeeded is drawn: ${error.message} <${Again} error=${error} onAgain=${again} /></p>`}
-            <${Workspace} attention=${shown.attention} settings=${drawn} set=${set} title=${shown.model.block}
+            <${Provenance} about=${about} />
+            <${Workspace} attention=${shown.attention} settings=${drawn} set=${set} title=${shown.model.block} about=${about}
             request=${asRequest(shown, drawn)} views=${viewsOf(shown.model)}
-            extra=${{ second, run: { ...shown, wanted: settings, setRequest: edit } }} /></div>`
+            extra=${{ second, picture, run: { ...shown, wanted: settings, setRequest: edit } }} /></div>`
           : html`<section class="workspace" aria-busy=${answer.isBusy && !needed}>
             <p class="note">${needed || (error ? html`Nothing is drawn: ${error.message} <${Again} error=${error} onAgain=${again} />` : "…")}</p></section>`
       }
@@ -119,7 +119,7 @@ const runPart = (settings) => Object.fromEntries(RUN.map((name) => [name, settin
 
 /** The views of a model: some need the server, and not every model has them. @param {import("heed/server/api.js").Model} model */
 const viewsOf = (model) => ({
-  ...(patchesOf(model) && { picture: { title: "Picture", view: PictureView } }),
+  ...(patchesOf(model) && PICTURE),
   ...VIEWS,
   ...(hasHeadMask(model) && { ablate: { title: "Ablate", view: AblateView } }),
   ...(hasSteps(model) && { steps: { title: "Steps", view: StepsView } }),
@@ -154,7 +154,7 @@ export function useAnswer(model, settings, request, attempt) {
 /**
  * The second side of a comparison: the settings in `other`, or another head of the same answer. Without an answer to
  * these settings it has no attention, and `reason` says why.
- * @param {{block: string, title: string}[]} models @param {Settings} settings @param {import("heed/views/hooks.js").Set} set
+ * @param {api.Line[]} models @param {Settings} settings @param {import("heed/views/hooks.js").Set} set
  * @param {Request | null} request @param {import("heed/views/hooks.js").Answer | null} first
  * @param {number} attempt @param {(attempt: number) => void} setAttempt
  */
@@ -188,7 +188,7 @@ function useSecond(models, settings, set, request, first, attempt, setAttempt) {
   };
   const panel = html`<details class="second-input" open=${isOpen || error !== null || needed !== ""}
       onToggle=${(/** @type {any} */ event) => setOpen(event.currentTarget.open)}><summary>another text, model or option</summary>
-    <${Choice} label="second model" value=${merged.model} options=${Object.fromEntries(models.map(({ block, title }) => [block, `${block}: ${title}`]))}
+    <${Choice} label="second model" value=${merged.model} options=${modelChoices(models)}
       onChange=${choose} />
     ${
       current &&
@@ -205,6 +205,34 @@ function useSecond(models, settings, set, request, first, attempt, setAttempt) {
     }),
   };
   return { attention, reason: error?.message ?? (needed || "…"), error, settings: within, set: setOther, panel };
+}
+
+/**
+ * Where the weights of an answer are from, by the name of what is said.
+ * @param {import("heed/views/hooks.js").Answer} answer @param {{name: string, version: string} | null} server
+ * @returns {Record<string, string>}
+ */
+function aboutOf({ model, input, settings, request }, server) {
+  const { text, pair, target, random, sentence, parameters, ablated } = settings;
+  const isText = model.tokenizer !== null;
+  const tensors = Object.entries(input.tensors).map(([name, { shape }]) => `${name} ${shape.join(" × ")}`);
+  const source =
+    request?.picture ?? (request ? "own" : random ? `random, seed ${random.seed}` : sentence ? "sentence" : "example");
+  const options = Object.entries(parameters).map(([name, value]) => `${name} = ${JSON.stringify(value)}`);
+  const said = {
+    model: `${model.block}, version ${model.version}`,
+    weights: model.weights === "none" ? "" : model.weights,
+    text: isText ? text : "",
+    "second text": isText ? pair : "",
+    "text of the decoder": isText && input.target.length ? target || text : "",
+    input: isText
+      ? `${input.source.length} tokens${input.truncated ? ", truncated" : ""}`
+      : `${source}: ${tensors.join(", ")}`,
+    options: options.join(", "),
+    "heads switched off": ablated.map((place) => place.join(".")).join(", "),
+    server: server ? `${server.name} ${server.version}` : "",
+  };
+  return Object.fromEntries(Object.entries(said).filter(([, value]) => value !== ""));
 }
 
 /** The request of the page, for a command.

@@ -3,6 +3,7 @@ import { html, useState } from "vendor/preact.js";
 import { toDocument } from "heed/save/document.js";
 import { toPng, toSvg } from "heed/save/drawing.js";
 import { toCurl, toPython } from "heed/save/commands.js";
+import { Popup } from "heed/views/controls.js";
 import { globalMax, useShown } from "heed/views/hooks.js";
 
 /** @typedef {import("heed/views/hooks.js").ViewProps} ViewProps */
@@ -17,8 +18,9 @@ function download(name, content) {
   setTimeout(() => URL.revokeObjectURL(link.href), 60_000);
 }
 
-/** @param {string} word */
-const quoted = (word) => `"${word.replaceAll('"', '""')}"`;
+/** A label of a table. One that a spreadsheet would read as a formula begins with ' (https://owasp.org/www-community/attacks/CSV_Injection).
+ *  @param {string} word */
+const quoted = (word) => `"${word.replace(/^[=+\-@\t\r]/, "'$&").replaceAll('"', '""')}"`;
 
 /** The shown matrix as RFC 4180 has tables, words of the keys first. @param {ViewProps["attention"]} attention @param {Shown} shown */
 export function toCsv(attention, { n, rows, columns, values }) {
@@ -29,8 +31,9 @@ export function toCsv(attention, { n, rows, columns, values }) {
   return [head, ...lines, ""].join("\r\n");
 }
 
-/** @param {ViewProps & {title: string, request?: import("heed/save/commands.js").Request | null}} props  `request` as sent */
-export function TakeAlong({ attention, settings, title, request = null }) {
+/** @param {ViewProps & {title: string, about: Record<string, string>, request?: import("heed/save/commands.js").Request | null,
+ *   picture?: import("heed/views/picture_view.js").Seen | null}} props  `request` as sent */
+export function TakeAlong({ attention, settings, title, about, request = null, picture = null }) {
   const { shown } = useShown(attention, settings);
   const [message, setMessage] = useState("");
   if (!shown) return null;
@@ -44,7 +47,7 @@ export function TakeAlong({ attention, settings, title, request = null }) {
     await navigator.clipboard.writeText(content);
     setMessage(`${what} copied`);
   };
-  const picture = () => toSvg(attention, shown, settings, globalMax(attention, settings));
+  const drawing = () => toSvg(attention, shown, settings, globalMax(attention, settings));
   const json = () =>
     JSON.stringify({
       ...(request && { model: request.model }),
@@ -62,11 +65,11 @@ export function TakeAlong({ attention, settings, title, request = null }) {
     });
   /** @type {[string, () => unknown][]} */
   const actions = [
-    ["SVG", async () => text("svg", "image/svg+xml", await picture())],
-    ["PNG", async () => download(`${name}.png`, await toPng(await picture()))],
+    ["SVG", async () => text("svg", "image/svg+xml", await drawing())],
+    ["PNG", async () => download(`${name}.png`, await toPng(await drawing()))],
     ["CSV", () => text("csv", "text/csv", toCsv(attention, shown))],
     ["JSON", () => text("json", "application/json", json())],
-    ["HTML page", async () => text("html", "text/html", await toDocument(title, attention, settings))],
+    ["HTML page", async () => text("html", "text/html", await toDocument(title, attention, settings, about, picture))],
   ];
   if (request) {
     actions.push(
@@ -88,7 +91,6 @@ export function TakeAlong({ attention, settings, title, request = null }) {
       setMessage(/** @type {Error} */ (error).message);
     }
   };
-  return html`<details class="take"><summary>Take it along</summary>
-    <div class="menu">${actions.map(([label, action]) => html`<button onClick=${act(action)}>${label}</button>`)}
-      <span role="status">${message}</span></div></details>`;
+  return html`<${Popup} name="take" title="Take it along">${actions.map(([label, action]) => html`<button onClick=${act(action)}>${label}</button>`)}
+      <span role="status">${message}</span><//>`;
 }

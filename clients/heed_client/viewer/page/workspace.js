@@ -6,6 +6,7 @@ import { HeadView } from "heed/views/head_view.js";
 import { MatrixView } from "heed/views/matrix_view.js";
 import { TokenView } from "heed/views/token_view.js";
 import { CompareView } from "heed/views/compare_view.js";
+import { PictureView } from "heed/views/picture_view.js";
 import { Selection } from "heed/views/selection.js";
 import { TakeAlong } from "heed/page/take_along.js";
 
@@ -13,6 +14,8 @@ import { TakeAlong } from "heed/page/take_along.js";
 /** @typedef {import("heed/views/hooks.js").Set} Set */
 /** @typedef {import("heed/data/state.js").Settings} Settings */
 
+/** Of vision models. */
+export const PICTURE = { picture: { title: "Picture", view: PictureView } };
 /** @type {Record<string, {title: string, view: (props: any) => unknown}>} */
 export const VIEWS = {
   model: { title: "Model", view: ModelView },
@@ -25,10 +28,11 @@ export const VIEWS = {
 const POINTED = ["head", "matrix", "tokens", "compare", "picture"]; // views in which one points at a token
 
 /**
- * @param {ViewProps & {title: string, views?: typeof VIEWS, request?: import("heed/save/commands.js").Request | null,
- *   extra?: Record<string, unknown>}} props  `extra` is given to the views
+ * @param {ViewProps & {title: string, about: Record<string, string>, views?: typeof VIEWS,
+ *   request?: import("heed/save/commands.js").Request | null, extra?: Record<string, any>}} props
+ *   `about` says where the weights are from, `extra` is given to the views
  */
-export function Workspace({ attention, settings, set, title, views = VIEWS, request = null, extra = {} }) {
+export function Workspace({ attention, settings, set, title, about, views = VIEWS, request = null, extra = {} }) {
   const name = Object.hasOwn(views, settings.view)
     ? settings.view
     : /** @type {Settings["view"]} */ (Object.keys(views)[0]);
@@ -48,7 +52,7 @@ export function Workspace({ attention, settings, set, title, views = VIEWS, requ
   return html`<section class="workspace" aria-label="attention">
     <div class="bar">
       <${Tabs} views=${views} selected=${name} set=${set} />
-      <${TakeAlong} attention=${attention} settings=${within} set=${set} title=${title} request=${request} />
+      <${TakeAlong} attention=${attention} settings=${within} set=${set} title=${title} about=${about} request=${request} picture=${extra.picture} />
     </div>
     ${
       settings.ablated.length > 0 &&

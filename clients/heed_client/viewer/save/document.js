@@ -1,5 +1,5 @@
 // A page of its own from the open one: its modules as data: URLs, its style, and the weights inside.
-import { toBase64 } from "heed/save/saved.js";
+import { fromPicture, toBase64 } from "heed/save/saved.js";
 
 /** @typedef {import("heed/data/attention.js").Attention} Attention */
 /** @typedef {import("heed/data/state.js").Settings} Settings */
@@ -11,8 +11,10 @@ const WITHOUT = ["vendor/katex.js"]; // only the server's page has formulas
 /**
  * The HTML of the page, which opens as `settings` say. Weights above a million are rounded to 256 levels.
  * @param {string} title @param {Attention} attention @param {Settings} settings
+ * @param {Record<string, string>} about  where the weights are from
+ * @param {import("heed/views/picture_view.js").Seen | null} picture  that the model was run on
  */
-export async function toDocument(title, attention, settings) {
+export async function toDocument(title, attention, settings, about, picture) {
   const { numbers, unit } = await attention.all();
   const { layers, heads, m, n, axis, rows, columns } = attention;
   const { text: _text, pair: _pair, target: _target, parameters: _parameters, other: _other, ...looks } = settings;
@@ -24,9 +26,11 @@ export async function toDocument(title, attention, settings) {
     dtype: numbers instanceof Uint8Array ? "uint8" : "float32",
     unit,
     rows,
-    columns,
+    columns: attention.isSelf ? null : columns,
     weights: await toBase64(numbers),
     settings: looks,
+    about,
+    picture: picture && fromPicture(picture),
   });
   const [imports, style] = await Promise.all([modules(), sheet()]);
   return `<!doctype html>

@@ -1,6 +1,6 @@
 // Pictures for papers: the views as SVG, and that as PNG.
 import { escape } from "heed/save/document.js";
-import { drawnHeads, format, show, showSmall, strength } from "heed/data/display.js";
+import { drawnHeads, show, showSmall, strength, ticks } from "heed/data/display.js";
 import { css, headColour, palette } from "heed/data/palettes.js";
 
 /** @typedef {import("heed/data/attention.js").Attention} Attention */
@@ -11,6 +11,7 @@ const FONT = 12;
 const CELL = 16;
 const VECTOR = 128; // rows and columns up to which cells are rectangles, and every word is written
 const LINES = 20_000; // of the head view
+const SCALE = 192; // width of the colours of the scale
 
 /**
  * The view as SVG: lines in the head view, all heads in the model view, else the selected matrix with its scale.
@@ -90,22 +91,27 @@ function heatMap(attention, shown, settings) {
     parts.push(`<text transform="translate(${x} ${top - 4}) rotate(-90)">${escape(word)}</text>`);
   });
   parts.push(scale(attention, shown, settings, left, bottom + 8));
-  return svg(Math.max(right + 4, left + 260), bottom + 44, parts);
+  return svg(Math.max(right + 4, left + 300), bottom + 50, parts);
 }
 
 /** The colours with their numbers, and what is drawn.
  *  @param {Attention} attention @param {Shown} shown @param {Settings} settings @param {number} x @param {number} y */
-function scale(attention, { low, high, isDiverging }, settings, x, y) {
-  const table = palette(settings.palette, isDiverging);
+function scale(attention, shown, settings, x, y) {
+  const table = palette(settings.palette, shown.isDiverging);
   const parts = Array.from(
     { length: 64 },
-    (_, i) => `<rect x="${x + 2 * i}" y="${y}" width="2.2" height="8" fill="${css(table, i / 63)}"/>`,
+    (_, i) =>
+      `<rect x="${x + (SCALE / 64) * i}" y="${y}" width="${SCALE / 64 + 0.2}" height="8" fill="${css(table, i / 63)}"/>`,
   );
   const { layer, head, combine, kind } = settings;
   const where = combine === "none" ? `head ${head}` : combine;
   const name = `${kind}, ${attention.layers > 1 ? `${attention.axis} ${layer}, ` : ""}${where}, ${settings.scale} scale`;
-  const range = Number.isFinite(high) ? `${format(low)} to ${format(high)}` : "0 to the largest of each row";
-  parts.push(`<text x="${x + 136}" y="${y + 9}">${range}</text><text x="${x}" y="${y + 28}">${escape(name)}</text>`);
+  for (const { level, text } of ticks(shown, settings.scale))
+    parts.push(
+      `<text x="${round(x + SCALE * level)}" y="${y + 18}" text-anchor="middle" font-size="9">${escape(text)}</text>`,
+    );
+  const of = Number.isNaN(shown.high) ? " of the row’s largest" : "";
+  parts.push(`<text x="${x}" y="${y + 34}">${escape(name + of)}</text>`);
   return parts.join("\n");
 }
 
@@ -131,7 +137,7 @@ function lines(attention, bundles, settings) {
         const middle = left + gap / 2;
         return (
           `<path d="M${left} ${from}C${middle} ${from} ${middle} ${to} ${left + gap} ${to}" fill="none" ` +
-          `stroke="${headColour(head)}" stroke-opacity="${round(levels[index])}" stroke-width="${round(0.5 + 3 * levels[index])}"/>`
+          `stroke="${headColour(head, attention.heads)}" stroke-opacity="${round(levels[index])}" stroke-width="${round(0.5 + 3 * levels[index])}"/>`
         );
       });
   });

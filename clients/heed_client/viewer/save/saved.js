@@ -12,28 +12,35 @@ import { complete } from "heed/data/attention.js";
  * @property {number[]} shape  [layers, heads, m, n]
  * @property {"float32" | "uint8"} dtype
  * @property {number} unit  what 1 of uint8 stands for
- * @property {Label[]} rows @property {Label[]} columns
+ * @property {Label[]} rows @property {Label[] | null} columns  null = queries and keys are the same tokens
  * @property {string} weights  little-endian numbers, compressed by zlib, in base64
  * @property {Partial<Settings>} settings
+ * @property {Record<string, string>} [about]  where the weights are from
+ * @property {{patches: import("heed/views/picture_view.js").Patches, url: string} | null} [picture]  in a data: URL
  */
 
 /** @param {Saved} saved @returns {Promise<Attention>} */
 export async function fromBase64({ shape: [layers, heads, m, n], axis, dtype, unit, rows, columns, weights }) {
-  const packed = Uint8Array.from(atob(weights), (character) => character.charCodeAt(0));
+  const packed = Uint8Array.fromBase64?.(weights) ?? Uint8Array.from(atob(weights), (text) => text.charCodeAt(0));
   const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("deflate"));
   const buffer = await new Response(stream).arrayBuffer();
   const numbers = dtype === "uint8" ? new Uint8Array(buffer) : new Float32Array(buffer);
   if (numbers.length !== layers * heads * m * n)
     throw new Error("the page is incomplete: it has fewer weights than its shape says");
-  return complete(
-    numbers,
-    unit,
-    layers,
-    heads,
-    rows,
-    JSON.stringify(rows) === JSON.stringify(columns) ? rows : columns,
-    axis,
-  );
+  return complete(numbers, unit, layers, heads, rows, columns ?? rows, axis);
+}
+
+/** @param {NonNullable<Saved["picture"]>} picture @returns {Promise<import("heed/views/picture_view.js").Seen>} */
+export async function toPicture({ patches, url }) {
+  const image = new Image();
+  image.src = url;
+  await image.decode();
+  return { patches, image };
+}
+
+/** @param {import("heed/views/picture_view.js").Seen} seen @returns {NonNullable<Saved["picture"]>} */
+export function fromPicture({ patches, image }) {
+  return { patches, url: image instanceof HTMLCanvasElement ? image.toDataURL("image/png") : image.src };
 }
 
 /** @param {Float32Array | Uint8Array} numbers @returns {Promise<string>} */

@@ -17,6 +17,7 @@ export class ServerError extends Error {
 /**
  * @typedef {object} Preprocessor  how a picture becomes pixel_values
  * @property {number} height @property {number} width @property {number} channels
+ * @property {number[] | null} [resize]  [shortest edge] or [height, width] before the middle is cut out; null = all is resized
  * @property {number[] | null} image_mean @property {number[] | null} image_std  of each channel; null = it is left out
  * @property {number | null} rescale_factor  null = values stay from 0 to 255
  * @property {number | null} patch_size  null = unknown
@@ -117,7 +118,9 @@ async function get(path) {
 /** @returns {Promise<{name: string, version: string, provider: string, provider_reason: string}>} */
 export const server = () => get("v2");
 
-/** @returns {Promise<{block: string, title: string, description: string}[]>} */
+/** @typedef {{block: string, title: string, description: string, weights: string}} Line  of the list of models */
+
+/** @returns {Promise<Line[]>} */
 export const models = async () => (await get("v1/attention")).blocks;
 
 /** Every model of the repository, also those that failed to load.

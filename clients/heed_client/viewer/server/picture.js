@@ -6,7 +6,7 @@ import { MAX_BYTES } from "heed/server/files.js";
 /** @typedef {import("heed/server/api.js").Preprocessor} Preprocessor */
 /** @typedef {import("heed/server/api.js").Tensor} Tensor */
 /** @typedef {import("heed/data/attention.js").Label} Label */
-/** @typedef {{special: number, rows: number, columns: number, size: number}} Patches  special tokens, then rows x columns of squares */
+/** @typedef {import("heed/views/picture_view.js").Patches} Patches */
 
 export const FORMATS = "image/png,image/jpeg,image/webp,image/gif,image/bmp,image/avif";
 const READABLE = "PNG, JPEG, WebP, GIF, BMP and AVIF";
@@ -60,7 +60,23 @@ function paper({ width, height }) {
 }
 
 /**
- * The pixel_values of a picture in a file, which is stretched to the model's size; of several pictures the first.
+ * The part of a picture that becomes the model's: its middle, or all of it.
+ * @param {number} width @param {number} height  of the picture @param {Preprocessor} preprocessor
+ * @returns {[left: number, top: number, width: number, height: number]} in its pixels
+ */
+function partOf(width, height, preprocessor) {
+  const { resize } = preprocessor;
+  if (!resize) return [0, 0, width, height];
+  const scale = resize[0] / Math.min(width, height);
+  const [whole, wide] = resize.length === 1 ? [height * scale, width * scale] : resize;
+  const part = (/** @type {number} */ length, /** @type {number} */ wanted, /** @type {number} */ resized) =>
+    Math.max(1, Math.round(length * Math.min(1, wanted / resized)));
+  const [w, h] = [part(width, preprocessor.width, wide), part(height, preprocessor.height, whole)];
+  return [Math.floor((width - w) / 2), Math.floor((height - h) / 2), w, h];
+}
+
+/**
+ * The pixel_values of a picture in a file, of which the part that the model sees is resized; of several pictures the first.
  * @param {File} file @param {Preprocessor} preprocessor @returns {Promise<{pixels: Tensor, width: number, height: number}>}
  *   with the file's size
  */
@@ -82,7 +98,7 @@ export async function readPicture(file, preprocessor) {
         `${file.name}: has ${naturalWidth} × ${naturalHeight} pixels; at most ${MAX_PIXELS / 1e6} million are read`,
       );
     const { width, height } = preprocessor;
-    const bitmap = await createImageBitmap(image, {
+    const bitmap = await createImageBitmap(image, ...partOf(naturalWidth, naturalHeight, preprocessor), {
       resizeWidth: width,
       resizeHeight: height,
       resizeQuality: "high",
@@ -150,10 +166,25 @@ function toPixels(context, { width, height, channels, image_mean, image_std, res
 }
 
 /**
- * The picture that a model sees: one of `pixel_values` [batch, channels, height, width] with values from 0 to 255 again.
- * @param {Tensor} pixels @param {number} batch  which one @param {Preprocessor} preprocessor @returns {ImageData}
+ * The picture that a model was run on, and its patches; null if there are none.
+ * @param {Model} model @param {Tensor | undefined} pixels @param {number} batch  which one
+ * @returns {import("heed/views/picture_view.js").Seen | null}
  */
-export function fromPixels({ shape, data }, batch, { image_mean, image_std, rescale_factor }) {
+export function seenBy(model, pixels, batch) {
+  const patches = patchesOf(model);
+  if (!patches || !pixels || !model.preprocessor) return null;
+  const image = fromPixels(pixels, batch, model.preprocessor);
+  const canvas = document.createElement("canvas");
+  [canvas.width, canvas.height] = [image.width, image.height];
+  canvas.getContext("2d")?.putImageData(image, 0, 0);
+  return { patches, image: canvas };
+}
+
+/**
+ * The picture that a model sees: one of `pixel_values` [batch, channels, height, width] with values from 0 to 255 again.
+ * @param {Tensor} pixels @param {number} batch @param {Preprocessor} preprocessor @returns {ImageData}
+ */
+function fromPixels({ shape, data }, batch, { image_mean, image_std, rescale_factor }) {
   const [rows, channels, height, width] = shape;
   const area = width * height;
   const start = Math.min(batch, rows - 1) * channels * area;

@@ -207,6 +207,10 @@ export async function run(model, settings, input, signal) {
         const width = numbers.length / (layers * heads);
         return Array.from(numbers.subarray((layer * heads + head) * width, (layer * heads + head + 1) * width), Number);
       }),
+    received:
+      kind === "weights" && model.derived.some(({ name }) => name === "received")
+        ? async () => rowOfBatch((await ask(["received"], {})).received, batch, axis)
+        : null,
     load: (layer, head) => one(kind, { ...layerOption(layer), heads: String(head) }),
     combine: ({ combine, layer, head }) => {
       if (combine === "rollout") return one("rollout", {}, 0);

@@ -1,4 +1,4 @@
 export { scaleLinear, scaleSqrt } from "d3-scale";
 export { rgb } from "d3-color";
-export { interpolateBlues, interpolateCividis, interpolateGreys, interpolateInferno, interpolatePuOr, interpolateViridis,
-schemeTableau10 } from "d3-scale-chromatic";
+export { interpolateBlues, interpolateCividis, interpolateGreys, interpolateInferno, interpolatePuOr, interpolateTurbo,
+interpolateViridis } from "d3-scale-chromatic";

@@ -1,10 +1,11 @@
 // Two heads, layers, texts, models or options side by side, and what the second has more or less than the first.
 import { html, useMemo } from "vendor/preact.js";
 import { Attention } from "heed/data/attention.js";
-import { renormalised } from "heed/data/display.js";
+import { largest, renormalised } from "heed/data/display.js";
 import { difference } from "heed/data/matrix.js";
 import { Choice, numbers } from "heed/views/controls.js";
 import { MatrixView } from "heed/views/matrix_view.js";
+import { drawn, globalMax, usePromise } from "heed/views/hooks.js";
 import { Selection } from "heed/views/selection.js";
 
 /** @typedef {import("heed/views/hooks.js").ViewProps} ViewProps */
@@ -39,9 +40,31 @@ function between({ attention, settings }, { attention: second, settings: others 
     small,
     all,
     statistics: null,
+    received: null,
     load,
     combine: null,
   });
+}
+
+/**
+ * The largest value of both sides, for one scale of both; undefined if they have none in common, or are not there yet.
+ * @param {Attention} attention @param {Settings} settings @param {Attention | null} other @param {Settings} others
+ * @returns {number | undefined}
+ */
+function useTop(attention, settings, other, others) {
+  const isScores = settings.kind === "scores";
+  const fits = other !== null && settings.range !== "row" && isScores === (others.kind === "scores");
+  const looks = ["layer", "head", "combine", "range", "renormalise", "hideSpecial", "hideFirst", "hidePadding"];
+  const key = JSON.stringify(
+    [settings, others].map((one) => [one.kind, ...looks.map((name) => one[/** @type {"head"} */ (name)])]),
+  );
+  const { value } = usePromise(async () => {
+    if (!fits) return null;
+    const top = async (/** @type {Attention} */ one, /** @type {Settings} */ its) =>
+      globalMax(one, its) ?? largest(drawn(await one.selected(its), one, its).values, isScores);
+    return { key, tops: await Promise.all([top(attention, settings), top(other, others)]) };
+  }, [attention, other, key]);
+  return value?.key === key ? Math.max(...value.tops) : undefined;
 }
 
 /** @param {Attention} attention @param {Settings} settings */
@@ -68,9 +91,12 @@ export function CompareView({ attention, settings, set, second = null }) {
       settings.hidePadding,
     ],
   );
-  if (!second) return html`<p class="note">…</p>`;
   const selected = { query: settings.query, key: settings.key, direction: settings.direction };
-  const others = { ...second.settings, ...selected };
+  const others = { ...settings, ...second?.settings, ...selected };
+  const top = useTop(attention, settings, other, others);
+  if (!second) return html`<p class="note">…</p>`;
+  const shared = (/** @type {Settings} */ one) =>
+    top === undefined ? one : { ...one, range: /** @type {const} */ ("global") };
   const { layers, heads, axis } = other ?? attention;
   const setSecond = (/** @type {Partial<Settings>} */ changes) => {
     const { query = settings.query, key = settings.key, direction = settings.direction, ...rest } = changes;
@@ -78,9 +104,10 @@ export function CompareView({ attention, settings, set, second = null }) {
     if (Object.keys(rest).length) second.set(rest);
   };
   return html`<div class="sides">
-    <section aria-label="first"><h2>First: ${named(attention, settings)}</h2><${MatrixView} attention=${attention} settings=${settings} set=${set} /></section>
+    <section aria-label="first"><h2>First: ${named(attention, settings)}</h2>
+      <div></div><${MatrixView} attention=${attention} settings=${shared(settings)} set=${set} top=${top} beside=${other} /></section>
     <section aria-label="second"><h2>Second: ${named(other ?? attention, others)}</h2>
-      <div class="tools">
+      <div><div class="tools">
         ${
           layers > 1 &&
           html`<${Choice} label=${`second ${axis}`} value=${others.layer} options=${numbers(layers)}
@@ -89,14 +116,14 @@ export function CompareView({ attention, settings, set, second = null }) {
         <${Choice} label="second head" value=${others.head} options=${numbers(heads)}
           onChange=${(/** @type {string} */ value) => second.set({ head: Number(value) })} />
       </div>
-      ${second.panel}
+      ${second.panel}</div>
       ${
         other
-          ? html`<${MatrixView} attention=${other} settings=${others} set=${setSecond} />
+          ? html`<${MatrixView} attention=${other} settings=${shared(others)} set=${setSecond} top=${top} beside=${attention} />
           <${Selection} attention=${other} settings=${others} set=${setSecond} />`
           : html`<p class="note" role="status">${second.reason}</p>`
       }</section>
-    <section aria-label="difference"><h2>Second less first</h2>
+    <section aria-label="difference"><h2>Second less first</h2><div></div>
       ${
         change
           ? html`<${MatrixView} attention=${change} settings=${{ ...settings, layer: 0, head: 0, combine: "none", kind: "difference", range: "matrix" }} set=${set} />`

@@ -1,18 +1,77 @@
-// Labelled choices and switches.
-import { html } from "vendor/preact.js";
+// Labelled choices, switches and numbers.
+import { html, useState } from "vendor/preact.js";
+
+/** @typedef {Record<string, string | Record<string, string>>} Choices  titles by name; those of a group by the group's title */
 
 /**
  * A labelled choice.
- * @param {{label: string, value: string | number, options: Record<string, string>, onChange: (value: string) => void}} props
+ * @param {{label: string, value: string | number, options: Choices, onChange: (value: string) => void}} props
  */
 export const Choice = ({ label, value, options, onChange }) => html`<label>${label}
   <select value=${String(value)} onChange=${(/** @type {any} */ event) => onChange(event.currentTarget.value)}>
-    ${Object.entries(options).map(([name, title]) => html`<option value=${name} selected=${name === String(value)}>${title}</option>`)}
+    ${optionsOf(options, String(value))}
   </select></label>`;
 
-/** @param {{label: string, checked: boolean, onChange: (checked: boolean) => void}} props */
+/** @param {Choices} options @param {string} value @returns {unknown[]} */
+const optionsOf = (options, value) =>
+  Object.entries(options).map(([name, title]) =>
+    typeof title === "string"
+      ? html`<option value=${name} selected=${name === value}>${title}</option>`
+      : html`<optgroup label=${name}>${optionsOf(title, value)}</optgroup>`,
+  );
+
+/** The models of a server, by where their weights are from. @param {import("heed/server/api.js").Line[]} models @returns {Choices} */
+export function modelChoices(models) {
+  /** @type {Record<string, Record<string, string>>} */
+  const groups = { trained: {}, "random demonstration weights": {}, "without learned weights": {} };
+  const [trained, random, without] = Object.keys(groups);
+  for (const { block, title, weights } of models)
+    groups[weights === "none" ? without : weights.startsWith("random ") ? random : trained][block] =
+      `${block}: ${title}`;
+  return Object.fromEntries(Object.entries(groups).filter(([, group]) => Object.keys(group).length > 0));
+}
+
+/** @param {{label: unknown, checked: boolean, onChange: (checked: boolean) => void}} props */
 export const Switch = ({ label, checked, onChange }) => html`<label>
   <input type="checkbox" checked=${checked} onChange=${(/** @type {any} */ event) => onChange(event.currentTarget.checked)} /> ${label}</label>`;
 
+/**
+ * A button that opens a small box below itself; the box closes when the focus goes elsewhere, and by Escape.
+ * @param {{name: string, title: unknown, children?: unknown}} props  `name` is a class
+ */
+export function Popup({ name, title, children }) {
+  const leave = (/** @type {any} */ { currentTarget, relatedTarget }) => {
+    if (relatedTarget && !currentTarget.contains(relatedTarget)) currentTarget.open = false;
+  };
+  const press = (/** @type {any} */ { key, currentTarget }) => {
+    if (key !== "Escape") return;
+    currentTarget.open = false;
+    currentTarget.firstElementChild.focus();
+  };
+  return html`<details class=${`popup ${name}`} onFocusOut=${leave} onKeyDown=${press}><summary>${title}</summary>
+    <div class="menu">${children}</div></details>`;
+}
+
 /** The options 0, 1, ... of a choice. @param {number} count @returns {Record<string, string>} */
 export const numbers = (count) => Object.fromEntries(Array.from({ length: count }, (_, i) => [i, String(i)]));
+
+/**
+ * A number that is taken as soon as it is one; what is written stays until the field is left, and is then as it was taken.
+ * @param {{value: number | "", isAllowed?: (number: number) => boolean, onNumber: (number: number | undefined) => void} & Record<string, unknown>} props
+ *   undefined = nothing is written
+ */
+export function NumberField({ value, isAllowed = Number.isFinite, onNumber, ...attributes }) {
+  const [draft, setDraft] = useState(/** @type {string | null} */ (null));
+  const enter = (/** @type {any} */ event) => {
+    const { value: text, validity } = event.currentTarget;
+    setDraft(text);
+    if (validity.badInput) return; // "-" or "1e", of which more is to come
+    if (text === "") onNumber(undefined);
+    else if (isAllowed(Number(text))) onNumber(Number(text));
+  };
+  const end = (/** @type {any} */ event) => {
+    if (event.currentTarget.validity.badInput) event.currentTarget.value = "";
+    setDraft(null);
+  };
+  return html`<input type="number" ...${attributes} value=${draft ?? value} onInput=${enter} onBlur=${end} />`;
+}

@@ -67,7 +67,7 @@ function HeadChips({ attention, settings, set }) {
   return html`<div class="head-chips" role="group" aria-label="heads">
     ${all.map(
       (head) => html`<button key=${head} aria-label=${`head ${head}`} aria-pressed=${shown.includes(head)}
-      style=${{ borderColor: headColour(head), "--head": headColour(head) }} onClick=${() => toggle(head)}>${head}</button>`,
+      style=${{ borderColor: headColour(head, all.length), "--head": headColour(head, all.length) }} onClick=${() => toggle(head)}>${head}</button>`,
     )}
     ${
       all.length > 1 &&
@@ -101,9 +101,13 @@ function useBundles(attention, settings) {
   const others = (loaded?.matrices ?? []).map((matrix) => drawn(matrix, attention, settings));
   const bundles = useMemo(() => {
     if (heads.length <= 1)
-      return single.shown && [{ shown: single.shown, colour: combine === "none" ? headColour(heads[0]) : "" }];
+      return (
+        single.shown && [
+          { shown: single.shown, colour: combine === "none" ? headColour(heads[0], attention.heads) : "" },
+        ]
+      );
     if (!loaded || others.length === 0) return null;
-    return others.map((shown, i) => ({ shown, colour: headColour(loaded.heads[i]) }));
+    return others.map((shown, i) => ({ shown, colour: headColour(loaded.heads[i], attention.heads) }));
   }, [single.shown, loaded, heads.length <= 1, combine, ...others]);
   return { bundles, error: single.error ?? several.error };
 }

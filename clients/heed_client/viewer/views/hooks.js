@@ -52,9 +52,9 @@ export function usePromise(make, dependencies) {
 
 /**
  * The selected matrix, and what is drawn of it; null until it is there.
- * @param {Attention} attention @param {Settings} settings
+ * @param {Attention} attention @param {Settings} settings @param {number} [top]  of the global range; else that of all heads
  */
-export function useShown(attention, settings) {
+export function useShown(attention, settings, top) {
   const { layer, head, combine } = settings;
   const { value, error } = usePromise(
     async () => ({ attention, layer, head, combine, matrix: await attention.selected(settings) }),
@@ -63,23 +63,29 @@ export function useShown(attention, settings) {
   const isOwn =
     value?.attention === attention && value.layer === layer && value.head === head && value.combine === combine;
   const matrix = isOwn ? value.matrix : attention.peek(settings);
-  const shown = matrix && drawn(matrix, attention, settings);
+  const shown = matrix && drawn(matrix, attention, settings, top);
   return { matrix, shown, error };
 }
 
-/** @type {WeakMap<Matrix, {key: string, shown: import("heed/data/display.js").Shown}>} */
+const DRAWN = 2; // ways in which one matrix is drawn at the same time
+/** @typedef {import("heed/data/display.js").Shown} Shown */
+/** @type {WeakMap<Matrix, Map<string, Shown>>} */
 const cache = new WeakMap();
 
 /** What is drawn of a matrix: computed once for the view, the selection and the menu.
- *  @param {Matrix} matrix @param {Attention} attention @param {Settings} settings */
-export function drawn(matrix, attention, settings) {
+ *  @param {Matrix} matrix @param {Attention} attention @param {Settings} settings
+ *  @param {number} [top]  of the global range; else that of all heads */
+export function drawn(matrix, attention, settings, top = globalMax(attention, settings)) {
   const { hideSpecial, hideFirst, hidePadding, renormalise, scale, range, threshold, kind, parameters } = settings;
   const looks = [hideSpecial, hideFirst, hidePadding, renormalise, scale, range, threshold, kind, parameters.is_causal];
-  const key = JSON.stringify(looks);
-  const found = cache.get(matrix);
-  if (found?.key === key) return found.shown;
-  const shown = show(matrix, attention.rows, attention.columns, settings, globalMax(attention, settings));
-  cache.set(matrix, { key, shown });
+  const key = JSON.stringify([...looks, top]);
+  const known = cache.get(matrix) ?? /** @type {Map<string, Shown>} */ (new Map());
+  const shown = known.get(key) ?? show(matrix, attention.rows, attention.columns, settings, top);
+  known.delete(key); // the last one used is the last one to go
+  known.set(key, shown);
+  const [oldest] = known.keys();
+  if (known.size > DRAWN) known.delete(oldest);
+  cache.set(matrix, known);
   return shown;
 }
 

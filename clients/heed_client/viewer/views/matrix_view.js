@@ -16,15 +16,18 @@ const TALLEST = 0.75; // of the window's height
 const CLICK = 4; // px: a pointer that moves less has clicked
 const STEP = 1.5; // of a key or a button that zooms
 
-/** @param {ViewProps} props */
+/** @typedef {{top?: number, beside?: import("heed/data/attention.js").Attention | null}} Shared
+ *    `top` of the global range, and another map whose cells begin at the same place */
+
+/** @param {ViewProps & Shared} props */
 export function MatrixView(props) {
-  const { shown, error } = useShown(props.attention, props.settings);
+  const { shown, error } = useShown(props.attention, props.settings, props.top);
   if (error) return html`<p role="alert">${error.message}</p>`;
   return shown ? html`<${HeatMap} ...${props} shown=${shown} />` : html`<p class="note">…</p>`;
 }
 
-/** @param {ViewProps & {shown: import("heed/data/display.js").Shown}} props */
-function HeatMap({ attention, settings, set, shown }) {
+/** @param {ViewProps & Shared & {shown: import("heed/data/display.js").Shown}} props */
+function HeatMap({ attention, settings, set, shown, beside = null }) {
   const frame = useRef(/** @type {HTMLElement | null} */ (null));
   const canvas = useRef(/** @type {HTMLCanvasElement | null} */ (null));
   const tip = useRef(/** @type {HTMLElement | null} */ (null));
@@ -38,10 +41,11 @@ function HeatMap({ attention, settings, set, shown }) {
   const columns = useMemo(() => shown.columns.map((place) => attention.columns[place].text), [shown]);
   const mips = useMemo(() => new Mips(shown, shown.isDiverging, table), [shown, table]);
   const words = useMemo(() => new Words(FONT), []);
-  const plot = useMemo(
-    () => layout(shown, rows, columns, Math.max(1, width), innerHeight * TALLEST),
-    [rows, columns, width],
-  );
+  const plot = useMemo(() => {
+    const of = (/** @type {import("heed/data/attention.js").Label[]} */ labels) => labels.map(({ text }) => text);
+    const [left, above] = beside ? [of(beside.rows), of(beside.columns)] : [[], []];
+    return layout(shown, [...rows, ...left], [...columns, ...above], Math.max(1, width), innerHeight * TALLEST);
+  }, [rows, columns, width, beside]);
   /** What changes with the pointer, without a new rendering of the page. */
   const { current: live } = useRef({
     port: { x: 0, y: 0, zoom: 1 },
@@ -184,7 +188,7 @@ function HeatMap({ attention, settings, set, shown }) {
     event.preventDefault();
   };
   return html`<div class="heat-map-tools">
-      <${Legend} shown=${shown} table=${table} />
+      <${Legend} shown=${shown} table=${table} scale=${settings.scale} />
       <span role="group" aria-label="zoom">
         <button aria-label="zoom out" onClick=${() => zoom(1 / STEP)}>−</button>
         <button aria-label="zoom in" onClick=${() => zoom(STEP)}>+</button>

@@ -1,9 +1,10 @@
 // All heads at once: layers x heads as small pictures, which can be sorted by what the heads do.
 import { html, useEffect, useMemo, useRef } from "vendor/preact.js";
+import { visible } from "heed/data/display.js";
 import { STATISTICS } from "heed/data/matrix.js";
 import { paintSmall, useTheme } from "heed/views/draw/canvas.js";
 import { Choice } from "heed/views/controls.js";
-import { globalMax } from "heed/views/hooks.js";
+import { globalMax, usePromise } from "heed/views/hooks.js";
 
 /** @typedef {import("heed/views/hooks.js").ViewProps} ViewProps */
 
@@ -14,34 +15,62 @@ const SORTS = {
   first: "share on the first token",
   diagonal: "share on the diagonal",
   previous: "share on the previous token",
+  held: "share on the held token",
 };
 
 /** @param {ViewProps} props */
 export function ModelView({ attention, settings, set }) {
   const { layers, heads, isSelf } = attention;
   const statistics = settings.kind.endsWith("weights") ? attention.statistics : null; // no shares of scores
-  const which = STATISTICS.indexOf(settings.sort);
+  const { hideSpecial, hideFirst, hidePadding } = settings;
+  const held = settings.key ?? (isSelf ? settings.query : null);
+  const isKnown = statistics !== null && (settings.sort !== "held" || held !== null);
+  const which = isKnown ? STATISTICS.indexOf(settings.sort) : -1;
+  const asked = settings.sort === "held" && which >= 0 ? attention.received : null; // of the server
+  const received = usePromise(
+    async () => ({ attention, shares: asked && (await asked()) }),
+    [attention, asked !== null],
+  );
+  const shares = received.value?.attention === attention ? received.value.shares : null;
+  const queries = useMemo(() => visible(attention.rows, settings), [attention, hideSpecial, hideFirst, hidePadding]);
+  const keys = useMemo(() => visible(attention.columns, settings), [attention, hideSpecial, hideFirst, hidePadding]);
+  const isOfAll = attention.received !== null && (queries.length < attention.m || keys.length < attention.n);
   const places = useMemo(() => {
-    const all = Array.from({ length: layers * heads }, (_, i) => ({ layer: Math.floor(i / heads), head: i % heads }));
-    if (which < 0 || !statistics) return all;
-    return all.sort(
-      (one, other) => statistics(other.layer, other.head)[which] - statistics(one.layer, one.head)[which],
-    );
-  }, [attention, which]);
+    const number = (/** @type {number} */ layer, /** @type {number} */ head) => {
+      if (which < 0 || !statistics) return null;
+      if (!asked) return statistics(layer, head, { queries, keys, held })[which];
+      return shares && shares[(layer * heads + head) * attention.n + Number(held)];
+    };
+    const all = Array.from({ length: layers * heads }, (_, i) => {
+      const [layer, head] = [Math.floor(i / heads), i % heads];
+      return { layer, head, number: number(layer, head) };
+    });
+    return which < 0 ? all : all.sort((one, other) => Number(other.number) - Number(one.number));
+  }, [attention, which, queries, keys, which >= 0 && held, shares]);
   const top = useMemo(() => globalMax(attention, settings), [attention, settings.range]);
   useEffect(() => {
     performance.mark("heed-model-view-drawn");
   }, [attention]);
   const isGrid = which < 0;
-  const { layer: plain, entropy, first } = SORTS;
-  const options = !statistics ? { layer: plain } : isSelf ? SORTS : { layer: plain, entropy, first };
+  const { layer: plain, entropy, first, held: _, ...others } = SORTS;
+  const options = {
+    layer: plain,
+    ...(statistics && { entropy, first, ...(isSelf && others) }),
+    ...(statistics && held !== null && { held: `share on “${attention.columns[held].text}”, which is held` }),
+  };
   return html`<div class="tools"><${Choice} label="sort by" value=${isGrid ? "layer" : settings.sort} options=${options}
-      onChange=${(/** @type {string} */ sort) => set({ sort })} /></div>
+      onChange=${(/** @type {string} */ sort) => set({ sort })} />
+      ${!isGrid && isOfAll && html`<span>hidden tokens count, too: of long inputs the server has these numbers for all tokens</span>`}
+      ${received.error && html`<span role="alert">${received.error.message}</span>`}</div>
     <div class="thumbnails" style=${isGrid ? { gridTemplateColumns: `repeat(${heads}, minmax(2.5rem, 12rem))` } : {}}>
       ${places.map(
-        ({ layer, head }) => html`<${Thumbnail} key=${`${layer}.${head}`} attention=${attention} settings=${settings}
+        ({
+          layer,
+          head,
+          number,
+        }) => html`<${Thumbnail} key=${`${layer}.${head}`} attention=${attention} settings=${settings}
         layer=${layer} head=${head} top=${top} isOff=${settings.ablated.some(([l, h]) => l === layer && h === head)}
-        number=${which >= 0 && statistics ? statistics(layer, head)[which] : null}
+        number=${number}
         open=${() => {
           set({ view: "head", layer, head, heads: [], combine: "none" });
           document.getElementById("tab-head")?.focus();

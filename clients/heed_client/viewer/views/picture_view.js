@@ -2,15 +2,15 @@
 import { html, useEffect, useLayoutEffect, useMemo, useRef } from "vendor/preact.js";
 import { format } from "heed/data/display.js";
 import { css, palette, textOn } from "heed/data/palettes.js";
-import { fromPixels, patchesOf } from "heed/server/picture.js";
 import { prepare, themeColours, useFrame, useSize, useTheme } from "heed/views/draw/canvas.js";
 import { Legend } from "heed/views/draw/legend.js";
 import { Choice } from "heed/views/controls.js";
 import { useShown } from "heed/views/hooks.js";
 
 /** @typedef {import("heed/views/hooks.js").ViewProps} ViewProps */
-/** @typedef {import("heed/server/picture.js").Patches} Patches */
-/** @typedef {ViewProps & {run: import("heed/views/hooks.js").Run}} PictureProps */
+/** @typedef {{special: number, rows: number, columns: number, size: number}} Patches  special tokens, then rows x columns of squares */
+/** @typedef {{patches: Patches, image: HTMLCanvasElement | HTMLImageElement}} Seen  the picture at the model's size */
+/** @typedef {ViewProps & {picture: Seen | null}} PictureProps */
 /** @typedef {{values: Float32Array, levels: Float32Array, hidden: Uint8Array}} Weights  of each position; 1 = it is hidden */
 
 const DIRECTIONS = { from: "looks at", to: "is looked at by" };
@@ -20,20 +20,19 @@ const COARSE = 8; // px of a pixel that is drawn as a square
 
 /** @param {PictureProps} props */
 export function PictureView(props) {
-  const { attention, settings, run } = props;
+  const { attention, settings, picture } = props;
   const { shown, error } = useShown(attention, settings);
-  const patches = useMemo(() => patchesOf(run.model), [run.model]);
-  const pixels = run.input.tensors.pixel_values;
   if (error) return html`<p role="alert">${error.message}</p>`;
   if (!shown) return html`<p class="note">…</p>`;
-  const count = patches && patches.special + patches.rows * patches.columns;
-  if (!patches || !pixels || count !== attention.m || count !== attention.n)
+  const { special, rows, columns } = picture?.patches ?? { special: 0, rows: 0, columns: 0 };
+  const count = special + rows * columns;
+  if (!picture || count !== attention.m || count !== attention.n)
     return html`<p class="note">Its positions are no patches of one picture.</p>`;
-  return html`<${Picture} ...${props} shown=${shown} patches=${patches} />`;
+  return html`<${Picture} ...${props} shown=${shown} seen=${picture} />`;
 }
 
-/** @param {PictureProps & {shown: import("heed/data/display.js").Shown, patches: Patches}} props */
-function Picture({ attention, settings, set, run, shown, patches }) {
+/** @param {ViewProps & {shown: import("heed/data/display.js").Shown, seen: Seen}} props */
+function Picture({ attention, settings, set, shown, seen: { image, patches } }) {
   const { direction } = settings;
   const frame = useRef(/** @type {HTMLElement | null} */ (null));
   const canvas = useRef(/** @type {HTMLCanvasElement | null} */ (null));
@@ -45,7 +44,6 @@ function Picture({ attention, settings, set, run, shown, patches }) {
     () => palette(settings.palette, shown.isDiverging),
     [settings.palette, shown.isDiverging, theme],
   );
-  const image = useMemo(() => toCanvas(run, settings.batch), [run.input, run.model, settings.batch]);
   const held = direction === "from" ? settings.query : settings.key;
   const place = held ?? 0;
   const weights = useMemo(() => weightsOf(shown, attention.m, direction, place), [shown, direction, place]);
@@ -138,7 +136,7 @@ function Picture({ attention, settings, set, run, shown, patches }) {
       <${Choice} label="a patch" value=${direction} options=${DIRECTIONS} onChange=${(/** @type {"from" | "to"} */ next) => select(place, next)} />
       <label>opacity <input type="range" min="0" max="1" step="0.05" value=${settings.opacity}
         onInput=${(/** @type {any} */ event) => set({ opacity: Number(event.currentTarget.value) })} /></label>
-      <${Legend} shown=${shown} table=${table} />
+      <${Legend} shown=${shown} table=${table} scale=${settings.scale} />
     </div>
     <div class="token-text" role="group" aria-label="tokens that are no patches">
       ${attention.rows.slice(0, special).map(({ text }, position) => {
@@ -162,16 +160,6 @@ function Picture({ attention, settings, set, run, shown, patches }) {
 
 /** A length in CSS pixels that ends with a pixel of the device. @param {number} length */
 const snap = (length) => Math.round(length * devicePixelRatio) / devicePixelRatio;
-
-/** The picture of a run at the model's size. @param {PictureProps["run"]} run @param {number} batch */
-function toCanvas({ model, input }, batch) {
-  const preprocessor = /** @type {import("heed/server/picture.js").Preprocessor} */ (model.preprocessor);
-  const image = fromPixels(input.tensors.pixel_values, batch, preprocessor);
-  const canvas = document.createElement("canvas");
-  [canvas.width, canvas.height] = [image.width, image.height];
-  canvas.getContext("2d")?.putImageData(image, 0, 0);
-  return canvas;
-}
 
 /** The weights from a query to each key, or to a key from each query; of a hidden one all are NaN.
  *  @param {import("heed/data/display.js").Shown} shown @param {number} count  positions @param {"from" | "to"} direction @param {number} place

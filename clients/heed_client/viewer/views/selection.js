@@ -1,4 +1,4 @@
-// What is selected, in words: read by screen readers, too.
+// What is selected, in words. Screen readers say the selected weight, or the largest, and find the others in the list.
 import { html } from "vendor/preact.js";
 import { format } from "heed/data/display.js";
 import { useShown } from "heed/views/hooks.js";
@@ -12,29 +12,40 @@ export function Selection({ attention, settings, set }) {
   const { shown } = useShown(attention, settings);
   const { query, key, direction } = settings;
   const place = direction === "from" ? query : key;
-  if (place === null || !shown) return html`<p class="selection">Point at a token or a cell; click to hold it.</p>`;
-  const labels = direction === "from" ? attention.columns : attention.rows;
-  const own = (direction === "from" ? attention.rows : attention.columns)[place];
-  const index = (direction === "from" ? shown.rows : shown.columns).indexOf(place);
-  if (index < 0) return html`<p class="selection" role="status">“${own.text}” is hidden.</p>`;
-  const others = direction === "from" ? shown.columns : shown.rows;
-  const weights = others
-    .map((other, i) => ({
-      other,
-      value: direction === "from" ? shown.values[index * shown.n + i] : shown.values[i * shown.n + index],
-    }))
-    .sort((one, another) => another.value - one.value);
-  const pair =
-    query !== null && key !== null
-      ? weights.find(({ other }) => other === (direction === "from" ? key : query))
-      : undefined;
-  const listed = pair ? [pair, ...weights.filter((weight) => weight !== pair)] : weights;
-  return html`<div role="status" class="selection">
-    <b>“${own.text}”</b> ${`(${place}) ${direction === "from" ? "looks at" : "is looked at by"} `}
-    <ol>${listed.slice(0, LISTED).map(({ other, value }) => html`<li>“${labels[other].text}” (${other})${" "}<span class="value">${format(value, shown.error)}</span></li>`)}</ol>
+  const [owns, labels] =
+    direction === "from" ? [attention.rows, attention.columns] : [attention.columns, attention.rows];
+  const listed = place === null || !shown ? null : weightsOf(shown, settings, place);
+  const verb = direction === "from" ? "looks at" : "is looked at by";
+  const own = place === null ? "" : owns[place].text;
+  const said = listed?.length
+    ? `“${own}” ${verb} “${labels[listed[0].other].text}”: ${format(listed[0].value, shown?.error)}`
+    : "";
+  return html`<div class="selection">
+    <span class="unseen" role="status">${listed && !listed.length ? `“${own}” is hidden.` : said}</span>
+    ${!listed && "Point at a token or a cell; click to hold it."}
+    ${listed && !listed.length && html`<span aria-hidden="true">“${own}” is hidden.</span>`}
+    ${
+      listed &&
+      listed.length > 0 &&
+      html`<b>“${own}”</b> ${`(${place}) ${verb} `}
+    <ol>${listed.map(({ other, value }) => html`<li>“${labels[other].text}” (${other})${" "}<span class="value">${format(value, shown?.error)}</span></li>`)}</ol>
     <button onClick=${() => {
       set({ query: null, key: null });
       /** @type {HTMLElement | null} */ (document.querySelector("[role=tab][aria-selected=true]"))?.focus();
-    }}>clear</button>
+    }}>clear</button>`
+    }
   </div>`;
+}
+
+/** The weights of a token, that of the selected cell first, then the largest; none if it is hidden.
+ *  @param {import("heed/data/display.js").Shown} shown @param {ViewProps["settings"]} settings @param {number} place */
+function weightsOf({ n, rows, columns, values }, { query, key, direction }, place) {
+  const index = (direction === "from" ? rows : columns).indexOf(place);
+  if (index < 0) return [];
+  const weights = (direction === "from" ? columns : rows)
+    .map((other, i) => ({ other, value: direction === "from" ? values[index * n + i] : values[i * n + index] }))
+    .sort((one, another) => another.value - one.value);
+  const pair = direction === "from" ? key : query;
+  const selected = weights.filter(({ other }) => other === pair);
+  return [...selected, ...weights.filter(({ other }) => other !== pair)].slice(0, LISTED);
 }

@@ -1,10 +1,10 @@
 // One pair of a query and a key, step by step with the numbers of the run; the vectors can be edited.
-import { html, useEffect, useRef, useState } from "vendor/preact.js";
+import { html, useEffect, useRef } from "vendor/preact.js";
 import { format } from "heed/data/display.js";
 import { fromRequest } from "heed/server/run.js";
 import { stepsOf } from "heed/server/steps.js";
 import { usePromise } from "heed/views/hooks.js";
-import { Choice } from "heed/views/controls.js";
+import { Choice, NumberField } from "heed/views/controls.js";
 
 /** @typedef {import("heed/views/hooks.js").ViewProps} ViewProps */
 /** @typedef {import("heed/server/steps.js").Vector} Vector */
@@ -26,7 +26,9 @@ export function StepsView({ attention, settings, set, run }) {
       const fields = before ? fromRequest(model, before.fields).tensors : input.tensors;
       const data = fields[name].data.slice();
       data[place] = number;
-      return { fields: { ...fields, [name]: { ...fields[name], data } }, words: before?.words ?? [] };
+      const words = input.source.map(({ text }) => text); // those of the built-in sentence, too
+      const special = input.source.flatMap((label, place) => (label.special ? [place] : []));
+      return { words, special, ...before, fields: { ...fields, [name]: { ...fields[name], data } } };
     });
   };
   const cells = (
@@ -89,22 +91,12 @@ function Cells({ label, values, onEdit }) {
       ) => html`<li style=${{ "--share": `${(100 * Math.abs(number)) / top}%` }} class=${number < 0 ? "negative" : ""}>
       ${
         onEdit
-          ? html`<${Cell} label=${`${label} ${l}`} number=${number} onNumber=${(/** @type {number} */ next) => onEdit(l, next)} />`
+          ? html`<${NumberField} step="any" aria-label=${`${label} ${l}`} value=${Number(number.toPrecision(5))}
+            onNumber=${(/** @type {number | undefined} */ next) => next !== undefined && onEdit(l, next)} />`
           : html`<data value=${number}>${format(number)}</data>`
       }</li>`,
     )}
     ${values.length > MAX_CELLS && html`<li>… ${values.length - MAX_CELLS} more</li>`}</ol>`;
-}
-
-/** @param {{label: string, number: number, onNumber: (number: number) => void}} props */
-function Cell({ label, number, onNumber }) {
-  const [draft, setDraft] = useState(/** @type {string | null} */ (null)); // while it is written
-  const enter = (/** @type {any} */ event) => {
-    const text = event.currentTarget.value;
-    setDraft(text);
-    if (text !== "" && Number.isFinite(Number(text))) onNumber(Number(text));
-  };
-  return html`<input type="number" step="any" aria-label=${label} value=${draft ?? Number(number.toPrecision(5))} onInput=${enter} onBlur=${() => setDraft(null)} />`;
 }
 
 /** A token among those of the queries or keys.

@@ -152,7 +152,7 @@ function Text({ attention, settings, set, shown }) {
   const keys = useMemo(() => (isSelf ? null : chipsOf(attention.columns, columns, "to")), [attention, shown.columns]);
   return html`<div class="tools">
       <${Choice} label="a token" value=${direction} options=${DIRECTIONS} onChange=${turn} />
-      <${Legend} shown=${shown} table=${table} />
+      <${Legend} shown=${shown} table=${table} scale=${settings.scale} />
       <span ref=${readout}></span>
     </div>
     <div ref=${box} onPointerOver=${point} onPointerLeave=${point} onFocusIn=${point} onFocusOut=${point} onClick=${click} onKeyDown=${press}>

@@ -1,8 +1,8 @@
 // What is looked at, and the model's parameters: every change is answered at once.
-import { html, useState } from "vendor/preact.js";
+import { html } from "vendor/preact.js";
 import { kindsOf } from "heed/server/run.js";
 import { FieldError, invalid } from "heed/page/input/field.js";
-import { Choice, Switch } from "heed/views/controls.js";
+import { Choice, NumberField, Switch } from "heed/views/controls.js";
 
 /** @typedef {import("heed/server/api.js").ParameterDescription} ParameterDescription */
 
@@ -53,36 +53,23 @@ export function Options({ id, model, settings, set, answer, errors }) {
 /** @param {{id: string, parameter: ParameterDescription, value: unknown, onChange: (value: unknown) => void, errors: Record<string, string>}} props */
 function Parameter({ id, parameter, value, onChange, errors }) {
   const { name, dtype, default: standard, description } = parameter;
-  const [draft, setDraft] = useState(/** @type {string | null} */ (null)); // while it is written
+  const plain = name.replace(/^is_/, "").replaceAll("_", " ");
+  const label = plain === name ? name : html`${plain} <code>${name}</code>`;
   if (dtype === "bool")
     return html`<div class="parameter" title=${description}>
-    <${Switch} label=${name} checked=${value ?? standard} onChange=${(/** @type {boolean} */ checked) => onChange(checked === standard ? undefined : checked)} />
+    <${Switch} label=${label} checked=${value ?? standard} onChange=${(/** @type {boolean} */ checked) => onChange(checked === standard ? undefined : checked)} />
     <${FieldError} id=${id} name=${name} errors=${errors} /></div>`;
   const [, low, high, step] = SLIDERS.find(([pattern]) => pattern.test(name)) ?? [];
   const isSet = value !== undefined;
-  const enter = (/** @type {any} */ event) => {
-    const { value: text, validity } = event.currentTarget;
-    if (validity.badInput) return; // "-" or "1e", of which more is to come
-    if (text === "") onChange(undefined);
-    else if (Number.isFinite(Number(text))) onChange(Number(text));
-  };
-  const write = (/** @type {any} */ event) => {
-    setDraft(event.currentTarget.value);
-    enter(event);
-  };
-  const end = (/** @type {any} */ event) => {
-    if (event.currentTarget.validity.badInput) event.currentTarget.value = "";
-    setDraft(null);
-  };
   return html`<div class="parameter" title=${description}>
-    <label>${name} <input type="number" step=${dtype.startsWith("int") ? 1 : "any"} value=${draft ?? (isSet ? value : "")}
+    <label>${label} <${NumberField} step=${dtype.startsWith("int") ? 1 : "any"} value=${isSet ? value : ""}
       placeholder=${standard === null ? "default" : `default ${standard}`} aria-description=${description} ...${invalid(id, name, errors)}
-      onInput=${write} onBlur=${end} /></label>
+      onNumber=${onChange} /></label>
     ${isSet && html`<button onClick=${() => onChange(undefined)} aria-label=${`${name}: default`}>default</button>`}
     ${
       low !== undefined &&
       html`<input type="range" aria-label=${`${name}, slider`} min=${low} max=${high} step=${step}
-      value=${isSet ? value : (standard ?? low)} onInput=${enter} />`
+      value=${isSet ? value : (standard ?? low)} onInput=${(/** @type {any} */ event) => onChange(Number(event.currentTarget.value))} />`
     }
     <${FieldError} id=${id} name=${name} errors=${errors} /></div>`;
 }

@@ -38,7 +38,7 @@ export function InputPanel(props) {
   const setError = (/** @type {Error | null} */ next) => setGiven(next && { model, error: next });
   return html`<section class="input" aria-label="input" aria-busy=${isBusy && !needed}>
     <h2>${model.title}</h2>
-    <p class="note">${model.description}</p>
+    <p class="note">${model.description}${model.weights !== "none" && ` Weights: ${model.weights}.`}</p>
     ${
       model.tokenizer
         ? html`<${Texts} ...${props} id=${id} errors=${errors} />`

@@ -6,7 +6,7 @@ import { sortGiven, symbolsOf } from "heed/server/request.js";
 import { fromRequest, sizesOf } from "heed/server/run.js";
 import { DropTarget } from "heed/page/input/drop.js";
 import { FieldError } from "heed/page/input/field.js";
-import { Choice } from "heed/views/controls.js";
+import { Choice, NumberField } from "heed/views/controls.js";
 
 /** @typedef {import("heed/page/input/panel.js").PanelProps} PanelProps */
 /** @typedef {import("heed/page/input/panel.js").PartProps & {setError: (error: Error | null) => void, hasError: boolean}} TensorsProps */
@@ -92,8 +92,8 @@ export function Tensors({
           event.currentTarget.value = "";
         }} /></label>
       <p class="note" id=${`${id}-picture`}>${
-        request?.picture ? `${request.picture}, resized` : "Also dropped on the page. It is resized"
-      } to ${preprocessor.width} × ${preprocessor.height}.</p>`
+        request?.picture ? `${request.picture}, ` : "Also dropped on the page. It is "
+      }${preprocessor.resize ? "cut to its middle and " : ""}resized to ${preprocessor.width} × ${preprocessor.height}.</p>`
     }
     ${
       source === "own" &&
@@ -147,15 +147,15 @@ function exampleSizes(model) {
 /** @param {Pick<PanelProps, "model" | "set"> & {random: import("heed/server/request.js").Random}} props */
 function RandomSizes({ model, random, set }) {
   const { seed, sizes } = random;
-  const whole = (/** @type {any} */ event, /** @type {number} */ least) =>
-    Math.max(least, Math.floor(Number(event.currentTarget.value)) || 0);
+  const isSize = (/** @type {number} */ number) => Number.isSafeInteger(number) && number >= 1;
+  const isSeed = (/** @type {number} */ number) => Number.isSafeInteger(number) && number >= 0;
   return html`<div class="sizes" role="group" aria-label="random tensors">
     ${symbolsOf(model).map(
-      (symbol) => html`<label>${symbol} <input type="number" min="1" step="1" value=${sizes[symbol] ?? 1}
-      onInput=${(/** @type {any} */ event) => set({ random: { seed, sizes: { ...sizes, [symbol]: whole(event, 1) } } })} /></label>`,
+      (symbol) => html`<label>${symbol} <${NumberField} min="1" step="1" value=${sizes[symbol] ?? 1} isAllowed=${isSize}
+      onNumber=${(/** @type {number | undefined} */ size) => size && set({ random: { seed, sizes: { ...sizes, [symbol]: size } } })} /></label>`,
     )}
-    <label>seed <input type="number" min="0" step="1" value=${seed}
-      onInput=${(/** @type {any} */ event) => set({ random: { seed: whole(event, 0), sizes } })} /></label>
+    <label>seed <${NumberField} min="0" step="1" value=${seed} isAllowed=${isSeed}
+      onNumber=${(/** @type {number | undefined} */ next) => next !== undefined && set({ random: { seed: next, sizes } })} /></label>
   </div>`;
 }
 

@@ -1,5 +1,5 @@
 // The texts of a model with a tokenizer: one, a pair, and a decoder's.
-import { html, useState } from "vendor/preact.js";
+import { html, useEffect, useRef, useState } from "vendor/preact.js";
 import { SENTENCE } from "heed/server/start.js";
 import { FieldError, invalid } from "heed/page/input/field.js";
 
@@ -7,6 +7,17 @@ import { FieldError, invalid } from "heed/page/input/field.js";
 export function Texts({ id, model, settings, set, answer, errors }) {
   const [isPair, setPair] = useState(false);
   const { text, pair, target } = settings;
+  const second = useRef(/** @type {HTMLElement | null} */ (null));
+  const isMoved = useRef(false); // what had the focus goes
+  const show = (/** @type {boolean} */ isShown) => {
+    isMoved.current = true;
+    setPair(isShown);
+    if (!isShown) set({ pair: "" });
+  };
+  useEffect(() => {
+    if (isMoved.current) second.current?.querySelector(/** @type {"button"} */ ("textarea, button"))?.focus();
+    isMoved.current = false;
+  }, [isPair]);
   const hasTarget = model.inputs.some(({ name }) => name === "decoder_input_ids");
   const limits = /** @type {{max_tokens: number | null, truncates_to: number | null}} */ (model.tokenizer);
   const most = limits.truncates_to ?? limits.max_tokens;
@@ -16,15 +27,12 @@ export function Texts({ id, model, settings, set, answer, errors }) {
     ${count !== null && html`<p class="count">${count}${most ? ` of ${most}` : ""} tokens</p>`}
     ${count !== null && answer?.input.truncated && html`<p class="note warning">The text is longer than the model takes: its end was left out.</p>`}
     ${!text.trim() && html`<button onClick=${() => set({ text: SENTENCE })}>take a sentence as an example</button>`}
-    ${
+    <div class="second" ref=${second}>${
       isPair || pair
         ? html`<${TextBox} id=${id} label="second text" name="text_pair" value=${pair} errors=${errors} onText=${(/** @type {string} */ pair) => set({ pair })} />
-        <button onClick=${() => {
-          setPair(false);
-          set({ pair: "" });
-        }}>remove the second text</button>`
-        : html`<button onClick=${() => setPair(true)}>add a second text</button>`
-    }
+        <button onClick=${() => show(false)}>remove the second text</button>`
+        : html`<button onClick=${() => show(true)}>add a second text</button>`
+    }</div>
     ${
       hasTarget &&
       html`<${TextBox} id=${id} label="text of the decoder" name="text_target" value=${target} errors=${errors} hint="the same text"

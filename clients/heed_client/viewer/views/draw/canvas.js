@@ -41,19 +41,23 @@ export function useFrame(draw) {
 }
 
 /**
- * The size of an element in CSS pixels, 0 x 0 before it is there.
+ * The size of an element in CSS pixels, 0 x 0 before it is there; new also when a pixel has more or fewer of the screen's.
  * @param {{current: Element | null}} ref
  */
 export function useSize(ref) {
-  const [size, setSize] = useState({ width: 0, height: 0 });
+  const [size, setSize] = useState({ width: 0, height: 0, ratio: 1 });
   useLayoutEffect(() => {
     const element = /** @type {HTMLElement} */ (ref.current);
     const measure = () => {
-      const [width, height] = [element.clientWidth, element.clientHeight];
-      setSize((before) => (before.width === width && before.height === height ? before : { width, height }));
+      const now = { width: element.clientWidth, height: element.clientHeight, ratio: devicePixelRatio };
+      setSize((before) => (JSON.stringify(before) === JSON.stringify(now) ? before : now));
     };
     const observer = new ResizeObserver(measure);
-    observer.observe(element);
+    try {
+      observer.observe(element, { box: "device-pixel-content-box" });
+    } catch {
+      observer.observe(element); // in Safari
+    }
     measure();
     return () => observer.disconnect();
   }, []);

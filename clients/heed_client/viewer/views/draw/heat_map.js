@@ -26,7 +26,8 @@ const WORDS_ABOVE = 84; // px, the longest word
 const WORDS_BESIDE = 124;
 const WITH_VALUES = 34; // px of a cell that has its value in it
 
-/** Where the cells are, in a canvas of a width. @param {Shown} shown @param {string[]} rows @param {string[]} columns
+/** Where the cells are, in a canvas of a width. @param {Shown} shown @param {string[]} rows  words that have room
+ *  @param {string[]} columns
  *  @param {number} width @param {number} height  most, of the cells, in CSS pixels */
 export function layout(shown, rows, columns, width, height) {
   const beside = Math.min(WORDS_BESIDE, width * 0.24, 14 + 7 * longest(rows));
