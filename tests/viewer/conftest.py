@@ -1,6 +1,7 @@
 """A real browser on a real server. Chromium is Debian's; HEED_TEST_BROWSER=1 makes its absence a failure."""
 
 import os
+import re
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -76,4 +77,23 @@ def open_page(browser, viewer) -> Iterator[Callable[..., Page]]:
     yield opened
     for context in contexts:
         context.close()
+    assert not wrong
+
+
+@pytest.fixture
+def open_file(browser):
+    """Opens a saved page in a browser without a network; it may log no error and ask for nothing."""
+    context = browser.new_context(offline=True)
+    wrong = []
+
+    def opened(path):
+        page = context.new_page()
+        page.on("console", lambda message: message.type in ("error", "warning") and wrong.append(message.text))
+        page.on("pageerror", lambda error: wrong.append(str(error)))
+        page.on("request", lambda request: re.match("https?:", request.url) and wrong.append(request.url))
+        page.goto(path.as_uri())
+        return page
+
+    yield opened
+    context.close()
     assert not wrong

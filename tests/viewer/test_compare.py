@@ -62,3 +62,24 @@ def test_tensors_of_the_first_model_are_not_those_of_another(open_page):
     second.get_by_role("combobox", name="second model").select_option("additive")
     expect(second.get_by_role("radio", name="example")).to_be_checked()
     expect(second.locator("canvas").first).to_be_visible()
+
+
+def test_both_sides_have_one_scale_and_one_layout(open_page, viewer):
+    page = open_page("model=bert&text=the+cat+sat&view=compare&head=0&other={%22head%22:3}", width=1280)
+    with Client(str(viewer.base_url)) as heed:
+        weights = heed.attend("bert", text="the cat sat").weights[0, [0, 3]]
+    legends = page.locator(".sides .legend")
+    expect(legends).to_have_count(3)
+    top = f"{float(f'{weights.max():.3g}'):g}"
+    for number in (0, 1):
+        expect(legends.nth(number)).to_have_attribute("aria-label", f"colours from 0 to {top}, linear scale")
+    maps = page.locator(".sides .heat-map canvas")
+    first, second = (maps.nth(number).bounding_box() for number in (0, 1))
+    assert (first["y"], first["width"], first["height"]) == (second["y"], second["width"], second["height"])
+    page.get_by_text("another text, model or option").click()
+    page.get_by_role("region", name="second").get_by_role("textbox", name="text", exact=True).fill("the animal sat")
+    expect(page.get_by_role("region", name="second")).not_to_contain_text("…")
+    first, second = (maps.nth(number).bounding_box() for number in (0, 1))
+    assert (first["y"], first["height"]) == (second["y"], second["height"])
+    page.get_by_role("combobox", name="full colour").select_option("each row")
+    expect(legends.nth(0)).to_contain_text("of the row’s largest")

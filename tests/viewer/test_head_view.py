@@ -122,3 +122,33 @@ def test_two_thousand_words_are_few_elements(open_page):
     page.locator(".queries").get_by_title("word2030", exact=True).hover()
     drawn(page)
     assert page.locator(".word-lists [role=option]").count() < 120
+
+
+def lab(colours: np.ndarray) -> np.ndarray:
+    """CIE L*a*b* of linear red, green and blue, each from 0 to 1 (illuminant D65)."""
+    xyz = colours @ np.array([[0.4124, 0.2126, 0.0193], [0.3576, 0.7152, 0.1192], [0.1805, 0.0722, 0.9505]])
+    share = xyz / np.array([0.9505, 1, 1.0888])
+    x, y, z = np.where(share > 0.008856, np.cbrt(share), 7.787 * share + 16 / 116).T
+    return np.stack([116 * y - 16, 500 * (x - y), 200 * (y - z)], -1)
+
+
+SEEN_BY = {  # Machado, Oliveira and Fernandes, 2009: severity 1, of linear red, green and blue
+    "everyone": np.eye(3),
+    "deuteranopes": [[0.367, 0.861, -0.228], [0.280, 0.673, 0.047], [-0.012, 0.043, 0.969]],
+    "protanopes": [[0.152, 1.053, -0.205], [0.115, 0.786, 0.099], [-0.004, -0.048, 1.052]],
+}
+
+
+@pytest.mark.parametrize("heads", [12, 16])
+@pytest.mark.parametrize("people", SEEN_BY)
+def test_all_heads_have_colours_that_differ(open_page, heads, people):
+    colours = open_page().evaluate(
+        "(heads) => import('heed/data/palettes.js').then(({ headColour }) => "
+        "Array.from({ length: heads }, (_, head) => headColour(head, heads)))",
+        heads,
+    )
+    shares = np.array([[int(colour[at : at + 2], 16) for at in (1, 3, 5)] for colour in colours]) / 255
+    linear = np.where(shares <= 0.04045, shares / 12.92, ((shares + 0.055) / 1.055) ** 2.4)
+    seen = lab(np.clip(linear @ np.array(SEEN_BY[people]).T, 0, 1))
+    distances = np.linalg.norm(seen[:, None] - seen[None], axis=-1)[np.triu_indices(heads, 1)]
+    assert distances.min() > 2.3  # a difference that is just noticed

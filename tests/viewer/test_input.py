@@ -41,12 +41,14 @@ def test_without_a_text_nothing_is_run(open_page):
 
 def test_a_pair_of_texts(open_page):
     page = open_page("model=bert&text=the+cat&view=head&query=0")
-    page.get_by_role("button", name="add a second text").click()
+    page.get_by_role("button", name="add a second text").press("Enter")
+    expect(page.get_by_role("textbox", name="second text")).to_be_focused()
     page.get_by_role("textbox", name="second text").fill("on the mat")
     expect(page.locator(".count")).to_have_text("8 of 12 tokens")
     expect(page.locator(".selection")).to_contain_text("“mat” (6)")
     assert "pair=on" in page.url
-    page.get_by_role("button", name="remove the second text").click()
+    page.get_by_role("button", name="remove the second text").press("Enter")
+    expect(page.get_by_role("button", name="add a second text")).to_be_focused()
     expect(page.locator(".count")).to_have_text("4 of 12 tokens")
 
 
@@ -136,6 +138,29 @@ def test_random_tensors_are_the_same_for_the_same_seed(open_page):
     expect_row(again, weights[1, 1, 2])
     page.get_by_role("radio", name="example").check()
     expect(page).not_to_have_url(re.compile("random"))
+
+
+def test_a_size_is_typed_key_by_key(open_page):
+    page = open_page(f'{BLOCK}&query=0&random={{"seed":1,"sizes":{{"m":3,"n":4}}}}')
+    sizes = page.get_by_role("group", name="random tensors")
+    field = sizes.get_by_role("spinbutton", name="n", exact=True)
+    field.press("Control+a")
+    for key, shown in {"Backspace": "", "0": "0", "Delete": "0", "End": "0"}.items():
+        field.press(key)
+        expect(field).to_have_value(shown)
+    field.blur()
+    expect(field).to_have_value("4")  # 0 was no size
+    field.press("Control+a")
+    field.press_sequentially("12")
+    expect(field).to_have_value("12")
+    expect(page.get_by_role("list", name="tensors that are given")).to_contain_text("key 1 × 1 × 12 × 1")
+
+
+def test_options_have_plain_names_beside_those_of_the_request(open_page):
+    options = open_page(BLOCK).get_by_role("group", name="options")
+    expect(options.get_by_role("checkbox", name="is_causal")).to_have_accessible_name("causal is_causal")
+    expect(options.get_by_text("left window size")).to_be_visible()
+    expect(options.locator("code")).to_contain_text(["is_causal", "left_window_size"])
 
 
 def test_a_draw_is_standard_normal():

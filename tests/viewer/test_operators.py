@@ -116,3 +116,26 @@ def test_tabs_by_keyboard(open_page):
     page.keyboard.press("Tab")
     page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement.tagName") in ("SUMMARY", "SELECT")
+
+
+def test_the_models_are_told_apart_by_their_weights(open_page):
+    page = open_page()
+    choice = page.get_by_role("combobox", name="model", exact=True)
+    groups = {"trained": ["bert"], "random demonstration weights": ["multi_head"], "without learned weights": []}
+    for label, models in groups.items():
+        group = choice.locator(f"optgroup[label='{label}']")
+        for model in [*models, *(["scaled_dot_product"] if not models else [])]:
+            expect(group.locator(f"option[value={model}]")).to_have_count(1)
+    choice.select_option("multi_head")
+    expect(page.get_by_role("region", name="input")).to_contain_text("Weights: random demonstration weights")
+
+
+def test_one_weight_is_announced(open_page):
+    page = open_page("model=bert&text=the+cat+sat&view=matrix&query=1&key=2")
+    status = page.locator(".selection [role=status]")
+    weight = page.locator(".selection .value").first
+    expect(weight).to_be_visible()
+    expect(status).to_have_text(f"“the” looks at “cat”: {weight.inner_text()}")
+    page.locator(".heat-map canvas").press("ArrowRight")
+    expect(status).to_contain_text("“the” looks at “sat”")
+    expect(page.locator(".selection li")).to_have_count(5)

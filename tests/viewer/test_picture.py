@@ -27,7 +27,7 @@ MODELS = {  # the family, and what its preprocessor_config.json has
     ),
     "grey": (
         Family("DeiTModel", {**IMAGE, "num_channels": 1, "num_hidden_layers": 1}),
-        {"image_mean": [0.25], "do_rescale": False},
+        {"image_mean": [0.25], "do_rescale": False, "do_center_crop": True, "size": {"shortest_edge": 16}},
     ),
 }
 CANVAS = ".picture canvas"
@@ -224,6 +224,35 @@ def test_another_size_and_transparent_pixels(open_page, vision):
     seen = colours(page, HEIGHT, WIDTH)
     assert np.abs(seen[:, :10] - [200, 30, 90]).max() <= 3
     assert np.abs(seen[:, 14:] - 255).max() <= 3
+
+
+def test_the_middle_of_a_picture_is_cut_out_as_the_model_wants_it(open_page, vision):
+    values = picture(16, 41)
+    seen = np.asarray(Image.fromarray(values).convert("L"))[:, 12:28]
+    weights = answered(vision, "grey", (seen[None, None] - 0.25).astype(np.float32))
+    page = open_page("model=grey&opacity=0", url=vision)
+    drop(page, "wide.png", png(values))
+    expect(page.get_by_role("region", name="input")).to_contain_text("cut to its middle and resized to 16 × 16.")
+    expect_row(page, weights[0, 0, 0])
+    assert np.abs(colours(page, 16, 16) - seen[..., None]).max() <= 1
+
+
+def test_a_saved_page_has_the_picture(open_page, open_file, vision, tmp_path):
+    values = picture()
+    page = open_page("model=vit&opacity=0", url=vision)
+    drop(page, "noise.png", png(values))
+    expect(page.get_by_role("region", name="input")).to_contain_text("noise.png")
+    expect_row(page, answered(vision, "vit", normalised(values))[0, 0, 0])
+    path = tmp_path / "saved.html"
+    for number in range(2):  # from the server's page, then from the saved one
+        page.get_by_text("Take it along").click()
+        with page.expect_download() as download:
+            page.get_by_role("button", name="HTML page").click()
+        download.value.save_as(path := path.with_name(f"saved{number}.html"))
+        page = open_file(path)
+        expect(page.get_by_role("tab", name="Picture")).to_have_attribute("aria-selected", "true")
+        expect(page.locator(".provenance")).to_contain_text("noise.png")
+        assert np.abs(colours(page, HEIGHT, WIDTH) - values).max() <= 1
 
 
 def huge():

@@ -14,30 +14,13 @@ import pytest
 from matplotlib.image import imread
 from playwright.sync_api import expect
 
+from heed_client.__main__ import main
 from heed_client.answer import Answer
 from heed_client.client import Client
 from heed_client.page import page as saved_page
+from tests.viewer.pages import SCORES, show
 
 TEXT = "the animal did not cross the street"
-
-
-@pytest.fixture
-def open_file(browser):
-    """Opens a saved page in a browser without a network; it may log no error and ask for nothing."""
-    context = browser.new_context(offline=True)
-    wrong = []
-
-    def opened(path):
-        page = context.new_page()
-        page.on("console", lambda message: message.type in ("error", "warning") and wrong.append(message.text))
-        page.on("pageerror", lambda error: wrong.append(str(error)))
-        page.on("request", lambda request: re.match("https?:", request.url) and wrong.append(request.url))
-        page.goto(path.as_uri())
-        return page
-
-    yield opened
-    context.close()
-    assert not wrong
 
 
 def attention(layers, heads, n):
@@ -199,3 +182,47 @@ def test_commands_run(taken):
     page.goto(link)
     expect(page.get_by_role("tab", name="Matrix")).to_have_attribute("aria-selected", "true")
     expect(page.get_by_role("combobox", name="head", exact=True)).to_have_value("3")
+
+
+def test_it_says_where_the_weights_are_from(taken, open_file, tmp_path, viewer):
+    _, take = taken
+    take("HTML page").save_as(tmp_path / "saved.html")
+    about = open_file(tmp_path / "saved.html").locator(".provenance")
+    weights = viewer.get("/v1/attention/bert").json()["weights"]
+    for said in ("bert, version 1", TEXT, "9 tokens", "heed 0.", weights):
+        expect(about).to_contain_text(said)
+
+
+def test_the_command_says_where_the_weights_are_from(open_file, viewer, tmp_path):
+    path = tmp_path / "page.html"
+    url = str(viewer.base_url)
+    assert main(["bert", "--url", url, "--text", TEXT, "--html", str(path)]) == 0
+    about = open_file(path).locator(".provenance")
+    for said in ("bert, version 1", TEXT, "9 tokens"):
+        expect(about).to_contain_text(said)
+
+
+def test_a_label_is_no_formula_of_a_spreadsheet(open_page):
+    page = open_page()
+    words = ["=1+1", "+a", "-b", "@c", "it", 'say "x"', "\tt", "f=g"]
+    show(page, SCORES, words, "Matrix")
+    page.get_by_text("Take it along").click()
+    with page.expect_download() as download:
+        page.get_by_role("button", name="CSV").click()
+    rows = list(csv.reader(io.StringIO(download.value.path().read_text())))
+    expected = ["'=1+1", "'+a", "'-b", "'@c", "it", 'say "x"', "'\tt", "f=g"]
+    assert rows[0][1:] == [row[0] for row in rows[1:]] == expected
+    assert np.array([row[1:] for row in rows[1:]], np.float32).shape == (8, 8)
+
+
+def test_cross_attention_whose_places_have_the_same_names(open_page, open_file, tmp_path):
+    """Queries and keys are five each, and no token is both."""
+    sizes = '{"seed":1,"sizes":{"batch":1,"m":5,"n":5}}'
+    page = open_page(f"model=multi_head&view=tokens&random={sizes}")
+    expect(page.get_by_role("group", name="keys")).to_be_visible()
+    page.get_by_text("Take it along").click()
+    with page.expect_download() as download:
+        page.get_by_role("button", name="HTML page").click()
+    download.value.save_as(tmp_path / "saved.html")
+    saved = open_file(tmp_path / "saved.html")
+    expect(saved.get_by_role("group", name="keys").get_by_role("button")).to_have_count(5)

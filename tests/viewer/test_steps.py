@@ -1,6 +1,7 @@
 """The view Steps: the numbers from two vectors to a weight and an output, for blocks of which they are true."""
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -122,3 +123,14 @@ def test_a_head_that_is_switched_off(open_page, viewer):
     wait_for(page, "weight", np.array(masked["weights"])[0, 1, 0, 0])
     page = open_page("model=multi_head&view=steps&query=0&key=0&head=1")
     expect(page.locator(".steps").get_by_label("weight", exact=True)).not_to_have_text("0")
+
+
+def test_the_words_of_the_sentence_stay_when_a_number_is_edited(open_page):
+    page = open_page()
+    expect(page.locator(".selection")).to_contain_text("“it” (10) looks at “animal” (2)")
+    page.get_by_role("tab", name="Steps").click()
+    page.get_by_role("spinbutton", name="query 0", exact=True).fill("0.5")
+    page.get_by_role("tab", name="Head").click()
+    expect(page).not_to_have_url(re.compile("sentence=true"))
+    expect(page.locator(".selection")).to_contain_text("“it” (10) looks at “")
+    expect(page.locator(".special").first).to_have_attribute("title", "[CLS]")

@@ -121,7 +121,7 @@ export function ticks({ high, isDiverging }, scale) {
   if (scale === "log") {
     const first = Math.ceil(Math.log10(top) - 1e-9) - 1;
     values = [top, ...Array.from({ length: DECADES }, (_, i) => 10 ** (first - i))].filter(
-      (value) => value === top || (value < 0.7 * top && value > 6 * top * 10 ** -DECADES),
+      (value) => value === top || (value < 0.2 * top && value > 6 * top * 10 ** -DECADES),
     );
   }
   const marks = values.map((value) => ({ level: scaled(value / top, scale), text: text(value) })).reverse();

@@ -54,7 +54,7 @@ export function Options({ id, model, settings, set, answer, errors }) {
 function Parameter({ id, parameter, value, onChange, errors }) {
   const { name, dtype, default: standard, description } = parameter;
   const plain = name.replace(/^is_/, "").replaceAll("_", " ");
-  const label = plain === name ? name : html`${plain} <code>${name}</code>`;
+  const label = plain === name ? name : html`<span>${plain} <code>${name}</code></span>`;
   if (dtype === "bool")
     return html`<div class="parameter" title=${description}>
     <${Switch} label=${label} checked=${value ?? standard} onChange=${(/** @type {boolean} */ checked) => onChange(checked === standard ? undefined : checked)} />
