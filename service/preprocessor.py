@@ -55,10 +55,10 @@ def _before_crop(content: dict[str, Any]) -> tuple[int, ...] | None:
     if not content.get("do_center_crop") or content.get("do_resize") is False:
         return None
     size = content.get("size")
-    sides = [size] if not isinstance(size, dict) else [size.get("shortest_edge")]
-    if sides == [None] and isinstance(size, dict):
-        sides = [size.get("height"), size.get("width")]
-    return tuple(sides) if all(type(side) is int and side > 0 for side in sides) else None
+    given: dict[str, Any] = size if isinstance(size, dict) else {"shortest_edge": size}
+    names = ("shortest_edge",) if "shortest_edge" in given else ("height", "width")
+    sides: tuple[Any, ...] = tuple(given.get(name) for name in names)
+    return sides if all(type(side) is int and side > 0 for side in sides) else None
 
 
 def _numbers(value: Any) -> tuple[float, ...] | None:

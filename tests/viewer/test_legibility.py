@@ -180,6 +180,8 @@ def test_only_controls_that_have_an_effect_are_shown(open_page):
               [...label.childNodes].filter((part) => part instanceof Text).map(({ data }) => data).join("").trim())"""
         )
         assert sorted(found) == sorted(names)
+    page.keyboard.press("Escape")
+    expect(page.locator(".more .menu")).to_be_hidden()
 
 
 def test_sorting(open_page, weights):

@@ -110,7 +110,7 @@ export function scaled(share, scale) {
 /**
  * Numbers of a scale with the levels of their colours: its ends, the middle, and of the logarithmic one powers of ten.
  * Where each row has a scale of its own, they are shares of the row's largest weight.
- * @param {Pick<Shown, "low" | "high" | "isDiverging">} shown @param {Settings["scale"]} scale
+ * @param {Pick<Shown, "high" | "isDiverging">} shown @param {Settings["scale"]} scale
  * @returns {{level: number, text: string}[]} from the lowest to the highest
  */
 export function ticks({ high, isDiverging }, scale) {
