@@ -128,7 +128,7 @@ def lying_npz(path):
 
 
 def bomb(path):
-    np.savez_compressed(path, query=np.zeros(2**26, np.float64))
+    np.savez_compressed(path, query=np.zeros(2**25 + 1, np.float64))
 
 
 def cut_npz(path):
