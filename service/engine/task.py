@@ -3,8 +3,9 @@
 import asyncio
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import numpy as np
 
@@ -14,7 +15,15 @@ from service.model.model import Model
 from service.tensors.dims import Sizes
 
 DEFAULT_PRIORITY = 100
+Execute = Callable[[Mapping[str, np.ndarray], Sequence[str]], dict[str, np.ndarray]]
 UNKNOWN_RUN_NS = 1e9  # the forecast of a run where no such run was measured
+
+
+class StoredInputs(Protocol):
+    """Inputs that are not in the request, but in a memory."""
+
+    def run(self, execute: Execute, inputs: Mapping[str, np.ndarray], outputs: Sequence[str]) -> dict[str, np.ndarray]:
+        """The ``outputs`` that ``execute`` computes from ``inputs``, which include the stored ones."""
 
 
 @dataclass(slots=True, eq=False)
@@ -29,6 +38,7 @@ class InferenceTask:
     rows: int = 1
     priority: int = 0  # 1 is the highest; 0 = DEFAULT_PRIORITY
     deadline: int | None = None  # the moment after which its run is not begun
+    stored: StoredInputs | None = None  # a task with such inputs is run alone
 
     queued_at_ns: int = field(init=False, default=0)  # the moment when it was queued
     queue_ns: int = field(init=False, default=0)  # time in the queue
@@ -83,7 +93,7 @@ class InferenceTask:
         self.has_estimate = math.isfinite(expected)
         self.forecast_ns = expected if self.has_estimate else UNKNOWN_RUN_NS
         batching = self.model.batching
-        if batching and self.forecast_ns <= max_shared_ns:
+        if batching and self.stored is None and self.forecast_ns <= max_shared_ns:
             self.stack_key = batching.stack_key(self.graph, self.inputs, self.outputs)
             self.pad_key = batching.pad_key(self.graph, self.inputs, self.outputs, self.sizes)
 

@@ -79,13 +79,13 @@ class Model:
         """The inputs that a request for ``outputs`` must have, and that are not among ``given``."""
         return self.signature.missing(given, outputs)
 
-    def bind(self, inputs: Arrays) -> Sizes:
+    def bind(self, inputs: Arrays, may_be_empty: bool = False) -> Sizes:
         """The size of each symbolic dimension; see ``checks.bind``.
 
         Raises:
             Invalid: a rank, a size or a number does not fit; an input needs or excludes another.
         """
-        return checks.bind(self.signature, inputs)
+        return checks.bind(self.signature, inputs, may_be_empty)
 
     def graph_for(self, inputs: Arrays, outputs: Collection[str], sizes: Sizes) -> Graph:
         """The fastest graph that computes ``outputs`` from ``inputs``."""

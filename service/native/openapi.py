@@ -7,6 +7,7 @@ from fastapi.routing import APIRoute
 from pydantic import BaseModel, ConfigDict, Field, RootModel, create_model
 from pydantic.json_schema import SkipJsonSchema
 
+from service.memories.stored import FIELD as MEMORY
 from service.model.masks import ADDITIVE_MASK, FLAG, describe_input
 from service.model.model import Model
 from service.native.request import CHOICES, DEFAULT_OUTPUTS
@@ -104,6 +105,9 @@ class Choices(BaseModel, extra="forbid"):
     weights_pool_by: Reduction | None = Field(
         None, description="a cell is the mean (default) or the max of its weights"
     )
+    memory: str | None = Field(None, description="id of a memory, whose keys and values are attended to")
+    memory_append: bool | None = Field(False, description="append this request's keys and values to the memory first")
+    memory_at: int | None = Field(None, ge=0, description="refuse to append where the memory has not so many keys")
 
 
 assert tuple(Choices.model_fields) == CHOICES
@@ -166,6 +170,8 @@ def _input(model: Model, name: str, tensor: TensorSpec) -> tuple[Any, Any]:
     kind: Any = KINDS[tensor.dtype.kind] if name in model.parameters else Tensor
     shape = "" if name in model.parameters else f"{format_dims(tensor.shape)}. "
     description = shape + describe_input(model, name)
+    if name == MEMORY:  # an input of this block, or the id of a memory
+        kind |= str
     if tensor.required and not spec.only_for:
         return kind, Field(alias=name, description=description)
     return kind | None, Field(spec.default, alias=name, description=description)
