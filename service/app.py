@@ -33,6 +33,7 @@ from service.http.routing import DirectRoutes
 from service.memories.access import Memories
 from service.memories.store import MemoryStore, open_store
 from service.native import endpoint as native_endpoint
+from service.native import memory_openapi
 from service.native import openapi as native_openapi
 from service.native import routes as native_routes
 from service.native.endpoint import AttentionEndpoint
@@ -114,16 +115,19 @@ def create_app(
     repository, engine = Repository(settings), Engine(settings)
     shared_metrics = shared_metrics or SharedMetrics()
     traces = tracing.create_tracer(settings.server_name) if tracing.is_wanted() else None
-    counted = metrics.Metrics(repository, engine, shared_metrics, slot or shared_metrics.slots[0])
+    memories = Memories(store or open_store(settings.memories, settings.memories_bytes), lambda: auth)
+    counted = metrics.Metrics(repository, engine, memories.store, shared_metrics, slot or shared_metrics.slots[0])
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         _set_run_limits(engine, repository.open(), requested)
         await engine.open()
-        async with background_tasks(repository, engine, auth, counted, settings):
+        async with background_tasks(repository, engine, auth, counted, memories.store, settings):
             yield
         engine.close()
         counted.publish()
+        if store is None:
+            memories.store.close()
         if traces:
             await asyncio.to_thread(tracing.close, traces)
 
@@ -143,7 +147,6 @@ def create_app(
     app.state.budget = engine.budget
     app.state.readiness = readiness = Readiness(repository)
     app.state.metrics = counted
-    memories = Memories(store or open_store(settings.memories, settings.memories_bytes), lambda: auth)
     apis = v2_endpoint, native_endpoint, text_endpoint
     tensors = [route for api in apis for route in api.routes(repository, settings, engine, memories)]
     app.router.routes.extend(tensors)
@@ -201,7 +204,9 @@ def _openapi(app: FastAPI, auth: ApiKeyAuth | None) -> dict[str, Any]:
     """The OpenAPI document: the fixed routes, and operations with examples for the blocks that are loaded now."""
     blocks, overload_status = app.state.repository.blocks, int(app.state.settings.overload_status)
     apis = [
-        route for api in (native_openapi, text_openapi, v2_openapi) for route in api.routes(blocks, overload_status)
+        route
+        for api in (native_openapi, text_openapi, memory_openapi, v2_openapi)
+        for route in api.routes(blocks, overload_status)
     ]
     document = get_openapi(
         title=app.title, version=app.version, description=app.description, routes=[*app.routes, *apis]

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from service import machine
 from service.engine.engine import Engine
 from service.http.auth import ApiKeyAuth
+from service.memories.store import MemoryStore
 from service.ort.provider import Provider, shrink_arena
 from service.repository.repository import Repository
 from service.settings import Settings
@@ -27,6 +28,7 @@ async def background_tasks(
     engine: Engine,
     auth: ApiKeyAuth | None,
     metrics: Metrics,
+    memories: MemoryStore,
     settings: Settings,
 ) -> AsyncIterator[None]:
     """Run the tasks while the context is open. Leaving it cancels them; it does not wait for threads they started."""
@@ -41,6 +43,9 @@ async def background_tasks(
     async def publish() -> None:
         metrics.publish()
 
+    async def sweep_memories() -> None:
+        await in_thread(memories.sweep)
+
     metrics.publish()
     async with asyncio.TaskGroup() as group:
         tasks = [
@@ -50,6 +55,7 @@ async def background_tasks(
                 _repeat(end_overdue_runs, CHECK_S),
                 _repeat(reload_keys, CHECK_S),
                 _repeat(publish, metrics.publish_interval_s),
+                _repeat(sweep_memories, CHECK_S),
             )
         ]
         yield

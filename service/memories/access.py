@@ -62,5 +62,5 @@ class Memories:
         reservation.hold(memory.use())
         if not memory.is_verified:
             yield from memory.verify()
-        self.store.hits += 1
+        self.store.queries += 1
         return StoredInputs(memory, reference, model, self.store)

@@ -6,11 +6,13 @@ The folder is the only state that workers share: there is no index that could di
 import errno
 import fcntl
 import logging
+import math
 import os
 import re
 import secrets
 import shutil
 import tempfile
+import time
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -18,8 +20,9 @@ from pathlib import Path
 from typing import IO
 
 import numpy as np
+from pydantic import ValidationError
 
-from service.errors import Gone, HeedError, NoRoom, NotFound
+from service.errors import Gone, NoRoom, NotFound
 from service.memories.memory import DESCRIPTION, STATE, Description, Memory, allocate, checksums, not_found
 from service.memories.state import State, StateFile
 
@@ -46,7 +49,9 @@ class MemoryStore:
         self._process = os.getpid()
         self._is_kept = is_kept
         self._open: OrderedDict[str, Memory] = OrderedDict()
-        self.hits = self.misses = self.evictions = 0
+        self._expiries: dict[str, float] = {}
+        self.queries = self.misses = self.evictions = 0
+        self.counted = self.counted_bytes = 0  # memories, and bytes of their files, at the last sweep
 
     def close(self) -> None:
         """Delete a temporary folder; to be called by the process that opened the store."""
@@ -173,17 +178,25 @@ class MemoryStore:
         """The bytes of all memories' files, those that are being written included."""
         return sum(_folder_bytes(Path(entry)) for entry in os.scandir(self.folder) if entry.is_dir())
 
-    def count(self) -> int:
-        """How many memories there are."""
-        return len(self._ids())
+    def sweep(self) -> None:
+        """Delete the memories whose time is over, and count the others."""
+        now, ids = time.time(), self._ids()
+        self._expiries = {id: self._expiry(id) for id in ids}
+        for id, expires in self._expiries.items():
+            if now > expires:
+                self._remove(id)
+        self.counted, self.counted_bytes = len(ids), self.used_bytes()
 
-    def remove_expired(self) -> None:
-        """Delete the memories whose time is over."""
-        for id in self._ids():
-            with suppress(HeedError):
-                memory = self._open.get(id) or Memory(self.folder / id)
-                if memory.is_expired:
-                    self._remove(id)
+    def _expiry(self, id: str) -> float:
+        """When a memory expires, in seconds since 1970; infinity if it never does, or its description is damaged."""
+        known = self._expiries.get(id)
+        if known is None:
+            try:
+                description = Description.model_validate_json((self.folder / id / DESCRIPTION).read_bytes())
+                known = math.inf if description.expires is None else description.expires
+            except (OSError, ValidationError):
+                known = math.inf
+        return known
 
     def remove_unfinished(self) -> None:
         """Delete what a killed server had begun to write or to delete; only before the folder is used."""

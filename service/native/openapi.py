@@ -22,6 +22,8 @@ PROBLEMS = {
     401: "No API key, or an unknown one",
     403: "The API key does not allow this",
     404: "No such block",
+    409: "The memory has another length than the request says",
+    410: "The files of the memory are damaged",
     413: "The body, the memory of the request or the time of its run is over the limit",
     415: "Not application/json, or compressed",
     422: "A tensor or parameter is wrong; field names it",
@@ -29,7 +31,7 @@ PROBLEMS = {
     500: "The server failed; its log has the request id",
     503: "Models are still loading, the queue is full, the server is shutting down, or its GPU has failed",
     504: "The deadline passed before the run began",
-    507: "The device has too little memory left for this run",
+    507: "The device has too little memory left for this run, or there is no room for a memory",
 }
 LAYERED = ("layers", "reduce_layers")  # options of blocks with an axis of layers
 ON_REQUEST = "Answered if outputs names it."
@@ -141,7 +143,7 @@ def _route(model: Model, overload_status: int) -> APIRoute:
         operation_id=f"run_{model.name}",
         response_model=model_class(f"{model.name}_answer", BaseModel, answer_fields(model)),
         response_description="The requested outputs",
-        responses=problems(*sorted({400, 404, 413, 415, 422, overload_status, 500, 503, 504, 507})),
+        responses=problems(*sorted({400, 404, 409, 410, 413, 415, 422, overload_status, 500, 503, 504, 507})),
         openapi_extra={"requestBody": {"content": {"application/json": {"example": spec.example}}}},
     )
 
