@@ -113,7 +113,9 @@ class MemoryStore:
         """The memories of ``owner``, or of all for None; of a damaged one, which nobody owns, its id and the reason."""
         for id in sorted(self._ids()):
             try:
-                yield self.get(id, owner)
+                memory = self.get(id, owner)
+                memory.state()
+                yield memory
             except Gone as error:
                 if owner is None:
                     yield id, error

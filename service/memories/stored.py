@@ -205,7 +205,8 @@ class StoredInputs:
 
 def projects(model: Model) -> bool:
     """Whether it answers what its projections make of keys and values, and takes it back as its past."""
-    return {*PAST} <= model.inputs.keys() and {*PRESENT} <= model.outputs.keys()
+    learns = model.spec is not None and model.spec.learned > 0
+    return learns and {*PAST} <= model.inputs.keys() and {*PRESENT} <= model.outputs.keys()
 
 
 def key_inputs(model: Model) -> list[str]:
