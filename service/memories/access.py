@@ -46,8 +46,8 @@ class Memories:
         return self.store.get(id, self.seen_by(headers))
 
     def stored(
-        self, reference: Reference | None, model: Model, headers: Headers, reservation: Reservation
-    ) -> Steps[StoredInputs | None]:
+        self, reference: Reference, model: Model, headers: Headers, reservation: Reservation
+    ) -> Steps[StoredInputs]:
         """The inputs of a request that are in the memory it names.
 
         It is not evicted before ``reservation`` is released.
@@ -56,8 +56,6 @@ class Memories:
             NotFound, Gone: there is no such memory, or it is damaged.
             Invalid, Conflict: it does not fit to the model or the request.
         """
-        if reference is None:
-            return None
         memory = self.get(reference.id, headers)
         reservation.hold(memory.use())
         if not memory.is_verified:
