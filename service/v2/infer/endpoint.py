@@ -90,10 +90,10 @@ class InferEndpoint(InferenceEndpoint[InferRequest]):
         rest, parts = yield from self.cut(content)
         parsed = yield Stage(self._parsing, len(rest), partial(parse, rest, parts, model))
         tensors = yield Stage(self.reading, len(content), read_all(parsed.tensors, reservation))
-        stored = None
+        stored: StoredInputs | None = None
         if parsed.content.memory is not None:
             steps = self._memories.stored(parsed.content.memory, model, context.headers, reservation)
-            stored: StoredInputs | None = yield Stage(self.reading, len(content), steps)
+            stored = yield Stage(self.reading, len(content), steps)
         inputs, plan = complete(parsed, tensors, attached, model, most_memory, stored)
         has_all = template is not None and (parsed.id is None or template.id is not None)
         if template is not None and has_all and parsed.content.follows_from(template, model):
