@@ -29,6 +29,9 @@ class Graph:
     is_predictable: bool = True  # the cost of a run follows from the shapes of its inputs
     cost: CostModel = field(default_factory=CostModel)  # of a run in one thread, by RunEstimate.size
     multi_threaded: "MultiThreadedSession | None" = None
+    workspace_bytes: int | None = None  # upper limit on the memory of a run beside its query and outputs, if it has one
+    # Tasks whose arrays of these names are the same in memory can share a run, which reads them once.
+    shared_inputs: tuple[str, ...] = ()
 
     def for_size(self, size: int, to_learn: bool) -> "Graph":
         """This graph, or the one with more threads where a run of ``size`` is long enough to gain by them.
