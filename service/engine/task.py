@@ -78,12 +78,16 @@ class InferenceTask:
         return estimate.graph.cost.expected(estimate.size)
 
     def prepare(self, max_shared_ns: float) -> None:
-        """Compute what the queue needs to know; it may share a run if its own takes at most ``max_shared_ns``."""
+        """Compute what the queue needs to know.
+
+        It may share a run if its own takes at most ``max_shared_ns``, or any time where tasks share a pass; with 0 it
+        shares none.
+        """
         expected = self.expected_ns
         self.has_estimate = math.isfinite(expected)
         self.forecast_ns = expected if self.has_estimate else UNKNOWN_RUN_NS
         batching = self.model.batching
-        if batching and self.forecast_ns <= max_shared_ns:
+        if batching and (self.forecast_ns <= max_shared_ns or (max_shared_ns and self.graph.shared)):
             self.stack_key = batching.stack_key(self.graph, self.inputs, self.outputs)
             self.pad_key = batching.pad_key(self.graph, self.inputs, self.outputs, self.sizes)
 

@@ -1,9 +1,8 @@
 """The threads of the library that computes numpy's matrix products."""
 
 import ctypes
+import importlib
 from contextlib import suppress
-
-import numpy as np
 
 SETTERS = ("scipy_openblas_set_num_threads64_", "openblas_set_num_threads64_", "openblas_set_num_threads")
 
@@ -14,7 +13,8 @@ def limit_blas_threads(threads: int) -> bool:
     OpenBLAS has threads of its own, for which products of several threads wait in turn, and which spin for a while
     after each. Where the callers are as many threads as there are CPUs, one thread for a product is faster.
     """
-    library = ctypes.CDLL(np._core._multiarray_umath.__file__)  # which has its dependencies' symbols
+    numpy = importlib.import_module("numpy._core._multiarray_umath")  # its symbols include those of its library
+    library = ctypes.CDLL(numpy.__file__)
     for name in SETTERS:
         with suppress(AttributeError):
             getattr(library, name)(threads)

@@ -2,11 +2,11 @@
 
 The keys are walked in blocks. Each block gives every query its largest score, the sum of exp(score - largest) and the
 values weighted by these; parts are merged by their largest scores, so that the result is that of one softmax over all
-keys (Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018, https://arxiv.org/abs/1805.02867; Dao et
-al., "FlashAttention", 2022, https://arxiv.org/abs/2205.14135, algorithm 1). Blocks are computed in float32 and merged in
-float64, always in the same order, whatever the number of threads.
+keys (Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018, https://arxiv.org/abs/1805.02867; Dao
+et al., "FlashAttention", 2022, https://arxiv.org/abs/2205.14135, algorithm 1). Blocks are computed in float32 and
+merged in float64, always in the same order, whatever the number of threads.
 
-Keys and values may be views of a memory-mapped file. No more of them than a block is ever copied, and that only if it is
+Keys and values may be views of a memory-mapped file. No more of them than a block is ever copied, and that only from
 float16. Threads take parts of the keys in turn; each product runs in one thread (``blas.limit_blas_threads``).
 """
 
@@ -15,12 +15,14 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cache, reduce
+from math import isfinite
 from typing import TypeVar
 
 import numpy as np
 
 from service import machine
 from service.memories.blas import limit_blas_threads
+from service.memories.sharing import SHARED_PASS
 from service.model.graph import Arrays, Graph, MultiThreadedSession, RunOptions
 from service.model.spec import FastPathSpec, Signature
 from service.ort.session import Session
@@ -41,7 +43,9 @@ PART_KEYS = 1 << 14  # at least so many keys go to a thread at one time
 MAX_PARTS = 64  # of the keys of one tile, whose sums wait to be merged
 # OpenBLAS has a kernel for small products that does not copy its factors first. Per product of m x n x k.
 MAX_SMALL_PRODUCT = 1 << 19
+LOWEST = np.finfo(np.float32).min  # in place of -inf where that would be subtracted from -inf
 MAX_NARROW_ROWS = 32  # up to so many queries, products of keys and queries are faster than of queries and keys
+HALF_INFINITY = 0x7C00  # its bits; those of NaN are larger
 WORKSPACE_BYTES = 48 << 20  # bound on what a run needs beside its inputs and outputs, and for each thread beside it
 THREAD_BYTES = 8 << 20
 
@@ -69,7 +73,7 @@ def streaming_graph(signature: Signature) -> Graph | None:
         {name: default for name, default in defaults.items() if default is not None},
         multi_threaded=MultiThreadedSession(lambda: StreamingSession(scale, threads)) if threads > 1 else None,
         workspace_bytes=WORKSPACE_BYTES + threads * THREAD_BYTES,
-        shared_inputs=("key", "value"),
+        shared=SHARED_PASS,
     )
 
 
@@ -119,7 +123,8 @@ class _Sums:
     def merge(self, other: "_Sums") -> "_Sums":
         """The sums over the keys of both."""
         top = np.maximum(self.top, other.top)
-        own, others = np.exp(self.top - _finite(top)), np.exp(other.top - _finite(top))
+        shift = np.maximum(top, LOWEST)
+        own, others = np.exp(self.top - shift), np.exp(other.top - shift)
         weighted = None
         if self.weighted is not None and other.weighted is not None:
             weighted = own * self.weighted + others * other.weighted
@@ -144,6 +149,7 @@ class _Tile:
     index: tuple[int, int, slice]  # batch row, key head, and rows of [batch, kv_heads, heads / kv_heads * m]
     first: np.ndarray  # [R, 1] of each query, the first key that it may attend to
     last: np.ndarray  # [R, 1], and the one after the last
+    common: slice  # the keys that all of them may attend to
     parts: list[_Part] = field(default_factory=list)
     unfinished: list[int] = field(default_factory=list)  # numbers from 0, one for each part; ``pop`` is atomic
     lse: np.ndarray | None = None  # [R, 1]
@@ -196,15 +202,17 @@ class _Attention:
         self._block_keys = max(1, min(MAX_BLOCK_KEYS, MAX_BLOCK_NUMBERS // self._tile_rows))
         if np.float16 in (self.key.dtype, self.value.dtype if self.value is not None else None):
             self._block_keys = max(1, min(self._block_keys, MAX_COPY_NUMBERS // max(d_k, d_v)))
-        self.tiles = list(self._tiled(*_intervals(inputs, batch, m, n), rows, n))
+        self.tiles = list(self._tiled(*_intervals(inputs, batch, m, n), rows))
 
-    def _tiled(self, first: np.ndarray, last: np.ndarray, rows: tuple[int, int, int], n: int) -> Iterator[_Tile]:
+    def _tiled(self, first: np.ndarray, last: np.ndarray, rows: tuple[int, int, int]) -> Iterator[_Tile]:
         m = first.shape[1]
         for b, head in np.ndindex(rows[:2]):
             for row in range(0, rows[2], self._tile_rows):
                 end = min(row + self._tile_rows, rows[2])
                 queries = np.arange(row, end) % m
-                tile = _Tile((b, head, slice(row, end)), first[b, queries, None], last[b, queries, None])
+                bounds = first[b, queries, None], last[b, queries, None]
+                common = slice(int(bounds[0].max()), int(bounds[1].min()))
+                tile = _Tile((b, head, slice(row, end)), *bounds, common)
                 attends = tile.last > tile.first
                 start = int(tile.first[attends].min()) if attends.any() else 0
                 stop = int(tile.last[attends].max()) if attends.any() else 0
@@ -238,26 +246,28 @@ class _Attention:
         query, size = self.query[index], keys.stop - keys.start
         scores = buffers.take("scores", len(query), size)
         _products(query, buffers.float32("rows", self.key[b, head, keys]), scores, buffers)
+        top = _largest(scores)
         # A score that overflows to -inf would look like a masked key: a wrong result that looks right.
-        overflows = ~(np.isfinite(scores.min(1)) & np.isfinite(scores.max(1)))
-        if overflows.any():
-            scores[overflows] = np.nan
+        if not (isfinite(scores.min()) and isfinite(top.max())):
+            scores[~np.isfinite(scores).all(1)] = np.nan
+            top = _largest(scores)
         if self.softcap > 0:
             scores /= self.softcap
             np.tanh(scores, out=scores)
             scores *= self.softcap
-        if (part.tile.first > keys.start).any() or (part.tile.last < keys.stop).any():
+            top = _largest(scores)
+        if keys.start < part.tile.common.start or keys.stop > part.tile.common.stop:
             j = np.arange(keys.start, keys.stop)
             scores[(j < part.tile.first) | (j >= part.tile.last)] = -np.inf
+            top = _largest(scores)
         if "scores" in self.outputs:
             self.outputs["scores"][index][:, keys] = scores
-        top = scores.max(1, keepdims=True)
-        scores -= _finite(top)
+        np.subtract(scores, np.maximum(top, LOWEST), out=scores)
         np.exp(scores, out=scores)
         if "weights" in self.outputs:
             self.outputs["weights"][index][:, keys] = scores
             part.tops.append(top)
-        total = scores.sum(1, keepdims=True).astype(np.float64)
+        total = np.add.reduce(scores, 1, keepdims=True).astype(np.float64)
         weighted = None
         if self.value is not None:
             weighted = _weighted(scores, buffers.float32("rows", self.value[b, head, keys]))
@@ -279,7 +289,7 @@ class _Attention:
         assert part.tile.lse is not None, "all parts have been attended to"
         weights = self.outputs["weights"][part.tile.index]
         for keys, top in zip(self._blocks(part), part.tops, strict=True):
-            weights[:, keys] *= np.exp(_finite(top) - _finite(part.tile.lse)).astype(np.float32)
+            weights[:, keys] *= np.exp(np.maximum(top, LOWEST) - np.maximum(part.tile.lse, LOWEST)).astype(np.float32)
 
 
 def _intervals(inputs: Arrays, batch: int, m: int, n: int) -> tuple[np.ndarray, np.ndarray]:
@@ -333,21 +343,22 @@ def from_float16(halves: np.ndarray, target: np.ndarray) -> None:
     """Write float16 numbers to the float32 array ``target`` of their shape: by their bits, as numpy's own conversion
     takes them one by one and seven times as long.
 
-    The bits of a half, moved to those of a float32, mean a number that is 2^112 times too small. Infinity and NaN come
-    out as numbers from 65536, which no half is.
+    The bits of a half, moved to those of a float32, mean a number that is 2^112 times too small. Infinity and NaN would
+    become numbers.
     """
     bits = target.view(np.int32)
-    np.copyto(bits, halves.view(np.int16))
-    np.left_shift(bits, 13, out=bits)
+    np.left_shift(halves.view(np.int16), np.int32(13), out=bits, dtype=np.int32)
     np.bitwise_and(bits, np.int32(-0x70000001), out=bits)  # without the copies of the sign
     np.multiply(target, np.float32(2.0**112), out=target)
-    if target.size and (target.max() >= 65536 or target.min() <= -65536):
+    if halves.size == 0:
+        return
+    if halves.view(np.int16).max() >= HALF_INFINITY or halves.view(np.uint16).max() >= 0x8000 + HALF_INFINITY:
         np.copyto(target, halves)
 
 
-def _finite(numbers: np.ndarray) -> np.ndarray:
-    """0 in place of -inf."""
-    return np.where(np.isneginf(numbers), numbers.dtype.type(0), numbers)
+def _largest(scores: np.ndarray) -> np.ndarray:
+    largest: np.ndarray = np.maximum.reduce(scores, 1, keepdims=True)
+    return largest
 
 
 def _for_each(tasks: Sequence[T], function: Callable[[T, _Buffers], None], threads: int) -> None:
