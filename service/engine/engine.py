@@ -222,6 +222,8 @@ class Engine:
             if run.memory > free and self._run_bytes:
                 return None
             share, saved = math.ceil(len(waiting) / self._threads_per_lane), self._saved_ns(first.graph)
+            if first.graph.shared:  # a task saves a run of its own
+                share, saved = len(waiting), saved + first.forecast_ns
             run.stack(waiting.batch_candidates(first, first.stack_key), share, free, saved)
             run.pad(waiting.batch_candidates(first, first.pad_key), share, free, saved)
             now = time.perf_counter_ns()

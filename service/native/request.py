@@ -235,9 +235,10 @@ def _plan(
     inputs = {name: axes.expand(model.inputs[name], array) for name, array in tensors.items()}
     wanted = graph_outputs((*outputs, *computed), model.signature)
     shapes = {name: [*array.shape] for name, array in inputs.items()}
-    if stored is not None:
-        inputs = stored.add_to(inputs)
-    estimate = model.estimate(inputs, wanted, model.bind(inputs, stored is not None), most_memory)
+    if stored is None:
+        estimate = model.estimate(inputs, wanted, model.bind(inputs), most_memory)
+    else:
+        estimate = stored.estimate(stored.add_to(inputs), wanted, most_memory)
     answered = graph_outputs(outputs, model.signature)
     omitted = {name: axes.omitted(model.outputs[name].shape) for name in answered}
     count, answer = number_count(model.signature, answered, estimate.sizes), None
