@@ -111,7 +111,7 @@ class Engine:
 
     def can_run_inline(self, task: InferenceTask) -> bool:
         """The engine is idle, and ``task`` is in time and so short that the event loop may run it itself."""
-        return task.graph.is_predictable and self.is_cheap(task.expected_ns) and not task.is_late
+        return task.may_run_inline and self.is_cheap(task.expected_ns)
 
     def is_cheap(self, nanoseconds: float) -> bool:
         """The engine is idle, and something that takes so long may be done on the event loop."""

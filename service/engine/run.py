@@ -27,6 +27,8 @@ def run_alone(task: InferenceTask) -> Arrays:
     Raises:
         Exception: what ``Model.run`` raises.
     """
+    if task.stored is not None:
+        task.stored.prepare()
     estimate, model = task.estimate, task.model
     cost = estimate.graph.cost
     is_timed = cost.is_due(estimate.size)

@@ -20,9 +20,14 @@ UNKNOWN_RUN_NS = 1e9  # the forecast of a run where no such run was measured
 
 
 class StoredInputs(Protocol):
-    """Inputs that are not in the request, but in a memory. ``appends``: the run changes it."""
+    """Inputs that are not in the request, but in a memory."""
 
-    appends: bool
+    @property
+    def is_quick(self) -> bool:
+        """Whether the run waits for no other, and ``prepare`` has nothing to do."""
+
+    def prepare(self) -> None:
+        """What may take long, before the run."""
 
     def run(
         self, graph: Graph, execute: Execute, inputs: Mapping[str, np.ndarray], outputs: Sequence[str]
@@ -86,6 +91,11 @@ class InferenceTask:
         return self.deadline is not None and time.perf_counter_ns() > self.deadline
 
     @property
+    def may_run_inline(self) -> bool:
+        """Whether its run is as short as its cost says, and in time."""
+        return self.graph.is_predictable and not self.is_late and (self.stored is None or self.stored.is_quick)
+
+    @property
     def expected_ns(self) -> float:
         """What the run is expected to take, from measured runs; infinity where there is none."""
         estimate = self.estimate
@@ -106,7 +116,7 @@ class InferenceTask:
             self.pad_key = batching.pad_key(self.graph, self.inputs, self.outputs, self.sizes)
 
     def _may_share(self, max_shared_ns: float) -> bool:
-        if self.stored is not None and self.stored.appends:
+        if self.stored is not None and not self.stored.is_quick:
             return False
         if self.graph.shared is not None:  # a pass over the same keys takes little longer for all than for one
             return max_shared_ns > 0

@@ -73,13 +73,13 @@ class StoredInputs:
         self._model = model
         description = memory.description
         self._is_past = description.block is not None
-        self.appends = reference.append
+        self._appends = reference.append
         self.names: tuple[str, ...] = PAST if self._is_past else KEY_VALUE
         self._state, key, value = memory.arrays()
         _check_model(memory, model, self.names)
         if reference.at is not None and set(self._state.lengths) != {reference.at}:
             raise Conflict(f"expected a memory of {reference.at} keys, got {self._state.lengths[0]}", AT)
-        self._has_no_keys = self._is_past and not self.appends and not attends_to_itself(model)
+        self._has_no_keys = self._is_past and not self._appends and not attends_to_itself(model)
         self._new: Arrays = {}
         self._arrays = tuple(self._shaped(name, array) for name, array in zip(self.names, (key, value), strict=True))
 
@@ -98,14 +98,28 @@ class StoredInputs:
         return model.estimate(inputs, outputs, sizes, most_memory, graph)
 
     @property
+    def is_quick(self) -> bool:
+        """Whether the run need not check the memory's numbers, nor wait for other appends."""
+        return self.memory.is_verified and not self._appends
+
+    def prepare(self) -> None:
+        """Check the memory's numbers before their first use in this process.
+
+        Raises:
+            Gone: they are not those that were stored.
+        """
+        if not self.memory.is_verified:
+            self.memory.verify()
+
+    @property
     def outputs(self) -> tuple[str, ...]:
         """Outputs that the run computes for the memory: what the block made of the new keys and values."""
-        return PRESENT if self._is_past and self.appends else ()
+        return PRESENT if self._is_past and self._appends else ()
 
     @property
     def cache_key(self) -> object:
         """Equal for memories that make no difference to the plan of a request."""
-        return self._is_past, self.appends, self._state.is_even, self._arrays[0].shape, self._arrays[1].shape
+        return self._is_past, self._appends, self._state.is_even, self._arrays[0].shape, self._arrays[1].shape
 
     def covers(self, given: Sequence[str] | Mapping[str, Any]) -> list[str]:
         """The model's inputs that are not missing beside those ``given``."""
@@ -126,7 +140,7 @@ class StoredInputs:
             if self._has_no_keys:
                 inputs |= self._empty(own)
             return self._ordered(inputs)
-        if not self.appends:
+        if not self._appends:
             self._refuse(KEY_VALUE, own)
             inputs |= zip(KEY_VALUE, self._arrays, strict=True)
             return self._ordered(self._with_lengths(inputs, self._state.lengths))
@@ -152,7 +166,7 @@ class StoredInputs:
             Conflict: another request appended meanwhile.
         """
         ready = self._converted if graph.shared is None else dict  # a shared pass reads the files as they are
-        if not self.appends:
+        if not self._appends:
             return execute(ready(inputs), outputs)
         if self._is_past:
             computed = execute(ready(inputs), outputs)
@@ -177,7 +191,7 @@ class StoredInputs:
     def _with_lengths(self, inputs: dict[str, np.ndarray], lengths: Sequence[int]) -> dict[str, np.ndarray]:
         """``inputs``, with the lengths of rows that differ; or of all where a new key's place matters."""
         is_even = len(set(lengths)) == 1
-        if is_even and not (self.appends and not inputs.keys().isdisjoint(ORDERED)):
+        if is_even and not (self._appends and not inputs.keys().isdisjoint(ORDERED)):
             return inputs
         if LENGTHS not in self._model.inputs:
             if is_even:

@@ -105,7 +105,7 @@ def decode(
     cache: BoundedCache[RequestPlan],
     most_memory: int,
     reservation: Reservation,
-    find: Callable[[Reference], Steps[StoredInputs]] | None = None,
+    find: Callable[[Reference], StoredInputs] | None = None,
 ) -> Steps[AttentionRequest]:
     """Decode ``body``, of which ``parts`` were cut out, as a request to ``model``.
 
@@ -118,7 +118,7 @@ def decode(
     """
     parsed = parse(body, parts, model)
     tensors = yield from read_all(parsed.tensors, reservation)
-    stored = (yield from find(parsed.memory)) if find and parsed.memory else None
+    stored = find(parsed.memory) if find and parsed.memory else None
     return complete(parsed, tensors, model, cache, most_memory, stored)
 
 

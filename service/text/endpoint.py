@@ -123,7 +123,7 @@ class TextEndpoint(NativeEndpoint[TextRequest]):
         ordered = {name: tensors[name] for name in model.inputs if name in tensors}
         stored = None
         if parsed.memory is not None:
-            stored = yield from self.memories.stored(parsed.memory, model, context.headers, context.reservation)
+            stored = self.memories.stored(parsed.memory, model, context.headers, context.reservation)
         return complete(parsed, ordered, model, self.cache(model), self.settings.max_memory_bytes, stored)
 
 

@@ -3,6 +3,7 @@
 import os
 import re
 import signal
+import tempfile
 import threading
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import httpx
 import numpy as np
 
 from tests.support.attending import attend
+from tests.support.in_process import serving_in_process
 from tests.support.memories import append, lengths, normal, send, store
 from tests.support.server import command, launched, serving, started
 from tests.support.waiting import until
@@ -151,3 +153,17 @@ def test_a_temporary_folder_is_deleted_at_the_end(few_blocks, tmp_path, monkeypa
             service.process.send_signal(sent)
             until(lambda service=service: service.process.poll() is not None)
         assert len([*tmp_path.glob("heed-memories-*")]) == left
+
+
+def test_without_a_place_to_write_it_serves_and_stores_nothing(few_blocks, monkeypatch):
+    """As in a container whose root cannot be written: no temporary folder can be made."""
+    monkeypatch.setattr(tempfile, "mkdtemp", no_room)
+    with serving_in_process(few_blocks) as service, httpx.Client(base_url=f"http://127.0.0.1:{service.port}") as client:
+        assert "output" in attend(client, query=[[1.0]], key=[[1.0]], value=[[1.0]])
+        response = send(client, "/v1/memories", key=ROW, value=ROW)
+        assert (response.status_code, "HEED_MEMORIES" in response.json()["detail"]) == (507, True)
+        assert client.get("/v1/memories").json()["memories"] == []
+
+
+def no_room(**_):
+    raise FileNotFoundError(2, "No usable temporary directory")
