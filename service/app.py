@@ -30,9 +30,14 @@ from service.http.envelope import Envelope, RequestIds
 from service.http.fast_path import FastPath
 from service.http.response import error_response
 from service.http.routing import DirectRoutes
+from service.memories.access import Memories
+from service.memories.store import MemoryStore, open_store
 from service.native import endpoint as native_endpoint
+from service.native import memory_openapi
 from service.native import openapi as native_openapi
 from service.native import routes as native_routes
+from service.native.endpoint import AttentionEndpoint
+from service.native.memories import routes as memory_routes
 from service.ort.provider import Provider
 from service.repository.readiness import Readiness
 from service.repository.repository import Repository
@@ -92,30 +97,37 @@ class Application:
 
 
 def create_app(
-    settings: Settings, shared_metrics: SharedMetrics | None = None, slot: WorkerSlot | None = None
+    settings: Settings,
+    shared_metrics: SharedMetrics | None = None,
+    slot: WorkerSlot | None = None,
+    store: MemoryStore | None = None,
 ) -> Application:
     """The application over ``settings.model_repository``. Models load after it started: it is live before it is ready.
 
-    It publishes its metrics in ``slot`` of ``shared_metrics``, from which it answers ``/metrics`` for all workers.
+    It publishes its metrics in ``slot`` of ``shared_metrics``, from which it answers ``/metrics`` for all workers. Its
+    memories are in ``store``, which all workers share.
 
     Raises:
-        OSError: a file of keys cannot be read.
+        OSError: a file of keys, or the folder of the memories, cannot be used.
         CannotTrace: the environment asks for traces that cannot be sent.
     """
     requested, settings = settings, settings.sized()
     repository, engine = Repository(settings), Engine(settings)
     shared_metrics = shared_metrics or SharedMetrics()
     traces = tracing.create_tracer(settings.server_name) if tracing.is_wanted() else None
-    counted = metrics.Metrics(repository, engine, shared_metrics, slot or shared_metrics.slots[0])
+    memories = Memories(store or open_store(settings.memories, settings.memories_bytes), lambda: auth)
+    counted = metrics.Metrics(repository, engine, memories.store, shared_metrics, slot or shared_metrics.slots[0])
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         _set_run_limits(engine, repository.open(), requested)
         await engine.open()
-        async with background_tasks(repository, engine, auth, counted, settings):
+        async with background_tasks(repository, engine, auth, counted, memories.store, settings):
             yield
         engine.close()
         counted.publish()
+        if store is None:
+            memories.store.close()
         if traces:
             await asyncio.to_thread(tracing.close, traces)
 
@@ -136,8 +148,9 @@ def create_app(
     app.state.readiness = readiness = Readiness(repository)
     app.state.metrics = counted
     apis = v2_endpoint, native_endpoint, text_endpoint
-    tensors = [route for api in apis for route in api.routes(repository, settings, engine)]
+    tensors = [route for api in apis for route in api.routes(repository, settings, engine, memories)]
     app.router.routes.extend(tensors)
+    app.router.routes.extend(memory_routes(AttentionEndpoint(repository, settings, engine, memories)))
     if settings.metrics and not settings.metrics_port:
         app.router.routes.append(Route("/metrics", metrics.get_metrics))
     if settings.viewer:
@@ -164,7 +177,7 @@ def create_app(
     if settings.cors_origins:
         origins = [origin.strip() for origin in settings.cors_origins.split(",")]
         outermost = CORSMiddleware(
-            outermost, origins, ("GET", "POST"), allow_headers=["*"], expose_headers=EXPOSED, max_age=3600
+            outermost, origins, ("GET", "POST", "DELETE"), allow_headers=["*"], expose_headers=EXPOSED, max_age=3600
         )
         fast_path = replace(fast_path, task_headers=frozenset({b"origin"}), response_fields=[(b"vary", b"Origin")])
     metrics_app = Envelope(StripTrailingSlash(_only_metrics(counted)), ids)
@@ -191,7 +204,9 @@ def _openapi(app: FastAPI, auth: ApiKeyAuth | None) -> dict[str, Any]:
     """The OpenAPI document: the fixed routes, and operations with examples for the blocks that are loaded now."""
     blocks, overload_status = app.state.repository.blocks, int(app.state.settings.overload_status)
     apis = [
-        route for api in (native_openapi, text_openapi, v2_openapi) for route in api.routes(blocks, overload_status)
+        route
+        for api in (native_openapi, text_openapi, memory_openapi, v2_openapi)
+        for route in api.routes(blocks, overload_status)
     ]
     document = get_openapi(
         title=app.title, version=app.version, description=app.description, routes=[*app.routes, *apis]

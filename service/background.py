@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from service import machine
 from service.engine.engine import Engine
 from service.http.auth import ApiKeyAuth
+from service.memories.store import MemoryStore
 from service.ort.provider import Provider, shrink_arena
 from service.repository.repository import Repository
 from service.settings import Settings
@@ -17,7 +18,7 @@ from service.threads import in_thread
 log = logging.getLogger("heed")
 
 CHECK_S = 1.0  # between two looks at key files, and at overdue runs
-IDLE_CHECK_S = 5.0  # between two looks at whether memory can be freed
+IDLE_CHECK_S = 5.0  # between two looks at whether memory can be freed, and at which memories have expired
 GROWTH = 1.05  # memory is freed when the process uses this many times what it needs
 
 
@@ -27,6 +28,7 @@ async def background_tasks(
     engine: Engine,
     auth: ApiKeyAuth | None,
     metrics: Metrics,
+    memories: MemoryStore,
     settings: Settings,
 ) -> AsyncIterator[None]:
     """Run the tasks while the context is open. Leaving it cancels them; it does not wait for threads they started."""
@@ -41,6 +43,9 @@ async def background_tasks(
     async def publish() -> None:
         metrics.publish()
 
+    async def sweep_memories() -> None:
+        await in_thread(memories.sweep)
+
     metrics.publish()
     async with asyncio.TaskGroup() as group:
         tasks = [
@@ -50,6 +55,7 @@ async def background_tasks(
                 _repeat(end_overdue_runs, CHECK_S),
                 _repeat(reload_keys, CHECK_S),
                 _repeat(publish, metrics.publish_interval_s),
+                _repeat(sweep_memories, IDLE_CHECK_S),
             )
         ]
         yield

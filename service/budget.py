@@ -1,7 +1,8 @@
 """A limit on the memory of all requests in a process, from a request's first byte to the last byte of its answer."""
 
 from collections import Counter
-from typing import NoReturn
+from contextlib import AbstractContextManager, ExitStack
+from typing import Any, NoReturn
 
 from service.errors import Overloaded, TooMuchMemory
 
@@ -45,10 +46,11 @@ class MemoryBudget:
 class Reservation:
     """What one request has reserved of the budget."""
 
-    __slots__ = ("_budget", "bytes")
+    __slots__ = ("_budget", "_held", "bytes")
 
     def __init__(self, budget: MemoryBudget) -> None:
         self._budget = budget
+        self._held: ExitStack | None = None
         self.bytes = 0
 
     def add(self, size: int) -> None:
@@ -63,7 +65,16 @@ class Reservation:
         budget.used += size
         self.bytes += size
 
+    def hold(self, context: AbstractContextManager[Any]) -> None:
+        """Enter ``context``, which is left with the release."""
+        if self._held is None:
+            self._held = ExitStack()
+        self._held.enter_context(context)
+
     def release(self) -> None:
-        """Release all reserved bytes."""
+        """Release all reserved bytes, and leave all contexts."""
         self._budget.used -= self.bytes
         self.bytes = 0
+        if self._held is not None:
+            self._held.close()
+            self._held = None

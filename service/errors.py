@@ -8,6 +8,8 @@ HeedError
 ├── Unauthorized       401 / 401   an API key is needed: none was sent, or an unknown one
 ├── Forbidden          403 / 403   this key, or this web page, may not do this
 ├── NotFound           404 / 404   unknown block, model or version
+├── Conflict           409 / 409   the memory has another length than the request expects
+├── Gone               410 / 410   the files of a memory are damaged
 ├── TooLarge           413 / 400   the body exceeds its limit
 │   ├── TooMuchMemory  413 / 400   the request would need more memory than its limit
 │   └── TooLong        413 / 400   the run is forecast to take longer than its limit
@@ -17,6 +19,7 @@ HeedError
 ├── NotReady           503 / 503   the model is not loaded yet or failed to load, or the server is shutting down
 ├── NotAllowed         503 / 503   the settings do not let clients do this
 ├── OutOfMemory        507 / 503   a run found too little memory on its device. V2's clients retry a 503 only
+├── NoRoom             507 / 503   the memories in use, or the disk, leave no room for a memory
 ├── NotEnoughMemory    503 / 503   this machine has too little memory left at the moment
 ├── DeviceLost         503 / 503   the GPU has failed: this process ends
 ├── Overloaded         503 / 503   the queue or the memory budget is full
@@ -70,6 +73,14 @@ class NotFound(HeedError):
     status, v2_status = 404, 404
 
 
+class Conflict(HeedError):
+    status, v2_status = 409, 409
+
+
+class Gone(HeedError):
+    status, v2_status = 410, 410
+
+
 class TooLarge(HeedError):
     status, v2_status = 413, 400
     limit = "max_body_bytes"
@@ -109,6 +120,12 @@ class NotAllowed(HeedError):
 class OutOfMemory(HeedError):
     status, v2_status = 507, 503
     limit = "device_memory"
+    headers = MappingProxyType({"Retry-After": "1"})
+
+
+class NoRoom(HeedError):
+    status, v2_status = 507, 503
+    limit = "memories_bytes"
     headers = MappingProxyType({"Retry-After": "1"})
 
 

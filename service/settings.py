@@ -143,6 +143,16 @@ class Settings(BaseSettings):
         description="upper limit in bytes on the memory of all requests in one worker: half for model runs, half for "
         "bodies, tensors and responses; 0 = half of this machine's memory / workers",
     )
+    memories: Path | None = Field(
+        None,
+        description="folder of the stored memories, which are kept when the server ends; without one they are in a"
+        " temporary folder, and deleted at the end",
+    )
+    memories_bytes: int = Field(
+        0,
+        ge=0,
+        description="upper limit in bytes on all memories of this machine; 0 = a quarter of its memory",
+    )
     max_run_seconds: float = Field(
         60,
         ge=0,
@@ -247,6 +257,7 @@ class Settings(BaseSettings):
                 "intra_op_threads": self.intra_op_threads or machine.cpus(),
                 "max_concurrent_runs": self.max_concurrent_runs or max(1, machine.cpus() // self.workers),
                 "memory_budget_bytes": budget,
+                "memories_bytes": self.memories_bytes or machine.memory() // 4,
                 "max_memory_bytes": min(self.max_memory_bytes or budget // 2, budget // 2),
             }
         )

@@ -12,6 +12,7 @@ from pydantic_settings import CliApp
 
 from service import machine, threads
 from service.app import Application, create_app
+from service.memories.store import MemoryStore, open_store
 from service.settings import Settings
 from service.telemetry import logs, tracing
 from service.telemetry.shared_metrics import SharedMetrics, WorkerSlot
@@ -45,12 +46,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except tracing.CannotTrace as error:
         _print_error(str(error))
         return 2
+    try:
+        store = open_store(settings.memories, settings.sized().memories_bytes)
+    except OSError as error:
+        _print_error(f"memories (HEED_MEMORIES): {str(settings.memories)!r} cannot be used: {error.strerror}")
+        return 2
     port = settings.port
     try:
         listeners = listen(settings.host, port)
         port = settings.metrics_port
         metrics_listeners = listen(settings.host, port) if settings.metrics and port else []
     except OSError as error:
+        store.close()
         _print_error(f"cannot listen on {settings.host}, port {port}: {error.strerror}")
         return 1
     machine.keep_heap()
@@ -63,29 +70,34 @@ def main(arguments: Sequence[str] | None = None) -> int:
     shared_metrics = SharedMetrics(2 * settings.workers + 2)  # an ending worker keeps its slot
 
     def serve(channel: Channel) -> None:
-        app = _application(settings, shared_metrics, channel.slot)
+        app = _application(settings, store, shared_metrics, channel.slot)
         Worker(app, settings, channel, metrics_listeners).run()
 
-    if settings.workers > 1:
-        drain, shutdown = settings.drain_seconds, settings.shutdown_seconds
-        return Supervisor(serve, settings.workers, listeners, drain, shutdown, shared_metrics).run()
     try:
-        Server(_application(settings), settings, metrics_listeners).run(listeners)
+        if settings.workers > 1:
+            drain, shutdown = settings.drain_seconds, settings.shutdown_seconds
+            return Supervisor(serve, settings.workers, listeners, drain, shutdown, shared_metrics).run()
+        Server(_application(settings, store), settings, metrics_listeners).run(listeners)
     except SystemExit:  # from uvicorn, when the start failed; the log says why
         return 1
+    finally:
+        store.close()
     if threads.is_running():
         os._exit(0)  # a thread may be in ONNX Runtime's code, which must not run while its library is unloaded
     return 0
 
 
 def _application(
-    settings: Settings, shared_metrics: SharedMetrics | None = None, slot: WorkerSlot | None = None
+    settings: Settings,
+    store: MemoryStore,
+    shared_metrics: SharedMetrics | None = None,
+    slot: WorkerSlot | None = None,
 ) -> Application:
     """The application, which garbage collections leave alone, with all that was imported.
 
     Otherwise a full collection takes tens of milliseconds, in which no request is answered.
     """
-    app = create_app(settings, shared_metrics, slot)
+    app = create_app(settings, shared_metrics, slot, store)
     gc.freeze()
     return app
 

@@ -19,7 +19,7 @@ HUNG_UP = 499  # as in nginx: the client closed the connection before its body w
 REASONS = (
     *("max_queue", "deadline", "max_memory_bytes", "max_body_bytes", "memory_budget_bytes", "max_run_seconds"),
     *("max_header_bytes", "read_timeout_seconds", "write_timeout_seconds", "memory", "device_memory", "device_lost"),
-    "not_ready",
+    *("not_ready", "memories_bytes"),
 )
 # Powers of two, in nanoseconds, that are the first and the last bound of histograms: 16 microseconds and 17 seconds.
 SHORTEST_BIT, LONGEST_BIT = 14, 34

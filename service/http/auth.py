@@ -23,7 +23,9 @@ log = logging.getLogger("heed")
 OPEN = re.compile(r"/v2/health/(live|ready)/?")
 PAGE = re.compile(r"/(viewer/.*)?")  # asks for a key itself
 READING = ("GET", "HEAD", "OPTIONS")
-PLAIN = re.compile(r"/v1/(attention|text|tokenize)/[^/]+/?|/v2/models/[^/]+(/versions/[^/]+)?/infer/?")
+PLAIN = re.compile(
+    r"/v1/(attention|text|tokenize)/[^/]+/?|/v1/memories(/[^/]+(/append)?)?/?|/v2/models/[^/]+(/versions/[^/]+)?/infer/?"
+)
 INDEX = re.compile(r"/v2/repository(/[^/]+)?/index/?")  # any key is enough
 
 
@@ -101,12 +103,24 @@ class ApiKeyAuth:
         key = _key(headers)
         if key is None:
             return Unauthorized("an API key is needed, as Authorization: Bearer <key> or as X-API-Key")
-        is_admin = self._admin is not None and key in self._admin
-        if is_admin or (not administers and self._api is not None and key in self._api):
+        if self._is_admin(key) or (not administers and self._api is not None and key in self._api):
             return None
         if self._api is not None and key in self._api:
             return Forbidden("this API key does not allow the administration of this server")
         return Unauthorized("unknown API key")
+
+    def owner(self, headers: Mapping[bytes, bytes]) -> str:
+        """Who sends a request with these headers, which is allowed: a hash of its key."""
+        key = _key(headers)
+        return "" if key is None or not (self._api or self._is_admin(key)) else _hash(key).hex()
+
+    def is_admin(self, headers: Mapping[bytes, bytes]) -> bool:
+        """Whether a request with these headers has an admin key."""
+        key = _key(headers)
+        return key is not None and self._is_admin(key)
+
+    def _is_admin(self, key: bytes) -> bool:
+        return self._admin is not None and key in self._admin
 
 
 def _key(headers: Mapping[bytes, bytes]) -> bytes | None:

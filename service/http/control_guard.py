@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from service.errors import Forbidden, HeedError, UnsupportedMedia
-from service.http.auth import INDEX, READING
+from service.http.auth import INDEX, PLAIN, READING
 from service.settings import Settings
 
 SAME_SITE = (b"same-origin", b"none")  # none: the user entered the address
@@ -32,7 +32,7 @@ class ControlGuard:
         self._hosts = {name.strip().lower() for name in names} - {"", *WILDCARDS}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and scope["method"] not in READING and not INDEX.fullmatch(scope["path"]):
+        if scope["type"] == "http" and scope["method"] not in READING and not _is_open(scope["path"]):
             error = self.denied(scope["state"]["headers"])
             if error:
                 raise error
@@ -92,3 +92,8 @@ def _is_address(name: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+def _is_open(path: str) -> bool:
+    """Whether every client may change what is at ``path``: its own memories, for example."""
+    return bool(INDEX.fullmatch(path) or PLAIN.fullmatch(path))

@@ -16,10 +16,10 @@ from service.tensors.dims import DimBinder, Sizes, broadcasts, dim_size, symbol
 from service.tensors.spec import TensorSpec
 
 
-def bind(signature: Signature, inputs: Arrays) -> Sizes:
+def bind(signature: Signature, inputs: Arrays, may_be_empty: bool = False) -> Sizes:
     """The size of each symbolic dimension, from ``inputs``, which include all that are required for some outputs.
 
-    A dimension that only omitted inputs have is 1.
+    A dimension that only omitted inputs have is 1. ``may_be_empty``: a dimension may be 0.
 
     Raises:
         Invalid: a rank, a size or a number does not fit; an input needs or excludes another.
@@ -27,7 +27,7 @@ def bind(signature: Signature, inputs: Arrays) -> Sizes:
     spec = signature.spec
     if not spec:  # equal names of dimensions need not mean equal sizes in a foreign graph
         return {}
-    binder = DimBinder()
+    binder = DimBinder(may_be_empty)
     given = [tensor for name, tensor in signature.inputs.items() if name in inputs]
     for tensor in (tensor for tensor in given if not _has_sum(tensor)):
         binder.bind(tensor.name, tensor.shape, inputs[tensor.name].shape)

@@ -79,13 +79,13 @@ class Model:
         """The inputs that a request for ``outputs`` must have, and that are not among ``given``."""
         return self.signature.missing(given, outputs)
 
-    def bind(self, inputs: Arrays) -> Sizes:
+    def bind(self, inputs: Arrays, may_be_empty: bool = False) -> Sizes:
         """The size of each symbolic dimension; see ``checks.bind``.
 
         Raises:
             Invalid: a rank, a size or a number does not fit; an input needs or excludes another.
         """
-        return checks.bind(self.signature, inputs)
+        return checks.bind(self.signature, inputs, may_be_empty)
 
     def graph_for(self, inputs: Arrays, outputs: Collection[str], sizes: Sizes) -> Graph:
         """The fastest graph that computes ``outputs`` from ``inputs``."""
@@ -93,14 +93,21 @@ class Model:
         return next(graph for graph in self.graphs if graph.can_serve(inputs, outputs, scores))
 
     def estimate(
-        self, inputs: Arrays, outputs: Collection[str], sizes: Sizes, max_memory: int | None = None
+        self,
+        inputs: Arrays,
+        outputs: Collection[str],
+        sizes: Sizes,
+        max_memory: int | None = None,
+        graph: Graph | None = None,
     ) -> RunEstimate:
         """What a run needs for ``outputs``; ``sizes`` are what ``bind`` returned for ``inputs``.
+
+        It is of ``graph``, or of the fastest of the model's graphs.
 
         Raises:
             TooMuchMemory: more than ``max_memory`` bytes, or than the GPU has.
         """
-        graph = self.graph_for(inputs, outputs, sizes)
+        graph = graph or self.graph_for(inputs, outputs, sizes)
         memory = estimate.memory(self.signature, graph, inputs, outputs, sizes)
         on_device = self.provider.available_bytes or math.inf
         if max_memory is not None and memory > min(max_memory, on_device):

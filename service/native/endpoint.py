@@ -13,6 +13,7 @@ from service.engine.engine import Engine
 from service.http.body import Body, Headers, receive_body, require_json
 from service.http.endpoint import InferenceEndpoint, R, RequestContext, Stage, Stages
 from service.http.response import JSON, Fields, Pieces
+from service.memories.access import Memories
 from service.model.model import Model
 from service.native.request import AttentionRequest, decode
 from service.native.response import prepare
@@ -24,6 +25,10 @@ class NativeEndpoint(InferenceEndpoint[R]):
     """What the native API's endpoints have in common: a JSON body, for the block that the path names."""
 
     api = "native"
+
+    def __init__(self, repository: Repository, settings: Settings, engine: Engine, memories: Memories) -> None:
+        super().__init__(repository, settings, engine)
+        self.memories = memories
 
     def model(self, path_params: Mapping[str, Any]) -> Model:
         return self.repository.block(path_params["block"])
@@ -62,7 +67,9 @@ class AttentionEndpoint(NativeEndpoint[AttentionRequest]):
     def decode(self, model: Model, body: tuple[bytes, Body], context: RequestContext) -> Stages[AttentionRequest]:
         content, _ = body
         rest, parts = yield from self.cut(content)
-        steps = decode(rest, parts, model, self.cache(model), self.settings.max_memory_bytes, context.reservation)
+        reservation = context.reservation
+        find = partial(self.memories.stored, model=model, headers=context.headers, reservation=reservation)
+        steps = decode(rest, parts, model, self.cache(model), self.settings.max_memory_bytes, reservation, find)
         request: AttentionRequest = yield Stage(self.decoding, len(content), steps)
         request.task.deadline = self.deadline(context)
         return request
@@ -76,7 +83,7 @@ class AttentionEndpoint(NativeEndpoint[AttentionRequest]):
         return self.encoding_answer_ns(request)
 
 
-def routes(repository: Repository, settings: Settings, engine: Engine) -> list[Route]:
+def routes(repository: Repository, settings: Settings, engine: Engine, memories: Memories) -> list[Route]:
     """The one that runs blocks; the documentation has a path for each block instead."""
-    endpoint = AttentionEndpoint(repository, settings, engine)
+    endpoint = AttentionEndpoint(repository, settings, engine, memories)
     return [Route("/v1/attention/{block}", endpoint, methods=["POST"], include_in_schema=False)]

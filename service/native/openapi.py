@@ -7,6 +7,7 @@ from fastapi.routing import APIRoute
 from pydantic import BaseModel, ConfigDict, Field, RootModel, create_model
 from pydantic.json_schema import SkipJsonSchema
 
+from service.memories.stored import FIELD as MEMORY
 from service.model.masks import ADDITIVE_MASK, FLAG, describe_input
 from service.model.model import Model
 from service.native.request import CHOICES, DEFAULT_OUTPUTS
@@ -21,6 +22,8 @@ PROBLEMS = {
     401: "No API key, or an unknown one",
     403: "The API key does not allow this",
     404: "No such block",
+    409: "The memory has another length than the request says",
+    410: "The files of the memory are damaged",
     413: "The body, the memory of the request or the time of its run is over the limit",
     415: "Not application/json, or compressed",
     422: "A tensor or parameter is wrong; field names it",
@@ -28,7 +31,7 @@ PROBLEMS = {
     500: "The server failed; its log has the request id",
     503: "Models are still loading, the queue is full, the server is shutting down, or its GPU has failed",
     504: "The deadline passed before the run began",
-    507: "The device has too little memory left for this run",
+    507: "The device has too little memory left for this run, or there is no room for a memory",
 }
 LAYERED = ("layers", "reduce_layers")  # options of blocks with an axis of layers
 ON_REQUEST = "Answered if outputs names it."
@@ -104,6 +107,9 @@ class Choices(BaseModel, extra="forbid"):
     weights_pool_by: Reduction | None = Field(
         None, description="a cell is the mean (default) or the max of its weights"
     )
+    memory: str | None = Field(None, description="id of a memory, whose keys and values are attended to")
+    memory_append: bool | None = Field(False, description="append this request's keys and values to the memory first")
+    memory_at: int | None = Field(None, ge=0, description="refuse to append where the memory has not so many keys")
 
 
 assert tuple(Choices.model_fields) == CHOICES
@@ -137,7 +143,7 @@ def _route(model: Model, overload_status: int) -> APIRoute:
         operation_id=f"run_{model.name}",
         response_model=model_class(f"{model.name}_answer", BaseModel, answer_fields(model)),
         response_description="The requested outputs",
-        responses=problems(*sorted({400, 404, 413, 415, 422, overload_status, 500, 503, 504, 507})),
+        responses=problems(*sorted({400, 404, 409, 410, 413, 415, 422, overload_status, 500, 503, 504, 507})),
         openapi_extra={"requestBody": {"content": {"application/json": {"example": spec.example}}}},
     )
 
@@ -166,6 +172,8 @@ def _input(model: Model, name: str, tensor: TensorSpec) -> tuple[Any, Any]:
     kind: Any = KINDS[tensor.dtype.kind] if name in model.parameters else Tensor
     shape = "" if name in model.parameters else f"{format_dims(tensor.shape)}. "
     description = shape + describe_input(model, name)
+    if name == MEMORY:  # an input of this block, or the id of a memory
+        kind |= str
     if tensor.required and not spec.only_for:
         return kind, Field(alias=name, description=description)
     return kind | None, Field(spec.default, alias=name, description=description)

@@ -1,6 +1,6 @@
 """Decoding of a native request: JSON to the arrays of a run."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
@@ -20,6 +20,9 @@ from service.engine.task import InferenceTask
 from service.errors import Invalid, Malformed
 from service.http.body import Body
 from service.http.response import TEXT_BYTES
+from service.memories.stored import FIELD as MEMORY
+from service.memories.stored import FIELDS as MEMORY_FIELDS
+from service.memories.stored import Reference, StoredInputs, read_reference
 from service.model.checks import check_values
 from service.model.estimate import RunEstimate, number_count
 from service.model.masks import ADDITIVE_MASK, check_masks
@@ -40,7 +43,7 @@ from service.selection.options import AXES, NOTHING, OPTIONS, Selection, index_i
 DEFAULT_OUTPUTS = ("output", "weights")
 ITEM_BYTES = 4  # of a number in an answer
 MAX_NAME_LENGTH, MIN_SIMILARITY = 64, 0.75  # of an unknown field that may be a misspelt one; difflib's ratio
-CHOICES = ("outputs", *OPTIONS)  # fields that are no inputs of the graph
+CHOICES = ("outputs", *OPTIONS, *MEMORY_FIELDS)  # fields that are no inputs of the graph
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +82,7 @@ class ParsedRequest:
     selection: Selection
     additive_mask: bool
     computed: tuple[str, ...] = ()  # outputs of the graph that are computed, too, and not answered
+    memory: Reference | None = None
 
 
 def parse(body: Body, parts: Sequence[LongText | LongList], model: Model) -> ParsedRequest:
@@ -101,10 +105,11 @@ def decode(
     cache: BoundedCache[RequestPlan],
     most_memory: int,
     reservation: Reservation,
+    find: Callable[[Reference], StoredInputs] | None = None,
 ) -> Steps[AttentionRequest]:
     """Decode ``body``, of which ``parts`` were cut out, as a request to ``model``.
 
-    What its tensors take is added to ``reservation``.
+    What its tensors take is added to ``reservation``. ``find`` gives the inputs that are in a memory.
 
     Raises:
         Malformed: not JSON, or a field the block does not have.
@@ -113,7 +118,8 @@ def decode(
     """
     parsed = parse(body, parts, model)
     tensors = yield from read_all(parsed.tensors, reservation)
-    return complete(parsed, tensors, model, cache, most_memory)
+    stored = find(parsed.memory) if find and parsed.memory else None
+    return complete(parsed, tensors, model, cache, most_memory, stored)
 
 
 def complete(
@@ -122,8 +128,9 @@ def complete(
     model: Model,
     cache: BoundedCache[RequestPlan],
     most_memory: int,
+    stored: StoredInputs | None = None,
 ) -> AttentionRequest:
-    """The request with these ``tensors``, in the order of the model's inputs.
+    """The request with these ``tensors``, in the order of the model's inputs, and those ``stored`` in a memory.
 
     Raises:
         Invalid: a tensor or option that is wrong; ``field`` names it.
@@ -131,10 +138,12 @@ def complete(
     """
     if not parsed.additive_mask:
         check_masks(model, tensors)
-    plan = _plan(tensors, parsed, model, cache, most_memory)
+    plan = _plan(tensors, parsed, model, cache, most_memory, stored)
     estimate = plan.estimate
     inputs = {name: array.reshape(plan.shapes[name]) for name, array in tensors.items()}
-    task = InferenceTask(model, estimate, inputs, plan.graph_outputs, estimate.sizes.get("batch", 1))
+    if stored is not None:
+        inputs = stored.add_to(inputs)
+    task = InferenceTask(model, estimate, inputs, plan.graph_outputs, estimate.sizes.get("batch", 1), stored=stored)
     return AttentionRequest(task, plan)
 
 
@@ -180,7 +189,10 @@ def parse_fields(
     }
     selection = read_selection(options) if options else NOTHING
     tensors: dict[str, np.ndarray | LongTensor] = {}
+    reference = read_reference({name: fields.get(name) for name in _memory_fields(fields, model)})
     for name, tensor in model.inputs.items():
+        if reference is not None and name == MEMORY:
+            continue
         if name in fields and not (fields[name] is None and not tensor.required):
             indices = index_input(model.signature, name, reader.part(fields[name])) if name in AXES else None
             if indices is None:
@@ -188,7 +200,13 @@ def parse_fields(
             else:
                 tensors[name] = indices
     outputs = _outputs(reader, fields, model, needs_one=not computed)
-    return ParsedRequest(tensors, outputs, selection, _flag(fields, ADDITIVE_MASK), computed)
+    return ParsedRequest(tensors, outputs, selection, _flag(fields, ADDITIVE_MASK), computed, reference)
+
+
+def _memory_fields(fields: Mapping[str, Any], model: Model) -> Sequence[str]:
+    """The fields that say which memory is meant; ``memory`` is also an input of some models, and then no text."""
+    is_input = MEMORY in model.inputs and not isinstance(fields.get(MEMORY), str)
+    return () if is_input or fields.keys().isdisjoint(MEMORY_FIELDS) else MEMORY_FIELDS
 
 
 def _plan(
@@ -197,25 +215,30 @@ def _plan(
     model: Model,
     cache: BoundedCache[RequestPlan],
     most_memory: int,
+    stored: StoredInputs | None,
 ) -> RequestPlan:
     """The request's plan, which is that of every request with the same shapes, parameters, outputs and options."""
     outputs, selection = parsed.outputs, parsed.selection
     key: tuple[object, ...] = (*outputs, *((name, array.shape or array.tobytes()) for name, array in tensors.items()))
-    if selection is not NOTHING or parsed.computed:
-        key = selection, parsed.computed, *key
+    computed = parsed.computed if stored is None else (*parsed.computed, *stored.outputs)
+    if selection is not NOTHING or computed or stored is not None:
+        key = selection, computed, stored and stored.cache_key, *key
     plan = cache.get(key)
     if plan is not None:
         check_values(model.signature, tensors, plan.estimate.sizes)
         return plan
-    for name in model.missing(tensors, (*outputs, *parsed.computed)):
+    for name in model.missing(stored.covers(tensors) if stored else tensors, (*outputs, *computed)):
         needing = [output for output in outputs if output in model.signature.omissible.get(name, ())]
         raise Invalid(f"required{f' for {needing[0]}' if needing else ''}, and not given", name)
     first = next(iter(tensors))
     axes = LeadingAxes(model, first, tensors[first])
     inputs = {name: axes.expand(model.inputs[name], array) for name, array in tensors.items()}
-    wanted = graph_outputs((*outputs, *parsed.computed), model.signature)
-    estimate = model.estimate(inputs, wanted, model.bind(inputs), most_memory)
+    wanted = graph_outputs((*outputs, *computed), model.signature)
     shapes = {name: [*array.shape] for name, array in inputs.items()}
+    if stored is None:
+        estimate = model.estimate(inputs, wanted, model.bind(inputs), most_memory)
+    else:
+        estimate = stored.estimate(stored.add_to(inputs), wanted, most_memory)
     answered = graph_outputs(outputs, model.signature)
     omitted = {name: axes.omitted(model.outputs[name].shape) for name in answered}
     count, answer = number_count(model.signature, answered, estimate.sizes), None

@@ -48,6 +48,11 @@ FAMILIES = {
     "heed_model_repository_readable": Family(
         "gauge", "1 if the last scan of the model repository saw every model that is served, else 0.", combine=min
     ),
+    "heed_memories": Family("gauge", "Stored memories.", combine=max),
+    "heed_memories_bytes": Family("gauge", "Bytes of the files of all memories.", combine=max),
+    "heed_memory_queries": Family("counter", "Requests that named a memory which there is."),
+    "heed_memory_misses": Family("counter", "Requests that named a memory which there is not, or not for their key."),
+    "heed_memories_evicted": Family("counter", "Memories deleted to make room for others."),
     "heed_workers": Family("gauge", "Worker processes that are running."),
     "heed_workers_ready": Family("gauge", "Worker processes whose models are loaded and can run."),
     "heed_provider_info": Family(

@@ -19,6 +19,7 @@ from starlette.responses import Response
 from service import machine
 from service.engine.counters import REASONS, RequestCounters, histograms
 from service.engine.engine import Engine
+from service.memories.store import MemoryStore
 from service.ort.provider import VERSION as ONNXRUNTIME_VERSION
 from service.repository.repository import Repository
 from service.telemetry import statistics
@@ -35,9 +36,17 @@ INTERVAL_S = 0.1  # the same with several workers, which read each other's recor
 class Metrics:
     """Publishes this process's metrics in ``slot``, and renders those of all workers in ``shared_metrics``."""
 
-    def __init__(self, repository: Repository, engine: Engine, shared_metrics: SharedMetrics, slot: WorkerSlot) -> None:
+    def __init__(
+        self,
+        repository: Repository,
+        engine: Engine,
+        memories: MemoryStore,
+        shared_metrics: SharedMetrics,
+        slot: WorkerSlot,
+    ) -> None:
         self._repository = repository
         self._engine = engine
+        self._memories = memories
         self._shared_metrics = shared_metrics
         self._slot = slot
         self._base = slot.read().counters  # of the worker that had the slot before: a counter never decreases
@@ -94,6 +103,10 @@ class Metrics:
         yield ("heed_batch_size",), _batch_sizes(counts)
         yield ("heed_requests_cancelled",), [counts.cancelled]
         yield ("heed_model_load_failures",), [self._repository.load_failures]
+        memories = self._memories
+        yield ("heed_memory_queries",), [memories.queries]
+        yield ("heed_memory_misses",), [memories.misses]
+        yield ("heed_memories_evicted",), [memories.evictions]
         yield ("process_cpu_seconds",), [time.process_time_ns()]
         yield from statistics.counters(counts)
 
@@ -106,6 +119,8 @@ class Metrics:
             ("heed_models_loaded",): len(repository.models),
             ("heed_models_failed",): len(repository.failed),
             ("heed_model_repository_readable",): int(repository.is_readable),
+            ("heed_memories",): self._memories.counted,
+            ("heed_memories_bytes",): self._memories.counted_bytes,
             ("heed_workers",): 1,
             ("heed_workers_ready",): int(repository.ready.is_set()),
             ("heed_build_info", *self._build): 1,

@@ -33,7 +33,8 @@ def dim_size(dim: Dim, sizes: Mapping[str, int]) -> int:
 class DimBinder:
     """Learns the size of each symbol from the first tensor that has it, and checks later tensors against it."""
 
-    def __init__(self) -> None:
+    def __init__(self, may_be_empty: bool = False) -> None:
+        self.may_be_empty = may_be_empty  # a dimension may be 0
         self.sizes: Sizes = {}
         self._bound_by: dict[str, str] = {}
 
@@ -46,7 +47,7 @@ class DimBinder:
         if len(shape) != len(declared):
             raise Invalid(f"expected {len(declared)} dimensions {format_dims(declared)}, got {list(shape)}", name)
         for axis, (dim, got) in enumerate(zip(declared, shape, strict=True)):
-            if got == 0:
+            if got == 0 and not self.may_be_empty:
                 raise Invalid(f"{symbol(dim)} is empty; every dimension is at least 1", name)
             self._bind_one(name, axis - len(shape), dim, got)
 

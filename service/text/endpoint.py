@@ -22,6 +22,7 @@ from service.errors import Malformed
 from service.http.body import Body, CountedReceive
 from service.http.endpoint import RequestContext, Stage, Stages
 from service.http.response import JSON, Fields, Pieces, respond
+from service.memories.access import Memories
 from service.model.model import Model
 from service.native.endpoint import NativeEndpoint
 from service.native.request import AttentionRequest, ParsedRequest, complete, parse_fields, read_fields
@@ -69,8 +70,8 @@ class TextRequest:
 class TextEndpoint(NativeEndpoint[TextRequest]):
     """Runs a model on the texts of the body."""
 
-    def __init__(self, repository: Repository, settings: Settings, engine: Engine) -> None:
-        super().__init__(repository, settings, engine)
+    def __init__(self, repository: Repository, settings: Settings, engine: Engine, memories: Memories) -> None:
+        super().__init__(repository, settings, engine, memories)
         self.tokenizing, self.ranking = CostModel(), CostModel()
 
     def decode(self, model: Model, body: tuple[bytes, Body], context: RequestContext) -> Stages[TextRequest]:
@@ -120,7 +121,10 @@ class TextEndpoint(NativeEndpoint[TextRequest]):
         tensors = yield from read_all(parsed.tensors, context.reservation)
         tensors |= tokenized.tensors
         ordered = {name: tensors[name] for name in model.inputs if name in tensors}
-        return complete(parsed, ordered, model, self.cache(model), self.settings.max_memory_bytes)
+        stored = None
+        if parsed.memory is not None:
+            stored = self.memories.stored(parsed.memory, model, context.headers, context.reservation)
+        return complete(parsed, ordered, model, self.cache(model), self.settings.max_memory_bytes, stored)
 
 
 class TokenizeEndpoint:
@@ -172,9 +176,9 @@ def _next_tokens(request: TextRequest, outputs: Mapping[str, np.ndarray]) -> byt
     return b'"%b":%b' % (NEXT_TOKENS.encode(), orjson.dumps(found[0] if fields.is_single else found))
 
 
-def routes(repository: Repository, settings: Settings, engine: Engine) -> list[Route]:
+def routes(repository: Repository, settings: Settings, engine: Engine, memories: Memories) -> list[Route]:
     """The routes that take texts: the one that runs models is first."""
-    texts = TextEndpoint(repository, settings, engine)
+    texts = TextEndpoint(repository, settings, engine, memories)
     return [
         Route("/v1/text/{block}", texts, methods=["POST"], include_in_schema=False),
         Route("/v1/tokenize/{block}", TokenizeEndpoint(texts), methods=["POST"], include_in_schema=False),

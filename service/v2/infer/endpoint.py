@@ -20,6 +20,8 @@ from service.errors import Malformed
 from service.http.body import JSON_LENGTH, Body, Headers, receive_body, receive_parts, split
 from service.http.endpoint import InferenceEndpoint, RequestContext, Stage, Stages
 from service.http.response import JSON, Fields, Pieces, join, length_of
+from service.memories.access import Memories
+from service.memories.stored import StoredInputs
 from service.model.model import Model
 from service.repository.repository import Repository
 from service.settings import Settings
@@ -40,8 +42,9 @@ class InferEndpoint(InferenceEndpoint[InferRequest]):
 
     api = "v2"
 
-    def __init__(self, repository: Repository, settings: Settings, engine: Engine) -> None:
+    def __init__(self, repository: Repository, settings: Settings, engine: Engine, memories: Memories) -> None:
         super().__init__(repository, settings, engine)
+        self._memories = memories
         self._parsing, self._deflating = CostModel(), CostModel()
 
     def model(self, path_params: Mapping[str, Any]) -> Model:
@@ -87,12 +90,17 @@ class InferEndpoint(InferenceEndpoint[InferRequest]):
         rest, parts = yield from self.cut(content)
         parsed = yield Stage(self._parsing, len(rest), partial(parse, rest, parts, model))
         tensors = yield Stage(self.reading, len(content), read_all(parsed.tensors, reservation))
-        inputs, plan = complete(parsed, tensors, attached, model, most_memory)
+        stored: StoredInputs | None = None
+        if parsed.content.memory is not None:
+            stored = self._memories.stored(parsed.content.memory, model, context.headers, reservation)
+        inputs, plan = complete(parsed, tensors, attached, model, most_memory, stored)
         has_all = template is not None and (parsed.id is None or template.id is not None)
         if template is not None and has_all and parsed.content.follows_from(template, model):
             cache.put(template.content, plan)
         request_id = None if parsed.id is None else orjson.dumps(parsed.id)
-        return self._request(model, context, inputs, plan, request_id)
+        request = self._request(model, context, inputs, plan, request_id)
+        request.task.stored = stored
+        return request
 
     def encode(
         self, request: InferRequest, outputs: dict[str, np.ndarray], context: RequestContext
@@ -163,8 +171,8 @@ def _json_length(headers: Headers) -> int | None:
     return int(value)
 
 
-def routes(repository: Repository, settings: Settings, engine: Engine) -> list[Route]:
+def routes(repository: Repository, settings: Settings, engine: Engine, memories: Memories) -> list[Route]:
     """With and without a version, with and without a slash at the end."""
-    endpoint = InferEndpoint(repository, settings, engine)
+    endpoint = InferEndpoint(repository, settings, engine, memories)
     paths = (f"/v2{path}/infer{slash}" for slash in ("", "/") for path in (OF_MODEL, OF_VERSION))
     return [Route(path, endpoint, methods=["POST"], include_in_schema=False) for path in paths]

@@ -14,6 +14,7 @@ from service.codec.json_parser import JsonObject
 from service.codec.json_reader import scalar, word
 from service.codec.json_slices import LongList
 from service.errors import Malformed
+from service.memories.stored import FIELDS as MEMORY_FIELDS
 from service.model.masks import ADDITIVE_MASK
 from service.model.model import Model
 from service.selection.options import AXES, NOTHING, OPTIONS, Selection, index_input, read_selection
@@ -108,6 +109,8 @@ def own(given: dict[str, Any], model: Model) -> dict[str, np.ndarray]:
         declared = model.parameters.get(name)
         if declared is not None and declared.dtype.kind in "biuf":
             own[name] = cast(name, scalar(name, value, declared.dtype), declared.dtype)
+        elif name in MEMORY_FIELDS and model.spec is not None:
+            continue
         elif name in model.inputs:
             indices = index_input(model.signature, name, value) if name in AXES else None
             if indices is None:
@@ -122,9 +125,13 @@ def _refuse_option(name: str, block: Model) -> None:
     """Raises Malformed where ``name`` is an option of other blocks, or is spelt much like one."""
     if len(name) > MAX_NAME_LENGTH:
         return
-    options = dict.fromkeys((*block.inputs, *OPTIONS, *BLOCK_OPTIONS))
+    options = dict.fromkeys((*block.inputs, *OPTIONS, *MEMORY_FIELDS, *BLOCK_OPTIONS))
     likely = get_close_matches(name.lower().replace("-", "_"), options, 1, MIN_SIMILARITY)
     if likely:
-        hint = f"; did you mean '{likely[0]}'?" if likely[0] in block.inputs or likely[0] in OPTIONS else ";"
+        hint = (
+            f"; did you mean '{likely[0]}'?"
+            if likely[0] in block.inputs or likely[0] in (*OPTIONS, *MEMORY_FIELDS)
+            else ";"
+        )
         there = ", ".join(block.parameters) or "none"
         raise Malformed(f"unknown parameter '{name}' for model '{block.name}'{hint} its parameters: {there}")

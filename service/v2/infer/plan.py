@@ -14,6 +14,7 @@ import numpy as np
 
 from service.http.body import Body
 from service.http.response import TEXT_BYTES
+from service.memories.stored import Reference
 from service.model.estimate import RunEstimate, number_count
 from service.model.model import Model
 from service.selection.answer import SCALES, Answer, answered_names, graph_outputs, needs_answer, plan_answer
@@ -125,6 +126,7 @@ class RequestContent:
     priority: int = 0  # 1 is the highest; 0 = none
     additive_mask: bool = False  # a mask of nothing but 0 and 1 is to be added to the scores
     selection: Selection = NOTHING
+    memory: Reference | None = None
     output_names: list[str] = field(init=False)
     binary_bytes: int = field(init=False)  # of all binary inputs
     list_bytes: int = field(init=False)  # of all JSON inputs as arrays, each twice: its pieces are joined
@@ -161,7 +163,7 @@ class RequestContent:
         tensors = {one.name for one in self.binary_inputs} | {one.name for one in self.json_inputs}
         numeric = all(one.dtype.kind in "fiu" and one.dtype == model.inputs[one.name].dtype for one in self.json_inputs)
         all_cut = len(template.lists) == len(self.json_inputs) and template.is_plain
-        return all_cut and numeric and tensors.isdisjoint(model.parameters)
+        return all_cut and numeric and tensors.isdisjoint(model.parameters) and self.memory is None
 
 
 @dataclass(slots=True)
@@ -187,8 +189,10 @@ class RequestPlan:
     last_response: LastResponse = field(default_factory=LastResponse)
 
 
-def make_plan(content: RequestContent, rows: int, estimate: RunEstimate, model: Model) -> RequestPlan:
-    """The plan of a request to ``model`` with this content.
+def make_plan(
+    content: RequestContent, rows: int, estimate: RunEstimate, model: Model, computed: Sequence[str] = ()
+) -> RequestPlan:
+    """The plan of a request to ``model`` with this content. ``computed`` are outputs that are not answered.
 
     Raises:
         Invalid: an option that selects or reduces attention does not fit.
@@ -221,4 +225,5 @@ def make_plan(content: RequestContent, rows: int, estimate: RunEstimate, model: 
         or (output.name in model.outputs and model.outputs[output.name].dtype == BYTES.dtype)
     ]
     names = content.output_names if answer is None else graph_outputs(content.output_names, model.signature)
-    return RequestPlan(content, rows, estimate, names, outputs, answer, size, text_outputs)
+    graph_names = [*dict.fromkeys((*names, *computed))]
+    return RequestPlan(content, rows, estimate, graph_names, outputs, answer, size, text_outputs)

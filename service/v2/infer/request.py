@@ -15,6 +15,8 @@ from service.codec.steps import Steps
 from service.engine.task import InferenceTask
 from service.errors import Invalid, Malformed
 from service.http.body import Body
+from service.memories.stored import FIELDS as MEMORY_FIELDS
+from service.memories.stored import StoredInputs, read_reference
 from service.model.checks import check_values
 from service.model.masks import check_masks
 from service.model.model import Model
@@ -65,9 +67,16 @@ def parse(content: bytes, parts: Sequence[LongText | LongList], model: Model) ->
 
 
 def complete(
-    parsed: ParsedRequest, tensors: dict[str, np.ndarray], attached: Body, model: Model, most_memory: int
+    parsed: ParsedRequest,
+    tensors: dict[str, np.ndarray],
+    attached: Body,
+    model: Model,
+    most_memory: int,
+    stored: StoredInputs | None = None,
 ) -> tuple[dict[str, np.ndarray], RequestPlan]:
     """The inputs and the plan of a parsed request, whose JSON has these ``tensors`` and is followed by ``attached``.
+
+    The inputs include those ``stored`` in a memory.
 
     Raises:
         Malformed: other bytes than the JSON declares.
@@ -80,7 +89,7 @@ def complete(
             array, declared = fit(one.name, tensors[one.name], one.shape), model.inputs[one.name].dtype
             inputs[one.name] = array if array.dtype == declared else cast(one.name, array, declared, mask=True)
     inputs |= parsed.content.take(attached, model)
-    return inputs, _check(parsed.content, inputs, model, most_memory)
+    return _check(parsed.content, inputs, model, most_memory, stored)
 
 
 def decode_raw(body: bytes, model: Model, most_memory: int) -> tuple[dict[str, np.ndarray], RequestPlan]:
@@ -91,7 +100,7 @@ def decode_raw(body: bytes, model: Model, most_memory: int) -> tuple[dict[str, n
     """
     inputs = from_raw(body, model)
     outputs = [RequestedOutput(name, binary=True) for name in model.all_outputs]
-    return inputs, _check(RequestContent({}, [], [], outputs), inputs, model, most_memory)
+    return _check(RequestContent({}, [], [], outputs), inputs, model, most_memory)
 
 
 def read_lists(
@@ -137,14 +146,26 @@ def take_known(
     return inputs
 
 
-def _check(content: RequestContent, inputs: dict[str, np.ndarray], model: Model, most_memory: int) -> RequestPlan:
-    """Check ``inputs`` against the model and each other, and the memory that they need against ``most_memory``."""
+def _check(
+    content: RequestContent,
+    inputs: dict[str, np.ndarray],
+    model: Model,
+    most_memory: int,
+    stored: StoredInputs | None = None,
+) -> tuple[dict[str, np.ndarray], RequestPlan]:
+    """All inputs and the plan: ``inputs`` are checked against the model and each other, and the memory that they need
+    against ``most_memory``."""
     names = graph_outputs(content.output_names, model.signature) if model.spec else content.output_names
+    if stored is not None:
+        inputs, names = stored.add_to(inputs), [*dict.fromkeys((*names, *stored.outputs))]
     rows = signature.check_inputs(model, inputs, names)
-    estimate = model.estimate(inputs, names, model.bind(inputs), most_memory)
+    if stored is None:
+        estimate = model.estimate(inputs, names, model.bind(inputs), most_memory)
+    else:
+        estimate = stored.estimate(inputs, names, most_memory)
     if not content.additive_mask:
         check_masks(model, inputs)
-    return make_plan(content, rows, estimate, model)
+    return inputs, make_plan(content, rows, estimate, model, stored.outputs if stored else ())
 
 
 def _parse(request: JsonObject, content: bytes, parts: Sequence[LongText | LongList], model: Model) -> ParsedRequest:
@@ -162,7 +183,8 @@ def _parse(request: JsonObject, content: bytes, parts: Sequence[LongText | LongL
     timeout_us, priority = reserved.get("timeout", 0), reserved.get("priority", 0)
     additive = parameters.additive_mask(given, model)
     selection = parameters.selection(given, model)
-    fields = RequestContent(own, binary_inputs, json_inputs, outputs, timeout_us, priority, additive, selection)
+    memory = read_reference({name: given.get(name) for name in MEMORY_FIELDS}) if model.spec else None
+    fields = RequestContent(own, binary_inputs, json_inputs, outputs, timeout_us, priority, additive, selection, memory)
     return ParsedRequest(fields, tensors, _id(request.get("id")))
 
 

@@ -1,0 +1,1 @@
+"""Keys and values that are stored once and queried many times."""

@@ -1,0 +1,108 @@
+"""What changes of a memory: how many keys it has. Written so that a process killed at any moment leaves it valid.
+
+The file has two slots of equal size, written in turn, each with a checksum of itself. A reader takes the valid one with
+the higher sequence number, so a write that is not finished changes nothing.
+"""
+
+import mmap
+import os
+import struct
+import time
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from service.errors import Gone
+
+HEAD = struct.Struct("<QQQQQ")  # sequence, generation, capacity, checksums of keys and values
+CRC = struct.Struct("<I")
+READS = 100  # of two slots that are being written, before they count as damaged
+PAUSE_S = 0.001
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """How many keys each row of the batch has, and which files they are in.
+
+    ``sequence`` counts the writes. The files have room for ``capacity`` keys; they are replaced when ``generation``
+    grows.
+    """
+
+    sequence: int
+    generation: int
+    capacity: int
+    checksums: tuple[int, int]
+    lengths: tuple[int, ...]
+
+    @property
+    def length(self) -> int:
+        """The keys of the longest row."""
+        return max(self.lengths)
+
+    @property
+    def is_even(self) -> bool:
+        """Whether all rows have as many keys."""
+        return len(set(self.lengths)) == 1
+
+    def to_bytes(self) -> bytes:
+        body = HEAD.pack(self.sequence, self.generation, self.capacity, *self.checksums)
+        body += struct.pack(f"<{len(self.lengths)}Q", *self.lengths)
+        return CRC.pack(zlib.crc32(body)) + body
+
+    @classmethod
+    def from_bytes(cls, content: bytes) -> "State | None":
+        """The state of a slot; None if it is not valid."""
+        body = content[CRC.size :]
+        if CRC.unpack_from(content)[0] != zlib.crc32(body):
+            return None
+        sequence, generation, capacity, *checksums = HEAD.unpack_from(body)
+        lengths = struct.unpack_from(f"<{(len(body) - HEAD.size) // 8}Q", body, HEAD.size)
+        return cls(sequence, generation, capacity, (checksums[0], checksums[1]), lengths)
+
+
+class StateFile:
+    """The state of a memory whose batch has ``rows`` rows, in a file that all processes map.
+
+    Raises:
+        OSError: it cannot be read.
+        Gone: it is shorter than its slots.
+    """
+
+    def __init__(self, path: Path, rows: int) -> None:
+        self._size = CRC.size + HEAD.size + 8 * rows
+        with path.open("r+b") as file:
+            if os.fstat(file.fileno()).st_size != 2 * self._size:
+                raise Gone("its state is damaged")
+            self._map = mmap.mmap(file.fileno(), 2 * self._size)
+
+    @staticmethod
+    def create(path: Path, state: State) -> None:
+        """Write a new file."""
+        path.write_bytes(2 * state.to_bytes())
+
+    def read(self) -> State:
+        """The state after the last finished write.
+
+        Raises:
+            Gone: no slot is valid.
+        """
+        for _ in range(READS):
+            slots = [State.from_bytes(self._map[place : place + self._size]) for place in (0, self._size)]
+            valid = [state for state in slots if state is not None]
+            if valid:
+                return max(valid, key=lambda state: state.sequence)
+            time.sleep(PAUSE_S)
+        raise Gone("its state is damaged")
+
+    def write(self, state: State) -> None:
+        """Replace the older slot. The caller holds the lock of the memory's appends."""
+        place = state.sequence % 2 * self._size
+        self._map[place : place + self._size] = state.to_bytes()
+
+
+def checksum(array: np.ndarray) -> int:
+    """The sum of the numbers' bits as whole numbers, modulo 2**64: that of two parts is the sum of theirs."""
+    words = array.view(np.uint32 if array.dtype.itemsize == 4 else np.uint16)
+    return int(words.sum(dtype=np.uint64))

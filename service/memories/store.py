@@ -1,0 +1,315 @@
+"""The memories of a machine, one folder each, shared by all workers: stored, found, evicted, deleted.
+
+The folder is the only state that workers share: there is no index that could disagree with it.
+"""
+
+import errno
+import fcntl
+import logging
+import math
+import os
+import re
+import secrets
+import shutil
+import tempfile
+import time
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+from pydantic import ValidationError
+
+from service.errors import Gone, NoRoom, NotFound
+from service.memories.memory import DESCRIPTION, STATE, Description, Memory, allocate, checksums, not_found
+from service.memories.state import State, StateFile
+
+log = logging.getLogger("heed")
+
+ID = re.compile(r"[A-Za-z0-9_-]{24}")
+ID_BYTES = 18  # random: nobody can guess another's id
+HIDDEN = "."  # begins the name of a folder that is being written or deleted
+LOCK, CLAIM = ".lock", ".server"
+TEMPORARY = "heed-memories-"
+MAX_OPEN = 256  # memories that a process keeps open
+
+
+class MemoryStore:
+    """The memories in ``folder``, of at most ``limit`` bytes together.
+
+    ``is_kept``: they outlive this server, so they are on the disk before they are confirmed.
+    """
+
+    def __init__(self, folder: Path, limit: int, claim: IO[bytes] | None, is_kept: bool) -> None:
+        self.folder = folder
+        self.limit = limit
+        self._claim = claim
+        self._process = os.getpid()
+        self._is_kept = is_kept
+        self._open: OrderedDict[str, Memory] = OrderedDict()
+        self._expiries: dict[str, float] = {}
+        self.queries = self.misses = self.evictions = 0
+        self.counted = self.counted_bytes = 0  # memories, and bytes of their files, at the last sweep
+
+    def close(self) -> None:
+        """Delete a temporary folder; to be called by the process that opened the store."""
+        if not self._is_kept and os.getpid() == self._process:
+            shutil.rmtree(self.folder, ignore_errors=True)
+        if self._claim:
+            self._claim.close()
+
+    def create(self, description: Description, key: np.ndarray, value: np.ndarray, lengths: tuple[int, ...]) -> Memory:
+        """Store ``key`` [*lead, n, d_k] and ``value`` [*lead, n, d_v], in the description's dtype.
+
+        Row i of the batch has ``lengths[i]`` keys.
+
+        Raises:
+            NoRoom: the memories in use leave no room for it, or the disk is full.
+        """
+        if not self.folder.is_dir():
+            raise NoRoom("this server has no folder for memories: name one in HEED_MEMORIES")
+        id = secrets.token_urlsafe(ID_BYTES)
+        scratch, capacity = self.folder / f"{HIDDEN}{id}", key.shape[-2]
+        state = State(0, 0, capacity, checksums(description, (key, value), [0] * len(lengths), lengths), lengths)
+        try:
+            with self._lock():
+                self.make_room(description.nbytes(capacity))
+                scratch.mkdir()
+                allocate(scratch, description, state)
+            for name, array in (("key", key), ("value", value)):
+                with (scratch / f"{name}.0").open("r+b") as file:
+                    array.tofile(file)
+            StateFile.create(scratch / STATE, state)
+            (scratch / DESCRIPTION).write_text(description.model_dump_json())
+            if self._is_kept:
+                for path in (*scratch.iterdir(), scratch):
+                    _sync(path)
+            scratch.rename(self.folder / id)
+            if self._is_kept:
+                _sync(self.folder)
+        except BaseException as error:
+            shutil.rmtree(scratch, ignore_errors=True)
+            raise _translated(error) from None
+        return self._keep(Memory(self.folder / id, is_verified=True))
+
+    def get(self, id: str, owner: str | None) -> Memory:
+        """The memory of ``owner`` with this id; None may have any.
+
+        Raises:
+            NotFound: there is none, or it has expired, or another owner has it.
+            Gone: its files are damaged.
+        """
+        memory = self._open.get(id)
+        if memory is None or not memory.exists():
+            self._open.pop(id, None)
+            if not ID.fullmatch(id):
+                raise not_found(id)
+            memory = Memory(self.folder / id)
+        if memory.is_expired or owner not in (None, memory.description.owner):
+            self.misses += 1
+            raise not_found(id)
+        return self._keep(memory)
+
+    def all(self, owner: str | None) -> Iterator[Memory | tuple[str, Gone]]:
+        """The memories of ``owner``, or of all for None; of a damaged one, which nobody owns, its id and the reason."""
+        for id in sorted(self._ids()):
+            try:
+                memory = self.get(id, owner)
+                memory.state()
+                yield memory
+            except Gone as error:
+                if owner is None:
+                    yield id, error
+            except NotFound:
+                continue
+
+    def find(self, content: str, owner: str) -> Memory | None:
+        """A memory of ``owner`` to which nothing was appended since this ``content`` was stored in it."""
+        for memory in self.all(owner):
+            if isinstance(memory, Memory) and memory.description.content == content and not memory.state().sequence:
+                return memory
+        return None
+
+    def delete(self, id: str, owner: str | None) -> None:
+        """Delete a memory; requests that use it go on.
+
+        Raises:
+            NotFound: there is none.
+        """
+        with suppress(Gone):  # whoever knows the id of a damaged one may delete it
+            self.get(id, owner)
+        self._remove(id)
+
+    def make_room(self, size: int) -> None:
+        """Evict the memories used least recently until ``size`` bytes fit. The caller holds the store's lock.
+
+        Raises:
+            NoRoom: they do not fit.
+        """
+        if size > self.limit:
+            raise NoRoom(f"a memory of {size:,} bytes; the limit of all memories (memories_bytes) is {self.limit:,}")
+        used = self.used_bytes()
+        for id in self._least_recently_used() if used + size > self.limit else ():
+            freed = _folder_bytes(self.folder / id)
+            if self._evict(id):
+                used -= freed
+                self.evictions += 1
+                log.info("evicted memory %s, %d bytes", id, freed)
+            if used + size <= self.limit:
+                return
+        if used + size > self.limit:
+            raise NoRoom(
+                f"there is no room for {size:,} bytes: requests use memories of {used:,} bytes, and the limit "
+                f"(memories_bytes) is {self.limit:,}"
+            )
+
+    @contextmanager
+    def growing(self, memory: Memory, size: int) -> Iterator[None]:
+        """Room for files of ``size`` bytes that will replace those of ``memory``.
+
+        Raises:
+            NoRoom: there is none.
+        """
+        try:
+            with memory.use(), self._lock():
+                self.make_room(size)
+                yield
+        except OSError as error:
+            raise _translated(error) from None
+
+    def used_bytes(self) -> int:
+        """The bytes of all memories' files, those that are being written included."""
+        return sum(_folder_bytes(Path(entry)) for entry in self._entries() if entry.is_dir())
+
+    def sweep(self) -> None:
+        """Delete the memories whose time is over, and count the others."""
+        now, ids = time.time(), self._ids()
+        self._expiries = {id: self._expiry(id) for id in ids}
+        for id, expires in self._expiries.items():
+            if now > expires:
+                self._remove(id)
+        self.counted, self.counted_bytes = len(ids), self.used_bytes()
+
+    def _expiry(self, id: str) -> float:
+        """When a memory expires, in seconds since 1970; infinity if it never does, or its description is damaged."""
+        known = self._expiries.get(id)
+        if known is None:
+            try:
+                description = Description.model_validate_json((self.folder / id / DESCRIPTION).read_bytes())
+                known = math.inf if description.expires is None else description.expires
+            except (OSError, ValidationError):
+                known = math.inf
+        return known
+
+    def remove_unfinished(self) -> None:
+        """Delete what a killed server had begun to write or to delete; only before the folder is used."""
+        for entry in self._entries():
+            if entry.name.startswith(HIDDEN) and entry.is_dir():
+                shutil.rmtree(entry, ignore_errors=True)
+
+    def _ids(self) -> Sequence[str]:
+        return [entry.name for entry in self._entries() if ID.fullmatch(entry.name)]
+
+    def _entries(self) -> Sequence[os.DirEntry[str]]:
+        try:
+            return [*os.scandir(self.folder)]
+        except (FileNotFoundError, NotADirectoryError):  # there is none, or somebody has deleted it
+            return []
+
+    def _least_recently_used(self) -> Sequence[str]:
+        times = {}
+        for id in self._ids():
+            with suppress(OSError):
+                times[id] = (self.folder / id / DESCRIPTION).stat().st_mtime
+        return sorted(times, key=lambda id: times[id])
+
+    def _evict(self, id: str) -> bool:
+        """Delete a memory, unless a request of any process uses it."""
+        try:
+            with (self.folder / id / DESCRIPTION).open("rb") as file:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                self._remove(id)
+        except OSError:
+            return False
+        return True
+
+    def _remove(self, id: str) -> None:
+        self._open.pop(id, None)
+        hidden = self.folder / f"{HIDDEN}{id}.{secrets.token_hex(4)}"
+        with suppress(FileNotFoundError):  # another process was first
+            (self.folder / id).rename(hidden)
+            shutil.rmtree(hidden, ignore_errors=True)
+
+    def _keep(self, memory: Memory) -> Memory:
+        self._open[memory.id] = memory
+        self._open.move_to_end(memory.id)
+        while len(self._open) > MAX_OPEN:
+            self._open.popitem(last=False)
+        return memory
+
+    @contextmanager
+    def _lock(self) -> Iterator[None]:
+        with (self.folder / LOCK).open("wb") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            yield
+
+
+def open_store(folder: Path | None, limit: int) -> MemoryStore:
+    """The store in ``folder``, which is kept, or in a temporary one, which ``close`` deletes.
+
+    Raises:
+        OSError: the folder cannot be used, or another server uses it.
+    """
+    if folder is not None:
+        folder.mkdir(parents=True, exist_ok=True)
+        claim = _claimed(folder)
+        if claim is None:
+            raise OSError(errno.EBUSY, "another server uses this folder")
+        store = MemoryStore(folder, limit, claim, is_kept=True)
+        store.remove_unfinished()
+        return store
+    try:
+        temporary = Path(tempfile.mkdtemp(prefix=TEMPORARY))
+    except OSError as error:  # a container whose root cannot be written, for example
+        log.warning("memories cannot be stored without HEED_MEMORIES: no temporary folder: %s", error.strerror)
+        return MemoryStore(Path(os.devnull) / "none", 0, None, is_kept=False)
+    for left in temporary.parent.glob(f"{TEMPORARY}*"):
+        with suppress(OSError):
+            if left != temporary and (claim := _claimed(left)) is not None:  # of a server that was killed
+                shutil.rmtree(left, ignore_errors=True)
+                claim.close()
+    return MemoryStore(temporary, limit, _claimed(temporary), is_kept=False)
+
+
+def _claimed(folder: Path) -> IO[bytes] | None:
+    """A lock that says that a server uses ``folder``, until it is closed; None if another has it."""
+    file = (folder / CLAIM).open("ab")
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        file.close()
+        return None
+    return file
+
+
+def _folder_bytes(folder: Path) -> int:
+    try:
+        return sum(entry.stat().st_size for entry in os.scandir(folder))
+    except FileNotFoundError:  # deleted since
+        return 0
+
+
+def _sync(path: Path) -> None:
+    file = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(file)
+    finally:
+        os.close(file)
+
+
+def _translated(error: BaseException) -> BaseException:
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        return NoRoom("the disk of the memories is full")
+    return error

@@ -1,0 +1,280 @@
+"""The inputs of a run that a memory has, in place of ``key`` and ``value``, or of a learned block's past."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from service.errors import Conflict, Invalid
+from service.memories.memory import Memory
+from service.memories.store import MemoryStore
+from service.memories.streaming import streaming_graph
+from service.model.estimate import RunEstimate, score_count
+from service.model.graph import Arrays, Graph
+from service.model.model import Model
+from service.tensors.dims import symbol
+
+FIELD, APPEND, AT = FIELDS = ("memory", "memory_append", "memory_at")  # of a request; V2's are parameters
+KEY_VALUE, PAST = ("key", "value"), ("past_key", "past_value")
+PRESENT = ("present_key", "present_value")
+LENGTHS = "nonpad_kv_seqlen"
+ORDERED = ("is_causal", "left_window_size", "right_window_size")  # options that depend on the places of keys
+
+MIN_PAIRS = 1 << 12  # pairs of query and key from which stored keys are walked in blocks
+
+Execute = Callable[[Arrays, Sequence[str]], dict[str, np.ndarray]]
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """What a request says of a memory: its id, whether the request's keys are appended, and to how many keys."""
+
+    id: str
+    append: bool = False
+    at: int | None = None
+
+
+def read_reference(fields: Mapping[str, Any]) -> Reference | None:
+    """The memory that ``fields`` name, if they do.
+
+    Raises:
+        Invalid: a field of another type, or one that needs a memory.
+    """
+    id, append, at = (fields.get(name) for name in FIELDS)
+    if id is None:
+        for name in (APPEND, AT):
+            if fields.get(name) is not None:
+                raise Invalid("needs memory beside it", name)
+        return None
+    if not isinstance(id, str):
+        raise Invalid("expected the id of a memory, as text", FIELD)
+    if append is not None and not isinstance(append, bool):
+        raise Invalid("expected a boolean", APPEND)
+    if at is not None and (type(at) is not int or at < 0):
+        raise Invalid("expected a whole number from 0", AT)
+    if at is not None and not append:
+        raise Invalid(f"needs {APPEND} beside it", AT)
+    return Reference(id, bool(append), at)
+
+
+class StoredInputs:
+    """The stored inputs of one request to ``model``: those that ``memory`` has now, even if others append meanwhile.
+
+    Raises:
+        Invalid: the memory is not one for this model.
+        Conflict: it was made by another version of the model, or has not as many keys as the request expects.
+    """
+
+    def __init__(self, memory: Memory, reference: Reference, model: Model, store: MemoryStore) -> None:
+        self.memory = memory
+        self._store = store
+        self._model = model
+        description = memory.description
+        self._is_past = description.block is not None
+        self._appends = reference.append
+        self.names: tuple[str, ...] = PAST if self._is_past else KEY_VALUE
+        self._state, key, value = memory.arrays()
+        _check_model(memory, model, self.names)
+        if reference.at is not None and set(self._state.lengths) != {reference.at}:
+            raise Conflict(f"expected a memory of {reference.at} keys, got {self._state.lengths[0]}", AT)
+        self._has_no_keys = self._is_past and not self._appends and not attends_to_itself(model)
+        self._new: Arrays = {}
+        self._arrays = tuple(self._shaped(name, array) for name, array in zip(self.names, (key, value), strict=True))
+
+    def estimate(self, inputs: Arrays, outputs: Sequence[str], most_memory: int) -> RunEstimate:
+        """What a run needs for ``outputs``, on the graph that is fastest for stored keys.
+
+        Raises:
+            Invalid: a shape or a number does not fit to the model.
+            TooMuchMemory: more than ``most_memory`` bytes.
+        """
+        model, sizes = self._model, self._model.bind(inputs, may_be_empty=True)
+        pairs = score_count(model.signature, sizes)
+        graph = _streaming_graph(model) if pairs >= MIN_PAIRS else None
+        if graph is not None and not graph.can_serve(inputs, outputs, pairs):
+            graph = None
+        return model.estimate(inputs, outputs, sizes, most_memory, graph)
+
+    @property
+    def is_quick(self) -> bool:
+        """Whether the run need not check the memory's numbers, nor wait for other appends."""
+        return self.memory.is_verified and not self._appends
+
+    def prepare(self) -> None:
+        """Check the memory's numbers before their first use in this process.
+
+        Raises:
+            Gone: they are not those that were stored.
+        """
+        if not self.memory.is_verified:
+            self.memory.verify()
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """Outputs that the run computes for the memory: what the block made of the new keys and values."""
+        return PRESENT if self._is_past and self._appends else ()
+
+    @property
+    def cache_key(self) -> object:
+        """Equal for memories that make no difference to the plan of a request."""
+        return self._is_past, self._appends, self._state.is_even, self._arrays[0].shape, self._arrays[1].shape
+
+    def covers(self, given: Sequence[str] | Mapping[str, Any]) -> list[str]:
+        """The model's inputs that are not missing beside those ``given``."""
+        return [*given, *self.names, *(key_inputs(self._model) if self._has_no_keys else ())]
+
+    def add_to(self, own: Arrays) -> dict[str, np.ndarray]:
+        """The request's ``own`` inputs and the stored ones, all in the shapes of the run.
+
+        Where the run appends, its longer arrays are made in ``run``; here they have only their shapes.
+
+        Raises:
+            Invalid: an input that the memory has, too, or new keys that do not fit to it.
+        """
+        inputs, self._new = dict(own), own
+        if self._is_past:
+            self._refuse(PAST, own)
+            inputs |= zip(PAST, self._arrays, strict=True)
+            if self._has_no_keys:
+                inputs |= self._empty(own)
+            return self._ordered(inputs)
+        if not self._appends:
+            self._refuse(KEY_VALUE, own)
+            inputs |= zip(KEY_VALUE, self._arrays, strict=True)
+            return self._ordered(self._with_lengths(inputs, self._state.lengths))
+        for name, stored in zip(KEY_VALUE, self._arrays, strict=True):
+            new = own.get(name)
+            if new is None:
+                raise Invalid(f"required beside {APPEND}, and not given", name)
+            if (*new.shape[:-2], new.shape[-1]) != (*stored.shape[:-2], stored.shape[-1]):
+                raise Invalid(f"expected {list(stored.shape)} but for the number of keys, got {list(new.shape)}", name)
+            shape = (*stored.shape[:-2], self._state.length + new.shape[-2], stored.shape[-1])
+            inputs[name] = np.broadcast_to(new.dtype.type(0), shape)
+        count = own[KEY_VALUE[0]].shape[-2]
+        if own[KEY_VALUE[1]].shape[-2] != count:
+            raise Invalid(f"expected {count} values, as there are keys, got {own['value'].shape[-2]}", "value")
+        return self._ordered(self._with_lengths(inputs, [length + count for length in self._state.lengths]))
+
+    def run(self, graph: Graph, execute: Execute, inputs: Arrays, outputs: Sequence[str]) -> dict[str, np.ndarray]:
+        """The ``outputs`` that ``execute`` computes from ``inputs`` with ``graph``.
+
+        What is to be appended is appended if the run succeeds.
+
+        Raises:
+            Conflict: another request appended meanwhile.
+        """
+        ready = self._converted if graph.shared is None else dict  # a shared pass reads the files as they are
+        if not self._appends:
+            return execute(ready(inputs), outputs)
+        if self._is_past:
+            computed = execute(ready(inputs), outputs)
+            new = [computed[name][..., self._state.length :, :] for name in PRESENT]
+            with self._appending(*new):
+                return computed
+        stored = [self._unshaped(self._new[name]) for name in KEY_VALUE]
+        with self._appending(*stored) as (_, *arrays):
+            for name, array in zip(KEY_VALUE, arrays, strict=True):
+                inputs = {**inputs, name: self._shaped(name, array)}
+            return execute(ready(inputs), outputs)
+
+    def _appending(self, key: np.ndarray, value: np.ndarray) -> Any:
+        memory, store = self.memory, self._store
+        return memory.appending(key, value, lambda size: store.growing(memory, size), self._state.lengths)
+
+    def _refuse(self, names: Sequence[str], own: Arrays) -> None:
+        for name in names:
+            if name in own:
+                raise Invalid("is in the memory, and cannot be given beside it", name)
+
+    def _with_lengths(self, inputs: dict[str, np.ndarray], lengths: Sequence[int]) -> dict[str, np.ndarray]:
+        """``inputs``, with the lengths of rows that differ; or of all where a new key's place matters."""
+        is_even = len(set(lengths)) == 1
+        if is_even and not (self._appends and not inputs.keys().isdisjoint(ORDERED)):
+            return inputs
+        if LENGTHS not in self._model.inputs:
+            if is_even:
+                return inputs
+            raise Invalid(f"its rows have different lengths, and model '{self._model.name}' takes no {LENGTHS}", FIELD)
+        if LENGTHS in inputs:
+            raise Invalid("the memory has the lengths of its rows", LENGTHS)
+        return {**inputs, LENGTHS: np.asarray(lengths, self._model.inputs[LENGTHS].dtype)}
+
+    def _empty(self, own: Arrays) -> dict[str, np.ndarray]:
+        """No keys beside the past: arrays of length 0 for the inputs that have new ones."""
+        batch = self.memory.description.rows
+        arrays = {}
+        for name in key_inputs(self._model):
+            if name in own:
+                raise Invalid(f"is new beside a memory: send {APPEND} true to append it", name)
+            tensor = self._model.inputs[name]
+            shape = [int(dim) if isinstance(dim, int) else batch if dim == "batch" else 0 for dim in tensor.shape]
+            arrays[name] = np.zeros(shape, tensor.dtype)
+        return arrays
+
+    def _ordered(self, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        return {name: inputs[name] for name in self._model.inputs if name in inputs}
+
+    def _converted(self, inputs: Arrays) -> dict[str, np.ndarray]:
+        """``inputs`` with the stored ones as ONNX Runtime takes them: contiguous, in the model's type."""
+        converted = dict(inputs)
+        for name in self.names:
+            converted[name] = np.ascontiguousarray(inputs[name], self._model.inputs[name].dtype)
+        return converted
+
+    def _shaped(self, name: str, array: np.ndarray) -> np.ndarray:
+        """A stored array in the rank of the model's input: a block without an axis of heads has one head."""
+        rank = len(self._model.inputs[name].shape)
+        if rank == array.ndim:
+            return array
+        if rank == 3 and array.ndim == 4 and array.shape[1] == 1:
+            return array[:, 0]
+        raise Invalid(f"it has {list(array.shape)}; model '{self._model.name}' takes {rank} dimensions", FIELD)
+
+    def _unshaped(self, array: np.ndarray) -> np.ndarray:
+        """A new array in the rank of the memory."""
+        rank = len(self.memory.description.lead) + 2
+        return array if array.ndim == rank else array[:, None]
+
+
+_streaming_graphs: WeakKeyDictionary[Model, Graph | None] = WeakKeyDictionary()
+
+
+def _streaming_graph(model: Model) -> Graph | None:
+    """The graph that walks stored keys in blocks; None for a model whose scores are not products."""
+    if model not in _streaming_graphs:
+        _streaming_graphs[model] = None if model.is_on_cuda else streaming_graph(model.signature)
+    return _streaming_graphs[model]
+
+
+def projects(model: Model) -> bool:
+    """Whether it answers what its projections make of keys and values, and takes it back as its past."""
+    learns = model.spec is not None and model.spec.learned > 0
+    return learns and {*PAST} <= model.inputs.keys() and {*PRESENT} <= model.outputs.keys()
+
+
+def key_inputs(model: Model) -> list[str]:
+    """The required inputs whose rows become keys; of a model that attends to itself these are its queries, too."""
+    new = symbol(model.outputs[PRESENT[0]].shape[-2]).split(" + ")[-1]
+    return [name for name, tensor in model.inputs.items() if tensor.required and new in map(symbol, tensor.shape)]
+
+
+def attends_to_itself(model: Model) -> bool:
+    """Whether its queries are its keys, too."""
+    return symbol(model.outputs["weights"].shape[-2]) in symbol(model.outputs[PRESENT[0]].shape[-2]).split(" + ")
+
+
+def _check_model(memory: Memory, model: Model, names: Sequence[str]) -> None:
+    description = memory.description
+    if description.block is None:
+        if any(name not in model.inputs for name in names):
+            raise Invalid(f"model '{model.name}' takes no key and value; store a memory with \"block\" for it", FIELD)
+        return
+    if description.block != model.name:
+        raise Invalid(f"it was stored for block '{description.block}', not for '{model.name}'", FIELD)
+    if description.version != model.version:
+        raise Conflict(
+            f"it was made by version {description.version} of '{model.name}', which is now version {model.version}",
+            FIELD,
+        )

@@ -1,0 +1,190 @@
+"""``/v1/memories``: stores keys and values, lists and deletes them, and appends to them."""
+
+import re
+import time
+from contextlib import ExitStack
+from datetime import UTC, datetime
+from functools import partial
+
+import numpy as np
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from service.budget import Reservation
+from service.codec.long_tensor import read_all
+from service.errors import Invalid
+from service.http.body import JSON_LENGTH, CountedReceive, Headers, receive_body, receive_parts, require_json
+from service.http.endpoint import RequestContext, Stage, Stages
+from service.memories.memory import Description, Memory
+from service.native.endpoint import AttentionEndpoint
+from service.native.memory_upload import Rows, Upload, parse, plain_rows, projected_rows, projection_task
+from service.native.schemas import DamagedMemory, MemoryDescription, MemoryList
+
+ENTITY_TAG = re.compile(rb'"([0-9a-f]{64})"')
+
+
+class MemoriesEndpoint:
+    """The routes of ``/v1/memories``. ``blocks`` runs the blocks whose projections are stored."""
+
+    def __init__(self, blocks: AttentionEndpoint) -> None:
+        self._blocks = blocks
+        self._memories = blocks.memories
+        self._store = blocks.memories.store
+        self._thread = blocks.engine.offload
+
+    async def create(self, request: Request) -> Response:
+        """Store keys and values: 201, or 200 where ``If-None-Match`` names what is stored already."""
+        headers: Headers = request.state.headers
+        owner = self._memories.owner(headers)
+        for tag in ENTITY_TAG.findall(headers.get(b"if-none-match", b"")):
+            found = await self._thread(self._store.find, tag.decode(), owner)
+            if found is not None:
+                return _answer(found, 200)
+        reservation = Reservation(self._blocks.engine.budget)
+        try:
+            upload, rows = await self._receive(request, reservation, None)
+            return _answer(await self._thread(self._create, upload, rows, owner), 201)
+        finally:
+            reservation.release()
+
+    async def append(self, request: Request) -> Response:
+        """Append keys and values, all or none."""
+        memory = self._memories.get(request.path_params["memory"], request.state.headers)
+        reservation = Reservation(self._blocks.engine.budget)
+        try:
+            upload, rows = await self._receive(request, reservation, memory)
+            await self._thread(self._append, memory, upload, rows)
+        finally:
+            reservation.release()
+        return _answer(memory, 200)
+
+    async def list(self, request: Request) -> Response:
+        """The memories that the request's key may use."""
+        body = await self._thread(self._list, self._memories.seen_by(request.state.headers))
+        return Response(body, media_type="application/json")
+
+    async def get(self, request: Request) -> Response:
+        """One memory, without its numbers."""
+        return _answer(self._memories.get(request.path_params["memory"], request.state.headers), 200)
+
+    async def delete(self, request: Request) -> Response:
+        """Delete a memory. Requests that use it go on."""
+        owner = self._memories.seen_by(request.state.headers)
+        await self._thread(self._store.delete, request.path_params["memory"], owner)
+        return Response(status_code=204)
+
+    async def _receive(self, request: Request, reservation: Reservation, memory: Memory | None) -> tuple[Upload, Rows]:
+        blocks = self._blocks
+        headers: Headers = request.state.headers
+        receive, longest = CountedReceive(request.receive, reservation), blocks.settings.max_body_bytes
+        json_length = headers.get(JSON_LENGTH.lower().encode())
+        if json_length is None:
+            require_json(headers)
+            body = await receive_body(receive, headers, longest), b""
+        else:
+            body = await receive_parts(receive, headers, longest, _length(json_length))  # type: ignore[assignment]
+        context = RequestContext(headers, request.state.timing, reservation)
+        upload, tensors = await blocks.run_stages(self._decode(body, context, memory))
+        if upload.model is None:
+            return upload, plain_rows(tensors)
+        task = projection_task(upload.model, tensors, blocks.settings.max_memory_bytes)
+        return upload, projected_rows(upload.model, await blocks.engine.run(task))
+
+    def _decode(
+        self, body: tuple[bytes, bytes], context: RequestContext, memory: Memory | None
+    ) -> Stages[tuple[Upload, dict[str, np.ndarray]]]:
+        blocks, (content, attached) = self._blocks, body
+        rest, parts = yield from blocks.cut(content)
+        reading = partial(parse, rest, parts, attached, blocks.repository, memory)
+        upload: Upload = yield Stage(blocks.reading, len(rest) + len(attached), reading)
+        tensors = yield Stage(blocks.decoding, len(content), read_all(upload.tensors, context.reservation))
+        return upload, tensors
+
+    def _create(self, upload: Upload, rows: Rows, owner: str) -> Memory:
+        key, value = (np.ascontiguousarray(array, upload.dtype) for array in (rows.key, rows.value))
+        stored = Rows(key, value, rows.batch_axis, rows.counts)
+        now, model = time.time(), upload.model
+        description = Description(
+            owner=owner,
+            block=model.name if model else None,
+            version=model.version if model else None,
+            dtype=str(upload.dtype),
+            lead=key.shape[:-2],
+            batch_axis=rows.batch_axis,
+            d_k=key.shape[-1],
+            d_v=value.shape[-1],
+            content=stored.content_hash(model),
+            created=now,
+            expires=now + upload.ttl_seconds if upload.ttl_seconds is not None else None,
+        )
+        return self._store.create(description, key, value, rows.counts)
+
+    def _append(self, memory: Memory, upload: Upload, rows: Rows) -> None:
+        description = memory.description
+        for name, array, depth in (("key", rows.key, description.d_k), ("value", rows.value, description.d_v)):
+            if (*array.shape[:-2], array.shape[-1]) != (*description.lead, depth):
+                raise Invalid(f"expected {[*description.lead, 'n', depth]}, as stored, got {[*array.shape]}", name)
+        expected = None if upload.at is None else [upload.at] * description.rows
+        with ExitStack() as stack:
+            stack.enter_context(memory.use())
+            grow = partial(self._store.growing, memory)
+            stack.enter_context(memory.appending(rows.key, rows.value, grow, expected, rows.counts))
+
+    def _list(self, owner: str | None) -> bytes:
+        memories, damaged = [], []
+        for memory in self._store.all(owner):
+            if isinstance(memory, Memory):
+                memories.append(_describe(memory))
+            else:
+                damaged.append(DamagedMemory(id=memory[0], reason=memory[1].detail))
+        listed = MemoryList(memories=memories, damaged=damaged, limit_bytes=self._store.limit)
+        return listed.model_dump_json().encode()
+
+
+def routes(blocks: AttentionEndpoint) -> list[Route]:
+    """The routes; the documentation has them with their bodies instead."""
+    endpoint = MemoriesEndpoint(blocks)
+    methods = [
+        ("", "POST", endpoint.create),
+        ("", "GET", endpoint.list),
+        ("/{memory}/append", "POST", endpoint.append),
+        ("/{memory}", "GET", endpoint.get),
+        ("/{memory}", "DELETE", endpoint.delete),
+    ]
+    return [
+        Route(f"/v1/memories{path}", function, methods=[method], include_in_schema=False)
+        for path, method, function in methods
+    ]
+
+
+def _answer(memory: Memory, status: int) -> Response:
+    headers = {"Location": f"/v1/memories/{memory.id}"} if status == 201 else {}
+    description = _describe(memory)
+    if not memory.state().sequence:
+        headers["ETag"] = f'"{description.content}"'
+    return Response(description.model_dump_json(), status, headers, "application/json")
+
+
+def _describe(memory: Memory) -> MemoryDescription:
+    description, state = memory.description, memory.state()
+    key_shape, value_shape = description.shapes(state.length)
+    return MemoryDescription(
+        id=memory.id,
+        block=description.block,
+        version=description.version,
+        dtype=description.dtype,
+        key_shape=key_shape,
+        value_shape=value_shape,
+        lengths=state.lengths,
+        bytes=description.nbytes(state.capacity),
+        content=description.content,
+        created=datetime.fromtimestamp(description.created, UTC),
+        expires=None if description.expires is None else datetime.fromtimestamp(description.expires, UTC),
+    )
+
+
+def _length(text: bytes) -> int:
+    if not (text.isdigit() and len(text) <= 10):
+        raise Invalid(f"expected {JSON_LENGTH} to be a whole number of bytes")
+    return int(text)

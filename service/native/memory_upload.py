@@ -1,0 +1,233 @@
+"""Decoding of what is stored in a memory: keys and values, or what a block's projections make of its inputs."""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import orjson
+
+from service.codec.json_parser import JsonObject, parse_object
+from service.codec.json_reader import JsonReader, word
+from service.codec.json_slices import LongList, LongText
+from service.codec.long_tensor import LongTensor
+from service.engine.task import InferenceTask
+from service.errors import Invalid, Malformed
+from service.http.body import Body
+from service.memories.memory import Memory
+from service.memories.stored import KEY_VALUE, LENGTHS, PRESENT, attends_to_itself, key_inputs, projects
+from service.model.model import Model
+from service.native.leading_axes import LeadingAxes
+from service.repository.repository import Repository
+from service.tensors.cast import cast, check_shape, from_bytes
+from service.tensors.dims import symbol
+from service.tensors.spec import TensorSpec
+
+DTYPES = ("float32", "float16")
+CREATE_FIELDS, APPEND_FIELDS = ("block", "dtype", "ttl_seconds"), ("at",)
+MAX_TTL_S = 10 * 365 * 86400
+RANK = 4  # batch, heads, keys, depth
+
+
+@dataclass(frozen=True, slots=True)
+class Upload:
+    """The fields of a request that stores or appends, and its tensors, of which long ones are still to be read."""
+
+    model: Model | None  # whose projections are stored
+    dtype: np.dtype
+    tensors: Mapping[str, np.ndarray | LongTensor]
+    ttl_seconds: float | None = None
+    at: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """What is stored: [*lead, n, d_k] and [*lead, n, d_v]; of row i of the batch the first ``counts[i]`` keys."""
+
+    key: np.ndarray
+    value: np.ndarray
+    batch_axis: int
+    counts: tuple[int, ...]
+
+    def content_hash(self, model: Model | None) -> str:
+        """SHA-256 of what is stored, as hexadecimal digits.
+
+        It is that of a line of JSON (block and version, or null; dtype; the shapes of key and value; the counts),
+        followed by the bytes of both, little-endian.
+        """
+        head = [
+            [model.name, model.version] if model else None,
+            *(str(self.key.dtype), self.key.shape, self.value.shape, self.counts),
+        ]
+        digest = hashlib.sha256(orjson.dumps(head, option=orjson.OPT_APPEND_NEWLINE))
+        for array in (self.key, self.value):
+            digest.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+        return digest.hexdigest()
+
+
+def parse(
+    content: bytes, parts: Sequence[LongText | LongList], attached: Body, repository: Repository, memory: Memory | None
+) -> Upload:
+    """The fields of a request that stores, or appends to ``memory``; ``attached`` are the bytes behind its JSON.
+
+    Raises:
+        Malformed, Invalid: it is not JSON, or a field is unknown, missing or wrong.
+        NotFound: there is no such block.
+    """
+    with parse_object(content) as json, np.errstate(over="ignore"):
+        reader, fields = JsonReader(parts), {name: json[name] for name in json}
+        block = fields.get("block") if memory is None else memory.description.block
+        model = None if block is None else _model(block, repository)
+        dtype = _dtype(fields.get("dtype")) if memory is None else memory.dtype
+        specs = _plain_specs(dtype) if model is None else {name: model.inputs[name] for name in key_inputs(model)}
+        allowed = (*specs, *(CREATE_FIELDS if memory is None else APPEND_FIELDS))
+        for name in fields:
+            if name not in allowed:
+                raise Malformed(f"unknown field; there are {', '.join(allowed)}", name)
+        binary = BinaryTensors(attached)
+        tensors = {name: _tensor(spec, fields.get(name), reader, binary) for name, spec in specs.items()}
+        binary.finish()
+        reader.finish(content)
+        given = {name: tensor for name, tensor in tensors.items() if tensor is not None}
+        return Upload(model, dtype, given, _ttl(fields.get("ttl_seconds")), _at(fields.get("at")))
+
+
+class BinaryTensors:
+    """The tensors behind a request's JSON, which says how many bytes each has, in this order."""
+
+    def __init__(self, attached: Body) -> None:
+        self._attached = memoryview(attached)
+        self._place = 0
+
+    def take(self, spec: TensorSpec, element: JsonObject, reader: JsonReader) -> np.ndarray:
+        """The tensor of ``{"shape": ..., "dtype": ..., "binary_data_size": bytes}``.
+
+        Raises:
+            Malformed: there are fewer bytes.
+            Invalid: the shape or the type does not fit.
+        """
+        size, dtype = element["binary_data_size"], element.get("dtype", "float32")
+        if type(size) is not int or not 0 <= size <= len(self._attached) - self._place:
+            left = len(self._attached) - self._place
+            raise Malformed(f"binary_data_size is {word(size)}; behind the JSON are {left} bytes more", spec.name)
+        if dtype not in DTYPES:
+            raise Invalid(f"expected dtype to be one of {', '.join(DTYPES)}, got {word(dtype)}", spec.name)
+        shape = reader.integers(spec.name, element.get("shape"))
+        content = bytes(self._attached[self._place : self._place + size])
+        self._place += size
+        array = check_shape(spec.name, from_bytes(spec.name, dtype, content), shape)
+        return cast(spec.name, array, spec.dtype)
+
+    def finish(self) -> None:
+        """Raises Malformed where bytes are left."""
+        if self._place != len(self._attached):
+            raise Malformed(f"{len(self._attached) - self._place} bytes behind the JSON belong to no tensor")
+
+
+def plain_rows(tensors: Mapping[str, np.ndarray]) -> Rows:
+    """The rows of ``key`` and ``value`` as they are sent: [batch, kv_heads, n, d], where leading axes may be omitted.
+
+    Raises:
+        Invalid: their shapes do not fit together.
+    """
+    key, value = (tensors[name] for name in KEY_VALUE)
+    for name, array in zip(KEY_VALUE, (key, value), strict=True):
+        if not 2 <= array.ndim <= RANK:
+            raise Invalid(f"expected [batch, kv_heads, n, d], or its last 2 or 3, got {[*array.shape]}", name)
+    if value.shape[:-1] != key.shape[:-1]:
+        raise Invalid(
+            f"expected {[*key.shape[:-1]]} before its last dimension, as key has, got {[*value.shape]}", "value"
+        )
+    shape = {2: (1, 1, *key.shape[:1]), 3: (key.shape[0], 1, key.shape[1])}.get(key.ndim, key.shape[:3])
+    counts = _counts(tensors.get(LENGTHS), shape)
+    return Rows(key.reshape(*shape, -1), value.reshape(*shape, -1), 0, counts)
+
+
+def projection_task(model: Model, tensors: Mapping[str, np.ndarray], most_memory: int) -> InferenceTask:
+    """The run whose outputs ``present_key`` and ``present_value`` are stored.
+
+    Queries make no difference to them: a block that does not attend to itself gets one, of zeros.
+
+    Raises:
+        Invalid: a tensor does not fit to the block.
+        TooMuchMemory: the run needs more than ``most_memory`` bytes.
+    """
+    first = next(iter(tensors))
+    axes = LeadingAxes(model, first, tensors[first])
+    inputs = {name: axes.expand(model.inputs[name], array) for name, array in tensors.items()}
+    if not attends_to_itself(model):
+        batch = len(inputs[first])
+        for name, spec in model.inputs.items():
+            if spec.required and name not in inputs:
+                shape = [{"batch": batch}.get(symbol(dim), 1) if isinstance(dim, str) else dim for dim in spec.shape]
+                inputs[name] = np.zeros(shape, spec.dtype)
+        inputs = {name: inputs[name] for name in model.inputs if name in inputs}
+    estimate = model.estimate(inputs, PRESENT, model.bind(inputs), most_memory)
+    return InferenceTask(model, estimate, inputs, PRESENT, estimate.sizes.get("batch", 1))
+
+
+def projected_rows(model: Model, outputs: Mapping[str, np.ndarray]) -> Rows:
+    """The rows that a projection's ``outputs`` are."""
+    key, value = (outputs[name] for name in PRESENT)
+    axis = [symbol(dim) for dim in model.outputs[PRESENT[0]].shape].index("batch")
+    return Rows(key, value, axis, (key.shape[-2],) * key.shape[axis])
+
+
+def _tensor(
+    spec: TensorSpec, element: Any, reader: JsonReader, binary: BinaryTensors
+) -> np.ndarray | LongTensor | None:
+    if element is None:
+        if spec.required:
+            raise Invalid("required, and not given", spec.name)
+        return None
+    if isinstance(element, JsonObject) and "binary_data_size" in element:
+        return binary.take(spec, element, reader)
+    return reader.tensor(spec, element)
+
+
+def _plain_specs(dtype: np.dtype) -> dict[str, TensorSpec]:
+    axes = ("batch", "kv_heads", "n")
+    specs = [
+        TensorSpec("key", dtype, (*axes, "d_k"), required=True),
+        TensorSpec("value", dtype, (*axes, "d_v"), required=True),
+        TensorSpec(LENGTHS, np.dtype(np.int64), ("batch",), required=False),
+    ]
+    return {spec.name: spec for spec in specs}
+
+
+def _model(name: Any, repository: Repository) -> Model:
+    if not isinstance(name, str):
+        raise Invalid("expected the name of a block, as text", "block")
+    model = repository.block(name)
+    if not projects(model):
+        raise Invalid(f"'{name}' projects no keys and values: leave block out, and store its key and value", "block")
+    return model
+
+
+def _counts(lengths: np.ndarray | None, shape: Sequence[int]) -> tuple[int, ...]:
+    batch, _, n = shape
+    if lengths is None:
+        return (n,) * batch
+    counts = tuple(lengths.reshape(-1).tolist())
+    if len(counts) != batch or not all(0 <= count <= n for count in counts):
+        raise Invalid(f"expected {batch} numbers from 0 to {n}, got {[*counts[:8]]}", LENGTHS)
+    return counts
+
+
+def _dtype(name: Any) -> np.dtype:
+    if name is not None and name not in DTYPES:
+        raise Invalid(f"expected one of {', '.join(DTYPES)}, got {word(name)}", "dtype")
+    return np.dtype(name or DTYPES[0])
+
+
+def _ttl(seconds: Any) -> float | None:
+    if seconds is not None and (type(seconds) not in (int, float) or not 0 < seconds <= MAX_TTL_S):
+        raise Invalid(f"expected a number of seconds above 0, at most {MAX_TTL_S}, got {word(seconds)}", "ttl_seconds")
+    return seconds  # type: ignore[no-any-return]
+
+
+def _at(length: Any) -> int | None:
+    if length is not None and (type(length) is not int or length < 0):
+        raise Invalid(f"expected a whole number from 0, got {word(length)}", "at")
+    return length
