@@ -38,7 +38,7 @@ MAX_ROWS = 256  # queries of one key head that are computed together
 MAX_STATE_NUMBERS = 1 << 14  # of the sums of weighted values of these queries
 MAX_BLOCK_NUMBERS = 1 << 17  # scores of a block: they stay in the cache of a core
 MAX_BLOCK_KEYS = 1 << 14
-MAX_COPY_NUMBERS = 1 << 18  # of keys or values converted from float16 at one time
+MAX_COPY_NUMBERS = 1 << 19  # of keys or values converted from float16 at one time
 PART_KEYS = 1 << 14  # at least so many keys go to a thread at one time
 MAX_PARTS = 64  # of the keys of one tile, whose sums wait to be merged
 # OpenBLAS has a kernel for small products that does not copy its factors first. Per product of m x n x k.
@@ -341,13 +341,14 @@ def _small(rows: int, depth: int, n: int) -> int:
 
 def from_float16(halves: np.ndarray, target: np.ndarray) -> None:
     """Write float16 numbers to the float32 array ``target`` of their shape: by their bits, as numpy's own conversion
-    takes them one by one and seven times as long.
+    takes them one by one and several times as long.
 
     The bits of a half, moved to those of a float32, mean a number that is 2^112 times too small. Infinity and NaN would
     become numbers.
     """
     bits = target.view(np.int32)
-    np.left_shift(halves.view(np.int16), np.int32(13), out=bits, dtype=np.int32)
+    np.copyto(bits, halves.view(np.int16))
+    np.left_shift(bits, 13, out=bits)
     np.bitwise_and(bits, np.int32(-0x70000001), out=bits)  # without the copies of the sign
     np.multiply(target, np.float32(2.0**112), out=target)
     if halves.size == 0:

@@ -13,7 +13,7 @@ from export.verification import DRAWS, MORE_DRAWS, error_budget, largest_error
 from models import reference
 from models.catalogue import BLOCKS
 from models.examples import OPTIONS, draw
-from service.engine.run import AllEnded
+from service.engine.run import AllEnded, Run
 from service.engine.task import InferenceTask
 from service.memories import streaming
 from service.memories.sharing import SHARED_PASS
@@ -317,3 +317,27 @@ def test_a_shared_pass_ends_when_all_its_tasks_are_ended(models):
         assert not options.terminate
         task.terminate()
     assert options.terminate
+
+
+def test_an_ended_pass_is_not_run_again(models, monkeypatch):
+    model = models["scaled_dot_product"]
+    memory = {name: np.ones((1, 1, 300, 5), np.float32) for name in ("key", "value")}
+    graph = streaming_graph(model.signature)
+    tasks = [task_of(model, graph, {"query": np.ones((1, 2, 1, 5), np.float32), **memory}) for _ in range(2)]
+    for task in tasks:
+        task.prepare(MANY)
+    shared = Run(tasks[0])
+    shared.stack(tasks, 2, 1 << 40, MANY * 1e6)
+    real, runs = model.run, []
+
+    def run(graph, inputs, outputs, options=None):
+        runs.append(inputs)
+        for task in tasks:
+            task.terminate()
+        return real(graph, inputs, outputs, options)
+
+    monkeypatch.setattr(model, "run", run)
+    outcomes = shared.execute()
+    assert [task for task, _ in outcomes] == tasks
+    assert all(isinstance(outcome, Terminated) for _, outcome in outcomes)
+    assert len(runs) == 1

@@ -146,6 +146,22 @@ def test_the_largest_are_those_of_a_stable_sort(n, seed, with_nan, data):
     np.testing.assert_array_equal(found, np.take_along_axis(array, indices, -1))
 
 
+@pytest.mark.parametrize("kind", ["different", "few", "equal", "nan in the last run"])
+@given(k=st.integers(1, 4), more=st.integers(0, 3000), seed=st.integers(0, 99))
+def test_the_largest_of_many(kind, k, more, seed):
+    n, rng = reductions.MIN_LONG_ROW * k + more, np.random.default_rng(seed)
+    array = (
+        rng.random((2, n), dtype=np.float32) if kind != "few" else rng.choice(np.float32([-np.inf, 0, 0.5, 1]), (2, n))
+    )
+    if kind == "equal":
+        array[:] = 0.25
+    if kind.startswith("nan"):
+        array[1, -1] = np.nan
+    indices, found = largest(array, k)
+    np.testing.assert_array_equal(indices, np.argsort(-array, axis=-1, kind="stable")[..., :k])
+    np.testing.assert_array_equal(found, np.take_along_axis(array, indices, -1))
+
+
 @pytest.mark.usefixtures("part")
 @pytest.mark.parametrize("scale", [1, 1e-3, 1e-30, 700])
 def test_uint8(scale):
