@@ -31,12 +31,11 @@ from export.verification import CANONICAL, Check, Sessions, checks, session
 from models.block import Block, Input
 from models.catalogue import find
 from models.examples import documented
-from models.learned import SEED, demonstration
+from models.learned import LARGE, SEED, demonstration
 from models.precision import in_precision
 
 COMMON = "weights"  # the graph of requests with nothing that is rare
 LSE = "lse"  # an output that takes time, and the graph of requests with it and nothing that is rare
-LARGE = 1_000_000  # weights above which they are shared by the graphs, and verified with fewer examples
 VERIFIED = {
     "float16": "on the CPU, as it is and rounded to float16 after every operator",
     "bfloat16": "on the CPU, in float32 rounded to bfloat16 after every operator",
@@ -66,6 +65,7 @@ def export_block(
     """
     target = choose_target(repository / block.name, version, force)
     module = block.build()
+    # Weights are then shared by the graphs, and verified with fewer examples.
     large = sum(parameter.numel() for parameter in module.parameters()) > LARGE
     matrices = [matrix for name, matrix in module.named_parameters() if matrix.ndim > 1 and "embedding" not in name]
     learned = sum(matrix.numel() for matrix in matrices)  # also about the multiply-adds of one row

@@ -35,6 +35,7 @@ class ExampleOptions:
     tensors: tuple[str, ...] = ()
     parameters: Mapping[str, bool | int | float] = field(default_factory=dict)
     broadcast: bool = False  # attn_mask has one row for all queries, heads and batch rows
+    learned: bool = False  # learned tensors are replaced
     lengths: bool = False  # vectors of ``Block.any_length`` have norms over the whole range of the type
 
 
@@ -61,6 +62,9 @@ OPTIONS: dict[str, ExampleOptions] = {
     "memory_mask": ExampleOptions(("memory_mask",)),
     "both_masks": ExampleOptions(("memory_mask", "attn_mask"), {"is_causal": True}),
     "head_mask": ExampleOptions(("head_mask",)),
+    "memory_head_mask": ExampleOptions(("memory_head_mask", "head_mask", "memory_mask")),
+    "learned": ExampleOptions(learned=True),
+    "learned_query": ExampleOptions(("q_proj_weight", "attn_mask"), {"is_causal": True, "scale": 0.4}),
     "past": ExampleOptions(("past_key", "past_value")),
     "past_causal": ExampleOptions(("past_key", "past_value", "attn_mask"), {"is_causal": True}),
     "attn_bias": ExampleOptions(("attn_bias",), {"softcap": 2.0}),
@@ -96,7 +100,7 @@ def draw(block: Block, sizes: Sizes, options: ExampleOptions, seed: int = 0) -> 
     for name, spec in block.inputs.items():
         if name in options.parameters:
             drawn[name] = np.asarray(options.parameters[name], spec.dtype)
-        elif spec.required or name in options.tensors:
+        elif spec.required or name in options.tensors or (spec.learned and options.learned):
             shape = [size(dim, sizes) for dim in spec.shape]
             if options.broadcast and spec.mask:
                 shape[:-1] = [1] * (len(shape) - 1)
@@ -105,6 +109,8 @@ def draw(block: Block, sizes: Sizes, options: ExampleOptions, seed: int = 0) -> 
                 drawn[name] = rng.integers(0, largest + 1, shape)
             else:
                 drawn[name] = rng.standard_normal(shape, dtype=np.float32)
+                if spec.learned:  # as large as they usually are, for a softmax over more than one key
+                    drawn[name] *= np.float32(shape[-1] ** -0.5)
             if options.lengths and name in block.any_length:
                 drawn[name] = _of_any_length(drawn[name], block.dtype, rng)
             if spec.mask:
@@ -143,6 +149,8 @@ def examples(block: Block, names: Iterable[str] = SIZES) -> Iterator[tuple[str, 
         sizes = SIZES[size_name]
         for option_name, options in OPTIONS.items():
             if options.lengths and not block.any_length:
+                continue
+            if options.learned and not any(spec.learned for spec in block.inputs.values()):
                 continue
             if {*options.tensors, *options.parameters} <= block.inputs.keys():
                 name = f"{size_name}/{option_name}"
