@@ -109,13 +109,17 @@ def _rename_inner(graph: onnx_ir.Graph) -> None:
                 value.name = f"{value.name}_inner"
 
 
-def with_outputs(model: onnx.ModelProto, outputs: Sequence[str]) -> onnx.ModelProto:
-    """A copy of ``model`` with only these outputs, and without nodes that none of them needs."""
+def part_of(model: onnx.ModelProto, inputs: Sequence[str], outputs: Sequence[str]) -> onnx.ModelProto:
+    """A copy of ``model`` with only these outputs, without nodes that none of them needs, and with only these inputs.
+
+    The defaults of the other inputs become constants.
+    """
     part = onnx.ModelProto()
     part.CopyFrom(model)
-    kept = [value for value in part.graph.output if value.name in outputs]
-    del part.graph.output[:]
-    part.graph.output.extend(kept)
+    for values, names in ((part.graph.input, inputs), (part.graph.output, outputs)):
+        kept = [value for value in values if value.name in names]
+        del values[:]
+        values.extend(kept)
     remove_unused_nodes(part)
     return part
 
