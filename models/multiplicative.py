@@ -86,4 +86,5 @@ BLOCK = Block(
         ),
     },
     linear=True,
+    rare=tuple(name for name in masks("heads") if name != "nonpad_kv_seqlen"),  # without them, no matrix for the output
 )
