@@ -1,9 +1,10 @@
 """Write a block as ONNX files: verified, with a description in their metadata, and either all of them or none.
 
-``<repository>/<name>/<version>/model.onnx``, the canonical graph, has every option and every output. ``weights.onnx``
-lacks ``lse`` and what else few requests have (``Block.rare``); ``lse.onnx`` is the same with ``lse``. ``plain.onnx`` is
-the same function without options: it builds no mask, so that a small request runs half the nodes. The other files are
-fast paths, for requests that do not need the attention weights (``export.fast_path``).
+``<repository>/<name>/<version>/model.onnx``, the canonical graph, has every option and every output. ``learned.onnx``
+lacks the inputs that replace learned tensors. ``weights.onnx`` lacks ``lse`` and what else few requests have
+(``Block.rare``); ``lse.onnx`` is the same with ``lse``. ``plain.onnx`` is the same function without options: it builds
+no mask, so that a small request runs half the nodes. The other files are fast paths, for requests that do not need the
+attention weights (``export.fast_path``).
 
 The graphs of a block with many weights share them in ``weights.bin``. Such a block has no ``plain.onnx``: beside its
 matrix products, the nodes saved do not matter. In a smaller block each graph contains the weights.
@@ -23,7 +24,7 @@ from torch import nn
 
 from export.decomposition import OPSET
 from export.fast_path import FastPath, fast_paths
-from export.graph import export_graph, with_outputs
+from export.graph import export_graph, part_of
 from export.rounding import rounding_twin
 from export.scratch import scratch
 from export.shared_weights import SharedWeights
@@ -31,17 +32,18 @@ from export.verification import CANONICAL, Check, Sessions, checks, session
 from models.block import Block, Input
 from models.catalogue import find
 from models.examples import documented
-from models.learned import SEED, demonstration
+from models.learned import LARGE, SEED, demonstration
 from models.precision import in_precision
 
+LEARNED = "learned"  # the graph of requests that replace no learned tensor; constants are multiplied faster
 COMMON = "weights"  # the graph of requests with nothing that is rare
 LSE = "lse"  # an output that takes time, and the graph of requests with it and nothing that is rare
-LARGE = 1_000_000  # weights above which they are shared by the graphs, and verified with fewer examples
 VERIFIED = {
     "float16": "on the CPU, as it is and rounded to float16 after every operator",
     "bfloat16": "on the CPU, in float32 rounded to bfloat16 after every operator",
 }
 AS_IT_IS = " on the CPU"  # suffix of a graph that is verified as it is, and also as its rounding twin
+Tensors = tuple[Sequence[str], Sequence[str]]  # the names of a graph's inputs and outputs
 
 
 class ExportError(Exception):
@@ -66,6 +68,7 @@ def export_block(
     """
     target = choose_target(repository / block.name, version, force)
     module = block.build()
+    # Weights are then shared by the graphs, and verified with fewer examples.
     large = sum(parameter.numel() for parameter in module.parameters()) > LARGE
     matrices = [matrix for name, matrix in module.named_parameters() if matrix.ndim > 1 and "embedding" not in name]
     learned = sum(matrix.numel() for matrix in matrices)  # also about the multiply-adds of one row
@@ -76,10 +79,10 @@ def export_block(
         parts = _graphs(block, paths, large)
         formulas = {name for name in parts if name not in paths or not (paths[name].kernel or paths[name].fixes)}
         for name, (inputs, outputs) in parts.items():
-            alike = (other for other in graphs if {name, other} <= formulas and parts[other][0] == inputs)
-            whole = next((other for other in alike if set(outputs) <= set(parts[other][1])), None)
-            if whole:  # cut out of a graph with more outputs, which takes no time
-                graphs[name] = with_outputs(graphs[whole], outputs)
+            alike = (other for other in graphs if {name, other} <= formulas)
+            whole = next((other for other in alike if _is_part(block, parts[name], parts[other])), None)
+            if whole:  # cut out of a graph with more inputs or outputs, which takes no time
+                graphs[name] = part_of(graphs[whole], inputs, outputs)
             else:
                 graphs[name] = export_graph(block, module, inputs, outputs, paths.get(name))
             if large:
@@ -168,9 +171,19 @@ def refuse_failed(name: str, results: Sequence[Check], reference: str) -> None:
         raise ExportError(f"{name}: {len(failed)} of {len(results)} checks against {reference} failed{details}")
 
 
-def _graphs(block: Block, paths: Mapping[str, FastPath], large: bool) -> dict[str, tuple[Sequence[str], Sequence[str]]]:
+def _is_part(block: Block, part: Tensors, whole: Tensors) -> bool:
+    """Whether the graph ``part`` is ``whole`` without some outputs, and with constants for learned tensors."""
+    dropped = set(whole[0]) - set(part[0])
+    is_subset = set(part[0]) <= set(whole[0]) and set(part[1]) <= set(whole[1])
+    return is_subset and all(block.inputs[name].learned for name in dropped)
+
+
+def _graphs(block: Block, paths: Mapping[str, FastPath], large: bool) -> dict[str, Tensors]:
     """File name -> the names of the graph's inputs and outputs."""
-    graphs: dict[str, tuple[Sequence[str], Sequence[str]]] = {CANONICAL: (list(block.inputs), list(block.outputs))}
+    graphs: dict[str, Tensors] = {CANONICAL: (list(block.inputs), list(block.outputs))}
+    learned = [name for name, spec in block.inputs.items() if spec.learned]
+    if learned and set(learned) != set(block.rare):
+        graphs[LEARNED] = [name for name in block.inputs if name not in learned], list(block.outputs)
     inputs = [name for name in block.inputs if name not in block.rare]
     outputs = [name for name in block.outputs if name not in block.rare]
     if block.rare and LSE in outputs:

@@ -12,12 +12,11 @@ from typing import Any, get_type_hints
 
 import torch
 
-from export.artifact import LARGE
 from export.family import FAMILIES, Family, agreed, parsed
 from models.block import Block, size
 from models.catalogue import find
 from models.examples import SIZES, within
-from models.learned import demonstration, weighted
+from models.learned import LARGE, demonstration, weighted
 
 # Besides the fields without a default. Without it, the block would have as many heads of keys as of queries.
 REQUIRED = {"grouped_query": ("num_kv_heads",)}

@@ -158,7 +158,9 @@ def fast_paths(block: Block, from_pairs: int = 0, cuda: bool = False) -> dict[st
     paths: dict[str, FastPath] = {}
     fused: dict[str, FastPath] = {}
     if block.linear:
-        paths = {name: path for name, path in LINEAR.items() if block.inputs.keys() >= path.fixes.keys()}
+        # Where there is a mask, is_causal is a part of it, and takes a number for each pair.
+        fixable = set() if "attn_mask" in block.inputs else block.inputs.keys()
+        paths = {name: path for name, path in LINEAR.items() if fixable >= path.fixes.keys()}
     elif block.is_causal is not None:
         paths, fused = (DECODER, CUDA_DECODER) if block.is_causal else (ENCODER, CUDA_ENCODER)
     elif block.inputs.keys() >= DEFAULTS.keys():

@@ -83,7 +83,8 @@ def export_graph(
     model = program.model_proto
     if path:
         path.complete(model)
-    return _finish(model, specs, {name: block.outputs[name].shape for name in outputs}, block.left_out)
+    defaults = {name: default_tensor(spec, block.left_out, module) for name, spec in specs.items() if not spec.required}
+    return _finish(model, specs, {name: block.outputs[name].shape for name in outputs}, defaults)
 
 
 @contextmanager
@@ -108,13 +109,17 @@ def _rename_inner(graph: onnx_ir.Graph) -> None:
                 value.name = f"{value.name}_inner"
 
 
-def with_outputs(model: onnx.ModelProto, outputs: Sequence[str]) -> onnx.ModelProto:
-    """A copy of ``model`` with only these outputs, and without nodes that none of them needs."""
+def part_of(model: onnx.ModelProto, inputs: Sequence[str], outputs: Sequence[str]) -> onnx.ModelProto:
+    """A copy of ``model`` with only these outputs, without nodes that none of them needs, and with only these inputs.
+
+    The defaults of the other inputs become constants.
+    """
     part = onnx.ModelProto()
     part.CopyFrom(model)
-    kept = [value for value in part.graph.output if value.name in outputs]
-    del part.graph.output[:]
-    part.graph.output.extend(kept)
+    for values, names in ((part.graph.input, inputs), (part.graph.output, outputs)):
+        kept = [value for value in values if value.name in names]
+        del values[:]
+        values.extend(kept)
     remove_unused_nodes(part)
     return part
 
@@ -133,7 +138,10 @@ def _dynamic(spec: Input) -> dict[int, object]:
 
 
 def _finish(
-    model: onnx.ModelProto, inputs: dict[str, Input], outputs: dict[str, tuple[int | str, ...]], left_out: Sizes
+    model: onnx.ModelProto,
+    inputs: dict[str, Input],
+    outputs: dict[str, tuple[int | str, ...]],
+    defaults: dict[str, np.ndarray],
 ) -> onnx.ModelProto:
     graph = model.graph
     del graph.value_info[:]  # traced shapes; ONNX Runtime infers its own from the dimensions set below
@@ -149,9 +157,7 @@ def _finish(
                 declared.dim_value = dim
             else:
                 declared.dim_param = dim
-    for name, spec in inputs.items():
-        if not spec.required:
-            graph.initializer.append(onnx.numpy_helper.from_array(default_tensor(spec, left_out), name))
+    graph.initializer.extend(onnx.numpy_helper.from_array(array, name) for name, array in defaults.items())
     if not any(tensor.external_data for tensor in graph.initializer):  # the checker would look for their file
         onnx.checker.check_model(model, full_check=not model.functions)  # which has operators that onnx does not know
     return model
@@ -171,8 +177,14 @@ def _distinct(inputs: Mapping[str, Input]) -> dict[str, tuple[int | str, ...]]:
     return shapes
 
 
-def default_tensor(spec: Input, left_out: Sizes) -> np.ndarray:
-    """The default of an optional input: of size 1 along broadcast axes, and as ``left_out`` says along others."""
+def default_tensor(spec: Input, left_out: Sizes, module: nn.Module) -> np.ndarray:
+    """The default of an optional input: of size 1 along broadcast axes, and as ``left_out`` says along others.
+
+    That of an input which replaces a learned tensor of ``module`` is this tensor.
+    """
+    if spec.learned:
+        learned: np.ndarray = module.state_dict()[spec.learned].float().numpy()
+        return learned.astype(spec.dtype)
     assert spec.default is not None
     shape = [dim if isinstance(dim, int) else left_out.get(dim, 1) for dim in spec.shape]
     return np.broadcast_to(np.asarray(spec.default, np.dtype(spec.dtype)), shape)

@@ -1,4 +1,4 @@
-r"""Additive attention: the score is :math:`v^\top\tanh(W_q q + W_k k)`.
+r"""Additive attention: the score is :math:`v^\top\tanh(W_q q + W_k k)`, times a scale :math:`s` of the request.
 
 Bahdanau et al., "Neural Machine Translation by Jointly Learning to Align and Translate", 2014,
 https://arxiv.org/abs/1409.0473. Some texts write :math:`\mathrm{softmax}(\tanh(QW_q + KW_k))` without :math:`v`,
@@ -15,10 +15,10 @@ import torch
 from torch import Tensor, nn
 
 from models import reference
-from models.attention import Attended, weigh
+from models.attention import Attended, times, weigh
 from models.block import Block, Input
-from models.learned import State, arrays, weighted
-from models.options import attention_outputs, masks
+from models.learned import State, replaceable, replaced, replacements, weighted
+from models.options import attention_outputs, masks, scale
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class AdditiveConfig:
 class Additive(nn.Module):
     """query [batch, m, d_q], key [batch, n, d_k], value [batch, n, d_v] -> output [batch, m, d_v], weights of one head.
 
-    ``options`` are those of ``models.attention.weigh``.
+    ``options`` are those of ``models.attention.weigh``, and learned tensors to replace by ``models.learned``.
     """
 
     def __init__(self, config: AdditiveConfig) -> None:
@@ -52,17 +52,20 @@ class Additive(nn.Module):
         self.k_proj = nn.Linear(config.d_k, config.d_a, bias=config.bias)
         self.v = nn.Linear(config.d_a, 1, bias=False)
 
-    def forward(self, query: Tensor, key: Tensor, value: Tensor, **options: Any) -> Attended:
+    @replaceable
+    def forward(
+        self, query: Tensor, key: Tensor, value: Tensor, scale: Tensor | float = 1.0, **options: Any
+    ) -> Attended:
         q, k = self.q_proj(query), self.k_proj(key)
         q, k = q + 0 * q, k + 0 * k  # an overflow becomes NaN: the tanh of infinity would look right
         added_BMNA = q[:, :, None] + k[:, None]
-        scores_BMN = self.v(torch.tanh(added_BMNA)).squeeze(-1)
+        scores_BMN = times(self.v(torch.tanh(added_BMNA)).squeeze(-1), scale)
         one_head = weigh(scores_BMN[:, None], value[:, None], **options)
         return one_head._replace(output=one_head.output.squeeze(1))
 
 
 def inputs(d_q: int, d_k: int, d_v: int) -> dict[str, Input]:
-    """The inputs query, key and value of three widths, and the masks of one head."""
+    """The inputs query, key and value of three widths, the scale, and the masks of one head."""
     return {
         "query": Input(("batch", "m", d_q), "What is asked, a decoder's state say."),
         "key": Input(("batch", "n", d_k), "What the queries meet, an encoder's states say."),
@@ -71,6 +74,7 @@ def inputs(d_q: int, d_k: int, d_v: int) -> dict[str, Input]:
             "What is averaged, often the keys themselves; only the output needs it.",
             only_for=("output",),
         ),
+        "scale": scale(),
         **masks(1),
     }
 
@@ -85,20 +89,25 @@ def block(
 ) -> Block:
     """An additive block with the weights of ``state``, or with random weights from a seed."""
 
+    own = replacements(lambda: Additive(config))
+
     def refer(module: nn.Module, inputs: Mapping[str, np.ndarray], dtype: Any) -> dict[str, np.ndarray]:
-        return reference.additive(arrays(module), **inputs, dtype=dtype)
+        state, others = replaced(module, inputs)
+        return reference.additive(state, **others, dtype=dtype)
 
     return Block(
         name=name,
         title=title,
-        formula=formula or rf"\mathrm{{softmax}}_j\left(v^\top\tanh(W_q q_i + W_k k_j{' + b' * config.bias})\right)V",
+        formula=formula
+        or rf"\mathrm{{softmax}}_j\left(s\,v^\top\tanh(W_q q_i + W_k k_j{' + b' * config.bias})\right)V",
         source=source,
         description=f"Query and key are projected to {config.d_a} dimensions, with{'out' * (not config.bias)} a bias, "
-        "and added; v makes one score of the tanh of the sum.",
+        "and added; v makes one score of the tanh of the sum, which scale (s) multiplies.",
         build=weighted(lambda: Additive(config), state),
         reference=refer,
-        inputs=inputs(config.d_q, config.d_k, config.d_v),
+        inputs=inputs(config.d_q, config.d_k, config.d_v) | own,
         outputs=attention_outputs(("batch", "m", config.d_v), 1),
+        rare=tuple(own),
         depth=8 * config.d_a + config.d_v,  # a tanh costs about eight multiply-adds
         config=asdict(config),
     )
@@ -109,6 +118,6 @@ LUONG_CONCAT = block(
     AdditiveConfig(d_q=32, d_k=32, d_a=20, d_v=32),
     name="luong_concat",
     title="Luong attention, concat",
-    formula=r"\mathrm{softmax}_j\left(v^\top\tanh(W[q_i;k_j])\right)V,\quad W = [W_q\ W_k]",
+    formula=r"\mathrm{softmax}_j\left(s\,v^\top\tanh(W[q_i;k_j])\right)V,\quad W = [W_q\ W_k]",
     source="Luong et al., Effective Approaches to Attention-based NMT, 2015, https://arxiv.org/abs/1508.04025",
 )

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from models.positions import linear_bias, same_document
+from models.positions import linear_bias, rotated, same_document
 from models.precision import narrow, wide
 
 
@@ -62,6 +62,10 @@ def attention(
     sinks: Tensor | None = None,
     query_document_ids: Tensor | None = None,
     document_ids: Tensor | None = None,
+    rope_theta: Tensor | None = None,
+    rope_interleaved: Tensor | bool = False,
+    query_positions: Tensor | None = None,
+    key_positions: Tensor | None = None,
 ) -> Attended:
     """Attend from ``query`` [B, H, M, D] over ``key`` [B, K, N, D] and ``value`` [B, K, N, E].
 
@@ -82,11 +86,18 @@ def attention(
         alibi_slopes: [H], times the distance |i + offset - j| subtracted from the scores, after the softcap.
         sinks: [H], scores that have no key and join the softmax's denominator.
         query_document_ids, document_ids: [B, M] and [B, N]; a query attends to keys of its own document.
+        rope_theta: query and key are rotated by ``models.positions.rotated``; 0 = off.
+        query_positions, key_positions: [B, M] and [B, N - P] for the rotation; -1 = the index plus the offset.
 
     Raises:
         RuntimeError: torch's, where shapes do not agree.
     """
     past = 0 if past_key is None else past_key.shape[2]
+    if rope_theta is not None:
+        offset = key_offset(query.shape[2], past, nonpad_kv_seqlen)
+        offset = offset[:, :, 0, 0] if isinstance(offset, Tensor) else offset
+        query = rotated(query, query_positions, offset, rope_theta, rope_interleaved)
+        key = rotated(key, key_positions, past, rope_theta, rope_interleaved)
     key, value = _join(past_key, key), _join(past_value, value)
     B, H, M, D = query.shape
     K, N = key.shape[1], key.shape[2]
@@ -158,7 +169,17 @@ def weigh(
     documents = None
     if query_document_ids is not None and document_ids is not None:
         documents = same_document(query_document_ids, document_ids)
-    mask = _mask(M, N, past, attn_mask, is_causal, left_window_size, right_window_size, nonpad_kv_seqlen, documents)
+    mask = joined_mask(
+        M,
+        N,
+        past,
+        attn_mask=attn_mask,
+        is_causal=is_causal,
+        left_window_size=left_window_size,
+        right_window_size=right_window_size,
+        nonpad_kv_seqlen=nonpad_kv_seqlen,
+        documents=documents,
+    )
     if mask is not None:
         scores = scores + narrow(mask, scores.dtype)
     weights = torch.softmax(scores, -1)
@@ -228,16 +249,25 @@ def scaled(query: Tensor, scale: Tensor | float | None) -> Tensor:
     return query * (d_k**-0.5 if scale is None else scale)
 
 
-def _mask(
+def times(x: Tensor, scale: Tensor | float) -> Tensor:
+    """``x`` times ``scale``, with NaN where a product with a tensor overflows: -inf would look like a masked key."""
+    if not isinstance(scale, Tensor):
+        return x if scale == 1 else x * scale
+    product = wide(x) * scale
+    return narrow(product + 0 * product, x.dtype)
+
+
+def joined_mask(
     M: int,
     N: int,
-    past: int,
-    attn_mask: Tensor | None,
-    is_causal: Tensor | bool,
-    left_window_size: Tensor | int,
-    right_window_size: Tensor | int,
-    nonpad_kv_seqlen: Tensor | None,
-    documents: Tensor | None,
+    past: int = 0,
+    *,
+    attn_mask: Tensor | None = None,
+    is_causal: Tensor | bool = False,
+    left_window_size: Tensor | int = -1,
+    right_window_size: Tensor | int = -1,
+    nonpad_kv_seqlen: Tensor | None = None,
+    documents: Tensor | None = None,
 ) -> Tensor | None:
     """All masks as one float tensor to add to the scores, broadcastable to [B, H, M, N]; None if there are none."""
     i = torch.arange(M)[:, None]

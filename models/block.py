@@ -28,11 +28,12 @@ class Input:
     needs: tuple[str, ...] = ()  # inputs that must be given with it
     excludes: tuple[str, ...] = ()  # inputs that must not be given with it
     only_for: tuple[str, ...] = ()  # of a required input: a request for none of these outputs may omit it
+    learned: str = ""  # the learned tensor that it replaces, which is its default; empty for other inputs
     mask: bool = False  # added to scores, so it may have -inf; requests may send booleans: true = may attend
 
     @property
     def required(self) -> bool:
-        return self.default is None
+        return self.default is None and not self.learned
 
 
 @dataclass(frozen=True)

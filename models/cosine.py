@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from models import reference
 from models.attention import Attended, weigh
 from models.block import Block, Input
-from models.options import attention_outputs, masks
+from models.options import attention_outputs, masks, scale
 from models.precision import narrow, wide
 
 
@@ -52,7 +52,7 @@ BLOCK = Block(
     "(s) sharpens them.",
     build=Cosine,
     reference=lambda _module, inputs, dtype: reference.cosine(**inputs, dtype=dtype),
-    inputs={**INPUTS, "scale": Input((), "Multiplies the cosines.", default=1.0), **masks("heads")},
+    inputs={**INPUTS, "scale": scale(), **masks("heads")},
     outputs=attention_outputs(OUTPUT, "heads"),
     any_length=("query", "key"),
 )

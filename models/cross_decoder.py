@@ -18,14 +18,17 @@ from models.attention import Attended
 from models.block import Block, Input, Output
 from models.learned import State, arrays, weighted
 from models.multi_head import MultiHead, MultiHeadConfig
-from models.options import masks
+from models.options import head_mask, masks
 from models.transformer import Layer, TransformerConfig, layer_norm, stacked
+
+HEAD_MASKS = {"head_mask": "weights", "memory_head_mask": "cross_weights"}
 
 
 class CrossLayer(Layer):
     """x [B, M, C] and memory [B, N, C] -> output [B, M, C], weights [B, H, M, M] and cross_weights [B, H, M, N].
 
-    ``options`` are the memory, its ``memory_mask``, and for attention to x those of ``models.attention.attention``.
+    ``options`` are the memory, its ``memory_mask`` and ``memory_head_mask``, and for attention to x those of
+    ``models.multi_head``.
     """
 
     def __init__(self, config: TransformerConfig) -> None:
@@ -36,8 +39,9 @@ class CrossLayer(Layer):
 
     def forward(self, x: Tensor, **options: Tensor) -> Attended:
         others = {"memory": options.pop("memory")}
-        if "memory_mask" in options:
-            others["attn_mask"] = options.pop("memory_mask")
+        for own, other in (("memory_mask", "attn_mask"), ("memory_head_mask", "head_mask")):
+            if own in options:
+                others[other] = options.pop(own)
         crossed: Attended
         if self.pre:
             attended: Attended = self.attention(x=self.norm1(x), **options)
@@ -55,7 +59,10 @@ class CrossLayer(Layer):
 
 
 class CrossDecoder(nn.Module):
-    """x [B, M, C] and memory [B, N, C] -> output [B, M, C], weights [L, B, H, M, M], cross_weights [L, B, H, M, N]."""
+    """x [B, M, C] and memory [B, N, C] -> output [B, M, C], weights [L, B, H, M, M], cross_weights [L, B, H, M, N].
+
+    ``head_mask`` and ``memory_head_mask``, [L, H], multiply each head's weights and cross_weights after the softmax.
+    """
 
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
@@ -64,8 +71,10 @@ class CrossDecoder(nn.Module):
 
     def forward(self, x: Tensor, memory: Tensor, **options: Tensor) -> Attended:
         layer_outputs: list[Attended] = []
-        for layer in self.layers:
-            layer_outputs.append(layer(x, memory=memory, **options))
+        of_heads = {name: options.pop(name) for name in HEAD_MASKS if name in options}
+        for index, layer in enumerate(self.layers):
+            of_layer = {name: mask[index, None] for name, mask in of_heads.items()}
+            layer_outputs.append(layer(x, memory=memory, **options, **of_layer))
             x = layer_outputs[-1].output
         weights, scores, cross_weights = (
             stacked(layer_outputs, name) for name in ("weights", "scores", "cross_weights")
@@ -121,7 +130,9 @@ def cross_decoder(config: TransformerConfig, name: str = "cross_decoder", state:
             "attn_mask": replace(masking["attn_mask"], description=f"{text} weights."),
             "memory_mask": replace(memory_mask, description=f"{text} cross_weights."),
             "is_causal": Input((), "Position i attends to positions j <= i of x.", dtype="bool", default=False),
+            **{name: head_mask((L, H), weights) for name, weights in HEAD_MASKS.items()},
         },
+        rare=tuple(HEAD_MASKS),
         outputs={
             "output": Output(("batch", "m", C), "The hidden states after the last layer."),
             "weights": Output((L, "batch", H, "m", "m"), "Each layer's weights over x, after the softmax."),

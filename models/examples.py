@@ -26,6 +26,7 @@ SIZES: dict[str, Sizes] = {
         "long": (2, 2, 2, 2, 130, 257, 3, 64, 64),
     }.items()
 }
+LONG = ("blocks", "long")  # more rows than a kernel takes at a time; graphs with rare inputs have no kernels
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,7 @@ class ExampleOptions:
     tensors: tuple[str, ...] = ()
     parameters: Mapping[str, bool | int | float] = field(default_factory=dict)
     broadcast: bool = False  # attn_mask has one row for all queries, heads and batch rows
+    learned: bool = False  # learned tensors are replaced
     lengths: bool = False  # vectors of ``Block.any_length`` have norms over the whole range of the type
 
 
@@ -61,6 +63,9 @@ OPTIONS: dict[str, ExampleOptions] = {
     "memory_mask": ExampleOptions(("memory_mask",)),
     "both_masks": ExampleOptions(("memory_mask", "attn_mask"), {"is_causal": True}),
     "head_mask": ExampleOptions(("head_mask",)),
+    "memory_head_mask": ExampleOptions(("memory_head_mask", "head_mask", "memory_mask")),
+    "learned": ExampleOptions(learned=True),
+    "learned_query": ExampleOptions(("q_proj_weight", "attn_mask"), {"is_causal": True, "scale": 0.4}),
     "past": ExampleOptions(("past_key", "past_value")),
     "past_causal": ExampleOptions(("past_key", "past_value", "attn_mask"), {"is_causal": True}),
     "attn_bias": ExampleOptions(("attn_bias",), {"softcap": 2.0}),
@@ -96,7 +101,7 @@ def draw(block: Block, sizes: Sizes, options: ExampleOptions, seed: int = 0) -> 
     for name, spec in block.inputs.items():
         if name in options.parameters:
             drawn[name] = np.asarray(options.parameters[name], spec.dtype)
-        elif spec.required or name in options.tensors:
+        elif spec.required or name in options.tensors or (spec.learned and options.learned):
             shape = [size(dim, sizes) for dim in spec.shape]
             if options.broadcast and spec.mask:
                 shape[:-1] = [1] * (len(shape) - 1)
@@ -105,6 +110,8 @@ def draw(block: Block, sizes: Sizes, options: ExampleOptions, seed: int = 0) -> 
                 drawn[name] = rng.integers(0, largest + 1, shape)
             else:
                 drawn[name] = rng.standard_normal(shape, dtype=np.float32)
+                if spec.learned:  # as large as they usually are, for a softmax over more than one key
+                    drawn[name] *= np.float32(shape[-1] ** -0.5)
             if options.lengths and name in block.any_length:
                 drawn[name] = _of_any_length(drawn[name], block.dtype, rng)
             if spec.mask:
@@ -138,13 +145,21 @@ def _of_any_length(rows: np.ndarray, dtype: str, rng: np.random.Generator) -> np
 
 
 def examples(block: Block, names: Iterable[str] = SIZES) -> Iterator[tuple[str, dict[str, np.ndarray]]]:
-    """An example for each of the sizes ``names`` and each set of options that the block has, named ``size/options``."""
+    """An example for each of the sizes ``names`` and each set of options that the block has, named ``size/options``.
+
+    Those with inputs that few requests have are not ``LONG``.
+    """
     for size_name in names:
         sizes = SIZES[size_name]
         for option_name, options in OPTIONS.items():
             if options.lengths and not block.any_length:
                 continue
-            if {*options.tensors, *options.parameters} <= block.inputs.keys():
+            if options.learned and not any(spec.learned for spec in block.inputs.values()):
+                continue
+            given = {*options.tensors, *options.parameters}
+            if size_name in LONG and (options.learned or not given.isdisjoint(block.rare)):
+                continue
+            if given <= block.inputs.keys():
                 name = f"{size_name}/{option_name}"
                 yield name, draw(block, sizes, options, seed=crc32(name.encode()))
 

@@ -1,18 +1,69 @@
-"""Weights of learned blocks: given, or random from a fixed seed."""
+"""Weights of learned blocks: given, or random from a fixed seed; and the inputs that replace them for one request."""
 
 from collections.abc import Callable, Mapping
+from functools import wraps
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call
+
+from models.block import Input
 
 SEED = 0
+LARGE = 1_000_000  # numbers in a module, above which a request cannot replace them
 State = Mapping[str, Tensor]
 
 
 def arrays(module: nn.Module) -> dict[str, np.ndarray]:
     """The weights of ``module`` by name, for the reference."""
     return {name: tensor.numpy() for name, tensor in module.state_dict().items()}
+
+
+def replaceable(forward: Callable[..., Any]) -> Callable[..., Any]:
+    """A ``forward`` whose calls can replace learned tensors: ``q_proj_weight=x`` stands for ``q_proj.weight``."""
+
+    @wraps(forward)
+    def call(module: nn.Module, *arguments: Any, **inputs: Any) -> Any:
+        names = {_input_name(name): name for name, _ in module.named_parameters()}
+        given = {names[key]: inputs.pop(key) for key in names.keys() & inputs.keys()}
+        return functional_call(module, given, arguments, inputs) if given else forward(module, *arguments, **inputs)
+
+    return call
+
+
+def replacements(make: Callable[[], nn.Module]) -> dict[str, Input]:
+    """The inputs that replace the learned tensors of ``make()``, in their shapes; none if the module is ``LARGE``."""
+    with torch.device("meta"):
+        state = make().state_dict()
+    if sum(tensor.numel() for tensor in state.values()) > LARGE:
+        return {}
+    return {
+        _input_name(name): Input(
+            tuple(tensor.shape),
+            "Replaces a learned matrix in this request, [out, in] as in torch."
+            if tensor.ndim > 1
+            else "Replaces a learned bias in this request.",
+            learned=name,
+        )
+        for name, tensor in state.items()
+    }
+
+
+def replaced(
+    module: nn.Module, inputs: Mapping[str, np.ndarray]
+) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+    """The weights of ``module`` with those that ``inputs`` replace, and the other inputs; for the reference."""
+    state = arrays(module)
+    names = {_input_name(name): name for name in state}
+    given = {names[key]: array for key, array in inputs.items() if key in names}
+    return state | given, {key: array for key, array in inputs.items() if key not in names}
+
+
+def _input_name(name: str) -> str:
+    """The name of the input for the tensor ``name`` of a state dict; torch's functions write it so, too."""
+    return name.replace(".", "_")
 
 
 def demonstration(seed: int) -> str:

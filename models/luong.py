@@ -1,4 +1,6 @@
-r"""Luong's scores "dot" :math:`QK^\top` and "general" :math:`QWK^\top`; his "concat" is in ``models.additive``.
+r"""Luong's scores "dot" :math:`QK^\top` and "general" :math:`QWK^\top`, times a scale :math:`s` of the request.
+
+His "concat" is in ``models.additive``.
 
 Luong et al., "Effective Approaches to Attention-based Neural Machine Translation", 2015, https://arxiv.org/abs/1508.04025.
 """
@@ -12,9 +14,9 @@ from torch import Tensor, nn
 
 from models import dot_product, reference
 from models.additive import inputs
-from models.attention import Attended, nan_if_overflowing, weigh
+from models.attention import Attended, nan_if_overflowing, times, weigh
 from models.block import Block
-from models.learned import State, arrays, weighted
+from models.learned import State, replaceable, replaced, replacements, weighted
 from models.options import attention_outputs
 
 
@@ -38,15 +40,18 @@ class LuongGeneralConfig:
 class LuongGeneral(nn.Module):
     """query [batch, m, d_q], key [batch, n, d_k], value [batch, n, d_v] -> output [batch, m, d_v], weights of one head.
 
-    ``options`` are those of ``models.attention.weigh``.
+    ``options`` are those of ``models.attention.weigh``, and learned tensors to replace by ``models.learned``.
     """
 
     def __init__(self, config: LuongGeneralConfig) -> None:
         super().__init__()
         self.q_proj = nn.Linear(config.d_q, config.d_k, bias=False)
 
-    def forward(self, query: Tensor, key: Tensor, value: Tensor, **options: Any) -> Attended:
-        scores_BMN = nan_if_overflowing(self.q_proj(query), key) @ key.transpose(-1, -2)
+    @replaceable
+    def forward(
+        self, query: Tensor, key: Tensor, value: Tensor, scale: Tensor | float = 1.0, **options: Any
+    ) -> Attended:
+        scores_BMN = nan_if_overflowing(times(self.q_proj(query), scale), key) @ key.transpose(-1, -2)
         one_head = weigh(scores_BMN[:, None], value[:, None], **options)
         return one_head._replace(output=one_head.output.squeeze(1))
 
@@ -54,19 +59,24 @@ class LuongGeneral(nn.Module):
 def block(config: LuongGeneralConfig, name: str = "luong_general", state: State | None = None) -> Block:
     """A block of Luong's score "general" with the weights of ``state``, or with random weights from a seed."""
 
+    own = replacements(lambda: LuongGeneral(config))
+
     def refer(module: nn.Module, inputs: Mapping[str, np.ndarray], dtype: Any) -> dict[str, np.ndarray]:
-        return reference.luong_general(arrays(module), **inputs, dtype=dtype)
+        state, others = replaced(module, inputs)
+        return reference.luong_general(state, **others, dtype=dtype)
 
     return Block(
         name=name,
         title="Luong attention, general",
-        formula=r"\mathrm{softmax}(QWK^\top)V",
+        formula=r"\mathrm{softmax}(s\,QWK^\top)V",
         source=dot_product.BLOCK.source,
-        description="A learned matrix between query and key, which may be of different widths.",
+        description="A learned matrix between query and key, which may be of different widths; scale (s) multiplies "
+        "the scores.",
         build=weighted(lambda: LuongGeneral(config), state),
         reference=refer,
-        inputs=inputs(config.d_q, config.d_k, config.d_v),
+        inputs=inputs(config.d_q, config.d_k, config.d_v) | own,
         outputs=attention_outputs(("batch", "m", config.d_v), 1),
+        rare=tuple(own),
         depth=config.d_k + config.d_v,
         config=asdict(config),
     )

@@ -12,11 +12,11 @@ from typing import Any, Literal
 import numpy as np
 from torch import Tensor, nn
 
-from models import reference
+from models import positions, reference
 from models.attention import KERNEL, Attended, attention
 from models.block import Block, Input
 from models.heads import masked, shares, weights_by_norm
-from models.learned import State, arrays, weighted
+from models.learned import State, replaceable, replaced, replacements, weighted
 from models.options import attention_outputs, dot_scores, head_mask, head_outputs, masks, past, present
 
 SOURCE = "Vaswani et al., Attention Is All You Need, 2017, https://arxiv.org/abs/1706.03762"
@@ -75,8 +75,8 @@ class MultiHead(nn.Module):
 
     In self-attention ``x`` takes the place of all three; in cross-attention ``x`` of query, ``memory`` of the others.
     ``head_mask``, [batch or 1, heads], multiplies the weights of each head after the softmax. ``options`` are those of
-    ``models.attention.attention``; ``past_key`` and ``past_value`` are [batch, num_kv_heads, past, d_k or d_v], after
-    the projections.
+    ``models.attention.attention``, and learned tensors to replace by ``models.learned``; ``past_key`` and
+    ``past_value`` are [batch, num_kv_heads, past, d_k or d_v], after the projections.
     """
 
     def __init__(self, config: MultiHeadConfig) -> None:
@@ -88,6 +88,7 @@ class MultiHead(nn.Module):
         joined = config.num_heads * config.d_v
         self.out_proj = nn.Linear(joined, config.d_out, config.bias) if config.out_proj else nn.Identity()
 
+    @replaceable
     def forward(
         self,
         query: Tensor | None = None,
@@ -169,11 +170,20 @@ def block(
     config = config.filled
     heads, kv_heads, d_k, d_v = config.num_heads, config.num_kv_heads, config.d_k, config.d_v
     n = "m" if config.inputs == "x" else "n"
+    # In one head without a projection they would be the output itself.
+    has_heads = heads > 1 or config.out_proj
+    rare = {"head_mask": head_mask(("1|batch", f"1|{heads}"))} if has_heads else {}
+    rare |= positions.inputs(heads, keys=n) | replacements(lambda: MultiHead(config))
+    of_heads = head_outputs(heads, d_v, config.d_out, f"past + {n}", config.out_proj) if has_heads else {}
     given = {
         "query, key, value": {
             "query": Input(("batch", "m", config.d_model), "What is asked."),
             "key": Input(("batch", "n", config.kdim), "What the queries meet."),
-            "value": Input(("batch", "n", config.vdim), "What is averaged."),
+            "value": Input(
+                ("batch", "n", config.vdim),
+                "What is averaged; needed only for outputs that depend on it.",
+                only_for=("output", "present_value", *of_heads),
+            ),
         },
         "x": {"x": Input(("batch", "m", config.d_model), "Asks, is met and is averaged: self-attention.")},
         "x, memory": {
@@ -182,13 +192,9 @@ def block(
         },
     }[config.inputs]
 
-    # In one head without a projection they would be the output itself.
-    has_heads = heads > 1 or config.out_proj
-    mask = {"head_mask": head_mask(("1|batch", f"1|{heads}"))} if has_heads else {}
-    of_heads = head_outputs(heads, d_v, config.d_out, f"past + {n}", config.out_proj) if has_heads else {}
-
     def refer(module: nn.Module, inputs: Mapping[str, np.ndarray], dtype: Any) -> dict[str, np.ndarray]:
-        outputs = reference.multi_head(arrays(module), heads, kv_heads, **inputs, dtype=dtype)
+        state, others = replaced(module, inputs)
+        outputs = reference.multi_head(state, heads, kv_heads, **others, dtype=dtype)
         return {name: array for name, array in outputs.items() if name in declared}
 
     outputs = attention_outputs(("batch", "m", config.d_out), heads, keys=f"past + {n}", projected=config.out_proj)
@@ -206,10 +212,10 @@ def block(
             **masks(heads, keys=n, past=True),
             **dot_scores(),
             **past(kv_heads, d_k, d_v, projected=True),
-            **mask,
+            **rare,
         },
         outputs=declared,
-        rare=(*mask, *of_heads),
+        rare=(*rare, *of_heads),
         depth=d_k + d_v,
         config=asdict(config),
     )

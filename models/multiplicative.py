@@ -4,31 +4,60 @@ For Q = K = V = X, :math:`(XX^\top)X`. Schmidhuber, "Learning to Control Fast-We
 "Linear Transformers Are Secretly Fast Weight Programmers", 2021, https://arxiv.org/abs/2102.11174.
 """
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
 from models import reference
-from models.attention import Attended
-from models.block import Block, Input, Output
+from models.attention import Attended, joined_mask, real
+from models.block import Block, Output
 from models.cosine import INPUTS, OUTPUT
+from models.options import masks, scale
 from models.precision import narrow, wide
 
 
 class Multiplicative(nn.Module):
-    """query [batch, heads, m, d_k], key [batch, heads, n, d_k], value [batch, heads, n, d_v]; no weights."""
+    """query [batch, heads, m, d_k], key [batch, heads, n, d_k], value [batch, heads, n, d_v]; no weights.
 
-    def forward(self, query: Tensor, key: Tensor, value: Tensor, scale: Tensor | float = 1.0) -> Attended:
+    ``masking`` are the other options of ``models.attention.joined_mask``. Weights are zero where attending is
+    forbidden. Without ``masking`` the output takes no tensor of m times n.
+    """
+
+    def forward(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        scale: Tensor | float = 1.0,
+        nonpad_kv_seqlen: Tensor | None = None,
+        **masking: Any,
+    ) -> Attended:
+        M, N, dtype = query.shape[2], key.shape[2], query.dtype
+        mask, given_value, factors = None, value, None
+        if masking or nonpad_kv_seqlen is not None:
+            mask = joined_mask(M, N, nonpad_kv_seqlen=nonpad_kv_seqlen, **masking)
+        if nonpad_kv_seqlen is not None:
+            key = torch.where(real(nonpad_kv_seqlen[:, None, None, None], torch.arange(N)[:, None]), key, 0.0)
         if query.element_size() < 4:
-            query = narrow(wide(query) * scale, query.dtype)
-            weights = query @ key.transpose(-1, -2)
-            return Attended(query @ (key.transpose(-1, -2) @ value), weights, weights)
-        # Normalised, and multiplied by the largest numbers last: a product of two of them may underflow where that of
-        # all three does not.
-        (query, q), (key, k), (value, v) = _normalised(query), _normalised(key), _normalised(value)
-        factor = q * k * scale
-        weights = (query @ key.transpose(-1, -2)) * factor.to(query.dtype)
-        output = query @ (key.transpose(-1, -2) @ value)  # K^T V first, [B, H, D, E]: no tensor of m times n
-        output = (output.double() * (factor * v)).to(value.dtype)
+            query = narrow(wide(query) * scale, dtype)
+        else:
+            # Normalised, and multiplied by the largest numbers last: a product of two of them may underflow where that
+            # of all three does not.
+            (query, q), (key, k), (value, v) = _normalised(query), _normalised(key), _normalised(value)
+            factors = q * k * scale, q * k * scale * v
+        weights = query @ key.transpose(-1, -2)
+        allowed = torch.tensor(True) if mask is None else wide(mask) > -torch.inf
+        # Without a mask K^T V first, [B, H, D, E]: no tensor of m times n.
+        output = torch.where(allowed, weights, 0.0) @ value if masking else query @ (key.transpose(-1, -2) @ value)
+        if factors is not None:
+            weights = weights * factors[0].to(dtype)
+            output = (output.double() * factors[1]).to(dtype)
+        if mask is not None:
+            added = narrow(torch.where(allowed, mask, 0.0), dtype)
+            weights = torch.where(allowed, weights + added, 0.0)
+            if "attn_mask" in masking:
+                output = output + added.expand_as(weights) @ given_value
         return Attended(output, weights, weights)
 
 
@@ -44,14 +73,18 @@ BLOCK = Block(
     title="Multiplicative attention, without a softmax",
     formula=r"s\,(QK^\top)V",
     source="Schlag et al., Fast Weight Programmers, 2021, https://arxiv.org/abs/2102.11174",
-    description="Weights are inner products times scale (s), so rows do not sum to 1; time and memory are linear in n "
-    "unless they are asked for.",
+    description="Weights are inner products times scale (s), so rows do not sum to 1. Time and memory are linear in n "
+    "unless weights are asked for, or a mask, a window or is_causal is given.",
     build=Multiplicative,
     reference=lambda _module, inputs, dtype: reference.multiplicative(**inputs, dtype=dtype),
-    inputs={**INPUTS, "scale": Input((), "Multiplies the inner products.", default=1.0)},
+    inputs={**INPUTS, "scale": scale(), **masks("heads")},
     outputs={
         "output": Output(OUTPUT, "The values, added up by the weights."),
-        "weights": Output(("batch", "heads", "m", "n"), "The scaled inner products; rows do not sum to 1."),
+        "weights": Output(
+            ("batch", "heads", "m", "n"),
+            "The scaled inner products plus the mask, 0 where attending is forbidden; rows do not sum to 1.",
+        ),
     },
     linear=True,
+    rare=tuple(name for name in masks("heads") if name != "nonpad_kv_seqlen"),  # without them, no matrix for the output
 )

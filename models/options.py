@@ -58,6 +58,11 @@ def softcap(after: str = "") -> Input:
     )
 
 
+def scale() -> Input:
+    """The factor of scores that have none of their own."""
+    return Input((), "Multiplies the scores.", default=1.0)
+
+
 def dot_scores() -> dict[str, Input]:
     """The inputs that change scores which are scaled inner products."""
     return {
@@ -111,11 +116,10 @@ def present(kv_heads: Dim, d_k: Dim, d_v: Dim, keys: str = "n", projected: bool 
     }
 
 
-def head_mask(shape: tuple[Dim, ...]) -> Input:
-    """The input that multiplies the weights of each head."""
-    return Input(
-        shape, "Multiplies each head's weights after the softmax: 0 removes a head. All 1 when not given.", default=1.0
-    )
+def head_mask(shape: tuple[Dim, ...], weights: str = "weights") -> Input:
+    """The input that multiplies the ``weights`` of each head."""
+    text = f"Multiplies each head's {weights} after the softmax: 0 removes a head. All 1 when not given."
+    return Input(shape, text, default=1.0)
 
 
 def head_outputs(heads: int, d_v: Dim, d_out: Dim, keys: str, projected: bool) -> dict[str, Output]:

@@ -11,71 +11,75 @@ Shapes: B batch, H heads, M queries, N keys, D d_k. A tensor of one row, head or
 import torch
 from torch import Tensor
 
-from models.block import Input
+from models.block import Dim, Input
 from models.precision import narrow, wide
 
-INPUTS = {
-    "attn_bias": Input(
-        ("1|batch", "1|heads", "1|m", "1|past + n"),
-        "Added to the scores before softcap, which bounds their sum; attn_mask is added after it.",
-        default=0.0,
-    ),
-    "alibi_slopes": Input(
-        ("1|heads",),
-        "ALiBi: slope * |i + offset - j| is subtracted from the score of query i and key j, after softcap; offset as "
-        "is_causal says. Slopes are positive.",
-        default=0.0,
-    ),
-    "sinks": Input(
-        ("1|heads",),
-        "One score of each head that has no key: it joins the softmax's denominator, so weights sum to less than 1.",
-        default=-float("inf"),
-    ),
-    "query_document_ids": Input(
-        ("1|batch", "1|m"),
-        "The document of each query: it may attend only to keys with the same number in document_ids.",
-        dtype="int64",
-        default=0,
-        needs=("document_ids",),
-    ),
-    "document_ids": Input(
-        ("1|batch", "1|past + n"),
-        "The document of each key, those of the past first.",
-        dtype="int64",
-        default=0,
-        needs=("query_document_ids",),
-    ),
-    "rope_theta": Input(
-        (),
-        "Rotary embedding of query and key, before the scores: features are rotated in pairs, pair k by the position "
-        "times rope_theta^(-2k/d_k); 0 = off. Keys in present_key are rotated, and those in past_key are not rotated "
-        "again. Of an odd d_k the last feature is not rotated.",
-        default=0.0,
-        minimum=0,
-    ),
-    "rope_interleaved": Input(
-        (),
-        "Pairs of features are (2k, 2k + 1); by default (k, k + d_k/2), as in Llama.",
-        dtype="bool",
-        default=False,
-    ),
-    "query_positions": Input(
-        ("1|batch", "1|m"),
-        "The position of each query for rope_theta; i + offset when not given, offset as is_causal says.",
-        dtype="int64",
-        default=-1,
-        minimum=0,
-        needs=("rope_theta",),
-    ),
-    "key_positions": Input(
-        ("1|batch", "1|n"),
-        "The position of each new key for rope_theta; j + the length of the past when not given.",
-        dtype="int64",
-        default=-1,
-        minimum=0,
-        needs=("rope_theta",),
-    ),
-}
+
+def inputs(heads: Dim, queries: str = "m", keys: str = "n") -> dict[str, Input]:
+    """The inputs that say where queries and keys stand, for scores [heads, queries, past + keys]."""
+    return {
+        "attn_bias": Input(
+            ("1|batch", f"1|{heads}", f"1|{queries}", f"1|past + {keys}"),
+            "Added to the scores before softcap, which bounds their sum; attn_mask is added after it.",
+            default=0.0,
+        ),
+        "alibi_slopes": Input(
+            (f"1|{heads}",),
+            "ALiBi: slope * |i + offset - j| is subtracted from the score of query i and key j, after softcap; offset "
+            "as is_causal says. Slopes are positive.",
+            default=0.0,
+        ),
+        "sinks": Input(
+            (f"1|{heads}",),
+            "One score of each head that has no key: it joins the softmax's denominator, so weights sum to less "
+            "than 1.",
+            default=-float("inf"),
+        ),
+        "query_document_ids": Input(
+            ("1|batch", f"1|{queries}"),
+            "The document of each query: it may attend only to keys with the same number in document_ids.",
+            dtype="int64",
+            default=0,
+            needs=("document_ids",),
+        ),
+        "document_ids": Input(
+            ("1|batch", f"1|past + {keys}"),
+            "The document of each key, those of the past first.",
+            dtype="int64",
+            default=0,
+            needs=("query_document_ids",),
+        ),
+        "rope_theta": Input(
+            (),
+            "Rotary embedding of query and key, before the scores: features are rotated in pairs, pair k by the "
+            "position times rope_theta^(-2k/d_k); 0 = off. Keys in present_key are rotated, and those in past_key are "
+            "not rotated again. Of an odd d_k the last feature is not rotated.",
+            default=0.0,
+            minimum=0,
+        ),
+        "rope_interleaved": Input(
+            (),
+            "Pairs of features are (2k, 2k + 1); by default (k, k + d_k/2), as in Llama.",
+            dtype="bool",
+            default=False,
+        ),
+        "query_positions": Input(
+            ("1|batch", f"1|{queries}"),
+            "The position of each query for rope_theta; i + offset when not given, offset as is_causal says.",
+            dtype="int64",
+            default=-1,
+            minimum=0,
+            needs=("rope_theta",),
+        ),
+        "key_positions": Input(
+            ("1|batch", f"1|{keys}"),
+            "The position of each new key for rope_theta; j + the length of the past when not given.",
+            dtype="int64",
+            default=-1,
+            minimum=0,
+            needs=("rope_theta",),
+        ),
+    }
 
 
 def rotated(

@@ -91,20 +91,30 @@ def rotated(x, positions, theta, interleaved):
     return turned
 
 
-def weigh(
+def weigh(scores, value, past=0, sinks=None, **masking) -> dict[str, np.ndarray]:
+    """Masks, softmax and weighted average of ``scores`` [batch, heads, m, n] and ``value`` [batch, heads, n, d_v]."""
+    batch, heads, m, n = scores.shape
+    scores = masked(scores, past, **masking)
+    joined = scores  # with a column for the sink
+    if sinks is not None:
+        column = np.broadcast_to(np.reshape(np.asarray(sinks, scores.dtype), (-1, 1, 1)), (batch, heads, m, 1))
+        joined = np.concatenate([scores, column], axis=-1)
+    weights = softmax(joined)[..., :n]
+    return {"output": product(weights, value), "weights": weights, "scores": scores, "lse": lse(joined)}
+
+
+def masked(
     scores,
-    value,
     past=0,
     attn_mask=None,
     is_causal=False,
     left_window_size=-1,
     right_window_size=-1,
     nonpad_kv_seqlen=None,
-    sinks=None,
     query_document_ids=None,
     document_ids=None,
-) -> dict[str, np.ndarray]:
-    """Masks, softmax and weighted average of ``scores`` [batch, heads, m, n] and ``value`` [batch, heads, n, d_v]."""
+):
+    """``scores`` [batch, heads, m, n] plus the mask, and -inf where attending is forbidden."""
     batch, heads, m, n = scores.shape
     dtype = scores.dtype.type
     allowed = np.ones((batch, heads, m, n), bool)
@@ -127,14 +137,7 @@ def weigh(
             allowed &= attn_mask
         else:
             scores = scores + np.asarray(attn_mask, dtype)
-    scores = np.where(allowed, scores, dtype(-np.inf))
-
-    joined = scores  # with a column for the sink
-    if sinks is not None:
-        column = np.broadcast_to(np.reshape(np.asarray(sinks, dtype), (-1, 1, 1)), (batch, heads, m, 1))
-        joined = np.concatenate([scores, column], axis=-1)
-    weights = softmax(joined)[..., :n]
-    return {"output": product(weights, value), "weights": weights, "scores": scores, "lse": lse(joined)}
+    return np.where(allowed, scores, dtype(-np.inf))
 
 
 def product(a, b):
@@ -256,10 +259,11 @@ def kernel(query, key, value, bandwidth=1.0, normalize=True, dtype=np.float64, *
     return outputs
 
 
-def multiplicative(query, key, value, scale=1.0, dtype=np.float64) -> dict[str, np.ndarray]:
-    """s (Q K^T) V, without a softmax."""
+def multiplicative(query, key, value, scale=1.0, dtype=np.float64, **masking) -> dict[str, np.ndarray]:
+    """s (Q K^T) V, without a softmax; with a mask (s Q K^T + M) V, and zero where attending is forbidden."""
     query, key, value = (np.asarray(x, dtype) for x in (query, key, value))
-    weights = dtype(scale) * (query @ np.ascontiguousarray(key.swapaxes(-1, -2)))
+    scores = masked(dtype(scale) * (query @ np.ascontiguousarray(key.swapaxes(-1, -2))), **masking)
+    weights = np.where(np.isneginf(scores), dtype(0), scores)
     return {"output": weights @ value, "weights": weights}
 
 
@@ -310,17 +314,17 @@ def efficient(query, key, value, nonpad_kv_seqlen=None, dtype=np.float64) -> dic
     return {"output": weights @ value, "weights": weights}
 
 
-def additive(state, query, key, value, dtype=np.float64, **options) -> dict[str, np.ndarray]:
-    """softmax(v^T tanh(W_q q + W_k k)) V, one head; ``state`` has ``q_proj``, ``k_proj`` and ``v``."""
+def additive(state, query, key, value, scale=1.0, dtype=np.float64, **options) -> dict[str, np.ndarray]:
+    """softmax(s v^T tanh(W_q q + W_k k)) V, one head; ``state`` has ``q_proj``, ``k_proj`` and ``v``."""
     added = linear(state, "q_proj", query, dtype)[:, :, None] + linear(state, "k_proj", key, dtype)[:, None]
-    scores = linear(state, "v", np.tanh(added), dtype)[..., 0]
+    scores = dtype(scale) * linear(state, "v", np.tanh(added), dtype)[..., 0]
     outputs = weigh(scores[:, None], np.asarray(value, dtype)[:, None], **options)
     return outputs | {"output": outputs["output"][:, 0]}
 
 
-def luong_general(state, query, key, value, dtype=np.float64, **options) -> dict[str, np.ndarray]:
-    """softmax(q W k^T) V, one head; ``state`` has ``q_proj``, the transpose of W."""
+def luong_general(state, query, key, value, scale=1.0, dtype=np.float64, **options) -> dict[str, np.ndarray]:
+    """softmax(s q W k^T) V, one head; ``state`` has ``q_proj``, the transpose of W."""
     key = np.asarray(key, dtype)
-    scores = product(linear(state, "q_proj", query, dtype), key.swapaxes(-1, -2))
+    scores = dtype(scale) * product(linear(state, "q_proj", query, dtype), key.swapaxes(-1, -2))
     outputs = weigh(scores[:, None], np.asarray(value, dtype)[:, None], **options)
     return outputs | {"output": outputs["output"][:, 0]}

@@ -87,7 +87,16 @@ def transformer(
 
 
 def cross_decoder(
-    state, config, x, memory, attn_mask=None, memory_mask=None, is_causal=False, dtype=np.float64
+    state,
+    config,
+    x,
+    memory,
+    attn_mask=None,
+    memory_mask=None,
+    is_causal=False,
+    head_mask=None,
+    memory_head_mask=None,
+    dtype=np.float64,
 ) -> dict[str, np.ndarray]:
     """Layers of attention to x [batch, m, d_model], to memory [batch, n, d_model], and feed-forward networks.
 
@@ -113,7 +122,11 @@ def cross_decoder(
             inner = activation(config["activation"], linear(state, f"{name}.linear1", x, dtype))
             return linear(state, f"{name}.linear2", inner, dtype)
 
-        masks = {"attn_mask": attn_mask, "is_causal": is_causal}, {"attn_mask": memory_mask, "memory": memory}
+        of_heads, of_memory_heads = (None if x is None else x[index] for x in (head_mask, memory_head_mask))
+        masks = (
+            {"attn_mask": attn_mask, "is_causal": is_causal, "head_mask": of_heads},
+            {"attn_mask": memory_mask, "memory": memory, "head_mask": of_memory_heads},
+        )
         if pre:
             x = attend("attention", weights, norm(x, 1), x, **masks[0])
             x = attend("cross_attention", cross_weights, norm(x, 2), x, **masks[1])

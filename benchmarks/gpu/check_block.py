@@ -9,9 +9,9 @@ import torch
 
 from benchmarks.gpu.opened import graph_name, open_model
 from benchmarks.gpu.worker import send_result, worker_request
-from export.artifact import LARGE
 from export.verification import CANONICAL, Check, Sessions, checks
 from models.catalogue import find
+from models.learned import LARGE
 from models.precision import in_precision, name_in
 from service.model.model import Model
 from service.ort.placement import format_placement, heavy_on_cpu

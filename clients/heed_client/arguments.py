@@ -18,6 +18,7 @@ TENSORS = {
     "attn_mask": "booleans (true = may attend), or floats that are added to the scores; integers are rejected",
     "memory_mask": "the same for the memory of cross_decoder",
     "head_mask": "factors of each head's weights; 0 removes a head",
+    "memory_head_mask": "the same for the memory of cross_decoder",
     "attn_bias": "floats added to the scores before softcap",
     "alibi_slopes": "ALiBi's slope of each head",
     "sinks": "score of each head that joins the softmax's denominator",

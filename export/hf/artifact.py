@@ -15,7 +15,7 @@ import torch
 import transformers
 from torch import nn
 
-from export.artifact import COMMON, LARGE, card, choose_target, refuse_failed, write_files, written_whole
+from export.artifact import COMMON, card, choose_target, refuse_failed, write_files, written_whole
 from export.graph import export_graph
 from export.hf.description import block_of, learned_numbers, rows_of
 from export.hf.fused import TransformersPath, common_path, fast_paths
@@ -28,6 +28,7 @@ from export.hf.wrapper import Wrapper
 from export.shared_weights import SharedWeights
 from export.verification import CANONICAL, session
 from models.block import Block, Sizes
+from models.learned import LARGE
 
 TRACED: Sizes = {"batch": 2, "n": 7, "m": 5}
 

@@ -141,12 +141,15 @@ def test_examples_are_within_limits(stack, positions):
     assert len(documented(block)["input_ids"][0]) <= positions
 
 
-def test_defaults_are_the_same_as_absent_inputs(repository):
-    block = BLOCKS["scaled_dot_product"]
+@pytest.mark.parametrize("name", ["scaled_dot_product", "multi_head", "additive"])
+def test_defaults_are_the_same_as_absent_inputs(name, repository):
+    block = BLOCKS[name]
     run = session((repository / block.name / "1" / "model.onnx").read_bytes())
     name, inputs = next(examples(block))
     assert name == "documented/plain"
-    defaults = {key: default_tensor(spec, block.left_out) for key, spec in block.inputs.items() if not spec.required}
+    module = block.build()
+    optional = {key: spec for key, spec in block.inputs.items() if not spec.required}
+    defaults = {key: default_tensor(spec, block.left_out, module) for key, spec in optional.items()}
     for actual, expected in zip(run.run(None, inputs), run.run(None, {**inputs, **defaults}), strict=True):
         np.testing.assert_array_equal(actual, expected)
 

@@ -6,10 +6,11 @@ import numpy as np
 import onnx
 import pytest
 
-from export.artifact import LARGE, export_block
+from export.artifact import export_block
 from export.fast_path import ATTENTION
 from export.shared_weights import MIN_BYTES, NAME, PAGE_BYTES, SharedWeights
 from export.verification import session
+from models.learned import LARGE
 from models.multi_head import MultiHeadConfig, block
 from service.model.spec import WEIGHTS_FILE
 

@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 import torch
 
-from models import reference
+from models import multi_head, reference
 from models.additive import Additive, AdditiveConfig
 from models.catalogue import BLOCKS
+from models.examples import OPTIONS, SIZES, draw
 from models.linear import CHUNK, Linear
 from models.multi_head import MultiHead, MultiHeadConfig
 
@@ -29,6 +30,32 @@ def test_every_source_is_a_paper_and_every_formula_latex():
     for block in BLOCKS.values():
         assert "https://arxiv.org/abs/" in block.source
         assert block.formula.count("{") == block.formula.count("}")
+
+
+@pytest.mark.parametrize("name", [name for name, block in BLOCKS.items() if "q_proj_weight" in block.inputs])
+def test_replaced_matrices_are_those_of_a_block_that_has_them(name):
+    block = BLOCKS[name]
+    inputs = draw(block, SIZES["distinct"], OPTIONS["learned"])
+    state = {spec.learned: inputs[key] for key, spec in block.inputs.items() if spec.learned}
+    other = block.build()
+    assert other.state_dict().keys() == state.keys()
+    other.load_state_dict({key: torch.tensor(x) for key, x in state.items()})
+    plain = {key: x for key, x in inputs.items() if not block.inputs[key].learned}
+    expected = block.reference(other, plain, np.float64)
+    found = block.reference(block.build(), inputs, np.float64)
+    for output, array in expected.items():
+        np.testing.assert_array_equal(found[output], array)
+    with torch.no_grad():
+        attended = block.build()(**{key: torch.tensor(x) for key, x in inputs.items()})
+    np.testing.assert_allclose(attended.output, expected["output"], atol=1e-4)
+
+
+def test_a_large_block_takes_no_matrices():
+    """A request of that size would be no lesson, and the file would have every matrix twice."""
+    small, large = (multi_head.block(MultiHeadConfig(d_model, 4)) for d_model in (496, 504))
+    assert "q_proj_weight" in small.inputs
+    assert "q_proj_weight" not in large.inputs
+    assert "rope_theta" in large.inputs
 
 
 def test_the_short_additive_form_is_one_dimension_and_v_one():
@@ -103,6 +130,19 @@ def test_kernel_of_far_keys_is_the_nearest_value():
     query, key = np.array([[[[0.0], [10.0]]]]), np.array([[[[1.0], [9.0]]]])
     actual = reference.kernel(query, key, np.array([[[[3.0], [4.0]]]]), bandwidth=0.5)
     np.testing.assert_allclose(actual["output"][0, 0, :, 0], [3, 4], atol=1e-9)
+
+
+def test_multiplicative_with_a_mask():
+    """Causality leaves the lower triangle of Q K^T; numbers in a mask are added to the products."""
+    rng = np.random.default_rng(0)
+    query, key, value = rng.standard_normal((3, 1, 2, 5, 4))
+    found = reference.multiplicative(query, key, value, is_causal=True)
+    products = query @ key.swapaxes(-1, -2)
+    np.testing.assert_allclose(found["weights"], np.tril(products))
+    np.testing.assert_allclose(found["output"], np.tril(products) @ value)
+    added = rng.standard_normal((5, 5))
+    found = reference.multiplicative(query, key, value, scale=2, attn_mask=np.where(np.eye(5), -np.inf, added))
+    np.testing.assert_allclose(found["weights"], np.where(np.eye(5), 0, 2 * products + added))
 
 
 def test_multiplicative_of_x_alone():

@@ -9,7 +9,7 @@ from onnx.reference import ReferenceEvaluator
 from transformers import AutoConfig
 from transformers.models.bloom.modeling_bloom import build_alibi_tensor
 from transformers.models.gpt_oss.modeling_gpt_oss import eager_attention_forward
-from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding, apply_rotary_pos_emb
+from transformers.models.llama.modeling_llama import LlamaAttention, LlamaRotaryEmbedding, apply_rotary_pos_emb
 
 from models.catalogue import BLOCKS
 from models.examples import OPTIONS, draw
@@ -36,6 +36,24 @@ def test_rope_is_that_of_llama():
     np.testing.assert_allclose(rotated["present_key"], k, atol=1e-5)
     expected = refer(**inputs | {"query": q.numpy(), "key": k.numpy()})
     np.testing.assert_allclose(rotated["scores"], expected["scores"], atol=1e-5)
+
+
+def test_grouped_queries_with_rope_are_the_attention_of_llama():
+    config = AutoConfig.for_model(
+        "llama", hidden_size=64, num_attention_heads=8, num_key_value_heads=2, rope_theta=500.0, attention_bias=False
+    )
+    config._attn_implementation = "eager"
+    theirs = LlamaAttention(config, 0).eval()
+    module = BLOCKS["grouped_query"].build()
+    theirs.load_state_dict({name.replace("out_", "o_"): x for name, x in module.state_dict().items()})
+    x = torch.randn(2, 6, 64, generator=torch.Generator().manual_seed(0))
+    causal = torch.triu(torch.full((6, 6), -torch.inf), 1)[None, None]
+    with torch.no_grad():
+        output, weights = theirs(x, LlamaRotaryEmbedding(config)(x, torch.arange(6)[None]), causal)
+    inputs = {"x": x.numpy(), "rope_theta": 500.0, "is_causal": True}
+    found = BLOCKS["grouped_query"].reference(module, inputs, np.float64)
+    np.testing.assert_allclose(found["output"], output, atol=1e-6)
+    np.testing.assert_allclose(found["weights"], weights, atol=1e-6)
 
 
 @pytest.mark.parametrize("interleaved", [False, True])

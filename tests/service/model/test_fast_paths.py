@@ -100,9 +100,12 @@ def test_the_path_of_a_stack(name, n, more, outputs, path, repository):
         ({}, ["output", "weights", "scores"], "weights"),
         ({"is_causal": True}, ["output", "weights"], "weights"),
         ({}, ["present_key"], "weights"),
-        ({}, ["head_output"], "model"),
-        ({}, ["output", "weights", "weights_by_norm"], "model"),
-        ({"head_mask": np.ones((1, 8), np.float32)}, ["output"], "model"),
+        ({}, ["head_output"], "learned"),
+        ({}, ["output", "weights", "weights_by_norm"], "learned"),
+        ({"head_mask": np.ones((1, 8), np.float32)}, ["output"], "learned"),
+        ({"sinks": np.zeros(8, np.float32)}, ["output"], "learned"),
+        ({"rope_theta": np.float32(0)}, ["output", "weights"], "plain"),
+        ({"q_proj_weight": np.zeros((64, 64), np.float32)}, ["output"], "model"),
     ],
 )
 def test_only_requests_for_rare_tensors_of_heads_run_the_graph_that_has_them(more, outputs, path, repository):
@@ -118,10 +121,13 @@ def test_only_requests_for_rare_tensors_of_heads_run_the_graph_that_has_them(mor
         ("linear", {"is_causal": False, "nonpad_kv_seqlen": [3]}, "output"),
         ("linear", {"is_causal": True, "nonpad_kv_seqlen": [3]}, "causal"),
         ("efficient", {"nonpad_kv_seqlen": [3]}, "output"),
-        ("multiplicative", {"scale": np.float32(2)}, "output"),
+        ("multiplicative", {"scale": np.float32(2), "is_causal": False, "nonpad_kv_seqlen": [3]}, "output"),
+        ("multiplicative", {"is_causal": True}, "model"),
+        ("luong_dot", {"scale": np.float32(2)}, "weights"),
+        ("cosine", {"scale": np.float32(2)}, "weights"),
     ],
 )
-def test_the_path_of_a_linear_block(name, more, path, repository):
+def test_the_path_of_a_block_without_weights(name, more, path, repository):
     assert chosen(model(repository, name), inputs(16, **more)) == path
 
 

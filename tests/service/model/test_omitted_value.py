@@ -8,7 +8,7 @@ from models.examples import OPTIONS, SIZES, draw
 from tests.support.attending import attend, post
 from tests.support.v2 import tensor
 
-NAMES = ["scaled_dot_product", "cosine", "additive"]
+NAMES = ["scaled_dot_product", "cosine", "additive", "multi_head", "projected"]
 
 
 def drawn(name, option="plain"):
@@ -28,20 +28,30 @@ def test_weights_scores_and_lse_are_those_with_the_value(client, name, option):
             np.testing.assert_array_equal(found[output], expected)
 
 
-def test_a_past_value_decides_the_width(client):
-    inputs = drawn("scaled_dot_product", "past")
-    whole = attend(client, **inputs, outputs=["weights", "present_key"])
+@pytest.mark.parametrize("name", ["scaled_dot_product", "multi_head"])
+def test_a_past_value_decides_the_width(client, name):
+    inputs = drawn(name, "past")
+    whole = attend(client, name, **inputs, outputs=["weights", "present_key"])
     del inputs["value"]
-    found = attend(client, **inputs, outputs=["weights", "present_key"])
+    found = attend(client, name, **inputs, outputs=["weights", "present_key"])
     np.testing.assert_array_equal(found["weights"], whole["weights"])
     np.testing.assert_array_equal(found["present_key"], whole["present_key"])
 
 
-@pytest.mark.parametrize("outputs", [["output"], ["weights", "present_value"], None])
-def test_an_output_that_needs_it(client, outputs):
-    inputs = drawn("scaled_dot_product")
+@pytest.mark.parametrize(
+    ("name", "outputs"),
+    [
+        ("scaled_dot_product", ["output"]),
+        ("scaled_dot_product", ["weights", "present_value"]),
+        ("scaled_dot_product", None),
+        ("multi_head", None),
+        ("multi_head", ["weights", "weights_by_norm"]),
+    ],
+)
+def test_an_output_that_needs_it(client, name, outputs):
+    inputs = drawn(name)
     del inputs["value"]
-    response = post(client, "scaled_dot_product", inputs | ({"outputs": outputs} if outputs else {}))
+    response = post(client, name, inputs | ({"outputs": outputs} if outputs else {}))
     assert response.status_code == 422
     assert response.json()["field"] == "value"
     assert response.json()["detail"] == f"value: required for {outputs[-1] if outputs else 'output'}, and not given"

@@ -1,4 +1,4 @@
-"""What each head contributes, over HTTP in both APIs: masks of heads, shares, hidden states; and wrong masks."""
+"""Blocks with learned projections, over HTTP in both APIs: what each head contributes, and matrices of a request."""
 
 import shutil
 
@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from models.catalogue import BLOCKS
+from models.examples import OPTIONS, SIZES, draw
 from tests.support.attending import assert_close, attend, post
 from tests.support.server import serving
 from tests.support.v2 import error, infer, tensor
@@ -22,7 +23,7 @@ LAYERS_MASK = np.array([[1, 0, 1, 1], [0.5, 1, 0, 1]], np.float32)
 @pytest.fixture(scope="module")
 def client(repository, tmp_path_factory):
     folder = tmp_path_factory.mktemp("heads")
-    for name in ("multi_head", "encoder"):
+    for name in ("multi_head", "grouped_query", "luong_general", "encoder", "cross_decoder"):
         shutil.copytree(repository / name, folder / name)
     with serving(folder) as client:
         yield client
@@ -59,6 +60,58 @@ def test_a_mask_and_outputs_of_layers(layers, api, client):
     assert_close("encoder", found, inputs)
     assert found["hidden_states"].shape == (3, 2, 5, 32)
     assert len(found["query"]) == len(layers or [0, 1])
+
+
+def test_masks_of_a_stack_with_a_memory(client):
+    x = np.random.default_rng(0).standard_normal((2, 5, 32), np.float32)
+    inputs = {"x": x, "memory": x[:, :3], "head_mask": LAYERS_MASK, "memory_head_mask": LAYERS_MASK[::-1]}
+    found = attend(client, "cross_decoder", **inputs, outputs=["output", "weights", "cross_weights"])
+    assert_close("cross_decoder", found, inputs)
+    assert not found["weights"][0, :, 1].any()
+    assert not found["cross_weights"][1, :, 1].any()
+
+
+MATRICES = {
+    "multi_head": ["q_proj_weight", "k_proj_bias", "v_proj_weight", "out_proj_weight"],
+    "grouped_query": ["k_proj_weight"],
+    "luong_general": ["q_proj_weight"],
+}
+
+
+@pytest.mark.parametrize("name", MATRICES)
+@pytest.mark.parametrize("api", ["native", "v2"])
+def test_matrices_of_the_request(api, name, client):
+    drawn = draw(BLOCKS[name], SIZES["distinct"], OPTIONS["learned"])
+    required = {key for key, spec in BLOCKS[name].inputs.items() if spec.required}
+    inputs = {key: drawn[key] for key in (*required, *MATRICES[name])}
+    outputs = ["output", "weights"]
+    found = attend(client, name, **inputs) if api == "native" else by_v2(client, name, inputs, outputs)
+    assert_close(name, found, inputs)
+    learned = BLOCKS[name].reference(BLOCKS[name].build(), {key: inputs[key] for key in required}, np.float64)
+    assert np.abs(found["weights"] - learned["weights"]).max() > 0.01
+
+
+def test_positions_of_a_block_with_projections(client):
+    drawn = draw(BLOCKS["grouped_query"], SIZES["distinct"], OPTIONS["sinks_masked"])
+    ids = np.array([[0, 0, 1, 1, 1]])
+    inputs = drawn | {"rope_theta": np.float32(100), "query_document_ids": ids, "document_ids": ids}
+    assert_close("grouped_query", attend(client, "grouped_query", **inputs), inputs)
+
+
+@pytest.mark.parametrize(
+    ("name", "key", "array", "said"),
+    [
+        ("multi_head", "q_proj_weight", np.ones((64, 63)), "expected last dimension 64, got 63"),
+        ("multi_head", "q_proj_bias", np.ones((1, 64)), "expected 1 dimensions"),
+        ("grouped_query", "k_proj_weight", np.ones((64, 64)), "expected second-last dimension 16, got 64"),
+        ("grouped_query", "alibi_slopes", np.ones(3), "expected last dimension 1 or 8, got 3"),
+    ],
+)
+def test_a_matrix_of_another_shape_is_refused(name, key, array, said, client):
+    inputs = QUERY if name == "multi_head" else {"x": X}
+    response = post(client, name, {**inputs, key: array})
+    assert (response.status_code, response.json()["field"]) == (422, key)
+    assert said in response.json()["detail"]
 
 
 @pytest.mark.parametrize(

@@ -55,9 +55,8 @@ def requests(draw):
         "left_window_size": st.integers(-1, 25),
         "right_window_size": st.integers(-1, 25),
         "softcap": st.sampled_from([0.0, 0.5, 30.0]),
+        "scale": st.sampled_from([-0.5, 0.0, 0.125, 1.0]),
     }
-    if name != "dot_product":
-        parameters["scale"] = st.sampled_from([-0.5, 0.0, 0.125, 1.0])
     for parameter in draw(st.sets(st.sampled_from(sorted(parameters)))):
         inputs[parameter] = np.asarray(draw(parameters[parameter]))
     return name, inputs, left_out

@@ -254,10 +254,12 @@ function labels(kind, m, n, { source, target }, isSelf) {
 /** @param {number} count */
 const places = (count) => Array.from({ length: count }, (_, i) => String(i));
 
-/** The input that switches heads off: [layers, heads] of stacks, else [batch, heads].
+/** The input that switches heads off, of the memory's attention where that is looked at: [layers, heads] of stacks, else
+ *  [batch, heads].
  *  @param {Model} model @param {Settings} settings @param {Input} input @returns {Record<string, Tensor>} */
-export function headMask(model, { ablated }, { tensors }) {
-  const mask = model.inputs.find(({ name }) => name === "head_mask");
+export function headMask(model, { ablated, kind }, { tensors }) {
+  const own = kind === "cross_weights" ? "memory_head_mask" : "head_mask";
+  const mask = model.inputs.find(({ name }) => name === own);
   if (!mask || ablated.length === 0) return {};
   const [first, heads] = mask.shape.map((dim) => evaluate(dim, sizesOf(model, tensors)));
   const isOfLayers = mask.shape[0] !== "batch";
@@ -265,5 +267,5 @@ export function headMask(model, { ablated }, { tensors }) {
   for (const [layer, head] of ablated)
     for (let row = 0; row < first; row++)
       if (head < heads && (!isOfLayers || row === layer)) values[row * heads + head] = 0;
-  return { head_mask: tensor("float32", [first, heads], values) };
+  return { [own]: tensor("float32", [first, heads], values) };
 }
