@@ -61,7 +61,7 @@ class Calls:
         inputs, stored = _without_memory(inputs)
         texts = {key: inputs[key] for key in TEXT_FIELDS if inputs.get(key) is not None}
         if choices.get("next_tokens") is not None:
-            return (yield from self._attend_texts(name, texts, inputs, outputs, choices, quantized))
+            return (yield from self._attend_texts(name, texts, inputs, outputs, {**choices, **stored}, quantized))
         tokens: Tokens | None = None
         if "text" in texts or "text_target" in texts:
             tokens = yield from self.tokenize(name, texts)

@@ -129,6 +129,16 @@ def test_decoding_with_a_block(heed, block):
         assert (memory.block, memory.lengths) == (block, (9, 9))
 
 
+def test_the_inputs_of_a_block_are_not_rounded(heed):
+    """What is stored is half as precise, not what it is made of."""
+    x = 1000 + drawn(1, 6, 64)
+    exact = heed.attend("grouped_query", x=x, outputs=["present_key"]).present_key
+    with heed.memory(x=x[:, :4], block="grouped_query", dtype="float16") as memory:
+        memory.append(x=x[:, 4:])
+        found = memory.step(x=x[:, :1], outputs=["present_key"]).present_key[:, :, :6]
+    assert (np.abs(found - exact) <= 0.51 * np.spacing(np.abs(exact).astype(np.float16))).all()
+
+
 def test_decoding_of_tokens(heed):
     ids = [[3, 1, 4, 1, 5]]
     expected = heed.attend("decoder", input_ids=ids, outputs=["output"]).output

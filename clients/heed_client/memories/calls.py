@@ -47,7 +47,7 @@ class MemoryCalls:
         """Store a memory; also whether it is new. ``options`` are the fields of the request beside its tensors."""
         if reuse and options.get("block") is not None:
             raise ValueError("reuse: of a block, the server makes the keys and values; leave out one of both")
-        arrays, counts = upload.to_arrays(tensors, options.get("dtype") or "float32"), _lengths(lengths)
+        arrays, counts = upload.to_arrays(tensors, _sent_dtype(options)), _lengths(lengths)
         size = sum(array.nbytes for array in arrays.values())
         if not reuse or size > PART_BYTES or not upload.are_keys_and_values(arrays):
             return (yield from self._upload(arrays, counts, options)), True
@@ -61,10 +61,11 @@ class MemoryCalls:
         return _description(response), False
 
     def append(
-        self, id: str, tensors: Mapping[str, TensorLike], dtype: str, at: int | None, lengths: TensorLike
+        self, stored: Description, tensors: Mapping[str, TensorLike], at: int | None, lengths: TensorLike
     ) -> Call[Description]:
-        arrays = upload.to_arrays(tensors, dtype)
-        return self._upload(arrays, _lengths(lengths), {}, f"{_path(id)}/append", at)
+        """Append to a memory, of which ``stored`` is a description."""
+        arrays = upload.to_arrays(tensors, _sent_dtype(vars(stored)))
+        return self._upload(arrays, _lengths(lengths), {}, f"{_path(stored.id)}/append", at)
 
     def list(self) -> Call[list[Description]]:
         response = yield from self._calls.send("GET", MEMORIES)
@@ -119,6 +120,11 @@ class MemoryCalls:
     def _post(self, path: str, arrays: Mapping[str, np.ndarray], fields: Mapping[str, Any]) -> Call[Description]:
         content, headers = upload.encode(arrays, fields)
         return _description((yield from self._calls.send("POST", path, content, headers)))
+
+
+def _sent_dtype(stored: Mapping[str, Any]) -> str:
+    """Of keys and values the dtype in which they are stored; a block's inputs are projected first."""
+    return "float32" if stored.get("block") else stored.get("dtype") or "float32"
 
 
 def _lengths(lengths: TensorLike) -> np.ndarray | None:

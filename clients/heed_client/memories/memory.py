@@ -60,7 +60,7 @@ class _Memory:
         return self._attend(block or self.block or DEFAULT_BLOCK, memory=self.id, **options)
 
     def _append(self, tensors: Mapping[str, TensorLike], at: int | None, lengths: TensorLike) -> Call[Description]:
-        return self._calls.append(self.id, tensors, self.description.dtype, at, lengths)
+        return self._calls.append(self.description, tensors, at, lengths)
 
     def _add(self, count: int) -> None:
         lengths = tuple(length + count for length in self.lengths)
