@@ -18,7 +18,7 @@ from service.threads import in_thread
 log = logging.getLogger("heed")
 
 CHECK_S = 1.0  # between two looks at key files, and at overdue runs
-IDLE_CHECK_S = 5.0  # between two looks at whether memory can be freed
+IDLE_CHECK_S = 5.0  # between two looks at whether memory can be freed, and at which memories have expired
 GROWTH = 1.05  # memory is freed when the process uses this many times what it needs
 
 
@@ -55,7 +55,7 @@ async def background_tasks(
                 _repeat(end_overdue_runs, CHECK_S),
                 _repeat(reload_keys, CHECK_S),
                 _repeat(publish, metrics.publish_interval_s),
-                _repeat(sweep_memories, CHECK_S),
+                _repeat(sweep_memories, IDLE_CHECK_S),
             )
         ]
         yield

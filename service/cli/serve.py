@@ -46,12 +46,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except tracing.CannotTrace as error:
         _print_error(str(error))
         return 2
+    try:
+        store = open_store(settings.memories, settings.sized().memories_bytes)
+    except OSError as error:
+        _print_error(f"memories (HEED_MEMORIES): {str(settings.memories)!r} cannot be used: {error.strerror}")
+        return 2
     port = settings.port
     try:
         listeners = listen(settings.host, port)
         port = settings.metrics_port
         metrics_listeners = listen(settings.host, port) if settings.metrics and port else []
     except OSError as error:
+        store.close()
         _print_error(f"cannot listen on {settings.host}, port {port}: {error.strerror}")
         return 1
     machine.keep_heap()
@@ -61,11 +67,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for listener in metrics_listeners:
         log.info("metrics on %s/metrics", _url(listener, settings))
 
-    try:
-        store = open_store(settings.memories, settings.sized().memories_bytes)
-    except OSError as error:
-        _print_error(f"memories (HEED_MEMORIES): {str(settings.memories)!r} cannot be used: {error.strerror}")
-        return 2
     shared_metrics = SharedMetrics(2 * settings.workers + 2)  # an ending worker keeps its slot
 
     def serve(channel: Channel) -> None:

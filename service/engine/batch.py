@@ -20,7 +20,9 @@ Arrays = dict[str, np.ndarray]
 
 
 def stack(tasks: Sequence[InferenceTask], batching: BatchingRules) -> Arrays:
-    """The inputs of tasks with one stack key, row after row."""
+    """The inputs of tasks with one stack key, row after row, or of their shared pass."""
+    if shared := tasks[0].graph.shared:
+        return dict(shared.join([task.inputs for task in tasks]))
     joined = {}
     for name, array in tasks[0].inputs.items():
         axis = batching.inputs[name]
@@ -91,6 +93,8 @@ def split(
     joined: Mapping[str, np.ndarray], tasks: Sequence[InferenceTask], batching: BatchingRules, model: Model
 ) -> list[Arrays]:
     """The outputs of each task: its rows, cut to its own sizes; contiguous, a view where that is possible."""
+    if shared := tasks[0].graph.shared:
+        return shared.split(joined, [task.inputs for task in tasks])
     outputs: list[Arrays] = [{} for _ in tasks]
     for name, array in joined.items():
         axis, dims = batching.outputs[name], model.outputs[name].shape

@@ -111,7 +111,7 @@ class Engine:
 
     def can_run_inline(self, task: InferenceTask) -> bool:
         """The engine is idle, and ``task`` is in time and so short that the event loop may run it itself."""
-        return task.graph.is_predictable and self.is_cheap(task.expected_ns) and not task.is_late
+        return task.may_run_inline and self.is_cheap(task.expected_ns)
 
     def is_cheap(self, nanoseconds: float) -> bool:
         """The engine is idle, and something that takes so long may be done on the event loop."""
@@ -222,6 +222,8 @@ class Engine:
             if run.memory > free and self._run_bytes:
                 return None
             share, saved = math.ceil(len(waiting) / self._threads_per_lane), self._saved_ns(first.graph)
+            if first.graph.shared:  # a task saves a run of its own
+                share, saved = len(waiting), saved + first.forecast_ns
             run.stack(waiting.batch_candidates(first, first.stack_key), share, free, saved)
             run.pad(waiting.batch_candidates(first, first.pad_key), share, free, saved)
             now = time.perf_counter_ns()

@@ -27,6 +27,8 @@ def run_alone(task: InferenceTask) -> Arrays:
     Raises:
         Exception: what ``Model.run`` raises.
     """
+    if task.stored is not None:
+        task.stored.prepare()
     estimate, model = task.estimate, task.model
     cost = estimate.graph.cost
     is_timed = cost.is_due(estimate.size)
@@ -38,7 +40,7 @@ def run_alone(task: InferenceTask) -> Arrays:
     if task.stored is None:
         outputs = model.run(graph, task.inputs, task.outputs, task.options)
     else:
-        outputs = task.stored.run(partial(_run, model, graph, task.options), task.inputs, task.outputs)
+        outputs = task.stored.run(graph, partial(_run, model, graph, task.options), task.inputs, task.outputs)
     if is_timed:
         cost.learn(estimate.size, model.clock() - clock)
     task.compute_ns = time.perf_counter_ns() - start
@@ -111,8 +113,9 @@ class Run:
         if len(self.tasks) > 1:
             try:
                 return list(zip(self.tasks, self._run_together(), strict=True))
-            except Exception:  # perhaps of one task: its own run says so
-                pass
+            except Exception as error:  # perhaps of one task: its own run says so
+                if AllEnded(self.tasks).terminate:
+                    return [(task, error) for task in self.tasks]
         return [(task, _outputs_or_error(task)) for task in self.tasks]
 
     def _run_together(self) -> Sequence[Arrays]:
@@ -121,13 +124,30 @@ class Run:
         batching = model.batching
         assert batching is not None, "tasks that share a run have a model with batching rules"
         inputs = batch.pad(self.tasks, batching, model) if self.padded else batch.stack(self.tasks, batching)
-        joined = model.run(self.graph, inputs, self.tasks[0].outputs)
+        graph, options = self.graph, None
+        if graph.shared:
+            graph, options = graph.for_size(self._size, graph.cost.is_due(self._size)), AllEnded(self.tasks)
+            for task in self.tasks:
+                task.options = RunOptions()
+        joined = model.run(graph, inputs, self.tasks[0].outputs, options)
         outputs = batch.split(joined, self.tasks, batching, model)
-        self.graph.cost.learn(self._size, model.clock() - clock)
+        if graph is self.graph:
+            graph.cost.learn(self._size, model.clock() - clock)
         taken_ns = time.perf_counter_ns() - start
         for task in self.tasks:
             task.compute_ns, task.run_rows, task.counts_run = taken_ns, self.rows, task is self.tasks[0]
         return outputs
+
+
+class AllEnded:
+    """The options of a run that several tasks share: it ends when all of them are ended."""
+
+    def __init__(self, tasks: Sequence[InferenceTask]) -> None:
+        self._tasks = tasks
+
+    @property
+    def terminate(self) -> bool:
+        return all(task.options is not None and task.options.terminate for task in self._tasks)
 
 
 def masked_graph(task: InferenceTask) -> Graph:

@@ -22,8 +22,17 @@ UNKNOWN_RUN_NS = 1e9  # the forecast of a run where no such run was measured
 class StoredInputs(Protocol):
     """Inputs that are not in the request, but in a memory."""
 
-    def run(self, execute: Execute, inputs: Mapping[str, np.ndarray], outputs: Sequence[str]) -> dict[str, np.ndarray]:
-        """The ``outputs`` that ``execute`` computes from ``inputs``, which include the stored ones."""
+    @property
+    def is_quick(self) -> bool:
+        """Whether the run waits for no other, and ``prepare`` has nothing to do."""
+
+    def prepare(self) -> None:
+        """What may take long, before the run."""
+
+    def run(
+        self, graph: Graph, execute: Execute, inputs: Mapping[str, np.ndarray], outputs: Sequence[str]
+    ) -> dict[str, np.ndarray]:
+        """The ``outputs`` that ``execute`` computes with ``graph`` from ``inputs``, which include the stored ones."""
 
 
 @dataclass(slots=True, eq=False)
@@ -82,20 +91,36 @@ class InferenceTask:
         return self.deadline is not None and time.perf_counter_ns() > self.deadline
 
     @property
+    def may_run_inline(self) -> bool:
+        """Whether its run is as short as its cost says, and in time."""
+        return self.graph.is_predictable and not self.is_late and (self.stored is None or self.stored.is_quick)
+
+    @property
     def expected_ns(self) -> float:
         """What the run is expected to take, from measured runs; infinity where there is none."""
         estimate = self.estimate
         return estimate.graph.cost.expected(estimate.size)
 
     def prepare(self, max_shared_ns: float) -> None:
-        """Compute what the queue needs to know; it may share a run if its own takes at most ``max_shared_ns``."""
+        """Compute what the queue needs to know.
+
+        It may share a run if its own takes at most ``max_shared_ns``, or any time where tasks share a pass; with 0 it
+        shares none.
+        """
         expected = self.expected_ns
         self.has_estimate = math.isfinite(expected)
         self.forecast_ns = expected if self.has_estimate else UNKNOWN_RUN_NS
         batching = self.model.batching
-        if batching and self.stored is None and self.forecast_ns <= max_shared_ns:
+        if batching and self._may_share(max_shared_ns):
             self.stack_key = batching.stack_key(self.graph, self.inputs, self.outputs)
             self.pad_key = batching.pad_key(self.graph, self.inputs, self.outputs, self.sizes)
+
+    def _may_share(self, max_shared_ns: float) -> bool:
+        if self.stored is not None and not self.stored.is_quick:
+            return False
+        if self.graph.shared is not None:  # a pass over the same keys takes little longer for all than for one
+            return max_shared_ns > 0
+        return self.stored is None and self.forecast_ns <= max_shared_ns
 
     def terminate(self) -> None:
         """End its run, if it is in progress and may take long; ONNX Runtime reads the flag between two operators."""

@@ -199,7 +199,7 @@ class InferenceEndpoint(ABC, Generic[R]):
                 return None
             task = request.task
             expected_ns += task.expected_ns + self.encoding_ns(request, context)
-            if expected_ns > engine.offload.inline_ns or not task.estimate.graph.is_predictable or task.is_late:
+            if expected_ns > engine.offload.inline_ns or not task.may_run_inline:
                 return None
             context.reservation.add(request.response_bytes)
             timing.lap("decode")

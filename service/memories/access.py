@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from service.budget import Reservation
-from service.codec.steps import Steps
 from service.memories.memory import Memory
 from service.memories.store import MemoryStore
 from service.memories.stored import Reference, StoredInputs
@@ -45,9 +44,7 @@ class Memories:
         """Raises NotFound, Gone: as ``MemoryStore.get``."""
         return self.store.get(id, self.seen_by(headers))
 
-    def stored(
-        self, reference: Reference | None, model: Model, headers: Headers, reservation: Reservation
-    ) -> Steps[StoredInputs | None]:
+    def stored(self, reference: Reference, model: Model, headers: Headers, reservation: Reservation) -> StoredInputs:
         """The inputs of a request that are in the memory it names.
 
         It is not evicted before ``reservation`` is released.
@@ -56,11 +53,7 @@ class Memories:
             NotFound, Gone: there is no such memory, or it is damaged.
             Invalid, Conflict: it does not fit to the model or the request.
         """
-        if reference is None:
-            return None
-        memory = self.get(reference.id, headers)
+        memory = self.store.get(reference.id, self.seen_by(headers))
         reservation.hold(memory.use())
-        if not memory.is_verified:
-            yield from memory.verify()
         self.store.queries += 1
         return StoredInputs(memory, reference, model, self.store)

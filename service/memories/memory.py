@@ -12,6 +12,7 @@ import fcntl
 import os
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import cached_property
@@ -28,7 +29,6 @@ DESCRIPTION, STATE = "memory.json", "state"
 TOUCH_S = 1.0  # between two updates of the time of the last use
 GROWTH = 1.5  # of the capacity, when it is full
 MIN_GROWTH = 256  # keys
-VERIFIED_KEYS = 4096  # of each head in one step
 
 
 class Description(BaseModel):
@@ -81,13 +81,14 @@ class Memory:
         try:
             self.description = Description.model_validate_json((folder / DESCRIPTION).read_bytes())
             self._state_file = StateFile(folder / STATE, self.description.rows)
-            self._use_file = (folder / DESCRIPTION).open("rb")
+            self._use_file = os.open(folder / DESCRIPTION, os.O_RDONLY)
         except FileNotFoundError:
             if (folder / DESCRIPTION).exists():
                 raise Gone("its state is missing") from None
             raise not_found(folder.name) from None
         except (OSError, ValidationError):
             raise Gone("its description is damaged") from None
+        weakref.finalize(self, os.close, self._use_file)
         self._lock = threading.Lock()
         self._uses = 0
         self._touched = 0.0
@@ -136,20 +137,14 @@ class Memory:
                 view.flags.writeable = False
         return views
 
-    def verify(self) -> Iterator[None]:
-        """Compare the numbers with their checksums, in steps between which other requests run.
+    def verify(self) -> None:
+        """Compare the numbers with their checksums.
 
         Raises:
             Gone: they differ.
         """
-        state, sums = self.state(), [0, 0]
-        for place, array in enumerate(self._map(state)):
-            for row, length in enumerate(state.lengths):
-                numbers = self.description.row(array, row)
-                for start in range(0, length, VERIFIED_KEYS):
-                    sums[place] += checksum(numbers[..., start : min(length, start + VERIFIED_KEYS), :])
-                    yield
-        if (sums[0] % 2**64, sums[1] % 2**64) != state.checksums:
+        state = self.state()
+        if checksums(self.description, self._map(state), [0] * len(state.lengths), state.lengths) != state.checksums:
             raise Gone("its numbers are not those that were stored")
         self.is_verified = True
 

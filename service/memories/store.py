@@ -33,7 +33,7 @@ ID_BYTES = 18  # random: nobody can guess another's id
 HIDDEN = "."  # begins the name of a folder that is being written or deleted
 LOCK, CLAIM = ".lock", ".server"
 TEMPORARY = "heed-memories-"
-MAX_OPEN = 1024  # memories that a process keeps open
+MAX_OPEN = 256  # memories that a process keeps open
 
 
 class MemoryStore:
@@ -42,7 +42,7 @@ class MemoryStore:
     ``is_kept``: they outlive this server, so they are on the disk before they are confirmed.
     """
 
-    def __init__(self, folder: Path, limit: int, claim: IO[bytes], is_kept: bool) -> None:
+    def __init__(self, folder: Path, limit: int, claim: IO[bytes] | None, is_kept: bool) -> None:
         self.folder = folder
         self.limit = limit
         self._claim = claim
@@ -57,7 +57,8 @@ class MemoryStore:
         """Delete a temporary folder; to be called by the process that opened the store."""
         if not self._is_kept and os.getpid() == self._process:
             shutil.rmtree(self.folder, ignore_errors=True)
-        self._claim.close()
+        if self._claim:
+            self._claim.close()
 
     def create(self, description: Description, key: np.ndarray, value: np.ndarray, lengths: tuple[int, ...]) -> Memory:
         """Store ``key`` [*lead, n, d_k] and ``value`` [*lead, n, d_v], in the description's dtype.
@@ -67,6 +68,8 @@ class MemoryStore:
         Raises:
             NoRoom: the memories in use leave no room for it, or the disk is full.
         """
+        if not self.folder.is_dir():
+            raise NoRoom("this server has no folder for memories: name one in HEED_MEMORIES")
         id = secrets.token_urlsafe(ID_BYTES)
         scratch, capacity = self.folder / f"{HIDDEN}{id}", key.shape[-2]
         state = State(0, 0, capacity, checksums(description, (key, value), [0] * len(lengths), lengths), lengths)
@@ -113,7 +116,9 @@ class MemoryStore:
         """The memories of ``owner``, or of all for None; of a damaged one, which nobody owns, its id and the reason."""
         for id in sorted(self._ids()):
             try:
-                yield self.get(id, owner)
+                memory = self.get(id, owner)
+                memory.state()
+                yield memory
             except Gone as error:
                 if owner is None:
                     yield id, error
@@ -176,7 +181,7 @@ class MemoryStore:
 
     def used_bytes(self) -> int:
         """The bytes of all memories' files, those that are being written included."""
-        return sum(_folder_bytes(Path(entry)) for entry in os.scandir(self.folder) if entry.is_dir())
+        return sum(_folder_bytes(Path(entry)) for entry in self._entries() if entry.is_dir())
 
     def sweep(self) -> None:
         """Delete the memories whose time is over, and count the others."""
@@ -200,12 +205,18 @@ class MemoryStore:
 
     def remove_unfinished(self) -> None:
         """Delete what a killed server had begun to write or to delete; only before the folder is used."""
-        for entry in os.scandir(self.folder):
+        for entry in self._entries():
             if entry.name.startswith(HIDDEN) and entry.is_dir():
                 shutil.rmtree(entry, ignore_errors=True)
 
     def _ids(self) -> Sequence[str]:
-        return [entry.name for entry in os.scandir(self.folder) if ID.fullmatch(entry.name)]
+        return [entry.name for entry in self._entries() if ID.fullmatch(entry.name)]
+
+    def _entries(self) -> Sequence[os.DirEntry[str]]:
+        try:
+            return [*os.scandir(self.folder)]
+        except (FileNotFoundError, NotADirectoryError):  # there is none, or somebody has deleted it
+            return []
 
     def _least_recently_used(self) -> Sequence[str]:
         times = {}
@@ -259,15 +270,17 @@ def open_store(folder: Path | None, limit: int) -> MemoryStore:
         store = MemoryStore(folder, limit, claim, is_kept=True)
         store.remove_unfinished()
         return store
-    for left in Path(tempfile.gettempdir()).glob(f"{TEMPORARY}*"):
+    try:
+        temporary = Path(tempfile.mkdtemp(prefix=TEMPORARY))
+    except OSError as error:  # a container whose root cannot be written, for example
+        log.warning("memories cannot be stored without HEED_MEMORIES: no temporary folder: %s", error.strerror)
+        return MemoryStore(Path(os.devnull) / "none", 0, None, is_kept=False)
+    for left in temporary.parent.glob(f"{TEMPORARY}*"):
         with suppress(OSError):
-            if (claim := _claimed(left)) is not None:  # of a server that was killed
+            if left != temporary and (claim := _claimed(left)) is not None:  # of a server that was killed
                 shutil.rmtree(left, ignore_errors=True)
                 claim.close()
-    temporary = Path(tempfile.mkdtemp(prefix=TEMPORARY))
-    claim = _claimed(temporary)
-    assert claim is not None, "nobody else knows this folder"
-    return MemoryStore(temporary, limit, claim, is_kept=False)
+    return MemoryStore(temporary, limit, _claimed(temporary), is_kept=False)
 
 
 def _claimed(folder: Path) -> IO[bytes] | None:

@@ -3,12 +3,16 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
 from service.errors import Conflict, Invalid
 from service.memories.memory import Memory
 from service.memories.store import MemoryStore
+from service.memories.streaming import streaming_graph
+from service.model.estimate import RunEstimate, score_count
+from service.model.graph import Arrays, Graph
 from service.model.model import Model
 from service.tensors.dims import symbol
 
@@ -18,7 +22,9 @@ PRESENT = ("present_key", "present_value")
 LENGTHS = "nonpad_kv_seqlen"
 ORDERED = ("is_causal", "left_window_size", "right_window_size")  # options that depend on the places of keys
 
-Arrays = Mapping[str, np.ndarray]
+MIN_PAIRS = 1 << 12  # pairs of query and key from which stored keys are walked in blocks
+
+Execute = Callable[[Arrays, Sequence[str]], dict[str, np.ndarray]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,25 +73,53 @@ class StoredInputs:
         self._model = model
         description = memory.description
         self._is_past = description.block is not None
-        self.appends = reference.append
+        self._appends = reference.append
         self.names: tuple[str, ...] = PAST if self._is_past else KEY_VALUE
         self._state, key, value = memory.arrays()
         _check_model(memory, model, self.names)
         if reference.at is not None and set(self._state.lengths) != {reference.at}:
             raise Conflict(f"expected a memory of {reference.at} keys, got {self._state.lengths[0]}", AT)
-        self._has_no_keys = self._is_past and not self.appends and not attends_to_itself(model)
+        self._has_no_keys = self._is_past and not self._appends and not attends_to_itself(model)
         self._new: Arrays = {}
         self._arrays = tuple(self._shaped(name, array) for name, array in zip(self.names, (key, value), strict=True))
+
+    def estimate(self, inputs: Arrays, outputs: Sequence[str], most_memory: int) -> RunEstimate:
+        """What a run needs for ``outputs``, on the graph that is fastest for stored keys.
+
+        Raises:
+            Invalid: a shape or a number does not fit to the model.
+            TooMuchMemory: more than ``most_memory`` bytes.
+        """
+        model, sizes = self._model, self._model.bind(inputs, may_be_empty=True)
+        pairs = score_count(model.signature, sizes)
+        graph = _streaming_graph(model) if pairs >= MIN_PAIRS else None
+        if graph is not None and not graph.can_serve(inputs, outputs, pairs):
+            graph = None
+        return model.estimate(inputs, outputs, sizes, most_memory, graph)
+
+    @property
+    def is_quick(self) -> bool:
+        """Whether the run need not check the memory's numbers, nor wait for other appends."""
+        return self.memory.is_verified and not self._appends
+
+    def prepare(self) -> None:
+        """Check the memory's numbers before their first use in this process.
+
+        Raises:
+            Gone: they are not those that were stored.
+        """
+        if not self.memory.is_verified:
+            self.memory.verify()
 
     @property
     def outputs(self) -> tuple[str, ...]:
         """Outputs that the run computes for the memory: what the block made of the new keys and values."""
-        return PRESENT if self._is_past and self.appends else ()
+        return PRESENT if self._is_past and self._appends else ()
 
     @property
     def cache_key(self) -> object:
         """Equal for memories that make no difference to the plan of a request."""
-        return self._is_past, self.appends, self._state.is_even, self._arrays[0].shape, self._arrays[1].shape
+        return self._is_past, self._appends, self._state.is_even, self._arrays[0].shape, self._arrays[1].shape
 
     def covers(self, given: Sequence[str] | Mapping[str, Any]) -> list[str]:
         """The model's inputs that are not missing beside those ``given``."""
@@ -106,7 +140,7 @@ class StoredInputs:
             if self._has_no_keys:
                 inputs |= self._empty(own)
             return self._ordered(inputs)
-        if not self.appends:
+        if not self._appends:
             self._refuse(KEY_VALUE, own)
             inputs |= zip(KEY_VALUE, self._arrays, strict=True)
             return self._ordered(self._with_lengths(inputs, self._state.lengths))
@@ -123,18 +157,19 @@ class StoredInputs:
             raise Invalid(f"expected {count} values, as there are keys, got {own['value'].shape[-2]}", "value")
         return self._ordered(self._with_lengths(inputs, [length + count for length in self._state.lengths]))
 
-    def run(
-        self, execute: Callable[[Arrays, Sequence[str]], dict[str, np.ndarray]], inputs: Arrays, outputs: Sequence[str]
-    ) -> dict[str, np.ndarray]:
-        """The ``outputs`` of ``inputs``; what is to be appended is appended if the run succeeds.
+    def run(self, graph: Graph, execute: Execute, inputs: Arrays, outputs: Sequence[str]) -> dict[str, np.ndarray]:
+        """The ``outputs`` that ``execute`` computes from ``inputs`` with ``graph``.
+
+        What is to be appended is appended if the run succeeds.
 
         Raises:
             Conflict: another request appended meanwhile.
         """
-        if not self.appends:
-            return execute(self._converted(inputs), outputs)
+        ready = self._converted if graph.shared is None else dict  # a shared pass reads the files as they are
+        if not self._appends:
+            return execute(ready(inputs), outputs)
         if self._is_past:
-            computed = execute(self._converted(inputs), outputs)
+            computed = execute(ready(inputs), outputs)
             new = [computed[name][..., self._state.length :, :] for name in PRESENT]
             with self._appending(*new):
                 return computed
@@ -142,7 +177,7 @@ class StoredInputs:
         with self._appending(*stored) as (_, *arrays):
             for name, array in zip(KEY_VALUE, arrays, strict=True):
                 inputs = {**inputs, name: self._shaped(name, array)}
-            return execute(self._converted(inputs), outputs)
+            return execute(ready(inputs), outputs)
 
     def _appending(self, key: np.ndarray, value: np.ndarray) -> Any:
         memory, store = self.memory, self._store
@@ -156,7 +191,7 @@ class StoredInputs:
     def _with_lengths(self, inputs: dict[str, np.ndarray], lengths: Sequence[int]) -> dict[str, np.ndarray]:
         """``inputs``, with the lengths of rows that differ; or of all where a new key's place matters."""
         is_even = len(set(lengths)) == 1
-        if is_even and not (self.appends and not inputs.keys().isdisjoint(ORDERED)):
+        if is_even and not (self._appends and not inputs.keys().isdisjoint(ORDERED)):
             return inputs
         if LENGTHS not in self._model.inputs:
             if is_even:
@@ -203,9 +238,20 @@ class StoredInputs:
         return array if array.ndim == rank else array[:, None]
 
 
+_streaming_graphs: WeakKeyDictionary[Model, Graph | None] = WeakKeyDictionary()
+
+
+def _streaming_graph(model: Model) -> Graph | None:
+    """The graph that walks stored keys in blocks; None for a model whose scores are not products."""
+    if model not in _streaming_graphs:
+        _streaming_graphs[model] = None if model.is_on_cuda else streaming_graph(model.signature)
+    return _streaming_graphs[model]
+
+
 def projects(model: Model) -> bool:
     """Whether it answers what its projections make of keys and values, and takes it back as its past."""
-    return {*PAST} <= model.inputs.keys() and {*PRESENT} <= model.outputs.keys()
+    learns = model.spec is not None and model.spec.learned > 0
+    return learns and {*PAST} <= model.inputs.keys() and {*PRESENT} <= model.outputs.keys()
 
 
 def key_inputs(model: Model) -> list[str]:

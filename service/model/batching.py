@@ -54,6 +54,8 @@ class BatchingRules:
 
     def stack_key(self, graph: Graph, inputs: Mapping[str, np.ndarray], outputs: Collection[str]) -> object:
         """Equal for requests that can be stacked in one run of ``graph``; None for one that cannot."""
+        if graph.shared:
+            return graph, tuple(outputs), graph.shared.key(inputs)
         if graph not in self._stackable:
             return None
         tensors = [(name, self._key_of(name, array)) for name, array in sorted(inputs.items())]

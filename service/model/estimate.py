@@ -42,6 +42,8 @@ def memory(signature: Signature, graph: Graph, inputs: Arrays, outputs: Collecti
     if spec is None:
         return FOREIGN_MEMORY_FACTOR * sum(array.nbytes for array in inputs.values())
     of_outputs = number_count(signature, outputs, sizes)
+    if graph.workspace_bytes is not None:
+        return graph.workspace_bytes + inputs["query"].nbytes + ITEM_BYTES * of_outputs
     if graph.spec is None or graph.spec.rows is None:
         pairwise = {"weights", "scores"}.intersection(signature.outputs) | set(outputs)
         if "layers" in map(str, signature.outputs["weights"].shape):  # it has the scores of one layer after the other

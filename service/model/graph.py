@@ -3,8 +3,10 @@
 import logging
 import math
 import threading
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+
+import numpy as np
 
 from service.cost import CostModel
 from service.model.spec import FastPathSpec, Scalar
@@ -29,6 +31,8 @@ class Graph:
     is_predictable: bool = True  # the cost of a run follows from the shapes of its inputs
     cost: CostModel = field(default_factory=CostModel)  # of a run in one thread, by RunEstimate.size
     multi_threaded: "MultiThreadedSession | None" = None
+    workspace_bytes: int | None = None  # upper limit on the memory of a run beside its query and outputs, if it has one
+    shared: "SharedPass | None" = None  # how tasks over the same stored tensors share a run
 
     def for_size(self, size: int, to_learn: bool) -> "Graph":
         """This graph, or the one with more threads where a run of ``size`` is long enough to gain by them.
@@ -62,6 +66,15 @@ class Graph:
         if inputs.keys() <= self.inputs:
             return inputs
         return {name: array for name, array in inputs.items() if name in self.inputs}
+
+
+@dataclass(frozen=True)
+class SharedPass:
+    """How tasks share a run that reads what all of them need once: it takes little longer than that of one task."""
+
+    key: Callable[[Arrays], Hashable]  # of a task's inputs: tasks with equal keys can share a run
+    join: Callable[[Sequence[Arrays]], Arrays]  # the inputs of the run, from those of its tasks
+    split: Callable[[Arrays, Sequence[Arrays]], list[dict[str, np.ndarray]]]  # its outputs, for each task
 
 
 class MultiThreadedSession:

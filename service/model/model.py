@@ -93,14 +93,21 @@ class Model:
         return next(graph for graph in self.graphs if graph.can_serve(inputs, outputs, scores))
 
     def estimate(
-        self, inputs: Arrays, outputs: Collection[str], sizes: Sizes, max_memory: int | None = None
+        self,
+        inputs: Arrays,
+        outputs: Collection[str],
+        sizes: Sizes,
+        max_memory: int | None = None,
+        graph: Graph | None = None,
     ) -> RunEstimate:
         """What a run needs for ``outputs``; ``sizes`` are what ``bind`` returned for ``inputs``.
+
+        It is of ``graph``, or of the fastest of the model's graphs.
 
         Raises:
             TooMuchMemory: more than ``max_memory`` bytes, or than the GPU has.
         """
-        graph = self.graph_for(inputs, outputs, sizes)
+        graph = graph or self.graph_for(inputs, outputs, sizes)
         memory = estimate.memory(self.signature, graph, inputs, outputs, sizes)
         on_device = self.provider.available_bytes or math.inf
         if max_memory is not None and memory > min(max_memory, on_device):

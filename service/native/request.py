@@ -105,7 +105,7 @@ def decode(
     cache: BoundedCache[RequestPlan],
     most_memory: int,
     reservation: Reservation,
-    find: Callable[[Reference | None], Steps[StoredInputs | None]],
+    find: Callable[[Reference], StoredInputs] | None = None,
 ) -> Steps[AttentionRequest]:
     """Decode ``body``, of which ``parts`` were cut out, as a request to ``model``.
 
@@ -118,7 +118,7 @@ def decode(
     """
     parsed = parse(body, parts, model)
     tensors = yield from read_all(parsed.tensors, reservation)
-    stored = yield from find(parsed.memory)
+    stored = find(parsed.memory) if find and parsed.memory else None
     return complete(parsed, tensors, model, cache, most_memory, stored)
 
 
@@ -235,9 +235,10 @@ def _plan(
     inputs = {name: axes.expand(model.inputs[name], array) for name, array in tensors.items()}
     wanted = graph_outputs((*outputs, *computed), model.signature)
     shapes = {name: [*array.shape] for name, array in inputs.items()}
-    if stored is not None:
-        inputs = stored.add_to(inputs)
-    estimate = model.estimate(inputs, wanted, model.bind(inputs, stored is not None), most_memory)
+    if stored is None:
+        estimate = model.estimate(inputs, wanted, model.bind(inputs), most_memory)
+    else:
+        estimate = stored.estimate(stored.add_to(inputs), wanted, most_memory)
     answered = graph_outputs(outputs, model.signature)
     omitted = {name: axes.omitted(model.outputs[name].shape) for name in answered}
     count, answer = number_count(model.signature, answered, estimate.sizes), None

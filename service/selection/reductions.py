@@ -13,6 +13,8 @@ from service.selection.indices import Pick
 from service.tensors.bfloat16 import to_float32
 
 MAX_PART_NUMBERS = 1 << 18  # computed with at one time, so that temporary arrays stay in the cache
+# Rows of at least so many numbers for each of the k largest are divided into several runs for each of these.
+MIN_LONG_ROW, LONG_ROW_RUNS = 1 << 10, 16
 LEVELS = 255  # of a uint8, above 0
 
 
@@ -113,6 +115,8 @@ def largest(weights: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
 def _order(weights: np.ndarray, k: int) -> np.ndarray:
     """The places of the k largest numbers of each row. To find the k-th and sort k is faster than to sort all."""
     n = weights.shape[-1]
+    if n >= MIN_LONG_ROW * k:
+        return np.stack([_order_of_long(row, k) for row in weights.reshape(-1, n)]).reshape(*weights.shape[:-1], k)
     if 4 * k > n or np.isnan(weights).any():
         return np.argsort(-weights, axis=-1, kind="stable")[..., :k]
     rows = weights.reshape(-1, n)
@@ -123,6 +127,23 @@ def _order(weights: np.ndarray, k: int) -> np.ndarray:
     places = np.nonzero(chosen)[1].reshape(-1, k)  # of each row in ascending order
     order = np.argsort(-np.take_along_axis(rows, places, axis=-1), axis=-1, kind="stable")
     return np.take_along_axis(places, order, axis=-1).reshape(*weights.shape[:-1], k)
+
+
+def _order_of_long(row: np.ndarray, k: int) -> np.ndarray:
+    """The same of one row, from few candidates.
+
+    Each of the k largest numbers is at least as large as the k-th largest of the maxima of k or more runs.
+    """
+    n = len(row)
+    length = n // (LONG_ROW_RUNS * k)
+    maxima = row[: n - n % length].reshape(-1, length).max(-1)
+    if np.isnan(maxima).any() or np.isnan(row[n - n % length :]).any():
+        return np.argsort(-row, kind="stable")[:k]
+    candidates = np.flatnonzero(row >= np.partition(maxima, len(maxima) - k)[-k])
+    if len(candidates) > n // 4:  # most numbers are equal
+        return np.argsort(-row, kind="stable")[:k]
+    order = np.argsort(-row[candidates], kind="stable")[:k]
+    return np.asarray(candidates[order])
 
 
 def quantize(name: str, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -121,7 +121,9 @@ class TextEndpoint(NativeEndpoint[TextRequest]):
         tensors = yield from read_all(parsed.tensors, context.reservation)
         tensors |= tokenized.tensors
         ordered = {name: tensors[name] for name in model.inputs if name in tensors}
-        stored = yield from self.memories.stored(parsed.memory, model, context.headers, context.reservation)
+        stored = None
+        if parsed.memory is not None:
+            stored = self.memories.stored(parsed.memory, model, context.headers, context.reservation)
         return complete(parsed, ordered, model, self.cache(model), self.settings.max_memory_bytes, stored)
 
 

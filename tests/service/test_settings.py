@@ -45,7 +45,9 @@ def test_sizes_of_zero_are_this_machine_s():
     sized = Settings(workers=1).sized()
     assert sized.intra_op_threads >= 1
     assert sized.max_memory_bytes > 1 << 20
-    fixed = Settings(intra_op_threads=7, max_concurrent_runs=3, memory_budget_bytes=10, max_memory_bytes=5)
+    fixed = Settings(
+        intra_op_threads=7, max_concurrent_runs=3, memory_budget_bytes=10, max_memory_bytes=5, memories_bytes=9
+    )
     assert fixed.sized() == fixed
 
 

@@ -20,7 +20,7 @@ MAX_BYTES = 1 << 40
 
 def endpoint(kind: type[InferenceEndpoint]) -> InferenceEndpoint:
     """One that only decodes and encodes."""
-    return kind(None, Settings(max_memory_bytes=MAX_BYTES), None)
+    return kind(None, Settings(max_memory_bytes=MAX_BYTES), None, None)
 
 
 def context() -> RequestContext:

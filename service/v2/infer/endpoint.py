@@ -92,8 +92,7 @@ class InferEndpoint(InferenceEndpoint[InferRequest]):
         tensors = yield Stage(self.reading, len(content), read_all(parsed.tensors, reservation))
         stored: StoredInputs | None = None
         if parsed.content.memory is not None:
-            steps = self._memories.stored(parsed.content.memory, model, context.headers, reservation)
-            stored = yield Stage(self.reading, len(content), steps)
+            stored = self._memories.stored(parsed.content.memory, model, context.headers, reservation)
         inputs, plan = complete(parsed, tensors, attached, model, most_memory, stored)
         has_all = template is not None and (parsed.id is None or template.id is not None)
         if template is not None and has_all and parsed.content.follows_from(template, model):

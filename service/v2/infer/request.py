@@ -159,7 +159,10 @@ def _check(
     if stored is not None:
         inputs, names = stored.add_to(inputs), [*dict.fromkeys((*names, *stored.outputs))]
     rows = signature.check_inputs(model, inputs, names)
-    estimate = model.estimate(inputs, names, model.bind(inputs, stored is not None), most_memory)
+    if stored is None:
+        estimate = model.estimate(inputs, names, model.bind(inputs), most_memory)
+    else:
+        estimate = stored.estimate(inputs, names, most_memory)
     if not content.additive_mask:
         check_masks(model, inputs)
     return inputs, make_plan(content, rows, estimate, model, stored.outputs if stored else ())

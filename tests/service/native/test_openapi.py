@@ -44,7 +44,7 @@ def test_the_documented_example_is_right(client, name):
 def test_every_status_it_promises_is_in_the_document(client):
     document = client.get("/openapi.json").json()
     responses = document["paths"]["/v1/attention/dot_product"]["post"]["responses"]
-    assert set(responses) == {"200", "400", "404", "413", "415", "422", "500", "503", "504", "507"}
+    assert set(responses) == {"200", "400", "404", "409", "410", "413", "415", "422", "500", "503", "504", "507"}
 
 
 def test_keys_and_the_overload_status_are_in_the_document(two_blocks, tmp_path):

@@ -1,0 +1,397 @@
+"""Exact attention of few queries over many stored keys and values, in bounded memory.
+
+The keys are walked in blocks. Each block gives every query its largest score, the sum of exp(score - largest) and the
+values weighted by these; parts are merged by their largest scores, so that the result is that of one softmax over all
+keys (Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018, https://arxiv.org/abs/1805.02867; Dao
+et al., "FlashAttention", 2022, https://arxiv.org/abs/2205.14135, algorithm 1). Blocks are computed in float32 and
+merged in float64, always in the same order, whatever the number of threads.
+
+Keys and values may be views of a memory-mapped file. No more of them than a block is ever copied, and that only from
+float16. Threads take parts of the keys in turn; each product runs in one thread (``blas.limit_blas_threads``).
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import cache, reduce
+from math import isfinite
+from typing import TypeVar
+
+import numpy as np
+
+from service import machine
+from service.memories.blas import limit_blas_threads
+from service.memories.sharing import SHARED_PASS
+from service.model.graph import Arrays, Graph, MultiThreadedSession, RunOptions
+from service.model.spec import FastPathSpec, Signature
+from service.ort.session import Session
+
+T = TypeVar("T")
+
+SCALES = {"scaled_dot_product": None, "dot_product": 1.0, "luong_dot": 1.0}  # block -> its scale; None = 1 / sqrt(d_k)
+MASKS = ("is_causal", "left_window_size", "right_window_size", "nonpad_kv_seqlen")
+INPUTS = ("query", "key", "value", "scale", "softcap", *MASKS)
+OUTPUTS = ("output", "weights", "scores", "lse")
+
+MAX_ROWS = 256  # queries of one key head that are computed together
+MAX_STATE_NUMBERS = 1 << 14  # of the sums of weighted values of these queries
+MAX_BLOCK_NUMBERS = 1 << 17  # scores of a block: they stay in the cache of a core
+MAX_BLOCK_KEYS = 1 << 14
+MAX_COPY_NUMBERS = 1 << 18  # of keys or values converted from float16 at one time
+PART_KEYS = 1 << 14  # at least so many keys go to a thread at one time
+MAX_PARTS = 64  # of the keys of one tile, whose sums wait to be merged
+# OpenBLAS has a kernel for small products that does not copy its factors first. Per product of m x n x k.
+MAX_SMALL_PRODUCT = 1 << 19
+LOWEST = np.finfo(np.float32).min  # in place of -inf where that would be subtracted from -inf
+MAX_NARROW_ROWS = 32  # up to so many queries, products of keys and queries are faster than of queries and keys
+HALF_INFINITY = 0x7C00  # its bits; those of NaN are larger
+WORKSPACE_BYTES = 48 << 20  # bound on what a run needs beside its inputs and outputs, and for each thread beside it
+THREAD_BYTES = 8 << 20
+
+
+class Terminated(RuntimeError):
+    """Another thread has ended this run."""
+
+
+def streaming_graph(signature: Signature) -> Graph | None:
+    """A graph that computes a block of dot-product attention over stored keys; None for any other block.
+
+    A request with inputs or outputs that it lacks is refused by ``Graph.can_serve``: the model's own graphs serve it.
+    """
+    spec = signature.spec
+    if spec is None or spec.block not in SCALES or spec.dtype != "float32":
+        return None
+    inputs = frozenset(INPUTS) & signature.inputs.keys()
+    defaults = {name: spec.inputs[name].default for name in signature.parameters if name not in inputs}
+    scale, threads = SCALES[spec.block], machine.cpus()
+    return Graph(
+        StreamingSession(scale, 1),
+        inputs,
+        frozenset(OUTPUTS) & signature.outputs.keys(),
+        FastPathSpec(fast_path="streaming", rows=MAX_ROWS),
+        {name: default for name, default in defaults.items() if default is not None},
+        multi_threaded=MultiThreadedSession(lambda: StreamingSession(scale, threads)) if threads > 1 else None,
+        workspace_bytes=WORKSPACE_BYTES + threads * THREAD_BYTES,
+        shared=SHARED_PASS,
+    )
+
+
+class StreamingSession(Session):
+    """Computes in place of an ONNX Runtime session.
+
+    Args:
+        scale: of the scores where the inputs have none; None = 1 / sqrt(d_k).
+        threads: that work on one run.
+    """
+
+    def __init__(self, scale: float | None, threads: int) -> None:
+        limit_blas_threads(1)
+        self._scale = scale
+        self._threads = threads
+
+    def run(self, inputs: Arrays, outputs: Sequence[str], options: RunOptions | None = None) -> dict[str, np.ndarray]:
+        """The arrays of ``outputs`` in float32: output [batch, heads, m, d_v], weights and scores [batch, heads, m, n],
+        lse [batch, heads, m].
+
+        Args:
+            inputs: query [batch, heads, m, d_k] in float32; key [batch, kv_heads, n, d_k] and value [batch, kv_heads,
+                n, d_v] in float32 or float16, of any strides, where heads is a multiple of kv_heads; parameters as in
+                the block. Without ``output`` among the outputs no value is needed. Only attended keys are read.
+            options: end the run between two blocks if ``options.terminate`` becomes true.
+
+        Raises:
+            Terminated: the run was ended so.
+            KeyError: an output that it does not have, or no value for the output.
+        """
+        attention = _Attention(inputs, outputs, self._scale, options)
+        parts = [part for tile in attention.tiles for part in tile.parts]
+        _for_each(parts, attention.attend, self._threads)
+        if "weights" in outputs:
+            _for_each(parts, attention.normalize, self._threads)
+        return {name: attention.outputs[name].reshape(attention.shapes[name]) for name in outputs}
+
+
+@dataclass(slots=True)
+class _Sums:
+    """What some keys give each of R queries."""
+
+    top: np.ndarray  # [R, 1] the largest score
+    total: np.ndarray  # [R, 1] the sum of exp(score - top)
+    weighted: np.ndarray | None  # [R, d_v] the sum of exp(score - top) value
+
+    def merge(self, other: "_Sums") -> "_Sums":
+        """The sums over the keys of both."""
+        top = np.maximum(self.top, other.top)
+        shift = np.maximum(top, LOWEST)
+        own, others = np.exp(self.top - shift), np.exp(other.top - shift)
+        weighted = None
+        if self.weighted is not None and other.weighted is not None:
+            weighted = own * self.weighted + others * other.weighted
+        return _Sums(top, own * self.total + others * other.total, weighted)
+
+
+@dataclass(slots=True, eq=False)
+class _Part:
+    """Some keys of a tile, for one thread."""
+
+    tile: "_Tile"
+    start: int
+    stop: int
+    sums: _Sums | None = None
+    tops: list[np.ndarray] = field(default_factory=list)  # of each block, [R, 1]: exp(score - top) is in the weights
+
+
+@dataclass(slots=True, eq=False)
+class _Tile:
+    """Some queries of one key head, and the keys that any of them may attend to."""
+
+    index: tuple[int, int, slice]  # batch row, key head, and rows of [batch, kv_heads, heads / kv_heads * m]
+    first: np.ndarray  # [R, 1] of each query, the first key that it may attend to
+    last: np.ndarray  # [R, 1], and the one after the last
+    common: slice  # the keys that all of them may attend to
+    parts: list[_Part] = field(default_factory=list)
+    unfinished: list[int] = field(default_factory=list)  # numbers from 0, one for each part; ``pop`` is atomic
+    lse: np.ndarray | None = None  # [R, 1]
+
+
+class _Buffers:
+    """Arrays of one thread that are used again for each block."""
+
+    def __init__(self) -> None:
+        self._arrays: dict[str, np.ndarray] = {}
+
+    def take(self, name: str, *shape: int) -> np.ndarray:
+        size = int(np.prod(shape))
+        if name not in self._arrays or self._arrays[name].size < size:
+            self._arrays[name] = np.empty(size, np.float32)
+        return self._arrays[name][:size].reshape(shape)
+
+    def float32(self, name: str, rows: np.ndarray) -> np.ndarray:
+        """``rows``, or a copy of float16 in the buffer ``name``."""
+        if rows.dtype == np.float32:
+            return rows
+        copy = self.take(name, *rows.shape)
+        from_float16(rows, copy)
+        return copy
+
+
+class _Attention:
+    """The arrays of one run. In ``outputs`` heads and queries are one axis, [batch, kv_heads, heads / kv_heads * m]."""
+
+    def __init__(self, inputs: Arrays, outputs: Sequence[str], scale: float | None, options: RunOptions | None) -> None:
+        query, self.key = inputs["query"], inputs["key"]
+        self.value = inputs["value"] if "output" in outputs else None
+        batch, heads, m, d_k = query.shape
+        kv_heads, n = self.key.shape[1:3]
+        d_v = 0 if self.value is None else self.value.shape[3]
+        given = inputs.get("scale")
+        if given is not None and not np.isnan(given):
+            scale = float(given)
+        rows = (batch, kv_heads, heads // kv_heads * m)
+        self.query = (query * np.float32(d_k**-0.5 if scale is None else scale)).reshape(*rows, d_k)
+        self.softcap = np.float32(inputs.get("softcap", 0))
+        self._options = options
+        pairs = (batch, heads, m, n)
+        self.shapes = {"output": (*pairs[:3], d_v), "weights": pairs, "scores": pairs, "lse": pairs[:3]}
+        self.outputs = {name: np.zeros((*rows, *self.shapes[name][3:]), np.float32) for name in outputs}
+        if "lse" in outputs:
+            self.outputs["lse"][...] = -np.inf
+        count = -(-rows[2] // max(1, min(MAX_ROWS, MAX_STATE_NUMBERS // max(1, d_v))))
+        self._tile_rows = -(-rows[2] // count)
+        self._block_keys = max(1, min(MAX_BLOCK_KEYS, MAX_BLOCK_NUMBERS // self._tile_rows))
+        if np.float16 in (self.key.dtype, self.value.dtype if self.value is not None else None):
+            self._block_keys = max(1, min(self._block_keys, MAX_COPY_NUMBERS // max(d_k, d_v)))
+        self.tiles = list(self._tiled(*_intervals(inputs, batch, m, n), rows))
+
+    def _tiled(self, first: np.ndarray, last: np.ndarray, rows: tuple[int, int, int]) -> Iterator[_Tile]:
+        m = first.shape[1]
+        for b, head in np.ndindex(rows[:2]):
+            for row in range(0, rows[2], self._tile_rows):
+                end = min(row + self._tile_rows, rows[2])
+                queries = np.arange(row, end) % m
+                bounds = first[b, queries, None], last[b, queries, None]
+                common = slice(int(bounds[0].max()), int(bounds[1].min()))
+                tile = _Tile((b, head, slice(row, end)), *bounds, common)
+                attends = tile.last > tile.first
+                start = int(tile.first[attends].min()) if attends.any() else 0
+                stop = int(tile.last[attends].max()) if attends.any() else 0
+                if "scores" in self.outputs:
+                    self.outputs["scores"][tile.index][:, :start] = -np.inf
+                    self.outputs["scores"][tile.index][:, stop:] = -np.inf
+                blocks = -(-max(PART_KEYS, -(-(stop - start) // MAX_PARTS)) // self._block_keys)
+                step = blocks * self._block_keys
+                tile.parts += [_Part(tile, at, min(at + step, stop)) for at in range(start, stop, step)]
+                tile.unfinished += range(len(tile.parts))
+                yield tile
+
+    def _blocks(self, part: _Part) -> Iterator[slice]:
+        """The keys of each block of ``part``, as long as the run is not ended."""
+        for start in range(part.start, part.stop, self._block_keys):
+            if self._options is not None and self._options.terminate:
+                raise Terminated("this run was ended")
+            yield slice(start, min(start + self._block_keys, part.stop))
+
+    def attend(self, part: _Part, buffers: _Buffers) -> None:
+        """Compute the sums of ``part``; the last part of a tile to end also merges those of the tile."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            for keys in self._blocks(part):
+                sums = self._attend_block(part, keys, buffers)
+                part.sums = sums if part.sums is None else part.sums.merge(sums)
+        if part.tile.unfinished.pop() == 0:
+            self._finish(part.tile)
+
+    def _attend_block(self, part: _Part, keys: slice, buffers: _Buffers) -> _Sums:
+        b, head, _ = index = part.tile.index
+        query, size = self.query[index], keys.stop - keys.start
+        scores = buffers.take("scores", len(query), size)
+        _products(query, buffers.float32("rows", self.key[b, head, keys]), scores, buffers)
+        top = _largest(scores)
+        # A score that overflows to -inf would look like a masked key: a wrong result that looks right.
+        if not (isfinite(scores.min()) and isfinite(top.max())):
+            scores[~np.isfinite(scores).all(1)] = np.nan
+            top = _largest(scores)
+        if self.softcap > 0:
+            scores /= self.softcap
+            np.tanh(scores, out=scores)
+            scores *= self.softcap
+            top = _largest(scores)
+        if keys.start < part.tile.common.start or keys.stop > part.tile.common.stop:
+            j = np.arange(keys.start, keys.stop)
+            scores[(j < part.tile.first) | (j >= part.tile.last)] = -np.inf
+            top = _largest(scores)
+        if "scores" in self.outputs:
+            self.outputs["scores"][index][:, keys] = scores
+        np.subtract(scores, np.maximum(top, LOWEST), out=scores)
+        np.exp(scores, out=scores)
+        if "weights" in self.outputs:
+            self.outputs["weights"][index][:, keys] = scores
+            part.tops.append(top)
+        total = np.add.reduce(scores, 1, keepdims=True).astype(np.float64)
+        weighted = None
+        if self.value is not None:
+            weighted = _weighted(scores, buffers.float32("rows", self.value[b, head, keys]))
+        return _Sums(top.astype(np.float64), total, weighted)
+
+    def _finish(self, tile: _Tile) -> None:
+        sums = reduce(_Sums.merge, (part.sums for part in tile.parts if part.sums))
+        for part in tile.parts:
+            part.sums = None
+        with np.errstate(divide="ignore"):
+            tile.lse = sums.top + np.log(sums.total)
+        if "lse" in self.outputs:
+            self.outputs["lse"][tile.index] = tile.lse[:, 0]
+        if sums.weighted is not None:
+            self.outputs["output"][tile.index] = sums.weighted / np.where(sums.total == 0, 1, sums.total)
+
+    def normalize(self, part: _Part, _: _Buffers) -> None:
+        """Make weights of what ``attend`` has left of ``part``."""
+        assert part.tile.lse is not None, "all parts have been attended to"
+        weights = self.outputs["weights"][part.tile.index]
+        for keys, top in zip(self._blocks(part), part.tops, strict=True):
+            weights[:, keys] *= np.exp(np.maximum(top, LOWEST) - np.maximum(part.tile.lse, LOWEST)).astype(np.float32)
+
+
+def _intervals(inputs: Arrays, batch: int, m: int, n: int) -> tuple[np.ndarray, np.ndarray]:
+    """The first key that each query may attend to, and the one after the last, [batch, m]."""
+    lengths = np.broadcast_to(np.asarray(inputs.get("nonpad_kv_seqlen", -1), np.int64), batch)[:, None]
+    position = np.arange(m) + np.where(lengths < 0, 0, lengths - m)
+    left, right = (int(inputs.get(f"{side}_window_size", -1)) for side in ("left", "right"))
+    first = np.zeros((batch, m), np.int64)
+    last = np.where(lengths < 0, n, lengths) + first
+    if bool(inputs.get("is_causal", False)):
+        last = np.minimum(last, position + 1)
+    if right >= 0:
+        last = np.minimum(last, position + min(right, n + m) + 1)
+    if left >= 0:
+        first = np.maximum(first, position - min(left, n + m))
+    return first, last
+
+
+def _products(query: np.ndarray, key: np.ndarray, scores: np.ndarray, buffers: _Buffers) -> None:
+    """Write query key^T, [R, n], to ``scores``."""
+    rows, n = scores.shape
+    if rows == 1 or rows > MAX_NARROW_ROWS:
+        np.matmul(query, key.T, out=scores)
+        return
+    turned = buffers.take("turned", n, rows)
+    step = _small(rows, key.shape[1], n)
+    whole = n - n % step
+    columns = np.ascontiguousarray(query.T)
+    np.matmul(key[:whole].reshape(-1, step, key.shape[1]), columns, out=turned[:whole].reshape(-1, step, rows))
+    if whole < n:
+        np.matmul(key[whole:], columns, out=turned[whole:])
+    scores[...] = turned.T
+
+
+def _weighted(weights: np.ndarray, value: np.ndarray) -> np.ndarray:
+    """weights value, [R, d_v], in float64: sums of few keys in float32, added up."""
+    rows, n = weights.shape
+    step = _small(rows, value.shape[1], n)
+    whole = n - n % step
+    parts = weights[:, :whole].reshape(rows, -1, step).swapaxes(0, 1) @ value[:whole].reshape(-1, step, value.shape[1])
+    total: np.ndarray = parts.sum(0, dtype=np.float64)
+    return total + weights[:, whole:] @ value[whole:] if whole < n else total
+
+
+def _small(rows: int, depth: int, n: int) -> int:
+    """How many of n keys are multiplied at one time."""
+    return min(n, max(256, MAX_SMALL_PRODUCT // (rows * depth)))
+
+
+def from_float16(halves: np.ndarray, target: np.ndarray) -> None:
+    """Write float16 numbers to the float32 array ``target`` of their shape: by their bits, as numpy's own conversion
+    takes them one by one and seven times as long.
+
+    The bits of a half, moved to those of a float32, mean a number that is 2^112 times too small. Infinity and NaN would
+    become numbers.
+    """
+    bits = target.view(np.int32)
+    np.left_shift(halves.view(np.int16), np.int32(13), out=bits, dtype=np.int32)
+    np.bitwise_and(bits, np.int32(-0x70000001), out=bits)  # without the copies of the sign
+    np.multiply(target, np.float32(2.0**112), out=target)
+    if halves.size == 0:
+        return
+    if halves.view(np.int16).max() >= HALF_INFINITY or halves.view(np.uint16).max() >= 0x8000 + HALF_INFINITY:
+        np.copyto(target, halves)
+
+
+def _largest(scores: np.ndarray) -> np.ndarray:
+    largest: np.ndarray = np.maximum.reduce(scores, 1, keepdims=True)
+    return largest
+
+
+def _for_each(tasks: Sequence[T], function: Callable[[T, _Buffers], None], threads: int) -> None:
+    """Call ``function`` with each of ``tasks``, taken in their order by this thread and up to ``threads`` - 1 others.
+
+    Helpers that are busy with other runs are not waited for. After an exception no further task is begun.
+    """
+    waiting = deque(tasks)
+
+    def work() -> None:
+        buffers = _Buffers()
+        try:
+            while True:
+                try:
+                    task = waiting.popleft()
+                except IndexError:
+                    return
+                function(task, buffers)
+        except BaseException:
+            waiting.clear()
+            raise
+
+    helpers = [_helpers().submit(work) for _ in range(min(threads, len(tasks)) - 1)]
+    try:
+        work()
+    finally:
+        running = [helper for helper in helpers if not helper.cancel()]
+        errors = [helper.exception() for helper in running]
+    for error in errors:
+        if error is not None:
+            raise error
+
+
+@cache
+def _helpers() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(max(1, machine.cpus() - 1), "heed-memory")

@@ -1,0 +1,242 @@
+"""A request that names a memory is answered as one that has its keys and values."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from models.catalogue import BLOCKS
+from models.examples import examples
+from tests.support.attending import assert_close, attend, coded, post
+from tests.support.memories import append, lengths, normal, send, store
+from tests.support.v2 import infer, tensor
+
+SDPA = "scaled_dot_product"
+KEY_VALUE = ("key", "value")
+STORABLE = [name for name, block in BLOCKS.items() if {*KEY_VALUE} <= block.inputs.keys()]
+PROJECTED = {  # block -> what becomes keys, what asks
+    "multi_head": ({"key": (2, 7, 64), "value": (2, 7, 64)}, {"query": (2, 3, 64)}),
+    "projected": ({"key": (2, 7, 20), "value": (2, 7, 28)}, {"query": (2, 3, 24)}),
+    "cross_attention": ({"memory": (2, 7, 24)}, {"x": (2, 3, 32)}),
+}
+TO_ITSELF = {"self_attention": 32, "multi_head_self_attention": 64, "grouped_query": 64, "multi_query": 64}
+
+
+@pytest.mark.parametrize("name", STORABLE)
+def test_every_option_and_output(client, name):
+    every = list(BLOCKS[name].outputs)
+    for example, inputs in examples(BLOCKS[name], ("distinct", "one_query")):
+        body = inputs | ({"attn_mask": coded(inputs["attn_mask"])} if "attn_mask" in inputs else {})
+        memory = store(client, key=body.pop("key"), value=body.pop("value"))
+        found = attend(client, name, **body, memory=memory["id"], outputs=every)
+        assert_close(name, found, inputs), example
+        assert client.delete(f"/v1/memories/{memory['id']}").status_code == 204
+
+
+@pytest.mark.parametrize("name", PROJECTED)
+def test_projections_are_stored(client, name):
+    stored, asking = ({part: normal(*shape) for part, shape in parts.items()} for parts in PROJECTED[name])
+    memory = store(client, block=name, **stored)
+    for options in ({}, {"softcap": 2.0}, {"attn_mask": np.arange(7) < 5}, {"outputs": ["output", "scores", "lse"]}):
+        expected = attend(client, name, **asking, **stored, **options)
+        found = attend(client, name, **asking, memory=memory["id"], **options)
+        assert found.keys() == expected.keys()
+        for output in found:
+            np.testing.assert_array_equal(found[output], expected[output])
+
+
+@pytest.mark.parametrize("name", TO_ITSELF)
+def test_decoding_step_by_step_equals_the_whole(client, name):
+    x = normal(2, 9, TO_ITSELF[name])
+    whole = attend(client, name, x=x, is_causal=True)
+    memory = store(client, block=name, x=x[:, :4])
+    for place in range(4, 9):
+        step = {"memory_append": True, "memory_at": place, "is_causal": True}
+        found = attend(client, name, x=x[:, place : place + 1], memory=memory["id"], **step)
+        np.testing.assert_allclose(found["output"][:, 0], whole["output"][:, place], atol=1e-6)
+        np.testing.assert_allclose(found["weights"][..., 0, :], whole["weights"][..., place, : place + 1], atol=1e-6)
+    assert lengths(client, memory["id"]) == [9, 9]
+
+
+def test_a_decoder_of_tokens(client):
+    ids = [[3, 1, 4, 1, 5, 9, 2, 6]]
+    whole = attend(client, "decoder", input_ids=ids)
+    memory = store(client, block="decoder", input_ids=[ids[0][:5]])
+    for place in range(5, 8):
+        found = attend(client, "decoder", input_ids=[[ids[0][place]]], memory=memory["id"], memory_append=True)
+        np.testing.assert_allclose(found["output"][:, 0], whole["output"][:, place], atol=2e-6)
+
+
+@st.composite
+def histories(draw):
+    """Sizes, the lengths of what is stored and appended, the dtype, and whether rows of the batch differ in length."""
+    batch, kv_heads, group = draw(st.tuples(*[st.integers(1, 3)] * 3))
+    parts = draw(st.lists(st.integers(1, 40), min_size=1, max_size=5))
+    d_k, d_v, m = draw(st.tuples(*[st.integers(1, 20)] * 3))
+    return (
+        batch,
+        kv_heads,
+        group,
+        parts,
+        d_k,
+        d_v,
+        m,
+        draw(st.sampled_from(["float32", "float16"])),
+        draw(st.booleans()),
+    )
+
+
+@settings(max_examples=60)
+@given(history=histories(), seed=st.integers(0, 2**32), causal=st.booleans(), step=st.booleans())
+def test_any_splits_appends_types_and_lengths(client, history, seed, causal, step):
+    batch, kv_heads, group, parts, d_k, d_v, m, dtype, ragged = history
+    rng = np.random.default_rng(seed)
+    rows = [rng.integers(1 if place == 0 else 0, part + 1, batch) if ragged else np.full(batch, part)
+            for place, part in enumerate(parts)]  # fmt: skip
+    total = sum(rows)
+    key, value = (np.zeros((batch, kv_heads, max(total), d), np.float32) for d in (d_k, d_v))
+    memory, before = None, np.zeros(batch, int)
+    for part, counts in zip(parts, rows, strict=True):
+        new = [rng.standard_normal((batch, kv_heads, part, d)).astype(dtype) for d in (d_k, d_v)]
+        fields = {"key": new[0], "value": new[1], "nonpad_kv_seqlen": counts.tolist()}
+        if memory is None:
+            memory = store(client, dtype=dtype, **fields)["id"]
+        else:
+            assert append(client, memory, **fields).status_code == 200
+        for row in range(batch):
+            place = slice(before[row], before[row] + counts[row])
+            key[row, :, place], value[row, :, place] = new[0][row, :, : counts[row]], new[1][row, :, : counts[row]]
+        before = before + counts
+    assert lengths(client, memory) == total.tolist()
+    query = rng.standard_normal((batch, kv_heads * group, m, d_k), np.float32)
+    inputs = {"query": query, "key": key, "value": value, "is_causal": np.asarray(causal)}
+    if step:
+        new = [rng.standard_normal((batch, kv_heads, 2, d)).astype(dtype).astype(np.float32) for d in (d_k, d_v)]
+        found = attend(
+            client, query=query, key=new[0], value=new[1], memory=memory, memory_append=True, is_causal=causal
+        )
+        inputs["key"], inputs["value"] = (
+            np.concatenate([array, np.zeros((*array.shape[:2], 2, array.shape[3]), np.float32)], 2)
+            for array in (key, value)
+        )
+        for row in range(batch):
+            for stored, more in zip((inputs["key"], inputs["value"]), new, strict=True):
+                stored[row, :, total[row] : total[row] + 2] = more[row]
+        total = total + 2
+    else:
+        found = attend(client, query=query, memory=memory, is_causal=causal)
+    if step or len(set(total.tolist())) > 1:
+        inputs["nonpad_kv_seqlen"] = total.astype(np.int64)
+    assert_close(SDPA, found, inputs)
+
+
+def test_the_same_in_v2(client):
+    query, key, value = normal(2, 6, 3, 8), normal(2, 2, 50, 8), normal(2, 2, 50, 5)
+    memory = store(client, key=key, value=value)["id"]
+    tensors = {"query": query, "key": key, "value": value}
+    expected = _infer(client, [tensor(name, array) for name, array in tensors.items()]).json()["outputs"]
+    for _ in range(2):  # the second time its plan may be known
+        found = _infer(client, [tensor("query", query)], parameters={"memory": memory}).json()["outputs"]
+        assert found == expected
+    selected = {"memory": memory, "weights_top_k": 3, "heads": 1}
+    answered = _infer(client, [tensor("query", query)], parameters=selected).json()["outputs"]
+    assert {output["name"] for output in answered} >= {"weights_indices", "weights_values"}
+    step = [tensor("query", query), tensor("key", key[:, :, :1]), tensor("value", value[:, :, :1])]
+    parameters = {"memory": memory, "memory_append": True, "memory_at": 50}
+    assert _infer(client, step, parameters=parameters).status_code == 200
+    again = _infer(client, step, parameters=parameters)
+    assert (again.status_code, "51" in again.json()["error"]) == (409, True)
+
+
+def _infer(client, inputs, **fields):
+    return infer(client, SDPA, {"inputs": inputs, **fields})
+
+
+def test_an_append_is_seen_by_the_next_query_with_the_same_plan(client):
+    """The plan of a V2 request and of a native one are cached; the keys of a memory are not."""
+    query, key = normal(1, 1, 1, 4), normal(1, 1, 3, 4)
+    memory = store(client, key=key, value=key)["id"]
+    for length in (3, 4, 5):
+        assert attend(client, query=query, memory=memory)["weights"].shape[-1] == length
+        shape = _infer(client, [tensor("query", query)], parameters={"memory": memory}).json()["outputs"][1]["shape"]
+        assert shape[-1] == length
+        append(client, memory, key=key[:, :, :1], value=key[:, :, :1])
+
+
+def test_leading_axes_may_be_omitted(client):
+    query, key = normal(3, 4), normal(5, 4)
+    memory = store(client, key=key, value=key)["id"]
+    expected, found = attend(client, query=query, key=key, value=key), attend(client, query=query, memory=memory)
+    assert found["weights"].shape == (3, 5)
+    np.testing.assert_array_equal(found["output"], expected["output"])
+
+
+REFUSED = {
+    "unknown": ({"query": [[1.0, 0]], "memory": "x" * 24}, 404, "memory"),
+    "no id": ({"query": [[1.0, 0]], "memory": 3}, 422, "memory"),
+    "append without a memory": ({"query": [[1.0, 0]], "memory_append": True}, 422, "memory_append"),
+    "at without append": ({"query": [[1.0, 0]], "memory": "it", "memory_at": 3}, 422, "memory_at"),
+    "key beside it": ({"query": [[1.0, 0]], "memory": "it", "key": [[1, 0]]}, 422, "key"),
+    "nothing to append": ({"query": [[1.0, 0]], "memory": "it", "memory_append": True}, 422, "key"),
+    "other depth": ({"query": [[1.0, 0, 0]], "memory": "it"}, 422, "key"),
+    "other length": (
+        {
+            "query": [[1.0, 0]],
+            "key": [[1, 0]],
+            "value": [[1, 0]],
+            "memory": "it",
+            "memory_append": True,
+            "memory_at": 9,
+        },
+        *(409, "memory_at"),
+    ),
+    "fewer values": (
+        {"query": [[1.0, 0]], "key": [[1, 0], [0, 1]], "value": [[1, 0]], "memory": "it", "memory_append": True},
+        *(422, "value"),
+    ),
+}
+
+
+@pytest.mark.parametrize(("body", "status", "field"), REFUSED.values(), ids=REFUSED.keys())
+def test_what_cannot_be_queried_is_refused_and_changes_nothing(client, body, status, field):
+    key = np.eye(2, dtype=np.float32)
+    memory = store(client, key=key, value=key)["id"]
+    response = post(client, SDPA, body | ({"memory": memory} if body.get("memory") == "it" else {}))
+    assert (response.status_code, response.json().get("field")) == (status, field), response.text
+    assert lengths(client, memory) == [2]
+
+
+def test_a_memory_is_for_its_block(client):
+    plain = store(client, key=normal(1, 2, 5, 64), value=normal(1, 2, 5, 64))["id"]
+    projected = store(client, block="multi_head", key=normal(1, 5, 64), value=normal(1, 5, 64))["id"]
+    for block, memory, text in (
+        ("multi_head", plain, "3 dimensions"),
+        ("grouped_query", plain, "takes no key and value"),
+        ("projected", projected, "stored for block 'multi_head'"),
+        (SDPA, projected, "stored for block 'multi_head'"),
+    ):
+        query = {"x" if block == "grouped_query" else "query": normal(1, 2, 64)}
+        response = post(client, block, {**query, "memory": memory})
+        assert response.status_code == 422, response.text
+        assert text in response.json()["detail"]
+
+
+UPLOADS = {
+    "no value": ({"key": [[1.0]]}, 422, "value"),
+    "ragged": ({"key": [[1.0], [1, 2]], "value": [[1.0], [2]]}, 422, "key"),
+    "other length": ({"key": [[1.0]], "value": [[1.0], [2]]}, 422, "value"),
+    "five axes": ({"key": [[[[[1.0]]]]], "value": [[[[[1.0]]]]]}, 422, "key"),
+    "unknown field": ({"key": [[1.0]], "value": [[1.0]], "keys": 1}, 400, "keys"),
+    "dtype": ({"key": [[1.0]], "value": [[1.0]], "dtype": "int8"}, 422, "dtype"),
+    "ttl": ({"key": [[1.0]], "value": [[1.0]], "ttl_seconds": 0}, 422, "ttl_seconds"),
+    "lengths": ({"key": [[1.0]], "value": [[1.0]], "nonpad_kv_seqlen": [2]}, 422, "nonpad_kv_seqlen"),
+    "no such block": ({"key": [[1.0]], "value": [[1.0]], "block": "none"}, 404, None),
+    "block without projections": ({"key": [[1.0]], "value": [[1.0]], "block": SDPA}, 422, "block"),
+    "past float16": ({"key": [[1e6]], "value": [[1.0]], "dtype": "float16"}, 422, "key"),
+}
+
+
+@pytest.mark.parametrize(("body", "status", "field"), UPLOADS.values(), ids=UPLOADS.keys())
+def test_what_cannot_be_stored_is_refused(client, body, status, field):
+    response = send(client, "/v1/memories", **body)
+    assert (response.status_code, response.json().get("field")) == (status, field), response.text

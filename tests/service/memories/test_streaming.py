@@ -1,0 +1,319 @@
+"""Attention over stored keys, in blocks, parts and threads of any size, against the float64 reference."""
+
+import asyncio
+import tracemalloc
+from functools import partial
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from export.verification import DRAWS, MORE_DRAWS, error_budget, largest_error
+from models import reference
+from models.catalogue import BLOCKS
+from models.examples import OPTIONS, draw
+from service.engine.run import AllEnded
+from service.engine.task import InferenceTask
+from service.memories import streaming
+from service.memories.sharing import SHARED_PASS
+from service.memories.streaming import StreamingSession, Terminated, from_float16, streaming_graph
+from service.model.estimate import RunEstimate
+from service.model.graph import RunOptions
+from tests.support.engine import MANY, Gate, engine
+from tests.support.tasks import HEADS, opened
+from tests.support.waiting import until_async
+
+OUTPUTS = ["output", "weights", "scores", "lse"]
+LIMITS = ("MAX_ROWS", "MAX_BLOCK_KEYS", "MAX_COPY_NUMBERS", "PART_KEYS", "MAX_PARTS", "MAX_NARROW_ROWS")
+SETTINGS = settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+MEBIBYTE = 1 << 20
+
+
+@st.composite
+def stored(draw_):
+    """Inputs of ``scaled_dot_product`` whose keys and values are part of larger arrays, in either type."""
+    batch, kv_heads, group, m = (draw_(st.integers(1, most)) for most in (3, 3, 4, 7))
+    n, d_k, d_v = (draw_(st.integers(1, most)) for most in (70, 9, 9))
+    rng = np.random.default_rng(draw_(st.integers(0, 2**32)))
+
+    def rows(width):
+        dtype = draw_(st.sampled_from([np.float32, np.float16]))
+        return rng.standard_normal((batch, kv_heads, n + draw_(st.integers(0, 5)), width)).astype(dtype)[:, :, :n]
+
+    inputs = {
+        "query": rng.standard_normal((batch, kv_heads * group, m, d_k), dtype=np.float32),
+        "key": rows(d_k),
+        "value": rows(d_v),
+    }
+    options = {
+        "scale": st.floats(-2, 2, width=32).map(np.float32),
+        "softcap": st.sampled_from([0, 0.5, 3]).map(np.float32),
+        "is_causal": st.booleans().map(np.array),
+        "left_window_size": st.integers(-1, 20).map(np.array),
+        "right_window_size": st.sampled_from([-1, 0, 3, 2**40]).map(np.array),
+        "nonpad_kv_seqlen": st.lists(st.integers(0, n), min_size=batch, max_size=batch).map(np.array),
+    }
+    for name in draw_(st.sets(st.sampled_from(sorted(options)))):
+        inputs[name] = draw_(options[name])
+    return inputs
+
+
+def refer(inputs, dtype, scale=None):
+    return reference.attention(**{"scale": scale} | dict(inputs), dtype=dtype)
+
+
+def assert_right(found, inputs, scale=None):
+    """Within twice the error of plain float32 numpy."""
+    widened = {name: x.astype(np.float32) if x.dtype == np.float16 else x for name, x in inputs.items()}
+    exact = refer(widened, np.float64, scale)
+    errors = {name: largest_error(x, exact[name]) for name, x in found.items()}
+    for draws in (DRAWS, MORE_DRAWS):
+        budget = error_budget(partial(refer, scale=scale), widened, draws)
+        if all(error <= budget[name] for name, error in errors.items()):
+            break
+    for name, error in errors.items():
+        assert error <= budget[name], f"{name}: error {error:.3g}, allowed {budget[name]:.3g}"
+
+
+@SETTINGS
+@given(
+    inputs=stored(),
+    threads=st.integers(1, 3),
+    limits=st.fixed_dictionaries({name: st.integers(1, 40) for name in LIMITS}),
+    outputs=st.sets(st.sampled_from(OUTPUTS), min_size=1).map(sorted),
+)
+def test_any_division_gives_the_truth(inputs, threads, limits, outputs):
+    with pytest.MonkeyPatch.context() as patch:
+        for name, limit in limits.items():
+            patch.setattr(streaming, name, limit)
+        found = StreamingSession(None, threads).run(inputs, outputs)
+    assert list(found) == outputs
+    assert all(x.dtype == np.float32 for x in found.values())
+    assert_right(found, inputs)
+
+
+@pytest.mark.parametrize("rows", [1, 2, 8, 40, 260])
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+def test_many_keys(rows, dtype):
+    rng = np.random.default_rng(rows)
+    inputs = {"query": rng.standard_normal((1, 2, rows, 16), dtype=np.float32)}
+    inputs |= {name: rng.standard_normal((1, 1, 20_001, 16)).astype(dtype) for name in ("key", "value")}
+    outputs = OUTPUTS if rows < 40 else ["output", "lse"]
+    found = StreamingSession(None, 2).run(inputs, outputs)
+    assert_right(found, inputs)
+
+
+def test_the_number_of_threads_does_not_change_a_bit():
+    rng = np.random.default_rng(0)
+    inputs = {"query": rng.standard_normal((1, 4, 3, 8), dtype=np.float32)}
+    inputs |= {name: rng.standard_normal((1, 2, 100_000, 8), dtype=np.float32) for name in ("key", "value")}
+    one, *others = (StreamingSession(None, threads).run(inputs, OUTPUTS) for threads in (1, 2, 3, 3))
+    for other in others:
+        assert all(other[name].tobytes() == one[name].tobytes() for name in OUTPUTS)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+def test_a_query_without_keys_has_zeros(dtype):
+    inputs = {"query": np.ones((2, 1, 2, 4), np.float32), "nonpad_kv_seqlen": np.array([0, 1])}
+    inputs |= {name: np.ones((2, 1, 3, 4), dtype) for name in ("key", "value")} | {"is_causal": np.array(True)}
+    found = StreamingSession(None, 2).run(inputs, OUTPUTS)
+    assert not found["output"][0].any()
+    assert not found["output"][1, :, 0].any()  # query 0 is aligned with key -1
+    assert not found["weights"][0].any()
+    assert (found["scores"][0] == -np.inf).all()
+    assert found["lse"].ravel().tolist() == [-np.inf, -np.inf, -np.inf, 2.0]
+    assert found["output"][1, 0, 1].tolist() == [1.0] * 4
+
+
+@pytest.mark.parametrize("sign", [-1, 1])
+@pytest.mark.parametrize("softcap", [0, 2])
+def test_an_overflow_stays_visible(sign, softcap):
+    query = np.full((1, 1, 2, 4), sign * 1e38, np.float32)
+    query[:, :, 1] = 1e-38
+    inputs = {"query": query, "softcap": np.float32(softcap)}
+    inputs |= {"key": np.full((1, 1, 3, 4), 10, np.float32), "value": np.ones((1, 1, 3, 4), np.float32)}
+    found = StreamingSession(None, 1).run(inputs, OUTPUTS)
+    for name in OUTPUTS:
+        assert np.isnan(found[name][0, 0, 0]).all(), name
+        assert np.isfinite(found[name][0, 0, 1]).all(), name
+
+
+def test_every_half_is_converted_exactly():
+    halves = np.arange(1 << 16, dtype=np.uint32).astype(np.uint16).view(np.float16)
+    for of in (halves, halves[np.isfinite(halves)], halves[halves > 0][:5], halves[:0]):
+        target = np.empty(of.shape, np.float32)
+        from_float16(of, target)
+        assert target.tobytes() == of.astype(np.float32).tobytes()
+
+
+def test_without_a_value():
+    inputs = {"query": np.ones((1, 1, 1, 4), np.float32), "key": np.ones((1, 1, 3, 4), np.float32)}
+    found = StreamingSession(None, 1).run(inputs, ["lse", "weights"])
+    assert found["lse"][0, 0, 0] == pytest.approx(2 + np.log(3))
+    assert found["weights"].ravel() == pytest.approx([1 / 3] * 3)
+    with pytest.raises(KeyError, match="value"):
+        StreamingSession(None, 1).run(inputs, ["output"])
+
+
+def test_what_is_masked_is_never_read():
+    """A window over the last keys of a long memory takes the time of the window."""
+
+    class Counted(np.ndarray):
+        largest = 0
+
+        def __getitem__(self, place):
+            Counted.largest = max(Counted.largest, place[2].stop)
+            Counted.least = min(Counted.least, place[2].start)
+            return np.asarray(self)[place]
+
+    Counted.least = 10**9
+    key = np.ones((1, 1, 200_000, 2), np.float32)
+    inputs = {"query": np.ones((1, 1, 1, 2), np.float32), "key": key.view(Counted), "value": key}
+    inputs |= {"nonpad_kv_seqlen": np.array([150_000]), "left_window_size": np.array(100), "is_causal": np.array(True)}
+    found = StreamingSession(None, 2).run(inputs, ["output"])["output"]
+    assert found.ravel() == pytest.approx([1, 1])
+    assert (Counted.least, Counted.largest) == (149_899, 150_000)
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_another_thread_can_end_a_run(threads):
+    class Options:
+        reads = iter([False] * 5)
+
+        @property
+        def terminate(self):
+            return next(self.reads, True)
+
+    key = np.ones((1, 1, 1_000_000, 2), np.float32)
+    inputs = {"query": np.ones((1, 1, 1, 2), np.float32), "key": key, "value": key}
+    with pytest.raises(Terminated):
+        StreamingSession(None, threads).run(inputs, ["output"], Options())
+    assert StreamingSession(None, threads).run(inputs, ["lse"])["lse"] == pytest.approx(np.sqrt(2) + np.log(1e6))
+
+
+@pytest.mark.parametrize(
+    ("m", "n", "d_v", "dtype"), [(1, 1 << 20, 8, "f4"), (600, 40_000, 64, "f2"), (9, 20_000, 4096, "f2")]
+)
+def test_a_run_needs_no_more_than_its_graph_says(models, m, n, d_v, dtype):
+    """The keys and values of this test are one key, repeated."""
+    graph = streaming_graph(models["scaled_dot_product"].signature)
+    inputs = {"query": np.ones((1, 8, m, 8), np.float32)}
+    for name, width in (("key", 8), ("value", d_v)):
+        inputs[name] = np.broadcast_to(np.ones(width, dtype), (1, 8, n, width))
+    session = graph.multi_threaded.graph_with(graph).session if graph.multi_threaded else graph.session
+    session.run(inputs, ["output"])
+    tracemalloc.start()
+    try:
+        outputs = session.run(inputs, ["output", "lse"])
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    own = sum(x.nbytes for x in outputs.values()) + inputs["query"].nbytes
+    assert peak - own < graph.workspace_bytes < 256 * MEBIBYTE
+
+
+@pytest.fixture(scope="module")
+def models(repository):
+    return {name: opened(repository / name / "1") for name in BLOCKS}
+
+
+@pytest.mark.parametrize("name", ["scaled_dot_product", "dot_product", "luong_dot"])
+@pytest.mark.parametrize("option", ["plain", "is_causal", "softcap", "nonpad_causal", "causal_window"])
+def test_the_graph_computes_the_block(models, name, option):
+    model = models[name]
+    inputs = draw(BLOCKS[name], HEADS | {"batch": 2, "m": 5, "n": 9}, OPTIONS[option], 1)
+    graph = streaming_graph(model.signature)
+    assert graph.can_serve(inputs, OUTPUTS, 100)
+    found, own = model.run(graph, inputs, OUTPUTS), model.run(model.graphs[-1], inputs, OUTPUTS)
+    assert_right(found, inputs, None if name == "scaled_dot_product" else 1.0)
+    for output in OUTPUTS:
+        np.testing.assert_allclose(found[output], own[output], rtol=1e-4, atol=1e-5)
+
+
+def test_other_blocks_have_no_such_graph(models):
+    known = {name for name, model in models.items() if streaming_graph(model.signature)}
+    assert known == {"scaled_dot_product", "dot_product", "luong_dot"}
+
+
+@pytest.mark.parametrize("option", ["attn_mask", "past", "attn_bias", "alibi", "sinks", "documents", "rope"])
+def test_what_it_does_not_compute_is_left_to_the_model(models, option):
+    model = models["scaled_dot_product"]
+    inputs = draw(BLOCKS[model.name], HEADS | {"batch": 1, "m": 2, "n": 3}, OPTIONS[option])
+    assert not streaming_graph(model.signature).can_serve(inputs, ["output"], 100)
+    assert not streaming_graph(model.signature).can_serve({}, ["present_key"], 100)
+
+
+def task_of(model, graph, inputs, outputs=("output",)):
+    sizes = model.bind(inputs)
+    estimate = model.estimate(inputs, outputs, sizes)
+    return InferenceTask(model, RunEstimate(sizes, graph, estimate.size, estimate.memory), dict(inputs), list(outputs))
+
+
+@SETTINGS
+@given(inputs=stored(), count=st.integers(1, 4))
+def test_joined_queries_get_their_own_answers(inputs, count):
+    rng = np.random.default_rng(count)
+    queries = [rng.standard_normal(inputs["query"].shape, dtype=np.float32) for _ in range(count)]
+    members = [inputs | {"query": query} for query in queries]
+    assert len({SHARED_PASS.key(member) for member in members}) == 1
+    outputs = StreamingSession(None, 1).run(SHARED_PASS.join(members), OUTPUTS)
+    for member, own in zip(members, SHARED_PASS.split(outputs, members), strict=True):
+        assert all(x.flags.c_contiguous for x in own.values())
+        assert_right(own, member)
+
+
+def test_tasks_over_other_arrays_or_with_other_options_are_kept_apart(models):
+    model = models["scaled_dot_product"]
+    graph = streaming_graph(model.signature)
+    inputs = draw(BLOCKS[model.name], HEADS | {"batch": 1, "m": 2, "n": 6}, OPTIONS["plain"])
+    others = [
+        inputs | {"key": inputs["key"].copy()},
+        inputs | {"key": inputs["key"][:, :, :3], "value": inputs["value"][:, :, :3]},
+        inputs | {"scale": np.float32(1)},
+        inputs | {"scale": np.float32(2)},
+        inputs | {"query": inputs["query"][:, :, :1]},
+    ]
+    keys = [model.batching.stack_key(graph, each, ["output"]) for each in (inputs, *others)]
+    keys.append(model.batching.stack_key(graph, inputs, ["lse"]))
+    assert None not in keys
+    assert len(set(keys)) == len(keys)
+    again = inputs | {"query": inputs["query"] + 1, "key": inputs["key"][:], "value": inputs["value"][:]}
+    assert model.batching.stack_key(graph, again, ["output"]) == keys[0]
+
+
+def test_tasks_that_wait_for_one_memory_share_a_pass(models, monkeypatch):
+    model = models["scaled_dot_product"]
+    graph = streaming_graph(model.signature)
+    rng = np.random.default_rng(0)
+    memory = {name: rng.standard_normal((1, 1, 300, 5), dtype=np.float32) for name in ("key", "value")}
+    queries = rng.standard_normal((5, 1, 2, 1, 5), dtype=np.float32)
+    tasks = [task_of(model, graph, {"query": query, **memory}) for query in queries]
+    gate = Gate(model, monkeypatch)
+
+    async def go():
+        async with engine(MANY) as made:
+            async with gate.shut(made, tasks[0]):
+                waiting = [asyncio.create_task(made.run(task)) for task in tasks[1:]]
+                await until_async(lambda: made.queued == len(waiting))
+            return await asyncio.gather(*waiting), made.counts.runs
+
+    answers, runs = asyncio.run(go())
+    assert runs == {1: 1, 4: 1}
+    assert [inputs["query"].shape for inputs in gate.ran] == [(1, 2, 1, 5), (1, 8, 1, 5)]
+    for task, answer in zip(tasks[1:], answers, strict=True):
+        assert_right(answer, task.inputs)
+
+
+def test_a_shared_pass_ends_when_all_its_tasks_are_ended(models):
+    model = models["scaled_dot_product"]
+    graph = streaming_graph(model.signature)
+    memory = {name: np.ones((1, 1, 300, 5), np.float32) for name in ("key", "value")}
+    tasks = [task_of(model, graph, {"query": np.ones((1, 2, 1, 5), np.float32), **memory}) for _ in range(2)]
+    options = AllEnded(tasks)
+    for task in tasks:
+        task.options = RunOptions()
+    for task in tasks:
+        assert not options.terminate
+        task.terminate()
+    assert options.terminate
