@@ -8,6 +8,7 @@ COMMANDS = {
     "probe": ("service.cli.probe", "report by the exit status whether the service on this machine is ready"),
     "list": ("service.cli.list", "list the blocks in a model repository"),
     "run": ("heed_client.__main__", "run a block on a server with tensors from files, draw its weights"),
+    "memory": ("heed_client.memories.command", "store keys and values on a server, list and delete them"),
     "loadtest": ("loadtest.__main__", "measure a server's throughput and latency under load"),
     "export": ("export.__main__", "export attention blocks from torch into the model repository"),
 }

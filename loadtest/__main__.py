@@ -4,6 +4,7 @@ import signal
 import sys
 from collections import defaultdict
 from collections.abc import Sequence
+from contextlib import nullcontext
 from datetime import UTC, datetime
 from typing import Any
 
@@ -11,9 +12,9 @@ import orjson
 from rich.console import Console
 
 from loadtest import options as flags
-from loadtest.bodies import Body
+from loadtest.memory import StoredKeys
 from loadtest.outcome import outcome, ratios
-from loadtest.run import Measurements, build_bodies, measure
+from loadtest.run import Measurements, Side, build_sides, measure
 from loadtest.scenario import RequestSpec, ScenarioError
 from loadtest.server import Server
 from loadtest.terminal import ratio_table, table
@@ -36,18 +37,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if options.compare and len(urls) < 2:
             raise ScenarioError("--compare: expected another server")
         servers = [Server(url, dict(options.header)) for url in urls]
-        all_bodies = build_bodies(specs, servers, options.seed)
-        try:
-            measure(options, servers, specs, all_bodies, measurements, console)
-        except KeyboardInterrupt:
-            console.print("interrupted; results so far:")
-            status = 130
+        with StoredKeys(servers[0]) if options.memory else nullcontext() as stored:
+            sides = build_sides(specs, servers, options.seed, stored)
+            try:
+                measure(options, sides, specs, measurements, console)
+            except KeyboardInterrupt:
+                console.print("interrupted; results so far:")
+                status = 130
     except KeyboardInterrupt:
         return 130
     except (OSError, RuntimeError, ScenarioError) as error:
         print(f"heed loadtest: {error}", file=sys.stderr)
         return 2
-    document = _document(options, servers, specs, all_bodies, measurements)
+    document = _document(options, sides, specs, measurements)
     if not document["results"]:
         return status or 2
     _output(document, options, console)
@@ -60,34 +62,33 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _document(
     options: Any,
-    servers: Sequence[Server],
+    sides: Sequence[Side],
     specs: Sequence[RequestSpec],
-    all_bodies: Sequence[Sequence[Body]],
     measurements: Measurements,
 ) -> dict[str, Any]:
     """The content of the JSON file."""
     titles = [spec.title for spec in specs]
-    urls = dict(zip("AB", (server.url for server in servers), strict=False))
+    names = dict(zip("AB", (side.title for side in sides), strict=False))
     results = [
-        outcome(level, name, titles, measurements[level, url])
+        outcome(level, name, titles, measurements[level, title])
         for level in options.levels
-        for name, url in urls.items()
-        if measurements[level, url]
+        for name, title in names.items()
+        if measurements[level, title]
     ]
     level_ratios = {
-        str(level): ratios(*(measurements[level, server.url] for server in servers))
+        str(level): ratios(*(measurements[level, side.title] for side in sides))
         for level in options.levels
-        if len(servers) == 2 and {len(measurements[level, server.url]) for server in servers} == {options.rounds}
+        if len(sides) == 2 and {len(measurements[level, side.title]) for side in sides} == {options.rounds}
     }
     of_first = [result for result in results if result["server"] == "A"]
     total_share = sum(spec.share for spec in specs)
     return {
         "at": datetime.now(UTC).isoformat(timespec="seconds"),
-        "servers": urls,
+        "servers": names,
         "requests": [
             {"name": spec.title, "share": spec.share / total_share, "path": several[0].path}
             | {"bodies": len(several), "bytes": sum(len(body.content) for body in several) // len(several)}
-            for spec, several in zip(specs, all_bodies, strict=True)
+            for spec, several in zip(specs, sides[0].bodies, strict=True)
         ],
         "seconds": options.seconds,
         "rounds": options.rounds,

@@ -1,8 +1,8 @@
 """Request bodies: tensors of the requested shapes, encoded for the requested API."""
 
 import base64
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
@@ -16,6 +16,8 @@ from loadtest.signature import Input
 JSON = {"Content-Type": "application/json"}
 DEFAULT_SIZES = {"batch": 1, "heads": 4, "m": 32, "n": 32, "d_k": 32, "d_v": 32, "past": 0}
 
+STORED = ("key", "value")
+
 
 @dataclass(frozen=True)
 class Body:
@@ -24,12 +26,19 @@ class Body:
     headers: dict[str, str]
 
 
-def bodies(spec: RequestSpec, inputs: Sequence[Input], rng: np.random.Generator) -> list[Body]:
-    """A body for each combination of the sizes in ``spec``.
+def bodies(
+    spec: RequestSpec,
+    inputs: Sequence[Input],
+    rng: np.random.Generator,
+    store: Callable[[Mapping[str, np.ndarray]], str] | None = None,
+) -> list[Body]:
+    """A body for each combination of the sizes in ``spec``. With ``store``, it has a memory's id for key and value.
 
     Raises:
         ScenarioError: the model lacks an input or a symbol of ``spec``, or a size is unknown.
     """
+    if store and not {*STORED} <= {tensor.name for tensor in inputs}:
+        raise ScenarioError(f"{spec.title}: --memory needs a block with the inputs {' and '.join(STORED)}")
     if spec.body:
         try:
             return [Body(spec.path, spec.body.read_bytes(), spec.headers or JSON)]
@@ -40,9 +49,14 @@ def bodies(spec: RequestSpec, inputs: Sequence[Input], rng: np.random.Generator)
             f"{spec.block} has no input {', '.join(unknown)}; it has {', '.join(tensor.name for tensor in inputs)}"
         )
     used = [tensor for tensor in inputs if tensor.required or tensor.name in spec.shapes]
-    return [
-        _body(spec, {tensor.name: _values(tensor, spec, sizes, rng) for tensor in used}) for sizes in _sizes(spec, used)
-    ]
+    found = []
+    for sizes in _sizes(spec, used):
+        tensors, own = {tensor.name: _values(tensor, spec, sizes, rng) for tensor in used}, spec
+        if store:
+            memory = store({name: tensors.pop(name) for name in STORED})
+            own = replace(spec, parameters={**spec.parameters, "memory": memory})
+        found.append(_body(own, tensors))
+    return found
 
 
 def _sizes(spec: RequestSpec, inputs: Sequence[Input]) -> Iterator[dict[str, int]]:

@@ -29,6 +29,7 @@ exit status: 0 on success; 1 if a --fail-if condition is met; 2 if nothing could
 examples:
 heed loadtest --block multi_head --size m=128 --concurrency 1,8,64 --report report.html
 heed loadtest --rate 100,1000 --api v2 --encoding binary --fail-if 'p99>20ms' --fail-if 'failed>0.1%'
+heed loadtest --memory --size m=1 --size n=8192 --outputs output --concurrency 1,8
 heed loadtest --scenario mix.toml --compare http://127.0.0.1:8001 --concurrency 8
 """
 
@@ -43,6 +44,8 @@ def parse(arguments: Sequence[str] | None) -> tuple[argparse.Namespace, list[Req
     url = "http://127.0.0.1:8000"
     add("url", nargs="?", default=os.environ.get("HEED_URL") or url, help=f"the server (HEED_URL, default {url})")
     add("--compare", metavar="URL", help="a second server; turns alternate, and ratios of adjacent turns are reported")
+    add("--memory", action="store_true", help="store keys and values once and query them by the memory's id; turns "
+        "alternate with stateless requests, which send them each time, and ratios are reported")  # fmt: skip
     add("--header", action="append", default=[], type=_header, metavar="'NAME: VALUE'", help="sent with every request")
     add("--api-key", default=os.environ.get("HEED_API_KEY"), help="Bearer token for both servers (HEED_API_KEY)")
 
@@ -66,7 +69,7 @@ def parse(arguments: Sequence[str] | None) -> tuple[argparse.Namespace, list[Req
     add("--window", type=_positive, default=1.0, metavar="SECONDS", help="length of a warm-up window (default 1)")
     add("--max-warmup", type=_positive, default=20.0, metavar="SECONDS", help="longest warm-up (default 20)")
     add("--timeout", type=_positive, default=30.0, metavar="SECONDS", help="longest wait for a response (default 30)")
-    add("--rounds", type=_whole, help="turns over which each measurement is spread (default 1; 4 with --compare)")
+    add("--rounds", type=_whole, help="turns over which each measurement is spread (default 1; 4 if two are compared)")
     add("--seed", type=int, default=0, help="seed of tensors, mix and arrivals (default 0)")
 
     add = parser.add_argument_group("results").add_argument
@@ -86,9 +89,12 @@ def parse(arguments: Sequence[str] | None) -> tuple[argparse.Namespace, list[Req
     options.levels = [Level(rate=rate) for rate in dict.fromkeys(options.rate or [])] or [
         Level(concurrency=concurrency) for concurrency in dict.fromkeys(options.concurrency or [1, 8, 64])
     ]
-    options.rounds = options.rounds or (4 if options.compare else 1)
-    if not options.compare and any(threshold.metric == "ratio" for threshold in options.fail_if):
-        parser.error("a ratio needs --compare")
+    if options.compare and options.memory:
+        parser.error("--compare and --memory are two comparisons: choose one")
+    is_comparison = options.compare or options.memory
+    options.rounds = options.rounds or (4 if is_comparison else 1)
+    if not is_comparison and any(threshold.metric == "ratio" for threshold in options.fail_if):
+        parser.error("a ratio needs --compare or --memory")
     try:
         return options, scenario.read(options.scenario) if options.scenario else [_spec(options)]
     except ScenarioError as error:

@@ -1,6 +1,7 @@
 """All turns of a load test: each level of load, on each server, in rounds."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ from loadtest.bodies import Body, bodies
 from loadtest.connection import Request
 from loadtest.load import Turn
 from loadtest.measure import Measurement, Timing, measure_turn
+from loadtest.memory import StoredKeys
 from loadtest.outcome import Level
 from loadtest.pool import WorkerPool
 from loadtest.scenario import RequestSpec
@@ -17,50 +19,77 @@ from loadtest.server import Server, StatusError
 from loadtest.signature import inputs
 from loadtest.terminal import Display
 
-Measurements = dict[tuple[Level, str], list[Measurement]]  # by level and URL
+
+@dataclass(frozen=True)
+class Side:
+    """What is measured, in turns with another: a server, and the bodies of each kind of request."""
+
+    title: str
+    server: Server
+    bodies: Sequence[Sequence[Body]]
 
 
-def build_bodies(specs: Sequence[RequestSpec], servers: Sequence[Server], seed: int) -> list[list[Body]]:
-    """The bodies of each request; each body is sent to each server once.
+Measurements = dict[tuple[Level, str], list[Measurement]]  # by level and the title of a side
+
+
+def build_sides(
+    specs: Sequence[RequestSpec], servers: Sequence[Server], seed: int, stored: StoredKeys | None = None
+) -> list[Side]:
+    """A side for each server; with ``stored``, one whose keys are stored, and one whose requests have them.
+
+    Each body is sent to its server once.
 
     Raises:
         ServerError: a server does not respond with status 200.
         ScenarioError: a request does not fit its model.
     """
-    rng = np.random.default_rng(seed)
-    all_bodies = [bodies(spec, [] if spec.body else inputs(servers[0], spec.block), rng) for spec in specs]
-    for server in servers:
-        for spec, spec_bodies in zip(specs, all_bodies, strict=True):
+    known = [[] if spec.body else inputs(servers[0], spec.block) for spec in specs]
+
+    def build(store: Callable[[Mapping[str, np.ndarray]], str] | None = None) -> list[list[Body]]:
+        rng = np.random.default_rng(seed)
+        return [bodies(spec, tensors, rng, store) for spec, tensors in zip(specs, known, strict=True)]
+
+    if stored:
+        (server,) = servers
+        sides = [
+            Side(f"{server.url} memory", server, build(stored.store)),
+            Side(f"{server.url} stateless", server, build()),
+        ]
+    else:
+        all_bodies = build()
+        sides = [Side(server.url, server, all_bodies) for server in servers]
+    for side in sides:
+        for spec, spec_bodies in zip(specs, side.bodies, strict=True):
             for body in spec_bodies:
-                status, content = server.call(body.path, body.content, body.headers)
+                status, content = side.server.call(body.path, body.content, body.headers)
                 if status != 200:
-                    raise StatusError(server.url, spec.title, status, content)
-    return all_bodies
+                    raise StatusError(side.server.url, spec.title, status, content)
+    return sides
 
 
 def measure(
     options: Any,
-    servers: Sequence[Server],
+    sides: Sequence[Side],
     specs: Sequence[RequestSpec],
-    all_bodies: Sequence[Sequence[Body]],
     measurements: Measurements,
     console: Console,
 ) -> None:
-    """Measure level by level, in rounds, into ``measurements``; every other round reverses the order of the servers."""
+    """Measure level by level, in rounds, into ``measurements``; every other round reverses the order of the sides."""
     timing = Timing(options.window, options.seconds / options.rounds, options.max_warmup)
-    shares = [spec.share / len(several) for spec, several in zip(specs, all_bodies, strict=True) for _ in several]
-    display = Display(console, options.seconds * len(options.levels) * len(servers))
+    shares = [spec.share / len(several) for spec, several in zip(specs, sides[0].bodies, strict=True) for _ in several]
+    display = Display(console, options.seconds * len(options.levels) * len(sides))
     with WorkerPool(options.processes) as pool, display.progress:
         for level in options.levels:
             for i in range(options.rounds):
-                for server in servers[:: -1 if i % 2 else 1]:
+                for side in sides[:: -1 if i % 2 else 1]:
+                    server = side.server
                     turn = Turn(
                         server.host,
                         server.port,
                         server.tls,
                         [
                             Request(server.wire(body.path, body.content, body.headers), kind)
-                            for kind, several in enumerate(all_bodies)
+                            for kind, several in enumerate(side.bodies)
                             for body in several
                         ],
                         shares,
@@ -70,7 +99,7 @@ def measure(
                         timing.sample_s,
                         options.seed + 1000 * i,
                     )
-                    display.begin_turn(f"{level} {server.url}", min(options.processes, turn.connections))
+                    display.begin_turn(f"{level} {side.title}", min(options.processes, turn.connections))
                     measurement = measure_turn(pool, turn, server, timing, display.update)
-                    measurements[level, server.url].append(measurement)
+                    measurements[level, side.title].append(measurement)
                     display.end_turn(measurement.rate)

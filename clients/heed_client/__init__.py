@@ -12,6 +12,7 @@ from heed_client.block import Block, BlockSummary, Parameter, Tensor
 from heed_client.client import AsyncClient, Client
 from heed_client.errors import (
     BadRequest,
+    Conflict,
     DeadlineExceeded,
     HeedError,
     NotFound,
@@ -22,16 +23,20 @@ from heed_client.errors import (
     Unavailable,
     Unreachable,
 )
+from heed_client.memories.memory import AsyncMemory, Memory
 
 __all__ = [
     "Answer",
     "AsyncClient",
+    "AsyncMemory",
     "BadRequest",
     "Block",
     "BlockSummary",
     "Client",
+    "Conflict",
     "DeadlineExceeded",
     "HeedError",
+    "Memory",
     "NotFound",
     "Parameter",
     "Problem",

@@ -12,7 +12,7 @@ from heed_client import binary, native, v2
 from heed_client.answer import Answer, Tokens
 from heed_client.arrays import TensorLike, array
 from heed_client.block import Block, BlockSummary, parse_block, parse_summary
-from heed_client.errors import BadRequest, ServerError, Unauthorized, problem
+from heed_client.errors import BadRequest, Conflict, ServerError, Unauthorized, problem
 from heed_client.selection import normalized
 
 T = TypeVar("T")
@@ -21,6 +21,7 @@ Call = Generator[httpx.Request | Seconds, httpx.Response | None, T]
 
 MIN_BINARY_NUMBERS = 512  # in inputs and outputs together, from which binary is faster than JSON
 DEFAULT_OUTPUTS = ("output", "weights")
+MEMORY, APPEND, AT = MEMORY_FIELDS = ("memory", "memory_append", "memory_at")
 TEXT_FIELDS = ("text", "text_pair", "text_target", "truncation", "add_special_tokens")
 
 
@@ -38,12 +39,12 @@ class Calls:
         self._blocks: dict[str, Block] = {}
 
     def blocks(self) -> Call[list[BlockSummary]]:
-        response = yield from self._send("GET", "/v1/attention")
-        return _parse(response, lambda: [parse_summary(entry) for entry in response.json()["blocks"]])
+        response = yield from self.send("GET", "/v1/attention")
+        return parse(response, lambda: [parse_summary(entry) for entry in response.json()["blocks"]])
 
     def describe(self, name: str) -> Call[Block]:
-        response = yield from self._send("GET", f"/v1/attention/{quote(name, safe='')}")
-        self._blocks[name] = block = _parse(response, lambda: parse_block(response.json()))
+        response = yield from self.send("GET", f"/v1/attention/{quote(name, safe='')}")
+        self._blocks[name] = block = parse(response, lambda: parse_block(response.json()))
         return block
 
     def attend(
@@ -57,9 +58,10 @@ class Calls:
     ) -> Call[Answer]:
         """Run a block. ``choices`` are the options of ``Client.attend`` other than these, None where not given."""
         outputs = [outputs] if isinstance(outputs, str) else outputs
+        inputs, stored = _without_memory(inputs)
         texts = {key: inputs[key] for key in TEXT_FIELDS if inputs.get(key) is not None}
         if choices.get("next_tokens") is not None:
-            return (yield from self._attend_texts(name, texts, inputs, outputs, choices, quantized))
+            return (yield from self._attend_texts(name, texts, inputs, outputs, {**choices, **stored}, quantized))
         tokens: Tokens | None = None
         if "text" in texts or "text_target" in texts:
             tokens = yield from self.tokenize(name, texts)
@@ -67,21 +69,24 @@ class Calls:
             inputs = {key: value for key, value in inputs.items() if key not in TEXT_FIELDS}
             inputs = {**_tensors(tokens, block), **inputs}
         arrays = {key: array(key, tensor) for key, tensor in inputs.items() if tensor is not None}
-        options = normalized(choices)
+        options = normalized(choices) | stored
         if prefer_binary is not False:
             block = self._blocks.get(name) or (yield from self.describe(name))
             own = {key: np.asarray(options[key]) for key in block.inputs if isinstance(options.get(key), list)}
             others = {key: value for key, value in options.items() if key not in own}
             request = binary.prepare(block, arrays | own, outputs or DEFAULT_OUTPUTS, others, quantized)
-            if request is not None and (prefer_binary or request.number_count >= MIN_BINARY_NUMBERS):
+            if request is not None and (prefer_binary or stored or request.number_count >= MIN_BINARY_NUMBERS):
                 try:
                     answer = yield from self._attend_v2(name, request, tokens)
-                    if all(_is_valid(output, array) for output, array in answer.items()):
-                        return answer  # otherwise the native API explains which output overflowed
-                except Unauthorized:
+                except (Unauthorized, Conflict):
                     raise
                 except BadRequest:  # the native API supports more, and its errors name the field
                     self._blocks.pop(name, None)  # the block may have changed
+                else:
+                    if all(_is_valid(output, array) for output, array in answer.items()):
+                        return answer  # otherwise the native API explains which output overflowed
+                    if stored.get(APPEND):  # and would append again
+                        raise BadRequest(422, "Unprocessable Entity", "an output is not finite; the keys were appended")
         if outputs is not None:
             options["outputs"] = [*outputs]
         content = native.encode(arrays, options)
@@ -104,47 +109,47 @@ class Calls:
         if outputs is not None:
             options["outputs"] = [*outputs]
         path, content = f"/v1/text/{quote(name, safe='')}", native.encode(arrays, options)
-        response = yield from self._send("POST", path, content, {"Content-Type": "application/json"})
-        fields = _parse(response, lambda: native.parse(response.content))
+        response = yield from self.send("POST", path, content, {"Content-Type": "application/json"})
+        fields = parse(response, lambda: native.parse(response.content))
         block = self._blocks.get(name)
         if block is None or native.unknown_outputs(outputs or DEFAULT_OUTPUTS, block):
             block = yield from self.describe(name)
         found = {key: value for key, value in fields.items() if not native.unknown_outputs([key], block)}
-        decoded = _parse(response, lambda: native.decode(found, block, options.get("weights_dtype"), quantized))
+        decoded = parse(response, lambda: native.decode(found, block, options.get("weights_dtype"), quantized))
         tokens = Tokens(name, {key: value for key, value in fields.items() if key not in found})
         return _answer(name, decoded, response, tokens)
 
     def tokenize(self, name: str, texts: Mapping[str, Any]) -> Call[Tokens]:
         """``texts`` are the fields of the request."""
         content, headers = json.dumps(dict(texts)).encode(), {"Content-Type": "application/json"}
-        response = yield from self._send("POST", f"/v1/tokenize/{quote(name, safe='')}", content, headers)
+        response = yield from self.send("POST", f"/v1/tokenize/{quote(name, safe='')}", content, headers)
 
         def tokens() -> Tokens:
             fields = response.json()
             return Tokens(fields.pop("model"), fields)
 
-        return _parse(response, tokens)
+        return parse(response, tokens)
 
     def _attend_v2(self, name: str, request: binary.BinaryRequest, tokens: Tokens | None) -> Call[Answer]:
         headers, pieces = request.encode()
         path = f"/v2/models/{quote(name, safe='')}/infer"
-        response = yield from self._send("POST", path, b"".join(pieces), headers)
-        outputs = _parse(response, lambda: request.decode(response.content, int(response.headers[v2.HEADER])))
+        response = yield from self.send("POST", path, b"".join(pieces), headers)
+        outputs = parse(response, lambda: request.decode(response.content, int(response.headers[v2.HEADER])))
         return _answer(name, outputs, response, tokens)
 
     def _attend_native(
         self, name: str, content: bytes, weights_dtype: str | None, quantized: bool, tokens: Tokens | None
     ) -> Call[Answer]:
         path = f"/v1/attention/{quote(name, safe='')}"
-        response = yield from self._send("POST", path, content, {"Content-Type": "application/json"})
-        outputs = _parse(response, lambda: native.parse(response.content))
+        response = yield from self.send("POST", path, content, {"Content-Type": "application/json"})
+        outputs = parse(response, lambda: native.parse(response.content))
         block = self._blocks.get(name)
         if block is None or native.unknown_outputs(outputs, block):
             block = yield from self.describe(name)
-        decoded = _parse(response, lambda: native.decode(outputs, block, weights_dtype, quantized))
+        decoded = parse(response, lambda: native.decode(outputs, block, weights_dtype, quantized))
         return _answer(name, decoded, response, tokens)
 
-    def _send(
+    def send(
         self, method: str, path: str, content: bytes | None = None, headers: Mapping[str, str] | None = None
     ) -> Call[httpx.Response]:
         """A response with a status of success, after retries if necessary.
@@ -165,7 +170,7 @@ class Calls:
         raise AssertionError("the last attempt returns or raises")
 
 
-def _parse(response: httpx.Response, parser: Callable[[], T]) -> T:
+def parse(response: httpx.Response, parser: Callable[[], T]) -> T:
     """The result of ``parser``, which reads a successful response.
 
     Raises:
@@ -183,6 +188,14 @@ def _is_valid(name: str, output: Any) -> bool:
         return all(_is_valid(name, part) for part in output)
     finite = np.isfinite(output)
     return bool(finite.all()) or (name in ("scores", "lse") and bool((finite | np.isneginf(output)).all()))
+
+
+def _without_memory(inputs: Mapping[str, TensorLike]) -> tuple[Mapping[str, TensorLike], dict[str, Any]]:
+    """The inputs, and the fields of a stored memory; ``memory`` is also an input of some blocks, and then no text."""
+    if not isinstance(inputs.get(MEMORY), str):
+        return inputs, {}
+    stored = {name: inputs[name] for name in MEMORY_FIELDS if inputs.get(name) is not None}
+    return {name: tensor for name, tensor in inputs.items() if name not in MEMORY_FIELDS}, stored
 
 
 def _tensors(tokens: Tokens, block: Block) -> dict[str, Any]:

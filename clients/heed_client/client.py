@@ -14,6 +14,8 @@ from heed_client.arrays import TensorLike
 from heed_client.block import Block, BlockSummary
 from heed_client.calls import Call, Calls
 from heed_client.errors import transport_errors
+from heed_client.memories.calls import Description, MemoryCalls
+from heed_client.memories.memory import AsyncMemory, Memory, Storing
 from heed_client.selection import Indices
 
 T = TypeVar("T")
@@ -68,6 +70,7 @@ class Client:
     ) -> None:
         self._http = httpx.Client(**_connection(url, api_key), timeout=timeout, transport=transport)
         self._calls = Calls(self._http, retries, max_wait_s)
+        self._memory_calls = MemoryCalls(self._calls)
 
     def blocks(self) -> list[BlockSummary]:
         """List the blocks that the server runs.
@@ -130,6 +133,8 @@ class Client:
         ``next_tokens=5`` asks for the 5 most probable next tokens of each text: ``answer.next_tokens`` is a list of
         {"id", "token", "probability"}, of several texts a list for each.
 
+        ``memory`` may be the id of a stored memory, with ``memory_append`` and ``memory_at``, as ``Memory`` sends them.
+
         Raises:
             HeedError: see ``heed_client.errors``.
             ValueError, TypeError: an input is not an array of numbers; the message begins with its name.
@@ -172,6 +177,50 @@ class Client:
         texts = _texts(text, text_pair, text_target, truncation, add_special_tokens)
         return self._execute(self._calls.tokenize(model, texts))
 
+    def memory(
+        self,
+        key: TensorLike = None,
+        value: TensorLike = None,
+        *,
+        block: str | None = None,
+        dtype: Literal["float32", "float16"] | None = None,
+        ttl_seconds: float | None = None,
+        nonpad_kv_seqlen: TensorLike = None,
+        reuse: bool = False,
+        keep: bool = False,
+        **inputs: TensorLike,
+    ) -> Memory:
+        """Store keys and values on the server, to query them many times.
+
+        ``key`` is [batch, kv_heads, n, d_k] and ``value`` [batch, kv_heads, n, d_v], or their last 2 or 3 dimensions;
+        row i has ``nonpad_kv_seqlen[i]`` keys. With ``block``, what its projections make of its inputs, named as
+        ``describe`` names them, is stored. ``dtype`` "float16" halves the bytes. More than 64 MiB are sent in parts.
+
+        ``with`` deletes the memory at its end unless ``keep``; else it remains until it is deleted, for ``ttl_seconds``
+        or until the server needs its room. ``reuse`` finds equal keys and values that are stored, without sending them
+        again. They are shared then: ``with`` does not delete them, and others see what is appended. Keys that were sent
+        in parts are not found.
+
+        Raises:
+            HeedError: see ``heed_client.errors``; 507 if the server has no room.
+            ValueError, TypeError: a tensor is not an array of numbers; the message begins with its name.
+        """
+        options = {"block": block, "dtype": dtype, "ttl_seconds": ttl_seconds}
+        call = self._memory_calls.store({"key": key, "value": value, **inputs}, options, nonpad_kv_seqlen, reuse)
+        stored, is_new = self._execute(call)
+        return self._memory(stored, is_new and not keep)
+
+    def open_memory(self, id: str) -> Memory:
+        """A memory that is stored; raises NotFound if there is none, or HeedError."""
+        return self._memory(self._execute(self._memory_calls.get(id)))
+
+    def memories(self) -> list[Memory]:
+        """The memories that this API key may use; raises HeedError."""
+        return [self._memory(stored) for stored in self._execute(self._memory_calls.list())]
+
+    def _memory(self, stored: Description, is_temporary: bool = False) -> Memory:
+        return Memory(self.attend, self._execute, self._memory_calls, stored, is_temporary)
+
     def close(self) -> None:
         """Close the connections."""
         self._http.close()
@@ -213,6 +262,7 @@ class AsyncClient:
     ) -> None:
         self._http = httpx.AsyncClient(**_connection(url, api_key), timeout=timeout, transport=transport)
         self._calls = Calls(self._http, retries, max_wait_s)
+        self._memory_calls = MemoryCalls(self._calls)
 
     async def blocks(self) -> list[BlockSummary]:
         """List the blocks that the server runs; raises HeedError."""
@@ -283,6 +333,44 @@ class AsyncClient:
         """
         texts = _texts(text, text_pair, text_target, truncation, add_special_tokens)
         return await self._execute(self._calls.tokenize(model, texts))
+
+    def memory(
+        self,
+        key: TensorLike = None,
+        value: TensorLike = None,
+        *,
+        block: str | None = None,
+        dtype: Literal["float32", "float16"] | None = None,
+        ttl_seconds: float | None = None,
+        nonpad_kv_seqlen: TensorLike = None,
+        reuse: bool = False,
+        keep: bool = False,
+        **inputs: TensorLike,
+    ) -> Storing:
+        """Store keys and values, as ``Client.memory`` does: ``await`` it, or use it with ``async with``.
+
+        Raises:
+            HeedError, ValueError, TypeError: as ``Client.memory``, when it is awaited.
+        """
+        options = {"block": block, "dtype": dtype, "ttl_seconds": ttl_seconds}
+        call = self._memory_calls.store({"key": key, "value": value, **inputs}, options, nonpad_kv_seqlen, reuse)
+
+        async def start() -> AsyncMemory:
+            stored, is_new = await self._execute(call)
+            return self._memory(stored, is_new and not keep)
+
+        return Storing(start)
+
+    async def open_memory(self, id: str) -> AsyncMemory:
+        """A memory that is stored; raises NotFound if there is none, or HeedError."""
+        return self._memory(await self._execute(self._memory_calls.get(id)))
+
+    async def memories(self) -> list[AsyncMemory]:
+        """The memories that this API key may use; raises HeedError."""
+        return [self._memory(stored) for stored in await self._execute(self._memory_calls.list())]
+
+    def _memory(self, stored: Description, is_temporary: bool = False) -> AsyncMemory:
+        return AsyncMemory(self.attend, self._execute, self._memory_calls, stored, is_temporary)
 
     async def aclose(self) -> None:
         """Close the connections."""

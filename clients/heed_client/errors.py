@@ -6,7 +6,8 @@ HeedError
 └── Problem                   the server responded with an error
     ├── BadRequest            4xx: the request is wrong; ``field`` names the tensor or parameter, if one is at fault
     │   ├── Unauthorized      401, 403: the API key is missing or wrong
-    │   └── NotFound          404: unknown block
+    │   ├── NotFound          404: unknown block or memory
+    │   └── Conflict          409: a memory has not as many keys as the request says
     └── ServerError           5xx, or a response that is not Heed's
         ├── Unavailable       429, 503: loading, queue full or stopping; retried if the server sends Retry-After
         └── DeadlineExceeded  504: the request's deadline has passed
@@ -67,6 +68,10 @@ class NotFound(BadRequest):
     pass
 
 
+class Conflict(BadRequest):
+    pass
+
+
 class ServerError(Problem):
     pass
 
@@ -80,7 +85,8 @@ class DeadlineExceeded(ServerError):
 
 
 BY_STATUS = {
-    401: Unauthorized, 403: Unauthorized, 404: NotFound, 429: Unavailable, 503: Unavailable, 504: DeadlineExceeded
+    401: Unauthorized, 403: Unauthorized, 404: NotFound, 409: Conflict,
+    429: Unavailable, 503: Unavailable, 504: DeadlineExceeded,
 }  # fmt: skip
 
 

@@ -14,7 +14,15 @@ from heed_client.block import Block
 
 def encode(inputs: Mapping[str, np.ndarray], options: Mapping[str, Any]) -> bytes:
     """The request body: tensors and parameters, and ``options`` such as ``outputs`` beside them."""
-    return json.dumps({name: _encode(name, array) for name, array in inputs.items()} | dict(options)).encode()
+    return json.dumps({name: encode_tensor(name, array) for name, array in inputs.items()} | dict(options)).encode()
+
+
+def encode_tensor(name: str, array: np.ndarray) -> Any:
+    """A tensor as base64; of rank 0 its number."""
+    if not array.shape:
+        return scalar(name, array)
+    text = base64.b64encode(array.tobytes()).decode()
+    return {"shape": array.shape, "dtype": array.dtype.name, "base64": text}
 
 
 def parse(content: bytes) -> dict[str, Any]:
@@ -48,13 +56,6 @@ def decode(outputs: Mapping[str, Any], block: Block, weights_dtype: str | None, 
 
 def _is_scale(name: str) -> bool:
     return name.removesuffix(selection.SCALE) in selection.WEIGHTS and name.endswith(selection.SCALE)
-
-
-def _encode(name: str, array: np.ndarray) -> Any:
-    if not array.shape:
-        return scalar(name, array)
-    text = base64.b64encode(array.tobytes()).decode()
-    return {"shape": array.shape, "dtype": array.dtype.name, "base64": text}
 
 
 def _decode(value: Any, dtype: np.dtype) -> np.ndarray:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 import httpx
 import pytest
 
-from heed_client import AsyncClient, Client
+from heed_client import AsyncClient, AsyncMemory, Client
 from heed_client.__main__ import main
 
 
@@ -44,6 +44,30 @@ class Sync:
         return getattr(self._client, name)
 
 
+async def awaited(result):
+    return await result
+
+
+class Blocking:
+    """``AsyncMemory``, used as ``Memory`` is."""
+
+    def __init__(self, memory: AsyncMemory, runner: asyncio.Runner) -> None:
+        self._memory = memory
+        self._runner = runner
+
+    def __getattr__(self, name: str) -> object:
+        value = getattr(self._memory, name)
+        if not asyncio.iscoroutinefunction(value):
+            return value
+        return lambda *given, **named: self._runner.run(value(*given, **named))
+
+    def __enter__(self) -> "Blocking":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._runner.run(self._memory.__aexit__(*error))
+
+
 class Async:
     """``AsyncClient`` on an event loop of its own, called as if it were sync."""
 
@@ -54,7 +78,14 @@ class Async:
         self._client = AsyncClient(url, transport=recording, **settings)
 
     def __getattr__(self, name: str) -> Callable:
-        return lambda *given, **named: self._runner.run(getattr(self._client, name)(*given, **named))
+        return lambda *given, **named: self._blocking(
+            self._runner.run(awaited(getattr(self._client, name)(*given, **named)))
+        )
+
+    def _blocking(self, result: object) -> object:
+        if isinstance(result, list):
+            return [self._blocking(one) for one in result]
+        return Blocking(result, self._runner) if isinstance(result, AsyncMemory) else result
 
     def close(self) -> None:
         if self._client is not None:

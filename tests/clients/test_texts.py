@@ -96,6 +96,8 @@ def test_next_tokens(language_model, connect):
     with pytest.raises(BadRequest) as error:
         heed.attend("lm", **text, next_tokens=0)
     assert error.value.field == "next_tokens"
+    with pytest.raises(BadRequest):  # not ignored
+        heed.attend("lm", **text, next_tokens=1, memory="no memory of this server")
 
 
 def test_heed_run_prints_next_tokens(language_model, capsys, tmp_path):

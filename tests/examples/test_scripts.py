@@ -9,6 +9,8 @@ from pathlib import Path
 import matplotlib
 import pytest
 
+from tests.support.server import serving
+
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
 
@@ -47,6 +49,24 @@ def test_a_checkpoint_of_one_s_own():
     assert "weights [2, 6, 5, 9]: largest difference from torch" in done.stdout
 
 
+@pytest.mark.skipif("HEED_TEST_EXPORT" not in os.environ, reason="trains and exports; make test-examples runs it")
+def test_a_stored_prefix():
+    done = run("stored_prefix")
+    assert done.returncode == 0, done.stderr
+    assert "79 steps: largest difference from one request without a memory" in done.stdout
+
+
+def test_search_of_sentences(texts_repository, repository, tmp_path):
+    """With a small model of random weights, whose numbers are compared all the same."""
+    for folder in (texts_repository / "bert", repository / "scaled_dot_product"):
+        (tmp_path / folder.name).symlink_to(folder)
+    with serving(tmp_path) as client:
+        done = run("search_sentences", str(client.base_url), "--model", "bert")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines()[0].startswith("9 sentences, ")
+    assert len(done.stdout.splitlines()) == 1 + 3 * 3
+
+
 def test_notebook(client, monkeypatch):
     """Its cells run in order, and it was saved with what they showed."""
     monkeypatch.chdir(EXAMPLES)
@@ -64,6 +84,7 @@ def test_notebook(client, monkeypatch):
 
 def test_every_example_is_run_here():
     tested = {"sentence", "cross_attention", "decoding", "own_checkpoint", "transformers_attention"}
+    tested |= {"search_sentences", "stored_prefix"}
     others = {"make_sentence", "who_attends"}  # tested beside the request they make and read
     assert {path.stem for path in EXAMPLES.glob("*.py")} == tested | others
     assert [path.name for path in EXAMPLES.glob("*.ipynb")] == ["attention.ipynb"]

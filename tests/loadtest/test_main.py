@@ -82,6 +82,24 @@ def test_servers_are_compared_in_turns(url, tmp_path):
     assert 0 < rate["low"] <= rate["median"] <= rate["high"]  # how fast each was is a matter of the machine
 
 
+@pytest.mark.parametrize("api", [[], ["--api", "v2", "--encoding", "binary"]])
+def test_stored_keys_are_compared_with_sent_ones(url, client, api, tmp_path):
+    """The same requests, whose numbers of a memory are not sent; nothing remains stored."""
+    out = tmp_path / "out.json"
+    flags = ["--memory", "--concurrency", "2", "--rounds", "2", "--fail-if", "ratio<0.01", "--json", str(out)]
+    sizes = ["--size", "m=1", "--size", "n=100,200", "--set", "is_causal=true", "--outputs", "output"]
+    assert main([url, *sizes, *QUICK, *flags, *api]) == 0
+    document = json.loads(out.read_text())
+    assert document["servers"] == {"A": f"{url} memory", "B": f"{url} stateless"}
+    assert [found["server"] for found in document["results"]] == ["A", "B"]
+    assert all(found["requests"] and not found["errors"] for found in document["results"])
+    (request,) = document["requests"]
+    assert request["bodies"] == 2
+    assert request["bytes"] < 100 * 32  # the keys alone would be more
+    assert document["ratios"]["2 connections"]["rate"]["low"] > 0
+    assert client.get("/v1/memories").json()["memories"] == []
+
+
 def test_thresholds_decide_the_exit_status(url, capsys):
     flags = ["--concurrency", "1", "--fail-if", "p50>1us", "--fail-if", "rate<1/s"]
     assert main([url, *SMALL, *QUICK, *flags]) == 1
@@ -100,6 +118,7 @@ def test_thresholds_decide_the_exit_status(url, capsys):
         (["--shape", "q=3"], "has no input q; it has query, key"),
         (["--shape", "query=3,4"], "answers 422 to scaled_dot_product, native json"),
         (["--set", "nonesuch=1"], "unknown field"),
+        (["--memory", "--block", "encoder"], "--memory needs a block with the inputs key and value"),
         (["--report", "/nonesuch/report.html"], "No such file"),
     ],
 )

@@ -47,7 +47,8 @@ def test_what_is_asked():
         (["--header", "x"], "expected NAME:VALUE"),
         (["--header", "x: \n"], "expected printable ASCII"),
         (["--fail-if", "p99>50"], "expected something like p99>50ms"),
-        (["--fail-if", "ratio<1"], "a ratio needs --compare"),
+        (["--fail-if", "ratio<1"], "a ratio needs --compare or --memory"),
+        (["--memory", "--compare", "http://x"], "choose one"),
         (["--scenario", "nonesuch.toml"], "No such file"),
     ],
 )

@@ -17,6 +17,7 @@ from tests.support.server import started
 
 API = "an-api-key"
 ROOT = Path(__file__).parents[2]
+PATHS = os.pathsep.join(map(str, (ROOT, ROOT / "clients")))
 QUICK = ["--seconds", "0.5", "--window", "0.1", "--max-warmup", "0.3", "--concurrency", "1"]
 ADDER = ["--block", "adder", "--api", "v2", "--shape", "x=1,3", "--shape", "z=1,3"]
 EVERY = ["--fail-if", "failed>0.1%", "--fail-if", "p99>1s"]
@@ -118,7 +119,7 @@ def test_a_certificate_named_by_a_relative_path(models, certificate, tmp_path):
     with started(models, tmp_path / "log", *tls, "--workers", "1", trust=trust) as service:
         url = f"https://127.0.0.1:{service.port}"
         for trusted, status in (("trusted.pem", 0), ("log", 2)):
-            environment = {**os.environ, "SSL_CERT_FILE": trusted, "PYTHONPATH": str(ROOT)}
+            environment = {**os.environ, "SSL_CERT_FILE": trusted, "PYTHONPATH": PATHS}
             ended = subprocess.run([*command, url], cwd=tmp_path, env=environment, capture_output=True, text=True)
             assert ended.returncode == status, ended.stderr
         assert "its certificate is not trusted" in ended.stderr

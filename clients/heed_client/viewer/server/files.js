@@ -20,7 +20,7 @@ const SAFETENSORS = { F16: TYPES.f2, F32: TYPES.f4, F64: TYPES.f8, I32: TYPES.i4
 const READABLE = "float16, float32, float64, int32, int64 and bool";
 
 /** @param {number} bytes */
-const size = (bytes) => (bytes < 2 ** 20 ? `${bytes} bytes` : `${(bytes / 2 ** 20).toFixed(0)} MiB`);
+export const size = (bytes) => (bytes < 2 ** 20 ? `${bytes} bytes` : `${(bytes / 2 ** 20).toFixed(0)} MiB`);
 
 /**
  * The arrays of a file by name; that of a .npy file, or of a list in a .json file, has the file's name without its ending.

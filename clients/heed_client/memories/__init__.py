@@ -1,0 +1,1 @@
+"""Keys and values that a server keeps: stored once, queried many times."""

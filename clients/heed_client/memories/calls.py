@@ -1,0 +1,146 @@
+"""The calls of memories without I/O: generators as those of ``heed_client.calls``."""
+
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, fields
+from typing import Any
+from urllib.parse import quote
+
+import httpx
+import numpy as np
+
+from heed_client.arrays import TensorLike
+from heed_client.calls import Call, Calls, parse
+from heed_client.errors import BadRequest, Problem
+from heed_client.memories import upload
+from heed_client.memories.upload import LENGTHS
+
+MEMORIES = "/v1/memories"
+PART_BYTES = 64 << 20  # of one request; half as much is tried again where the server's limit is lower
+
+
+@dataclass(frozen=True)
+class Description:
+    """What a server says of a memory; shapes are [batch, kv_heads, n, d], of a stack of layers [layers, ...]."""
+
+    id: str
+    block: str | None
+    dtype: str
+    key_shape: tuple[int, ...]
+    value_shape: tuple[int, ...]
+    lengths: tuple[int, ...]
+    bytes: int
+    content: str
+    created: str
+    expires: str | None
+
+
+class MemoryCalls:
+    """The calls that the clients execute; ``calls`` sends their requests."""
+
+    def __init__(self, calls: Calls) -> None:
+        self._calls = calls
+
+    def store(
+        self, tensors: Mapping[str, TensorLike], options: Mapping[str, Any], lengths: TensorLike, reuse: bool
+    ) -> Call[tuple[Description, bool]]:
+        """Store a memory; also whether it is new. ``options`` are the fields of the request beside its tensors."""
+        if reuse and options.get("block") is not None:
+            raise ValueError("reuse: of a block, the server makes the keys and values; leave out one of both")
+        arrays, counts = upload.to_arrays(tensors, _sent_dtype(options)), _lengths(lengths)
+        size = sum(array.nbytes for array in arrays.values())
+        if not reuse or size > PART_BYTES or not upload.are_keys_and_values(arrays):
+            return (yield from self._upload(arrays, counts, options)), True
+        tag = {"If-None-Match": f'"{upload.content_hash(arrays, counts)}"'}
+        try:  # without the numbers, as sending them is what takes long
+            response = yield from self._calls.send("POST", MEMORIES, b"{}", {"Content-Type": "application/json"} | tag)
+        except BadRequest as error:
+            if error.status != 422:  # nothing is stored: the server needs a key
+                raise
+            return (yield from self._upload(arrays, counts, options)), True
+        return _description(response), False
+
+    def append(
+        self, stored: Description, tensors: Mapping[str, TensorLike], at: int | None, lengths: TensorLike
+    ) -> Call[Description]:
+        """Append to a memory, of which ``stored`` is a description."""
+        arrays = upload.to_arrays(tensors, _sent_dtype(vars(stored)))
+        return self._upload(arrays, _lengths(lengths), {}, f"{_path(stored.id)}/append", at)
+
+    def list(self) -> Call[list[Description]]:
+        response = yield from self._calls.send("GET", MEMORIES)
+        return parse(response, lambda: [_parsed(entry) for entry in response.json()["memories"]])
+
+    def get(self, id: str) -> Call[Description]:
+        return _description((yield from self._calls.send("GET", _path(id))))
+
+    def delete(self, id: str) -> Call[None]:
+        yield from self._calls.send("DELETE", _path(id))
+
+    def _upload(
+        self,
+        arrays: Mapping[str, np.ndarray],
+        lengths: np.ndarray | None,
+        options: Mapping[str, Any],
+        path: str = MEMORIES,
+        at: int | None = None,
+    ) -> Call[Description]:
+        """Send tensors to ``path``. Large keys and values are sent in parts: the first is stored, the others appended.
+
+        Raises:
+            Problem: the server rejects a part; if it is not the first of a new memory, this is deleted.
+        """
+        if options.get("block") is not None or not upload.are_keys_and_values(arrays):
+            return (yield from self._post(path, arrays, {**options, LENGTHS: lengths, "at": at}))
+        n = arrays["key"].shape[-2]
+        if lengths is not None and ((lengths < 0) | (lengths > n)).any():
+            raise ValueError(f"{LENGTHS}: expected numbers from 0 to {n}, got {lengths.tolist()}")
+        size = max(1, min(n, n * PART_BYTES // max(1, sum(array.nbytes for array in arrays.values()))))
+        start, created = 0, None
+        while True:
+            part = {name: array[..., start : start + size, :] for name, array in arrays.items()}
+            counts = None if lengths is None else np.clip(lengths - start, 0, size)
+            try:
+                description = yield from self._post(path, part, {**options, LENGTHS: counts, "at": at})
+            except Problem as error:
+                if error.status == 413 and size > 1:
+                    size //= 2
+                    continue
+                if created:
+                    with suppress(Problem):
+                        yield from self.delete(created)
+                raise
+            start += size
+            if start >= n:
+                return description
+            if path == MEMORIES:
+                created, options, path, at = description.id, {}, f"{_path(description.id)}/append", 0
+            at = None if at is None or lengths is not None else at + size  # rows of several lengths have no one place
+
+    def _post(self, path: str, arrays: Mapping[str, np.ndarray], fields: Mapping[str, Any]) -> Call[Description]:
+        content, headers = upload.encode(arrays, fields)
+        return _description((yield from self._calls.send("POST", path, content, headers)))
+
+
+def _sent_dtype(stored: Mapping[str, Any]) -> str:
+    """Of keys and values the dtype in which they are stored; a block's inputs are projected first."""
+    return "float32" if stored.get("block") else stored.get("dtype") or "float32"
+
+
+def _lengths(lengths: TensorLike) -> np.ndarray | None:
+    return None if lengths is None else np.asarray(lengths).reshape(-1)
+
+
+def _path(id: str) -> str:
+    return f"{MEMORIES}/{quote(id, safe='')}"
+
+
+def _description(response: httpx.Response) -> Description:
+    return parse(response, lambda: _parsed(response.json()))
+
+
+def _parsed(document: Mapping[str, Any]) -> Description:
+    """Members that this version does not know are ignored."""
+    members: dict[str, Any] = {field.name: document[field.name] for field in fields(Description)}
+    shapes = {name: tuple(value) for name, value in members.items() if isinstance(value, list)}
+    return Description(**members | shapes)
