@@ -170,6 +170,7 @@ class StoredInputs:
             return execute(ready(inputs), outputs)
         if self._is_past:
             computed = execute(ready(inputs), outputs)
+            _check_finite(computed)
             new = [computed[name][..., self._state.length :, :] for name in PRESENT]
             with self._appending(*new):
                 return computed
@@ -177,7 +178,9 @@ class StoredInputs:
         with self._appending(*stored) as (_, *arrays):
             for name, array in zip(KEY_VALUE, arrays, strict=True):
                 inputs = {**inputs, name: self._shaped(name, array)}
-            return execute(ready(inputs), outputs)
+            computed = execute(ready(inputs), outputs)
+            _check_finite(computed)
+            return computed
 
     def _appending(self, key: np.ndarray, value: np.ndarray) -> Any:
         memory, store = self.memory, self._store
@@ -263,6 +266,13 @@ def key_inputs(model: Model) -> list[str]:
 def attends_to_itself(model: Model) -> bool:
     """Whether its queries are its keys, too."""
     return symbol(model.outputs["weights"].shape[-2]) in symbol(model.outputs[PRESENT[0]].shape[-2]).split(" + ")
+
+
+def _check_finite(outputs: Arrays) -> None:
+    """Raises Invalid where a result overflows: what is appended stays."""
+    for name in ("output", *PRESENT):
+        if name in outputs and not np.isfinite(outputs[name]).all():
+            raise Invalid(f"{name} overflows, or is not a number; nothing was appended")
 
 
 def _check_model(memory: Memory, model: Model, names: Sequence[str]) -> None:

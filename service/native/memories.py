@@ -17,10 +17,13 @@ from service.errors import Invalid
 from service.http.body import JSON_LENGTH, CountedReceive, Headers, receive_body, receive_parts, require_json
 from service.http.endpoint import RequestContext, Stage, Stages
 from service.memories.memory import Description, Memory
+from service.memories.stored import Reference, StoredInputs
+from service.model.model import Model
 from service.native.endpoint import AttentionEndpoint
 from service.native.memory_upload import Rows, Upload, parse, plain_rows, projected_rows, projection_task
 from service.native.schemas import DamagedMemory, MemoryDescription, MemoryList
 
+Tensors = dict[str, np.ndarray]
 ENTITY_TAG = re.compile(rb'"([0-9a-f]{64})"')
 
 
@@ -43,7 +46,8 @@ class MemoriesEndpoint:
                 return _answer(found, 200)
         reservation = Reservation(self._blocks.engine.budget)
         try:
-            upload, rows = await self._receive(request, reservation, None)
+            upload, tensors = await self._receive(request, reservation, None)
+            rows = await self._rows(upload, tensors)
             return _answer(await self._thread(self._create, upload, rows, owner), 201)
         finally:
             reservation.release()
@@ -53,8 +57,13 @@ class MemoriesEndpoint:
         memory = self._memories.get(request.path_params["memory"], request.state.headers)
         reservation = Reservation(self._blocks.engine.budget)
         try:
-            upload, rows = await self._receive(request, reservation, memory)
-            await self._thread(self._append, memory, upload, rows)
+            upload, tensors = await self._receive(request, reservation, memory)
+            if upload.model is None:
+                await self._thread(self._append, memory, upload, plain_rows(tensors))
+            else:  # of a stack, what is made of new keys depends on those before
+                reservation.hold(memory.use())
+                stored = StoredInputs(memory, Reference(memory.id, True, upload.at), upload.model, self._store)
+                await self._run(upload.model, tensors, stored)
         finally:
             reservation.release()
         return _answer(memory, 200)
@@ -74,7 +83,9 @@ class MemoriesEndpoint:
         await self._thread(self._store.delete, request.path_params["memory"], owner)
         return Response(status_code=204)
 
-    async def _receive(self, request: Request, reservation: Reservation, memory: Memory | None) -> tuple[Upload, Rows]:
+    async def _receive(
+        self, request: Request, reservation: Reservation, memory: Memory | None
+    ) -> tuple[Upload, Tensors]:
         blocks = self._blocks
         headers: Headers = request.state.headers
         receive, longest = CountedReceive(request.receive, reservation), blocks.settings.max_body_bytes
@@ -85,15 +96,20 @@ class MemoriesEndpoint:
         else:
             body = await receive_parts(receive, headers, longest, _length(json_length))  # type: ignore[assignment]
         context = RequestContext(headers, request.state.timing, reservation)
-        upload, tensors = await blocks.run_stages(self._decode(body, context, memory))
+        return await blocks.run_stages(self._decode(body, context, memory))
+
+    async def _rows(self, upload: Upload, tensors: Tensors) -> Rows:
         if upload.model is None:
-            return upload, plain_rows(tensors)
-        task = projection_task(upload.model, tensors, blocks.settings.max_memory_bytes)
-        return upload, projected_rows(upload.model, await blocks.engine.run(task))
+            return plain_rows(tensors)
+        return projected_rows(upload.model, await self._run(upload.model, tensors, None))
+
+    async def _run(self, model: Model, tensors: Tensors, stored: StoredInputs | None) -> Tensors:
+        task = projection_task(model, tensors, self._blocks.settings.max_memory_bytes, stored)
+        return await self._blocks.engine.run(task)
 
     def _decode(
         self, body: tuple[bytes, bytes], context: RequestContext, memory: Memory | None
-    ) -> Stages[tuple[Upload, dict[str, np.ndarray]]]:
+    ) -> Stages[tuple[Upload, Tensors]]:
         blocks, (content, attached) = self._blocks, body
         rest, parts = yield from blocks.cut(content)
         reading = partial(parse, rest, parts, attached, blocks.repository, memory)

@@ -16,7 +16,15 @@ from service.engine.task import InferenceTask
 from service.errors import Invalid, Malformed
 from service.http.body import Body
 from service.memories.memory import Memory
-from service.memories.stored import KEY_VALUE, LENGTHS, PRESENT, attends_to_itself, key_inputs, projects
+from service.memories.stored import (
+    KEY_VALUE,
+    LENGTHS,
+    PRESENT,
+    StoredInputs,
+    attends_to_itself,
+    key_inputs,
+    projects,
+)
 from service.model.model import Model
 from service.native.leading_axes import LeadingAxes
 from service.repository.repository import Repository
@@ -86,15 +94,18 @@ def parse(
             if name not in allowed:
                 raise Malformed(f"unknown field; there are {', '.join(allowed)}", name)
         binary = BinaryTensors(attached)
-        tensors = {name: _tensor(spec, fields.get(name), reader, binary) for name, spec in specs.items()}
+        given = [name for name in fields if name in specs and fields[name] is not None]
+        tensors = {name: _tensor(specs[name], fields[name], reader, binary) for name in given}
+        for name, spec in specs.items():
+            if spec.required and name not in tensors:
+                raise Invalid("required, and not given", name)
         binary.finish()
         reader.finish(content)
-        given = {name: tensor for name, tensor in tensors.items() if tensor is not None}
-        return Upload(model, dtype, given, _ttl(fields.get("ttl_seconds")), _at(fields.get("at")))
+        return Upload(model, dtype, tensors, _ttl(fields.get("ttl_seconds")), _at(fields.get("at")))
 
 
 class BinaryTensors:
-    """The tensors behind a request's JSON, which says how many bytes each has, in this order."""
+    """The tensors behind a request's JSON, in the order in which it names them."""
 
     def __init__(self, attached: Body) -> None:
         self._attached = memoryview(attached)
@@ -144,8 +155,10 @@ def plain_rows(tensors: Mapping[str, np.ndarray]) -> Rows:
     return Rows(key.reshape(*shape, -1), value.reshape(*shape, -1), 0, counts)
 
 
-def projection_task(model: Model, tensors: Mapping[str, np.ndarray], most_memory: int) -> InferenceTask:
-    """The run whose outputs ``present_key`` and ``present_value`` are stored.
+def projection_task(
+    model: Model, tensors: Mapping[str, np.ndarray], most_memory: int, stored: StoredInputs | None = None
+) -> InferenceTask:
+    """The run whose outputs ``present_key`` and ``present_value`` are stored, or appended to what is ``stored``.
 
     Queries make no difference to them: a block that does not attend to itself gets one, of zeros.
 
@@ -153,7 +166,7 @@ def projection_task(model: Model, tensors: Mapping[str, np.ndarray], most_memory
         Invalid: a tensor does not fit to the block.
         TooMuchMemory: the run needs more than ``most_memory`` bytes.
     """
-    first = next(iter(tensors))
+    first = next(name for name in model.inputs if name in tensors)
     axes = LeadingAxes(model, first, tensors[first])
     inputs = {name: axes.expand(model.inputs[name], array) for name, array in tensors.items()}
     if not attends_to_itself(model):
@@ -162,9 +175,11 @@ def projection_task(model: Model, tensors: Mapping[str, np.ndarray], most_memory
             if spec.required and name not in inputs:
                 shape = [{"batch": batch}.get(symbol(dim), 1) if isinstance(dim, str) else dim for dim in spec.shape]
                 inputs[name] = np.zeros(shape, spec.dtype)
-        inputs = {name: inputs[name] for name in model.inputs if name in inputs}
+    inputs = {name: inputs[name] for name in model.inputs if name in inputs}
+    if stored is not None:
+        inputs = stored.add_to(inputs)
     estimate = model.estimate(inputs, PRESENT, model.bind(inputs), most_memory)
-    return InferenceTask(model, estimate, inputs, PRESENT, estimate.sizes.get("batch", 1))
+    return InferenceTask(model, estimate, inputs, PRESENT, estimate.sizes.get("batch", 1), stored=stored)
 
 
 def projected_rows(model: Model, outputs: Mapping[str, np.ndarray]) -> Rows:
@@ -174,13 +189,7 @@ def projected_rows(model: Model, outputs: Mapping[str, np.ndarray]) -> Rows:
     return Rows(key, value, axis, (key.shape[-2],) * key.shape[axis])
 
 
-def _tensor(
-    spec: TensorSpec, element: Any, reader: JsonReader, binary: BinaryTensors
-) -> np.ndarray | LongTensor | None:
-    if element is None:
-        if spec.required:
-            raise Invalid("required, and not given", spec.name)
-        return None
+def _tensor(spec: TensorSpec, element: Any, reader: JsonReader, binary: BinaryTensors) -> np.ndarray | LongTensor:
     if isinstance(element, JsonObject) and "binary_data_size" in element:
         return binary.take(spec, element, reader)
     return reader.tensor(spec, element)

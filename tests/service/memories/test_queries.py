@@ -67,6 +67,35 @@ def test_a_decoder_of_tokens(client):
         np.testing.assert_allclose(found["output"][:, 0], whole["output"][:, place], atol=2e-6)
 
 
+def test_what_is_appended_to_a_stack_depends_on_what_was_before(client):
+    ids = [3, 1, 4, 1, 5, 9, 2, 6]
+    whole = attend(client, "decoder", input_ids=[ids])
+    memory = store(client, block="decoder", input_ids=[ids[:5]])["id"]
+    assert append(client, memory, input_ids=[ids[5:7]], at=5).status_code == 200
+    assert append(client, memory, input_ids=[ids[5:7]], at=5).status_code == 409
+    found = attend(client, "decoder", input_ids=[ids[7:]], memory=memory, memory_append=True)
+    np.testing.assert_allclose(found["output"][:, 0], whole["output"][:, 7], atol=2e-6)
+
+
+def test_keys_are_appended_to_projections(client):
+    key, value, query = normal(2, 9, 64), normal(2, 9, 64, seed=1), normal(2, 1, 64, seed=2)
+    memory = store(client, block="multi_head", key=key[:, :4], value=value[:, :4])["id"]
+    assert append(client, memory, key=key[:, 4:], value=value[:, 4:]).status_code == 200
+    expected = attend(client, "multi_head", query=query, key=key, value=value)
+    found = attend(client, "multi_head", query=query, memory=memory)
+    np.testing.assert_allclose(found["output"], expected["output"], atol=1e-6)
+
+
+def test_a_step_that_overflows_appends_nothing(client):
+    memory = store(client, key=np.full((1, 1, 2, 2), 3e38, np.float32), value=normal(1, 1, 2, 2))["id"]
+    query, row = np.full((1, 1, 1, 2), 3e38, np.float32), normal(1, 1, 1, 2)
+    step = {"query": query, "key": row, "value": row, "memory": memory, "memory_append": True}
+    assert post(client, SDPA, step).status_code == 422
+    inputs = [tensor(name, step[name]) for name in ("query", "key", "value")]
+    assert _infer(client, inputs, parameters={"memory": memory, "memory_append": True}).status_code == 400
+    assert lengths(client, memory) == [2]
+
+
 @st.composite
 def histories(draw):
     """Sizes, the lengths of what is stored and appended, the dtype, and whether rows of the batch differ in length."""

@@ -63,6 +63,13 @@ def test_every_notation_is_the_same(client):
     binary = client.post("/v1/memories", content=head + key.tobytes() + value.tobytes(), headers=headers)
     assert binary.status_code == 201, binary.text
     assert plain["content"] == nested["content"] == binary.json()["content"]
+    swapped = orjson.dumps(dict(reversed(orjson.loads(head).items())))
+    turned = client.post(
+        "/v1/memories",
+        content=swapped + value.tobytes() + key.tobytes(),
+        headers=headers | {"Inference-Header-Content-Length": str(len(swapped))},
+    )
+    assert turned.json()["content"] == plain["content"]
     for short in (head + key.tobytes(), head + key.tobytes() + value.tobytes() + b"more"):
         assert client.post("/v1/memories", content=short, headers=headers).status_code == 400
 
