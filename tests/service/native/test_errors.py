@@ -54,7 +54,7 @@ def test_400_unknown(client, change, field, said):
 
 
 def test_400_a_parameter_another_block_has(client):
-    assert problem(post(client, "dot_product", {**GOOD, "scale": 1}), 400)["field"] == "scale"
+    assert problem(post(client, "dot_product", {**GOOD, "bandwidth": 1}), 400)["field"] == "bandwidth"
 
 
 INVALID = {
