@@ -31,6 +31,7 @@ log = logging.getLogger("heed")
 ID = re.compile(r"[A-Za-z0-9_-]{24}")
 ID_BYTES = 18  # random: nobody can guess another's id
 HIDDEN = "."  # begins the name of a folder that is being written or deleted
+UNFINISHED = re.compile(r"\.[A-Za-z0-9_-]{24}(\.[0-9a-f]{8})?")  # such a name
 LOCK, CLAIM = ".lock", ".server"
 TEMPORARY = "heed-memories-"
 MAX_OPEN = 256  # memories that a process keeps open
@@ -181,7 +182,8 @@ class MemoryStore:
 
     def used_bytes(self) -> int:
         """The bytes of all memories' files, those that are being written included."""
-        return sum(_folder_bytes(Path(entry)) for entry in self._entries() if entry.is_dir())
+        own = [entry for entry in self._entries() if ID.fullmatch(entry.name) or UNFINISHED.fullmatch(entry.name)]
+        return sum(_folder_bytes(Path(entry)) for entry in own)
 
     def sweep(self) -> None:
         """Delete the memories whose time is over, and count the others."""
@@ -206,7 +208,7 @@ class MemoryStore:
     def remove_unfinished(self) -> None:
         """Delete what a killed server had begun to write or to delete; only before the folder is used."""
         for entry in self._entries():
-            if entry.name.startswith(HIDDEN) and entry.is_dir():
+            if UNFINISHED.fullmatch(entry.name):
                 shutil.rmtree(entry, ignore_errors=True)
 
     def _ids(self) -> Sequence[str]:
@@ -297,7 +299,7 @@ def _claimed(folder: Path) -> IO[bytes] | None:
 def _folder_bytes(folder: Path) -> int:
     try:
         return sum(entry.stat().st_size for entry in os.scandir(folder))
-    except FileNotFoundError:  # deleted since
+    except OSError:  # deleted since
         return 0
 
 
