@@ -143,8 +143,8 @@ class Memory:
         Raises:
             Gone: they differ.
         """
-        state = self.state()
-        if checksums(self.description, self._map(state), [0] * len(state.lengths), state.lengths) != state.checksums:
+        state, *arrays = self.arrays()
+        if checksums(self.description, arrays, [0] * len(state.lengths), state.lengths) != state.checksums:
             raise Gone("its numbers are not those that were stored")
         self.is_verified = True
 
@@ -182,6 +182,8 @@ class Memory:
                 self._state_file.write(after)
                 unused = committed.generation
             finally:
+                if unused != committed.generation:
+                    self._files = None  # another process may give this generation to files of its own
                 if before.generation != committed.generation:
                     self._remove(unused)
 
@@ -263,8 +265,12 @@ class Memory:
         """The state with files that have room for at least ``least`` keys; the old ones stay until it is written."""
         capacity = max(least, int(GROWTH * state.capacity), state.capacity + MIN_GROWTH)
         grown = State(state.sequence, state.generation + 1, capacity, state.checksums, state.lengths)
-        with grow(self.description.nbytes(capacity)):
-            allocate(self.folder, self.description, grown)
+        try:
+            with grow(self.description.nbytes(capacity)):
+                allocate(self.folder, self.description, grown)
+        except BaseException:
+            self._remove(grown.generation)  # a full disk: what there is of them
+            raise
         old, new = self._map(state), self._map(grown)
         for before, after in zip(old, new, strict=True):
             after[..., : state.length, :] = before[..., : state.length, :]

@@ -3,6 +3,7 @@
 import errno
 import os
 from contextlib import nullcontext
+from functools import partial
 
 import numpy as np
 import pytest
@@ -59,3 +60,41 @@ def test_folders_of_others_stay(folder):
     memories.close()
     assert all(file.exists() for file in theirs)
     assert not any(unfinished.exists() for unfinished in left)
+
+
+def test_a_failed_append_leaves_no_view_of_its_files(memories):
+    """Another process then names its longer files as the failed append named those that it deleted."""
+    mine = stored(memories)
+    mine.arrays()
+    with pytest.raises(ZeroDivisionError), mine.appending(rows(5), rows(5), grow):
+        raise ZeroDivisionError
+    others = Memory(mine.folder)
+    with others.appending(rows(7), rows(7), grow):
+        pass
+    for memory in (mine, others):
+        assert [array[0, 0, :, 0].tolist() for array in memory.arrays()[1:]] == [[1, 1, 7, 7]] * 2
+
+
+def test_a_disk_that_is_full_during_growth_keeps_nothing_of_it(memories, monkeypatch):
+    memory = stored(memories)
+    before = sorted(os.listdir(memory.folder))
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, "full")
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    with pytest.raises(NoRoom), memory.appending(rows(2), rows(2), partial(memories.growing, memory)):
+        pytest.fail("there is no room")
+    assert sorted(os.listdir(memory.folder)) == before
+
+
+def test_numbers_are_checked_while_another_process_replaces_the_files(memories, monkeypatch):
+    memory = Memory(stored(memories).folder)
+    old = memory.state()
+    with Memory(memory.folder).appending(rows(7), rows(7), grow):
+        pass
+    looks = iter([old])
+    now = memory.state
+    monkeypatch.setattr(memory, "state", lambda: next(looks, None) or now())
+    memory.verify()
+    assert memory.is_verified
