@@ -18,9 +18,10 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import cached_property
 from math import prod
 from pathlib import Path
+from typing import Annotated, Literal, Self
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt, ValidationError, model_validator
 
 from service.errors import Conflict, Gone, NotFound
 from service.memories.state import State, StateFile, checksum
@@ -29,6 +30,7 @@ DESCRIPTION, STATE = "memory.json", "state"
 TOUCH_S = 1.0  # between two updates of the time of the last use
 GROWTH = 1.5  # of the capacity, when it is full
 MIN_GROWTH = 256  # keys
+MAX_TIME = 253402300799  # seconds since 1970, the end of the year 9999
 
 
 class Description(BaseModel):
@@ -43,14 +45,20 @@ class Description(BaseModel):
     owner: str
     block: str | None
     version: int | None
-    dtype: str
-    lead: tuple[int, ...]
-    batch_axis: int
-    d_k: int
-    d_v: int
+    dtype: Literal["float32", "float16"]
+    lead: tuple[PositiveInt, ...]
+    batch_axis: NonNegativeInt
+    d_k: PositiveInt
+    d_v: PositiveInt
     content: str  # a hash of what was stored
-    created: float
-    expires: float | None
+    created: Annotated[float, Field(ge=0, le=MAX_TIME)]  # seconds since 1970, as is expires
+    expires: Annotated[float, Field(ge=0, le=MAX_TIME)] | None
+
+    @model_validator(mode="after")
+    def _has_batch_axis(self) -> Self:
+        if self.batch_axis >= len(self.lead):
+            raise ValueError("batch_axis is none of lead")
+        return self
 
     @property
     def rows(self) -> int:
@@ -86,7 +94,7 @@ class Memory:
             if (folder / DESCRIPTION).exists():
                 raise Gone("its state is missing") from None
             raise not_found(folder.name) from None
-        except (OSError, ValidationError):
+        except (NotADirectoryError, IsADirectoryError, ValidationError):
             raise Gone("its description is damaged") from None
         weakref.finalize(self, os.close, self._use_file)
         self._lock = threading.Lock()
@@ -236,7 +244,7 @@ class Memory:
             for name, shape in zip(("key", "value"), self.description.shapes(state.capacity), strict=True):
                 try:
                     array = np.memmap(self.folder / f"{name}.{state.generation}", self.dtype, "r+", shape=shape)
-                except (OSError, ValueError):
+                except (FileNotFoundError, ValueError):
                     raise self._unreadable(name) from None
                 arrays.append(array.view(np.ndarray))
             self._files = files = (state.generation, state.capacity), arrays[0], arrays[1]

@@ -9,9 +9,11 @@ import logging
 import math
 import os
 import re
+import resource
 import secrets
 import shutil
 import tempfile
+import threading
 import time
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
@@ -34,7 +36,8 @@ HIDDEN = "."  # begins the name of a folder that is being written or deleted
 UNFINISHED = re.compile(r"\.[A-Za-z0-9_-]{24}(\.[0-9a-f]{8})?")  # such a name
 LOCK, CLAIM = ".lock", ".server"
 TEMPORARY = "heed-memories-"
-MAX_OPEN = 256  # memories that a process keeps open
+MAX_OPEN = 256  # memories that a process keeps open, where it may open enough files
+DESCRIPTORS_SHARE = 16  # of all descriptors, one for a memory, which takes 4: at most a quarter for memories
 
 
 class MemoryStore:
@@ -50,6 +53,9 @@ class MemoryStore:
         self._process = os.getpid()
         self._is_kept = is_kept
         self._open: OrderedDict[str, Memory] = OrderedDict()
+        self._open_lock = threading.Lock()
+        descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        self._max_open = MAX_OPEN if descriptors < 0 else max(1, min(MAX_OPEN, descriptors // DESCRIPTORS_SHARE))
         self._expiries: dict[str, float] = {}
         self.queries = self.misses = self.evictions = 0
         self.counted = self.counted_bytes = 0  # memories, and bytes of their files, at the last sweep
@@ -102,22 +108,29 @@ class MemoryStore:
             NotFound: there is none, or it has expired, or another owner has it.
             Gone: its files are damaged.
         """
+        try:
+            return self._keep(self._find(id, owner))
+        except NotFound:
+            self.misses += 1
+            raise
+
+    def _find(self, id: str, owner: str | None) -> Memory:
         memory = self._open.get(id)
         if memory is None or not memory.exists():
-            self._open.pop(id, None)
+            with self._open_lock:
+                self._open.pop(id, None)
             if not ID.fullmatch(id):
                 raise not_found(id)
             memory = Memory(self.folder / id)
         if memory.is_expired or owner not in (None, memory.description.owner):
-            self.misses += 1
             raise not_found(id)
-        return self._keep(memory)
+        return memory
 
     def all(self, owner: str | None) -> Iterator[Memory | tuple[str, Gone]]:
         """The memories of ``owner``, or of all for None; of a damaged one, which nobody owns, its id and the reason."""
         for id in sorted(self._ids()):
             try:
-                memory = self.get(id, owner)
+                memory = self._find(id, owner)
                 memory.state()
                 yield memory
             except Gone as error:
@@ -172,11 +185,14 @@ class MemoryStore:
 
         Raises:
             NoRoom: there is none.
+            NotFound: the memory was deleted.
         """
         try:
             with memory.use(), self._lock():
                 self.make_room(size)
                 yield
+        except FileNotFoundError:
+            raise not_found(memory.id) from None
         except OSError as error:
             raise _translated(error) from None
 
@@ -238,17 +254,19 @@ class MemoryStore:
         return True
 
     def _remove(self, id: str) -> None:
-        self._open.pop(id, None)
+        with self._open_lock:
+            self._open.pop(id, None)
         hidden = self.folder / f"{HIDDEN}{id}.{secrets.token_hex(4)}"
         with suppress(FileNotFoundError):  # another process was first
             (self.folder / id).rename(hidden)
             shutil.rmtree(hidden, ignore_errors=True)
 
     def _keep(self, memory: Memory) -> Memory:
-        self._open[memory.id] = memory
-        self._open.move_to_end(memory.id)
-        while len(self._open) > MAX_OPEN:
-            self._open.popitem(last=False)
+        with self._open_lock:
+            self._open[memory.id] = memory
+            self._open.move_to_end(memory.id)
+            while len(self._open) > self._max_open:
+                self._open.popitem(last=False)
         return memory
 
     @contextmanager

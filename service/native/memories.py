@@ -109,7 +109,7 @@ class MemoriesEndpoint:
             owner=owner,
             block=model.name if model else None,
             version=model.version if model else None,
-            dtype=str(upload.dtype),
+            dtype="float16" if upload.dtype == np.float16 else "float32",
             lead=key.shape[:-2],
             batch_axis=rows.batch_axis,
             d_k=key.shape[-1],

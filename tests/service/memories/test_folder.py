@@ -2,15 +2,17 @@
 
 import errno
 import os
-from contextlib import nullcontext
+import resource
+from contextlib import contextmanager, nullcontext
 from functools import partial
 
 import numpy as np
+import orjson
 import pytest
 
 from service.errors import Gone, NoRoom, NotFound
 from service.memories.memory import DESCRIPTION, Description, Memory
-from service.memories.store import open_store
+from service.memories.store import MAX_OPEN, MemoryStore, open_store
 
 MIB = 1 << 20
 
@@ -32,8 +34,8 @@ def rows(number, count=2):
 
 
 def description(**fields):
-    plain = dict(owner="", block=None, version=None, dtype="float32", lead=(1, 1), batch_axis=0, d_k=2, d_v=2)
-    return Description(**plain, content="", created=0, **{"expires": None, **fields})
+    plain = {"block": None, "version": None, "dtype": "float32", "lead": (1, 1), "batch_axis": 0, "d_k": 2, "d_v": 2}
+    return Description(**{**plain, "owner": "", "content": "", "created": 0, "expires": None, **fields})
 
 
 def stored(memories, **fields):
@@ -98,3 +100,67 @@ def test_numbers_are_checked_while_another_process_replaces_the_files(memories, 
     monkeypatch.setattr(memory, "state", lambda: next(looks, None) or now())
     memory.verify()
     assert memory.is_verified
+
+
+def test_a_memory_that_is_deleted_while_it_grows_is_not_found(memories):
+    memory = stored(memories)
+
+    @contextmanager
+    def grow_deleted(size):
+        with memories.growing(memory, size):
+            memories.delete(memory.id, "")
+            yield
+
+    with pytest.raises(NotFound), memory.appending(rows(2), rows(2), grow_deleted):
+        pytest.fail("it was deleted")
+
+
+def test_a_list_keeps_what_is_in_use_open(memories):
+    """Else the numbers of each would be checked again after each list, and others' memories counted as misses."""
+    memory = stored(memories)
+    id = memory.id
+    del memory
+    others = [stored(memories, owner="other").id for _ in range(MAX_OPEN)]
+    memories.get(id, "").verify()
+    assert len([*memories.all("")]) == 1
+    assert len([*memories.all(None)]) == len(others) + 1
+    assert memories.get(id, "").is_verified
+    assert memories.misses == 0
+
+
+def test_open_memories_leave_descriptors_for_connections(folder):
+    before = len(os.listdir("/proc/self/fd"))
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (256, limits[1]))
+    try:
+        memories = open_store(folder, MIB)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    for _ in range(40):
+        stored(memories).arrays()
+    assert len(os.listdir("/proc/self/fd")) - before < 256 / 3
+    memories.close()
+
+
+def test_a_lack_of_descriptors_is_no_damage(memories, monkeypatch):
+    memory = stored(memories)
+
+    def too_many(*_, **__):
+        raise OSError(errno.EMFILE, "too many open files")
+
+    monkeypatch.setattr(os, "open", too_many)
+    with pytest.raises(OSError, match="too many"):
+        Memory(memory.folder)
+
+
+@pytest.mark.parametrize(
+    "change", [{"batch_axis": 7}, {"dtype": "float22"}, {"created": 1e300}, {"lead": []}, {"d_k": 0}, {"lead": [1, -1]}]
+)
+def test_a_description_that_makes_no_sense_is_damaged(memories, change):
+    memory, other = stored(memories), stored(memories)
+    file = memory.folder / DESCRIPTION
+    file.write_bytes(orjson.dumps(orjson.loads(file.read_bytes()) | change))
+    with pytest.raises(Gone):
+        Memory(memory.folder)
+    again = MemoryStore(memories.folder, MIB, None, is_kept=True)
+    assert [found.id for found in again.all("") if isinstance(found, Memory)] == [other.id]
