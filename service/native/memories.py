@@ -2,7 +2,6 @@
 
 import re
 import time
-from contextlib import ExitStack
 from datetime import UTC, datetime
 from functools import partial
 
@@ -13,10 +12,12 @@ from starlette.routing import Route
 
 from service.budget import Reservation
 from service.codec.long_tensor import read_all
-from service.errors import Invalid
+from service.errors import Conflict, Invalid
 from service.http.body import JSON_LENGTH, CountedReceive, Headers, receive_body, receive_parts, require_json
 from service.http.endpoint import RequestContext, Stage, Stages
 from service.memories.memory import Description, Memory
+from service.memories.stored import Reference, StoredInputs, attends_to_itself, check_model
+from service.model.model import Model
 from service.native.endpoint import AttentionEndpoint
 from service.native.memory_upload import Rows, Upload, parse, plain_rows, projected_rows, projection_task
 from service.native.schemas import DamagedMemory, MemoryDescription, MemoryList
@@ -43,7 +44,8 @@ class MemoriesEndpoint:
                 return _answer(found, 200)
         reservation = Reservation(self._blocks.engine.budget)
         try:
-            upload, rows = await self._receive(request, reservation, None)
+            upload, tensors = await self._receive(request, reservation, None)
+            rows = await self._rows(upload, tensors)
             return _answer(await self._thread(self._create, upload, rows, owner), 201)
         finally:
             reservation.release()
@@ -53,8 +55,12 @@ class MemoriesEndpoint:
         memory = self._memories.get(request.path_params["memory"], request.state.headers)
         reservation = Reservation(self._blocks.engine.budget)
         try:
-            upload, rows = await self._receive(request, reservation, memory)
-            await self._thread(self._append, memory, upload, rows)
+            upload, tensors = await self._receive(request, reservation, memory)
+            reservation.hold(memory.use())
+            if upload.model is not None and attends_to_itself(upload.model):
+                await self._run_on(memory, upload, upload.model, tensors)
+            else:
+                await self._thread(self._append, memory, upload, await self._rows(upload, tensors))
         finally:
             reservation.release()
         return _answer(memory, 200)
@@ -74,7 +80,9 @@ class MemoriesEndpoint:
         await self._thread(self._store.delete, request.path_params["memory"], owner)
         return Response(status_code=204)
 
-    async def _receive(self, request: Request, reservation: Reservation, memory: Memory | None) -> tuple[Upload, Rows]:
+    async def _receive(
+        self, request: Request, reservation: Reservation, memory: Memory | None
+    ) -> tuple[Upload, dict[str, np.ndarray]]:
         blocks = self._blocks
         headers: Headers = request.state.headers
         receive, longest = CountedReceive(request.receive, reservation), blocks.settings.max_body_bytes
@@ -85,11 +93,25 @@ class MemoriesEndpoint:
         else:
             body = await receive_parts(receive, headers, longest, _length(json_length))  # type: ignore[assignment]
         context = RequestContext(headers, request.state.timing, reservation)
-        upload, tensors = await blocks.run_stages(self._decode(body, context, memory))
+        return await blocks.run_stages(self._decode(body, context, memory))
+
+    async def _rows(self, upload: Upload, tensors: dict[str, np.ndarray]) -> Rows:
         if upload.model is None:
-            return upload, plain_rows(tensors)
-        task = projection_task(upload.model, tensors, blocks.settings.max_memory_bytes)
-        return upload, projected_rows(upload.model, await blocks.engine.run(task))
+            return plain_rows(tensors)
+        task = projection_task(upload.model, tensors, self._blocks.settings.max_memory_bytes)
+        return projected_rows(upload.model, await self._blocks.engine.run(task))
+
+    async def _run_on(self, memory: Memory, upload: Upload, model: Model, tensors: dict[str, np.ndarray]) -> None:
+        """Append what a block makes of tensors that attend to what is stored: positions and deeper layers need it."""
+        while True:
+            stored = StoredInputs(memory, Reference(memory.id, True, upload.at), model, self._store)
+            task = projection_task(model, tensors, self._blocks.settings.max_memory_bytes, stored)
+            try:
+                await self._blocks.engine.run(task)
+                return
+            except Conflict:  # another request appended meanwhile
+                if upload.at is not None:
+                    raise
 
     def _decode(
         self, body: tuple[bytes, bytes], context: RequestContext, memory: Memory | None
@@ -122,14 +144,14 @@ class MemoriesEndpoint:
 
     def _append(self, memory: Memory, upload: Upload, rows: Rows) -> None:
         description = memory.description
+        if upload.model is not None:
+            check_model(memory, upload.model, ())
         for name, array, depth in (("key", rows.key, description.d_k), ("value", rows.value, description.d_v)):
             if (*array.shape[:-2], array.shape[-1]) != (*description.lead, depth):
                 raise Invalid(f"expected {[*description.lead, 'n', depth]}, as stored, got {[*array.shape]}", name)
         expected = None if upload.at is None else [upload.at] * description.rows
-        with ExitStack() as stack:
-            stack.enter_context(memory.use())
-            grow = partial(self._store.growing, memory)
-            stack.enter_context(memory.appending(rows.key, rows.value, grow, expected, rows.counts))
+        with memory.appending(rows.key, rows.value, partial(self._store.growing, memory), expected, rows.counts):
+            pass
 
     def _list(self, owner: str | None) -> bytes:
         memories, damaged = [], []

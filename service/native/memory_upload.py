@@ -16,7 +16,7 @@ from service.engine.task import InferenceTask
 from service.errors import Invalid, Malformed
 from service.http.body import Body
 from service.memories.memory import Memory
-from service.memories.stored import KEY_VALUE, LENGTHS, PRESENT, attends_to_itself, key_inputs, projects
+from service.memories.stored import KEY_VALUE, LENGTHS, PRESENT, StoredInputs, attends_to_itself, key_inputs, projects
 from service.model.model import Model
 from service.native.leading_axes import LeadingAxes
 from service.repository.repository import Repository
@@ -135,6 +135,8 @@ def plain_rows(tensors: Mapping[str, np.ndarray]) -> Rows:
     for name, array in zip(KEY_VALUE, (key, value), strict=True):
         if not 2 <= array.ndim <= RANK:
             raise Invalid(f"expected [batch, kv_heads, n, d], or its last 2 or 3, got {[*array.shape]}", name)
+        if not array.size:
+            raise Invalid(f"empty; every dimension is at least 1, got {[*array.shape]}", name)
     if value.shape[:-1] != key.shape[:-1]:
         raise Invalid(
             f"expected {[*key.shape[:-1]]} before its last dimension, as key has, got {[*value.shape]}", "value"
@@ -144,13 +146,15 @@ def plain_rows(tensors: Mapping[str, np.ndarray]) -> Rows:
     return Rows(key.reshape(*shape, -1), value.reshape(*shape, -1), 0, counts)
 
 
-def projection_task(model: Model, tensors: Mapping[str, np.ndarray], most_memory: int) -> InferenceTask:
-    """The run whose outputs ``present_key`` and ``present_value`` are stored.
+def projection_task(
+    model: Model, tensors: Mapping[str, np.ndarray], most_memory: int, stored: StoredInputs | None = None
+) -> InferenceTask:
+    """The run whose outputs ``present_key`` and ``present_value`` are stored; with ``stored`` keys it appends to them.
 
     Queries make no difference to them: a block that does not attend to itself gets one, of zeros.
 
     Raises:
-        Invalid: a tensor does not fit to the block.
+        Invalid: a tensor does not fit to the block, or to what is stored.
         TooMuchMemory: the run needs more than ``most_memory`` bytes.
     """
     first = next(iter(tensors))
@@ -163,8 +167,12 @@ def projection_task(model: Model, tensors: Mapping[str, np.ndarray], most_memory
                 shape = [{"batch": batch}.get(symbol(dim), 1) if isinstance(dim, str) else dim for dim in spec.shape]
                 inputs[name] = np.zeros(shape, spec.dtype)
         inputs = {name: inputs[name] for name in model.inputs if name in inputs}
-    estimate = model.estimate(inputs, PRESENT, model.bind(inputs), most_memory)
-    return InferenceTask(model, estimate, inputs, PRESENT, estimate.sizes.get("batch", 1))
+    if stored is None:
+        estimate = model.estimate(inputs, PRESENT, model.bind(inputs), most_memory)
+    else:
+        inputs = stored.add_to(inputs)
+        estimate = stored.estimate(inputs, PRESENT, most_memory)
+    return InferenceTask(model, estimate, inputs, PRESENT, estimate.sizes.get("batch", 1), stored=stored)
 
 
 def projected_rows(model: Model, outputs: Mapping[str, np.ndarray]) -> Rows:
