@@ -67,6 +67,19 @@ def test_a_decoder_of_tokens(client):
         np.testing.assert_allclose(found["output"][:, 0], whole["output"][:, place], atol=2e-6)
 
 
+@pytest.mark.parametrize("at", [{"at": 5}, {}], ids=["at", "anywhere"])
+def test_tokens_that_are_appended_attend_to_what_is_stored(client, at):
+    """Their positions and the keys of the second layer come from it."""
+    ids = [[3, 1, 4, 1, 5, 9, 2, 6]]
+    whole = attend(client, "decoder", input_ids=ids)
+    memory = store(client, block="decoder", input_ids=[ids[0][:5]])["id"]
+    assert append(client, memory, input_ids=[ids[0][5:7]], **at).status_code == 200
+    assert append(client, memory, input_ids=[[6]], at=5).status_code == 409
+    found = attend(client, "decoder", input_ids=[[ids[0][7]]], memory=memory, memory_append=True)
+    np.testing.assert_allclose(found["output"][:, 0], whole["output"][:, 7], atol=2e-6)
+    assert lengths(client, memory) == [8]
+
+
 @st.composite
 def histories(draw):
     """Sizes, the lengths of what is stored and appended, the dtype, and whether rows of the batch differ in length."""
@@ -206,6 +219,16 @@ def test_what_cannot_be_queried_is_refused_and_changes_nothing(client, body, sta
     assert lengths(client, memory) == [2]
 
 
+def test_a_memory_without_keys_is_refused_until_some_are_appended(client):
+    one = np.ones((1, 1, 1, 2), np.float32)
+    memory = store(client, key=one, value=one, nonpad_kv_seqlen=[0])["id"]
+    for outputs in (["output"], ["output", "lse", "scores"]):
+        response = post(client, SDPA, {"query": one, "memory": memory, "outputs": outputs})
+        assert (response.status_code, response.json()["field"]) == (422, "memory"), response.text
+    found = attend(client, query=one, key=one, value=one, memory=memory, memory_append=True)
+    np.testing.assert_array_equal(found["output"], one)
+
+
 def test_a_memory_is_for_its_block(client):
     plain = store(client, key=normal(1, 2, 5, 64), value=normal(1, 2, 5, 64))["id"]
     projected = store(client, block="multi_head", key=normal(1, 5, 64), value=normal(1, 5, 64))["id"]
@@ -225,6 +248,7 @@ UPLOADS = {
     "no value": ({"key": [[1.0]]}, 422, "value"),
     "ragged": ({"key": [[1.0], [1, 2]], "value": [[1.0], [2]]}, 422, "key"),
     "other length": ({"key": [[1.0]], "value": [[1.0], [2]]}, 422, "value"),
+    "empty": ({"key": np.zeros((2, 0), "f"), "value": np.zeros((2, 1), "f")}, 422, "key"),
     "five axes": ({"key": [[[[[1.0]]]]], "value": [[[[[1.0]]]]]}, 422, "key"),
     "unknown field": ({"key": [[1.0]], "value": [[1.0]], "keys": 1}, 400, "keys"),
     "dtype": ({"key": [[1.0]], "value": [[1.0]], "dtype": "int8"}, 422, "dtype"),

@@ -63,6 +63,13 @@ def test_every_notation_is_the_same(client):
     binary = client.post("/v1/memories", content=head + key.tobytes() + value.tobytes(), headers=headers)
     assert binary.status_code == 201, binary.text
     assert plain["content"] == nested["content"] == binary.json()["content"]
+    negative = head.replace(b"[2,7,3]", b"[-2,7,-3]")
+    refused = client.post(
+        "/v1/memories",
+        content=negative + key.tobytes() + value.tobytes(),
+        headers=headers | {"Inference-Header-Content-Length": str(len(negative))},
+    )
+    assert (refused.status_code, refused.json()["field"]) == (422, "key"), refused.text
     for short in (head + key.tobytes(), head + key.tobytes() + value.tobytes() + b"more"):
         assert client.post("/v1/memories", content=short, headers=headers).status_code == 400
 
