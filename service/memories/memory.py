@@ -99,7 +99,7 @@ class Memory:
         weakref.finalize(self, os.close, self._use_file)
         self._lock = threading.Lock()
         self._uses = 0
-        self._touched = 0.0
+        self._touched = -TOUCH_S
         self._files: tuple[tuple[int, int], np.ndarray, np.ndarray] | None = None  # generation, capacity; keys; values
         self._views: tuple[State, np.ndarray, np.ndarray] | None = None
         self.is_verified = is_verified
@@ -218,7 +218,7 @@ class Memory:
                     fcntl.flock(self._use_file, fcntl.LOCK_UN)
 
     def _touch(self) -> None:
-        now = time.time()
+        now = time.monotonic()
         if now - self._touched > TOUCH_S:
             self._touched = now
             with suppress(FileNotFoundError):

@@ -202,12 +202,16 @@ class MemoryStore:
         return sum(_folder_bytes(Path(entry)) for entry in own)
 
     def sweep(self) -> None:
-        """Delete the memories whose time is over, and count the others."""
+        """Delete the memories whose time is over, let go of what others deleted, and count the rest."""
         now, ids = time.time(), self._ids()
         self._expiries = {id: self._expiry(id) for id in ids}
         for id, expires in self._expiries.items():
             if now > expires:
                 self._remove(id)
+        for memory in [*self._open.values()]:
+            if not memory.exists():  # else the files that another process deleted stay on the disk
+                with self._open_lock:
+                    self._open.pop(memory.id, None)
         self.counted, self.counted_bytes = len(ids), self.used_bytes()
 
     def _expiry(self, id: str) -> float:
@@ -248,18 +252,20 @@ class MemoryStore:
         try:
             with (self.folder / id / DESCRIPTION).open("rb") as file:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                self._remove(id)
+                hidden = self._hide(id)
         except OSError:
             return False
+        shutil.rmtree(hidden, ignore_errors=True)  # without the lock, for which a request may wait
         return True
 
     def _remove(self, id: str) -> None:
+        with suppress(FileNotFoundError):  # another process was first
+            shutil.rmtree(self._hide(id), ignore_errors=True)
+
+    def _hide(self, id: str) -> Path:
         with self._open_lock:
             self._open.pop(id, None)
-        hidden = self.folder / f"{HIDDEN}{id}.{secrets.token_hex(4)}"
-        with suppress(FileNotFoundError):  # another process was first
-            (self.folder / id).rename(hidden)
-            shutil.rmtree(hidden, ignore_errors=True)
+        return (self.folder / id).rename(self.folder / f"{HIDDEN}{id}.{secrets.token_hex(4)}")
 
     def _keep(self, memory: Memory) -> Memory:
         with self._open_lock:
@@ -291,16 +297,19 @@ def open_store(folder: Path | None, limit: int) -> MemoryStore:
         store.remove_unfinished()
         return store
     try:
-        temporary = Path(tempfile.mkdtemp(prefix=TEMPORARY))
+        made = Path(tempfile.mkdtemp(prefix=f"{HIDDEN}{TEMPORARY}"))
+        claim = _claimed(made)
+        temporary = made.rename(made.with_name(made.name.removeprefix(HIDDEN)))  # claimed before others see it
     except OSError as error:  # a container whose root cannot be written, for example
         log.warning("memories cannot be stored without HEED_MEMORIES: no temporary folder: %s", error.strerror)
         return MemoryStore(Path(os.devnull) / "none", 0, None, is_kept=False)
     for left in temporary.parent.glob(f"{TEMPORARY}*"):
         with suppress(OSError):
-            if left != temporary and (claim := _claimed(left)) is not None:  # of a server that was killed
+            is_own = left.lstat().st_uid == os.getuid() and not left.is_symlink()
+            if is_own and left != temporary and (unclaimed := _claimed(left)) is not None:  # its server was killed
                 shutil.rmtree(left, ignore_errors=True)
-                claim.close()
-    return MemoryStore(temporary, limit, _claimed(temporary), is_kept=False)
+                unclaimed.close()
+    return MemoryStore(temporary, limit, claim, is_kept=False)
 
 
 def _claimed(folder: Path) -> IO[bytes] | None:

@@ -1,8 +1,12 @@
 """The store and its folder, without a server: what stays in it, and what other processes see."""
 
 import errno
+import gc
 import os
 import resource
+import shutil
+import tempfile
+import weakref
 from contextlib import contextmanager, nullcontext
 from functools import partial
 
@@ -11,8 +15,9 @@ import orjson
 import pytest
 
 from service.errors import Gone, NoRoom, NotFound
+from service.memories import store as store_module
 from service.memories.memory import DESCRIPTION, Description, Memory
-from service.memories.store import MAX_OPEN, MemoryStore, open_store
+from service.memories.store import MAX_OPEN, TEMPORARY, MemoryStore, open_store
 
 MIB = 1 << 20
 
@@ -164,3 +169,56 @@ def test_a_description_that_makes_no_sense_is_damaged(memories, change):
         Memory(memory.folder)
     again = MemoryStore(memories.folder, MIB, None, is_kept=True)
     assert [found.id for found in again.all("") if isinstance(found, Memory)] == [other.id]
+
+
+def test_a_memory_that_another_process_deleted_is_let_go(memories):
+    memory = stored(memories)
+    memory.arrays()
+    seen = weakref.ref(memory)
+    MemoryStore(memories.folder, MIB, None, is_kept=True).delete(memory.id, "")
+    del memory
+    memories.sweep()
+    gc.collect()
+    assert seen() is None
+
+
+def test_a_request_does_not_wait_while_an_evicted_memory_is_deleted(memories, monkeypatch):
+    """It would wait in the event loop."""
+    memory, rmtree = stored(memories), shutil.rmtree
+    found = []
+
+    def rmtree_slowly(path, **options):
+        with pytest.raises(NotFound), memory.use():
+            pytest.fail("it is hidden already")
+        found.append(path)
+        rmtree(path, **options)
+
+    monkeypatch.setattr(shutil, "rmtree", rmtree_slowly)
+    memories.limit = memory.description.nbytes(2)
+    monkeypatch.setattr(memories, "used_bytes", lambda: MIB)
+    with pytest.raises(NoRoom):
+        memories.make_room(1)
+    assert len(found) == 1
+
+
+def test_a_temporary_folder_is_claimed_before_other_servers_see_it(tmp_path, monkeypatch):
+    """One that starts at the same time deletes the folders that nobody claims."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    left = tmp_path / f"{TEMPORARY}left"
+    left.mkdir()
+    claim, second = store_module._claimed, []
+
+    def start_another(folder):
+        if not second:
+            second.append(None)
+            second[0] = open_store(None, MIB)
+        return claim(folder)
+
+    monkeypatch.setattr(store_module, "_claimed", start_another)
+    first = open_store(None, MIB)
+    assert first.folder.is_dir()
+    assert second[0].folder.is_dir()
+    assert not left.exists()
+    for memories in (first, second[0]):
+        memories.close()
+    assert not [*tmp_path.iterdir()]
