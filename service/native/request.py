@@ -206,7 +206,8 @@ def parse_fields(
 def _memory_fields(fields: Mapping[str, Any], model: Model) -> Sequence[str]:
     """The fields that say which memory is meant; ``memory`` is also an input of some models, and then no text."""
     is_input = MEMORY in model.inputs and not isinstance(fields.get(MEMORY), str)
-    return () if is_input or fields.keys().isdisjoint(MEMORY_FIELDS) else MEMORY_FIELDS
+    names = [name for name in MEMORY_FIELDS if name in fields]
+    return [name for name in names if name != MEMORY] if is_input else names
 
 
 def _plan(

@@ -219,6 +219,12 @@ def test_what_cannot_be_queried_is_refused_and_changes_nothing(client, body, sta
     assert lengths(client, memory) == [2]
 
 
+@pytest.mark.parametrize("option", [{"memory_append": True}, {"memory_at": 3}], ids=["append", "at"])
+def test_a_tensor_named_memory_is_none_to_append_to(client, option):
+    response = post(client, "cross_attention", {"x": normal(1, 2, 32), "memory": normal(1, 7, 24), **option})
+    assert (response.status_code, response.json()["field"]) == (422, next(iter(option))), response.text
+
+
 def test_a_memory_without_keys_is_refused_until_some_are_appended(client):
     one = np.ones((1, 1, 1, 2), np.float32)
     memory = store(client, key=one, value=one, nonpad_kv_seqlen=[0])["id"]
