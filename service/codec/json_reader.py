@@ -77,12 +77,15 @@ class JsonReader:
         return cast(spec.name, array, spec.dtype, mask)
 
     def integers(self, name: str, element: Any) -> list[int]:
-        """A flat list of whole numbers: a shape."""
+        """A flat list of whole numbers from 0: a shape."""
         if not isinstance(element, JsonArray):
             raise Invalid(f"expected a list of whole numbers, got {word(self.part(element))}", name)
         if len(element) > MAX_RANK:
             raise Invalid(f"a shape of more than {MAX_RANK} dimensions", name)
-        return self.nested(name, element, np.dtype(np.int64)).reshape(-1).tolist()
+        shape: list[int] = self.nested(name, element, np.dtype(np.int64)).reshape(-1).tolist()
+        if any(axis < 0 for axis in shape):
+            raise Invalid(f"shape {shape} has a negative dimension", name)
+        return shape
 
     def texts(self, name: str, element: Any) -> list[str]:
         """A flat list of strings."""
@@ -150,8 +153,6 @@ class JsonReader:
         if fields not in (["data", "shape"], ["base64", "dtype", "shape"]):
             raise Malformed(f'expected "shape" and "data", or "shape", "dtype" and "base64", got {fields}', name)
         shape = self.integers(name, element["shape"])
-        if any(axis < 0 for axis in shape):
-            raise Invalid(f"shape {shape} has a negative dimension", name)
         if "data" in fields:
             data = self.part(element["data"])
             if isinstance(data, LongList):

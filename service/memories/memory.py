@@ -18,9 +18,10 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import cached_property
 from math import prod
 from pathlib import Path
+from typing import Annotated, Literal, Self
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt, ValidationError, model_validator
 
 from service.errors import Conflict, Gone, NotFound
 from service.memories.state import State, StateFile, checksum
@@ -29,6 +30,7 @@ DESCRIPTION, STATE = "memory.json", "state"
 TOUCH_S = 1.0  # between two updates of the time of the last use
 GROWTH = 1.5  # of the capacity, when it is full
 MIN_GROWTH = 256  # keys
+MAX_TIME = 253402300799  # seconds since 1970, the end of the year 9999
 
 
 class Description(BaseModel):
@@ -43,14 +45,20 @@ class Description(BaseModel):
     owner: str
     block: str | None
     version: int | None
-    dtype: str
-    lead: tuple[int, ...]
-    batch_axis: int
-    d_k: int
-    d_v: int
+    dtype: Literal["float32", "float16"]
+    lead: tuple[PositiveInt, ...]
+    batch_axis: NonNegativeInt
+    d_k: PositiveInt
+    d_v: PositiveInt
     content: str  # a hash of what was stored
-    created: float
-    expires: float | None
+    created: Annotated[float, Field(ge=0, le=MAX_TIME)]  # seconds since 1970, as is expires
+    expires: Annotated[float, Field(ge=0, le=MAX_TIME)] | None
+
+    @model_validator(mode="after")
+    def _has_batch_axis(self) -> Self:
+        if self.batch_axis >= len(self.lead):
+            raise ValueError("batch_axis is none of lead")
+        return self
 
     @property
     def rows(self) -> int:
@@ -86,12 +94,12 @@ class Memory:
             if (folder / DESCRIPTION).exists():
                 raise Gone("its state is missing") from None
             raise not_found(folder.name) from None
-        except (OSError, ValidationError):
+        except (NotADirectoryError, IsADirectoryError, ValidationError):
             raise Gone("its description is damaged") from None
         weakref.finalize(self, os.close, self._use_file)
         self._lock = threading.Lock()
         self._uses = 0
-        self._touched = 0.0
+        self._touched = -TOUCH_S
         self._files: tuple[tuple[int, int], np.ndarray, np.ndarray] | None = None  # generation, capacity; keys; values
         self._views: tuple[State, np.ndarray, np.ndarray] | None = None
         self.is_verified = is_verified
@@ -143,8 +151,8 @@ class Memory:
         Raises:
             Gone: they differ.
         """
-        state = self.state()
-        if checksums(self.description, self._map(state), [0] * len(state.lengths), state.lengths) != state.checksums:
+        state, *arrays = self.arrays()
+        if checksums(self.description, arrays, [0] * len(state.lengths), state.lengths) != state.checksums:
             raise Gone("its numbers are not those that were stored")
         self.is_verified = True
 
@@ -182,6 +190,8 @@ class Memory:
                 self._state_file.write(after)
                 unused = committed.generation
             finally:
+                if unused != committed.generation:
+                    self._files = None  # another process may give this generation to files of its own
                 if before.generation != committed.generation:
                     self._remove(unused)
 
@@ -208,7 +218,7 @@ class Memory:
                     fcntl.flock(self._use_file, fcntl.LOCK_UN)
 
     def _touch(self) -> None:
-        now = time.time()
+        now = time.monotonic()
         if now - self._touched > TOUCH_S:
             self._touched = now
             with suppress(FileNotFoundError):
@@ -234,7 +244,7 @@ class Memory:
             for name, shape in zip(("key", "value"), self.description.shapes(state.capacity), strict=True):
                 try:
                     array = np.memmap(self.folder / f"{name}.{state.generation}", self.dtype, "r+", shape=shape)
-                except (OSError, ValueError):
+                except (FileNotFoundError, ValueError):
                     raise self._unreadable(name) from None
                 arrays.append(array.view(np.ndarray))
             self._files = files = (state.generation, state.capacity), arrays[0], arrays[1]
@@ -263,8 +273,12 @@ class Memory:
         """The state with files that have room for at least ``least`` keys; the old ones stay until it is written."""
         capacity = max(least, int(GROWTH * state.capacity), state.capacity + MIN_GROWTH)
         grown = State(state.sequence, state.generation + 1, capacity, state.checksums, state.lengths)
-        with grow(self.description.nbytes(capacity)):
-            allocate(self.folder, self.description, grown)
+        try:
+            with grow(self.description.nbytes(capacity)):
+                allocate(self.folder, self.description, grown)
+        except BaseException:
+            self._remove(grown.generation)  # a full disk: what there is of them
+            raise
         old, new = self._map(state), self._map(grown)
         for before, after in zip(old, new, strict=True):
             after[..., : state.length, :] = before[..., : state.length, :]

@@ -9,9 +9,11 @@ import logging
 import math
 import os
 import re
+import resource
 import secrets
 import shutil
 import tempfile
+import threading
 import time
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
@@ -31,9 +33,11 @@ log = logging.getLogger("heed")
 ID = re.compile(r"[A-Za-z0-9_-]{24}")
 ID_BYTES = 18  # random: nobody can guess another's id
 HIDDEN = "."  # begins the name of a folder that is being written or deleted
+UNFINISHED = re.compile(r"\.[A-Za-z0-9_-]{24}(\.[0-9a-f]{8})?")  # such a name
 LOCK, CLAIM = ".lock", ".server"
 TEMPORARY = "heed-memories-"
-MAX_OPEN = 256  # memories that a process keeps open
+MAX_OPEN = 256  # memories that a process keeps open, where it may open enough files
+DESCRIPTORS_SHARE = 16  # of all descriptors, one for a memory, which takes 4: at most a quarter for memories
 
 
 class MemoryStore:
@@ -49,6 +53,9 @@ class MemoryStore:
         self._process = os.getpid()
         self._is_kept = is_kept
         self._open: OrderedDict[str, Memory] = OrderedDict()
+        self._open_lock = threading.Lock()
+        descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        self._max_open = MAX_OPEN if descriptors < 0 else max(1, min(MAX_OPEN, descriptors // DESCRIPTORS_SHARE))
         self._expiries: dict[str, float] = {}
         self.queries = self.misses = self.evictions = 0
         self.counted = self.counted_bytes = 0  # memories, and bytes of their files, at the last sweep
@@ -101,22 +108,29 @@ class MemoryStore:
             NotFound: there is none, or it has expired, or another owner has it.
             Gone: its files are damaged.
         """
+        try:
+            return self._keep(self._find(id, owner))
+        except NotFound:
+            self.misses += 1
+            raise
+
+    def _find(self, id: str, owner: str | None) -> Memory:
         memory = self._open.get(id)
         if memory is None or not memory.exists():
-            self._open.pop(id, None)
+            with self._open_lock:
+                self._open.pop(id, None)
             if not ID.fullmatch(id):
                 raise not_found(id)
             memory = Memory(self.folder / id)
         if memory.is_expired or owner not in (None, memory.description.owner):
-            self.misses += 1
             raise not_found(id)
-        return self._keep(memory)
+        return memory
 
     def all(self, owner: str | None) -> Iterator[Memory | tuple[str, Gone]]:
         """The memories of ``owner``, or of all for None; of a damaged one, which nobody owns, its id and the reason."""
         for id in sorted(self._ids()):
             try:
-                memory = self.get(id, owner)
+                memory = self._find(id, owner)
                 memory.state()
                 yield memory
             except Gone as error:
@@ -171,25 +185,33 @@ class MemoryStore:
 
         Raises:
             NoRoom: there is none.
+            NotFound: the memory was deleted.
         """
         try:
             with memory.use(), self._lock():
                 self.make_room(size)
                 yield
+        except FileNotFoundError:
+            raise not_found(memory.id) from None
         except OSError as error:
             raise _translated(error) from None
 
     def used_bytes(self) -> int:
         """The bytes of all memories' files, those that are being written included."""
-        return sum(_folder_bytes(Path(entry)) for entry in self._entries() if entry.is_dir())
+        own = [entry for entry in self._entries() if ID.fullmatch(entry.name) or UNFINISHED.fullmatch(entry.name)]
+        return sum(_folder_bytes(Path(entry)) for entry in own)
 
     def sweep(self) -> None:
-        """Delete the memories whose time is over, and count the others."""
+        """Delete the memories whose time is over, let go of what others deleted, and count the rest."""
         now, ids = time.time(), self._ids()
         self._expiries = {id: self._expiry(id) for id in ids}
         for id, expires in self._expiries.items():
             if now > expires:
                 self._remove(id)
+        for memory in [*self._open.values()]:
+            if not memory.exists():  # else the files that another process deleted stay on the disk
+                with self._open_lock:
+                    self._open.pop(memory.id, None)
         self.counted, self.counted_bytes = len(ids), self.used_bytes()
 
     def _expiry(self, id: str) -> float:
@@ -206,7 +228,7 @@ class MemoryStore:
     def remove_unfinished(self) -> None:
         """Delete what a killed server had begun to write or to delete; only before the folder is used."""
         for entry in self._entries():
-            if entry.name.startswith(HIDDEN) and entry.is_dir():
+            if UNFINISHED.fullmatch(entry.name):
                 shutil.rmtree(entry, ignore_errors=True)
 
     def _ids(self) -> Sequence[str]:
@@ -230,23 +252,27 @@ class MemoryStore:
         try:
             with (self.folder / id / DESCRIPTION).open("rb") as file:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                self._remove(id)
+                hidden = self._hide(id)
         except OSError:
             return False
+        shutil.rmtree(hidden, ignore_errors=True)  # without the lock, for which a request may wait
         return True
 
     def _remove(self, id: str) -> None:
-        self._open.pop(id, None)
-        hidden = self.folder / f"{HIDDEN}{id}.{secrets.token_hex(4)}"
         with suppress(FileNotFoundError):  # another process was first
-            (self.folder / id).rename(hidden)
-            shutil.rmtree(hidden, ignore_errors=True)
+            shutil.rmtree(self._hide(id), ignore_errors=True)
+
+    def _hide(self, id: str) -> Path:
+        with self._open_lock:
+            self._open.pop(id, None)
+        return (self.folder / id).rename(self.folder / f"{HIDDEN}{id}.{secrets.token_hex(4)}")
 
     def _keep(self, memory: Memory) -> Memory:
-        self._open[memory.id] = memory
-        self._open.move_to_end(memory.id)
-        while len(self._open) > MAX_OPEN:
-            self._open.popitem(last=False)
+        with self._open_lock:
+            self._open[memory.id] = memory
+            self._open.move_to_end(memory.id)
+            while len(self._open) > self._max_open:
+                self._open.popitem(last=False)
         return memory
 
     @contextmanager
@@ -271,16 +297,19 @@ def open_store(folder: Path | None, limit: int) -> MemoryStore:
         store.remove_unfinished()
         return store
     try:
-        temporary = Path(tempfile.mkdtemp(prefix=TEMPORARY))
+        made = Path(tempfile.mkdtemp(prefix=f"{HIDDEN}{TEMPORARY}"))
+        claim = _claimed(made)
+        temporary = made.rename(made.with_name(made.name.removeprefix(HIDDEN)))  # claimed before others see it
     except OSError as error:  # a container whose root cannot be written, for example
         log.warning("memories cannot be stored without HEED_MEMORIES: no temporary folder: %s", error.strerror)
         return MemoryStore(Path(os.devnull) / "none", 0, None, is_kept=False)
     for left in temporary.parent.glob(f"{TEMPORARY}*"):
         with suppress(OSError):
-            if left != temporary and (claim := _claimed(left)) is not None:  # of a server that was killed
+            is_own = left.lstat().st_uid == os.getuid() and not left.is_symlink()
+            if is_own and left != temporary and (unclaimed := _claimed(left)) is not None:  # its server was killed
                 shutil.rmtree(left, ignore_errors=True)
-                claim.close()
-    return MemoryStore(temporary, limit, _claimed(temporary), is_kept=False)
+                unclaimed.close()
+    return MemoryStore(temporary, limit, claim, is_kept=False)
 
 
 def _claimed(folder: Path) -> IO[bytes] | None:
@@ -297,7 +326,7 @@ def _claimed(folder: Path) -> IO[bytes] | None:
 def _folder_bytes(folder: Path) -> int:
     try:
         return sum(entry.stat().st_size for entry in os.scandir(folder))
-    except FileNotFoundError:  # deleted since
+    except OSError:  # deleted since
         return 0
 
 

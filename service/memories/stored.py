@@ -76,7 +76,9 @@ class StoredInputs:
         self._appends = reference.append
         self.names: tuple[str, ...] = PAST if self._is_past else KEY_VALUE
         self._state, key, value = memory.arrays()
-        _check_model(memory, model, self.names)
+        check_model(memory, model, self.names)
+        if not (self._state.length or self._appends):
+            raise Invalid("it has no keys yet", FIELD)
         if reference.at is not None and set(self._state.lengths) != {reference.at}:
             raise Conflict(f"expected a memory of {reference.at} keys, got {self._state.lengths[0]}", AT)
         self._has_no_keys = self._is_past and not self._appends and not attends_to_itself(model)
@@ -275,7 +277,8 @@ def _check_finite(outputs: Arrays) -> None:
             raise Invalid(f"{name} overflows, or is not a number; nothing was appended")
 
 
-def _check_model(memory: Memory, model: Model, names: Sequence[str]) -> None:
+def check_model(memory: Memory, model: Model, names: Sequence[str]) -> None:
+    """Raises Invalid, Conflict: as ``StoredInputs``."""
     description = memory.description
     if description.block is None:
         if any(name not in model.inputs for name in names):

@@ -2,7 +2,6 @@
 
 import re
 import time
-from contextlib import ExitStack
 from datetime import UTC, datetime
 from functools import partial
 
@@ -13,11 +12,11 @@ from starlette.routing import Route
 
 from service.budget import Reservation
 from service.codec.long_tensor import read_all
-from service.errors import Invalid
+from service.errors import Conflict, Invalid
 from service.http.body import JSON_LENGTH, CountedReceive, Headers, receive_body, receive_parts, require_json
 from service.http.endpoint import RequestContext, Stage, Stages
 from service.memories.memory import Description, Memory
-from service.memories.stored import Reference, StoredInputs
+from service.memories.stored import Reference, StoredInputs, attends_to_itself, check_model
 from service.model.model import Model
 from service.native.endpoint import AttentionEndpoint
 from service.native.memory_upload import Rows, Upload, parse, plain_rows, projected_rows, projection_task
@@ -58,12 +57,11 @@ class MemoriesEndpoint:
         reservation = Reservation(self._blocks.engine.budget)
         try:
             upload, tensors = await self._receive(request, reservation, memory)
-            if upload.model is None:
-                await self._thread(self._append, memory, upload, plain_rows(tensors))
-            else:  # of a stack, what is made of new keys depends on those before
-                reservation.hold(memory.use())
-                stored = StoredInputs(memory, Reference(memory.id, True, upload.at), upload.model, self._store)
-                await self._run(upload.model, tensors, stored)
+            reservation.hold(memory.use())
+            if upload.model is not None and attends_to_itself(upload.model):
+                await self._run_on(memory, upload, upload.model, tensors)
+            else:
+                await self._thread(self._append, memory, upload, await self._rows(upload, tensors))
         finally:
             reservation.release()
         return _answer(memory, 200)
@@ -101,11 +99,20 @@ class MemoriesEndpoint:
     async def _rows(self, upload: Upload, tensors: Tensors) -> Rows:
         if upload.model is None:
             return plain_rows(tensors)
-        return projected_rows(upload.model, await self._run(upload.model, tensors, None))
+        task = projection_task(upload.model, tensors, self._blocks.settings.max_memory_bytes)
+        return projected_rows(upload.model, await self._blocks.engine.run(task))
 
-    async def _run(self, model: Model, tensors: Tensors, stored: StoredInputs | None) -> Tensors:
-        task = projection_task(model, tensors, self._blocks.settings.max_memory_bytes, stored)
-        return await self._blocks.engine.run(task)
+    async def _run_on(self, memory: Memory, upload: Upload, model: Model, tensors: Tensors) -> None:
+        """Append what a block makes of tensors that attend to what is stored: positions and deeper layers need it."""
+        while True:
+            stored = StoredInputs(memory, Reference(memory.id, True, upload.at), model, self._store)
+            task = projection_task(model, tensors, self._blocks.settings.max_memory_bytes, stored)
+            try:
+                await self._blocks.engine.run(task)
+                return
+            except Conflict:  # another request appended meanwhile
+                if upload.at is not None:
+                    raise
 
     def _decode(
         self, body: tuple[bytes, bytes], context: RequestContext, memory: Memory | None
@@ -125,7 +132,7 @@ class MemoriesEndpoint:
             owner=owner,
             block=model.name if model else None,
             version=model.version if model else None,
-            dtype=str(upload.dtype),
+            dtype="float16" if upload.dtype == np.float16 else "float32",
             lead=key.shape[:-2],
             batch_axis=rows.batch_axis,
             d_k=key.shape[-1],
@@ -138,14 +145,14 @@ class MemoriesEndpoint:
 
     def _append(self, memory: Memory, upload: Upload, rows: Rows) -> None:
         description = memory.description
+        if upload.model is not None:
+            check_model(memory, upload.model, ())
         for name, array, depth in (("key", rows.key, description.d_k), ("value", rows.value, description.d_v)):
             if (*array.shape[:-2], array.shape[-1]) != (*description.lead, depth):
                 raise Invalid(f"expected {[*description.lead, 'n', depth]}, as stored, got {[*array.shape]}", name)
         expected = None if upload.at is None else [upload.at] * description.rows
-        with ExitStack() as stack:
-            stack.enter_context(memory.use())
-            grow = partial(self._store.growing, memory)
-            stack.enter_context(memory.appending(rows.key, rows.value, grow, expected, rows.counts))
+        with memory.appending(rows.key, rows.value, partial(self._store.growing, memory), expected, rows.counts):
+            pass
 
     def _list(self, owner: str | None) -> bytes:
         memories, damaged = [], []

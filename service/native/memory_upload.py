@@ -16,15 +16,7 @@ from service.engine.task import InferenceTask
 from service.errors import Invalid, Malformed
 from service.http.body import Body
 from service.memories.memory import Memory
-from service.memories.stored import (
-    KEY_VALUE,
-    LENGTHS,
-    PRESENT,
-    StoredInputs,
-    attends_to_itself,
-    key_inputs,
-    projects,
-)
+from service.memories.stored import KEY_VALUE, LENGTHS, PRESENT, StoredInputs, attends_to_itself, key_inputs, projects
 from service.model.model import Model
 from service.native.leading_axes import LeadingAxes
 from service.repository.repository import Repository
@@ -146,6 +138,8 @@ def plain_rows(tensors: Mapping[str, np.ndarray]) -> Rows:
     for name, array in zip(KEY_VALUE, (key, value), strict=True):
         if not 2 <= array.ndim <= RANK:
             raise Invalid(f"expected [batch, kv_heads, n, d], or its last 2 or 3, got {[*array.shape]}", name)
+        if not array.size:
+            raise Invalid(f"empty; every dimension is at least 1, got {[*array.shape]}", name)
     if value.shape[:-1] != key.shape[:-1]:
         raise Invalid(
             f"expected {[*key.shape[:-1]]} before its last dimension, as key has, got {[*value.shape]}", "value"
@@ -163,7 +157,7 @@ def projection_task(
     Queries make no difference to them: a block that does not attend to itself gets one, of zeros.
 
     Raises:
-        Invalid: a tensor does not fit to the block.
+        Invalid: a tensor does not fit to the block, or to what is stored.
         TooMuchMemory: the run needs more than ``most_memory`` bytes.
     """
     first = next(name for name in model.inputs if name in tensors)

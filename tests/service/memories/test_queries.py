@@ -67,16 +67,6 @@ def test_a_decoder_of_tokens(client):
         np.testing.assert_allclose(found["output"][:, 0], whole["output"][:, place], atol=2e-6)
 
 
-def test_what_is_appended_to_a_stack_depends_on_what_was_before(client):
-    ids = [3, 1, 4, 1, 5, 9, 2, 6]
-    whole = attend(client, "decoder", input_ids=[ids])
-    memory = store(client, block="decoder", input_ids=[ids[:5]])["id"]
-    assert append(client, memory, input_ids=[ids[5:7]], at=5).status_code == 200
-    assert append(client, memory, input_ids=[ids[5:7]], at=5).status_code == 409
-    found = attend(client, "decoder", input_ids=[ids[7:]], memory=memory, memory_append=True)
-    np.testing.assert_allclose(found["output"][:, 0], whole["output"][:, 7], atol=2e-6)
-
-
 def test_keys_are_appended_to_projections(client):
     key, value, query = normal(2, 9, 64), normal(2, 9, 64, seed=1), normal(2, 1, 64, seed=2)
     memory = store(client, block="multi_head", key=key[:, :4], value=value[:, :4])["id"]
@@ -94,6 +84,19 @@ def test_a_step_that_overflows_appends_nothing(client):
     inputs = [tensor(name, step[name]) for name in ("query", "key", "value")]
     assert _infer(client, inputs, parameters={"memory": memory, "memory_append": True}).status_code == 400
     assert lengths(client, memory) == [2]
+
+
+@pytest.mark.parametrize("at", [{"at": 5}, {}], ids=["at", "anywhere"])
+def test_tokens_that_are_appended_attend_to_what_is_stored(client, at):
+    """Their positions and the keys of the second layer come from it."""
+    ids = [[3, 1, 4, 1, 5, 9, 2, 6]]
+    whole = attend(client, "decoder", input_ids=ids)
+    memory = store(client, block="decoder", input_ids=[ids[0][:5]])["id"]
+    assert append(client, memory, input_ids=[ids[0][5:7]], **at).status_code == 200
+    assert append(client, memory, input_ids=[[6]], at=5).status_code == 409
+    found = attend(client, "decoder", input_ids=[[ids[0][7]]], memory=memory, memory_append=True)
+    np.testing.assert_allclose(found["output"][:, 0], whole["output"][:, 7], atol=2e-6)
+    assert lengths(client, memory) == [8]
 
 
 @st.composite
@@ -235,6 +238,22 @@ def test_what_cannot_be_queried_is_refused_and_changes_nothing(client, body, sta
     assert lengths(client, memory) == [2]
 
 
+@pytest.mark.parametrize("option", [{"memory_append": True}, {"memory_at": 3}], ids=["append", "at"])
+def test_a_tensor_named_memory_is_none_to_append_to(client, option):
+    response = post(client, "cross_attention", {"x": normal(1, 2, 32), "memory": normal(1, 7, 24), **option})
+    assert (response.status_code, response.json()["field"]) == (422, next(iter(option))), response.text
+
+
+def test_a_memory_without_keys_is_refused_until_some_are_appended(client):
+    one = np.ones((1, 1, 1, 2), np.float32)
+    memory = store(client, key=one, value=one, nonpad_kv_seqlen=[0])["id"]
+    for outputs in (["output"], ["output", "lse", "scores"]):
+        response = post(client, SDPA, {"query": one, "memory": memory, "outputs": outputs})
+        assert (response.status_code, response.json()["field"]) == (422, "memory"), response.text
+    found = attend(client, query=one, key=one, value=one, memory=memory, memory_append=True)
+    np.testing.assert_array_equal(found["output"], one)
+
+
 def test_a_memory_is_for_its_block(client):
     plain = store(client, key=normal(1, 2, 5, 64), value=normal(1, 2, 5, 64))["id"]
     projected = store(client, block="multi_head", key=normal(1, 5, 64), value=normal(1, 5, 64))["id"]
@@ -254,6 +273,7 @@ UPLOADS = {
     "no value": ({"key": [[1.0]]}, 422, "value"),
     "ragged": ({"key": [[1.0], [1, 2]], "value": [[1.0], [2]]}, 422, "key"),
     "other length": ({"key": [[1.0]], "value": [[1.0], [2]]}, 422, "value"),
+    "empty": ({"key": np.zeros((2, 0), "f"), "value": np.zeros((2, 1), "f")}, 422, "key"),
     "five axes": ({"key": [[[[[1.0]]]]], "value": [[[[[1.0]]]]]}, 422, "key"),
     "unknown field": ({"key": [[1.0]], "value": [[1.0]], "keys": 1}, 400, "keys"),
     "dtype": ({"key": [[1.0]], "value": [[1.0]], "dtype": "int8"}, 422, "dtype"),

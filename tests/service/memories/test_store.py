@@ -70,6 +70,13 @@ def test_every_notation_is_the_same(client):
         headers=headers | {"Inference-Header-Content-Length": str(len(swapped))},
     )
     assert turned.json()["content"] == plain["content"]
+    negative = head.replace(b"[2,7,3]", b"[-2,7,-3]")
+    refused = client.post(
+        "/v1/memories",
+        content=negative + key.tobytes() + value.tobytes(),
+        headers=headers | {"Inference-Header-Content-Length": str(len(negative))},
+    )
+    assert (refused.status_code, refused.json()["field"]) == (422, "key"), refused.text
     for short in (head + key.tobytes(), head + key.tobytes() + value.tobytes() + b"more"):
         assert client.post("/v1/memories", content=short, headers=headers).status_code == 400
 
