@@ -117,9 +117,10 @@ class BinaryTensors:
         if dtype not in DTYPES:
             raise Invalid(f"expected dtype to be one of {', '.join(DTYPES)}, got {word(dtype)}", spec.name)
         shape = reader.integers(spec.name, element.get("shape"))
-        content = bytes(self._attached[self._place : self._place + size])
+        content = self._attached[self._place : self._place + size]
         self._place += size
-        array = check_shape(spec.name, from_bytes(spec.name, dtype, content), shape)
+        numbers = np.require(from_bytes(spec.name, dtype, content), requirements="A")  # copied only if not aligned
+        array = check_shape(spec.name, numbers, shape)
         return cast(spec.name, array, spec.dtype)
 
     def finish(self) -> None:

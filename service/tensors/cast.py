@@ -52,7 +52,7 @@ def is_finite(array: np.ndarray) -> bool:
     return bool(np.count_nonzero(np.isfinite(array)) == array.size)  # several times quicker than all() on small arrays
 
 
-def from_bytes(name: str, dtype: str, data: bytes | bytearray) -> np.ndarray:
+def from_bytes(name: str, dtype: str, data: bytes | bytearray | memoryview) -> np.ndarray:
     """The flat array of little-endian ``data``.
 
     Raises:
