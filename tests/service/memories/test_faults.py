@@ -82,7 +82,7 @@ def test_a_worker_killed_while_it_appends_leaves_the_memory_before_or_after(few_
         done.set()
         for thread in threads:
             thread.join()
-        until(lambda: service.gauge("heed_workers_ready") == 2)
+        until(lambda: service.gauge("workers_ready") == 2)
         with httpx.Client(base_url=service.url, timeout=60) as client:
             (length,) = lengths(client, memory)
             assert (length - 1) % 500 == 0
@@ -121,7 +121,7 @@ def test_workers_share_one_copy(few_blocks, tmp_path):
     size = 2 * 32 * MIB
     array = np.zeros((1, 1, 32 * MIB // 256, 64), np.float32)
     with started(few_blocks, tmp_path / "log", "--workers", "4", "--memories", str(tmp_path / "m")) as service:
-        until(lambda: service.gauge("heed_workers_ready") == 4)
+        until(lambda: service.gauge("workers_ready") == 4)
         before, seen = proportional(service), set()
         with httpx.Client(base_url=service.url, timeout=120) as client:
             memory = store(client, key=array[:, :, :100], value=array[:, :, :100])["id"]
