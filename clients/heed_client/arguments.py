@@ -67,7 +67,14 @@ def parser() -> argparse.ArgumentParser:
     add("--request", metavar="FILE", help="file with all tensors by name; a JSON file may also have parameters")
     for name, description in TENSORS.items():
         add(f"--{name.replace('_', '-')}", metavar="FILE", help=description)
-    add("--tensor", action="append", default=[], type=pair, metavar="NAME=FILE", help="any other tensor")
+    add(
+        "--tensor",
+        action="append",
+        default=[],
+        type=pair,
+        metavar="NAME=FILE",
+        help="any other tensor, such as a learned matrix",
+    )
 
     add = root.add_argument_group("texts, of a model with a tokenizer; its tokens label the heat maps").add_argument
     add("--text", action="append", metavar="TEXT", help="text instead of token ids; repeat it for a batch of texts")

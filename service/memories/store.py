@@ -12,19 +12,18 @@ import re
 import resource
 import secrets
 import shutil
-import tempfile
 import threading
 import time
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO
 
 import numpy as np
 from pydantic import ValidationError
 
 from service.errors import Gone, NoRoom, NotFound
+from service.memories.folder import HIDDEN, Folder
 from service.memories.memory import DESCRIPTION, STATE, Description, Memory, allocate, checksums, not_found
 from service.memories.state import State, StateFile
 
@@ -32,10 +31,8 @@ log = logging.getLogger("heed")
 
 ID = re.compile(r"[A-Za-z0-9_-]{24}")
 ID_BYTES = 18  # random: nobody can guess another's id
-HIDDEN = "."  # begins the name of a folder that is being written or deleted
 UNFINISHED = re.compile(r"\.[A-Za-z0-9_-]{24}(\.[0-9a-f]{8})?")  # such a name
-LOCK, CLAIM = ".lock", ".server"
-TEMPORARY = "heed-memories-"
+LOCK = ".lock"
 MAX_OPEN = 256  # memories that a process keeps open, where it may open enough files
 DESCRIPTORS_SHARE = 16  # of all descriptors, one for a memory, which takes 4: at most a quarter for memories
 
@@ -43,15 +40,14 @@ DESCRIPTORS_SHARE = 16  # of all descriptors, one for a memory, which takes 4: a
 class MemoryStore:
     """The memories in ``folder``, of at most ``limit`` bytes together.
 
-    ``is_kept``: they outlive this server, so they are on the disk before they are confirmed.
+    Those that outlive this server are on the disk before they are confirmed.
     """
 
-    def __init__(self, folder: Path, limit: int, claim: IO[bytes] | None, is_kept: bool) -> None:
-        self.folder = folder
+    def __init__(self, folder: Folder, limit: int) -> None:
+        self._folder = folder
+        self._is_kept = folder.is_kept
+        self.folder = folder.path
         self.limit = limit
-        self._claim = claim
-        self._process = os.getpid()
-        self._is_kept = is_kept
         self._open: OrderedDict[str, Memory] = OrderedDict()
         self._open_lock = threading.Lock()
         descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
@@ -62,10 +58,7 @@ class MemoryStore:
 
     def close(self) -> None:
         """Delete a temporary folder; to be called by the process that opened the store."""
-        if not self._is_kept and os.getpid() == self._process:
-            shutil.rmtree(self.folder, ignore_errors=True)
-        if self._claim:
-            self._claim.close()
+        self._folder.close()
 
     def create(self, description: Description, key: np.ndarray, value: np.ndarray, lengths: tuple[int, ...]) -> Memory:
         """Store ``key`` [*lead, n, d_k] and ``value`` [*lead, n, d_v], in the description's dtype.
@@ -75,8 +68,10 @@ class MemoryStore:
         Raises:
             NoRoom: the memories in use leave no room for it, or the disk is full.
         """
-        if not self.folder.is_dir():
-            raise NoRoom("this server has no folder for memories: name one in HEED_MEMORIES")
+        try:
+            self._folder.claim()
+        except OSError as error:
+            raise NoRoom(f"no temporary folder can be made ({error.strerror}): name one in HEED_MEMORIES") from None
         id = secrets.token_urlsafe(ID_BYTES)
         scratch, capacity = self.folder / f"{HIDDEN}{id}", key.shape[-2]
         state = State(0, 0, capacity, checksums(description, (key, value), [0] * len(lengths), lengths), lengths)
@@ -122,6 +117,7 @@ class MemoryStore:
             if not ID.fullmatch(id):
                 raise not_found(id)
             memory = Memory(self.folder / id)
+            self._folder.claim()
         if memory.is_expired or owner not in (None, memory.description.owner):
             raise not_found(id)
         return memory
@@ -282,45 +278,17 @@ class MemoryStore:
             yield
 
 
-def open_store(folder: Path | None, limit: int) -> MemoryStore:
-    """The store in ``folder``, which is kept, or in a temporary one, which ``close`` deletes.
+def open_store(path: Path | None, limit: int) -> MemoryStore:
+    """The store in the folder ``path``, which is kept, or in a temporary one.
 
     Raises:
         OSError: the folder cannot be used, or another server uses it.
     """
-    if folder is not None:
-        folder.mkdir(parents=True, exist_ok=True)
-        claim = _claimed(folder)
-        if claim is None:
-            raise OSError(errno.EBUSY, "another server uses this folder")
-        store = MemoryStore(folder, limit, claim, is_kept=True)
+    folder = Folder(path)
+    store = MemoryStore(folder, limit)
+    if folder.is_kept:
         store.remove_unfinished()
-        return store
-    try:
-        made = Path(tempfile.mkdtemp(prefix=f"{HIDDEN}{TEMPORARY}"))
-        claim = _claimed(made)
-        temporary = made.rename(made.with_name(made.name.removeprefix(HIDDEN)))  # claimed before others see it
-    except OSError as error:  # a container whose root cannot be written, for example
-        log.warning("memories cannot be stored without HEED_MEMORIES: no temporary folder: %s", error.strerror)
-        return MemoryStore(Path(os.devnull) / "none", 0, None, is_kept=False)
-    for left in temporary.parent.glob(f"{TEMPORARY}*"):
-        with suppress(OSError):
-            is_own = left.lstat().st_uid == os.getuid() and not left.is_symlink()
-            if is_own and left != temporary and (unclaimed := _claimed(left)) is not None:  # its server was killed
-                shutil.rmtree(left, ignore_errors=True)
-                unclaimed.close()
-    return MemoryStore(temporary, limit, claim, is_kept=False)
-
-
-def _claimed(folder: Path) -> IO[bytes] | None:
-    """A lock that says that a server uses ``folder``, until it is closed; None if another has it."""
-    file = (folder / CLAIM).open("ab")
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        file.close()
-        return None
-    return file
+    return store
 
 
 def _folder_bytes(folder: Path) -> int:

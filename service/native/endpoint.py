@@ -14,6 +14,7 @@ from service.http.body import Body, Headers, receive_body, require_json
 from service.http.endpoint import InferenceEndpoint, R, RequestContext, Stage, Stages
 from service.http.response import JSON, Fields, Pieces
 from service.memories.access import Memories
+from service.memories.stored import Reference, StoredInputs
 from service.model.model import Model
 from service.native.request import AttentionRequest, decode
 from service.native.response import prepare
@@ -68,7 +69,10 @@ class AttentionEndpoint(NativeEndpoint[AttentionRequest]):
         content, _ = body
         rest, parts = yield from self.cut(content)
         reservation = context.reservation
-        find = partial(self.memories.stored, model=model, headers=context.headers, reservation=reservation)
+
+        def find(reference: Reference) -> StoredInputs:
+            return self.memories.stored(reference, model, context.headers, reservation)
+
         steps = decode(rest, parts, model, self.cache(model), self.settings.max_memory_bytes, reservation, find)
         request: AttentionRequest = yield Stage(self.decoding, len(content), steps)
         request.task.deadline = self.deadline(context)

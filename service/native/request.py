@@ -189,7 +189,7 @@ def parse_fields(
     }
     selection = read_selection(options) if options else NOTHING
     tensors: dict[str, np.ndarray | LongTensor] = {}
-    reference = None if fields.keys().isdisjoint(MEMORY_FIELDS) else _reference(fields, model)
+    reference = None if fields.keys().isdisjoint(MEMORY_FIELDS) else _reference(fields, reader, model)
     for name, tensor in model.inputs.items():
         if reference is not None and name == MEMORY:
             continue
@@ -203,9 +203,9 @@ def parse_fields(
     return ParsedRequest(tensors, outputs, selection, _flag(fields, ADDITIVE_MASK), computed, reference)
 
 
-def _reference(fields: Mapping[str, Any], model: Model) -> Reference | None:
+def _reference(fields: Mapping[str, Any], reader: JsonReader, model: Model) -> Reference | None:
     """The memory that ``fields`` name; ``memory`` is also an input of some models, and then no text."""
-    given = {name: fields[name] for name in MEMORY_FIELDS if name in fields}
+    given = {name: reader.part(fields[name]) for name in MEMORY_FIELDS if name in fields}
     if MEMORY in model.inputs and not isinstance(given.get(MEMORY), str):
         given.pop(MEMORY, None)
     return read_reference(given)

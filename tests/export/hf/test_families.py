@@ -172,8 +172,9 @@ def test_answers_are_those_of_transformers(name, tmp_path):
         block = client.get("/v1/attention/mine").json()
         assert ("head_mask" in [spec["name"] for spec in block["inputs"]]) == (name not in WITHOUT_MASK)
         if name in SPECIAL_TOKENS:
-            size = {"height": 16, "width": 16, "channels": 3, "patch_size": 4, "rescale_factor": 1 / 255}
-            assert block["preprocessor"] == PREPROCESSOR | size | {"special_tokens": SPECIAL_TOKENS[name]}
+            size = {"height": 16, "width": 16, "channels": 3, "patch_size": 4}
+            more = {"rescale_factor": 1 / 255, "resize": None}
+            assert block["preprocessor"] == PREPROCESSOR | size | more | {"special_tokens": SPECIAL_TOKENS[name]}
         cases = [(False, None), (True, None)] + ([(True, PROJECTIONS[name])] if name in PROJECTIONS else [])
         for padding, projection in cases:
             answers = []

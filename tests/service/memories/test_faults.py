@@ -146,9 +146,12 @@ def proportional(service):
 
 def test_a_temporary_folder_is_deleted_at_the_end(few_blocks, tmp_path, monkeypatch):
     monkeypatch.setenv("TMPDIR", str(tmp_path))
-    for sent, left in ((signal.SIGTERM, 0), (signal.SIGKILL, 1), (signal.SIGTERM, 0)):  # the third finds the second's
+    for sent, before, left in ((signal.SIGTERM, 0, 0), (signal.SIGKILL, 0, 1), (signal.SIGTERM, 1, 0)):
         with started(few_blocks, tmp_path / "log") as service:
             until(service.is_ready)
+            assert len([*tmp_path.glob("heed-memories-*")]) == before
+            with httpx.Client(base_url=service.url) as client:
+                store(client, key=ROW, value=ROW)  # now it makes its own, and deletes what others left
             assert len([*tmp_path.glob("heed-memories-*")]) == 1
             service.process.send_signal(sent)
             until(lambda service=service: service.process.poll() is not None)

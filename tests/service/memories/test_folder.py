@@ -5,7 +5,6 @@ import gc
 import os
 import resource
 import shutil
-import tempfile
 import weakref
 from contextlib import contextmanager, nullcontext
 from functools import partial
@@ -15,9 +14,10 @@ import orjson
 import pytest
 
 from service.errors import Gone, NoRoom, NotFound
-from service.memories import store as store_module
+from service.memories import folder as folder_module
+from service.memories.folder import TEMPORARY, Folder
 from service.memories.memory import DESCRIPTION, Description, Memory
-from service.memories.store import MAX_OPEN, TEMPORARY, MemoryStore, open_store
+from service.memories.store import MAX_OPEN, MemoryStore, open_store
 
 MIB = 1 << 20
 
@@ -167,7 +167,7 @@ def test_a_description_that_makes_no_sense_is_damaged(memories, change):
     file.write_bytes(orjson.dumps(orjson.loads(file.read_bytes()) | change))
     with pytest.raises(Gone):
         Memory(memory.folder)
-    again = MemoryStore(memories.folder, MIB, None, is_kept=True)
+    again = MemoryStore(memories._folder, MIB)
     assert [found.id for found in again.all("") if isinstance(found, Memory)] == [other.id]
 
 
@@ -175,7 +175,7 @@ def test_a_memory_that_another_process_deleted_is_let_go(memories):
     memory = stored(memories)
     memory.arrays()
     seen = weakref.ref(memory)
-    MemoryStore(memories.folder, MIB, None, is_kept=True).delete(memory.id, "")
+    MemoryStore(memories._folder, MIB).delete(memory.id, "")
     del memory
     memories.sweep()
     gc.collect()
@@ -203,22 +203,23 @@ def test_a_request_does_not_wait_while_an_evicted_memory_is_deleted(memories, mo
 
 def test_a_temporary_folder_is_claimed_before_other_servers_see_it(tmp_path, monkeypatch):
     """One that starts at the same time deletes the folders that nobody claims."""
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
     left = tmp_path / f"{TEMPORARY}left"
     left.mkdir()
-    claim, second = store_module._claimed, []
+    claim, second = folder_module._claimed, []
 
-    def start_another(folder):
+    def start_another(folder, kind):
         if not second:
-            second.append(None)
-            second[0] = open_store(None, MIB)
-        return claim(folder)
+            second.append(Folder(None))
+            second[0].claim()
+        return claim(folder, kind)
 
-    monkeypatch.setattr(store_module, "_claimed", start_another)
-    first = open_store(None, MIB)
-    assert first.folder.is_dir()
-    assert second[0].folder.is_dir()
+    monkeypatch.setattr(folder_module, "_claimed", start_another)
+    first = Folder(None)
+    first.claim()
+    assert first.path.is_dir()
+    assert second[0].path.is_dir()
     assert not left.exists()
-    for memories in (first, second[0]):
-        memories.close()
+    for folder in (first, second[0]):
+        folder.close()
     assert not [*tmp_path.iterdir()]

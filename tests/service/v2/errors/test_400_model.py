@@ -110,9 +110,9 @@ OTHERS = {
         "'z' of model 'adder' is a tensor",
     ),
     "another block's parameter": (
-        "dot_product",
-        {"inputs": QKV, "parameters": {"scale": 1}},
-        "unknown parameter 'scale' for model 'dot_product'",
+        "cosine",
+        {"inputs": QKV, "parameters": {"softcap": 1}},
+        "unknown parameter 'softcap' for model 'cosine'",
     ),
 }
 

@@ -1,0 +1,99 @@
+"""The folder of the memories: one that is kept, or a temporary one, which is made when the first memory is stored.
+
+A lock on a file in it says that a server uses it: a server that finds a temporary folder without one deletes it, as the
+server that made it was killed.
+"""
+
+import errno
+import fcntl
+import os
+import secrets
+import shutil
+import tempfile
+import threading
+from contextlib import suppress
+from pathlib import Path
+from typing import IO
+
+CLAIM = ".server"
+HIDDEN = "."  # begins the name of a folder that is being made, written or deleted
+TEMPORARY = "heed-memories-"
+
+
+class Folder:
+    """The folder at ``path``, or a temporary one, which all processes forked from this one share.
+
+    Raises:
+        OSError: the folder cannot be used, or another server uses it.
+    """
+
+    def __init__(self, path: Path | None) -> None:
+        self.is_kept = path is not None
+        self._process = os.getpid()
+        self._lock = threading.Lock()
+        self._claim: IO[bytes] | None = None
+        if path is None:
+            parent = Path(os.environ.get("TMPDIR") or "/tmp")  # tempfile.gettempdir() writes to find one
+            self.path = parent / f"{TEMPORARY}{secrets.token_hex(8)}"
+            return
+        self.path = path
+        path.mkdir(parents=True, exist_ok=True)
+        self._claim = _claimed(path, fcntl.LOCK_EX)
+        if self._claim is None:
+            raise OSError(errno.EBUSY, "another server uses this folder")
+
+    def claim(self) -> None:
+        """Say that this process uses the folder, and make a temporary one if it is not there.
+
+        Raises:
+            OSError: it cannot be made.
+        """
+        with self._lock:
+            if self._claim is not None:
+                return
+            made = None if self.path.exists() else self._made()
+            self._claim = made or _claimed(self.path, fcntl.LOCK_SH)
+        self._remove_left()
+
+    def close(self) -> None:
+        """Delete a temporary folder, if this process made this object, and not a fork of it."""
+        if not self.is_kept and os.getpid() == self._process:
+            shutil.rmtree(self.path, ignore_errors=True)
+        if self._claim:
+            self._claim.close()
+
+    def _made(self) -> IO[bytes] | None:
+        """The claim of the temporary folder, which is made, and claimed before other servers see it.
+
+        None if another worker was first.
+        """
+        made = Path(tempfile.mkdtemp(prefix=f"{HIDDEN}{TEMPORARY}", dir=self.path.parent))
+        claim = _claimed(made, fcntl.LOCK_SH)
+        try:
+            made.rename(self.path)
+        except OSError:
+            shutil.rmtree(made, ignore_errors=True)
+            if claim:
+                claim.close()
+            return None
+        return claim
+
+    def _remove_left(self) -> None:
+        """Delete the temporary folders of servers that were killed."""
+        for left in self.path.parent.glob(f"{TEMPORARY}*") if not self.is_kept else ():
+            with suppress(OSError):
+                is_own = left.lstat().st_uid == os.getuid() and not left.is_symlink()
+                if is_own and left != self.path and (unclaimed := _claimed(left, fcntl.LOCK_EX)) is not None:
+                    shutil.rmtree(left, ignore_errors=True)
+                    unclaimed.close()
+
+
+def _claimed(folder: Path, kind: int) -> IO[bytes] | None:
+    """A lock that says that a server uses ``folder``, until it is closed; None if another has it."""
+    file = (folder / CLAIM).open("ab")
+    try:
+        fcntl.flock(file, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        file.close()
+        return None
+    return file
