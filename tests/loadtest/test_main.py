@@ -85,7 +85,7 @@ def test_servers_are_compared_in_turns(url, tmp_path):
 @pytest.mark.parametrize("api", [[], ["--api", "v2", "--encoding", "binary"]])
 def test_stored_keys_are_compared_with_sent_ones(url, client, api, tmp_path):
     """The same requests, whose numbers of a memory are not sent; nothing remains stored."""
-    out = tmp_path / "out.json"
+    before, out = stored(client), tmp_path / "out.json"
     flags = ["--memory", "--concurrency", "2", "--rounds", "2", "--fail-if", "ratio<0.01", "--json", str(out)]
     sizes = ["--size", "m=1", "--size", "n=100,200", "--set", "is_causal=true", "--outputs", "output"]
     assert main([url, *sizes, *QUICK, *flags, *api]) == 0
@@ -97,7 +97,12 @@ def test_stored_keys_are_compared_with_sent_ones(url, client, api, tmp_path):
     assert request["bodies"] == 2
     assert request["bytes"] < 100 * 32  # the keys alone would be more
     assert document["ratios"]["2 connections"]["rate"]["low"] > 0
-    assert client.get("/v1/memories").json()["memories"] == []
+    assert stored(client) <= before
+
+
+def stored(client):
+    """The ids of all memories on this server."""
+    return {memory["id"] for memory in client.get("/v1/memories").json()["memories"]}
 
 
 def test_thresholds_decide_the_exit_status(url, capsys):

@@ -88,7 +88,7 @@ def test_named_examples(client, name):
     every = list(BLOCKS[name].outputs)
     for example, inputs in examples(BLOCKS[name]):
         body = inputs | ({"attn_mask": coded(inputs["attn_mask"])} if "attn_mask" in inputs else {})  # JSON has no -inf
-        if not example.startswith("long"):
+        if not example.startswith(("long", "blocks")):  # export verifies them, on the same graphs
             assert_close(name, attend(client, name, **body, outputs=every), inputs)
 
 
