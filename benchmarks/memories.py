@@ -1,7 +1,7 @@
 """What a memory saves: queries of stored keys and values beside requests that carry them.
 
-All cases are asked in turns of one server, so that all meet the same machine; a ratio is the median of the ratios of
-each turn. The time is from the first byte sent to the last byte received, on one connection. Then the kernel that walks
+The cases take turns on one server, because the speed of the machine varies; a ratio is the median of the ratios of each
+turn. The time is from the first byte sent to the last byte received, on one connection. Then the kernel that walks
 stored keys is measured beside numpy and faiss (``benchmarks/memory_kernel.py``).
 
 usage: python -m benchmarks.memories REPOSITORY [--repeats 9] [--n 1000000]

@@ -1,6 +1,6 @@
 """Attention over stored keys beside numpy's two products, faiss, and ONNX Runtime, over the same arrays.
 
-The keys and values are memory-mapped files. All cases are run in turns, so that all meet the same machine; a ratio is
+The keys and values are memory-mapped files. The cases take turns, because the speed of the machine varies; a ratio is
 the median of the ratios of each turn. numpy and faiss use as many threads as there are CPUs. faiss is not a dependency
 of this project: without it (``pip install faiss-cpu``, perhaps into a folder of PYTHONPATH) its case is left out.
 
@@ -9,15 +9,14 @@ usage: python -m benchmarks.memory_kernel [REPOSITORY] [--n 1000000] [--d 64] [-
 
 import argparse
 import tempfile
-import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from statistics import median
 
 import numpy as np
 
+from benchmarks.peak import sampled_peak
 from benchmarks.report.markdown import table
 from service import machine
 from service.memories.blas import limit_blas_threads
@@ -31,6 +30,7 @@ except ImportError:
     faiss = None
 
 K = 10
+SAMPLE_S = 0.0005  # between two looks at the memory
 MEBIBYTE = 1 << 20
 Case = Callable[[], object]
 HEADS, LENGTH = 8, 8192  # of the comparison with ONNX Runtime
@@ -69,28 +69,10 @@ def report(measured: dict[str, list[float]], pairs: dict[str, str]) -> list[str]
     return table(("case", "median ms", "least ms", "ratio"), rows)
 
 
-@contextmanager
-def anonymous_peak() -> Iterator[list[int]]:
-    """The most bytes of anonymous memory that the process gets in addition, in a list of one; sampled."""
-    peak, ended = [0], threading.Event()
-
-    def anonymous() -> int:
-        lines = Path("/proc/self/status").read_text().splitlines()
-        return next(1024 * int(line.split()[1]) for line in lines if line.startswith("RssAnon"))
-
-    before = anonymous()
-
-    def sample() -> None:
-        while not ended.wait(0.0005):
-            peak[0] = max(peak[0], anonymous() - before)
-
-    sampler = threading.Thread(target=sample)
-    sampler.start()
-    try:
-        yield peak
-    finally:
-        ended.set()
-        sampler.join()
+def anonymous_bytes() -> int:
+    """The anonymous memory of this process."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(1024 * int(line.split()[1]) for line in lines if line.startswith("RssAnon"))
 
 
 def many_keys(folder: Path, n: int, d: int, repeats: int) -> None:
@@ -147,9 +129,10 @@ def memory(folder: Path, n: int, d: int) -> None:
         key, value = (stored(folder, f"{name}-large", (1, 1, n, d), dtype) for name in ("key", "value"))
         for m in (1, 8, 1024):
             inputs = {"query": np.ones((1, 1, m, d), np.float32), "key": key, "value": value}
-            with anonymous_peak() as peak:
+            before = anonymous_bytes()
+            with sampled_peak(anonymous_bytes, SAMPLE_S) as peak:
                 session.run(inputs, ["output"])
-            rows.append((f"{n:,}", dtype, m, f"{peak[0] / MEBIBYTE:.0f}"))
+            rows.append((f"{n:,}", dtype, m, f"{(peak[0] - before) / MEBIBYTE:.0f}"))
     print("\n".join([*table(("keys", "type", "queries", "anonymous memory, MiB"), rows), ""]))
 
 

@@ -7,11 +7,10 @@ import asyncio
 import gzip
 import json
 import tempfile
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -20,6 +19,7 @@ import onnx
 import uvloop
 from onnx import TensorProto, helper
 
+from benchmarks.peak import sampled_peak
 from benchmarks.server import Served, served
 from benchmarks.soak.check import Check
 from benchmarks.soak.probe import probed
@@ -32,6 +32,7 @@ RECOVERY_S = 15.0  # time limit until memory is returned
 MAX_RATIO = 1.2  # of the memory after recovery to the memory after the first ordinary requests
 PROBE_LIMIT_MS = 100
 CASE_S = 60.0  # time limit of a case
+SAMPLE_S = 0.02  # between two looks at the memory
 REJECTED = {400, 413, 422, 503}
 ANSWERED = {200} | REJECTED
 
@@ -171,7 +172,7 @@ def attack(repository: Path, portion: float, case: str = "") -> list[Check]:
 def _checked(server: Served, name: str, case: Case, start_bytes: int) -> Iterator[Check]:
     """``start_bytes`` is the memory before the first case."""
     start_s = time.monotonic()
-    with _peak_bytes(server) as peak, probed(server.port) as probes:
+    with sampled_peak(server.resident_bytes, SAMPLE_S) as peak, probed(server.port) as probes:
         statuses = uvloop.run(_send(server.port, case))
         if not case.reads:
             time.sleep(8)
@@ -224,25 +225,6 @@ async def _send(port: int, case: Case) -> Counter[int | str]:
 
     await asyncio.gather(*(send(wire) for wire in case.requests))
     return statuses
-
-
-@contextmanager
-def _peak_bytes(server: Served) -> Iterator[list[int]]:
-    """A list whose only item is the largest resident memory, sampled while the context lasts."""
-    peak, ended = [server.resident_bytes()], threading.Event()
-
-    def sample() -> None:
-        while not ended.wait(0.02):
-            with suppress(OSError):
-                peak[0] = max(peak[0], server.resident_bytes())
-
-    sampler = threading.Thread(target=sample)
-    sampler.start()
-    try:
-        yield peak
-    finally:
-        ended.set()
-        sampler.join()
 
 
 def _post(path: str, body: bytes, *headers: str) -> bytes:

@@ -140,9 +140,9 @@ class Answer(Mapping[str, Any]):
         special = [start == stop for start, stop in offsets] if own == tokens else ()
         is_stack = weights.ndim == 5 or (weights.ndim == 4 and bool(tokens))
         axis = "layer" if is_stack and not at else "row"
-        said = {"model": self.block, **(about or {})}
+        facts = {"model": self.block, **(about or {})}
         title = f"Attention weights of {self.block}"
-        return page(selected, own, columns, title, axis=axis, special=special, about=said)
+        return page(selected, own, columns, title, axis=axis, special=special, about=facts)
 
     def _own_tokens(self) -> tuple[list[str], list[Any]]:
         """The tokens of one text, the decoder's if there is one, with their offsets; none of several texts."""

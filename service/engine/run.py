@@ -1,7 +1,7 @@
 """One run of ONNX Runtime: a task alone, or several that share it because together they are faster."""
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 
 import numpy as np
@@ -10,7 +10,6 @@ from service.engine import batch
 from service.engine.batch import Arrays
 from service.engine.task import InferenceTask
 from service.model.graph import Graph, RunOptions
-from service.model.model import Model
 
 MAX_BATCH_ROWS = 1024
 MAX_BATCH_TIME_RATIO = 8  # a shared run takes at most this many times what each task saves: the first waits for all
@@ -40,18 +39,12 @@ def run_alone(task: InferenceTask) -> Arrays:
     if task.stored is None:
         outputs = model.run(graph, task.inputs, task.outputs, task.options)
     else:
-        outputs = task.stored.run(graph, partial(_run, model, graph, task.options), task.inputs, task.outputs)
+        outputs = task.stored.run(graph, partial(model.run, graph, options=task.options), task.inputs, task.outputs)
     if is_timed:
         cost.learn(estimate.size, model.clock() - clock)
     task.compute_ns = time.perf_counter_ns() - start
     task.run_rows, task.counts_run = task.batch, True
     return outputs
-
-
-def _run(
-    model: Model, graph: Graph, options: RunOptions | None, inputs: Mapping[str, np.ndarray], outputs: Sequence[str]
-) -> dict[str, np.ndarray]:
-    return model.run(graph, inputs, outputs, options)
 
 
 class Run:

@@ -47,7 +47,7 @@ class InferenceTask:
     rows: int = 1
     priority: int = 0  # 1 is the highest; 0 = DEFAULT_PRIORITY
     deadline: int | None = None  # the moment after which its run is not begun
-    stored: StoredInputs | None = None  # a task with such inputs is run alone
+    stored: StoredInputs | None = None  # such tasks share a run only where it is one pass over the same keys
 
     queued_at_ns: int = field(init=False, default=0)  # the moment when it was queued
     queue_ns: int = field(init=False, default=0)  # time in the queue

@@ -53,7 +53,7 @@ class Memories:
             NotFound, Gone: there is no such memory, or it is damaged.
             Invalid, Conflict: it does not fit to the model or the request.
         """
-        memory = self.store.get(reference.id, self.seen_by(headers))
+        memory = self.get(reference.id, headers)
         reservation.hold(memory.use())
         self.store.queries += 1
         return StoredInputs(memory, reference, model, self.store)

@@ -262,9 +262,8 @@ class Memory:
         keys, values = self._map(before)
         for row, (start, count) in enumerate(zip(before.lengths, counts, strict=True)):
             for stored, new in ((keys, key), (values, value)):
-                self.description.row(stored, row)[..., start : start + count, :] = self.description.row(new, row)[
-                    ..., :count, :
-                ]
+                rows = self.description.row(new, row)[..., :count, :]
+                self.description.row(stored, row)[..., start : start + count, :] = rows
         added = checksums(self.description, (keys, values), before.lengths, lengths)
         sums = ((before.checksums[0] + added[0]) % 2**64, (before.checksums[1] + added[1]) % 2**64)
         return State(before.sequence + 1, before.generation, before.capacity, sums, lengths), keys, values

@@ -148,7 +148,7 @@ class MemoryStore:
         Raises:
             NotFound: there is none.
         """
-        with suppress(Gone):  # whoever knows the id of a damaged one may delete it
+        with suppress(Gone):  # the owner of a damaged memory is not known: every client may delete it by its id
             self.get(id, owner)
         self._remove(id)
 
@@ -198,7 +198,7 @@ class MemoryStore:
         return sum(_folder_bytes(Path(entry)) for entry in own)
 
     def sweep(self) -> None:
-        """Delete the memories whose time is over, let go of what others deleted, and count the rest."""
+        """Delete expired memories, close those that other processes deleted, and count the rest."""
         now, ids = time.time(), self._ids()
         self._expiries = {id: self._expiry(id) for id in ids}
         for id, expires in self._expiries.items():

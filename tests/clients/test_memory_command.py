@@ -25,16 +25,16 @@ def test_store_list_query_delete(memory, attend, tmp_path):
     for name, array in tensors.items():
         np.save(tmp_path / f"{name}.npy", array)
     key, value, query = (tmp_path / f"{name}.npy" for name in ("key", "value", "query"))
-    status, said, wrong = memory("store", "--key", key, "--value", value, "--ttl-seconds", 60)
+    status, printed, wrong = memory("store", "--key", key, "--value", value, "--ttl-seconds", 60)
     assert (status, wrong) == (0, "")
-    id = said.strip()
+    id = printed.strip()
     assert f"{id} - float32 [1, 2, 7, 8] 616 bytes\n" in memory("list")[1]
     _, found, _ = attend(SDPA, "--query", query, "--set", f'memory="{id}"')
     _, expected, _ = attend(SDPA, "--query", query, "--key", key, "--value", value)
     assert json.loads(found) == json.loads(expected)
     assert memory("delete", id) == (0, "", "")
-    status, said, wrong = memory("list")
-    assert (status, id in said, wrong) == (0, False, "")
+    status, printed, wrong = memory("list")
+    assert (status, id in printed, wrong) == (0, False, "")
     status, _, wrong = memory("delete", id)
     assert (status, id in wrong) == (2, True)
 

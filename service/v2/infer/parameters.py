@@ -125,13 +125,10 @@ def _refuse_option(name: str, block: Model) -> None:
     """Raises Malformed where ``name`` is an option of other blocks, or is spelt much like one."""
     if len(name) > MAX_NAME_LENGTH:
         return
-    options = dict.fromkeys((*block.inputs, *OPTIONS, *MEMORY_FIELDS, *BLOCK_OPTIONS))
+    offered = (*block.inputs, *OPTIONS, *MEMORY_FIELDS)
+    options = dict.fromkeys((*offered, *BLOCK_OPTIONS))
     likely = get_close_matches(name.lower().replace("-", "_"), options, 1, MIN_SIMILARITY)
     if likely:
-        hint = (
-            f"; did you mean '{likely[0]}'?"
-            if likely[0] in block.inputs or likely[0] in (*OPTIONS, *MEMORY_FIELDS)
-            else ";"
-        )
+        hint = f"; did you mean '{likely[0]}'?" if likely[0] in offered else ";"
         there = ", ".join(block.parameters) or "none"
         raise Malformed(f"unknown parameter '{name}' for model '{block.name}'{hint} its parameters: {there}")
