@@ -17,6 +17,7 @@ HeedError
 │   └── UnsupportedEncoding  415 / 501   unknown Content-Encoding
 ├── Unsupported        501 / 501   a part of the protocol that Heed does not offer
 ├── NotReady           503 / 503   the model is not loaded yet or failed to load, or the server is shutting down
+│   └── PartsMissing   503 / 503   parts of a memory are on nodes that are lost
 ├── NotAllowed         503 / 503   the settings do not let clients do this
 ├── OutOfMemory        507 / 503   a run found too little memory on its device. V2's clients retry a 503 only
 ├── NoRoom             507 / 503   the memories in use, or the disk, leave no room for a memory
@@ -111,6 +112,10 @@ class NotReady(HeedError):
     status, v2_status = 503, 503
     limit = "not_ready"
     headers = MappingProxyType({"Retry-After": "1"})
+
+
+class PartsMissing(NotReady):
+    pass
 
 
 class NotAllowed(HeedError):

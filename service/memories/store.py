@@ -16,7 +16,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 
 import numpy as np
@@ -26,6 +26,8 @@ from service.errors import Gone, NoRoom, NotFound
 from service.memories.folder import HIDDEN, Folder
 from service.memories.memory import DESCRIPTION, STATE, Description, Memory, allocate, checksums, not_found
 from service.memories.state import State, StateFile
+from service.memories.stored import Appended, Reference, StoredInputs
+from service.model.model import Model
 
 log = logging.getLogger("heed")
 
@@ -42,6 +44,8 @@ class MemoryStore:
 
     Those that outlive this server are on the disk before they are confirmed.
     """
+
+    is_remote = False  # a memory is found without waiting for another machine
 
     def __init__(self, folder: Folder, limit: int) -> None:
         self._folder = folder
@@ -174,6 +178,28 @@ class MemoryStore:
                 f"there is no room for {size:,} bytes: requests use memories of {used:,} bytes, and the limit "
                 f"(memories_bytes) is {self.limit:,}"
             )
+
+    def appending(
+        self,
+        memory: Memory,
+        key: np.ndarray,
+        value: np.ndarray,
+        expected: Sequence[int] | None = None,
+        counts: Sequence[int] | None = None,
+    ) -> AbstractContextManager[Appended]:
+        """Append to ``memory``, as ``Memory.appending``. What it grows by is within the limit of all memories."""
+        return memory.appending(key, value, lambda size: self.growing(memory, size), expected, counts)
+
+    def append(
+        self, memory: Memory, key: np.ndarray, value: np.ndarray, expected: Sequence[int] | None, counts: Sequence[int]
+    ) -> None:
+        """Append to ``memory``, and nothing else."""
+        with self.appending(memory, key, value, expected, counts):
+            pass
+
+    def inputs(self, memory: Memory, reference: Reference, model: Model) -> StoredInputs:
+        """The inputs of a request to ``model`` that ``memory`` has."""
+        return StoredInputs(memory, reference, model, self)
 
     @contextmanager
     def growing(self, memory: Memory, size: int) -> Iterator[None]:

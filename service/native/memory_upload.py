@@ -15,8 +15,16 @@ from service.codec.long_tensor import LongTensor
 from service.engine.task import InferenceTask
 from service.errors import Invalid, Malformed
 from service.http.body import Body
-from service.memories.memory import Memory
-from service.memories.stored import KEY_VALUE, LENGTHS, PRESENT, StoredInputs, attends_to_itself, key_inputs, projects
+from service.memories.stored import (
+    KEY_VALUE,
+    LENGTHS,
+    PRESENT,
+    StoredInputs,
+    StoredMemory,
+    attends_to_itself,
+    key_inputs,
+    projects,
+)
 from service.model.model import Model
 from service.native.leading_axes import LeadingAxes
 from service.repository.repository import Repository
@@ -67,7 +75,11 @@ class Rows:
 
 
 def parse(
-    content: bytes, parts: Sequence[LongText | LongList], attached: Body, repository: Repository, memory: Memory | None
+    content: bytes,
+    parts: Sequence[LongText | LongList],
+    attached: Body,
+    repository: Repository,
+    memory: StoredMemory | None,
 ) -> Upload:
     """The fields of a request that stores, or appends to ``memory``; ``attached`` are the bytes behind its JSON.
 
