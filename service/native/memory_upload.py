@@ -33,6 +33,7 @@ from service.tensors.dims import symbol
 from service.tensors.spec import TensorSpec
 
 DTYPES = ("float32", "float16")
+BINARY_FIELDS = ("shape", "dtype", "binary_data_size")
 CREATE_FIELDS, APPEND_FIELDS = ("block", "dtype", "ttl_seconds"), ("at",)
 MAX_TTL_S = 10 * 365 * 86400
 RANK = 4  # batch, heads, keys, depth
@@ -122,6 +123,11 @@ class BinaryTensors:
             Malformed: there are fewer bytes.
             Invalid: the shape or the type does not fit.
         """
+        for name in element:
+            if name not in BINARY_FIELDS:
+                raise Malformed(
+                    f"unknown field {word(name)} of a tensor; there are {', '.join(BINARY_FIELDS)}", spec.name
+                )
         size, dtype = element["binary_data_size"], element.get("dtype", "float32")
         if type(size) is not int or not 0 <= size <= len(self._attached) - self._place:
             left = len(self._attached) - self._place
