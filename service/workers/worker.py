@@ -25,7 +25,7 @@ class Worker(Server):
     ) -> None:
         super().__init__(app, settings, metrics_listeners)
         self._channel = channel
-        app.readiness.is_complete = lambda: channel.service_ready
+        app.readiness.is_complete = lambda: channel.state.service_ready
         self._connecting: set[asyncio.Task[None]] = set()
         self._protocol = partial(self.protocol, on_closed=channel.count_closed)
 
@@ -53,12 +53,12 @@ class Worker(Server):
         yield
 
     def handle_exit(self, _sig: int, _frame: FrameType | None) -> None:
-        self._channel.request_exit()
+        self._channel.state.exit_requested = True
 
     def drain(self) -> None:
         """Ask the supervisor for the end; it hands out no more connections and starts another worker."""
         self._readiness.draining = True
-        self._channel.request_exit()
+        self._channel.state.exit_requested = True
 
     def _take(self) -> None:
         loop = asyncio.get_running_loop()
