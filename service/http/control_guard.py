@@ -8,6 +8,7 @@ of this; they only need a media type that no page may send without permission.
 
 import ipaddress
 from collections.abc import Mapping
+from contextlib import suppress
 from urllib.parse import urlsplit
 
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -66,7 +67,10 @@ class ControlGuard:
         name = _split(f"//{host}")[0]
         if name in self._hosts or "." not in name or name.endswith(".localhost"):
             return True  # a name without a dot is no public one
-        return _is_address(name)
+        with suppress(ValueError):
+            ipaddress.ip_address(name)
+            return True
+        return False
 
 
 def _is_same_site(origin: str, host: str) -> bool:
@@ -84,14 +88,6 @@ def _split(url: str) -> tuple[str, int | None]:
         return (parts.hostname or "").rstrip("."), parts.port
     except ValueError:
         return "an.invalid.name", None
-
-
-def _is_address(name: str) -> bool:
-    try:
-        ipaddress.ip_address(name)
-    except ValueError:
-        return False
-    return True
 
 
 def _is_open(path: str) -> bool:
