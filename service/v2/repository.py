@@ -14,6 +14,7 @@ from service.codec.json_reader import base64_bytes
 from service.errors import HeedError, Malformed, NotAllowed, NotReady, Unsupported
 from service.http.body import CountedReceive, receive_body
 from service.model.spec import CANONICAL
+from service.repository.index import State
 from service.repository.options import ServingOptions
 from service.repository.repository import Repository
 from service.repository.versions import version_number
@@ -35,23 +36,15 @@ router = APIRouter(prefix="/v2/repository", tags=["Open Inference Protocol"])
 @router.post(
     "/index",
     summary="All models and their states",
+    response_model=list[schemas.ModelState],
     response_model_exclude_none=True,
     responses=errors(400),
     openapi_extra=json_body(schemas.IndexRequest, {"ready": True}),
 )
-async def index(request: Request) -> list[schemas.ModelState]:
+async def index(request: Request) -> list[State]:
     filters = await read_body(request, schemas.IndexRequest)
     states = await asyncio.to_thread(request.app.state.repository.index)
-    return [
-        schemas.ModelState(
-            name=version.name,
-            version=None if version.version is None else str(version.version),
-            state=version.state,
-            reason=version.reason,
-        )
-        for version in states
-        if version.state == "READY" or not filters.ready
-    ]
+    return [version for version in states if version.state == "READY" or not filters.ready]
 
 
 @router.post(

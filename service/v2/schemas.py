@@ -137,7 +137,7 @@ class IndexRequest(BaseModel):
     ready: bool = False
 
 
-class ModelState(BaseModel):
+class ModelState(BaseModel, coerce_numbers_to_str=True):
     name: str
     version: str | None = None
     state: Literal["UNKNOWN", "READY", "UNAVAILABLE", "LOADING", "UNLOADING"] | None = None
