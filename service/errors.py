@@ -12,12 +12,14 @@ from service.shorten import shortened
 MAX_DETAIL_BYTES = 760  # as JSON; with the rest of an error's body it is less than 1 KiB
 MAX_FIELD_BYTES = 120
 RETRY = {"Retry-After": "1"}
+_CLASSES: "list[type[HeedError]]" = []
 
 
 class HeedError(Exception):
     """An error to answer the client with. ``detail`` is its text; ``field`` names the tensor or parameter at fault.
 
-    A subclass states its status in the native API, and that in V2 where it is another.
+    A subclass states its status in the native API, and that in V2 where it is another; the documentation of both has
+    its docstring.
     """
 
     status: ClassVar[int] = 500
@@ -37,6 +39,7 @@ class HeedError(Exception):
         if status is not None:
             cls.status, cls.v2_status = status, v2_status or status
         cls.limit, cls.headers = limit, headers or {}
+        _CLASSES.append(cls)
 
     def __init__(self, detail: str, field: str | None = None) -> None:
         self.field = None if field is None else shortened(field, MAX_FIELD_BYTES)
@@ -61,7 +64,7 @@ class Forbidden(HeedError, status=403):
 
 
 class NotFound(HeedError, status=404):
-    """Unknown block, model or version."""
+    """Unknown block, model, version or memory."""
 
 
 class Conflict(HeedError, status=409):
@@ -105,7 +108,7 @@ class NotAllowed(HeedError, status=503):
 
 
 class OutOfMemory(HeedError, status=507, v2_status=503, limit="device_memory", headers=RETRY):
-    """A run found too little memory on its device. V2's clients retry a 503 only."""
+    """The device has too little memory left for this run."""  # V2's clients retry a 503 only
 
 
 class NoRoom(HeedError, status=507, v2_status=503, limit="memories_bytes", headers=RETRY):
@@ -120,23 +123,30 @@ class NotEnoughMemory(HeedError, status=503, limit="memory", headers=RETRY):
 
 
 class DeviceLost(HeedError, status=503, limit="device_lost", headers=RETRY):
-    """The GPU has failed: this process ends."""
+    """The GPU has failed."""
 
 
 class Overloaded(HeedError, status=503):
-    """The queue or the memory budget is full. ``retry_after`` is in seconds."""
+    """The queue or the memory budget is full."""
 
-    def __init__(self, detail: str, retry_after: int) -> None:
+    def __init__(self, detail: str, retry_after: int) -> None:  # in seconds
         super().__init__(detail)
         self.headers = {"Retry-After": str(retry_after)}
 
 
 class TooManyRequests(Overloaded, status=429):
-    """The same, with overload_status=429."""
+    """The queue or the memory budget is full."""  # as Overloaded, with overload_status=429
 
 
 class TimedOut(HeedError, status=504, headers=RETRY):
     """The deadline passed before the run began."""
+
+
+def meaning(status: int, v2: bool = False) -> str:
+    """What a response with this status means, in V2 or in the native API."""
+    if status == 500:
+        return "The server failed; its log has the request id."
+    return " ".join(cls.__doc__ or "" for cls in _CLASSES if status == (cls.v2_status if v2 else cls.status))
 
 
 def translated(error: BaseException) -> BaseException:
