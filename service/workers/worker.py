@@ -27,7 +27,8 @@ class Worker(Server):
         self._channel = channel
         app.readiness.is_complete = lambda: channel.state.service_ready
         self._connecting: set[asyncio.Task[None]] = set()
-        self._protocol = partial(self.protocol, on_closed=channel.count_closed)
+        protocol = partial(self.protocol, on_closed=channel.count_closed)
+        self._new_protocol = partial(self.connect, protocol, self.config)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets or [])
@@ -78,9 +79,3 @@ class Worker(Server):
         except OSError:  # it is closed already, or its TLS handshake failed
             self._channel.count_closed()
             connection.close()
-
-    def _new_protocol(self) -> asyncio.Protocol:
-        protocol: asyncio.Protocol = self._protocol(
-            config=self.config, server_state=self.server_state, app_state=self.lifespan.state
-        )
-        return protocol
