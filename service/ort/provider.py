@@ -72,12 +72,7 @@ class Provider:
         return DeviceLost("the device that models run on is lost") if self.lost_reason else None
 
 
-def choose(
-    wanted: Literal["auto", "cuda", "cpu"],
-    device: int = 0,
-    memory: int = 0,
-    host_memory: int = 0,
-) -> Provider:
+def choose(wanted: Literal["auto", "cuda", "cpu"], device: int = 0, memory: int = 0, host_memory: int = 0) -> Provider:
     """Choose the provider that ``wanted`` names; ``auto`` is CUDA where it works, else the CPU.
 
     Args:
@@ -90,20 +85,15 @@ def choose(
     """
     if wanted == "cpu":
         return Provider("cpu", "asked for", host_memory=host_memory)
-    on_cuda = Provider(
-        "cuda",
-        "asked for" if wanted == "cuda" else "CUDA works",
-        device,
-        memory,
-        host_memory=host_memory,
-    )
-    reason = _unavailable_reason(on_cuda)
-    if reason is None:
+    reason = "asked for" if wanted == "cuda" else "CUDA works"
+    on_cuda = Provider("cuda", reason, device, memory, host_memory=host_memory)
+    failure = _unavailable_reason(on_cuda)
+    if failure is None:
         on_cuda.pinned = pinned(device)
         return on_cuda
     if wanted == "cuda":
-        raise ProviderUnavailable(f"provider cuda: {reason}")
-    return Provider("cpu", reason, host_memory=host_memory)
+        raise ProviderUnavailable(f"provider cuda: {failure}")
+    return Provider("cpu", failure, host_memory=host_memory)
 
 
 def open_session(

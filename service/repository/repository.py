@@ -45,9 +45,8 @@ class Repository:
         self._models: dict[str, dict[int, Model]] = {}
         self._failed: dict[str, dict[int, str]] = {}
         self.load_failures = 0  # since the start
-        self._seen: dict[
-            Path, object
-        ] = {}  # fingerprints of the version folders that poll() has loaded or failed to load
+        # Fingerprints of the version folders that poll() has loaded or failed to load.
+        self._seen: dict[Path, object] = {}
         self._unseen: dict[str, str] = {}  # models that the last poll could not read, and why
         self._changing: dict[str, str] = {}
         self._change = threading.RLock()  # one change at a time
