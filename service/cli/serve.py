@@ -70,8 +70,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     try:
         if settings.workers > 1:
-            drain, shutdown = settings.drain_seconds, settings.shutdown_seconds
-            return Supervisor(serve, settings.workers, listeners, drain, shutdown, shared_metrics).run()
+            return Supervisor(serve, settings, listeners, shared_metrics).run()
         Server(_application(settings, store), settings, metrics_listeners).run(listeners)
     except SystemExit:  # from uvicorn, when the start failed; the log says why
         return 1

@@ -19,6 +19,7 @@ from types import FrameType
 
 from uvicorn.config import STARTUP_FAILURE
 
+from service.settings import Settings
 from service.telemetry.shared_metrics import SharedMetrics
 from service.workers import last_resort
 from service.workers.channel import Channel
@@ -36,7 +37,7 @@ FIRST_DELAY_S, MAX_DELAY_S = 0.25, 10.0  # before a worker that failed to start 
 
 
 class Supervisor:
-    """Runs ``serve`` in ``count`` worker processes, and gives them the connections of ``listeners``.
+    """Runs ``serve`` in ``settings.workers`` worker processes, and gives them the connections of ``listeners``.
 
     Workers are forked from this process, which starts no thread and opens no session; so they share the memory of the
     code. Each connection goes to the worker with the fewest open ones. A worker that is still loading, or whose event
@@ -47,19 +48,17 @@ class Supervisor:
     def __init__(
         self,
         serve: Callable[[Channel], None],
-        count: int,
+        settings: Settings,
         listeners: Sequence[socket.socket],
-        drain_seconds: float,
-        shutdown_seconds: float,
         shared_metrics: SharedMetrics,
     ) -> None:
         self._serve = serve
-        self._count = count
+        self._count = settings.workers
         self._listeners = listeners
-        self._drain_seconds = drain_seconds
+        self._drain_seconds = settings.drain_seconds
         self._drained = math.inf  # when the time to drain is over
         self._shared_metrics = shared_metrics
-        self._time_to_end = LINGER_S + shutdown_seconds + 2 * GRACE_S
+        self._time_to_end = LINGER_S + settings.shutdown_seconds + 2 * GRACE_S
         self._workers: list[WorkerHandle] = []
         self._renewed: deque[WorkerHandle] = deque()  # workers that SIGHUP has still to replace
         self._waiting: deque[socket.socket] = deque()  # accepted connections that no worker can take yet
