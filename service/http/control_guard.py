@@ -33,9 +33,10 @@ class ControlGuard:
         self._hosts = {name.strip().lower() for name in names} - {"", *WILDCARDS}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and scope["method"] not in READING and not _is_open(scope["path"]):
-            error = self.denied(scope["state"]["headers"])
-            if error:
+        if scope["type"] == "http" and scope["method"] not in READING:
+            path = scope["path"]
+            is_open = INDEX.fullmatch(path) or PLAIN.fullmatch(path)  # to every client: its own memories, for example
+            if not is_open and (error := self.denied(scope["state"]["headers"])):
                 raise error
         await self._app(scope, receive, send)
 
@@ -88,8 +89,3 @@ def _split(url: str) -> tuple[str, int | None]:
         return (parts.hostname or "").rstrip("."), parts.port
     except ValueError:
         return "an.invalid.name", None
-
-
-def _is_open(path: str) -> bool:
-    """Whether every client may change what is at ``path``: its own memories, for example."""
-    return bool(INDEX.fullmatch(path) or PLAIN.fullmatch(path))

@@ -21,6 +21,7 @@ from service.repository.versions import version_number
 from service.settings import Settings
 from service.threads import in_thread
 from service.v2 import model_config, schemas
+from service.v2.model_config import first_problem
 from service.v2.openapi import errors, json_body
 from service.v2.paths import OF_MODEL, Name
 
@@ -109,9 +110,7 @@ async def read_body(
     try:
         return schema.model_validate_json(content.strip() or b"{}")
     except ValidationError as error:
-        problem = error.errors()[0]
-        where = ".".join(map(str, problem["loc"])) or "the body"
-        raise Malformed(f"failed to parse the request JSON buffer: {where}: {problem['msg']}") from None
+        raise Malformed(f"failed to parse the request JSON buffer: {first_problem(error, 'the body')}") from None
 
 
 def require_control(request: Request, refusal: str) -> None:
@@ -140,7 +139,7 @@ def _load(repository: Repository, name: str, parameters: Mapping[str, Any]) -> N
     if options is None or not files:
         repository.load_model(name, options)
         return
-    if not name.strip(".") or "/" in name or "\\" in name or not name.isprintable():
+    if not _is_file_name(name):
         raise Malformed("failed to load: this name is no name of a folder")
     try:
         _load_files(repository, name, files, options)
@@ -174,9 +173,13 @@ def _file(key: str) -> tuple[str, str]:
     version, _, file = key.removeprefix(FILE).partition("/")
     if not version_number(version):
         raise Malformed(f"failed to load: expected file:<version>/<name>, the version a number from 1, got {key!r}")
-    if not file.strip(".") or "/" in file or "\\" in file or not file.isprintable():
+    if not _is_file_name(file):
         raise Malformed(f"failed to load: {file!r} is no name of a file in the version's folder")
     return version, file
+
+
+def _is_file_name(name: str) -> bool:
+    return bool(name.strip(".")) and "/" not in name and "\\" not in name and name.isprintable()
 
 
 def _decode(key: str, value: Any) -> bytes:
