@@ -5,7 +5,7 @@
 
 import asyncio
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from service.shorten import shortened
 
@@ -33,9 +33,8 @@ class HeedError(Exception):
         v2_status: int | None = None,
         limit: str = "",
         headers: Mapping[str, str] | None = None,
-        **others: Any,
     ) -> None:
-        super().__init_subclass__(**others)
+        super().__init_subclass__()
         if status is not None:
             cls.status, cls.v2_status = status, v2_status or status
         cls.limit, cls.headers = limit, headers or {}
