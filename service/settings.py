@@ -19,7 +19,6 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 from service import machine
 
 MIB = 1 << 20
-VERSIONS_PATTERN = r"^(all|latest:[1-9]\d*|\d+(,\d+)*)$"
 
 
 def _readable(path: Path) -> Path:
@@ -80,7 +79,7 @@ class Settings(BaseSettings):
     """upper limit in bytes on the GPU memory of one worker; 0 = what is free when it starts"""
     model_repository: Path = Path("model_repository")
     """folder with the models, as <name>/<version>/model.onnx"""
-    versions: str = Field("latest:1", pattern=VERSIONS_PATTERN)
+    versions: str = Field("latest:1", pattern=r"^(all|latest:[1-9]\d*|\d+(,\d+)*)$")
     """versions of each model to serve: all, latest:N, or numbers separated by commas"""
     model_control_mode: Literal["none", "poll", "explicit"] = Field(
         "none",
