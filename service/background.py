@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 
 from service import machine
 from service.engine.engine import Engine
@@ -33,42 +34,30 @@ async def background_tasks(
 ) -> AsyncIterator[None]:
     """Run the tasks while the context is open. Leaving it cancels them; it does not wait for threads they started."""
 
-    async def end_overdue_runs() -> None:
-        engine.terminate_overdue()
-
-    async def reload_keys() -> None:
-        if auth:
-            auth.reload_if_changed()
-
-    async def publish() -> None:
-        metrics.publish()
-
-    async def sweep_memories() -> None:
-        await in_thread(memories.sweep)
-
     metrics.publish()
+    repeated: list[tuple[Callable[[], object], float]] = [
+        (engine.terminate_overdue, CHECK_S),
+        (metrics.publish, metrics.publish_interval_s),
+        (partial(in_thread, memories.sweep), IDLE_CHECK_S),
+    ]
+    if auth:
+        repeated.append((auth.reload_if_changed, CHECK_S))
     async with asyncio.TaskGroup() as group:
-        tasks = [
-            group.create_task(task)
-            for task in (
-                _load_and_follow(repository, engine, settings),
-                _repeat(end_overdue_runs, CHECK_S),
-                _repeat(reload_keys, CHECK_S),
-                _repeat(publish, metrics.publish_interval_s),
-                _repeat(sweep_memories, IDLE_CHECK_S),
-            )
-        ]
+        works = [_load_and_follow(repository, engine, settings), *(_repeat(*work) for work in repeated)]
+        tasks = [group.create_task(work) for work in works]
         yield
         for task in tasks:
             task.cancel()
 
 
-async def _repeat(action: Callable[[], Awaitable[None]], interval_s: float) -> None:
-    """Run ``action`` every ``interval_s`` seconds. An error is logged, and the next run comes as usual."""
+async def _repeat(action: Callable[[], object], interval_s: float) -> None:
+    """Run ``action``, which may be a coroutine function, every ``interval_s`` seconds; errors are only logged."""
     while True:
         try:
             await asyncio.sleep(interval_s)
-            await action()
+            result = action()
+            if isinstance(result, Awaitable):
+                await result
         except MemoryError:
             log.warning("a background task found no memory; it runs again in %g seconds", interval_s)
         except Exception:

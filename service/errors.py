@@ -1,51 +1,45 @@
-"""The errors a client can be answered with, and their status in each API (native / V2).
+"""The errors a client can be answered with, and their status in each API.
 
-``service/http/response.py`` writes the responses.
-
-HeedError
-├── Malformed          400 / 400   not JSON, an unknown tensor or field
-├── Invalid            422 / 400   well-formed but wrong: shape, rank, ragged rows, type, NaN
-├── Unauthorized       401 / 401   an API key is needed: none was sent, or an unknown one
-├── Forbidden          403 / 403   this key, or this web page, may not do this
-├── NotFound           404 / 404   unknown block, model or version
-├── Conflict           409 / 409   the memory has another length than the request expects
-├── Gone               410 / 410   the files of a memory are damaged
-├── TooLarge           413 / 400   the body exceeds its limit
-│   ├── TooMuchMemory  413 / 400   the request would need more memory than its limit
-│   └── TooLong        413 / 400   the run is forecast to take longer than its limit
-├── UnsupportedMedia   415 / 415   unknown media type
-│   └── UnsupportedEncoding  415 / 501   unknown Content-Encoding
-├── Unsupported        501 / 501   a part of the protocol that Heed does not offer
-├── NotReady           503 / 503   the model is not loaded yet or failed to load, or the server is shutting down
-│   └── PartsMissing   503 / 503   parts of a memory are on nodes that are lost
-├── NotAllowed         503 / 503   the settings do not let clients do this
-├── OutOfMemory        507 / 503   a run found too little memory on its device. V2's clients retry a 503 only
-├── NoRoom             507 / 503   the memories in use, or the disk, leave no room for a memory
-├── NotEnoughMemory    503 / 503   this machine has too little memory left at the moment
-├── DeviceLost         503 / 503   the GPU has failed: this process ends
-├── Overloaded         503 / 503   the queue or the memory budget is full
-│   └── TooManyRequests  429 / 429   the same, with overload_status=429
-└── TimedOut           504 / 504   the deadline passed before the run began
+``service/http/response.py`` writes the responses; ``docs/errors.md`` lists the classes for clients.
 """
 
 import asyncio
+import errno
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import ClassVar
 
 from service.shorten import shortened
 
 MAX_DETAIL_BYTES = 760  # as JSON; with the rest of an error's body it is less than 1 KiB
 MAX_FIELD_BYTES = 120
+RETRY = {"Retry-After": "1"}
+_CLASSES: "list[type[HeedError]]" = []
 
 
 class HeedError(Exception):
-    """An error to answer the client with. ``detail`` is its text; ``field`` names the tensor or parameter at fault."""
+    """An error to answer the client with. ``detail`` is its text; ``field`` names the tensor or parameter at fault.
+
+    A subclass states its status in the native API, and that in V2 where it is another; the documentation of both has
+    its docstring.
+    """
 
     status: ClassVar[int] = 500
     v2_status: ClassVar[int] = 500
     limit: ClassVar[str] = ""  # the label of heed_requests_rejected_total; the engine counts its own rejections
-    headers: Mapping[str, str] = MappingProxyType({})
+    headers: Mapping[str, str] = {}
+
+    def __init_subclass__(
+        cls,
+        status: int | None = None,
+        v2_status: int | None = None,
+        limit: str = "",
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init_subclass__()
+        if status is not None:
+            cls.status, cls.v2_status = status, v2_status or status
+        cls.limit, cls.headers = limit, headers or {}
+        _CLASSES.append(cls)
 
     def __init__(self, detail: str, field: str | None = None) -> None:
         self.field = None if field is None else shortened(field, MAX_FIELD_BYTES)
@@ -53,119 +47,110 @@ class HeedError(Exception):
         self.detail = str(self)
 
 
-class Malformed(HeedError):
-    status, v2_status = 400, 400
+class Malformed(HeedError, status=400):
+    """Not JSON, an unknown tensor or field."""
 
 
-class Invalid(HeedError):
-    status, v2_status = 422, 400
+class Invalid(HeedError, status=422, v2_status=400):
+    """Well-formed but wrong: shape, rank, ragged rows, type, NaN."""
 
 
-class Unauthorized(HeedError):
-    status, v2_status = 401, 401
-    headers = MappingProxyType({"WWW-Authenticate": "Bearer"})
+class Unauthorized(HeedError, status=401, headers={"WWW-Authenticate": "Bearer"}):
+    """An API key is needed: none was sent, or an unknown one."""
 
 
-class Forbidden(HeedError):
-    status, v2_status = 403, 403
+class Forbidden(HeedError, status=403):
+    """This key, or this web page, may not do this."""
 
 
-class NotFound(HeedError):
-    status, v2_status = 404, 404
+class NotFound(HeedError, status=404):
+    """Unknown block, model, version or memory."""
 
 
-class Conflict(HeedError):
-    status, v2_status = 409, 409
+class Conflict(HeedError, status=409):
+    """The memory has another length than the request expects."""
 
 
-class Gone(HeedError):
-    status, v2_status = 410, 410
+class Gone(HeedError, status=410):
+    """The files of a memory are damaged."""
 
 
-class TooLarge(HeedError):
-    status, v2_status = 413, 400
-    limit = "max_body_bytes"
+class TooLarge(HeedError, status=413, v2_status=400, limit="max_body_bytes"):
+    """The body exceeds its limit."""
 
 
-class TooMuchMemory(TooLarge):
-    limit = "max_memory_bytes"
+class TooMuchMemory(TooLarge, limit="max_memory_bytes"):
+    """The request would need more memory than its limit."""
 
 
-class TooLong(TooLarge):
-    limit = "max_run_seconds"
+class TooLong(TooLarge, limit="max_run_seconds"):
+    """The run is forecast to take longer than its limit."""
 
 
-class UnsupportedMedia(HeedError):
-    status, v2_status = 415, 415
+class UnsupportedMedia(HeedError, status=415):
+    """Unknown media type."""
 
 
-class UnsupportedEncoding(UnsupportedMedia):
-    status, v2_status = 415, 501
-    headers = MappingProxyType({"Accept-Encoding": "gzip, deflate"})
+class UnsupportedEncoding(UnsupportedMedia, status=415, v2_status=501, headers={"Accept-Encoding": "gzip, deflate"}):
+    """Unknown Content-Encoding."""
 
 
-class Unsupported(HeedError):
-    status, v2_status = 501, 501
+class Unsupported(HeedError, status=501):
+    """A part of the protocol that Heed does not offer."""
 
 
-class NotReady(HeedError):
-    status, v2_status = 503, 503
-    limit = "not_ready"
-    headers = MappingProxyType({"Retry-After": "1"})
+class NotReady(HeedError, status=503, limit="not_ready", headers=RETRY):
+    """The model is not loaded yet or failed to load, or the server is shutting down."""
 
 
 class PartsMissing(NotReady):
-    pass
+    """Parts of a memory are on nodes that are lost."""
 
 
-class NotAllowed(HeedError):
-    status, v2_status = 503, 503
+class NotAllowed(HeedError, status=503):
+    """The settings do not let clients do this."""
 
 
-class OutOfMemory(HeedError):
-    status, v2_status = 507, 503
-    limit = "device_memory"
-    headers = MappingProxyType({"Retry-After": "1"})
+class OutOfMemory(HeedError, status=507, v2_status=503, limit="device_memory", headers=RETRY):
+    """The device has too little memory left for this run."""  # V2's clients retry a 503 only
 
 
-class NoRoom(HeedError):
-    status, v2_status = 507, 503
-    limit = "memories_bytes"
-    headers = MappingProxyType({"Retry-After": "1"})
+class NoRoom(HeedError, status=507, v2_status=503, limit="memories_bytes", headers=RETRY):
+    """The memories in use, or the disk, leave no room for a memory."""
 
 
-class NotEnoughMemory(HeedError):
-    status, v2_status = 503, 503
-    limit = "memory"
-    headers = MappingProxyType({"Retry-After": "1"})
+class NotEnoughMemory(HeedError, status=503, limit="memory", headers=RETRY):
+    """This machine has too little memory left at the moment."""
 
     def __init__(self) -> None:
         super().__init__("not enough memory is left on this machine for this request; a smaller one, or later, may fit")
 
 
-class DeviceLost(HeedError):
-    status, v2_status = 503, 503
-    limit = "device_lost"
-    headers = MappingProxyType({"Retry-After": "1"})
+class DeviceLost(HeedError, status=503, limit="device_lost", headers=RETRY):
+    """The GPU has failed."""
 
 
-class Overloaded(HeedError):
-    """``retry_after`` is in seconds."""
+class Overloaded(HeedError, status=503):
+    """The queue or the memory budget is full."""
 
-    status, v2_status = 503, 503
-
-    def __init__(self, detail: str, retry_after: int) -> None:
+    def __init__(self, detail: str, retry_after: int) -> None:  # in seconds
         super().__init__(detail)
         self.headers = {"Retry-After": str(retry_after)}
 
 
-class TooManyRequests(Overloaded):
-    status, v2_status = 429, 429
+class TooManyRequests(Overloaded, status=429):
+    """The queue or the memory budget is full."""  # as Overloaded, with overload_status=429
 
 
-class TimedOut(HeedError):
-    status, v2_status = 504, 504
-    headers = MappingProxyType({"Retry-After": "1"})
+class TimedOut(HeedError, status=504, headers=RETRY):
+    """The deadline passed before the run began."""
+
+
+def meaning(status: int, v2: bool = False) -> str:
+    """What a response with this status means, in V2 or in the native API."""
+    if status == 500:
+        return "The server failed; its log has the request id."
+    return " ".join(cls.__doc__ or "" for cls in _CLASSES if status == (cls.v2_status if v2 else cls.status))
 
 
 def translated(error: BaseException) -> BaseException:
@@ -176,4 +161,6 @@ def translated(error: BaseException) -> BaseException:
     """
     if isinstance(error, asyncio.CancelledError):
         return NotReady("Server is stopping: this request was not finished in time")
+    if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
+        return NotReady("this process can open no more files at the moment")
     return NotEnoughMemory() if isinstance(error, MemoryError) else error

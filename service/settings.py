@@ -4,13 +4,21 @@ import ssl
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field, ValidationInfo, field_validator
+from pydantic import (
+    AfterValidator,
+    Field,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    ValidationInfo,
+    field_validator,
+)
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from service import machine
 
 MIB = 1 << 20
-VERSIONS_PATTERN = r"^(all|latest:[1-9]\d*|\d+(,\d+)*)$"
 
 
 def _readable(path: Path) -> Path:
@@ -22,6 +30,7 @@ def _readable(path: Path) -> Path:
     return path
 
 
+Port = Annotated[int, Field(ge=0, le=65535)]
 ReadableFile = Annotated[Path, AfterValidator(_readable)]
 
 
@@ -31,6 +40,7 @@ class Settings(BaseSettings):
 
     model_config = SettingsConfigDict(
         env_prefix="HEED_",
+        use_attribute_docstrings=True,  # the text below a field is its description; a longer one is in its Field
         frozen=True,
         extra="forbid",
         protected_namespaces=(),
@@ -40,47 +50,37 @@ class Settings(BaseSettings):
         cli_hide_none_type=True,
     )
 
-    host: str = Field("127.0.0.1", description="address to listen on; 0.0.0.0 listens on every interface")
-    port: int = Field(8000, ge=0, le=65535, description="port to listen on; 0 = any free port")
-    tls_certificate: ReadableFile | None = Field(
-        None, description="PEM file with the certificate chain; with it the service speaks HTTPS instead of HTTP"
-    )
-    tls_key: ReadableFile | None = Field(
-        None, description="PEM file with the private key of tls_certificate", validate_default=True
-    )
+    host: str = "127.0.0.1"
+    """address to listen on; 0.0.0.0 listens on every interface"""
+    port: Port = 8000
+    """port to listen on; 0 = any free port"""
+    tls_certificate: ReadableFile | None = None
+    """PEM file with the certificate chain; with it the service speaks HTTPS instead of HTTP"""
+    tls_key: ReadableFile | None = Field(None, validate_default=True)
+    """PEM file with the private key of tls_certificate"""
     api_keys_file: ReadableFile | None = Field(
         None,
         description="file of API keys, one a line, reloaded when it changes; with it every path but health "
         "and the page's files needs a key",
     )
-    admin_keys_file: ReadableFile | None = Field(
-        None, description="file of admin keys: these may also load and unload models and change logging"
-    )
-    cors_origins: str = Field(
-        "", description="origins whose web pages may send requests, separated by commas (https://a.example); * = all"
-    )
-    control_hosts: str = Field(
-        "",
-        description="host names with dots under which clients without admin keys may control models and logging, by "
-        "commas",
-    )
-    workers: int = Field(1, ge=1, description="number of processes that share the port")
-    provider: Literal["auto", "cuda", "cpu"] = Field(
-        "auto",
-        description="where models run: auto = CUDA if it works, else the CPU; cuda fails at start if it does not work",
-    )
-    device_id: int = Field(0, ge=0, description="CUDA's number of the GPU that all workers use")
-    device_memory_bytes: int = Field(
-        0, ge=0, description="upper limit in bytes on the GPU memory of one worker; 0 = what is free when it starts"
-    )
-    model_repository: Path = Field(
-        Path("model_repository"), description="folder with the models, as <name>/<version>/model.onnx"
-    )
-    versions: str = Field(
-        "latest:1",
-        pattern=VERSIONS_PATTERN,
-        description="versions of each model to serve: all, latest:N, or numbers separated by commas",
-    )
+    admin_keys_file: ReadableFile | None = None
+    """file of admin keys: these may also load and unload models and change logging"""
+    cors_origins: str = ""
+    """origins whose web pages may send requests, separated by commas (https://a.example); * = all"""
+    control_hosts: str = ""
+    """host names with dots under which clients without admin keys may control models and logging, by commas"""
+    workers: PositiveInt = 1
+    """number of processes that share the port"""
+    provider: Literal["auto", "cuda", "cpu"] = "auto"
+    """where models run: auto = CUDA if it works, else the CPU; cuda fails at start if it does not work"""
+    device_id: NonNegativeInt = 0
+    """CUDA's number of the GPU that all workers use"""
+    device_memory_bytes: NonNegativeInt = 0
+    """upper limit in bytes on the GPU memory of one worker; 0 = what is free when it starts"""
+    model_repository: Path = Path("model_repository")
+    """folder with the models, as <name>/<version>/model.onnx"""
+    versions: str = Field("latest:1", pattern=r"^(all|latest:[1-9]\d*|\d+(,\d+)*)$")
+    """versions of each model to serve: all, latest:N, or numbers separated by commas"""
     model_control_mode: Literal["none", "poll", "explicit"] = Field(
         "none",
         description="none: models load at start only; explicit: V2 clients may load and unload models and change "
@@ -91,52 +91,35 @@ class Settings(BaseSettings):
         description="models that must load before /v2/health/ready answers 200: all = every one in the repository, "
         "and at least one; any = one; live = none",
     )
-    model_poll_seconds: float = Field(15, gt=0, description="seconds between two scans of the repository in mode poll")
-    max_batch_size: int = Field(
-        1024,
-        ge=0,
-        description="upper limit on the rows of a V2 request to a model with a free batch axis; 0 = they declare no "
-        "batching",
-    )
+    model_poll_seconds: PositiveFloat = 15
+    """seconds between two scans of the repository in mode poll"""
+    max_batch_size: NonNegativeInt = 1024
+    """upper limit on the rows of a V2 request to a model with a free batch axis; 0 = they declare no batching"""
     allow_timeout_override: bool = Field(
         False,
         description="use the parameter timeout of a V2 request (microseconds) as its deadline, as Triton's queue "
         "policy of this name; else it is ignored",
     )
-    intra_op_threads: int = Field(
-        0, ge=0, description="threads that one large model run may use; 0 = this machine's CPUs"
-    )
-    max_concurrent_runs: int = Field(
-        0,
-        ge=0,
-        description="upper limit on concurrent model runs in one worker; 0 = this machine's CPUs / workers, on a GPU 2",
-    )
-    max_body_bytes: int = Field(128 * MIB, ge=1, description="upper limit in bytes on a request body")
-    max_text_bytes: int = Field(
-        MIB, ge=1, description="upper limit in bytes on the texts of a request, as UTF-8, for a model's tokenizer"
-    )
-    max_header_bytes: int = Field(
-        64 << 10, ge=1024, description="upper limit in bytes on the first line and the headers of a request"
-    )
-    read_timeout_seconds: float = Field(
-        60, gt=0, description="time limit in seconds to receive a request, from its first byte to its last"
-    )
-    write_timeout_seconds: float = Field(
-        60, gt=0, description="time limit in seconds for a client to accept some of a response that is being sent"
-    )
-    keep_alive_seconds: float = Field(  # load balancers keep idle connections for 60 s, and should be first to close
-        75, gt=0, description="seconds after which an idle connection is closed"
-    )
-    deadline_seconds: float = Field(
-        60,
-        ge=0,
-        description="time limit in seconds until a request's run begins, if the client sets none; 0 = no limit",
-    )
-    max_memory_bytes: int = Field(
-        0,
-        ge=0,
-        description="upper limit in bytes on the memory of one request's run; 0 = half of memory_budget_bytes",
-    )
+    intra_op_threads: NonNegativeInt = 0
+    """threads that one large model run may use; 0 = this machine's CPUs"""
+    max_concurrent_runs: NonNegativeInt = 0
+    """upper limit on concurrent model runs in one worker; 0 = this machine's CPUs / workers, on a GPU 2"""
+    max_body_bytes: PositiveInt = 128 * MIB
+    """upper limit in bytes on a request body"""
+    max_text_bytes: PositiveInt = MIB
+    """upper limit in bytes on the texts of a request, as UTF-8, for a model's tokenizer"""
+    max_header_bytes: int = Field(64 << 10, ge=1024)
+    """upper limit in bytes on the first line and the headers of a request"""
+    read_timeout_seconds: PositiveFloat = 60
+    """time limit in seconds to receive a request, from its first byte to its last"""
+    write_timeout_seconds: PositiveFloat = 60
+    """time limit in seconds for a client to accept some of a response that is being sent"""
+    keep_alive_seconds: PositiveFloat = 75
+    """seconds after which an idle connection is closed"""
+    deadline_seconds: NonNegativeFloat = 60
+    """time limit in seconds until a request's run begins, if the client sets none; 0 = no limit"""
+    max_memory_bytes: NonNegativeInt = 0
+    """upper limit in bytes on the memory of one request's run; 0 = half of memory_budget_bytes"""
     memory_budget_bytes: int = Field(
         0,
         ge=0,
@@ -148,39 +131,25 @@ class Settings(BaseSettings):
         description="folder of the stored memories, which are kept when the server ends; without one they are in a"
         " temporary folder, and deleted at the end",
     )
-    memories_bytes: int = Field(
-        0,
-        ge=0,
-        description="upper limit in bytes on all memories of this machine; 0 = a quarter of its memory",
-    )
-    max_run_seconds: float = Field(
-        60,
-        ge=0,
-        description="time limit in seconds for one run: rejected if forecast to take longer, terminated if it does; 0"
-        " = no limit",
-    )
-    max_queue: int = Field(
-        1000, ge=1, description="upper limit on the requests waiting in the queue; further ones are rejected"
-    )
-    overload_status: Literal["503", "429"] = Field(
-        "503",
-        description="status of the response to a request that is rejected because the queue or the memory budget is "
-        "full",
-    )
-    batching: Literal["auto", "off"] = Field(
-        "auto", description="auto: queued requests share a run where that is faster; the answers are the same"
-    )
+    memories_bytes: NonNegativeInt = 0
+    """upper limit in bytes on all memories of this machine; 0 = a quarter of its memory"""
+    max_run_seconds: NonNegativeFloat = 60
+    """time limit in seconds for one run: rejected if forecast to take longer, terminated if it does; 0 = no limit"""
+    max_queue: PositiveInt = 1000
+    """upper limit on the requests waiting in the queue; further ones are rejected"""
+    overload_status: Literal["503", "429"] = "503"
+    """status of the response to a request that is rejected because the queue or the memory budget is full"""
+    batching: Literal["auto", "off"] = "auto"
+    """auto: queued requests share a run where that is faster; the answers are the same"""
     batch_models: str = Field(
         "",
         description="models not exported by Heed whose requests may share a run, by commas; all = every one; rows "
         "must be independent",
     )
-    inline_microseconds: int = Field(
-        2000,
-        ge=0,
-        description="microseconds; work estimated to take longer runs in a thread instead of on the event loop",
-    )
-    server_name: str = Field("heed", description="name of the server in GET /v2")
+    inline_microseconds: NonNegativeInt = 2000
+    """microseconds; work estimated to take longer runs in a thread instead of on the event loop"""
+    server_name: str = "heed"
+    """name of the server in GET /v2"""
     compress_responses: Literal["never", "requested", "offered"] = Field(
         "requested",
         description="when V2 responses are compressed: never; requested = if Accept-Encoding names gzip or deflate"
@@ -191,39 +160,28 @@ class Settings(BaseSettings):
         description="NaN and infinity in JSON responses of V2: refuse = an error (null in outputs the request did not"
         " list), nulls = null, tokens = NaN and Infinity",
     )
-    drain_seconds: float = Field(
-        0,
-        ge=0,
-        description="seconds to serve on after a signal to end, not ready, so that load balancers notice; 0 = none",
-    )
-    shutdown_seconds: int = Field(
-        25, ge=1, description="time limit in seconds to finish running requests after a signal to end"
-    )
-    docs: bool = Field(True, description="serve the interactive documentation at /docs")
-    viewer: bool = Field(True, description="serve the page at / where one looks at attention")
-    viewer_frame_ancestors: str = Field(
-        "",
-        pattern=r"^[^;,\r\n]*$",
-        description="origins whose pages may show that page in a frame, separated by blanks",
-    )
-    log_level: Literal["critical", "error", "warning", "info", "debug"] = Field(
-        "info", description="lowest level that is logged"
-    )
-    log_format: Literal["text", "json"] = Field("text", description="format of the log: text, or a JSON object a line")
-    access_log: Literal["off", "errors", "all"] = Field(
-        "off",
-        description="requests to log: none, those that failed or were slow, or all but health probes and scrapes",
-    )
-    slow_milliseconds: float = Field(
-        1000, ge=0, description="milliseconds after which access_log=errors counts a request as slow"
-    )
-    metrics: bool = Field(True, description="serve Prometheus metrics at /metrics")
-    metrics_port: int = Field(
-        0,
-        ge=0,
-        le=65535,
-        description="port that serves only /metrics, without API keys; 0 = /metrics is served on port",
-    )
+    drain_seconds: NonNegativeFloat = 0
+    """seconds to serve on after a signal to end, not ready, so that load balancers notice; 0 = none"""
+    shutdown_seconds: PositiveInt = 25
+    """time limit in seconds to finish running requests after a signal to end"""
+    docs: bool = True
+    """serve the interactive documentation at /docs"""
+    viewer: bool = True
+    """serve the page at / where one looks at attention"""
+    viewer_frame_ancestors: str = Field("", pattern=r"^[^;,\r\n]*$")
+    """origins whose pages may show that page in a frame, separated by blanks"""
+    log_level: Literal["critical", "error", "warning", "info", "debug"] = "info"
+    """lowest level that is logged"""
+    log_format: Literal["text", "json"] = "text"
+    """format of the log: text, or a JSON object a line"""
+    access_log: Literal["off", "errors", "all"] = "off"
+    """requests to log: none, those that failed or were slow, or all but health probes and scrapes"""
+    slow_milliseconds: NonNegativeFloat = 1000
+    """milliseconds after which access_log=errors counts a request as slow"""
+    metrics: bool = True
+    """serve Prometheus metrics at /metrics"""
+    metrics_port: Port = 0
+    """port that serves only /metrics, without API keys; 0 = /metrics is served on port"""
 
     @field_validator("model_control_mode")
     @classmethod

@@ -31,26 +31,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ValidationError as error:
         for problem in error.errors():
             name = "_".join(map(str, problem["loc"]))
-            _print_error(f"{name} (HEED_{name.upper()}): {problem['msg']}, got {problem['input']!r}")
+            _fail(2, f"{name} (HEED_{name.upper()}): {problem['msg']}, got {problem['input']!r}")
         return 2
     try:
         os.scandir(settings.model_repository).close()
     except OSError as error:
         folder, place = str(settings.model_repository), settings.model_repository.absolute()
-        _print_error(
-            f"model_repository (HEED_MODEL_REPOSITORY): {folder!r} is no readable folder: {error.strerror}, {place}"
-        )
-        return 2
+        words = f"{folder!r} is no readable folder: {error.strerror}, {place}"
+        return _fail(2, f"model_repository (HEED_MODEL_REPOSITORY): {words}")
     try:
         tracing.is_wanted()
     except tracing.CannotTrace as error:
-        _print_error(str(error))
-        return 2
+        return _fail(2, str(error))
     try:
         store = open_store(settings.memories, settings.sized().memories_bytes)
     except OSError as error:
-        _print_error(f"memories (HEED_MEMORIES): {str(settings.memories)!r} cannot be used: {error.strerror}")
-        return 2
+        return _fail(2, f"memories (HEED_MEMORIES): {str(settings.memories)!r} cannot be used: {error.strerror}")
     port = settings.port
     try:
         listeners = listen(settings.host, port)
@@ -58,8 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         metrics_listeners = listen(settings.host, port) if settings.metrics and port else []
     except OSError as error:
         store.close()
-        _print_error(f"cannot listen on {settings.host}, port {port}: {error.strerror}")
-        return 1
+        return _fail(1, f"cannot listen on {settings.host}, port {port}: {error.strerror}")
     machine.keep_heap()
     logs.configure(settings.log_level, settings.log_format)
     for listener in listeners:
@@ -75,8 +70,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     try:
         if settings.workers > 1:
-            drain, shutdown = settings.drain_seconds, settings.shutdown_seconds
-            return Supervisor(serve, settings.workers, listeners, drain, shutdown, shared_metrics).run()
+            return Supervisor(serve, settings, listeners, shared_metrics).run()
         Server(_application(settings, store), settings, metrics_listeners).run(listeners)
     except SystemExit:  # from uvicorn, when the start failed; the log says why
         return 1
@@ -108,5 +102,7 @@ def _url(listener: socket.socket, settings: Settings) -> str:
     return f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
 
 
-def _print_error(message: str) -> None:
+def _fail(status: int, message: str) -> int:
+    """Print why the service does not start. Returns ``status``."""
     print(f"heed serve: {message}", file=sys.stderr)
+    return status

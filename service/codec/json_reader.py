@@ -24,15 +24,9 @@ from service.tensors.spec import TensorSpec
 MAX_NAMES = 64  # in a list of names, such as outputs
 MAX_CHECKED = 20_000  # elements that are searched for the wrong one; some milliseconds
 WORDS: dict[type, str] = {
-    **{type(None): "null", bool: "a boolean", str: "text"},
-    **{
-        JsonObject: "an object",
-        dict: "an object",
-        JsonArray: "a list",
-        list: "a list",
-        LongList: "a list",
-        LongText: "text",
-    },
+    **{type(None): "null", bool: "a boolean", str: "text", LongText: "text"},
+    **dict.fromkeys((JsonObject, dict), "an object"),
+    **dict.fromkeys((JsonArray, list, LongList), "a list"),
 }
 INTEGERS = {f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)}
 NUMERIC = {"bool", "bfloat16", "float16", "float32", "float64", *INTEGERS}

@@ -301,9 +301,7 @@ def _wrong_element(name: str, text: bytes, kind: str, count: int, shape: tuple[i
             got = "a boolean" if word in ("true", "false") else word
             return Invalid(f"expected {expected}, got {got} at {place}", name)
         return _malformed(f"expected {expected} at {place} of {name}, got {word or 'nothing'}")
-    return Invalid(
-        f"a number does not fit in {'uint64' if kind == 'u' else 'int64' if kind == 'i' else 'float64'}", name
-    )
+    return Invalid(f"a number does not fit in {WIDEST[kind]}", name)
 
 
 def _malformed(reason: str) -> Malformed:

@@ -51,9 +51,7 @@ class Connection(HttpToolsProtocol):
         self._unparsed = b""
         self._position = 0  # in the unparsed bytes: those before it have been parsed
         self._tail = b""  # the last bytes parsed of a head or of chunks: the end of a line may lie in two pieces
-        self._head_start: int | None = (
-            None  # where the head that is parsed begins in the unparsed bytes, if it is whole
-        )
+        self._head_start: int | None = None  # of the head that is parsed, in the unparsed bytes, if it is whole
         self._body_left: int | None = None  # bytes of a body whose length is declared
         self._version = ""  # of HTTP, in the head that was parsed last
         self._has_begun = False  # a first request has begun

@@ -8,6 +8,7 @@ of this; they only need a media type that no page may send without permission.
 
 import ipaddress
 from collections.abc import Mapping
+from contextlib import suppress
 from urllib.parse import urlsplit
 
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -32,9 +33,10 @@ class ControlGuard:
         self._hosts = {name.strip().lower() for name in names} - {"", *WILDCARDS}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and scope["method"] not in READING and not _is_open(scope["path"]):
-            error = self.denied(scope["state"]["headers"])
-            if error:
+        if scope["type"] == "http" and scope["method"] not in READING:
+            path = scope["path"]
+            is_open = INDEX.fullmatch(path) or PLAIN.fullmatch(path)  # to every client: its own memories, for example
+            if not is_open and (error := self.denied(scope["state"]["headers"])):
                 raise error
         await self._app(scope, receive, send)
 
@@ -66,7 +68,10 @@ class ControlGuard:
         name = _split(f"//{host}")[0]
         if name in self._hosts or "." not in name or name.endswith(".localhost"):
             return True  # a name without a dot is no public one
-        return _is_address(name)
+        with suppress(ValueError):
+            ipaddress.ip_address(name)
+            return True
+        return False
 
 
 def _is_same_site(origin: str, host: str) -> bool:
@@ -84,16 +89,3 @@ def _split(url: str) -> tuple[str, int | None]:
         return (parts.hostname or "").rstrip("."), parts.port
     except ValueError:
         return "an.invalid.name", None
-
-
-def _is_address(name: str) -> bool:
-    try:
-        ipaddress.ip_address(name)
-    except ValueError:
-        return False
-    return True
-
-
-def _is_open(path: str) -> bool:
-    """Whether every client may change what is at ``path``: its own memories, for example."""
-    return bool(INDEX.fullmatch(path) or PLAIN.fullmatch(path))

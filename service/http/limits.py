@@ -193,9 +193,9 @@ class LimitedProtocol(Connection):
 
 def _unsent_bytes(raw: socket.socket | None) -> int:
     """Bytes that the kernel has yet to send, or that the client's machine has not acknowledged."""
+    if raw is None:
+        return 0
     try:
-        return (
-            0 if raw is None else int.from_bytes(fcntl.ioctl(raw.fileno(), termios.TIOCOUTQ, bytes(4)), sys.byteorder)
-        )
+        return int.from_bytes(fcntl.ioctl(raw.fileno(), termios.TIOCOUTQ, bytes(4)), sys.byteorder)
     except (OSError, ValueError):  # it is closed
         return 0

@@ -75,10 +75,6 @@ class Model:
             return None
         return self.spec.limits.get(symbol(self.inputs[name].shape[-1]))
 
-    def missing(self, given: Collection[str], outputs: Collection[str]) -> list[str]:
-        """The inputs that a request for ``outputs`` must have, and that are not among ``given``."""
-        return self.signature.missing(given, outputs)
-
     def bind(self, inputs: Arrays, may_be_empty: bool = False) -> Sizes:
         """The size of each symbolic dimension; see ``checks.bind``.
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 
 from service.tensors.bfloat16 import BFLOAT16
 from service.tensors.spec import TensorSpec
@@ -19,10 +19,8 @@ LANGUAGE_MODELS = ("ForCausalLM", "ForConditionalGeneration", "LMHeadModel", "MT
 Scalar = bool | int | float
 
 
-class InputSpec(BaseModel):
+class InputSpec(BaseModel, frozen=True):
     """One input: its meaning, its default where it is a parameter, and its range."""
-
-    model_config = ConfigDict(frozen=True)
 
     description: str
     default: Scalar | None = None
@@ -34,18 +32,14 @@ class InputSpec(BaseModel):
     mask: bool = False  # added to the scores: may contain -inf, may be sent as booleans
 
 
-class OutputSpec(BaseModel):
+class OutputSpec(BaseModel, frozen=True):
     """One output: its meaning."""
-
-    model_config = ConfigDict(frozen=True)
 
     description: str
 
 
-class BlockSpec(BaseModel):
+class BlockSpec(BaseModel, frozen=True):
     """An attention block, as its file describes it."""
-
-    model_config = ConfigDict(frozen=True)
 
     block: str
     version: int
@@ -72,10 +66,8 @@ class BlockSpec(BaseModel):
     verified: str = "on the CPU, as it is"  # where and how its numbers were checked at export
 
 
-class FastPathSpec(BaseModel):
+class FastPathSpec(BaseModel, frozen=True):
     """A fast path, as its file describes it: which requests to the block it can serve."""
-
-    model_config = ConfigDict(frozen=True)
 
     fast_path: str
     provider: str | None = None  # the only provider on which it is fast; None = it is fast on all

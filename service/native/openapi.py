@@ -7,6 +7,7 @@ from fastapi.routing import APIRoute
 from pydantic import BaseModel, ConfigDict, Field, RootModel, create_model
 from pydantic.json_schema import SkipJsonSchema
 
+from service.errors import meaning
 from service.memories.stored import FIELD as MEMORY
 from service.model.masks import ADDITIVE_MASK, FLAG, describe_input
 from service.model.model import Model
@@ -17,22 +18,6 @@ from service.selection.options import Dtype, Reduction
 from service.tensors.dims import format_dims
 from service.tensors.spec import TensorSpec
 
-PROBLEMS = {
-    400: "Not JSON, or a field the block does not have",
-    401: "No API key, or an unknown one",
-    403: "The API key does not allow this",
-    404: "No such block",
-    409: "The memory has another length than the request says",
-    410: "The files of the memory are damaged",
-    413: "The body, the memory of the request or the time of its run is over the limit",
-    415: "Not application/json, or compressed",
-    422: "A tensor or parameter is wrong; field names it",
-    429: "The queue is full",
-    500: "The server failed; its log has the request id",
-    503: "Models are still loading, the queue is full, the server is shutting down, or its GPU has failed",
-    504: "The deadline passed before the run began",
-    507: "The device has too little memory left for this run, or there is no room for a memory",
-}
 LAYERED = ("layers", "reduce_layers")  # options of blocks with an axis of layers
 ON_REQUEST = "Answered if outputs names it."
 Absent = SkipJsonSchema[None]  # a field that may be missing, and is never null
@@ -118,7 +103,7 @@ assert tuple(Choices.model_fields) == CHOICES
 def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
     """The documentation of error responses."""
     content = {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}}
-    return {status: {"description": PROBLEMS[status], "content": content} for status in statuses}
+    return {status: {"description": meaning(status), "content": content} for status in statuses}
 
 
 def routes(blocks: dict[str, Model], overload_status: int) -> list[APIRoute]:

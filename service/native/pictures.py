@@ -1,5 +1,6 @@
 """What a client needs to make ``pixel_values`` of a picture, and patches of positions."""
 
+from dataclasses import asdict
 from typing import Any
 
 from service.model.model import Model
@@ -22,10 +23,7 @@ def describe_preprocessor(model: Model) -> PreprocessorDescription | None:
         height=height,
         width=width,
         channels=channels,
-        resize=model.preprocessor.resize,
-        image_mean=model.preprocessor.image_mean,
-        image_std=model.preprocessor.image_std,
-        rescale_factor=model.preprocessor.rescale_factor,
+        **asdict(model.preprocessor),
         patch_size=patch_size,
         special_tokens=_special_tokens(model, height, width, patch_size),
     )

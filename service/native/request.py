@@ -219,7 +219,7 @@ def _plan(
     if plan is not None:
         check_values(model.signature, tensors, plan.estimate.sizes)
         return plan
-    for name in model.missing(stored.covers(tensors) if stored else tensors, (*outputs, *computed)):
+    for name in model.signature.missing(stored.covers(tensors) if stored else tensors, (*outputs, *computed)):
         needing = [output for output in outputs if output in model.signature.omissible.get(name, ())]
         raise Invalid(f"required{f' for {needing[0]}' if needing else ''}, and not given", name)
     first = next(iter(tensors))

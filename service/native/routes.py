@@ -24,6 +24,10 @@ from service.selection.derived import derived_outputs, derived_shape
 from service.tensors.bfloat16 import dtype_name
 from service.tensors.dims import Dim, symbol
 
+# Fields of a block's specification that are shown as they are.
+LINE = {"title", "description", "formula", "weights"}
+DETAILS = {"source", "config", "tolerance", "verified", "example"}
+
 router = APIRouter(prefix="/v1/attention", tags=["attention"])
 
 
@@ -38,7 +42,10 @@ RepositoryParam = Annotated[Repository, Depends(_repository)]
 @router.get("", summary="List the blocks", responses=problems(503))
 async def list_blocks(repository: RepositoryParam) -> Blocks:
     repository.must_be_ready()
-    return Blocks(blocks=[BlockLine(**_line(model)) for model in repository.blocks.values()])
+    blocks = repository.blocks.items()
+    return Blocks(
+        blocks=[BlockLine(block=name, **model.spec.model_dump(include=LINE)) for name, model in blocks if model.spec]
+    )
 
 
 @router.get("/{block}", summary="Describe a block", responses=problems(404, 503))
@@ -46,12 +53,10 @@ async def describe_block(block: str, repository: RepositoryParam) -> BlockDescri
     model = repository.block(block)
     spec = model.spec
     assert spec is not None
-    placed = model.placement.items()
     return BlockDescription(
-        **_line(model),
+        block=model.name,
         version=model.version,
-        source=spec.source,
-        config=spec.config,
+        **spec.model_dump(include=LINE | DETAILS),
         inputs=[
             InputDescription(
                 name=name,
@@ -92,14 +97,11 @@ async def describe_block(block: str, repository: RepositoryParam) -> BlockDescri
             )
             for name, output in derived_outputs(model.signature).items()
         ],
-        tolerance=spec.tolerance,
-        verified=spec.verified,
         providers=model.providers,
         nodes={
             graph: {provider_label(provider): dict(nodes) for provider, nodes in counts.items()}
-            for graph, counts in placed
+            for graph, counts in model.placement.items()
         },
-        example=spec.example,
     )
 
 
@@ -111,18 +113,6 @@ def _tokenizer(model: Model) -> TokenizerDescription | None:
         truncates_to=model.tokenizer.max_length,
         next_tokens=model.signature.predicts_tokens,
     )
-
-
-def _line(model: Model) -> dict[str, str]:
-    spec = model.spec
-    assert spec is not None
-    return {
-        "block": model.name,
-        "title": spec.title,
-        "description": spec.description,
-        "formula": spec.formula,
-        "weights": spec.weights,
-    }
 
 
 def _shape(dims: Sequence[Dim]) -> list[str | int]:

@@ -72,12 +72,7 @@ class Provider:
         return DeviceLost("the device that models run on is lost") if self.lost_reason else None
 
 
-def choose(
-    wanted: Literal["auto", "cuda", "cpu"],
-    device: int = 0,
-    memory: int = 0,
-    host_memory: int = 0,
-) -> Provider:
+def choose(wanted: Literal["auto", "cuda", "cpu"], device: int = 0, memory: int = 0, host_memory: int = 0) -> Provider:
     """Choose the provider that ``wanted`` names; ``auto`` is CUDA where it works, else the CPU.
 
     Args:
@@ -90,20 +85,15 @@ def choose(
     """
     if wanted == "cpu":
         return Provider("cpu", "asked for", host_memory=host_memory)
-    on_cuda = Provider(
-        "cuda",
-        "asked for" if wanted == "cuda" else "CUDA works",
-        device,
-        memory,
-        host_memory=host_memory,
-    )
-    reason = _unavailable_reason(on_cuda)
-    if reason is None:
+    reason = "asked for" if wanted == "cuda" else "CUDA works"
+    on_cuda = Provider("cuda", reason, device, memory, host_memory=host_memory)
+    failure = _unavailable_reason(on_cuda)
+    if failure is None:
         on_cuda.pinned = pinned(device)
         return on_cuda
     if wanted == "cuda":
-        raise ProviderUnavailable(f"provider cuda: {reason}")
-    return Provider("cpu", reason, host_memory=host_memory)
+        raise ProviderUnavailable(f"provider cuda: {failure}")
+    return Provider("cpu", failure, host_memory=host_memory)
 
 
 def open_session(
@@ -130,7 +120,9 @@ def open_session(
         options.add_session_config_entry("session.disable_prepacking", "1")
     providers: list[Any] = [CPU]
     if provider.name == "cuda":
-        providers = [(CUDA, _cuda_options(provider)), CPU]
+        # Without TF32 float32 is multiplied as float32; tensor cores would round factors to ten bits.
+        on_cuda = {"device_id": str(provider.device), "use_tf32": "0"}
+        providers = [(CUDA, on_cuda | ({"gpu_mem_limit": str(provider.memory)} if provider.memory else {})), CPU]
         _open_device_arena(provider.device, provider.memory)
     # With fallback, ONNX Runtime would go on with the CPU when CUDA fails, at the start or while serving.
     session = onnxruntime.InferenceSession(model, options, providers=providers, enable_fallback=0)
@@ -181,12 +173,6 @@ def _open_device_arena(device: int, limit: int) -> None:
     )
     arena = onnxruntime.OrtArenaCfg({"arena_extend_strategy": DOUBLING} | ({"max_mem": limit} if limit else {}))
     onnxruntime.create_and_register_allocator_v2(CUDA, memory, {"device_id": str(device)}, arena)
-
-
-def _cuda_options(provider: Provider) -> dict[str, str]:
-    """Options without TF32: float32 is multiplied as float32, where tensor cores would round factors to ten bits."""
-    options = {"device_id": str(provider.device), "use_tf32": "0"}
-    return options | ({"gpu_mem_limit": str(provider.memory)} if provider.memory else {})
 
 
 def _unavailable_reason(provider: Provider) -> str | None:

@@ -42,12 +42,11 @@ class Repository:
         )
         self._own_options: dict[str, ServingOptions] = {}
         self._sent: set[str] = set()  # models whose files came with a load request, not from the folder
-        self._models: dict[str, dict[int, Model]] = {}
-        self._failed: dict[str, dict[int, str]] = {}
+        self.models: dict[str, dict[int, Model]] = {}  # all served ones, by name and version, lowest version first
+        self.failed: dict[str, dict[int, str]] = {}  # name -> version -> why it could not be loaded
         self.load_failures = 0  # since the start
-        self._seen: dict[
-            Path, object
-        ] = {}  # fingerprints of the version folders that poll() has loaded or failed to load
+        # Fingerprints of the version folders that poll() has loaded or failed to load.
+        self._seen: dict[Path, object] = {}
         self._unseen: dict[str, str] = {}  # models that the last poll could not read, and why
         self._changing: dict[str, str] = {}
         self._change = threading.RLock()  # one change at a time
@@ -82,28 +81,24 @@ class Repository:
         for version in misnamed(self._folder):
             log.warning("%s is no version: the name of one is a number that does not begin with 0", version)
         self.poll()
-        if not self._models and not self._failed:
+        if not self.models and not self.failed:
             log.warning("no models in %s; `heed export` writes the built-in blocks there", self._folder.absolute())
-        loaded, seconds = ", ".join(self._models) or "no models", time.perf_counter() - start
+        loaded, seconds = ", ".join(self.models) or "no models", time.perf_counter() - start
         if self.is_complete:
             log.info("ready: %s (%.1f s)", loaded, seconds)
         else:
-            reason = f"{', '.join(self._failed)} failed to load from" if self._failed else "there are no models in"
+            reason = f"{', '.join(self.failed)} failed to load from" if self.failed else "there are no models in"
             where, setting = self._folder.absolute(), self._settings.ready_when
             log.error(
                 "not ready: %s %s (HEED_READY_WHEN=%s); loaded %s (%.1f s)", reason, where, setting, loaded, seconds
             )
-        self._set_ready()
-
-    def _set_ready(self) -> None:
-        assert self.provider is not None, "open() comes first"
         if not self.provider.lost_reason:
             self.ready.set()
 
     def _check_complete(self) -> None:
         """Set ``is_complete`` if all required models are loaded; models that a client failed to load do not count."""
         wanted, polled = self._settings.ready_when, {folder.parent.name for folder in self._seen}
-        if wanted == "live" or (self._models and (wanted == "any" or polled.isdisjoint(self._failed))):
+        if wanted == "live" or (self.models and (wanted == "any" or polled.isdisjoint(self.failed))):
             self.is_complete = True
 
     def _lose(self) -> None:
@@ -119,10 +114,10 @@ class Repository:
         Models that cannot be read, such as those of an unmounted volume, were not removed, and stay loaded.
         """
         with self._change:
-            scanned, unseen = survey(self._folder, self._models)
+            scanned, unseen = survey(self._folder, self.models)
             self._report(unseen)
             if "" not in unseen:
-                gone = [name for name in (*self._models, *self._failed) if name not in scanned and name not in unseen]
+                gone = [name for name in (*self.models, *self.failed) if name not in scanned and name not in unseen]
                 for name in gone:
                     self._drop(name)
                 for name in [name for name in scanned if name not in unseen]:
@@ -156,8 +151,8 @@ class Repository:
                 reason = _reason(error, versions)
                 log.error("model %s failed to load: %s", name, error)
                 self.load_failures += 1
-                if name not in self._models:
-                    self._failed = {**self._failed, name: dict.fromkeys(chosen, reason)}
+                if name not in self.models:
+                    self.failed = {**self.failed, name: dict.fromkeys(chosen, reason)}
                 raise Invalid(f"failed to load '{name}', {reason}") from None
             self._own_options[name] = options
             self._sent = self._sent | {name} if sent else self._sent - {name}
@@ -168,7 +163,7 @@ class Repository:
     def unload_model(self, name: str) -> None:
         """Stop serving it; requests in progress finish. As in Triton, a model that is not loaded is no error."""
         with self._change:
-            if name not in self._models and name not in self._failed:
+            if name not in self.models and name not in self.failed:
                 log.info("model %s is not loaded, so there is nothing to unload", name)
                 return
             with self._state(name, "UNLOADING"):
@@ -184,7 +179,7 @@ class Repository:
         """
         if not self.ready.is_set():
             self.must_be_ready()
-        versions = self._models.get(name, {})
+        versions = self.models.get(name, {})
         if not versions or (version is not None and version not in versions):
             raise self._unknown(name, version)
         return versions[next(reversed(versions)) if version is None else version]
@@ -197,8 +192,8 @@ class Repository:
             NotFound: there is no such block.
         """
         self.must_be_ready()
-        versions = self._models.get(name)
-        if versions is None and name in self._failed:
+        versions = self.models.get(name)
+        if versions is None and name in self.failed:
             raise NotReady(f"{name} failed to load; the server's log says why")
         model = versions[next(reversed(versions))] if versions else None
         if model is None or model.spec is None:
@@ -212,16 +207,6 @@ class Repository:
             raise NotReady(f"Server not ready: {'its device is lost' if lost else 'models are being loaded'}")
 
     @property
-    def models(self) -> dict[str, dict[int, Model]]:
-        """All served models: name -> version -> model, lowest version first."""
-        return self._models
-
-    @property
-    def failed(self) -> dict[str, dict[int, str]]:
-        """Name -> version -> why it could not be loaded."""
-        return self._failed
-
-    @property
     def is_readable(self) -> bool:
         """Whether the last poll could read all served models."""
         return not self._unseen
@@ -229,7 +214,7 @@ class Repository:
     @property
     def blocks(self) -> dict[str, Model]:
         """The attention blocks among the models, in their highest version."""
-        highest = {name: versions[next(reversed(versions))] for name, versions in self._models.items()}
+        highest = {name: versions[next(reversed(versions))] for name, versions in self.models.items()}
         return {name: model for name, model in highest.items() if model.spec}
 
     def options_for(self, name: str) -> ServingOptions:
@@ -238,8 +223,8 @@ class Repository:
 
     def index(self) -> list[State]:
         """A line for every version of every model, loaded or not."""
-        names = {*scan(self._folder), *self._models, *self._failed}
-        return index(names, self._models, self._failed, self._changing)
+        names = {*scan(self._folder), *self.models, *self.failed}
+        return index(names, self.models, self.failed, self._changing)
 
     def _report(self, unseen: dict[str, str]) -> None:
         """Log models that can no longer be read, and those that can be read again."""
@@ -247,7 +232,7 @@ class Repository:
             if self._unseen.get(name) == reason:
                 continue
             what = f"model {name}" if name else f"the model repository {self._folder.absolute()}"
-            if self._models:
+            if self.models:
                 log.warning("%s %s; what was loaded from it is served on, until a restart", what, reason)
             elif not name:
                 log.error("%s %s", what, reason)
@@ -258,7 +243,7 @@ class Repository:
     def _follow(self, name: str, versions: Versions) -> None:
         options = self.options_for(name)
         chosen = options.policy.choose(versions)
-        old = self._models.get(name, {})
+        old = self.models.get(name, {})
         for folder in [folder for version, folder in versions.items() if version not in chosen]:
             self._seen.pop(folder, None)  # if it is chosen again, it has to be loaded again
         prints = {version: fingerprint(versions[version]) for version in chosen}
@@ -273,8 +258,8 @@ class Repository:
             if self._seen.get(folder) == prints[version]:  # unchanged since it was loaded, or failed to load
                 if version in old:
                     models[version] = old[version]
-                elif version in self._failed.get(name, {}):
-                    failed[version] = self._failed[name][version]
+                elif version in self.failed.get(name, {}):
+                    failed[version] = self.failed[name][version]
                 continue
             self._seen[folder] = prints[version]
             try:
@@ -309,8 +294,8 @@ class Repository:
             raise self.provider.translate(error) or error from None
 
     def _serve(self, name: str, models: dict[int, Model], failed: dict[int, str]) -> None:
-        self._models = dict(sorted({**self._models, name: models}.items())) if models else _without(self._models, name)
-        self._failed = {**self._failed, name: failed} if failed else _without(self._failed, name)
+        self.models = dict(sorted({**self.models, name: models}.items())) if models else _without(self.models, name)
+        self.failed = {**self.failed, name: failed} if failed else _without(self.failed, name)
 
     def _drop(self, name: str) -> None:
         self._seen = {folder: seen for folder, seen in self._seen.items() if folder.parent.name != name}
@@ -328,11 +313,11 @@ class Repository:
 
     def _unknown(self, name: str, version: int | None) -> NotFound | NotReady:
         start = f"Request for unknown model: '{name}'"
-        if version is not None and (name in self._changing or version in self._failed.get(name, {})):
+        if version is not None and (name in self._changing or version in self.failed.get(name, {})):
             return NotReady(f"{start} version {version} is not at ready state")
-        if name in self._models:
+        if name in self.models:
             return NotFound(f"{start} version {version} is not found")
-        if name in self._failed or name in self._changing:
+        if name in self.failed or name in self._changing:
             return NotFound(f"{start} has no available versions")
         return NotFound(f"{start} is not found")
 

@@ -1,14 +1,12 @@
 """The versions in the folder of a model repository: which exist, which are served, whether one has changed."""
 
 import os
-import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from service.model.spec import CANONICAL
-from service.settings import VERSIONS_PATTERN
 
 Versions = Mapping[int, Path]
 
@@ -22,13 +20,7 @@ class VersionPolicy:
 
     @classmethod
     def parse(cls, text: str) -> "VersionPolicy":
-        """The policy of a setting's value.
-
-        Raises:
-            ValueError: it is none of the three forms.
-        """
-        if not re.match(VERSIONS_PATTERN, text):
-            raise ValueError(f"expected all, latest:N or version numbers 1,3; got {text!r}")
+        """The policy of the setting ``versions``, whose pattern ``text`` has."""
         if text == "all":
             return cls()
         if text.startswith("latest:"):

@@ -58,17 +58,14 @@ class AccessLog:
     def _log(self, scope: Scope, status: int, start_ns: int) -> None:
         milliseconds = (time.perf_counter_ns() - start_ns) / 1e6
         if self._all or status >= 400 or milliseconds > self._slow_ms:
-            log.log(_level(status), "request", extra=_event(scope, status, milliseconds))
+            level = logging.ERROR if status >= 500 else logging.WARNING if status >= 400 else logging.INFO
+            log.log(level, "request", extra=_event(scope, status, milliseconds))
 
 
 def model_of(scope: Scope) -> str | None:
     """The model named in the path; None if there is none."""
     path: dict[str, str] = scope.get("path_params", {})
     return path.get("model") or path.get("block")
-
-
-def _level(status: int) -> int:
-    return logging.ERROR if status >= 500 else logging.WARNING if status >= 400 else logging.INFO
 
 
 def _event(scope: Scope, status: int, milliseconds: float) -> dict[str, Any]:

@@ -33,7 +33,7 @@ SINGLE_WORKER_INTERVAL_S = 1.0  # between two publications
 INTERVAL_S = 0.1  # the same with several workers, which read each other's records
 
 
-class Metrics:
+class Metrics(Collector):
     """Publishes this process's metrics in ``slot``, and renders those of all workers in ``shared_metrics``."""
 
     def __init__(
@@ -80,8 +80,12 @@ class Metrics:
         self.publish()
         encode, media_type = choose_encoder(accept)
         registry = CollectorRegistry(auto_describe=False)
-        registry.register(_Collector(self._shared_metrics))
+        registry.register(self)
         return Response(await run_in_threadpool(encode, registry), media_type=media_type)
+
+    def collect(self) -> Iterable[Metric]:
+        """Every metric of all workers."""
+        return metrics_of(self._shared_metrics.read())
 
     @property
     def _is_shared(self) -> bool:
@@ -133,14 +137,6 @@ class Metrics:
         if resident_bytes := machine.resident_bytes():
             gauges["process_resident_memory_bytes",] = resident_bytes
         return gauges
-
-
-class _Collector(Collector):
-    def __init__(self, shared_metrics: SharedMetrics) -> None:
-        self._shared_metrics = shared_metrics
-
-    def collect(self) -> Iterable[Metric]:
-        return metrics_of(self._shared_metrics.read())
 
 
 def _batch_sizes(counts: RequestCounters) -> list[int]:

@@ -8,7 +8,7 @@ by protobuf, once, and what differs by ``struct``. This module is imported only 
 import logging
 import os
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from functools import lru_cache
 from struct import Struct
 from threading import Event, Thread
@@ -30,6 +30,9 @@ from opentelemetry.sdk.trace import ReadableSpan, SpanLimits, TracerProvider
 from opentelemetry.sdk.trace.sampling import Decision
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import SpanContext, SpanKind, TraceState
+from starlette.types import Scope
+
+from service.telemetry.access_log import model_of
 
 log = logging.getLogger("heed")
 
@@ -55,32 +58,20 @@ class Origin(NamedTuple):
 class Request(NamedTuple):
     """A request that has ended. Times are in nanoseconds; those of stages are less than the others by ``offset_ns``."""
 
-    method: str
-    headers: Mapping[bytes, bytes]
+    scope: Scope  # with the state that the envelope sets
     origin: Origin | None  # None: not known yet
-    path: str
-    parameters: Mapping[str, str] | None
-    is_routed: bool
     status: int
-    request_id: bytes
     start_ns: int
     end_ns: int
-    stages: Iterable[tuple[str, int, int]]
     offset_ns: int
 
     @property
     def route(self) -> str | None:
         """The template of the path, with parameters in braces; None if no route takes it."""
-        path = self.path
-        for name, value in (self.parameters or {}).items():
+        path, parameters = self.scope["path"], self.scope.get("path_params")
+        for name, value in (parameters or {}).items():
             path = path.replace(f"/{value}", f"/{{{name}}}", 1)
-        return path if self.parameters or self.is_routed else None
-
-    @property
-    def model(self) -> str | None:
-        """The model named in the path; None if there is none."""
-        parameters = self.parameters or {}
-        return parameters.get("model") or parameters.get("block")
+        return path if parameters or "endpoint" in self.scope else None
 
 
 class Tracer:
@@ -163,15 +154,17 @@ class Tracer:
             log.exception("traces cannot be sent")
 
     def _encode(self, request: Request, messages: list[bytes]) -> None:
-        origin, offset_ns = request.origin or self.origin(request.method, request.headers), request.offset_ns
+        scope, offset_ns = request.scope, request.offset_ns
+        state = scope["state"]
+        origin = request.origin or self.origin(scope["method"], state["headers"])
         if not origin.is_sampled:
             return
         parent, new_id = origin.parent, self._ids.generate_span_id
         span_id, shared = new_id().to_bytes(8, "big"), TRACE_ID + origin.trace_id.to_bytes(16, "big")
         if origin.state:
             shared += _trace_state(origin.state.to_header())
-        request_id = request.request_id[: self._max_length]
-        common = request.method, request.path, request.route, request.status, request.model
+        request_id = state["request_id"][: self._max_length]
+        common = scope["method"], scope["path"], request.route, request.status, model_of(scope)
         own = [
             shared,
             VARIABLE.pack(SPAN_ID, span_id, START, request.start_ns, END, request.end_ns),
@@ -183,7 +176,7 @@ class Tracer:
             own += [PARENT_ID, parent.span_id.to_bytes(8, "big")]
         messages.append(_field(SPANS, b"".join(own)))
         shared += PARENT_ID + span_id
-        for name, start_ns, end_ns in request.stages:
+        for name, start_ns, end_ns in state["timing"].stages:
             stage = _stage(name)
             times = START, offset_ns + start_ns, END, offset_ns + end_ns
             variable = VARIABLE.pack(SPAN_ID, new_id().to_bytes(8, "big"), *times)

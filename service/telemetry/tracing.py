@@ -126,21 +126,6 @@ class Tracing:
         return origin
 
     def _add(self, scope: Scope, origin: "Origin | None", start_ns: int, status: int) -> None:
-        end_ns, state = time.time_ns(), scope["state"]
+        end_ns = time.time_ns()
         offset_ns = end_ns - time.perf_counter_ns()
-        self._tracer.add(
-            (
-                scope["method"],
-                state["headers"],
-                origin,
-                scope["path"],
-                scope.get("path_params"),
-                "endpoint" in scope,
-                status,
-                state["request_id"],
-                offset_ns + start_ns,
-                end_ns,
-                state["timing"].stages,
-                offset_ns,
-            )
-        )
+        self._tracer.add((scope, origin, status, offset_ns + start_ns, end_ns, offset_ns))

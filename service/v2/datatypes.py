@@ -23,24 +23,18 @@ class Datatype:
     dtype: np.dtype
 
 
+DTYPES: dict[str, np.dtype] = {
+    "BOOL": np.dtype("bool"),
+    **{f"UINT{bits}": np.dtype(f"uint{bits}") for bits in (8, 16, 32, 64)},
+    **{f"INT{bits}": np.dtype(f"int{bits}") for bits in (8, 16, 32, 64)},
+    "FP16": np.dtype("float16"),
+    "BF16": BFLOAT16,
+    "FP32": np.dtype("float32"),
+    "FP64": np.dtype("float64"),
+    "BYTES": np.dtype("object"),
+}
 DATATYPES = {
-    name: Datatype(name, config_name, np.dtype(dtype))
-    for name, config_name, dtype in (
-        ("BOOL", "TYPE_BOOL", np.bool_),
-        ("UINT8", "TYPE_UINT8", np.uint8),
-        ("UINT16", "TYPE_UINT16", np.uint16),
-        ("UINT32", "TYPE_UINT32", np.uint32),
-        ("UINT64", "TYPE_UINT64", np.uint64),
-        ("INT8", "TYPE_INT8", np.int8),
-        ("INT16", "TYPE_INT16", np.int16),
-        ("INT32", "TYPE_INT32", np.int32),
-        ("INT64", "TYPE_INT64", np.int64),
-        ("FP16", "TYPE_FP16", np.float16),
-        ("BF16", "TYPE_BF16", BFLOAT16),
-        ("FP32", "TYPE_FP32", np.float32),
-        ("FP64", "TYPE_FP64", np.float64),
-        ("BYTES", "TYPE_STRING", np.object_),
-    )
+    name: Datatype(name, "TYPE_STRING" if name == "BYTES" else f"TYPE_{name}", dtype) for name, dtype in DTYPES.items()
 }
 BOOL, BYTES = DATATYPES["BOOL"], DATATYPES["BYTES"]
 _BY_DTYPE = {datatype.dtype: datatype for datatype in DATATYPES.values()}

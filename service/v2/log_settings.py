@@ -3,7 +3,7 @@
 import logging
 
 from fastapi import APIRouter, Request
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 
 from service.errors import Malformed
 from service.v2.openapi import errors, json_body
@@ -16,10 +16,8 @@ router = APIRouter(prefix="/v2", tags=["Open Inference Protocol"])
 log = logging.getLogger("heed")
 
 
-class LogSettingsChange(BaseModel):
+class LogSettingsChange(BaseModel, extra="forbid", strict=True):
     """Settings to change; those that are missing or null stay."""
-
-    model_config = ConfigDict(extra="forbid", strict=True)
 
     log_file: str | None = None
     log_info: bool | None = None

@@ -158,10 +158,7 @@ def _model_statistics(model: Model, counted: Statistics) -> schemas.ModelStatist
         inference_count=counted.inferences,
         execution_count=counted.executions,
         inference_stats=schemas.InferStatistics(
-            success=_duration(counted.success),
-            fail=_duration(counted.fail),
-            queue=_duration(counted.stages["queue"]),
-            **_compute(counted.stages),
+            success=counted.success, fail=counted.fail, queue=counted.stages["queue"], **_compute(counted.stages)
         ),
         batch_stats=[
             schemas.BatchStatistics(batch_size=rows, **_compute(stages)) for rows, stages in counted.batches.items()
@@ -169,10 +166,6 @@ def _model_statistics(model: Model, counted: Statistics) -> schemas.ModelStatist
     )
 
 
-def _compute(stages: dict[str, Tally]) -> dict[str, schemas.Duration]:
+def _compute(stages: dict[str, Tally]) -> dict[str, Tally]:
     names = {"compute_input": "decode", "compute_infer": "compute", "compute_output": "encode"}
-    return {name: _duration(stages[stage]) for name, stage in names.items()}
-
-
-def _duration(tally: Tally) -> schemas.Duration:
-    return schemas.Duration(count=tally.count, ns=tally.ns)
+    return {name: stages[stage] for name, stage in names.items()}

@@ -63,9 +63,7 @@ def override(text: Any, current: dict[str, Any], options: ServingOptions) -> Ser
     try:
         changes = ConfigOverride.model_validate_json(text if isinstance(text, str) else orjson.dumps(text))
     except ValidationError as error:
-        problem = error.errors()[0]
-        where = ".".join(map(str, problem["loc"]))
-        raise Malformed(f"failed to load: config: {where or 'the text'}: {problem['msg']}") from None
+        raise Malformed(f"failed to load: config: {first_problem(error, 'the text')}") from None
     for name, value in (changes.model_extra or {}).items():
         if value != current.get(name, value):
             raise Malformed(f"failed to load: config: '{name}' is set by the model file, to {current[name]!r}")
@@ -83,6 +81,12 @@ def override(text: Any, current: dict[str, Any], options: ServingOptions) -> Ser
     timeouts = changes.dynamic_batching.default_queue_policy.allow_timeout_override
     timeouts = options.allow_timeout_override if timeouts is None else timeouts
     return replace(options, policy=policy, allow_timeout_override=timeouts)
+
+
+def first_problem(error: ValidationError, whole: str) -> str:
+    """The first error that pydantic found: where, or in the ``whole``, and what."""
+    problem = error.errors()[0]
+    return f"{'.'.join(map(str, problem['loc'])) or whole}: {problem['msg']}"
 
 
 def _tensor(tensor: TensorSpec, model: Model) -> dict[str, Any]:

@@ -7,30 +7,19 @@ from fastapi import Body
 from fastapi.routing import APIRoute
 from pydantic import BaseModel
 
+from service.errors import meaning
 from service.model.model import Model
 from service.v2.datatypes import datatype
 from service.v2.paths import OF_MODEL, OF_VERSION, Name, Number
 from service.v2.schemas import InferRequest, InferResponse
 
-ERRORS = {
-    400: "The request is malformed or wrong, its body is too large, or a load failed",
-    401: "No API key, or an unknown one",
-    403: "The API key, or the page that sent the request, may not do this",
-    404: "No such model or version",
-    415: "Another Content-Type than application/json",
-    429: "The queue is full",
-    500: "The server failed; its log has the request id",
-    501: "Another Content-Encoding than gzip or deflate",
-    503: "Models are still loading, the queue or the device's memory is full, the server is stopping, or not allowed",
-    504: "The deadline passed before the run began",
-}
 BINARY = {"schema": {"type": "string", "format": "binary"}}
 
 
 def errors(*statuses: int) -> dict[int | str, dict[str, Any]]:
     """The documentation of error responses."""
     content = {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}}
-    return {status: {"description": ERRORS[status], "content": content} for status in statuses}
+    return {status: {"description": meaning(status, v2=True), "content": content} for status in statuses}
 
 
 def json_body(schema: type[BaseModel], example: dict[str, Any]) -> dict[str, Any]:

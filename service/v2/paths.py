@@ -3,7 +3,7 @@
 from typing import Annotated
 
 from fastapi import Path
-from starlette.convertors import Convertor, register_url_convertor
+from starlette.convertors import IntegerConvertor, register_url_convertor
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 OF_MODEL = "/models/{model}"
@@ -13,16 +13,10 @@ Name = Annotated[str, Path(description="a model's name", examples=["scaled_dot_p
 Number = Annotated[int, Path(description="its version", examples=[1], ge=0)]
 
 
-class Digits(Convertor[int]):
+class Digits(IntegerConvertor):
     """A version: at most as many digits as fit in 64 bits. Other paths match no route."""
 
     regex = "[0-9]{1,18}"
-
-    def convert(self, value: str) -> int:
-        return int(value)
-
-    def to_string(self, value: int) -> str:
-        return str(value)
 
 
 register_url_convertor("digits", Digits())

@@ -14,12 +14,14 @@ from service.codec.json_reader import base64_bytes
 from service.errors import HeedError, Malformed, NotAllowed, NotReady, Unsupported
 from service.http.body import CountedReceive, receive_body
 from service.model.spec import CANONICAL
+from service.repository.index import State
 from service.repository.options import ServingOptions
 from service.repository.repository import Repository
 from service.repository.versions import version_number
 from service.settings import Settings
 from service.threads import in_thread
 from service.v2 import model_config, schemas
+from service.v2.model_config import first_problem
 from service.v2.openapi import errors, json_body
 from service.v2.paths import OF_MODEL, Name
 
@@ -35,23 +37,15 @@ router = APIRouter(prefix="/v2/repository", tags=["Open Inference Protocol"])
 @router.post(
     "/index",
     summary="All models and their states",
+    response_model=list[schemas.ModelState],
     response_model_exclude_none=True,
     responses=errors(400),
     openapi_extra=json_body(schemas.IndexRequest, {"ready": True}),
 )
-async def index(request: Request) -> list[schemas.ModelState]:
+async def index(request: Request) -> list[State]:
     filters = await read_body(request, schemas.IndexRequest)
     states = await asyncio.to_thread(request.app.state.repository.index)
-    return [
-        schemas.ModelState(
-            name=version.name,
-            version=None if version.version is None else str(version.version),
-            state=version.state,
-            reason=version.reason,
-        )
-        for version in states
-        if version.state == "READY" or not filters.ready
-    ]
+    return [version for version in states if version.state == "READY" or not filters.ready]
 
 
 @router.post(
@@ -116,9 +110,7 @@ async def read_body(
     try:
         return schema.model_validate_json(content.strip() or b"{}")
     except ValidationError as error:
-        problem = error.errors()[0]
-        where = ".".join(map(str, problem["loc"])) or "the body"
-        raise Malformed(f"failed to parse the request JSON buffer: {where}: {problem['msg']}") from None
+        raise Malformed(f"failed to parse the request JSON buffer: {first_problem(error, 'the body')}") from None
 
 
 def require_control(request: Request, refusal: str) -> None:
@@ -147,7 +139,7 @@ def _load(repository: Repository, name: str, parameters: Mapping[str, Any]) -> N
     if options is None or not files:
         repository.load_model(name, options)
         return
-    if not name.strip(".") or "/" in name or "\\" in name or not name.isprintable():
+    if not _is_file_name(name):
         raise Malformed("failed to load: this name is no name of a folder")
     try:
         _load_files(repository, name, files, options)
@@ -181,9 +173,13 @@ def _file(key: str) -> tuple[str, str]:
     version, _, file = key.removeprefix(FILE).partition("/")
     if not version_number(version):
         raise Malformed(f"failed to load: expected file:<version>/<name>, the version a number from 1, got {key!r}")
-    if not file.strip(".") or "/" in file or "\\" in file or not file.isprintable():
+    if not _is_file_name(file):
         raise Malformed(f"failed to load: {file!r} is no name of a file in the version's folder")
     return version, file
+
+
+def _is_file_name(name: str) -> bool:
+    return bool(name.strip(".")) and "/" not in name and "\\" not in name and name.isprintable()
 
 
 def _decode(key: str, value: Any) -> bytes:

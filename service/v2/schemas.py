@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from service.model.masks import FLAG
 from service.v2.datatypes import DATATYPES
@@ -53,9 +53,7 @@ class InferRequest(BaseModel):
     )
 
 
-class InferResponse(BaseModel):
-    model_config = ConfigDict(protected_namespaces=())
-
+class InferResponse(BaseModel, protected_namespaces=()):
     model_name: str
     model_version: str
     id: str | None = None
@@ -94,7 +92,7 @@ class Models(BaseModel):
     models: list[str]
 
 
-class Duration(BaseModel):
+class Duration(BaseModel, from_attributes=True):
     count: int = 0
     ns: int = 0
 
@@ -139,7 +137,7 @@ class IndexRequest(BaseModel):
     ready: bool = False
 
 
-class ModelState(BaseModel):
+class ModelState(BaseModel, coerce_numbers_to_str=True):
     name: str
     version: str | None = None
     state: Literal["UNKNOWN", "READY", "UNAVAILABLE", "LOADING", "UNLOADING"] | None = None
@@ -152,36 +150,28 @@ class ControlRequest(BaseModel):
     parameters: dict[str, Parameter] = {}
 
 
-class VersionPolicyConfig(BaseModel):
+class VersionPolicyConfig(BaseModel, extra="forbid"):
     """Exactly one of the three."""
-
-    model_config = ConfigDict(extra="forbid")
 
     latest: dict[Literal["num_versions"], int] | None = None
     all: dict[str, Any] | None = None
     specific: dict[Literal["versions"], list[int]] | None = None
 
 
-class QueuePolicy(BaseModel):
+class QueuePolicy(BaseModel, extra="forbid"):
     """Whether a request's parameter ``timeout`` is its deadline."""
-
-    model_config = ConfigDict(extra="forbid")
 
     allow_timeout_override: bool | None = None
 
 
-class DynamicBatching(BaseModel):
+class DynamicBatching(BaseModel, extra="forbid"):
     """The server's settings control batching; only the queue policy can be set for a model."""
-
-    model_config = ConfigDict(extra="forbid")
 
     default_queue_policy: QueuePolicy = QueuePolicy()
 
 
-class ConfigOverride(BaseModel):
+class ConfigOverride(BaseModel, extra="allow"):
     """The fields of a model configuration that a load may change. Others may be sent if they equal the model's."""
-
-    model_config = ConfigDict(extra="allow")
 
     max_batch_size: int | None = Field(None, ge=0)
     version_policy: VersionPolicyConfig | None = None

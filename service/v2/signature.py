@@ -33,7 +33,7 @@ def wire_shape(tensor: TensorSpec) -> list[int]:
 
 
 def _check_complete(model: Model, given: Collection[str], outputs: Collection[str]) -> None:
-    missing = model.missing(given, outputs)
+    missing = model.signature.missing(given, outputs)
     if missing:
         required = [name for name, of in model.inputs.items() if of.required]
         raise Malformed(

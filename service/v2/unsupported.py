@@ -3,7 +3,7 @@
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 
 from service.errors import Unsupported
 from service.v2.metadata import ServedModels
@@ -14,8 +14,8 @@ NO_TRACE = {"trace_level": ["OFF"], "trace_rate": "1000", "trace_count": "-1", "
 router = APIRouter(prefix="/v2", include_in_schema=False)
 
 
-class TraceSettings(BaseModel):
-    model_config = ConfigDict(extra="allow")
+class TraceSettings(BaseModel, extra="allow"):
+    """Any fields."""
 
 
 async def status() -> list[str]:

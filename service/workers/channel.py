@@ -5,10 +5,26 @@ import socket
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from ctypes import Structure, c_bool, c_int64
 
 from service.telemetry.shared_metrics import WorkerSlot
 
-CLOSED, HEARTBEAT, LIVE, READY, COMPLETE, EXIT_REQUESTED, SERVICE_READY = range(7)
+
+class State(Structure):
+    """What a worker and the supervisor tell each other, in memory that both have mapped."""
+
+    closed: int  # connections that the worker has taken and closed
+    heartbeat_ns: int  # of time.monotonic_ns: when the worker's event loop last turned
+    live: bool  # the worker answers requests
+    ready: bool  # it has loaded the models that can be loaded, and can run them
+    complete: bool  # it has loaded as many models as the service needs to be ready
+    exit_requested: bool  # the worker asks the supervisor to end the channel
+    service_ready: bool  # all workers have been ready and complete at one time, and the service is not about to end
+
+    _fields_ = (
+        *((name, c_int64) for name in ("closed", "heartbeat_ns")),
+        *((name, c_bool) for name in ("live", "ready", "complete", "exit_requested", "service_ready")),
+    )
 
 
 class Channel:
@@ -23,7 +39,7 @@ class Channel:
         self._near, self._far = socket.socketpair()
         self._near.setblocking(False)
         self._far.setblocking(False)
-        self._page = memoryview(mmap.mmap(-1, mmap.PAGESIZE)).cast("q")
+        self.state = State.from_buffer(mmap.mmap(-1, mmap.PAGESIZE))
 
     # The supervisor's side.
 
@@ -50,39 +66,10 @@ class Channel:
         self._near.close()
         self._far.close()
 
-    def set_service_ready(self, ready: bool) -> None:
-        """Tell the worker whether the service as a whole is ready."""
-        self._page[SERVICE_READY] = ready
-
-    @property
-    def closed(self) -> int:
-        """How many connections the worker has taken and closed."""
-        return self._page[CLOSED]
-
     @property
     def silence_s(self) -> float:
         """Seconds since the worker's event loop last turned."""
-        return (time.monotonic_ns() - self._page[HEARTBEAT]) / 1e9
-
-    @property
-    def live(self) -> bool:
-        """Whether the worker answers requests."""
-        return bool(self._page[LIVE])
-
-    @property
-    def ready(self) -> bool:
-        """Whether it has loaded the models that can be loaded, and can run them."""
-        return bool(self._page[READY])
-
-    @property
-    def complete(self) -> bool:
-        """Whether it has loaded as many models as the service needs to be ready."""
-        return bool(self._page[COMPLETE])
-
-    @property
-    def exit_requested(self) -> bool:
-        """Whether the worker asks to end."""
-        return bool(self._page[EXIT_REQUESTED])
+        return (time.monotonic_ns() - self.state.heartbeat_ns) / 1e9
 
     # The worker's side.
 
@@ -107,25 +94,14 @@ class Channel:
                     raise EOFError
                 yield connection
 
-    @property
-    def service_ready(self) -> bool:
-        """Whether all workers have been ready and complete at one time, and the service is not about to end."""
-        return bool(self._page[SERVICE_READY])
-
     def count_closed(self) -> None:
         """Count a closed connection."""
-        self._page[CLOSED] += 1
+        self.state.closed += 1
 
     def beat(self, ready: bool, complete: bool) -> None:
         """Publish that the event loop runs, and the worker's state."""
-        self._page[HEARTBEAT] = time.monotonic_ns()
-        self._page[LIVE] = True
-        self._page[READY] = ready
-        self._page[COMPLETE] = complete
-
-    def request_exit(self) -> None:
-        """Ask the supervisor to end the channel."""
-        self._page[EXIT_REQUESTED] = True
+        state = self.state
+        state.heartbeat_ns, state.live, state.ready, state.complete = time.monotonic_ns(), True, ready, complete
 
     def _receive(self) -> socket.socket | None:
         while True:

@@ -11,7 +11,7 @@ import struct
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from types import FrameType
@@ -95,7 +95,8 @@ class Server(uvicorn.Server):
         self._metrics_servers: list[asyncio.Server] = []
         self._metrics_config = _config(app.metrics_app, settings)
         self._metrics_config.load()
-        self._metrics_protocol = partial(LimitedProtocol, settings=settings, counts=app.counts)
+        metrics_protocol = partial(LimitedProtocol, settings=settings, counts=app.counts)
+        self._open_metrics = partial(self.connect, metrics_protocol, self._metrics_config)
         self.config.lifespan_class = _Lifespan
         self.protocol = partial(FastProtocol, settings=settings, counts=app.counts, fast_path=app.fast_path)
         self.config.http_protocol_class = self.protocol  # type: ignore[assignment]  # uvicorn only calls it
@@ -113,10 +114,9 @@ class Server(uvicorn.Server):
             server = await loop.create_server(self._open_metrics, sock=listener, ssl=self.config.ssl, backlog=128)
             self._metrics_servers.append(server)
 
-    def _open_metrics(self) -> asyncio.Protocol:
-        return self._metrics_protocol(
-            config=self._metrics_config, server_state=self.server_state, app_state=self.lifespan.state
-        )
+    def connect(self, protocol: Callable[..., LimitedProtocol], config: uvicorn.Config) -> asyncio.Protocol:
+        """A ``protocol`` for a new connection to the application of ``config``."""
+        return protocol(config=config, server_state=self.server_state, app_state=self.lifespan.state)
 
     async def main_loop(self) -> None:
         """Tick until it is time to end. A tick that finds no memory does not end the server, which serves on."""

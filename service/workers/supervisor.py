@@ -19,6 +19,7 @@ from types import FrameType
 
 from uvicorn.config import STARTUP_FAILURE
 
+from service.settings import Settings
 from service.telemetry.shared_metrics import SharedMetrics
 from service.workers import last_resort
 from service.workers.channel import Channel
@@ -36,7 +37,7 @@ FIRST_DELAY_S, MAX_DELAY_S = 0.25, 10.0  # before a worker that failed to start 
 
 
 class Supervisor:
-    """Runs ``serve`` in ``count`` worker processes, and gives them the connections of ``listeners``.
+    """Runs ``serve`` in ``settings.workers`` worker processes, and gives them the connections of ``listeners``.
 
     Workers are forked from this process, which starts no thread and opens no session; so they share the memory of the
     code. Each connection goes to the worker with the fewest open ones. A worker that is still loading, or whose event
@@ -47,19 +48,17 @@ class Supervisor:
     def __init__(
         self,
         serve: Callable[[Channel], None],
-        count: int,
+        settings: Settings,
         listeners: Sequence[socket.socket],
-        drain_seconds: float,
-        shutdown_seconds: float,
         shared_metrics: SharedMetrics,
     ) -> None:
         self._serve = serve
-        self._count = count
+        self._count = settings.workers
         self._listeners = listeners
-        self._drain_seconds = drain_seconds
+        self._drain_seconds = settings.drain_seconds
         self._drained = math.inf  # when the time to drain is over
         self._shared_metrics = shared_metrics
-        self._time_to_end = LINGER_S + shutdown_seconds + 2 * GRACE_S
+        self._time_to_end = LINGER_S + settings.shutdown_seconds + 2 * GRACE_S
         self._workers: list[WorkerHandle] = []
         self._renewed: deque[WorkerHandle] = deque()  # workers that SIGHUP has still to replace
         self._waiting: deque[socket.socket] = deque()  # accepted connections that no worker can take yet
@@ -111,11 +110,11 @@ class Supervisor:
             return False
         self._end_hung_workers()
         for worker in self._workers:
-            if worker.channel.exit_requested:
+            if worker.channel.state.exit_requested:
                 worker.drain()
-            self._can_start |= worker.channel.live
+            self._can_start |= worker.channel.state.live
         staying = [worker for worker in self._workers if not worker.draining_since]
-        if self._renewed and len(staying) > self._count and all(worker.channel.ready for worker in staying):
+        if self._renewed and len(staying) > self._count and all(worker.channel.state.ready for worker in staying):
             self._renewed.popleft().drain()
         # The first worker shows whether the settings are good.
         wanted = self._count + bool(self._renewed) if self._can_start else 1
@@ -125,7 +124,7 @@ class Supervisor:
         self._choose()
         self._hand_out()
         for worker in self._workers:
-            worker.channel.set_service_ready(self._all_loaded and not self._ends)
+            worker.channel.state.service_ready = self._all_loaded and not self._ends
         return True
 
     @property
@@ -139,14 +138,14 @@ class Supervisor:
         None until all are live for the first time, and all of them until all are ready for the first time: so
         connections spread over all from the start.
         """
-        available = [worker for worker in self._workers if worker.channel.live and not worker.draining_since]
+        available = [worker for worker in self._workers if worker.channel.state.live and not worker.draining_since]
         self._started |= len(available) >= self._count
         if not self._started:
             return
         available = [worker for worker in available if worker.channel.silence_s < SILENT_S] or available
-        ready = [worker for worker in available if worker.channel.ready]
+        ready = [worker for worker in available if worker.channel.state.ready]
         self._complete |= len(ready) >= self._count
-        self._all_loaded |= sum(worker.channel.complete for worker in ready) >= self._count
+        self._all_loaded |= sum(worker.channel.state.complete for worker in ready) >= self._count
         self._available = (ready or available) if self._complete else available
 
     def _accept_until_tick(self) -> None:
@@ -242,7 +241,7 @@ class Supervisor:
         """Hand out again what waits for a worker whose event loop hangs; kill one that hangs or drains for too long."""
         fresh = any(worker.channel.silence_s < SILENT_S for worker in self._available)
         for worker in self._workers:
-            if worker.channel.live and not worker.draining_since and worker.channel.silence_s > SILENT_S:
+            if worker.channel.state.live and not worker.draining_since and worker.channel.silence_s > SILENT_S:
                 if fresh:
                     self._take_back(worker)
                 if worker.channel.silence_s > HUNG_S + GRACE_S:  # it could not end itself
@@ -300,11 +299,11 @@ class WorkerHandle:
 
     def load_key(self) -> tuple[int, int]:
         """Its open connections, and when it got the last one: the worker with the lowest key gets the next one."""
-        return self.handed - self.channel.closed, self._last_handed
+        return self.handed - self.channel.state.closed, self._last_handed
 
     def hand(self, connection: socket.socket) -> bool:
         """Hand it the connection; False if it or its channel is full."""
-        if self.handed - self.channel.closed >= self._max_connections or not self.channel.hand(connection):
+        if self.handed - self.channel.state.closed >= self._max_connections or not self.channel.hand(connection):
             return False
         self.handed += 1
         self._last_handed = next(_HAND_COUNT)

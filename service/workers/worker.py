@@ -25,9 +25,10 @@ class Worker(Server):
     ) -> None:
         super().__init__(app, settings, metrics_listeners)
         self._channel = channel
-        app.readiness.is_complete = lambda: channel.service_ready
+        app.readiness.is_complete = lambda: channel.state.service_ready
         self._connecting: set[asyncio.Task[None]] = set()
-        self._protocol = partial(self.protocol, on_closed=channel.count_closed)
+        protocol = partial(self.protocol, on_closed=channel.count_closed)
+        self._new_protocol = partial(self.connect, protocol, self.config)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets or [])
@@ -53,12 +54,12 @@ class Worker(Server):
         yield
 
     def handle_exit(self, _sig: int, _frame: FrameType | None) -> None:
-        self._channel.request_exit()
+        self._channel.state.exit_requested = True
 
     def drain(self) -> None:
         """Ask the supervisor for the end; it hands out no more connections and starts another worker."""
         self._readiness.draining = True
-        self._channel.request_exit()
+        self._channel.state.exit_requested = True
 
     def _take(self) -> None:
         loop = asyncio.get_running_loop()
@@ -78,9 +79,3 @@ class Worker(Server):
         except OSError:  # it is closed already, or its TLS handshake failed
             self._channel.count_closed()
             connection.close()
-
-    def _new_protocol(self) -> asyncio.Protocol:
-        protocol: asyncio.Protocol = self._protocol(
-            config=self.config, server_state=self.server_state, app_state=self.lifespan.state
-        )
-        return protocol
