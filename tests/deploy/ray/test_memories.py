@@ -6,6 +6,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,17 @@ def nodes(repository) -> Iterator[Nodes]:
 
 @pytest.fixture
 def client(nodes) -> Iterator[httpx.Client]:
+    """A client, when all nodes that there are have said what room they have."""
+    import ray
+
+    def are_known() -> bool:
+        try:
+            limits = [ray.get(actor(f"memories-{node.node_id}").status.remote()).limit for node in nodes.nodes]
+        except ValueError:  # a new node has no actor yet
+            return False
+        return len(limits) == NODES and ray.get(actor("memories").totals.remote()).limit == sum(limits)
+
+    until(are_known)
     with nodes.client() as client:
         yield client
 
@@ -259,9 +271,10 @@ def test_a_catalogue_that_is_killed_finds_all_memories_again(nodes, client):
     assert append(client, memory, **new, at=len(whole["key"]) + 3).status_code == 200
 
 
-def test_what_is_on_a_lost_node_alone_is_named(nodes, client, repository):
+def test_what_is_on_a_lost_node_alone_is_named(nodes, client, repository, request):
     """Without copies; other memories go on."""
     serve(nodes, repository, copies=1)
+    request.addfinalizer(partial(serve, nodes, repository, copies=2))
     split = store(client, **rows(PART_BYTES // KEY_BYTES * 9))["id"]
     layout, lost = snapshot(split).layout, nodes.nodes[0]
     name = store_of(lost)
