@@ -44,6 +44,7 @@ from service.repository.repository import Repository
 from service.settings import Settings
 from service.telemetry import metrics, tracing
 from service.telemetry.access_log import AccessLog
+from service.telemetry.event_loop import EventLoopClock
 from service.telemetry.shared_metrics import SharedMetrics, WorkerSlot
 from service.text import endpoint as text_endpoint
 from service.text import openapi as text_openapi
@@ -83,6 +84,7 @@ class Application:
         readiness: Readiness,
         fast_path: FastPath,
         counts: RequestCounters,
+        clock: EventLoopClock,
         metrics_app: ASGIApp,
     ) -> None:
         self._outermost = outermost
@@ -90,6 +92,7 @@ class Application:
         self.readiness = readiness
         self.fast_path = fast_path
         self.counts = counts
+        self.clock = clock
         self.metrics_app = metrics_app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -116,13 +119,16 @@ def create_app(
     shared_metrics = shared_metrics or SharedMetrics()
     traces = tracing.create_tracer(settings.server_name) if tracing.is_wanted() else None
     memories = Memories(store or open_store(settings.memories, settings.memories_bytes), lambda: auth)
-    counted = metrics.Metrics(repository, engine, memories.store, shared_metrics, slot or shared_metrics.slots[0])
+    clock = EventLoopClock()
+    counted = metrics.Metrics(
+        repository, engine, memories.store, clock, shared_metrics, slot or shared_metrics.slots[0]
+    )
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         _set_run_limits(engine, repository.open(), requested)
         await engine.open()
-        async with background_tasks(repository, engine, auth, counted, memories.store, settings):
+        async with background_tasks(repository, engine, auth, counted, memories.store, clock, settings):
             yield
         engine.close()
         counted.publish()
@@ -181,7 +187,7 @@ def create_app(
         )
         fast_path = replace(fast_path, task_headers=frozenset({b"origin"}), response_fields=[(b"vary", b"Origin")])
     metrics_app = Envelope(StripTrailingSlash(_only_metrics(counted)), ids)
-    return Application(outermost, repository, readiness, fast_path, engine.counts, metrics_app)
+    return Application(outermost, repository, readiness, fast_path, engine.counts, clock, metrics_app)
 
 
 def _only_metrics(counted: metrics.Metrics) -> Starlette:

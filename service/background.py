@@ -13,6 +13,7 @@ from service.memories.access import Store
 from service.ort.provider import Provider, shrink_arena
 from service.repository.repository import Repository
 from service.settings import Settings
+from service.telemetry.event_loop import SAMPLE_S, EventLoopClock
 from service.telemetry.metrics import Metrics
 from service.threads import in_thread
 
@@ -30,12 +31,14 @@ async def background_tasks(
     auth: ApiKeyAuth | None,
     metrics: Metrics,
     memories: Store,
+    clock: EventLoopClock,
     settings: Settings,
 ) -> AsyncIterator[None]:
     """Run the tasks while the context is open. Leaving it cancels them; it does not wait for threads they started."""
 
     metrics.publish()
     repeated: list[tuple[Callable[[], object], float]] = [
+        (clock.sample, SAMPLE_S),
         (engine.terminate_overdue, CHECK_S),
         (metrics.publish, metrics.publish_interval_s),
         (partial(in_thread, memories.sweep), IDLE_CHECK_S),

@@ -7,12 +7,16 @@ NO_TIMES = dict.fromkeys(STAGES, 0)
 
 
 class Timing:
-    """The stopwatch of one request, in nanoseconds: its total time, and the time of each stage."""
+    """The stopwatch of one request, in nanoseconds: its total time, and the time of each stage.
+
+    ``started_ns`` is when the request came, by ``time.perf_counter_ns``; None = now.
+    """
 
     __slots__ = ("_lap", "spent_ns", "started_ns")
 
-    def __init__(self) -> None:
-        self.started_ns = self._lap = time.perf_counter_ns()
+    def __init__(self, started_ns: int | None = None) -> None:
+        self._lap = time.perf_counter_ns()
+        self.started_ns = self._lap if started_ns is None else started_ns
         self.spent_ns = NO_TIMES.copy()
 
     def start(self) -> None:

@@ -24,6 +24,8 @@ REASONS = (
 # Powers of two, in nanoseconds, that are the first and the last bound of histograms: 16 microseconds and 17 seconds.
 SHORTEST_BIT, LONGEST_BIT = 14, 34
 BOUNDS = [1 << power for power in range(SHORTEST_BIT, LONGEST_BIT + 1)]
+# Of whole requests, for exact quantiles: these, and the middle between each two.
+FINE_BOUNDS = sorted([*BOUNDS, *(3 * bound // 2 for bound in BOUNDS[:-1])])
 MAX_BATCH_SIZES = 128  # counted for each version, as clients choose how many there are
 OTHER_BATCH_SIZES = -1  # stands for all further ones
 
@@ -35,8 +37,9 @@ Histogram = list[int]
 class Answered:
     """The successful requests to a version through one API."""
 
-    # For each stage, and for the whole request: counts by the bits of its nanoseconds, and the sum of nanoseconds.
-    bits: list[list[int]] = field(default_factory=lambda: [[0] * 64 for _ in (*STAGES, "total")])
+    # For each stage, and for the whole request: counts by the bits of its nanoseconds, and the sum of nanoseconds. For
+    # the whole request by twice the bits, plus 1 in the upper half of the numbers that have so many.
+    bits: list[list[int]] = field(default_factory=lambda: [*([0] * 64 for _ in STAGES), [0] * 128])
     sums: list[int] = field(default_factory=lambda: [0] * (len(STAGES) + 1))
     rows: int = 0  # a batch of 64 rows counts 64
     last: int = 0  # time of the last one, in nanoseconds since 1970
@@ -44,10 +47,14 @@ class Answered:
 
 def histograms(answered: Answered) -> Sequence[Histogram]:
     """The histogram of each stage, and of whole requests."""
-    return [
-        [sum(bits[: SHORTEST_BIT + 1]), *bits[SHORTEST_BIT + 1 : LONGEST_BIT + 1], sum(bits[LONGEST_BIT + 1 :]), taken]
-        for bits, taken in zip(answered.bits, answered.sums, strict=True)
-    ]
+    *stages, total = zip(answered.bits, answered.sums, strict=True)
+    return [*(histogram_of(*stage) for stage in stages), histogram_of(*total, steps=2)]
+
+
+def histogram_of(bits: Sequence[int], taken: int, steps: int = 1) -> Histogram:
+    """The histogram of times that were counted in ``steps`` for each number of bits, with their sum ``taken``."""
+    first, end = steps * (SHORTEST_BIT + 1), steps * (LONGEST_BIT + 1)
+    return [sum(bits[:first]), *bits[first:end], sum(bits[end:]), taken]
 
 
 @dataclass
@@ -79,7 +86,8 @@ class RequestCounters:
         queue[queued.bit_length()] += 1
         compute[computed.bit_length()] += 1
         encode[encoded.bit_length()] += 1
-        total[taken.bit_length()] += 1
+        length = taken.bit_length()
+        total[2 * length + (taken >> max(0, length - 2) & 1)] += 1
         sums[0] += decoded
         sums[1] += queued
         sums[2] += computed

@@ -16,6 +16,7 @@ import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.protocols.utils import is_ssl
 
+from service.telemetry.event_loop import EventLoopClock
 from service.telemetry.logs import MALFORMED
 
 CALLBACKS = [name for name in dir(HttpToolsProtocol) if name.startswith("on_")]
@@ -44,8 +45,10 @@ class Connection(HttpToolsProtocol):
     (``_answer_deferred``).
     """
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, clock: EventLoopClock, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        self._clock = clock
+        self._arrived_ns = 0  # when the request that is coming came to this machine
         self.parser = self._new_parser()
         self.url = b""  # of the request that is coming, as far as it was read
         self._unparsed = b""
@@ -80,6 +83,8 @@ class Connection(HttpToolsProtocol):
         raise NotImplementedError
 
     def data_received(self, data: bytes) -> None:
+        if self._between:
+            self._arrived_ns = self._clock.arrival_ns(self.loop, self.transport)
         self._unparsed = self._unparsed[self._position :] + data if self.has_unparsed else data
         self._position = 0
         self._parse()
@@ -171,6 +176,7 @@ class Connection(HttpToolsProtocol):
         super().on_message_begin()  # makes the scope, and empties the rest
         self.url, self.headers, self.expect_100_continue = url, headers, expects
         self.scope["headers"] = headers
+        self.scope["state"]["arrived_ns"] = self._arrived_ns
         super().on_headers_complete()
         body_left = 0 if self._between else self._body_left
         if body_left is not None and len(self._unparsed) - self._position > body_left:

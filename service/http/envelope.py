@@ -69,8 +69,8 @@ class Envelope:
             return
         headers = dict(scope["headers"])
         request_id = self._ids.name(headers)
-        timing = self._timing()
         state = scope.setdefault("state", {})
+        timing = self._timing(state.get("arrived_ns"))
         state["headers"], state["timing"], state["request_id"] = headers, timing, request_id
         started = ended = False
 

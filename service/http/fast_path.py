@@ -103,8 +103,10 @@ class FastProtocol(LimitedProtocol):
         self._default_lines: bytes | None = b""  # None: every answer has to close its connection
 
     def data_received(self, data: bytes) -> None:
-        if self._is_between_requests and self._answer_known(data):
-            return
+        if self._is_between_requests:
+            self._arrived_ns = self._clock.arrival_ns(self.loop, self.transport)
+            if self._answer_known(data):
+                return
         super().data_received(data)
 
     def _parse(self) -> None:
@@ -179,7 +181,7 @@ class FastProtocol(LimitedProtocol):
             return None
         reservation = Reservation(engine.budget)
         reservation.add(length)
-        return RequestContext(head.headers, fast_path.timing(), reservation)
+        return RequestContext(head.headers, fast_path.timing(self._arrived_ns), reservation)
 
     def _answer_known(self, data: bytes) -> bool:
         """Answer a request with a known head, or wait for the rest of its body; False if it is to be parsed."""

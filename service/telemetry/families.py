@@ -4,11 +4,12 @@ import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, chain
+from statistics import fmean
 from typing import Literal
 
 from prometheus_client.metrics_core import Metric
 
-from service.engine.counters import BOUNDS
+from service.engine.counters import BOUNDS, FINE_BOUNDS
 from service.telemetry.shared_metrics import Counters, Key, Record
 
 BATCH_SIZES = [2**power for power in range(11)]
@@ -31,7 +32,11 @@ class Family:
 FAMILIES = {
     "heed_requests": Family("counter", "Requests to run a model, by response status.", ("model", "api", "status")),
     "heed_request_duration_seconds": Family(
-        "histogram", "From a request's headers to its response, of status 200.", ("model", "api"), NS, BOUNDS
+        "histogram",
+        "From a request's arrival at this machine to its response, of status 200.",
+        ("model", "api"),
+        NS,
+        FINE_BOUNDS,
     ),
     "heed_stage_duration_seconds": Family(
         "histogram", "Time in each stage of requests answered with 200.", ("model", "api", "stage"), NS, BOUNDS
@@ -39,6 +44,19 @@ FAMILIES = {
     "heed_batch_size": Family("histogram", "Requests that shared a run of ONNX Runtime.", bounds=BATCH_SIZES),
     "heed_requests_rejected": Family("counter", "Requests rejected, by the limit they exceeded.", ("reason",)),
     "heed_requests_cancelled": Family("counter", "Requests removed from the queue because their client disconnected."),
+    "heed_event_loop_lag_seconds": Family(
+        "histogram", "How late the event loops are: by that much longer requests take.", (), NS, BOUNDS
+    ),
+    "heed_event_loop_lag_max_seconds": Family("gauge", "The largest lag in the last 15 seconds.", combine=max),
+    "heed_event_loop_busy_seconds": Family("counter", "Processor time of the event loops' threads.", unit=NS),
+    "heed_event_loop_busy_ratio": Family(
+        "gauge",
+        "Share of the last 15 seconds in which the event loop was busy or late; the mean of all workers. Near 1 there"
+        " is no room for more requests.",
+        combine=lambda shares: fmean([*shares]),
+    ),
+    "heed_connections": Family("gauge", "Open connections."),
+    "heed_connections_unread": Family("gauge", "Connections with bytes that are not read yet."),
     "heed_requests_in_flight": Family("gauge", "Requests to run a model that have begun and not ended."),
     "heed_requests_queued": Family("gauge", "Requests waiting in the queue."),
     "heed_runs_in_progress": Family("gauge", "Runs of ONNX Runtime in progress in threads."),

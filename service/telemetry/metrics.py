@@ -23,6 +23,7 @@ from service.memories.access import Store
 from service.ort.provider import VERSION as ONNXRUNTIME_VERSION
 from service.repository.repository import Repository
 from service.telemetry import statistics
+from service.telemetry.event_loop import EventLoopClock
 from service.telemetry.families import BATCH_SIZES, add, metrics_of
 from service.telemetry.shared_metrics import Counters, Gauges, Key, Record, SharedMetrics, WorkerSlot
 from service.timing import STAGES
@@ -41,12 +42,14 @@ class Metrics(Collector):
         repository: Repository,
         engine: Engine,
         memories: Store,
+        clock: EventLoopClock,
         shared_metrics: SharedMetrics,
         slot: WorkerSlot,
     ) -> None:
         self._repository = repository
         self._engine = engine
         self._memories = memories
+        self._clock = clock
         self._shared_metrics = shared_metrics
         self._slot = slot
         self._base = slot.read().counters  # of the worker that had the slot before: a counter never decreases
@@ -107,7 +110,9 @@ class Metrics(Collector):
         yield ("heed_batch_size",), _batch_sizes(counts)
         yield ("heed_requests_cancelled",), [counts.cancelled]
         yield ("heed_model_load_failures",), [self._repository.load_failures]
-        memories = self._memories
+        memories, clock = self._memories, self._clock
+        yield ("heed_event_loop_lag_seconds",), clock.lags
+        yield ("heed_event_loop_busy_seconds",), [clock.busy_ns]
         yield ("heed_memory_queries",), [memories.queries]
         yield ("heed_memory_misses",), [memories.misses]
         yield ("heed_memories_evicted",), [memories.evictions]
@@ -117,6 +122,10 @@ class Metrics(Collector):
     def _gauges(self) -> Gauges:
         repository, engine = self._repository, self._engine
         gauges: dict[Key, float] = {
+            ("heed_event_loop_lag_max_seconds",): self._clock.largest_lag_s,
+            ("heed_event_loop_busy_ratio",): self._clock.busy_share,
+            ("heed_connections",): len(self._clock.connections()),
+            ("heed_connections_unread",): self._clock.unread,
             ("heed_requests_in_flight",): engine.counts.in_flight,
             ("heed_requests_queued",): engine.queued,
             ("heed_runs_in_progress",): engine.running,

@@ -74,8 +74,8 @@ class TracedTiming(Timing):
 
     __slots__ = ("stages",)
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, started_ns: int | None = None) -> None:
+        super().__init__(started_ns)
         self.stages: list[tuple[str, int, int]] = []
 
     def lap(self, stage: str) -> None:  # without a call of the other: every request pays for it

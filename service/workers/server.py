@@ -95,10 +95,13 @@ class Server(uvicorn.Server):
         self._metrics_servers: list[asyncio.Server] = []
         self._metrics_config = _config(app.metrics_app, settings)
         self._metrics_config.load()
-        metrics_protocol = partial(LimitedProtocol, settings=settings, counts=app.counts)
+        metrics_protocol = partial(LimitedProtocol, settings=settings, counts=app.counts, clock=app.clock)
         self._open_metrics = partial(self.connect, metrics_protocol, self._metrics_config)
         self.config.lifespan_class = _Lifespan
-        self.protocol = partial(FastProtocol, settings=settings, counts=app.counts, fast_path=app.fast_path)
+        self.protocol = partial(
+            FastProtocol, settings=settings, counts=app.counts, clock=app.clock, fast_path=app.fast_path
+        )
+        app.clock.connections = lambda: self.server_state.connections
         self.config.http_protocol_class = self.protocol  # type: ignore[assignment]  # uvicorn only calls it
         self._readiness = app.readiness
         self._repository = app.repository
