@@ -11,7 +11,6 @@ from typing import Any
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 from fastapi_offline import FastAPIOffline
-from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
@@ -72,10 +71,7 @@ EXPOSED = (
 
 
 class Application:
-    """The service as ASGI, and what its process asks it for.
-
-    ``metrics_app`` serves the metrics alone, on a port of its own.
-    """
+    """The service as ASGI, and what its process asks it for."""
 
     def __init__(
         self,
@@ -85,7 +81,6 @@ class Application:
         fast_path: FastPath,
         counts: RequestCounters,
         clock: EventLoopClock,
-        metrics_app: ASGIApp,
     ) -> None:
         self._outermost = outermost
         self.repository = repository
@@ -93,7 +88,6 @@ class Application:
         self.fast_path = fast_path
         self.counts = counts
         self.clock = clock
-        self.metrics_app = metrics_app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await self._outermost(scope, receive, send)
@@ -157,7 +151,7 @@ def create_app(
     tensors = [route for api in apis for route in api.routes(repository, settings, engine, memories)]
     app.router.routes.extend(tensors)
     app.router.routes.extend(memory_routes(AttentionEndpoint(repository, settings, engine, memories)))
-    if settings.metrics and not settings.metrics_port:
+    if settings.metrics and not settings.monitoring_port:
         app.router.routes.append(Route("/metrics", metrics.get_metrics))
     if settings.viewer:
         app.router.routes.extend(viewer_routes.routes(settings))
@@ -186,15 +180,7 @@ def create_app(
             outermost, origins, ("GET", "POST", "DELETE"), allow_headers=["*"], expose_headers=EXPOSED, max_age=3600
         )
         fast_path = replace(fast_path, task_headers=frozenset({b"origin"}), response_fields=[(b"vary", b"Origin")])
-    metrics_app = Envelope(StripTrailingSlash(_only_metrics(counted)), ids)
-    return Application(outermost, repository, readiness, fast_path, engine.counts, clock, metrics_app)
-
-
-def _only_metrics(counted: metrics.Metrics) -> Starlette:
-    app = Starlette(routes=[Route("/metrics", metrics.get_metrics)], exception_handlers={HTTPException: _answer})
-    app.router.redirect_slashes = False
-    app.state.metrics = counted
-    return app
+    return Application(outermost, repository, readiness, fast_path, engine.counts, clock)
 
 
 def _set_run_limits(engine: Engine, provider: Provider, requested: Settings) -> None:

@@ -180,8 +180,9 @@ class Settings(BaseSettings):
     """milliseconds after which access_log=errors counts a request as slow"""
     metrics: bool = True
     """serve Prometheus metrics at /metrics"""
-    metrics_port: Port = 0
-    """port that serves only /metrics, without API keys; 0 = /metrics is served on port"""
+    monitoring_port: Port = 0
+    """port for /metrics and /v2/health, without API keys, from a process of its own that answers at any load; 0 = there
+    is none, and port serves both"""
 
     @field_validator("model_control_mode")
     @classmethod

@@ -16,7 +16,8 @@ from service.memories.store import MemoryStore, open_store
 from service.settings import Settings
 from service.telemetry import logs, tracing
 from service.telemetry.shared_metrics import SharedMetrics, WorkerSlot
-from service.workers.channel import Channel
+from service.workers.channel import Channel, shared_state
+from service.workers.monitor import monitor
 from service.workers.server import Server, listen
 from service.workers.supervisor import Supervisor
 from service.workers.worker import Worker
@@ -50,8 +51,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     port = settings.port
     try:
         listeners = listen(settings.host, port)
-        port = settings.metrics_port
-        metrics_listeners = listen(settings.host, port) if settings.metrics and port else []
+        port = settings.monitoring_port
+        monitored = listen(settings.host, port) if port else []
     except OSError as error:
         store.close()
         return _fail(1, f"cannot listen on {settings.host}, port {port}: {error.strerror}")
@@ -59,19 +60,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
     logs.configure(settings.log_level, settings.log_format)
     for listener in listeners:
         log.info("listening on %s", _url(listener, settings))
-    for listener in metrics_listeners:
-        log.info("metrics on %s/metrics", _url(listener, settings))
+    for listener in monitored:
+        log.info("metrics and health on %s", _url(listener, settings))
 
-    shared_metrics = SharedMetrics(2 * settings.workers + 2)  # an ending worker keeps its slot
+    shared_metrics = SharedMetrics(
+        2 * settings.workers + 2 if settings.workers > 1 else 1
+    )  # an ending worker keeps its slot
+    state = shared_state()
 
     def serve(channel: Channel) -> None:
         app = _application(settings, store, shared_metrics, channel.slot)
-        Worker(app, settings, channel, metrics_listeners).run()
+        Worker(app, settings, channel).run()
 
     try:
-        if settings.workers > 1:
-            return Supervisor(serve, settings, listeners, shared_metrics).run()
-        Server(_application(settings, store), settings, metrics_listeners).run(listeners)
+        with monitor(monitored, listeners, state, shared_metrics, settings):
+            if settings.workers > 1:
+                return Supervisor(serve, settings, listeners, shared_metrics, state).run()
+            app = _application(settings, store, shared_metrics)
+            Server(app, settings, state).run(listeners)
     except SystemExit:  # from uvicorn, when the start failed; the log says why
         return 1
     finally:

@@ -34,7 +34,7 @@ SINGLE_WORKER_INTERVAL_S = 1.0  # between two publications
 INTERVAL_S = 0.1  # the same with several workers, which read each other's records
 
 
-class Metrics(Collector):
+class Metrics:
     """Publishes this process's metrics in ``slot``, and renders those of all workers in ``shared_metrics``."""
 
     def __init__(
@@ -81,14 +81,7 @@ class Metrics(Collector):
     async def scrape(self, accept: str) -> Response:
         """The metrics of all workers in the format that ``accept`` asks for; other workers' as last published."""
         self.publish()
-        encode, media_type = choose_encoder(accept)
-        registry = CollectorRegistry(auto_describe=False)
-        registry.register(self)
-        return Response(await run_in_threadpool(encode, registry), media_type=media_type)
-
-    def collect(self) -> Iterable[Metric]:
-        """Every metric of all workers."""
-        return metrics_of(self._shared_metrics.read())
+        return await run_in_threadpool(exposition, self._shared_metrics, accept)
 
     @property
     def _is_shared(self) -> bool:
@@ -155,6 +148,22 @@ def _batch_sizes(counts: RequestCounters) -> list[int]:
         histogram[bisect_left(BATCH_SIZES, requests)] += runs
         histogram[-1] += requests * runs
     return histogram
+
+
+class _Records(Collector):
+    def __init__(self, shared_metrics: SharedMetrics) -> None:
+        self._shared_metrics = shared_metrics
+
+    def collect(self) -> Iterable[Metric]:
+        return metrics_of(self._shared_metrics.read())
+
+
+def exposition(shared_metrics: SharedMetrics, accept: str) -> Response:
+    """The metrics of all workers, as last published, in the format that ``accept`` asks for."""
+    encode, media_type = choose_encoder(accept)
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(_Records(shared_metrics))
+    return Response(encode(registry), media_type=media_type)
 
 
 async def get_metrics(request: Request) -> Response:

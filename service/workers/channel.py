@@ -1,4 +1,4 @@
-"""Between the supervisor and one worker: a socket that carries connections, and a page of memory with the state."""
+"""Between the processes of a service: pages of memory with their state, and a socket that carries connections."""
 
 import mmap
 import socket
@@ -8,6 +8,8 @@ from contextlib import suppress
 from ctypes import Structure, c_bool, c_int64
 
 from service.telemetry.shared_metrics import WorkerSlot
+
+HUNG_S = 30.0  # a process whose event loop has not run for this time is ended
 
 
 class State(Structure):
@@ -25,6 +27,29 @@ class State(Structure):
         *((name, c_int64) for name in ("closed", "heartbeat_ns")),
         *((name, c_bool) for name in ("live", "ready", "complete", "exit_requested", "service_ready")),
     )
+
+
+class ServiceState(Structure):
+    """What the process that serves, or supervises, tells the monitor."""
+
+    heartbeat_ns: int  # of time.monotonic_ns: when that process last turned
+    is_ready: bool  # the service is, and is not about to end
+
+    _fields_ = (("heartbeat_ns", c_int64), ("is_ready", c_bool))
+
+    def beat(self, is_ready: bool) -> None:
+        """Say that the process runs, and whether the service is ready. To be called several times a second."""
+        self.is_ready, self.heartbeat_ns = is_ready, time.monotonic_ns()
+
+    @property
+    def is_live(self) -> bool:
+        """Whether the process turned lately: one that hangs for longer is ended."""
+        return time.monotonic_ns() - self.heartbeat_ns < HUNG_S * 1e9
+
+
+def shared_state() -> ServiceState:
+    """A state in memory that processes forked later share."""
+    return ServiceState.from_buffer(mmap.mmap(-1, mmap.PAGESIZE))
 
 
 class Channel:

@@ -11,7 +11,7 @@ import struct
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
 from types import FrameType
@@ -28,12 +28,12 @@ from service.http.limits import LimitedProtocol
 from service.ort.provider import ProviderUnavailable
 from service.settings import Settings
 from service.workers import last_resort
+from service.workers.channel import HUNG_S, ServiceState
 
 log = logging.getLogger("heed")
 
 LINGER_S = 0.5  # at the end an idle connection is closed after this time, without an answer that announces it
 HANDSHAKE_S = 0.1  # for connections that are being opened to be accepted
-HUNG_S = 30.0  # a process whose event loop has not run for this time is ended
 DEVICE_LOST = 70  # exit status of a process whose device has failed: EX_SOFTWARE of sysexits.h
 RETRY_S = 0.1  # before the next tick when one found no memory
 GRACE_S = 2.0  # beyond the time of the settings, to end in good order
@@ -88,15 +88,10 @@ class Server(uvicorn.Server):
     same way, with status 70. A process whose event loop hangs exits with status 1.
     """
 
-    def __init__(self, app: Application, settings: Settings, metrics_listeners: Sequence[socket.socket] = ()) -> None:
-        super().__init__(_config(app, settings))
+    def __init__(self, app: Application, settings: Settings, state: ServiceState | None = None) -> None:
+        super().__init__(configuration(app, settings))
         self.config.load()
-        self._metrics_listeners = metrics_listeners  # where the metrics alone are served
-        self._metrics_servers: list[asyncio.Server] = []
-        self._metrics_config = _config(app.metrics_app, settings)
-        self._metrics_config.load()
-        metrics_protocol = partial(LimitedProtocol, settings=settings, counts=app.counts, clock=app.clock)
-        self._open_metrics = partial(self.connect, metrics_protocol, self._metrics_config)
+        self._state = state  # of the service, where this process is all of it
         self.config.lifespan_class = _Lifespan
         self.protocol = partial(
             FastProtocol, settings=settings, counts=app.counts, clock=app.clock, fast_path=app.fast_path
@@ -110,17 +105,6 @@ class Server(uvicorn.Server):
         self._shutdown_seconds = settings.shutdown_seconds
         self._bound = settings.shutdown_seconds + GRACE_S
 
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
-        loop = asyncio.get_running_loop()
-        for listener in self._metrics_listeners:
-            server = await loop.create_server(self._open_metrics, sock=listener, ssl=self.config.ssl, backlog=128)
-            self._metrics_servers.append(server)
-
-    def connect(self, protocol: Callable[..., LimitedProtocol], config: uvicorn.Config) -> asyncio.Protocol:
-        """A ``protocol`` for a new connection to the application of ``config``."""
-        return protocol(config=config, server_state=self.server_state, app_state=self.lifespan.state)
-
     async def main_loop(self) -> None:
         """Tick until it is time to end. A tick that finds no memory does not end the server, which serves on."""
         while True:
@@ -130,6 +114,8 @@ class Server(uvicorn.Server):
                 await asyncio.sleep(RETRY_S)
 
     async def on_tick(self, counter: int) -> bool:
+        if self._state is not None:
+            self._state.beat(bool(self._readiness))
         if counter % 10 == 0:  # once a second
             self._end_unless_called_again(HUNG_S)
             now = time.monotonic()
@@ -169,8 +155,6 @@ class Server(uvicorn.Server):
         start = time.monotonic()
         await self._close_connections(sockets or [])
         self.config.timeout_graceful_shutdown = max(0, math.ceil(self._shutdown_seconds - (time.monotonic() - start)))
-        for server in self._metrics_servers:
-            server.close()
         await super().shutdown(sockets)
         watchdog.cancel()
         if self._repository.unrecoverable:
@@ -204,7 +188,8 @@ class Server(uvicorn.Server):
             now = time.monotonic()
 
 
-def _config(app: ASGIApp, settings: Settings) -> uvicorn.Config:
+def configuration(app: ASGIApp, settings: Settings) -> uvicorn.Config:
+    """How uvicorn serves ``app``."""
     return uvicorn.Config(
         app,
         http="httptools",

@@ -22,8 +22,8 @@ from uvicorn.config import STARTUP_FAILURE
 from service.settings import Settings
 from service.telemetry.shared_metrics import SharedMetrics
 from service.workers import last_resort
-from service.workers.channel import Channel
-from service.workers.server import GRACE_S, HUNG_S, LINGER_S, ignore_new_connections
+from service.workers.channel import HUNG_S, Channel, ServiceState
+from service.workers.server import GRACE_S, LINGER_S, ignore_new_connections
 
 log = logging.getLogger("heed")
 
@@ -51,8 +51,10 @@ class Supervisor:
         settings: Settings,
         listeners: Sequence[socket.socket],
         shared_metrics: SharedMetrics,
+        state: ServiceState,
     ) -> None:
         self._serve = serve
+        self._state = state
         self._count = settings.workers
         self._listeners = listeners
         self._drain_seconds = settings.drain_seconds
@@ -123,8 +125,10 @@ class Supervisor:
                 self._start()
         self._choose()
         self._hand_out()
+        is_ready = self._all_loaded and not self._ends
+        self._state.beat(is_ready)
         for worker in self._workers:
-            worker.channel.state.service_ready = self._all_loaded and not self._ends
+            worker.channel.state.service_ready = is_ready
         return True
 
     @property
@@ -274,6 +278,7 @@ class Supervisor:
                 self._status = 128 + self._signals[-1]
                 for worker in self._workers:
                     worker.process.kill()
+            self._state.beat(False)
             self._end_hung_workers()
             for worker in [worker for worker in self._workers if not worker.process.is_alive()]:
                 self._status = self._status or int(bool(worker.process.exitcode))

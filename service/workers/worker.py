@@ -3,7 +3,7 @@
 import asyncio
 import signal
 import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from types import FrameType
@@ -20,15 +20,12 @@ MAX_CONNECTIONS_PER_READ = 16  # taken from the channel before the event loop se
 class Worker(Server):
     """Serves the connections of ``channel`` until it ends."""
 
-    def __init__(
-        self, app: Application, settings: Settings, channel: Channel, metrics_listeners: Sequence[socket.socket] = ()
-    ) -> None:
-        super().__init__(app, settings, metrics_listeners)
+    def __init__(self, app: Application, settings: Settings, channel: Channel) -> None:
+        super().__init__(app, settings)
         self._channel = channel
         app.readiness.is_complete = lambda: channel.state.service_ready
         self._connecting: set[asyncio.Task[None]] = set()
-        protocol = partial(self.protocol, on_closed=channel.count_closed)
-        self._new_protocol = partial(self.connect, protocol, self.config)
+        self._protocol = partial(self.protocol, on_closed=channel.count_closed)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets or [])
@@ -79,3 +76,9 @@ class Worker(Server):
         except OSError:  # it is closed already, or its TLS handshake failed
             self._channel.count_closed()
             connection.close()
+
+    def _new_protocol(self) -> asyncio.Protocol:
+        protocol: asyncio.Protocol = self._protocol(
+            config=self.config, server_state=self.server_state, app_state=self.lifespan.state
+        )
+        return protocol

@@ -233,7 +233,7 @@ def test_sums_have_every_key():
 def test_a_port_of_their_own(models, tmp_path, free_port, workers):
     """Without keys, and with nothing else; where all else is they are not; it is closed with the service."""
     (tmp_path / "keys").write_text("secret\n")
-    flags = ["--workers", str(workers), "--metrics-port", str(free_port), "--api-keys-file", str(tmp_path / "keys")]
+    flags = ["--workers", str(workers), "--monitoring-port", str(free_port), "--api-keys-file", str(tmp_path / "keys")]
     key = {"X-API-Key": "secret"}
     with started(models, tmp_path / "log", *flags) as service:
         everything, metrics = (f"http://127.0.0.1:{port}" for port in (service.port, free_port))
@@ -252,7 +252,7 @@ def test_a_port_of_their_own(models, tmp_path, free_port, workers):
         for path in ("/v2", "/v2/models/adder/infer", "/", "/docs"):
             assert httpx.get(metrics + path, headers=key).status_code == 404
             assert httpx.post(metrics + path, content=ADD, headers=key).status_code == 404
-        assert f"metrics on {metrics}/metrics" in service.log.read_text()
+        assert f"metrics and health on {metrics}" in service.log.read_text()
         service.process.terminate()
         assert service.ended() == 0
         with pytest.raises(httpx.TransportError):
@@ -262,5 +262,5 @@ def test_a_port_of_their_own(models, tmp_path, free_port, workers):
 def test_a_port_that_is_taken_is_named(models):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
-        ran = subprocess.run(command(models, "--metrics-port", port), capture_output=True, text=True, timeout=120)
+        ran = subprocess.run(command(models, "--monitoring-port", port), capture_output=True, text=True, timeout=120)
     assert (ran.returncode, f"port {port}" in ran.stderr) == (1, True)

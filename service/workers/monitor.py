@@ -1,0 +1,122 @@
+"""A process of its own for metrics and health: it answers whatever the load, as no request waits for it or it for one."""
+
+import asyncio
+import multiprocessing
+import signal
+import socket
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from multiprocessing.process import BaseProcess
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from service.engine.counters import RequestCounters
+from service.http.envelope import Envelope, RequestIds
+from service.http.limits import LimitedProtocol
+from service.http.response import error_response
+from service.settings import Settings
+from service.telemetry.event_loop import EventLoopClock
+from service.telemetry.metrics import exposition
+from service.telemetry.shared_metrics import SharedMetrics
+from service.v2.paths import StripTrailingSlash
+from service.workers import last_resort
+from service.workers.channel import ServiceState
+from service.workers.server import configuration
+
+END_S = 2.0  # for the process to end
+
+
+@contextmanager
+def monitor(
+    listeners: Sequence[socket.socket],
+    others: Sequence[socket.socket],
+    state: ServiceState,
+    shared_metrics: SharedMetrics,
+    settings: Settings,
+) -> Iterator[None]:
+    """Answer on ``listeners`` from another process while the context is open; nothing without listeners.
+
+    That process closes ``others``. It is forked, so no thread may run yet.
+    """
+    if not listeners:
+        yield
+        return
+    state.beat(False)
+    work = partial(_serve, listeners, others, state, shared_metrics, settings)
+    process: BaseProcess = multiprocessing.get_context("fork").Process(target=work, daemon=True)
+    process.start()
+    for listener in listeners:
+        listener.close()
+    try:
+        yield
+    finally:
+        process.kill()
+        process.join(END_S)
+
+
+def _serve(
+    listeners: Sequence[socket.socket],
+    others: Sequence[socket.socket],
+    state: ServiceState,
+    shared_metrics: SharedMetrics,
+    settings: Settings,
+) -> None:
+    last_resort.send_when_parent_ends(signal.SIGKILL, multiprocessing.parent_process().pid)  # type: ignore[union-attr]
+    for number in (
+        signal.SIGINT,
+        signal.SIGTERM,
+        signal.SIGHUP,
+    ):  # of a terminal or a container: it goes on until the end
+        signal.signal(number, signal.SIG_IGN)
+    for other in others:
+        other.close()
+    config = configuration(_application(state, shared_metrics, settings), settings)
+    config.load()
+    config.http_protocol_class = partial(  # type: ignore[assignment]  # uvicorn only calls it
+        LimitedProtocol, settings=settings, counts=RequestCounters(), clock=EventLoopClock()
+    )
+    _Server(config).run([*listeners])
+
+
+class _Server(uvicorn.Server):
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+    async def on_tick(self, counter: int) -> bool:
+        if counter % 10 == 0:  # once a second
+            for connection in list(self.server_state.connections):
+                assert isinstance(connection, LimitedProtocol)
+                connection.close_if_overdue(time.monotonic())
+        return await super().on_tick(counter)
+
+
+def _application(state: ServiceState, shared_metrics: SharedMetrics, settings: Settings) -> Envelope:
+    async def live(_: Request) -> Response:
+        return JSONResponse({"live": state.is_live}, 200 if state.is_live else 503)
+
+    async def ready(_: Request) -> Response:
+        return JSONResponse(
+            {"ready": state.is_ready and state.is_live}, 200 if state.is_ready and state.is_live else 503
+        )
+
+    async def metrics(request: Request) -> Response:
+        return await asyncio.to_thread(exposition, shared_metrics, request.headers.get("accept", ""))
+
+    routes = [Route("/v2/health/live", live), Route("/v2/health/ready", ready)]
+    if settings.metrics:
+        routes.append(Route("/metrics", metrics))
+    app = Starlette(routes=routes, exception_handlers={HTTPException: _answer})
+    app.router.redirect_slashes = False
+    return Envelope(StripTrailingSlash(app), RequestIds())
+
+
+async def _answer(request: Request, error: Exception) -> Response:
+    return error_response(request.url.path, error)
