@@ -60,7 +60,11 @@ def examples(
 ) -> Iterator[tuple[str, dict[str, np.ndarray]]]:
     """For each of the sizes ``every``, within ``limits``, and each padding: a name and an example."""
     optional = {name for name, spec in inputs.items() if not spec.required}
-    paddings = (None, *(PADDINGS if optional.difference(HEAD_MASKS) else ()), *((HEADS,) if optional.intersection(HEAD_MASKS) else ()))
+    paddings: list[str | None] = [None]
+    if optional.difference(HEAD_MASKS):
+        paddings += PADDINGS
+    if optional.intersection(HEAD_MASKS):
+        paddings.append(HEADS)
     for size_name, sizes in every.items():
         limited = within(sizes, limits)
         for padding in paddings:
