@@ -29,7 +29,7 @@ class Family:
 
 
 FAMILIES = {
-    "heed_requests": Family("counter", "Requests for runs or for tokens, by response status.", ("model", "api", "status")),
+    "heed_requests": Family("counter", "Requests for runs or tokens, by response status.", ("model", "api", "status")),
     "heed_request_duration_seconds": Family(
         "histogram", "From a request's headers to its response, of status 200.", ("model", "api"), NS, BOUNDS
     ),

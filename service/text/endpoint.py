@@ -116,15 +116,18 @@ class TextEndpoint(NativeEndpoint[TextRequest]):
         """
         latest = self.deadline(context)
 
-        def tokenized() -> tuple[TokenizedRequest, list[bytes]]:
+        def tokenized() -> tuple[TokenizedRequest, list[bytes]] | None:
             if latest is not None and time.perf_counter_ns() > latest:
-                self.engine.counts.refused["deadline"] += 1
-                raise TimedOut("Request timeout expired: it waited too long to be tokenized")
+                return None
             tokens = tokenize(fields, model)
             return tokens, tokens_json(tokens, fields.is_single, whole)
 
         context.reservation.add(fields.memory(model))
-        return (yield Stage(self.tokenizing, fields.size, tokenized))  # type: ignore[no-any-return]
+        found: tuple[TokenizedRequest, list[bytes]] | None = yield Stage(self.tokenizing, fields.size, tokenized)
+        if found is None:
+            self.engine.counts.refused["deadline"] += 1
+            raise TimedOut("Request timeout expired: it waited too long to be tokenized")
+        return found
 
     def _complete(
         self, parsed: ParsedRequest, tokenized: TokenizedRequest, model: Model, context: RequestContext
