@@ -1,17 +1,19 @@
 """A model's tokenizer, from its tokenizer.json: texts to token ids.
 
-The library is written in Rust and releases the interpreter's lock while it works on a batch of texts.
+The library is written in Rust and releases the interpreter's lock while it works on a batch of texts. It has the lock
+while it makes Python lists of what it found, so that is done in pieces.
 """
 
 import logging
 import os
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
+import orjson
 
 from service.errors import Invalid
 
@@ -23,25 +25,58 @@ if TYPE_CHECKING:
 log = logging.getLogger("heed")
 
 TOKENIZER_FILE = "tokenizer.json"
+MAX_PIECE_TOKENS = 1 << 13  # converted in one call; about a millisecond
+LONG_TEXT = 1 << 17  # characters; what is cut off a shorter text is freed in some milliseconds
 T = TypeVar("T")
 Text = str | tuple[str, str]  # alone, or a pair
+JsonRow = list[bytes]  # the elements of a JSON list, some in each piece, without brackets
 
 
 @dataclass(frozen=True, slots=True)
 class TokenizedTexts:
     """Texts as token ids, padded to the longest: batch is their number, n the length with padding.
 
-    ``offsets`` are the first and the last character plus 1 of each token in its own text, in Unicode code points;
-    ``sequence_ids`` say in which of a pair it is: 0, 1, or None for special tokens and padding.
+    ``tokens`` are texts; ``offsets`` are the first and the last character plus 1 of each token in its own text, in
+    Unicode code points; ``sequence_ids`` say in which of a pair it is: 0, 1, or null for special tokens and padding.
     """
 
     input_ids: np.ndarray  # [batch, n] int64
     attention_mask: np.ndarray  # [batch, n] int64, 1 = a token, 0 = padding
     token_type_ids: np.ndarray  # [batch, n] int64
-    tokens: list[list[str]]
-    offsets: list[list[tuple[int, int]]]
-    sequence_ids: list[list[int | None]]
+    tokens: list[JsonRow]
+    offsets: list[JsonRow]
+    sequence_ids: list[JsonRow]
     truncated: list[bool]
+
+
+@dataclass(slots=True)
+class _Row:
+    """The tokens of one text."""
+
+    ids: list[np.ndarray] = field(default_factory=list)
+    type_ids: list[np.ndarray] = field(default_factory=list)
+    tokens: JsonRow = field(default_factory=list)
+    offsets: JsonRow = field(default_factory=list)
+    sequence_ids: JsonRow = field(default_factory=list)
+    length: int = 0
+
+    def add(
+        self,
+        ids: list[int],
+        type_ids: list[int],
+        tokens: list[str],
+        offsets: list[tuple[int, int]],
+        sequence_ids: list[int | None],
+    ) -> None:
+        """Add tokens, if there are any."""
+        if not ids:
+            return
+        self.ids.append(np.array(ids, np.int64))
+        self.type_ids.append(np.array(type_ids, np.int64))
+        self.tokens.append(orjson.dumps(tokens)[1:-1])
+        self.offsets.append(orjson.dumps(offsets)[1:-1])
+        self.sequence_ids.append(orjson.dumps(sequence_ids)[1:-1])
+        self.length += len(ids)
 
 
 class Tokenizer:
@@ -90,7 +125,7 @@ class Tokenizer:
             Invalid: a text is longer and not truncated, is empty, or cannot be encoded. No field is named.
         """
         longest = self.cut_length(limit, truncation)
-        encodings = self._encode(self._truncating(longest), list(texts), special_tokens)
+        encodings, truncated = self._encode_all(texts, longest, special_tokens)
         for index, encoding in enumerate(encodings):
             # before any list of its tokens is made, for which the interpreter's lock is held
             if limit is not None and len(encoding) > limit:
@@ -100,7 +135,7 @@ class Tokenizer:
                 )
             if all(encoding.special_tokens_mask):
                 raise Invalid("expected text, got only blanks or nothing" + _place(index, encodings))
-        return self._padded(encodings, decoder_start)
+        return self._padded([self._row(encoding, decoder_start) for encoding in encodings], truncated)
 
     def token(self, index: int) -> str | None:
         """The token with this id; None where there is none."""
@@ -113,9 +148,42 @@ class Tokenizer:
             return None
         return min((most for most in (self.max_length, limit) if most is not None), default=None)
 
-    def _encode(self, tokenizer: "tokenizers.Tokenizer", texts: list[Any], special_tokens: bool) -> list[Any]:
+    def _encode_all(
+        self, texts: Sequence[Text], longest: int | None, special_tokens: bool
+    ) -> tuple[list[Any], list[bool]]:
+        """The library's encodings of ``texts``, truncated to ``longest`` tokens, and whether each was."""
+        if longest is None or max(map(_characters, texts)) <= LONG_TEXT:
+            encodings = self._encode(longest, texts, special_tokens)
+            return encodings, [longest is not None and bool(encoding.overflowing) for encoding in encodings]
+        pairs = [self._encode_long(text, longest, special_tokens) for text in texts]
+        return [encoding for encoding, _ in pairs], [truncated for _, truncated in pairs]
+
+    def _encode_long(self, text: Text, longest: int, special_tokens: bool) -> tuple[Any, bool]:
+        """As ``_encode_all``, of one text. The library would hold the interpreter's lock to free what it cut off, in
+        pieces of ``longest`` tokens; so only the start of the text is truncated, if its tokens are those of the whole.
+        """
+        (whole,) = self._encode(None, [text], special_tokens)
+        if len(whole) <= longest:
+            return whole, False
+        span = whole.token_to_chars(2 * longest)
+        if isinstance(text, str) and span is not None and self._truncation.get("direction", "right") == "right":
+            (start,) = self._encode(longest, [text[: span[1]]], special_tokens)
+            ids = whole.ids
+            places = [place for place, of in enumerate(start.sequence_ids) if of is not None]  # no special tokens
+            if len(start) == longest and all(
+                number == ids[place] and start.token_to_chars(place) == whole.token_to_chars(place)
+                for place, number in zip(places, map(start.ids.__getitem__, places), strict=True)
+            ):
+                return start, True
+        del whole  # its memory is not needed twice
+        (encoding,) = self._encode(longest, [text], special_tokens)
+        return encoding, True
+
+    def _encode(self, longest: int | None, texts: Sequence[Text], special_tokens: bool) -> list[Any]:
+        """The library's encodings of ``texts``, truncated to ``longest`` tokens."""
+        tokenizer = self._truncating(longest)
         try:
-            return _call(lambda: tokenizer.encode_batch(texts, add_special_tokens=special_tokens))
+            return _call(lambda: tokenizer.encode_batch([*texts], add_special_tokens=special_tokens))
         except ValueError as error:
             raise Invalid(f"the model's tokenizer cannot encode it: {error}") from None
 
@@ -131,31 +199,61 @@ class Tokenizer:
                 self._by_length[length] = tokenizer
             return tokenizer
 
-    def _padded(self, encodings: Sequence[Any], decoder_start: int | None) -> TokenizedTexts:
-        all_ids: list[list[int]] = [encoding.ids for encoding in encodings]  # the library makes a list each time
+    def _row(self, encoding: Any, decoder_start: int | None) -> _Row:
+        """The tokens of ``encoding``, or what a decoder reads of them. ``encoding`` is of no more use then."""
+        sequence_ids = encoding.sequence_ids  # those of its pieces are not known
+        left, row = len(encoding), _Row()
+        pieces = [encoding]
+        if left > MAX_PIECE_TOKENS:
+            encoding.truncate(MAX_PIECE_TOKENS)
+            pieces += encoding.overflowing
+        if decoder_start is not None:
+            begins = pieces[0].ids[0] == decoder_start
+            if not begins:
+                row.add([decoder_start], [0], [self.token(decoder_start) or ""], [(0, 0)], [None])
+            if not begins or left > 1:
+                left -= 1
+        place = 0
+        for index, piece in enumerate(pieces):
+            ids = piece.ids[: left - place]
+            end = place + len(ids)
+            row.add(
+                ids,
+                piece.type_ids[: len(ids)],
+                piece.tokens[: len(ids)],
+                piece.offsets[: len(ids)],
+                sequence_ids[place:end],
+            )
+            place = end
+            pieces[index] = None  # freed one at a time
+        return row
 
-        def shifted(ids: list[int], values: list[T], start: T) -> list[T]:
-            if decoder_start is None or ids == [decoder_start]:
-                return values
-            return values[:-1] if ids[0] == decoder_start else [start, *values[:-1]]
+    def _padded(self, rows: Sequence[_Row], truncated: list[bool]) -> TokenizedTexts:
+        """``rows`` with the same length."""
+        longest = max(row.length for row in rows)
 
-        def rows(of: Callable[[Any], list[T]], filler: T, start: T) -> list[list[T]]:
-            own = [shifted(ids, of(encoding), start) for ids, encoding in zip(all_ids, encodings, strict=True)]
-            longest = max(map(len, own))
-            padding = [[filler] * (longest - len(row)) for row in own]
-            pairs = zip(padding, own, strict=True) if self._pads_left else zip(own, padding, strict=True)
-            return [first + second for first, second in pairs]
+        def array(parts_of: Callable[[_Row], list[np.ndarray]], filler: int) -> np.ndarray:
+            result = np.full((len(rows), longest), filler, np.int64)
+            for target, row in zip(result, rows, strict=True):
+                start = longest - row.length if self._pads_left else 0
+                target[start : start + row.length] = np.concatenate(parts_of(row))
+            return result
 
-        first = decoder_start or 0
-        begin = self.token(first) or ""
+        def json(pieces_of: Callable[[_Row], JsonRow], filler: Any) -> list[JsonRow]:
+            element, result = orjson.dumps(filler), []
+            for row in rows:
+                padding = [(b"%b," % element * (longest - row.length))[:-1]] if row.length < longest else []
+                result.append(padding + pieces_of(row) if self._pads_left else pieces_of(row) + padding)
+            return result
+
         return TokenizedTexts(
-            np.array(rows(lambda encoding: encoding.ids, self._pad_id, first), np.int64),
-            np.array(rows(lambda encoding: [1] * len(encoding), 0, 1), np.int64),
-            np.array(rows(lambda encoding: encoding.type_ids, self._pad_type_id, 0), np.int64),
-            rows(lambda encoding: encoding.tokens, self._pad_token, begin),
-            rows(lambda encoding: encoding.offsets, (0, 0), (0, 0)),
-            rows(lambda encoding: encoding.sequence_ids, None, None),
-            [bool(encoding.overflowing) for encoding in encodings],
+            array(lambda row: row.ids, self._pad_id),
+            array(lambda row: [np.ones(row.length, np.int64)], 0),
+            array(lambda row: row.type_ids, self._pad_type_id),
+            json(lambda row: row.tokens, self._pad_token),
+            json(lambda row: row.offsets, (0, 0)),
+            json(lambda row: row.sequence_ids, None),
+            truncated,
         )
 
 
@@ -191,6 +289,10 @@ def _call(function: Callable[[], T]) -> T:
         if type(error).__name__ != "PanicException":
             raise
         raise ValueError(str(error).splitlines()[0]) from None
+
+
+def _characters(text: Text) -> int:
+    return len(text) if isinstance(text, str) else sum(map(len, text))
 
 
 def _place(index: int, encodings: Sequence[Any]) -> str:

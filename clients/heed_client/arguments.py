@@ -19,6 +19,8 @@ TENSORS = {
     "memory_mask": "the same for the memory of cross_decoder",
     "head_mask": "factors of each head's weights; 0 removes a head",
     "memory_head_mask": "the same for the memory of cross_decoder",
+    "decoder_head_mask": "the same for the decoder of a model of transformers with two stacks",
+    "cross_attn_head_mask": "the same for its attention to the encoder",
     "attn_bias": "floats added to the scores before softcap",
     "alibi_slopes": "ALiBi's slope of each head",
     "sinks": "score of each head that joins the softmax's denominator",

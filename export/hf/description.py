@@ -10,13 +10,13 @@ import transformers
 from torch import nn
 
 from export.checkpoint import listed
-from export.hf.heads import take_head_mask
+from export.hf.heads import take_head_masks
 from export.hf.inputs import inputs_of
 from export.hf.positions import position_limits
 from export.hf.pretrained import ModelRefused, Pretrained
-from export.hf.verification.examples import HEAD_MASK, draw
+from export.hf.verification.examples import draw
 from export.hf.verification.float64 import Original
-from export.hf.wrapper import HIDDEN, Wrapper
+from export.hf.wrapper import HEAD_MASKS, HIDDEN, Wrapper
 from models.block import Block, Dim, Input, Output, Sizes
 from models.options import head_mask
 
@@ -46,8 +46,8 @@ def block_of(pretrained: Pretrained, name: str) -> tuple[Block, Original]:
     inputs = inputs_of(pretrained.model)
     _refuse_random(pretrained, wrapper, inputs)
     drawn = {name: torch.from_numpy(array) for name, array in draw(inputs, SMALL).items()}
-    if mask := take_head_mask(pretrained.model, wrapper, drawn):
-        inputs[HEAD_MASK] = head_mask(mask)
+    for mask, shape in take_head_masks(wrapper, drawn).items():
+        inputs[mask] = head_mask(shape, wrapper.head_masks[mask])
     original = Original(wrapper)
     inputs = _with_true_defaults(original, inputs)
     limits = position_limits(wrapper, inputs)
@@ -75,7 +75,7 @@ def block_of(pretrained: Pretrained, name: str) -> tuple[Block, Original]:
         config=json.loads(config.to_json_string(use_diff=True)) | _stated(config),
         limits=limits,
         left_out={},
-        rare=tuple(name for name in (HEAD_MASK, *HIDDEN) if name in {**inputs, **shapes}),
+        rare=tuple(name for name in (*HEAD_MASKS, *HIDDEN) if name in {**inputs, **shapes}),
     )
     return block, original
 

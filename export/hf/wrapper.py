@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from export.hf.heads import heads_masked
+from export.hf.heads import Row, heads_masked
 from export.hf.pooling import Pooling
 from export.hf.pretrained import ModelRefused
 
@@ -27,6 +27,13 @@ TWO_STACKS = {
 ONE_STACK_HIDDEN = {"hidden_states": "hidden_states"}
 TWO_STACKS_HIDDEN = {"hidden_states": "decoder_hidden_states", "encoder_hidden_states": "encoder_hidden_states"}
 HIDDEN = tuple(TWO_STACKS_HIDDEN)
+ONE_STACK_MASKS = {"head_mask": "weights"}  # of heads, and the output that each multiplies
+TWO_STACKS_MASKS = {
+    "head_mask": "encoder_weights",
+    "decoder_head_mask": "weights",
+    "cross_attn_head_mask": "cross_weights",
+}
+HEAD_MASKS = tuple(TWO_STACKS_MASKS)
 MAIN = ("input_ids", "pixel_values", "input_features")
 MASKS = {"attention_mask": "input_ids", "token_type_ids": "input_ids", "decoder_attention_mask": "decoder_input_ids"}
 
@@ -42,7 +49,10 @@ def has_two_stacks(model: PreTrainedModel) -> bool:
 
 
 class Wrapper(nn.Module):
-    """``model`` called as a block's module is; an optional input may have size 1 where another has the batch's."""
+    """``model`` called as a block's module is; an optional input may have size 1 where another has the batch's.
+
+    With ``rows`` it takes masks of heads (``export.hf.heads``).
+    """
 
     def __init__(self, model: PreTrainedModel, with_weights: bool = True, pooling: Pooling | None = None) -> None:
         super().__init__()
@@ -50,15 +60,18 @@ class Wrapper(nn.Module):
         self.pooling = pooling
         self.attentions = TWO_STACKS if has_two_stacks(model) else ONE_STACK
         self.hidden_states = TWO_STACKS_HIDDEN if has_two_stacks(model) else ONE_STACK_HIDDEN
+        self.head_masks = TWO_STACKS_MASKS if has_two_stacks(model) else ONE_STACK_MASKS
+        self.rows: tuple[Row, ...] = ()
         self.with_weights = with_weights
         recorded = {"output_attentions": with_weights, "output_hidden_states": with_weights}
         fixed = {"use_cache": False, **recorded, "return_dict": True}
         known = arguments_of(model) | {*recorded, "return_dict"}
         self.fixed = {name: value for name, value in fixed.items() if name in known}
 
-    def forward(self, head_mask: Tensor | None = None, **inputs: Tensor) -> SimpleNamespace:
+    def forward(self, **inputs: Tensor) -> SimpleNamespace:
+        masks = {name: inputs.pop(name) for name in self.head_masks if name in inputs}
         given = {name: x.expand(inputs[MASKS[name]].shape) if name in MASKS else x for name, x in inputs.items()}
-        with nullcontext() if head_mask is None else heads_masked(head_mask):
+        with heads_masked(masks, self.rows) if masks else nullcontext():
             result = self.model(**given, **self.fixed)
         outputs = {"output": _answer(result)}
         if self.pooling:

@@ -63,9 +63,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for listener in monitored:
         log.info("metrics and health on %s", _url(listener, settings))
 
-    shared_metrics = SharedMetrics(
-        2 * settings.workers + 2 if settings.workers > 1 else 1
-    )  # an ending worker keeps its slot
+    slots = 2 * settings.workers + 2 if settings.workers > 1 else 1  # a worker that is ending keeps its own
+    shared_metrics = SharedMetrics(slots)
     state = shared_state()
 
     def serve(channel: Channel) -> None:

@@ -15,6 +15,7 @@ from service.timing import STAGES, Timing
 
 Version = tuple[str, int]  # of a model: its name, and which one
 NO_MODEL: Version = ("(none)", 0)  # of requests to models that are not served: clients must not create time series
+TOKENIZE = "tokenize"  # the API whose requests run no model: metrics have them, V2's statistics do not
 HUNG_UP = 499  # as in nginx: the client closed the connection before its body was complete
 REASONS = (
     *("max_queue", "deadline", "max_memory_bytes", "max_body_bytes", "memory_budget_bytes", "max_run_seconds"),
@@ -108,7 +109,8 @@ class RequestCounters:
         else:
             status = HUNG_UP if isinstance(error, ClientDisconnect) else 500
         self.failed[version, api, status] += 1
-        self.failed_ns[version] += taken
+        if api != TOKENIZE:
+            self.failed_ns[version] += taken
 
     def _observe_run(self, version: Version, rows: int, spent: Iterable[int]) -> None:
         batches = self.batches[version]

@@ -1,6 +1,6 @@
 """``POST /v1/attention/{block}``."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -40,9 +40,9 @@ class NativeEndpoint(InferenceEndpoint[R]):
         return body, b""
 
     def encode_answer(
-        self, request: AttentionRequest, outputs: dict[str, np.ndarray], tokens: bytes = b""
+        self, request: AttentionRequest, outputs: dict[str, np.ndarray], tokens: Sequence[bytes] = ()
     ) -> Stages[tuple[Pieces, Fields]]:
-        """The response to ``request``; ``tokens`` are fields of its JSON before the outputs."""
+        """The response to ``request``; ``tokens`` are fields of its JSON before the outputs, in pieces."""
         count, answer = request.plan.output_count, request.plan.answer
         if answer is not None:
             outputs = yield from self.select(answer, outputs)

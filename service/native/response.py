@@ -1,6 +1,6 @@
 """Encoding of a native response: the JSON around its arrays, and the arrays as the request wants them."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import orjson
@@ -13,11 +13,11 @@ from service.tensors.cast import is_finite
 
 
 def prepare(
-    request: AttentionRequest, outputs: Mapping[str, np.ndarray], tokens: bytes = b""
+    request: AttentionRequest, outputs: Mapping[str, np.ndarray], tokens: Sequence[bytes] = ()
 ) -> tuple[list[bytes], list[np.ndarray | bytes]]:
     """The JSON around the arrays of a response, and these, for ``json_writer.write_json``.
 
-    ``tokens`` are further fields, before the outputs, as JSON without braces.
+    ``tokens`` are further fields, before the outputs, as JSON without braces, in pieces.
 
     Raises:
         Invalid: an output that JSON cannot represent.
@@ -33,7 +33,8 @@ def prepare(
     frame = request.plan.frame
     if tokens:
         block = b'{"block":%b' % orjson.dumps(request.task.model.name)
-        frame = [b"%b,%b%b" % (block, tokens, frame[0].removeprefix(block)), *frame[1:]]
+        frame = [block + b",", *[b""] * (len(tokens) - 1), frame[0].removeprefix(block), *frame[1:]]
+        arrays = [*tokens, *arrays]
     return frame, arrays
 
 

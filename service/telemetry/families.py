@@ -30,7 +30,7 @@ class Family:
 
 
 FAMILIES = {
-    "heed_requests": Family("counter", "Requests to run a model, by response status.", ("model", "api", "status")),
+    "heed_requests": Family("counter", "Requests for runs or tokens, by response status.", ("model", "api", "status")),
     "heed_request_duration_seconds": Family(
         "histogram",
         "From a request's arrival at this machine to its response, of status 200.",

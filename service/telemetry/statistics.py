@@ -6,7 +6,7 @@ They continue when a worker is replaced and when a model is reloaded, as metrics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from service.engine.counters import NO_MODEL, OTHER_BATCH_SIZES, RequestCounters, Version
+from service.engine.counters import NO_MODEL, OTHER_BATCH_SIZES, TOKENIZE, RequestCounters, Version
 from service.telemetry.families import LAST_INFERENCE
 from service.telemetry.shared_metrics import Counters, Key
 from service.timing import STAGES
@@ -40,11 +40,13 @@ class Statistics:
 
 def counters(counts: RequestCounters) -> Iterable[tuple[Key, list[int]]]:
     """This process's counters of its models by key; those of all workers are added."""
-    for (version, _), answered in counts.answered.items():
+    for (version, api), answered in counts.answered.items():
+        if api == TOKENIZE:
+            continue
         yield _key(ANSWERED, version), [answered.rows, sum(answered.bits[-1]), *answered.sums]
         yield _key(LAST_INFERENCE, version), [answered.last]
-    for (version, _, _), requests in counts.failed.items():
-        if version != NO_MODEL:
+    for (version, api, _), requests in counts.failed.items():
+        if version != NO_MODEL and api != TOKENIZE:
             yield _key(FAILED, version), [requests, 0]
     for version, taken in counts.failed_ns.items():
         if version != NO_MODEL:

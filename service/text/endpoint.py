@@ -1,8 +1,10 @@
 """``POST /v1/text/{model}`` runs a model on texts; ``POST /v1/tokenize/{model}`` only tokenizes them."""
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import numpy as np
 import orjson
@@ -15,12 +17,13 @@ from service.codec.json_reader import JsonReader
 from service.codec.json_slices import LongList, LongText
 from service.codec.long_tensor import read_all
 from service.cost import CostModel
+from service.engine.counters import NO_MODEL, TOKENIZE
 from service.engine.engine import Engine
 from service.engine.task import InferenceTask
-from service.errors import Malformed
+from service.errors import Malformed, TimedOut
 from service.http.body import Body, CountedReceive
 from service.http.endpoint import RequestContext, Stage, Stages
-from service.http.response import JSON, Fields, Pieces, respond
+from service.http.response import JSON, Fields, Piece, Pieces, length_of, respond
 from service.memories.access import Memories
 from service.model.model import Model
 from service.native.endpoint import NativeEndpoint
@@ -45,7 +48,7 @@ class TextRequest:
     """A decoded request with texts: the request with their tokens, and the tokens as JSON fields for the response."""
 
     attention: AttentionRequest
-    tokens: bytes
+    tokens: list[bytes]
     fields: TextFields
 
     @property
@@ -55,7 +58,7 @@ class TextRequest:
     @property
     def response_bytes(self) -> int:
         """Upper bound in bytes on the response, as arrays and as text, and on what it is computed with."""
-        size, count = self.attention.response_bytes + len(self.tokens), self.fields.next_tokens
+        size, count = self.attention.response_bytes + length_of(self.tokens), self.fields.next_tokens
         if count:
             size += self.task.batch * count * TOKEN_BYTES + vocabulary_size(self.task.model) * LOGIT_BYTES
         return size
@@ -76,7 +79,7 @@ class TextEndpoint(NativeEndpoint[TextRequest]):
     def decode(self, model: Model, body: tuple[bytes, Body], context: RequestContext) -> Stages[TextRequest]:
         content, _ = body
         parsed, fields = yield from self.read(content, model)
-        tokenized, tokens = yield from self.tokenize(fields, model, context.reservation)
+        tokenized, tokens = yield from self.tokenize(fields, model, context)
         steps = read_all(parsed.tensors, context.reservation)
         tensors = (yield Stage(self.decoding, len(content), steps)) | tokenized.tensors
         ordered = {name: tensors[name] for name in model.inputs if name in tensors}
@@ -91,7 +94,7 @@ class TextEndpoint(NativeEndpoint[TextRequest]):
         tokens = request.tokens
         if request.fields.next_tokens:
             ranked: bytes = yield Stage(self.ranking, request.logit_count, partial(_next_tokens, request, outputs))
-            tokens = b"%b,%b" % (tokens, ranked)
+            tokens = [*tokens, b",", ranked]
         return (yield from self.encode_answer(request.attention, outputs, tokens))
 
     def encoding_ns(self, request: TextRequest, _context: RequestContext) -> float:
@@ -106,16 +109,27 @@ class TextEndpoint(NativeEndpoint[TextRequest]):
         return fields  # type: ignore[no-any-return]
 
     def tokenize(
-        self, fields: TextFields, model: Model, reservation: Reservation, whole: bool = False
-    ) -> Stages[tuple[TokenizedRequest, bytes]]:
-        """The tokens of the texts, and these as JSON fields: with ``whole`` all that is known of them."""
+        self, fields: TextFields, model: Model, context: RequestContext, whole: bool = False
+    ) -> Stages[tuple[TokenizedRequest, list[bytes]]]:
+        """The tokens of the texts, and these as JSON fields: with ``whole`` all that is known of them.
 
-        def tokenized() -> tuple[TokenizedRequest, bytes]:
+        Raises:
+            TimedOut: the deadline passed before it was begun.
+        """
+        latest = self.deadline(context)
+
+        def tokenized() -> tuple[TokenizedRequest, list[bytes]] | None:
+            if latest is not None and time.perf_counter_ns() > latest:
+                return None
             tokens = tokenize(fields, model)
             return tokens, tokens_json(tokens, fields.is_single, whole)
 
-        reservation.add(fields.memory(model))
-        return (yield Stage(self.tokenizing, fields.size, tokenized))  # type: ignore[no-any-return]
+        context.reservation.add(fields.memory(model))
+        result: tuple[TokenizedRequest, list[bytes]] | None = yield Stage(self.tokenizing, fields.size, tokenized)
+        if result is None:
+            self.engine.counts.refused["deadline"] += 1
+            raise TimedOut("Request timeout expired: it waited too long to be tokenized")
+        return result
 
 
 class TokenizeEndpoint:
@@ -125,21 +139,35 @@ class TokenizeEndpoint:
         self._texts = texts
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        texts = self._texts
-        reservation = Reservation(texts.engine.budget)
+        reservation = Reservation(self._texts.engine.budget)
         try:
             context = RequestContext(scope["state"]["headers"], scope["state"]["timing"], reservation)
-            model = texts.model(scope["path_params"])
-            content, _ = await texts.receive(CountedReceive(receive, reservation), context)
-            tokens = await texts.run_stages(self._tokens(content, model, reservation))
-            context.timing.lap("decode")
-            await respond(send, [b'{"model":%b,%b}' % (orjson.dumps(model.name), tokens)], JSON)
+            pieces = await self._answer(scope["path_params"], CountedReceive(receive, reservation), context)
+            await respond(send, pieces, JSON)
         finally:
             reservation.release()
 
-    def _tokens(self, content: bytes, model: Model, reservation: Reservation) -> Stages[bytes]:
+    async def _answer(self, path_params: Mapping[str, Any], receive: Receive, context: RequestContext) -> list[Piece]:
+        texts, timing, version = self._texts, context.timing, NO_MODEL
+        counts = texts.engine.counts
+        counts.in_flight += 1
+        try:
+            model = texts.model(path_params)
+            version = model.name, model.version
+            content, _ = await texts.receive(receive, context)
+            tokens = await texts.run_stages(self._tokens(content, model, context))
+            timing.lap("decode")
+        except Exception as error:
+            counts.observe_failure(version, TOKENIZE, error, timing.total_ns)
+            raise
+        finally:
+            counts.in_flight -= 1
+        counts.observe(version, TOKENIZE, timing)
+        return [b'{"model":%b,' % orjson.dumps(model.name), *tokens, b"}"]
+
+    def _tokens(self, content: bytes, model: Model, context: RequestContext) -> Stages[list[bytes]]:
         _, fields = yield from self._texts.read(content, model, only_texts=True)
-        _, tokens = yield from self._texts.tokenize(fields, model, reservation, whole=True)
+        _, tokens = yield from self._texts.tokenize(fields, model, context, whole=True)
         return tokens
 
 
@@ -163,8 +191,8 @@ def _read(
 def _next_tokens(request: TextRequest, outputs: Mapping[str, np.ndarray]) -> bytes:
     """The field ``next_tokens`` of the response."""
     task, fields = request.task, request.fields
-    found = next_tokens(outputs[LOGITS], task.inputs, fields.next_tokens, tokenizer_of(task.model))
-    return b'"%b":%b' % (NEXT_TOKENS.encode(), orjson.dumps(found[0] if fields.is_single else found))
+    likeliest = next_tokens(outputs[LOGITS], task.inputs, fields.next_tokens, tokenizer_of(task.model))
+    return b'"%b":%b' % (NEXT_TOKENS.encode(), orjson.dumps(likeliest[0] if fields.is_single else likeliest))
 
 
 def routes(repository: Repository, settings: Settings, engine: Engine, memories: Memories) -> list[Route]:

@@ -57,7 +57,7 @@ def next_tokens(
     Raises:
         Invalid: a logit is not finite.
     """
-    found = []
+    rows = []
     for row, place in zip(logits, _last_places(inputs, *logits.shape[:2]), strict=True):
         scores = to_float32(row[place])
         if not is_finite(scores):
@@ -65,13 +65,13 @@ def next_tokens(
         ids, _ = largest(scores[None], count)
         powers = np.exp(scores.astype(np.float64) - scores.max())
         total = powers.sum()
-        found.append(
+        rows.append(
             [
                 {"id": index, "token": tokenizer.token(index), "probability": float(powers[index] / total)}
                 for index in ids[0].tolist()
             ]
         )
-    return found
+    return rows
 
 
 def _last_places(inputs: Mapping[str, np.ndarray], rows: int, length: int) -> np.ndarray:

@@ -1,6 +1,6 @@
 """The fields of a request with texts, and the tensors that a model's tokenizer makes of them."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,16 +10,19 @@ import orjson
 from service.codec.json_parser import JsonArray
 from service.codec.json_reader import JsonReader, word
 from service.codec.json_slices import LongText
+from service.codec.json_writer import write_json
+from service.codec.steps import drain
 from service.errors import Invalid, Malformed, TooLarge
+from service.http.response import JOIN_LIMIT_BYTES
 from service.model.model import Model
 from service.text.next_tokens import FIELD as NEXT_TOKENS
 from service.text.next_tokens import read_count
-from service.tokenizer import Text, TokenizedTexts, Tokenizer
+from service.tokenizer import JsonRow, Text, TokenizedTexts, Tokenizer
 
 FIELDS = ("text", "text_pair", "text_target", "truncation", "add_special_tokens")
 MAX_TEXTS = 1024  # of a request
 TOKENIZING_BYTES = 768  # memory for each byte of text: there may be a token for each
-TOKEN_BYTES = 128  # memory for each token, padding too, as lists, as arrays and as JSON
+TOKEN_BYTES = 80  # memory for each token, padding too, as arrays and as JSON
 SPECIAL_TOKENS = 8  # of a text, at most
 MASKS = {"attention_mask": 1, "token_type_ids": 0}  # tensors beside the token ids -> the value that changes nothing
 DECODER = "decoder_"
@@ -119,24 +122,33 @@ def tokenize(fields: TextFields, model: Model) -> TokenizedRequest:
     return TokenizedRequest(text, target, tensors)
 
 
-def tokens_json(tokenized: TokenizedRequest, is_single: bool, whole: bool = False) -> bytes:
-    """The fields of a response that say what the tokens are, as JSON without braces; ``whole``: all that is known."""
-    content: dict[str, Any] = {}
+def tokens_json(tokenized: TokenizedRequest, is_single: bool, whole: bool = False) -> list[bytes]:
+    """The fields of a response that say what the tokens are, as JSON without braces, in pieces.
+
+    With ``whole`` they say all that is known.
+    """
+    content: dict[str, list[JsonRow] | np.ndarray] = {}
     for texts, prefix, words in ((tokenized.text, "", ""), (tokenized.target, DECODER, "target_")):
         if texts is None:
             continue
         content[f"{words}tokens"] = texts.tokens
         content[f"{words}offsets"] = texts.offsets
-        content[f"{words}truncated"] = texts.truncated
+        content[f"{words}truncated"] = np.array(texts.truncated)
         content[f"{prefix}input_ids"] = texts.input_ids
         content[f"{prefix}attention_mask"] = texts.attention_mask
         if whole:
             content[f"{words}sequence_ids"] = texts.sequence_ids
             if not words:
                 content["token_type_ids"] = texts.token_type_ids
-    if is_single:
-        content = {name: value[0] for name, value in content.items()}
-    return orjson.dumps(content, option=orjson.OPT_SERIALIZE_NUMPY)[1:-1]
+    pieces: list[bytes] = []
+    for name, rows in content.items():
+        pieces.append(b'%b"%b":' % (b"," if pieces else b"", name.encode()))
+        if isinstance(rows, np.ndarray):
+            pieces += drain(write_json([b"", b""], [rows[0] if is_single else rows]))
+        else:
+            lists = [_json_list([piece] for piece in row) for row in rows]
+            pieces += lists[0] if is_single else _json_list(lists)
+    return pieces if sum(map(len, pieces)) > JOIN_LIMIT_BYTES else [b"".join(pieces)]
 
 
 def tokenizer_of(model: Model) -> Tokenizer:
@@ -179,6 +191,14 @@ def _text(element: str | LongText) -> str:
         return str(orjson.loads(b'"%b"' % bytes(element.content)))
     except ValueError:
         raise Malformed("a text has an escape that is not JSON's") from None
+
+
+def _json_list(items: Iterable[list[bytes]]) -> list[bytes]:
+    """A JSON list of ``items``, each of which is in pieces."""
+    pieces = [b"["]
+    for index, item in enumerate(items):
+        pieces += [b",", *item] if index else item
+    return [*pieces, b"]"]
 
 
 def _size(text: Text) -> int:

@@ -1,7 +1,8 @@
-"""A process of its own for metrics and health: it answers whatever the load, as no request waits for it or it for one."""
+"""A process of its own for metrics and health: it answers at any load, as it shares no event loop with requests."""
 
 import asyncio
 import multiprocessing
+import os
 import signal
 import socket
 import time
@@ -49,7 +50,7 @@ def monitor(
         yield
         return
     state.beat(False)
-    work = partial(_serve, listeners, others, state, shared_metrics, settings)
+    work = partial(_serve, os.getpid(), listeners, others, state, shared_metrics, settings)
     process: BaseProcess = multiprocessing.get_context("fork").Process(target=work, daemon=True)
     process.start()
     for listener in listeners:
@@ -62,18 +63,19 @@ def monitor(
 
 
 def _serve(
+    parent: int,
     listeners: Sequence[socket.socket],
     others: Sequence[socket.socket],
     state: ServiceState,
     shared_metrics: SharedMetrics,
     settings: Settings,
 ) -> None:
-    last_resort.send_when_parent_ends(signal.SIGKILL, multiprocessing.parent_process().pid)  # type: ignore[union-attr]
+    last_resort.send_when_parent_ends(signal.SIGKILL, parent)
     for number in (
         signal.SIGINT,
         signal.SIGTERM,
         signal.SIGHUP,
-    ):  # of a terminal or a container: it goes on until the end
+    ):  # a terminal sends them to all; it answers to the end
         signal.signal(number, signal.SIG_IGN)
     for other in others:
         other.close()
@@ -103,9 +105,8 @@ def _application(state: ServiceState, shared_metrics: SharedMetrics, settings: S
         return JSONResponse({"live": state.is_live}, 200 if state.is_live else 503)
 
     async def ready(_: Request) -> Response:
-        return JSONResponse(
-            {"ready": state.is_ready and state.is_live}, 200 if state.is_ready and state.is_live else 503
-        )
+        is_ready = state.is_ready and state.is_live
+        return JSONResponse({"ready": is_ready}, 200 if is_ready else 503)
 
     async def metrics(request: Request) -> Response:
         return await asyncio.to_thread(exposition, shared_metrics, request.headers.get("accept", ""))

@@ -34,7 +34,7 @@ BOTH = {
     "encoder_layers": 2,
     "decoder_layers": 3,
     "encoder_attention_heads": 4,
-    "decoder_attention_heads": 4,
+    "decoder_attention_heads": 2,
     "encoder_ffn_dim": 48,
     "decoder_ffn_dim": 48,
     "max_position_embeddings": 48,

@@ -35,8 +35,13 @@ CONSTANTS = {
 }
 
 
-def write_language_model(folder: Path, kind: str = "GPT2LMHeadModel", padding_side: str = "right") -> None:
-    """Write the version ``folder`` of a model that says that it is of the class ``kind``, with a tokenizer of words."""
+def write_language_model(
+    folder: Path, kind: str = "GPT2LMHeadModel", padding_side: str = "right", limit: int | None = 64
+) -> None:
+    """Write the version ``folder`` of a model that says that it is of the class ``kind``, with a tokenizer of words.
+
+    It takes ``limit`` tokens; None = any number.
+    """
     inputs = [
         ("input_ids", "INT64", ["batch", "n"]),
         ("attention_mask", "INT64", ["1|batch", "1|n"]),
@@ -50,16 +55,21 @@ def write_language_model(folder: Path, kind: str = "GPT2LMHeadModel", padding_si
     write(folder, NODES, inputs, outputs, constants)
     file = folder / "model.onnx"
     model = onnx.load(file)
-    helper.set_model_props(model, {"heed": json.dumps(_card(folder.parent.name, kind))})
+    helper.set_model_props(model, {"heed": json.dumps(_card(folder.parent.name, kind, limit))})
     onnx.save(model, file)
     save_tokenizer(folder, padding_side)
 
 
-def _card(name: str, kind: str) -> dict:
+def _card(name: str, kind: str, limit: int | None) -> dict:
     masks = {"description": "mask", "minimum": 0, "maximum": 1}
     return {
         **{"block": name, "version": 1, "title": f"{kind} (by hand)", "description": "", "formula": "", "source": ""},
-        **{"config": {"architectures": [kind]}, "weights": "none", "multiples": {}, "limits": {"n": 64}},
+        **{
+            "config": {"architectures": [kind]},
+            "weights": "none",
+            "multiples": {},
+            "limits": {"n": limit} if limit else {},
+        },
         "inputs": {
             "input_ids": {"description": "Token ids.", "minimum": 0, "maximum": VOCABULARY - 1},
             "attention_mask": masks,

@@ -5,6 +5,7 @@ from zlib import crc32
 
 import numpy as np
 
+from export.hf.wrapper import HEAD_MASKS
 from models.block import Input, Sizes, size
 from models.examples import within
 
@@ -15,8 +16,7 @@ SIZES: dict[str, Sizes] = {
     "long": {"batch": 2, "n": 70, "m": 40},
 }
 PADDINGS = ("right", "left", "scattered")
-HEADS = "heads"  # as "scattered", with a mask of heads
-HEAD_MASK = "head_mask"
+HEADS = "heads"  # as "scattered", with masks of heads
 REAL = 0.7  # probability that a token is real where padding is anywhere
 DOCUMENTED = {"batch": 1, "n": 3, "m": 2}
 MAX_DOCUMENTED = 1000  # numbers in an example for the documentation
@@ -25,13 +25,13 @@ MAX_DOCUMENTED = 1000  # numbers in an example for the documentation
 def draw(inputs: Mapping[str, Input], sizes: Sizes, padding: str | None = None, seed: int = 0) -> dict[str, np.ndarray]:
     """Random inputs of ``sizes``: the required ones and, with ``padding``, the optional ones, too.
 
-    Only with the padding "heads" a mask of heads is among them.
+    Only with the padding "heads" masks of heads are among them.
     """
     rng = np.random.default_rng(seed)
     drawn: dict[str, np.ndarray] = {}
     for name, spec in inputs.items():
         shape = [size(dim, sizes) for dim in spec.shape]
-        if name == HEAD_MASK and padding != HEADS:
+        if name in HEAD_MASKS and padding != HEADS:
             continue
         if spec.dtype != "int64":
             drawn[name] = rng.standard_normal(shape, np.float32)
@@ -60,7 +60,11 @@ def examples(
 ) -> Iterator[tuple[str, dict[str, np.ndarray]]]:
     """For each of the sizes ``every``, within ``limits``, and each padding: a name and an example."""
     optional = {name for name, spec in inputs.items() if not spec.required}
-    paddings = (None, *(PADDINGS if optional - {HEAD_MASK} else ()), *((HEADS,) if HEAD_MASK in optional else ()))
+    paddings: list[str | None] = [None]
+    if optional.difference(HEAD_MASKS):
+        paddings += PADDINGS
+    if optional.intersection(HEAD_MASKS):
+        paddings.append(HEADS)
     for size_name, sizes in every.items():
         limited = within(sizes, limits)
         for padding in paddings:

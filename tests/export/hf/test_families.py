@@ -23,21 +23,32 @@ EPS = np.finfo(np.float32).eps
 SIZES = {"n": 9, "m": 6}
 TEXT_SLACK = 4  # the error of one draw may be so many times the limit of another
 DRAWS = 4  # of inputs, whose largest error is compared with the largest limit: the error of a few numbers is random
-LAYER, HEAD = 1, 2  # removed by a mask of heads
+LAYER, HEAD = 1, 1  # removed by a mask of heads
 PREPROCESSOR = {"image_mean": [0.5, 0.4, 0.3], "image_std": [0.5, 0.5, 0.25]}
 SPECIAL_TOKENS = {"vit": 1, "clip vision": 1, "deit": 2, "dinov2": 1, "siglip vision": 0}
-PROJECTIONS = {  # the name of the projection that follows the heads
-    "bert": "attention.output.dense",
-    "roberta": "attention.output.dense",
-    "llama": "o_proj",
-    "vit": "o_proj",
-    "gemma 2": "o_proj",
-    "gpt oss": "o_proj",
+BART = {  # the projections that follow the heads
+    "head_mask": r"encoder\.layers\.\d+\.self_attn\.out_proj",
+    "decoder_head_mask": r"decoder\.layers\.\d+\.self_attn\.out_proj",
+    "cross_attn_head_mask": r"decoder\.layers\.\d+\.encoder_attn\.out_proj",
 }
-WITHOUT_MASK = {  # two stacks, or attention that does not go through transformers' AttentionInterface
-    "bart", "bloom", "deberta v2", "deberta v2, relative", "falcon", "gpt j", "gpt neo", "m2m 100", "marian", "mbart",
-    "mpnet", "mt5", "pegasus", "t5", "whisper",
-}  # fmt: skip
+PROJECTIONS = {
+    "bert": {"head_mask": r"attention\.output\.dense"},
+    "roberta": {"head_mask": r"attention\.output\.dense"},
+    "llama": {"head_mask": "o_proj"},
+    "vit": {"head_mask": "o_proj"},
+    "gemma 2": {"head_mask": "o_proj"},
+    "gpt oss": {"head_mask": "o_proj"},
+    "bart": BART,
+    "whisper": BART,
+    "t5": {
+        "head_mask": r"encoder\..*\.SelfAttention\.o",
+        "decoder_head_mask": r"decoder\..*\.SelfAttention\.o",
+        "cross_attn_head_mask": r"decoder\..*\.EncDecAttention\.o",
+    },
+}
+MASKED = {"decoder_head_mask": "weights", "cross_attn_head_mask": "cross_weights"}
+# Attention that does not go through transformers' AttentionInterface.
+WITHOUT_MASK = {"bloom", "deberta v2", "deberta v2, relative", "falcon", "gpt j", "gpt neo", "mpnet"}
 pytestmark = pytest.mark.filterwarnings("ignore")  # those of transformers
 
 
@@ -47,7 +58,7 @@ def drawn(block, padding, seed):
     inputs = {}
     for spec in block["inputs"]:
         shape = [{"batch": 2, **SIZES}.get(dim, dim) for dim in spec["shape"]]
-        if spec["name"] == "head_mask":
+        if spec["name"].endswith("head_mask"):
             continue
         if spec["dtype"] == "float32":
             inputs[spec["name"]] = rng.standard_normal(shape, np.float32)
@@ -80,10 +91,10 @@ def answered(model, inputs, dtype):
     return {"output": output.numpy()} | {name: torch.stack(of).numpy() for name, of in layers.items()}
 
 
-def remove_head(model, projection):
+def remove_head(model, projection, heads):
     """Set to zero the columns of the output projection that take head HEAD of layer LAYER."""
-    matrix = [part.weight for name, part in model.named_modules() if name.endswith(projection)][LAYER]
-    width = matrix.shape[1] // model.config.num_attention_heads
+    matrix = [part.weight for name, part in model.named_modules() if re.search(f"{projection}$", name)][LAYER]
+    width = matrix.shape[1] // heads
     with torch.no_grad():
         matrix[:, HEAD * width : (HEAD + 1) * width] = 0
 
@@ -106,25 +117,27 @@ def tokenized(block, folder):
     return body, {name: inputs[name] for name in names if name in inputs}
 
 
-def compared(client, folder, inputs, body, path="attention", projection=None):
+def compared(client, folder, inputs, body, path="attention", removed=None):
     """The error of each answer of the server to ``body``, and the limit: twice transformers' own float32 error.
 
-    With the name of the output ``projection``, a head is removed: by its mask, and from that matrix in transformers.
+    With ``removed``, the name and the shape of a mask, and the name of an output projection, a head is removed: by that
+    mask, and from that matrix in transformers.
     """
     model = getattr(transformers, transformers.AutoConfig.from_pretrained(folder).architectures[0])
     model = model.from_pretrained(folder, attn_implementation="eager").eval()
     if model._can_set_experts_implementation():
         model.set_experts_implementation("eager")
-    if projection:
-        remove_head(model, projection)
+    if removed:
+        mask, (layers, heads), projection = removed
+        remove_head(model, projection, heads)
     plain = answered(model, inputs, torch.float32)
     model.double()
     with in_float64():
         exact = answered(model, inputs, torch.float64)
-    if projection:
-        layers, _, heads = exact["weights"].shape[:3]
-        body = body | {"head_mask": [[float((i, j) != (LAYER, HEAD)) for j in range(heads)] for i in range(layers)]}
-        plain["weights"][LAYER, :, HEAD] = exact["weights"][LAYER, :, HEAD] = 0
+    if removed:
+        body = body | {mask: [[float((i, j) != (LAYER, HEAD)) for j in range(heads)] for i in range(layers)]}
+        masked = MASKED.get(mask, "encoder_weights" if "encoder_weights" in exact else "weights")
+        plain[masked][LAYER, :, HEAD] = exact[masked][LAYER, :, HEAD] = 0
     answer = client.post(f"/v1/{path}/mine", json=body | {"outputs": list(exact)}).json()
     alone = client.post(f"/v1/{path}/mine", json=body | {"outputs": ["output"]}).json()
     pairs = [(name, answer[name]) for name in exact] + [("output", alone["output"])]
@@ -170,18 +183,20 @@ def test_answers_are_those_of_transformers(name, tmp_path):
     assert main(["hf", str(tmp_path / "model"), "--name", "mine", "--repository", str(tmp_path / "models")]) == 0
     with serving(tmp_path / "models") as client:
         block = client.get("/v1/attention/mine").json()
-        assert ("head_mask" in [spec["name"] for spec in block["inputs"]]) == (name not in WITHOUT_MASK)
+        shapes = {spec["name"]: spec["shape"] for spec in block["inputs"]}
+        masks = BART if "decoder_input_ids" in shapes else {"head_mask"}
+        assert {mask for mask in shapes if "head" in mask} == (set() if name in WITHOUT_MASK else {*masks})
         if name in SPECIAL_TOKENS:
             size = {"height": 16, "width": 16, "channels": 3, "patch_size": 4}
             more = {"rescale_factor": 1 / 255, "resize": None}
             assert block["preprocessor"] == PREPROCESSOR | size | more | {"special_tokens": SPECIAL_TOKENS[name]}
-        cases = [(False, None), (True, None)] + ([(True, PROJECTIONS[name])] if name in PROJECTIONS else [])
-        for padding, projection in cases:
+        removals = [(True, (mask, shapes[mask], end)) for mask, end in PROJECTIONS.get(name, {}).items()]
+        for padding, removed in [(False, None), (True, None), *removals]:
             answers = []
             for seed in range(DRAWS):
                 inputs = drawn(block, padding, seed)
                 body = {name: x.tolist() for name, x in inputs.items()}
-                answers.append(compared(client, tmp_path / "model", inputs, body, projection=projection))
+                answers.append(compared(client, tmp_path / "model", inputs, body, removed=removed))
             for output in zip(*answers, strict=True):
                 names, errors, limits = zip(*output, strict=True)
                 assert max(errors) <= max(limits), names[0]

@@ -41,4 +41,4 @@ def test_short_texts_beside_a_long_one_reserve_their_padding(model):
 def test_truncated_texts_reserve_what_is_left_of_them(model):
     model.max_tokens = lambda _name: 16
     texts = fields(["a"] * 255 + ["a " * 4000], truncation=True)
-    assert texts.memory(model) == texts.size * 768 + 256 * 16 * 128
+    assert texts.memory(model) == texts.size * 768 + 256 * 16 * 80
