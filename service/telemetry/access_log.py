@@ -19,19 +19,6 @@ def is_quiet(scope: Scope) -> bool:
     return scope["type"] != "http" or path.startswith("/v2/health/") or path == "/metrics"
 
 
-class StatusRecorder:
-    """An ASGI ``send`` that keeps the status of the response; HUNG_UP if none was sent."""
-
-    def __init__(self, send: Send) -> None:
-        self._send = send
-        self.status = HUNG_UP
-
-    async def __call__(self, message: Message) -> None:
-        if message["type"] == "http.response.start":
-            self.status = message["status"]
-        await self._send(message)
-
-
 class Observer(ABC):
     """ASGI middleware around the envelope: observes each request that has ended, but for probes and scrapes.
 
@@ -45,12 +32,19 @@ class Observer(ABC):
         if is_quiet(scope):
             await self._app(scope, receive, send)
             return
-        recorder = StatusRecorder(send)
+        status = HUNG_UP
+
+        async def send_observed(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
+
         self.begin(scope)
         try:
-            await self._app(scope, receive, recorder)
+            await self._app(scope, receive, send_observed)
         finally:
-            self.observe(scope, recorder.status)
+            self.observe(scope, status)
 
     def begin(self, scope: Scope) -> None:  # noqa: B027  # most need nothing of a request that begins
         """A request has come."""
