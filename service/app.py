@@ -30,8 +30,8 @@ from service.http.envelope import Envelope, RequestIds
 from service.http.fast_path import FastPath
 from service.http.response import error_response
 from service.http.routing import DirectRoutes
-from service.memories.access import Memories
-from service.memories.store import MemoryStore, open_store
+from service.memories.access import Memories, Store
+from service.memories.store import open_store
 from service.native import endpoint as native_endpoint
 from service.native import memory_openapi
 from service.native import openapi as native_openapi
@@ -100,7 +100,7 @@ def create_app(
     settings: Settings,
     shared_metrics: SharedMetrics | None = None,
     slot: WorkerSlot | None = None,
-    store: MemoryStore | None = None,
+    store: Store | None = None,
 ) -> Application:
     """The application over ``settings.model_repository``. Models load after it started: it is live before it is ready.
 

@@ -9,7 +9,7 @@ from functools import partial
 from service import machine
 from service.engine.engine import Engine
 from service.http.auth import ApiKeyAuth
-from service.memories.store import MemoryStore
+from service.memories.access import Store
 from service.ort.provider import Provider, shrink_arena
 from service.repository.repository import Repository
 from service.settings import Settings
@@ -29,7 +29,7 @@ async def background_tasks(
     engine: Engine,
     auth: ApiKeyAuth | None,
     metrics: Metrics,
-    memories: MemoryStore,
+    memories: Store,
     settings: Settings,
 ) -> AsyncIterator[None]:
     """Run the tasks while the context is open. Leaving it cancels them; it does not wait for threads they started."""

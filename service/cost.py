@@ -50,3 +50,10 @@ class CostModel:
         if below:
             return self._rates[below[-1]] * size
         return self._rates[orders[0]] * float(1 << orders[0] - 1 if orders[0] else 1)
+
+
+class UnknownCost(CostModel):
+    """Of work that waits for another machine: no measurement says how long the next one takes."""
+
+    def learn(self, size: int, nanoseconds: float) -> None:
+        """Learn nothing."""

@@ -105,6 +105,10 @@ class NotReady(HeedError, status=503, limit="not_ready", headers=RETRY):
     """The model is not loaded yet or failed to load, or the server is shutting down."""
 
 
+class PartsMissing(NotReady):
+    """Parts of a memory are on nodes that are lost."""
+
+
 class NotAllowed(HeedError, status=503):
     """The settings do not let clients do this."""
 

@@ -1,6 +1,7 @@
 """The exported blocks, and a real server over them, shared by the whole run.
 
-``HEED_TEST_REPOSITORY`` is a repository with every built-in block, to use instead of exporting them.
+``HEED_TEST_REPOSITORY`` is a repository with every built-in block, to use instead of exporting them;
+``HEED_TEST_SERVER`` is the address of a server with these blocks, to use instead of starting one.
 """
 
 import gc
@@ -35,6 +36,7 @@ torch.set_num_threads(1)  # the tests are spread over the CPUs; more threads onl
 settings.register_profile("heed", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("heed")
 EXPORTED = os.environ.get("HEED_TEST_REPOSITORY")
+SERVER = os.environ.get("HEED_TEST_SERVER")
 KSERVE = ("kserve==0.21.0", "tritony==0.0.23")
 EXPORTING = Path(__file__).with_name("export")
 VIEWER = Path(__file__).with_name("viewer")
@@ -199,5 +201,9 @@ def certificate(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="session")
 def client(repository) -> Iterator[httpx.Client]:
-    with serving(repository) as client:
-        yield client
+    if SERVER:
+        with httpx.Client(base_url=SERVER, timeout=60) as client:
+            yield client
+    else:
+        with serving(repository) as client:
+            yield client

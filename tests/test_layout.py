@@ -16,7 +16,7 @@ from service.cli.serve import main
 from service.app import create_app
 from service.settings import Settings
 from service.cache import BoundedCache
-from service.native.request import decode
+from service.native.request import complete, read
 from service.native.response import prepare
 from service.budget import MemoryBudget, Reservation
 from collections import Counter
@@ -33,7 +33,8 @@ repository.load()
 model = repository.block("scaled_dot_product")
 reservation = Reservation(MemoryBudget(10**9, Overloaded, Counter()))
 body = b'{{"query": [[1]], "key": [[1]], "value": [[1]]}}'
-asked = drain(decode(body, (), model, BoundedCache(), 10**9, reservation))
+parsed, tensors = drain(read(body, (), model, reservation))
+asked = complete(parsed, tensors, model, BoundedCache(), 10**9)
 assert b"weights" in b"".join(drain(write_json(*prepare(asked, run_alone(asked.task)))))
 bad = {{"torch", "models", "export", "onnx"}} & set(sys.modules)
 assert not bad, bad

@@ -7,6 +7,8 @@ import ray
 from ray import serve
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from deploy.ray.memories.cluster import MemorySettings
+from deploy.ray.memories.store import ClusterStore
 from service import machine
 from service.app import Application, create_app
 from service.settings import Settings
@@ -17,13 +19,15 @@ SERVER_SETTINGS = {  # of heed serve's server; Ray's is configured in heed.yaml
     *("max_header_bytes", "read_timeout_seconds", "write_timeout_seconds", "keep_alive_seconds", "metrics_port"),
     *("drain_seconds", "shutdown_seconds"),
 }
+SPLITTING = {"copies": 2, "part_bytes": 64 << 20}  # of memories, by default
 
 
 class Heed:
     """A replica. It is healthy once its models are loaded."""
 
-    def __init__(self, settings: dict[str, Any]) -> None:
+    def __init__(self, settings: dict[str, Any], splitting: dict[str, int]) -> None:
         self._settings = _sized(Settings(**settings))
+        self._splitting = splitting
         self._service: Application | None = None
 
     def __serve_build_asgi_app__(self) -> ASGIApp:
@@ -32,7 +36,7 @@ class Heed:
             raise FileNotFoundError(f"model_repository: there is no folder {folder.absolute()}")
         machine.keep_heap()
         logs.configure(self._settings.log_level, self._settings.log_format)
-        self._service = create_app(self._settings)
+        self._service = create_app(self._settings, store=ClusterStore(self._memory_settings()))
         return _RayResponses(self._service)
 
     async def check_health(self) -> None:
@@ -41,19 +45,31 @@ class Heed:
         while not self._service.readiness:
             await asyncio.sleep(0.05)
 
+    def _memory_settings(self) -> MemorySettings:
+        sized = self._settings.model_copy(update={"workers": 1}).sized()
+        return MemorySettings(self._settings.memories, sized.memories_bytes, **self._splitting)
+
 
 def application(settings: dict[str, Any]) -> serve.Application:
     """The Ray application with ``settings``, named as for ``heed serve``; others come from the environment.
 
+    Beside these there are ``memory_copies``, the nodes that have each part of a memory, and ``memory_part_bytes``, the
+    size of a part.
+
     Raises:
         ValueError: a setting is unknown or wrong, or belongs to Ray's server.
     """
+    settings = dict(settings)
+    splitting = {name: settings.pop(f"memory_{name}", default) for name, default in SPLITTING.items()}
+    for name, number in splitting.items():
+        if type(number) is not int or number < 1:
+            raise ValueError(f"memory_{name}: expected a whole number from 1, got {number!r}")
     read = Settings(**settings)
     if reserved := SERVER_SETTINGS & settings.keys() | {"tls_certificate"} & read.model_fields_set:
         raise ValueError(f"{', '.join(sorted(reserved))}: the server is Ray's; see http_options and deployments")
     if read.model_control_mode == "explicit":
         raise ValueError("model_control_mode: explicit would reach one replica only; poll reaches all")
-    return serve.deployment(serve.ingress()(Heed)).bind(settings)
+    return serve.deployment(serve.ingress()(Heed)).bind(settings, splitting)
 
 
 class _RayResponses:

@@ -26,6 +26,8 @@ from service.engine.task import InferenceTask
 from service.errors import Malformed
 from service.http.body import Body, CountedReceive, Headers
 from service.http.response import Fields, Pieces, respond
+from service.memories.access import Memories
+from service.memories.stored import Reference, StoredInputs
 from service.model.model import Model
 from service.repository.repository import Repository
 from service.selection.answer import Answer
@@ -87,10 +89,11 @@ class InferenceEndpoint(ABC, Generic[R]):
     api: ClassVar[str]  # its name in metrics
     prefix: ClassVar[str]  # of its paths
 
-    def __init__(self, repository: Repository, settings: Settings, engine: Engine) -> None:
+    def __init__(self, repository: Repository, settings: Settings, engine: Engine, memories: Memories) -> None:
         self.repository = repository
         self.settings = settings
         self.engine = engine
+        self.memories = memories
         self.cutting, self.decoding, self.reading = CostModel(), CostModel(), CostModel()
         self.selecting, self.preparing, self.encoding = CostModel(), CostModel(), CostModel()
         self._caches: WeakKeyDictionary[Model, BoundedCache[Any]] = WeakKeyDictionary()
@@ -129,6 +132,17 @@ class InferenceEndpoint(ABC, Generic[R]):
         Raises:
             HeedError: anything that is wrong with it.
         """
+
+    def stored(self, reference: Reference | None, model: Model, context: RequestContext) -> Stages[StoredInputs | None]:
+        """The inputs that are in the memory which a request names, if it names one.
+
+        Raises:
+            NotFound, Gone, Invalid, Conflict: as ``Memories.get`` and ``Memories.inputs``.
+        """
+        if reference is None:
+            return None
+        memory = yield Stage(self.memories.finding, 1, partial(self.memories.get, reference.id, context.headers))
+        return self.memories.inputs(memory, reference, model, context.reservation)
 
     @abstractmethod
     def encode(

@@ -292,11 +292,11 @@ def checksums(
     description: Description, arrays: Sequence[np.ndarray], starts: Sequence[int], ends: Sequence[int]
 ) -> tuple[int, int]:
     """The checksums of keys and values; of row i of the batch those from ``starts[i]`` to ``ends[i]`` count."""
-    sums = [
-        sum(checksum(description.row(array, i)[..., start:end, :]) for i, (start, end) in enumerate(pairs)) % 2**64
-        for array, pairs in ((array, list(zip(starts, ends, strict=True))) for array in arrays)
-    ]
-    return sums[0], sums[1]
+    sums = [0, 0]
+    for place, array in enumerate(arrays):
+        for row, (start, end) in enumerate(zip(starts, ends, strict=True)):
+            sums[place] += checksum(description.row(array, row)[..., start:end, :], start)
+    return sums[0] % 2**64, sums[1] % 2**64
 
 
 def allocate(folder: Path, description: Description, state: State) -> None:

@@ -10,6 +10,7 @@ import struct
 import time
 import zlib
 from dataclasses import dataclass
+from math import prod
 from pathlib import Path
 
 import numpy as np
@@ -18,8 +19,9 @@ from service.errors import Gone
 
 HEAD = struct.Struct("<QQQQQ")  # sequence, generation, capacity, checksums of keys and values
 CRC = struct.Struct("<I")
-READS = 100  # of two slots that are being written, before they count as damaged
-PAUSE_S = 0.001
+READS = 10  # of two slots of which one is being written at any time, before they count as damaged
+PAUSE_S = 0.0001
+GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # 2**64 divided by the golden ratio: its multiples are spread evenly
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +104,14 @@ class StateFile:
         self._map[place : place + self._size] = state.to_bytes()
 
 
-def checksum(array: np.ndarray) -> int:
-    """The sum of the numbers' bits as whole numbers, modulo 2**64: that of two parts is the sum of theirs."""
+def checksum(array: np.ndarray, start: int) -> int:
+    """The checksum of the keys or values ``array`` [..., n, d], of which the first has the place ``start``.
+
+    It is the sum of the numbers' bits as whole numbers, those of each key multiplied by an odd number that depends on
+    its place, modulo 2**64: that of two parts is the sum of theirs, and keys that changed places change it.
+    """
     words = array.view(np.uint32 if array.dtype.itemsize == 4 else np.uint16)
-    return int(words.sum(dtype=np.uint64))
+    of_keys = words.sum(-1, dtype=np.uint64).reshape(prod(array.shape[:-2]), array.shape[-2])
+    heads = np.arange(len(of_keys), dtype=np.uint64)[:, None] << np.uint64(32)
+    places = heads + np.arange(start, start + array.shape[-2], dtype=np.uint64)
+    return int((of_keys * (places * GOLDEN | np.uint64(1))).sum(dtype=np.uint64))

@@ -16,7 +16,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import numpy as np
@@ -26,6 +26,8 @@ from service.errors import Gone, NoRoom, NotFound
 from service.memories.folder import HIDDEN, Folder
 from service.memories.memory import DESCRIPTION, STATE, Description, Memory, allocate, checksums, not_found
 from service.memories.state import State, StateFile
+from service.memories.stored import Appended, Reference, StoredInputs
+from service.model.model import Model
 
 log = logging.getLogger("heed")
 
@@ -42,6 +44,8 @@ class MemoryStore:
 
     Those that outlive this server are on the disk before they are confirmed.
     """
+
+    is_remote = False  # a memory is found without waiting for another machine
 
     def __init__(self, folder: Folder, limit: int) -> None:
         self._folder = folder
@@ -88,13 +92,15 @@ class MemoryStore:
             if self._is_kept:
                 for path in (*scratch.iterdir(), scratch):
                     _sync(path)
-            scratch.rename(self.folder / id)
+            with self._lock():  # else another process may evict it before it is open here
+                scratch.rename(self.folder / id)
+                memory = Memory(self.folder / id, is_verified=True)
             if self._is_kept:
                 _sync(self.folder)
         except BaseException as error:
             shutil.rmtree(scratch, ignore_errors=True)
             raise _translated(error) from None
-        return self._keep(Memory(self.folder / id, is_verified=True))
+        return self._keep(memory)
 
     def get(self, id: str, owner: str | None) -> Memory:
         """The memory of ``owner`` with this id; None may have any.
@@ -160,20 +166,49 @@ class MemoryStore:
         """
         if size > self.limit:
             raise NoRoom(f"a memory of {size:,} bytes; the limit of all memories (memories_bytes) is {self.limit:,}")
-        used = self.used_bytes()
-        for id in self._least_recently_used() if used + size > self.limit else ():
-            freed = _folder_bytes(self.folder / id)
-            if self._evict(id):
-                used -= freed
+        used, chosen = self.used_bytes(), dict[str, int]()
+        with ExitStack() as locks:
+            for id in self._least_recently_used() if used + size > self.limit else ():
+                if self._lock_unused(id, locks):
+                    chosen[id] = _folder_bytes(self.folder / id)
+                    used -= chosen[id]
+                    if used + size <= self.limit:
+                        break
+            if used + size > self.limit:
+                raise NoRoom(
+                    f"there is no room for {size:,} bytes: requests use memories of {used:,} bytes, and the limit "
+                    f"(memories_bytes) is {self.limit:,}"
+                )
+            hidden = []
+            for id, freed in chosen.items():
+                with suppress(FileNotFoundError):  # another process was first
+                    hidden.append(self._hide(id))
                 self.evictions += 1
                 log.info("evicted memory %s, %d bytes", id, freed)
-            if used + size <= self.limit:
-                return
-        if used + size > self.limit:
-            raise NoRoom(
-                f"there is no room for {size:,} bytes: requests use memories of {used:,} bytes, and the limit "
-                f"(memories_bytes) is {self.limit:,}"
-            )
+        for folder in hidden:  # without the locks, for which a request may wait
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def appending(
+        self,
+        memory: Memory,
+        key: np.ndarray,
+        value: np.ndarray,
+        expected: Sequence[int] | None = None,
+        counts: Sequence[int] | None = None,
+    ) -> AbstractContextManager[Appended]:
+        """Append to ``memory``, as ``Memory.appending``. What it grows by is within the limit of all memories."""
+        return memory.appending(key, value, lambda size: self.growing(memory, size), expected, counts)
+
+    def append(
+        self, memory: Memory, key: np.ndarray, value: np.ndarray, expected: Sequence[int] | None, counts: Sequence[int]
+    ) -> None:
+        """Append to ``memory``, and nothing else."""
+        with self.appending(memory, key, value, expected, counts):
+            pass
+
+    def inputs(self, memory: Memory, reference: Reference, model: Model) -> StoredInputs:
+        """The inputs of a request to ``model`` that ``memory`` has."""
+        return StoredInputs(memory, reference, model, self)
 
     @contextmanager
     def growing(self, memory: Memory, size: int) -> Iterator[None]:
@@ -243,16 +278,17 @@ class MemoryStore:
                 times[id] = (self.folder / id / DESCRIPTION).stat().st_mtime
         return sorted(times, key=lambda id: times[id])
 
-    def _evict(self, id: str) -> bool:
-        """Delete a memory, unless a request of any process uses it."""
-        try:
-            with (self.folder / id / DESCRIPTION).open("rb") as file:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                hidden = self._hide(id)
-        except OSError:
-            return False
-        shutil.rmtree(hidden, ignore_errors=True)  # without the lock, for which a request may wait
-        return True
+    def _lock_unused(self, id: str, locks: ExitStack) -> bool:
+        """Keep requests of all processes from using a memory until ``locks`` end; False if one uses it."""
+        with ExitStack() as own:
+            try:
+                fcntl.flock(
+                    own.enter_context((self.folder / id / DESCRIPTION).open("rb")), fcntl.LOCK_EX | fcntl.LOCK_NB
+                )
+            except OSError:
+                return False
+            locks.push(own.pop_all())
+            return True
 
     def _remove(self, id: str) -> None:
         with suppress(FileNotFoundError):  # another process was first

@@ -1,15 +1,16 @@
 """The inputs of a run that a memory has, in place of ``key`` and ``value``, or of a learned block's past."""
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 from weakref import WeakKeyDictionary
 
 import numpy as np
 
 from service.errors import Conflict, Invalid
-from service.memories.memory import Memory
-from service.memories.store import MemoryStore
+from service.memories.memory import Description
+from service.memories.state import State
 from service.memories.streaming import streaming_graph
 from service.model.estimate import RunEstimate, score_count
 from service.model.graph import Arrays, Graph
@@ -59,6 +60,40 @@ def read_reference(fields: Mapping[str, Any]) -> Reference | None:
     return Reference(id, bool(append), at)
 
 
+class StoredMemory(Protocol):
+    """A memory as requests use it; ``Memory`` says what its methods do."""
+
+    @property
+    def id(self) -> str: ...
+    @property
+    def description(self) -> Description: ...
+    @property
+    def dtype(self) -> np.dtype: ...
+    @property
+    def is_verified(self) -> bool: ...
+    def state(self) -> State: ...
+    def arrays(self) -> tuple[State, np.ndarray, np.ndarray]: ...
+    def verify(self) -> None: ...
+    def use(self) -> AbstractContextManager[None]: ...
+
+
+Appended = tuple[State, np.ndarray, np.ndarray]  # the state, keys and values after an append
+
+
+class Appender(Protocol):
+    """The store of a memory."""
+
+    def appending(
+        self,
+        memory: Any,
+        key: np.ndarray,
+        value: np.ndarray,
+        expected: Sequence[int] | None = None,
+        counts: Sequence[int] | None = None,
+    ) -> AbstractContextManager[Appended]:
+        """Append to ``memory``, one of this store, as ``Memory.appending``."""
+
+
 class StoredInputs:
     """The stored inputs of one request to ``model``: those that ``memory`` has now, even if others append meanwhile.
 
@@ -67,7 +102,7 @@ class StoredInputs:
         Conflict: it was made by another version of the model, or has not as many keys as the request expects.
     """
 
-    def __init__(self, memory: Memory, reference: Reference, model: Model, store: MemoryStore) -> None:
+    def __init__(self, memory: StoredMemory, reference: Reference, model: Model, store: Appender) -> None:
         self.memory = memory
         self._store = store
         self._model = model
@@ -76,7 +111,7 @@ class StoredInputs:
         self._appends = reference.append
         self.names: tuple[str, ...] = PAST if self._is_past else KEY_VALUE
         self._state, key, value = memory.arrays()
-        check_model(memory, model, self.names)
+        check_model(description, model, self.names)
         if not (self._state.length or self._appends):
             raise Invalid("it has no keys yet", FIELD)
         if reference.at is not None and set(self._state.lengths) != {reference.at}:
@@ -172,7 +207,7 @@ class StoredInputs:
             return execute(ready(inputs), outputs)
         if self._is_past:
             computed = execute(ready(inputs), outputs)
-            _check_finite(computed)
+            check_finite(computed)
             new = [computed[name][..., self._state.length :, :] for name in PRESENT]
             with self._appending(*new):
                 return computed
@@ -181,12 +216,11 @@ class StoredInputs:
             for name, array in zip(KEY_VALUE, arrays, strict=True):
                 inputs = {**inputs, name: self._shaped(name, array)}
             computed = execute(ready(inputs), outputs)
-            _check_finite(computed)
+            check_finite(computed)
             return computed
 
-    def _appending(self, key: np.ndarray, value: np.ndarray) -> Any:
-        memory, store = self.memory, self._store
-        return memory.appending(key, value, lambda size: store.growing(memory, size), self._state.lengths)
+    def _appending(self, key: np.ndarray, value: np.ndarray) -> AbstractContextManager[Appended]:
+        return self._store.appending(self.memory, key, value, self._state.lengths)
 
     def _refuse(self, names: Sequence[str], own: Arrays) -> None:
         for name in names:
@@ -270,16 +304,15 @@ def attends_to_itself(model: Model) -> bool:
     return symbol(model.outputs["weights"].shape[-2]) in symbol(model.outputs[PRESENT[0]].shape[-2]).split(" + ")
 
 
-def _check_finite(outputs: Arrays) -> None:
+def check_finite(outputs: Arrays) -> None:
     """Raises Invalid where a result overflows: what is appended stays."""
     for name in ("output", *PRESENT):
         if name in outputs and not np.isfinite(outputs[name]).all():
             raise Invalid(f"{name} overflows, or is not a number; nothing was appended")
 
 
-def check_model(memory: Memory, model: Model, names: Sequence[str]) -> None:
+def check_model(description: Description, model: Model, names: Sequence[str]) -> None:
     """Raises Invalid, Conflict: as ``StoredInputs``."""
-    description = memory.description
     if description.block is None:
         if any(name not in model.inputs for name in names):
             raise Invalid(f"model '{model.name}' takes no key and value; store a memory with \"block\" for it", FIELD)

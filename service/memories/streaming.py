@@ -1,10 +1,8 @@
 """Exact attention of few queries over many stored keys and values, in bounded memory.
 
-The keys are walked in blocks. Each block gives every query its largest score, the sum of exp(score - largest) and the
-values weighted by these; parts are merged by their largest scores, so that the result is that of one softmax over all
-keys (Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018, https://arxiv.org/abs/1805.02867; Dao
-et al., "FlashAttention", 2022, https://arxiv.org/abs/2205.14135, algorithm 1). Blocks are computed in float32 and
-merged in float64, always in the same order, whatever the number of threads.
+The keys are walked in blocks, whose sums are merged (parts.py; Dao et al., "FlashAttention", 2022,
+https://arxiv.org/abs/2205.14135, algorithm 1). Blocks are computed in float32 and merged in float64, always in the same
+order, whatever the number of threads.
 
 Keys and values may be views of a memory-mapped file. No more of them than a block is ever copied, and that only from
 float16. Threads take parts of the keys in turn; each product runs in one thread (``blas.limit_blas_threads``).
@@ -22,6 +20,7 @@ import numpy as np
 
 from service import machine
 from service.memories.blas import limit_blas_threads
+from service.memories.parts import LOWEST, Sums, attended_keys
 from service.memories.sharing import SHARED_PASS
 from service.model.graph import Arrays, Graph, MultiThreadedSession, RunOptions
 from service.model.spec import FastPathSpec, Signature
@@ -33,6 +32,7 @@ SCALES = {"scaled_dot_product": None, "dot_product": 1.0, "luong_dot": 1.0}  # b
 MASKS = ("is_causal", "left_window_size", "right_window_size", "nonpad_kv_seqlen")
 INPUTS = ("query", "key", "value", "scale", "softcap", *MASKS)
 OUTPUTS = ("output", "weights", "scores", "lse")
+SUMS = ("top", "total", "weighted")  # outputs of a part of the keys
 
 MAX_ROWS = 256  # queries of one key head that are computed together
 MAX_STATE_NUMBERS = 1 << 14  # of the sums of weighted values of these queries
@@ -43,7 +43,6 @@ PART_KEYS = 1 << 14  # at least so many keys go to a thread at one time
 MAX_PARTS = 64  # of the keys of one tile, whose sums wait to be merged
 # OpenBLAS has a kernel for small products that does not copy its factors first. Per product of m x n x k.
 MAX_SMALL_PRODUCT = 1 << 19
-LOWEST = np.finfo(np.float32).min  # in place of -inf where that would be subtracted from -inf
 MAX_NARROW_ROWS = 32  # up to so many queries, products of keys and queries are faster than of queries and keys
 HALF_INFINITY = 0x7C00  # its bits; those of NaN are larger
 WORKSPACE_BYTES = 48 << 20  # bound on what a run needs beside its inputs and outputs, and for each thread beside it
@@ -87,48 +86,31 @@ class StreamingSession(Session):
 
     def __init__(self, scale: float | None, threads: int) -> None:
         limit_blas_threads(1)
-        self._scale = scale
+        self.scale = scale
         self._threads = threads
 
     def run(self, inputs: Arrays, outputs: Sequence[str], options: RunOptions | None = None) -> dict[str, np.ndarray]:
         """The arrays of ``outputs`` in float32: output [batch, heads, m, d_v], weights and scores [batch, heads, m, n],
-        lse [batch, heads, m].
+        lse [batch, heads, m]; and for ``merge_parts`` in float64: top and total [batch, heads, m], weighted [batch,
+        heads, m, d_v].
 
         Args:
             inputs: query [batch, heads, m, d_k] in float32; key [batch, kv_heads, n, d_k] and value [batch, kv_heads,
                 n, d_v] in float32 or float16, of any strides, where heads is a multiple of kv_heads; parameters as in
-                the block. Without ``output`` among the outputs no value is needed. Only attended keys are read.
+                the block, or in place of masks first_key and last_key [batch, m] as ``attended_keys`` answers. Without
+                an output of d_v numbers no value is needed. Only attended keys are read.
             options: end the run between two blocks if ``options.terminate`` becomes true.
 
         Raises:
             Terminated: the run was ended so.
             KeyError: an output that it does not have, or no value for the output.
         """
-        attention = _Attention(inputs, outputs, self._scale, options)
+        attention = _Attention(inputs, outputs, self.scale, options)
         parts = [part for tile in attention.tiles for part in tile.parts]
         _for_each(parts, attention.attend, self._threads)
         if "weights" in outputs:
             _for_each(parts, attention.normalize, self._threads)
         return {name: attention.outputs[name].reshape(attention.shapes[name]) for name in outputs}
-
-
-@dataclass(slots=True)
-class _Sums:
-    """What some keys give each of R queries."""
-
-    top: np.ndarray  # [R, 1] the largest score
-    total: np.ndarray  # [R, 1] the sum of exp(score - top)
-    weighted: np.ndarray | None  # [R, d_v] the sum of exp(score - top) value
-
-    def merge(self, other: "_Sums") -> "_Sums":
-        """The sums over the keys of both."""
-        top = np.maximum(self.top, other.top)
-        shift = np.maximum(top, LOWEST)
-        own, others = np.exp(self.top - shift), np.exp(other.top - shift)
-        weighted = None
-        if self.weighted is not None and other.weighted is not None:
-            weighted = own * self.weighted + others * other.weighted
-        return _Sums(top, own * self.total + others * other.total, weighted)
 
 
 @dataclass(slots=True, eq=False)
@@ -138,7 +120,7 @@ class _Part:
     tile: "_Tile"
     start: int
     stop: int
-    sums: _Sums | None = None
+    sums: Sums | None = None
     tops: list[np.ndarray] = field(default_factory=list)  # of each block, [R, 1]: exp(score - top) is in the weights
 
 
@@ -181,7 +163,7 @@ class _Attention:
 
     def __init__(self, inputs: Arrays, outputs: Sequence[str], scale: float | None, options: RunOptions | None) -> None:
         query, self.key = inputs["query"], inputs["key"]
-        self.value = inputs["value"] if "output" in outputs else None
+        self.value = inputs["value"] if {"output", "weighted"}.intersection(outputs) else None
         batch, heads, m, d_k = query.shape
         kv_heads, n = self.key.shape[1:3]
         d_v = 0 if self.value is None else self.value.shape[3]
@@ -193,16 +175,23 @@ class _Attention:
         self.softcap = np.float32(inputs.get("softcap", 0))
         self._options = options
         pairs = (batch, heads, m, n)
-        self.shapes = {"output": (*pairs[:3], d_v), "weights": pairs, "scores": pairs, "lse": pairs[:3]}
-        self.outputs = {name: np.zeros((*rows, *self.shapes[name][3:]), np.float32) for name in outputs}
-        if "lse" in outputs:
-            self.outputs["lse"][...] = -np.inf
+        self.shapes = {
+            **dict.fromkeys(("weights", "scores"), pairs),
+            **dict.fromkeys(("output", "weighted"), (*pairs[:3], d_v)),
+            **dict.fromkeys(("lse", "top", "total"), pairs[:3]),
+        }
+        self.outputs = {
+            name: np.zeros((*rows, *self.shapes[name][3:]), np.float64 if name in SUMS else np.float32)
+            for name in outputs
+        }
+        for name in {"lse", "top"}.intersection(outputs):
+            self.outputs[name][...] = -np.inf
         count = -(-rows[2] // max(1, min(MAX_ROWS, MAX_STATE_NUMBERS // max(1, d_v))))
         self._tile_rows = -(-rows[2] // count)
         self._block_keys = max(1, min(MAX_BLOCK_KEYS, MAX_BLOCK_NUMBERS // self._tile_rows))
         if np.float16 in (self.key.dtype, self.value.dtype if self.value is not None else None):
             self._block_keys = max(1, min(self._block_keys, MAX_COPY_NUMBERS // max(d_k, d_v)))
-        self.tiles = list(self._tiled(*_intervals(inputs, batch, m, n), rows))
+        self.tiles = list(self._tiled(*attended_keys(inputs, batch, m, n), rows))
 
     def _tiled(self, first: np.ndarray, last: np.ndarray, rows: tuple[int, int, int]) -> Iterator[_Tile]:
         m = first.shape[1]
@@ -241,7 +230,7 @@ class _Attention:
         if part.tile.unfinished.pop() == 0:
             self._finish(part.tile)
 
-    def _attend_block(self, part: _Part, keys: slice, buffers: _Buffers) -> _Sums:
+    def _attend_block(self, part: _Part, keys: slice, buffers: _Buffers) -> Sums:
         b, head, _ = index = part.tile.index
         query, size = self.query[index], keys.stop - keys.start
         scores = buffers.take("scores", len(query), size)
@@ -271,18 +260,18 @@ class _Attention:
         weighted = None
         if self.value is not None:
             weighted = _weighted(scores, buffers.float32("rows", self.value[b, head, keys]))
-        return _Sums(top.astype(np.float64), total, weighted)
+        return Sums(top.astype(np.float64), total, weighted)
 
     def _finish(self, tile: _Tile) -> None:
-        sums = reduce(_Sums.merge, (part.sums for part in tile.parts if part.sums))
+        sums = reduce(Sums.merge, (part.sums for part in tile.parts if part.sums))
         for part in tile.parts:
             part.sums = None
-        with np.errstate(divide="ignore"):
-            tile.lse = sums.top + np.log(sums.total)
-        if "lse" in self.outputs:
-            self.outputs["lse"][tile.index] = tile.lse[:, 0]
+        tile.lse = sums.lse
+        results = {"lse": tile.lse[:, 0], "top": sums.top[:, 0], "total": sums.total[:, 0]}
         if sums.weighted is not None:
-            self.outputs["output"][tile.index] = sums.weighted / np.where(sums.total == 0, 1, sums.total)
+            results |= {"weighted": sums.weighted, "output": sums.output}
+        for name in results.keys() & self.outputs.keys():
+            self.outputs[name][tile.index] = results[name]
 
     def normalize(self, part: _Part, _: _Buffers) -> None:
         """Make weights of what ``attend`` has left of ``part``."""
@@ -290,22 +279,6 @@ class _Attention:
         weights = self.outputs["weights"][part.tile.index]
         for keys, top in zip(self._blocks(part), part.tops, strict=True):
             weights[:, keys] *= np.exp(np.maximum(top, LOWEST) - np.maximum(part.tile.lse, LOWEST)).astype(np.float32)
-
-
-def _intervals(inputs: Arrays, batch: int, m: int, n: int) -> tuple[np.ndarray, np.ndarray]:
-    """The first key that each query may attend to, and the one after the last, [batch, m]."""
-    lengths = np.broadcast_to(np.asarray(inputs.get("nonpad_kv_seqlen", -1), np.int64), batch)[:, None]
-    position = np.arange(m) + np.where(lengths < 0, 0, lengths - m)
-    left, right = (int(inputs.get(f"{side}_window_size", -1)) for side in ("left", "right"))
-    first = np.zeros((batch, m), np.int64)
-    last = np.where(lengths < 0, n, lengths) + first
-    if bool(inputs.get("is_causal", False)):
-        last = np.minimum(last, position + 1)
-    if right >= 0:
-        last = np.minimum(last, position + min(right, n + m) + 1)
-    if left >= 0:
-        first = np.maximum(first, position - min(left, n + m))
-    return first, last
 
 
 def _products(query: np.ndarray, key: np.ndarray, scores: np.ndarray, buffers: _Buffers) -> None:

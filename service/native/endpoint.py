@@ -14,9 +14,8 @@ from service.http.body import Body, Headers, receive_body, require_json
 from service.http.endpoint import InferenceEndpoint, R, RequestContext, Stage, Stages
 from service.http.response import JSON, Fields, Pieces
 from service.memories.access import Memories
-from service.memories.stored import Reference, StoredInputs
 from service.model.model import Model
-from service.native.request import AttentionRequest, decode
+from service.native.request import AttentionRequest, complete, read
 from service.native.response import prepare
 from service.repository.repository import Repository
 from service.settings import Settings
@@ -26,10 +25,6 @@ class NativeEndpoint(InferenceEndpoint[R]):
     """What the native API's endpoints have in common: a JSON body, for the block that the path names."""
 
     api = "native"
-
-    def __init__(self, repository: Repository, settings: Settings, engine: Engine, memories: Memories) -> None:
-        super().__init__(repository, settings, engine)
-        self.memories = memories
 
     def model(self, path_params: Mapping[str, Any]) -> Model:
         return self.repository.block(path_params["block"])
@@ -68,13 +63,10 @@ class AttentionEndpoint(NativeEndpoint[AttentionRequest]):
     def decode(self, model: Model, body: tuple[bytes, Body], context: RequestContext) -> Stages[AttentionRequest]:
         content, _ = body
         rest, parts = yield from self.cut(content)
-        reservation = context.reservation
-
-        def find(reference: Reference) -> StoredInputs:
-            return self.memories.stored(reference, model, context.headers, reservation)
-
-        steps = decode(rest, parts, model, self.cache(model), self.settings.max_memory_bytes, reservation, find)
-        request: AttentionRequest = yield Stage(self.decoding, len(content), steps)
+        steps = read(rest, parts, model, context.reservation)
+        parsed, tensors = yield Stage(self.decoding, len(content), steps)
+        stored = yield from self.stored(parsed.memory, model, context)
+        request = complete(parsed, tensors, model, self.cache(model), self.settings.max_memory_bytes, stored)
         request.task.deadline = self.deadline(context)
         return request
 

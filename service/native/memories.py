@@ -15,8 +15,8 @@ from service.codec.long_tensor import read_all
 from service.errors import Conflict, Invalid
 from service.http.body import JSON_LENGTH, CountedReceive, Headers, receive_body, receive_parts, require_json
 from service.http.endpoint import RequestContext, Stage, Stages
-from service.memories.memory import Description, Memory
-from service.memories.stored import Reference, StoredInputs, attends_to_itself, check_model
+from service.memories.memory import Description
+from service.memories.stored import Reference, StoredMemory, attends_to_itself, check_model
 from service.model.model import Model
 from service.native.endpoint import AttentionEndpoint
 from service.native.memory_upload import Rows, Upload, parse, plain_rows, projected_rows, projection_task
@@ -40,9 +40,9 @@ class MemoriesEndpoint:
         headers: Headers = request.state.headers
         owner = self._memories.owner(headers)
         for tag in ENTITY_TAG.findall(headers.get(b"if-none-match", b"")):
-            found = await self._thread(self._store.find, tag.decode(), owner)
-            if found is not None:
-                return _answer(found, 200)
+            existing = await self._thread(self._store.find, tag.decode(), owner)
+            if existing is not None:
+                return _answer(existing, 200)
         reservation = Reservation(self._blocks.engine.budget)
         try:
             upload, tensors = await self._receive(request, reservation, None)
@@ -53,7 +53,7 @@ class MemoriesEndpoint:
 
     async def append(self, request: Request) -> Response:
         """Append keys and values, all or none."""
-        memory = self._memories.get(request.path_params["memory"], request.state.headers)
+        memory = await self._get(request)
         reservation = Reservation(self._blocks.engine.budget)
         try:
             upload, tensors = await self._receive(request, reservation, memory)
@@ -73,7 +73,7 @@ class MemoriesEndpoint:
 
     async def get(self, request: Request) -> Response:
         """One memory, without its numbers."""
-        return _answer(self._memories.get(request.path_params["memory"], request.state.headers), 200)
+        return _answer(await self._get(request), 200)
 
     async def delete(self, request: Request) -> Response:
         """Delete a memory. Requests that use it go on."""
@@ -81,8 +81,11 @@ class MemoriesEndpoint:
         await self._thread(self._store.delete, request.path_params["memory"], owner)
         return Response(status_code=204)
 
+    async def _get(self, request: Request) -> StoredMemory:
+        return await self._thread(self._memories.get, request.path_params["memory"], request.state.headers)
+
     async def _receive(
-        self, request: Request, reservation: Reservation, memory: Memory | None
+        self, request: Request, reservation: Reservation, memory: StoredMemory | None
     ) -> tuple[Upload, Tensors]:
         blocks = self._blocks
         headers: Headers = request.state.headers
@@ -102,10 +105,10 @@ class MemoriesEndpoint:
         task = projection_task(upload.model, tensors, self._blocks.settings.max_memory_bytes)
         return projected_rows(upload.model, await self._blocks.engine.run(task))
 
-    async def _run_on(self, memory: Memory, upload: Upload, model: Model, tensors: Tensors) -> None:
+    async def _run_on(self, memory: StoredMemory, upload: Upload, model: Model, tensors: Tensors) -> None:
         """Append what a block makes of tensors that attend to what is stored: positions and deeper layers need it."""
         while True:
-            stored = StoredInputs(memory, Reference(memory.id, True, upload.at), model, self._store)
+            stored = self._store.inputs(memory, Reference(memory.id, True, upload.at), model)
             task = projection_task(model, tensors, self._blocks.settings.max_memory_bytes, stored)
             try:
                 await self._blocks.engine.run(task)
@@ -115,7 +118,7 @@ class MemoriesEndpoint:
                     raise
 
     def _decode(
-        self, body: tuple[bytes, bytes], context: RequestContext, memory: Memory | None
+        self, body: tuple[bytes, bytes], context: RequestContext, memory: StoredMemory | None
     ) -> Stages[tuple[Upload, Tensors]]:
         blocks, (content, attached) = self._blocks, body
         rest, parts = yield from blocks.cut(content)
@@ -124,7 +127,7 @@ class MemoriesEndpoint:
         tensors = yield Stage(blocks.decoding, len(content), read_all(upload.tensors, context.reservation))
         return upload, tensors
 
-    def _create(self, upload: Upload, rows: Rows, owner: str) -> Memory:
+    def _create(self, upload: Upload, rows: Rows, owner: str) -> StoredMemory:
         key, value = (np.ascontiguousarray(array, upload.dtype) for array in (rows.key, rows.value))
         stored = Rows(key, value, rows.batch_axis, rows.counts)
         now, model = time.time(), upload.model
@@ -143,24 +146,23 @@ class MemoriesEndpoint:
         )
         return self._store.create(description, key, value, rows.counts)
 
-    def _append(self, memory: Memory, upload: Upload, rows: Rows) -> None:
+    def _append(self, memory: StoredMemory, upload: Upload, rows: Rows) -> None:
         description = memory.description
         if upload.model is not None:
-            check_model(memory, upload.model, ())
+            check_model(description, upload.model, ())
         for name, array, depth in (("key", rows.key, description.d_k), ("value", rows.value, description.d_v)):
             if (*array.shape[:-2], array.shape[-1]) != (*description.lead, depth):
                 raise Invalid(f"expected {[*description.lead, 'n', depth]}, as stored, got {[*array.shape]}", name)
         expected = None if upload.at is None else [upload.at] * description.rows
-        with memory.appending(rows.key, rows.value, partial(self._store.growing, memory), expected, rows.counts):
-            pass
+        self._store.append(memory, rows.key, rows.value, expected, rows.counts)
 
     def _list(self, owner: str | None) -> bytes:
         memories, damaged = [], []
         for memory in self._store.all(owner):
-            if isinstance(memory, Memory):
-                memories.append(_describe(memory))
-            else:
+            if isinstance(memory, tuple):
                 damaged.append(DamagedMemory(id=memory[0], reason=memory[1].detail))
+            else:
+                memories.append(_describe(memory))
         listed = MemoryList(memories=memories, damaged=damaged, limit_bytes=self._store.limit)
         return listed.model_dump_json().encode()
 
@@ -181,7 +183,7 @@ def routes(blocks: AttentionEndpoint) -> list[Route]:
     ]
 
 
-def _answer(memory: Memory, status: int) -> Response:
+def _answer(memory: StoredMemory, status: int) -> Response:
     headers = {"Location": f"/v1/memories/{memory.id}"} if status == 201 else {}
     description = _describe(memory)
     if not memory.state().sequence:
@@ -189,7 +191,7 @@ def _answer(memory: Memory, status: int) -> Response:
     return Response(description.model_dump_json(), status, headers, "application/json")
 
 
-def _describe(memory: Memory) -> MemoryDescription:
+def _describe(memory: StoredMemory) -> MemoryDescription:
     description, state = memory.description, memory.state()
     key_shape, value_shape = description.shapes(state.length)
     return MemoryDescription(

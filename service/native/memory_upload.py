@@ -15,8 +15,16 @@ from service.codec.long_tensor import LongTensor
 from service.engine.task import InferenceTask
 from service.errors import Invalid, Malformed
 from service.http.body import Body
-from service.memories.memory import Memory
-from service.memories.stored import KEY_VALUE, LENGTHS, PRESENT, StoredInputs, attends_to_itself, key_inputs, projects
+from service.memories.stored import (
+    KEY_VALUE,
+    LENGTHS,
+    PRESENT,
+    StoredInputs,
+    StoredMemory,
+    attends_to_itself,
+    key_inputs,
+    projects,
+)
 from service.model.model import Model
 from service.native.leading_axes import LeadingAxes
 from service.repository.repository import Repository
@@ -25,6 +33,7 @@ from service.tensors.dims import symbol
 from service.tensors.spec import TensorSpec
 
 DTYPES = ("float32", "float16")
+BINARY_FIELDS = ("shape", "dtype", "binary_data_size")
 CREATE_FIELDS, APPEND_FIELDS = ("block", "dtype", "ttl_seconds"), ("at",)
 MAX_TTL_S = 10 * 365 * 86400
 RANK = 4  # batch, heads, keys, depth
@@ -67,7 +76,11 @@ class Rows:
 
 
 def parse(
-    content: bytes, parts: Sequence[LongText | LongList], attached: Body, repository: Repository, memory: Memory | None
+    content: bytes,
+    parts: Sequence[LongText | LongList],
+    attached: Body,
+    repository: Repository,
+    memory: StoredMemory | None,
 ) -> Upload:
     """The fields of a request that stores, or appends to ``memory``; ``attached`` are the bytes behind its JSON.
 
@@ -110,6 +123,11 @@ class BinaryTensors:
             Malformed: there are fewer bytes.
             Invalid: the shape or the type does not fit.
         """
+        for name in element:
+            if name not in BINARY_FIELDS:
+                raise Malformed(
+                    f"unknown field {word(name)} of a tensor; there are {', '.join(BINARY_FIELDS)}", spec.name
+                )
         size, dtype = element["binary_data_size"], element.get("dtype", "float32")
         if type(size) is not int or not 0 <= size <= len(self._attached) - self._place:
             left = len(self._attached) - self._place

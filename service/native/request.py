@@ -1,6 +1,6 @@
 """Decoding of a native request: JSON to the arrays of a run."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
@@ -89,7 +89,7 @@ def parse(body: Body, parts: Sequence[LongText | LongList], model: Model) -> Par
     """The fields of ``body``, of which ``parts`` were cut out.
 
     Raises:
-        Malformed, Invalid: as ``decode``.
+        Malformed, Invalid: as ``read``.
     """
     with parse_object(body) as json, np.errstate(over="ignore"):  # no object of it may outlive the document
         reader = JsonReader(parts)
@@ -98,28 +98,18 @@ def parse(body: Body, parts: Sequence[LongText | LongList], model: Model) -> Par
         return parsed
 
 
-def decode(
-    body: Body,
-    parts: Sequence[LongText | LongList],
-    model: Model,
-    cache: BoundedCache[RequestPlan],
-    most_memory: int,
-    reservation: Reservation,
-    find: Callable[[Reference], StoredInputs] | None = None,
-) -> Steps[AttentionRequest]:
-    """Decode ``body``, of which ``parts`` were cut out, as a request to ``model``.
-
-    What its tensors take is added to ``reservation``. ``find`` gives the inputs that are in a memory.
+def read(
+    body: Body, parts: Sequence[LongText | LongList], model: Model, reservation: Reservation
+) -> Steps[tuple[ParsedRequest, dict[str, np.ndarray]]]:
+    """The fields of ``body``, of which ``parts`` were cut out, and its tensors, which are added to ``reservation``.
 
     Raises:
         Malformed: not JSON, or a field the block does not have.
         Invalid: a tensor or option that is wrong; ``field`` names it.
-        TooMuchMemory, Overloaded: it would need more than ``most_memory`` bytes, or there is no room for its tensors.
+        TooMuchMemory, Overloaded: there is no room for its tensors.
     """
     parsed = parse(body, parts, model)
-    tensors = yield from read_all(parsed.tensors, reservation)
-    stored = find(parsed.memory) if find and parsed.memory else None
-    return complete(parsed, tensors, model, cache, most_memory, stored)
+    return parsed, (yield from read_all(parsed.tensors, reservation))
 
 
 def complete(
@@ -180,7 +170,7 @@ def parse_fields(
     """The tensors and options in ``fields``; with outputs that are ``computed``, none need be answered.
 
     Raises:
-        Malformed, Invalid: as ``decode``.
+        Malformed, Invalid: as ``read``.
     """
     spec = model.spec
     assert spec is not None

@@ -19,7 +19,7 @@ from starlette.responses import Response
 from service import machine
 from service.engine.counters import REASONS, RequestCounters, histograms
 from service.engine.engine import Engine
-from service.memories.store import MemoryStore
+from service.memories.access import Store
 from service.ort.provider import VERSION as ONNXRUNTIME_VERSION
 from service.repository.repository import Repository
 from service.telemetry import statistics
@@ -40,7 +40,7 @@ class Metrics(Collector):
         self,
         repository: Repository,
         engine: Engine,
-        memories: MemoryStore,
+        memories: Store,
         shared_metrics: SharedMetrics,
         slot: WorkerSlot,
     ) -> None:

@@ -14,7 +14,6 @@ from service.codec.json_parser import parse_object
 from service.codec.json_reader import JsonReader
 from service.codec.json_slices import LongList, LongText
 from service.codec.long_tensor import read_all
-from service.codec.steps import Steps
 from service.cost import CostModel
 from service.engine.engine import Engine
 from service.engine.task import InferenceTask
@@ -78,8 +77,11 @@ class TextEndpoint(NativeEndpoint[TextRequest]):
         content, _ = body
         parsed, fields = yield from self.read(content, model)
         tokenized, tokens = yield from self.tokenize(fields, model, context.reservation)
-        steps = self._complete(parsed, tokenized, model, context)
-        attention: AttentionRequest = yield Stage(self.decoding, len(content), steps)
+        steps = read_all(parsed.tensors, context.reservation)
+        tensors = (yield Stage(self.decoding, len(content), steps)) | tokenized.tensors
+        ordered = {name: tensors[name] for name in model.inputs if name in tensors}
+        stored = yield from self.stored(parsed.memory, model, context)
+        attention = complete(parsed, ordered, model, self.cache(model), self.settings.max_memory_bytes, stored)
         attention.task.deadline = self.deadline(context)
         return TextRequest(attention, tokens, fields)
 
@@ -114,17 +116,6 @@ class TextEndpoint(NativeEndpoint[TextRequest]):
 
         reservation.add(fields.memory(model))
         return (yield Stage(self.tokenizing, fields.size, tokenized))  # type: ignore[no-any-return]
-
-    def _complete(
-        self, parsed: ParsedRequest, tokenized: TokenizedRequest, model: Model, context: RequestContext
-    ) -> Steps[AttentionRequest]:
-        tensors = yield from read_all(parsed.tensors, context.reservation)
-        tensors |= tokenized.tensors
-        ordered = {name: tensors[name] for name in model.inputs if name in tensors}
-        stored = None
-        if parsed.memory is not None:
-            stored = self.memories.stored(parsed.memory, model, context.headers, context.reservation)
-        return complete(parsed, ordered, model, self.cache(model), self.settings.max_memory_bytes, stored)
 
 
 class TokenizeEndpoint:

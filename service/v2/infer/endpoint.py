@@ -21,7 +21,6 @@ from service.http.body import JSON_LENGTH, Body, Headers, receive_body, receive_
 from service.http.endpoint import InferenceEndpoint, RequestContext, Stage, Stages
 from service.http.response import JSON, Fields, Pieces, join, length_of
 from service.memories.access import Memories
-from service.memories.stored import StoredInputs
 from service.model.model import Model
 from service.repository.repository import Repository
 from service.settings import Settings
@@ -43,8 +42,7 @@ class InferEndpoint(InferenceEndpoint[InferRequest]):
     api = "v2"
 
     def __init__(self, repository: Repository, settings: Settings, engine: Engine, memories: Memories) -> None:
-        super().__init__(repository, settings, engine)
-        self._memories = memories
+        super().__init__(repository, settings, engine, memories)
         self._parsing, self._deflating = CostModel(), CostModel()
 
     def model(self, path_params: Mapping[str, Any]) -> Model:
@@ -90,9 +88,7 @@ class InferEndpoint(InferenceEndpoint[InferRequest]):
         rest, parts = yield from self.cut(content)
         parsed = yield Stage(self._parsing, len(rest), partial(parse, rest, parts, model))
         tensors = yield Stage(self.reading, len(content), read_all(parsed.tensors, reservation))
-        stored: StoredInputs | None = None
-        if parsed.content.memory is not None:
-            stored = self._memories.stored(parsed.content.memory, model, context.headers, reservation)
+        stored = yield from self.stored(parsed.content.memory, model, context)
         inputs, plan = complete(parsed, tensors, attached, model, most_memory, stored)
         has_all = template is not None and (parsed.id is None or template.id is not None)
         if template is not None and has_all and parsed.content.follows_from(template, model):

@@ -137,7 +137,7 @@ def running(count: int) -> Iterator[Nodes]:
         os.environ |= {
             "RAY_USAGE_STATS_ENABLED": "0",
             "RAY_AUTH_MODE": "token",
-            "RAY_AUTH_TOKEN": secrets.token_hex(32),
+            "RAY_AUTH_TOKEN": os.environ.get("RAY_AUTH_TOKEN") or secrets.token_hex(32),  # read once by a process
             "RAY_TMPDIR": folder,
         }
         import ray

@@ -6,7 +6,7 @@ import os
 import resource
 import shutil
 import weakref
-from contextlib import contextmanager, nullcontext
+from contextlib import closing, contextmanager, nullcontext
 from functools import partial
 
 import numpy as np
@@ -194,10 +194,8 @@ def test_a_request_does_not_wait_while_an_evicted_memory_is_deleted(memories, mo
         rmtree(path, **options)
 
     monkeypatch.setattr(shutil, "rmtree", rmtree_slowly)
-    memories.limit = memory.description.nbytes(2)
-    monkeypatch.setattr(memories, "used_bytes", lambda: MIB)
-    with pytest.raises(NoRoom):
-        memories.make_room(1)
+    memories.limit = memories.used_bytes()
+    memories.make_room(1)
     assert len(found) == 1
 
 
@@ -223,3 +221,25 @@ def test_a_temporary_folder_is_claimed_before_other_servers_see_it(tmp_path, mon
     for folder in (first, second[0]):
         folder.close()
     assert not [*tmp_path.iterdir()]
+
+
+def test_nothing_is_evicted_for_what_does_not_fit(memories):
+    unused, used = (memories.create(description(), rows(1, 10_000), rows(1, 10_000), (10_000,)) for _ in range(2))
+    with used.use(), pytest.raises(NoRoom, match="there is no room"):
+        memories.make_room(memories.limit - memories.used_bytes() // 4)
+    assert unused.exists()
+    assert memories.evictions == 0
+
+
+def test_keys_that_changed_places_are_noticed(folder):
+    with closing(open_store(folder, MIB)) as store:
+        memory = store.create(description(), *(np.arange(12, dtype="f4").reshape(1, 1, 6, 2) for _ in range(2)), (6,))
+        with memory.appending(rows(20), rows(20), grow):
+            pass
+        Memory(memory.folder).verify()
+        file = memory.folder / f"key.{memory.state().generation}"
+        content = np.frombuffer(file.read_bytes(), "f4").reshape(-1, 2).copy()
+        content[[1, 4]] = content[[4, 1]]
+        file.write_bytes(content.tobytes())
+        with pytest.raises(Gone, match="not those that were stored"):
+            Memory(memory.folder).verify()

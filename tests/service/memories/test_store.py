@@ -70,6 +70,13 @@ def test_every_notation_is_the_same(client):
         headers=headers | {"Inference-Header-Content-Length": str(len(swapped))},
     )
     assert turned.json()["content"] == plain["content"]
+    unknown = head.replace(b'"dtype"', b'"type"')
+    refused = client.post(
+        "/v1/memories",
+        content=unknown + key.tobytes() + value.tobytes(),
+        headers=headers | {"Inference-Header-Content-Length": str(len(unknown))},
+    )
+    assert (refused.status_code, "unknown field" in refused.json()["detail"]) == (400, True)
     negative = head.replace(b"[2,7,3]", b"[-2,7,-3]")
     refused = client.post(
         "/v1/memories",

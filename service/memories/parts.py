@@ -1,0 +1,125 @@
+"""Keys in parts: which of them a query may attend to, what each part gives it, and the result over all.
+
+A part gives every query its largest score, the sum of exp(score - largest) and the values weighted by these. Parts are
+merged by their largest scores, so that the result is that of one softmax over all keys (Milakov and Gimelshein, "Online
+normalizer calculation for softmax", 2018, https://arxiv.org/abs/1805.02867).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import Self
+
+import numpy as np
+
+from service.model.graph import Arrays
+
+LOWEST = np.finfo(np.float32).min  # in place of -inf where that would be subtracted from -inf
+
+
+@dataclass(slots=True)
+class Sums:
+    """What some keys give each query; in float64."""
+
+    top: np.ndarray  # [..., 1] the largest score
+    total: np.ndarray  # [..., 1] the sum of exp(score - top)
+    weighted: np.ndarray | None  # [..., d_v] the sum of exp(score - top) value
+
+    def merge(self, other: Self) -> Self:
+        """The sums over the keys of both."""
+        top = np.maximum(self.top, other.top)
+        shift = np.maximum(top, LOWEST)
+        own, others = np.exp(self.top - shift), np.exp(other.top - shift)
+        weighted = None
+        if self.weighted is not None and other.weighted is not None:
+            weighted = own * self.weighted + others * other.weighted
+        return type(self)(top, own * self.total + others * other.total, weighted)
+
+    @property
+    def lse(self) -> np.ndarray:
+        """The logarithm of the sum of exp(score), [..., 1]; -inf without keys."""
+        with np.errstate(divide="ignore"):
+            result: np.ndarray = self.top + np.log(self.total)
+        return result
+
+    @property
+    def output(self) -> np.ndarray:
+        """The values weighted by the softmax of the scores, [..., d_v]; 0 without keys."""
+        assert self.weighted is not None, "an output needs values"
+        result: np.ndarray = self.weighted / np.where(self.total == 0, 1, self.total)
+        return result
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Keys that follow one another: ``lengths[i]`` of row i of the batch, from the place ``starts[i]`` on."""
+
+    starts: Sequence[int]
+    lengths: Sequence[int]
+
+    def local(self, keys: np.ndarray) -> np.ndarray:
+        """The places ``keys`` [batch, m] counted from the part's first key, and no further than its ends."""
+        starts, lengths = (np.asarray(of_rows)[:, None] for of_rows in (self.starts, self.lengths))
+        places: np.ndarray = np.clip(keys - starts, 0, lengths)
+        return places
+
+
+def attended_keys(inputs: Arrays, batch: int, m: int, n: int) -> tuple[np.ndarray, np.ndarray]:
+    """The first of n keys that each query may attend to, and the one after the last, [batch, m]."""
+    if "first_key" in inputs:
+        return inputs["first_key"], inputs["last_key"]
+    lengths = np.broadcast_to(np.asarray(inputs.get("nonpad_kv_seqlen", -1), np.int64), batch)[:, None]
+    position = np.arange(m) + np.where(lengths < 0, 0, lengths - m)
+    left, right = (int(inputs.get(f"{side}_window_size", -1)) for side in ("left", "right"))
+    first = np.zeros((batch, m), np.int64)
+    last = np.where(lengths < 0, n, lengths) + first
+    if bool(inputs.get("is_causal", False)):
+        last = np.minimum(last, position + 1)
+    if right >= 0:
+        last = np.minimum(last, position + min(right, n + m) + 1)
+    if left >= 0:
+        first = np.maximum(first, position - min(left, n + m))
+    return first, last
+
+
+def part_outputs(outputs: Sequence[str]) -> list[str]:
+    """The outputs that a run over a part must have for ``merge_parts`` to answer ``outputs``."""
+    return [
+        "top",
+        "total",
+        *(["weighted"] if "output" in outputs else []),
+        *(name for name in ("weights", "scores") if name in outputs),
+    ]
+
+
+def merge_parts(parts: Sequence[tuple[Part, Arrays]], outputs: Sequence[str], n: int) -> dict[str, np.ndarray]:
+    """The ``outputs`` over all ``n`` keys, in float32, from each part's ``part_outputs``.
+
+    Shapes are those of ``StreamingSession``: output [batch, heads, m, d_v], weights and scores [batch, heads, m, n],
+    lse [batch, heads, m].
+    """
+    of_parts = [Sums(of["top"][..., None], of["total"][..., None], of.get("weighted")) for _, of in parts]
+    sums = reduce(Sums.merge, of_parts)
+    shape = (*sums.top.shape[:-1], n)
+    merged: dict[str, np.ndarray] = {}
+    if "output" in outputs:
+        merged["output"] = sums.output.astype(np.float32)
+    if "lse" in outputs:
+        merged["lse"] = sums.lse[..., 0].astype(np.float32)
+    if "scores" in outputs:
+        merged["scores"] = np.full(shape, -np.inf, np.float32)
+        for part, of in parts:
+            _place(merged["scores"], of["scores"], part)
+    if "weights" in outputs:
+        merged["weights"] = np.zeros(shape, np.float32)
+        lse = np.maximum(sums.lse, LOWEST)
+        for (part, of), own in zip(parts, of_parts, strict=True):
+            share = np.exp(np.maximum(own.lse, LOWEST) - lse).astype(np.float32)
+            _place(merged["weights"], of["weights"] * share, part)
+    return {name: merged[name] for name in outputs}
+
+
+def _place(whole: np.ndarray, own: np.ndarray, part: Part) -> None:
+    """Write a part's columns ``own`` [batch, heads, m, longest row] to their places in ``whole`` [..., n]."""
+    for row, (start, length) in enumerate(zip(part.starts, part.lengths, strict=True)):
+        whole[row, ..., start : start + length] = own[row, ..., :length]

@@ -1,0 +1,41 @@
+"""Memories of a cluster that ended and was started again with the same folders; ``make test-ray`` runs it."""
+
+import os
+
+import numpy as np
+import pytest
+
+from tests.deploy.ray.nodes import running
+from tests.support.attending import attend
+from tests.support.memories import append, normal, store
+
+pytestmark = [
+    pytest.mark.skipif("TEST_RAY" not in os.environ, reason="make test-ray runs these"),
+    pytest.mark.filterwarnings("ignore"),  # of Ray's own
+]
+
+SDPA = "scaled_dot_product"
+
+
+def test_memories_with_a_folder_outlive_the_cluster(two_blocks, tmp_path):
+    """Even if its nodes are lost and not stopped."""
+    key, value, query = normal(500, 8), normal(500, 5, seed=1), normal(3, 8, seed=2)
+    settings = {"memories": str(tmp_path), "memory_part_bytes": 4096, "intra_op_threads": 1, "max_concurrent_runs": 1}
+    with running(2) as nodes, nodes.client() as client:
+        nodes.serve(two_blocks, 1, **settings)
+        nodes.until_running(1)
+        memory = store(client, key=key[:400], value=value[:400])["id"]
+        assert append(client, memory, key=key[400:], value=value[400:]).status_code == 200
+        deleted = store(client, key=key, value=value)["id"]
+        assert client.delete(f"/v1/memories/{deleted}").status_code == 204
+        for node in [*nodes.nodes]:
+            nodes.lose(node)
+    with running(2) as nodes, nodes.client() as client:
+        nodes.serve(two_blocks, 1, **settings)
+        nodes.until_running(1)
+        (listed,) = client.get("/v1/memories").json()["memories"]
+        assert (listed["id"], listed["lengths"]) == (memory, [500])
+        split = attend(client, SDPA, query=query, memory=memory)
+        whole = attend(client, SDPA, query=query, key=key, value=value)
+        for name in ("output", "weights"):
+            np.testing.assert_allclose(split[name], whole[name], rtol=2e-6, atol=2e-6)
