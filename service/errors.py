@@ -4,6 +4,7 @@
 """
 
 import asyncio
+import errno
 from collections.abc import Mapping
 from typing import ClassVar
 
@@ -163,4 +164,6 @@ def translated(error: BaseException) -> BaseException:
     """
     if isinstance(error, asyncio.CancelledError):
         return NotReady("Server is stopping: this request was not finished in time")
+    if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
+        return NotReady("this process can open no more files at the moment")
     return NotEnoughMemory() if isinstance(error, MemoryError) else error

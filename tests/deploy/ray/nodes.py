@@ -141,11 +141,13 @@ def running(count: int) -> Iterator[Nodes]:
             "RAY_TMPDIR": folder,
         }
         import ray
+        from ray import serve
 
         nodes = Nodes(count, Path(folder))
         try:
             ray.init(nodes._cluster.address, namespace="serve", log_to_driver=False)
             yield nodes
         finally:
+            serve.shutdown()  # and forget its controller: the next cluster has another
             ray.shutdown()
             nodes.close()
