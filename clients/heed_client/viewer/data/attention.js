@@ -72,7 +72,7 @@ export class Attention {
   }
 
   get isWhole() {
-    return this.ready === this.layers * this.heads;
+    return this.arrival?.isWhole ?? true;
   }
 
   /** Whether queries and keys are the same tokens. */

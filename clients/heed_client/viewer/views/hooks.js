@@ -98,7 +98,7 @@ export function useReady(attention) {
     const render = () => {
       request ||= requestAnimationFrame(() => {
         request = 0;
-        setCount(attention.ready);
+        setCount((before) => before + 1);
       });
     };
     const end = attention.arrival?.listen(render);

@@ -49,7 +49,7 @@ export function ModelView({ attention, settings, set }) {
     });
     return which < 0 ? all : all.sort((one, other) => Number(other.number) - Number(one.number));
   }, [attention, which, queries, keys, which >= 0 && held, shares]);
-  const top = useMemo(() => globalMax(attention, settings), [attention, settings.range, ready]);
+  const top = useMemo(() => globalMax(attention, settings), [attention, settings.range, ready, isWhole]);
   useEffect(() => {
     if (isWhole) performance.mark("heed-model-view-drawn");
   }, [attention, isWhole]);

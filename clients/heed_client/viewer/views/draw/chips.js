@@ -1,4 +1,5 @@
 // Colours behind the chips of a text, in a canvas under them: no chip is laid out or painted anew when they change.
+import { isPrinting } from "heed/data/palettes.js";
 import { prepare } from "heed/views/draw/canvas.js";
 
 /** @typedef {{fill: string, isFlipped: boolean}} Colour  of a level; flipped: text in the theme's colour cannot be read on it */
@@ -14,6 +15,7 @@ export class ChipColours {
     this._text = /** @type {HTMLElement} */ (box.querySelector(".token-text"));
     this.chips = /** @type {HTMLElement[]} */ ([...this._text.querySelectorAll(".chip")]);
     this._isFlipped = new Uint8Array(this.chips.length); // as their class says
+    this._isPrinted = false; // chips have backgrounds
     this._places = new Float32Array(4 * this.chips.length); // left, top, right and bottom in the text
   }
 
@@ -29,9 +31,21 @@ export class ChipColours {
     });
   }
 
+  /** As backgrounds of all chips: on paper they are at other places. @param {LevelOf} levelOf @param {Colour[]} colours */
+  _print(levelOf, colours) {
+    this.chips.forEach((chip, index) => {
+      const level = levelOf(index);
+      chip.style.backgroundColor = level === level ? colours[Math.round(255 * level)].fill : "";
+    });
+  }
+
   /** Colour the chips in sight, and draw a ring around one. @param {LevelOf} levelOf @param {Colour[]} colours  256 of them
    *  @param {number} active  -1 = none @param {string} mark  colour of the ring */
   draw(levelOf, colours, active, mark) {
+    if (isPrinting() || this._isPrinted) {
+      this._isPrinted = isPrinting();
+      this._print(this._isPrinted ? levelOf : () => NaN, colours);
+    }
     const { clientWidth, clientHeight, scrollTop } = this._text;
     const context = prepare(this._canvas, clientWidth, clientHeight);
     const places = this._places;

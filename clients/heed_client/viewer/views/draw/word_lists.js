@@ -65,6 +65,10 @@ export function WordLists({ bundles, attention, held, hold, isDrawn }) {
   });
   useEffect(paint);
   useLayoutEffect(() => {
+    // On paper the canvas is as wide as the lists: words begin where the lines do.
+    box.current?.style.setProperty("--printed-side", `${(100 * (side.current?.offsetWidth ?? 0)) / size.width}%`);
+  }, [size.width]);
+  useLayoutEffect(() => {
     if (!isFocusing.current) return;
     isFocusing.current = false;
     element(current)?.focus({ preventScroll: true });
