@@ -278,15 +278,21 @@ function labels(kind, m, n, { source, target }, isSelf) {
   return { rows, columns: keys.length === n ? keys : plainLabels(places(n)) };
 }
 
+/** The names of the inputs that switch heads off, by what is looked at: transformers', and those of Heed's own blocks.
+ *  @type {Record<string, string[]>} */
+const HEAD_MASKS = {
+  weights: ["decoder_head_mask", "head_mask"],
+  cross_weights: ["cross_attn_head_mask", "memory_head_mask"],
+};
+
 /** @param {number} count */
 const places = (count) => Array.from({ length: count }, (_, i) => String(i));
 
-/** The input that switches heads off, of the memory's attention where that is looked at: [layers, heads] of stacks, else
- *  [batch, heads].
+/** The input that switches heads off in the attention that is looked at: [layers, heads] of stacks, else [batch, heads].
  *  @param {Model} model @param {Settings} settings @param {Input} input @returns {Record<string, Tensor>} */
 export function headMask(model, { ablated, kind }, { tensors }) {
-  const own = kind === "cross_weights" ? "memory_head_mask" : "head_mask";
-  const mask = model.inputs.find(({ name }) => name === own);
+  const names = HEAD_MASKS[kind] ?? ["head_mask"];
+  const mask = names.flatMap((name) => model.inputs.filter((input) => input.name === name))[0];
   if (!mask || ablated.length === 0) return {};
   const [first, heads] = mask.shape.map((dim) => evaluate(dim, sizesOf(model, tensors)));
   const isOfLayers = mask.shape[0] !== "batch";
@@ -294,5 +300,5 @@ export function headMask(model, { ablated, kind }, { tensors }) {
   for (const [layer, head] of ablated)
     for (let row = 0; row < first; row++)
       if (head < heads && (!isOfLayers || row === layer)) values[row * heads + head] = 0;
-  return { [own]: tensor("float32", [first, heads], values) };
+  return { [mask.name]: tensor("float32", [first, heads], values) };
 }
