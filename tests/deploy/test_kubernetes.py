@@ -211,10 +211,8 @@ def test_an_update_needs_no_second_gpu():
     assert of_kind(CPU, "Deployment")["spec"]["strategy"]["rollingUpdate"] == {"maxSurge": 1, "maxUnavailable": 0}
 
 
-@OVERLAYS
-@pytest.mark.parametrize("components", [(), *EVERY])
-def test_it_may_do_nothing(manifests, components):
-    overlay = "cpu" if manifests is CPU else "gpu"
+@pytest.mark.parametrize(("overlay", "components"), CASES)
+def test_it_may_do_nothing(overlay, components):
     spec = pod(render(overlay, *components))["spec"]
     assert spec["securityContext"]["runAsNonRoot"]
     for one in [*spec["containers"], *spec.get("initContainers", [])]:
