@@ -6,6 +6,7 @@
 # The blocks are exported on the way, by torch's CPU build: from the folder wheels, where there is one, or from one that
 # --build-context wheels=DIR names; otherwise it is fetched, or the build with CUDA if only that can be had.
 # PYTHON may hold a digest: 3.11-slim-bookworm@sha256:...
+# SOURCE, REVISION and CREATED become labels; deploy/README.md has the commands for releases.
 ARG PYTHON=3.11-slim-bookworm
 
 FROM scratch AS wheels
@@ -67,6 +68,10 @@ ENV NVIDIA_VISIBLE_DEVICES=all NVIDIA_DRIVER_CAPABILITIES=compute,utility
 COPY --from=export-cuda /model_repository /model_repository
 COPY --from=environment-cuda /opt/heed /opt/heed
 RUN ["python", "-c", "import service.cli.serve"]
+ARG SOURCE REVISION CREATED
+LABEL org.opencontainers.image.source="${SOURCE}" \
+      org.opencontainers.image.revision="${REVISION}" \
+      org.opencontainers.image.created="${CREATED}"
 USER 10001:10001
 
 # As root, the import leaves the standard library's bytecode, which nobody can write later.
@@ -74,4 +79,8 @@ FROM runtime AS cpu
 COPY --from=export-cpu /model_repository /model_repository
 COPY --from=environment-cpu /opt/heed /opt/heed
 RUN ["python", "-c", "import service.cli.serve"]
+ARG SOURCE REVISION CREATED
+LABEL org.opencontainers.image.source="${SOURCE}" \
+      org.opencontainers.image.revision="${REVISION}" \
+      org.opencontainers.image.created="${CREATED}"
 USER 10001:10001

@@ -45,13 +45,20 @@ def _parser() -> argparse.ArgumentParser:
         help="address heed serve listens on (HEED_HOST, default 127.0.0.1); 0.0.0.0 and :: mean this machine",
     )  # fmt: skip
     parser.add_argument(
-        "--port", type=_port, default=environment("HEED_PORT", "8000"), help="its port (HEED_PORT, default 8000)"
-    )
+        "--port", type=_port, default=_monitoring_port() or environment("HEED_PORT", "8000"),
+        help="its port (HEED_MONITORING_PORT if that is set and not 0, else HEED_PORT, default 8000)",
+    )  # fmt: skip
     parser.add_argument(
         "--tls-certificate", metavar="FILE", default=environment("HEED_TLS_CERTIFICATE"),
         help="if given, ask by HTTPS, and trust whatever answers (HEED_TLS_CERTIFICATE)",
     )  # fmt: skip
     return parser
+
+
+def _monitoring_port() -> str:
+    """HEED_MONITORING_PORT, which answers at any load; empty where there is none: not set, or 0."""
+    text = os.environ.get("HEED_MONITORING_PORT", "")
+    return "" if text.isdecimal() and int(text) == 0 else text
 
 
 def _port(text: str) -> int:

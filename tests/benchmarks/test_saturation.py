@@ -1,8 +1,14 @@
 """What the metrics say of a saturated server is what its clients see, and health is answered meanwhile."""
 
+from math import ceil
+from pathlib import Path
+
 import pytest
+import yaml
 
 from benchmarks import saturation
+
+AUTOSCALER = Path(__file__).parents[2] / "deploy/kubernetes/base/autoscaler.yaml"
 
 IDLE, BUSY, FULL = 0, 64, 512
 
@@ -36,3 +42,15 @@ def test_health_is_answered_at_any_load(levels):
     for level in levels.values():
         assert level.unhealthy == 0
         assert level.health < max(0.5, level.client[0] if level.connections else 0)
+
+
+def test_the_autoscaler_follows_the_load(levels):
+    """As Kubernetes computes it, from the metric and the target of its manifest: two pods become more, or stay enough."""
+    (metric,) = (
+        metric["pods"] for metric in yaml.safe_load(AUTOSCALER.read_text())["spec"]["metrics"] if "pods" in metric
+    )
+    name, target = metric["metric"]["name"].removeprefix("heed_"), metric["target"]["averageValue"]
+    assert target.endswith("m")
+    ratios = {number: level.gauges[name] / (int(target[:-1]) / 1000) for number, level in levels.items()}
+    wanted = {number: 2 if abs(ratio - 1) < 0.1 else ceil(2 * ratio) for number, ratio in ratios.items()}
+    assert wanted[IDLE] < 2 < wanted[BUSY]

@@ -1,4 +1,7 @@
-"""docker-compose.yml, read: the Compose specification takes it, its parts agree. `make container` brings it up."""
+"""docker-compose.yml and what is added to it, read: the Compose specification takes them, their parts agree.
+
+`make container` brings up the former.
+"""
 
 import json
 import re
@@ -16,7 +19,17 @@ ROOT = Path(__file__).parents[2]
 FILE = ROOT / "docker-compose.yml"
 COMPOSE = yaml.safe_load(FILE.read_text())
 SERVICES = COMPOSE["services"]
-PORT = Settings.model_fields["port"].default
+OVERLAYS = {
+    file.name: yaml.safe_load(file.read_text())
+    for file in (ROOT / "deploy/compose").glob("*.yml")
+    if file.name != "collector.yml"
+}
+ADDED = {
+    f"{file} {name}": service
+    for file, overlay in OVERLAYS.items()
+    for name, service in overlay["services"].items()
+    if name not in SERVICES
+}
 
 
 def read(path: str):
@@ -35,18 +48,22 @@ def test_the_specification_takes_it(tmp_path):
     assert checked(wrong).returncode == 1
 
 
-@pytest.mark.parametrize("name", SERVICES)
-def test_each_may_do_little_and_take_little(name):
-    service = SERVICES[name]
+@pytest.mark.parametrize("file", OVERLAYS)
+def test_the_specification_takes_what_is_added(file):
+    assert checked(ROOT / "deploy/compose" / file).returncode == 0
+
+
+@pytest.mark.parametrize("service", [*SERVICES.values(), *ADDED.values()], ids=[*SERVICES, *ADDED])
+def test_each_may_do_little_and_take_little(service):
     assert service["cap_drop"] == ["ALL"]
     assert service["security_opt"] == ["no-new-privileges:true"]
     assert service["mem_limit"]
     assert "build" in service or int(service["user"].partition(":")[0]) > 0  # what is built says so itself
 
 
-@pytest.mark.parametrize("name", SERVICES)
-def test_ports_and_their_addresses_may_be_chosen(name):
-    for published in SERVICES[name].get("ports", []):
+@pytest.mark.parametrize("service", [*SERVICES.values(), *ADDED.values()], ids=[*SERVICES, *ADDED])
+def test_ports_and_their_addresses_may_be_chosen(service):
+    for published in service.get("ports", []):
         assert re.fullmatch(r"\$\{HEED_HOST:-127\.0\.0\.1}:\$\{\w+_PORT:-\d+}:\d+", published)
 
 
@@ -74,9 +91,13 @@ def test_what_is_mounted_is_there(name):
 
 
 def test_prometheus_asks_the_services_that_there_are():
-    (job,) = read("prometheus/compose.yml")["scrape_configs"]
+    configuration = read("prometheus/compose.yml")
+    (job,) = configuration["scrape_configs"]
     (names,) = job["dns_sd_configs"]
-    assert names["port"] == PORT
+    for name in names["names"]:
+        assert SERVICES[name]["environment"]["HEED_MONITORING_PORT"] == str(names["port"])
+    (rules,) = configuration["rule_files"]
+    assert f"./deploy/prometheus/{rules}:/etc/prometheus/{rules}:ro" in SERVICES["prometheus"]["volumes"]
     assert set(names["names"]) == {name for name in SERVICES if name.startswith("heed")}
     (source,) = read("grafana/provisioning/datasources/prometheus.yml")["datasources"]
     port = SERVICES["prometheus"]["ports"][0].rpartition(":")[2]
@@ -90,3 +111,41 @@ def test_grafana_is_given_the_dashboard():
     home = SERVICES["grafana"]["environment"]["GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"]
     assert json.loads((ROOT / mounts[home]).read_text())["title"] == "Heed"
     assert home.startswith(provider["options"]["path"] + "/")
+
+
+def test_the_environment_is_of_settings():
+    for service in [
+        *SERVICES.values(),
+        *(one for overlay in OVERLAYS.values() for one in overlay["services"].values()),
+    ]:
+        names = {name for name in service.get("environment", {}) if name.startswith("HEED_")} - {"HEED_API_KEY"}
+        assert {name.removeprefix("HEED_").lower() for name in names} <= Settings.model_fields.keys()
+
+
+@pytest.mark.parametrize("file", OVERLAYS)
+def test_what_is_added_fits(file):
+    overlay = OVERLAYS[file]
+    for service in overlay["services"].values():
+        for volume in service.get("volumes", []):
+            assert volume.endswith(":ro")
+            assert not volume.startswith(".") or (ROOT / volume.partition(":")[0]).exists()
+        for secret in service.get("secrets", []):
+            assert secret in overlay["secrets"]
+            assert f"/run/secrets/{secret}" in service["environment"].values()
+    assert f"-f deploy/compose/{file}" in (ROOT / "deploy/README.md").read_text()
+
+
+def test_your_models_are_where_the_image_has_its_own():
+    (volume,) = OVERLAYS["models.yml"]["services"]["heed"]["volumes"]
+    (place,) = re.findall(r"HEED_MODEL_REPOSITORY=(\S+)", (ROOT / "Dockerfile").read_text())
+    assert volume.endswith(f":{place}:ro")
+
+
+def test_traces_reach_the_collector_and_jaeger():
+    services, collector = OVERLAYS["traces.yml"]["services"], read("compose/collector.yml")
+    port = collector["receivers"]["otlp"]["protocols"]["http"]["endpoint"].rpartition(":")[2]
+    assert services["heed"]["environment"]["OTEL_EXPORTER_OTLP_ENDPOINT"] == f"http://collector:{port}"
+    assert collector["exporters"]["otlp"]["endpoint"].partition(":")[0] in services
+    for pipeline in collector["service"]["pipelines"].values():
+        for part, names in pipeline.items():
+            assert set(names) <= collector[part].keys()

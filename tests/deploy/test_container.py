@@ -40,10 +40,11 @@ def docker(*arguments: object) -> str:
 
 @dataclass
 class Published:
-    """A service whose port 8000 is ``port`` of this machine."""
+    """A service whose port 8000 is ``port`` of this machine, and the port of its metrics ``metrics_port``."""
 
     id: str
     port: int
+    metrics_port: int
 
     def is_ready(self) -> bool:
         return says(f"http://127.0.0.1:{self.port}/v2/health/ready") == {"ready": True}
@@ -65,7 +66,8 @@ def running(*flags: object) -> Iterator[Published]:
     start = time.monotonic()
     name = docker("run", "--detach", *published, *flags, IMAGE)
     try:
-        service = Published(name, int(docker("port", name, "8000/tcp").rpartition(":")[2]))
+        port = int(docker("port", name, "8000/tcp").rpartition(":")[2])
+        service = Published(name, port, port)
         until(service.is_ready)
         print(f"ready {time.monotonic() - start:.1f} s after docker run {' '.join(map(str, flags))}")
         yield service
@@ -119,7 +121,7 @@ def test_docker_finds_it_healthy(plain):
 
 def test_it_is_small():
     layers = docker("history", "--human=false", "--format={{.Size}} {{.CreatedBy}}", IMAGE).splitlines()
-    ours = layers[: 1 + next(n for n, layer in enumerate(layers) if "LABEL org.opencontainers" in layer)]
+    ours = layers[: 1 + next(n for n, layer in enumerate(layers) if "opencontainers.image.title" in layer)]
     added = sum(int(layer.partition(" ")[0]) for layer in ours)
     print(f"{added / 1e6:.0f} MB beyond the base image")
     assert 0 < added < MOST_BYTES
@@ -132,7 +134,7 @@ def stopping_loses_nothing(published: Published, stop: tuple[object, ...]) -> No
     long = threading.Thread(target=lambda: answers.append(slow.ask("/v2/models/slow/infer", SLOW)))
     with Clients(published, 8, reopen=False) as clients:
         long.start()
-        until(lambda: gauge(published.port, "runs_in_progress"))
+        until(lambda: gauge(published.metrics_port, "runs_in_progress"))
         docker(*stop)
     long.join()
     slow.close()
@@ -163,16 +165,19 @@ def composed(models, tmp_path_factory) -> Iterator[Composed]:
     """Up and healthy, over ``models``."""
     more = tmp_path_factory.mktemp("compose") / "models.yml"
     volumes = [f"{models}:/model_repository:ro"]
-    more.write_text(yaml.safe_dump({"services": {"heed": {"image": IMAGE, "volumes": volumes}}}))
+    metrics_port, *ports = free_ports(4)
+    heed = {"image": IMAGE, "volumes": volumes, "ports": [f"127.0.0.1:{metrics_port}:9090"]}
+    more.write_text(yaml.safe_dump({"services": {"heed": heed}}))
     compose = ("compose", "--project-name=heed-test", "--file=docker-compose.yml", f"--file={more}")
     names = ("HEED_PORT", "PROMETHEUS_PORT", "GRAFANA_PORT")
     with pytest.MonkeyPatch.context() as patch:
-        for name, port in zip(names, free_ports(len(names)), strict=True):
+        for name, port in zip(names, ports, strict=True):
             patch.setenv(name, str(port))
         try:
             docker(*compose, "up", "--detach", "--no-build", "--wait", "--wait-timeout=120")
             prometheus, grafana = (f"http://127.0.0.1:{os.environ[name]}" for name in names[1:])
-            heed = Published(docker(*compose, "ps", "--quiet", "heed"), int(os.environ["HEED_PORT"]))
+            id = docker(*compose, "ps", "--quiet", "heed")
+            heed = Published(id, int(os.environ["HEED_PORT"]), metrics_port)
             yield Composed(heed, prometheus, grafana, compose)
         finally:
             docker(*compose, "down", "--volumes")

@@ -5,13 +5,15 @@ import re
 from contextlib import closing
 from pathlib import Path
 
-import promql_parser as promql
 import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
+from promql_parser import AggregateExpr
 
 from service.settings import Settings
+from tests.support import promql
 from tests.support.http_client import ADD, Connection
+from tests.support.readme import README
 from tests.support.server import started
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
@@ -19,7 +21,6 @@ DASHBOARD = json.loads((DEPLOY / "grafana/heed.json").read_text())
 PANELS = [panel for panel in DASHBOARD["panels"] if panel["type"] != "row"]
 VARIABLES = {variable["name"]: variable for variable in DASHBOARD["templating"]["list"]}
 EXPRESSIONS = [target["expr"] for panel in PANELS for target in panel["targets"]]
-SCRAPER_S = {"job", "instance"}  # labels that Prometheus adds
 
 
 @pytest.fixture(scope="module")
@@ -29,33 +30,13 @@ def exported(models, tmp_path_factory) -> dict[str, set[str]]:
     with started(models, log, "--workers", "1") as service, closing(Connection(service.port)) as connection:
         connection.ask("/v2/models/adder/infer", ADD)
         families = text_string_to_metric_families(connection.ask("/metrics").decode())
-        return {sample.name: sample.labels.keys() | SCRAPER_S for family in families for sample in family.samples}
-
-
-def parsed(expression: str) -> promql.Expr:
-    return promql.parse(expression.replace("$__rate_interval", "1m"))
-
-
-def nodes(expression: promql.Expr) -> list[promql.Expr]:
-    """The expression and all it is made of."""
-    found = []
-    promql.walk(expression, lambda node: found.append(node) or True)
-    return found
+        return {sample.name: sample.labels.keys() | promql.SCRAPER for family in families for sample in family.samples}
 
 
 @pytest.mark.parametrize("expression", EXPRESSIONS)
 def test_expressions_ask_for_what_is_exported(exported, expression):
-    found = nodes(parsed(expression))
-    selectors = [node for node in found if isinstance(node, promql.VectorSelector)]
-    assert selectors
-    for selector in selectors:
-        assert selector.name in exported
-        assert {matcher.name for matcher in selector.matchers.matchers} <= exported[selector.name]
-    for node in found:
-        if isinstance(node, promql.AggregateExpr) and node.modifier:
-            for within in nodes(node):
-                if isinstance(within, promql.VectorSelector):
-                    assert set(node.modifier.labels) <= exported[within.name]
+    assert promql.faults(expression) == []
+    assert promql.faults(expression, exported) == []
 
 
 def test_every_metric_is_shown(exported):
@@ -67,10 +48,10 @@ def test_every_metric_is_shown(exported):
 @pytest.mark.parametrize("panel", PANELS, ids=lambda panel: panel["title"])
 def test_legends_name_labels_that_are_there(exported, panel):
     for target in panel["targets"]:
-        labels = set(re.findall(r"{{(\w+)}}", target["legendFormat"]))
-        sums = [node for node in nodes(parsed(target["expr"])) if isinstance(node, promql.AggregateExpr)]
+        labels = promql.legend_labels(target["legendFormat"])
+        sums = [node for node in promql.nodes(promql.parsed(target["expr"])) if isinstance(node, AggregateExpr)]
         kept = {label for node in sums if node.modifier for label in node.modifier.labels}
-        assert labels <= (kept if sums else SCRAPER_S)
+        assert labels <= (kept if sums else promql.SCRAPER)
 
 
 def test_variables_are_defined_and_ask_for_what_is_exported(exported):
@@ -79,7 +60,7 @@ def test_variables_are_defined_and_ask_for_what_is_exported(exported):
     for variable in VARIABLES.values():
         if variable["type"] == "query":
             selector, label = re.fullmatch(r"label_values\((.*), (\w+)\)", variable["query"]["query"]).groups()
-            assert label in exported[promql.parse(selector).name]
+            assert label in exported[promql.parsed(selector).name]
 
 
 def test_panels_stand_apart():
@@ -91,8 +72,18 @@ def test_panels_stand_apart():
     assert len({panel["id"] for panel in DASHBOARD["panels"]}) == len(DASHBOARD["panels"])
 
 
-def test_the_scrape_configuration_is_of_the_default_address():
-    (job,) = yaml.safe_load((DEPLOY / "prometheus/prometheus.yml").read_text())["scrape_configs"]
-    default = Settings.model_fields
-    assert job["static_configs"] == [{"targets": [f"{default['host'].default}:{default['port'].default}"]}]
+def test_saturation_is_shown_first():
+    rows = [panel["title"] for panel in DASHBOARD["panels"] if panel["type"] == "row"]
+    assert rows[0] == "Saturation"
+    assert "heed_event_loop_busy_ratio" in PANELS[0]["targets"][0]["expr"]
+
+
+def test_the_scrape_configuration_is_of_a_server_with_a_monitoring_port():
+    configuration = yaml.safe_load((DEPLOY / "prometheus/prometheus.yml").read_text())
+    (job,) = configuration["scrape_configs"]
+    (target,) = job["static_configs"][0]["targets"]
+    host, _, port = target.rpartition(":")
+    assert host == Settings.model_fields["host"].default
+    assert f"heed serve --monitoring-port {port}" in README
     assert job.get("metrics_path", "/metrics") == "/metrics"
+    assert [(DEPLOY / "prometheus" / name).exists() for name in configuration["rule_files"]] == [True]

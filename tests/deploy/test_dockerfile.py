@@ -16,6 +16,7 @@ ROOT = Path(__file__).parents[2]
 DOCKERFILE = (ROOT / "Dockerfile").read_text().replace("\\\n", " ")
 STAGES = re.split(r"^(?=FROM )", DOCKERFILE, flags=re.MULTILINE)[1:]
 NAMES = [re.match(r"FROM \S+ AS (\S+)", stage)[1] for stage in STAGES]
+DEPLOY = (ROOT / "deploy/README.md").read_text()
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 PROJECT = PYPROJECT["project"]
 
@@ -44,6 +45,19 @@ def test_what_it_says_is_what_there_is():
     assert re.search(r"^EXPOSE (\d+)", runtime, re.MULTILINE)[1] == str(Settings.model_fields["port"].default)
     for command in re.findall(r'CMD \["(?:heed", ")?(\w+)"\]', runtime):
         assert command in COMMANDS
+
+
+@pytest.mark.parametrize("stage", STAGES[-2:], ids=NAMES[-2:])
+def test_a_build_says_what_it_was_made_of(stage):
+    """Last, so that another revision changes no layer."""
+    names = ("source", "revision", "created")
+    labels = dict(re.findall(r'opencontainers\.image\.(\w+)="([^"]*)"', stage))
+    assert labels == {name: f"${{{name.upper()}}}" for name in names}
+    (arguments,) = re.findall(r"^ARG (.*)$", stage, re.MULTILINE)
+    assert arguments.split() == [name.upper() for name in names]
+    assert not re.search(r"^(COPY|RUN)", stage[stage.index("ARG ") :], re.MULTILINE)
+    for name in names:
+        assert f"--build-arg {name.upper()}=" in DEPLOY
 
 
 def test_the_wheel_holds_all_commands_and_the_image_all_of_the_wheel():

@@ -47,20 +47,21 @@ def test_they_are_of_one_another():
     assert MODEL["modelFormat"]["name"] in {known["name"] for known in RUNTIME["spec"]["supportedModelFormats"]}
     assert MODEL["protocolVersion"] in RUNTIME["spec"]["protocolVersions"]
     assert CONTAINER["name"] == "kserve-container"
-    (image,) = kubernetes.KUSTOMIZATION["images"]
-    assert CONTAINER["image"] == f"{image['name']}:{image['newTag']}"
+    assert CONTAINER["image"] == kubernetes.container(kubernetes.CPU)["image"]
     assert RUNTIME["spec"]["annotations"]["prometheus.kserve.io/port"] == str(CONTAINER["ports"][0]["containerPort"])
 
 
 def test_probes_limits_and_grace_are_those_of_the_deployment():
-    def numbered(probe: dict) -> dict:
-        return {**probe, "httpGet": {**probe["httpGet"], "port": CONTAINER["ports"][0]["containerPort"]}}
-
+    deployed = kubernetes.container(kubernetes.CPU)
     for probe in ("livenessProbe", "readinessProbe"):
-        assert CONTAINER[probe] == numbered(kubernetes.CONTAINER[probe])
-    assert CONTAINER["resources"] == kubernetes.CONTAINER["resources"]
-    assert CONTAINER["securityContext"].items() >= kubernetes.CONTAINER["securityContext"].items()
+        get = {**deployed[probe]["httpGet"], "port": CONTAINER["ports"][0]["containerPort"]}
+        assert CONTAINER[probe] == {**deployed[probe], "httpGet": get}
+    assert CONTAINER["resources"] == deployed["resources"]
+    assert CONTAINER["securityContext"].items() >= deployed["securityContext"].items()
     grace = INFERENCE["spec"]["predictor"]["terminationGracePeriodSeconds"]
-    assert grace == kubernetes.POD["spec"]["terminationGracePeriodSeconds"]
-    environment = {variable["name"]: variable["value"] for variable in CONTAINER["env"]}
-    assert environment.items() >= kubernetes.ENVIRONMENT.items()
+    assert grace == kubernetes.pod(kubernetes.CPU)["spec"]["terminationGracePeriodSeconds"]
+    variables = {variable["name"]: variable["value"] for variable in CONTAINER["env"]}
+    of_the_port = {"HEED_MONITORING_PORT"}  # Knative probes and scrapes only the port that serves
+    assert variables.keys() >= kubernetes.environment(kubernetes.CPU).keys() - of_the_port
+    for name in variables.keys() & kubernetes.environment(kubernetes.CPU).keys():
+        assert variables[name] == kubernetes.environment(kubernetes.CPU)[name]

@@ -32,6 +32,17 @@ def test_tls(models, tmp_path, certificate):
         assert probe(service.port).returncode == 1
 
 
+def test_the_monitoring_port_is_asked_first(models, tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    monitored = {"HEED_MONITORING_PORT": str(port)}
+    with started(models, tmp_path / "log", "--workers", "1", "--monitoring-port", str(port)) as service:
+        assert probe(1, **monitored).stdout.split()[0] == "200"
+        assert probe(1, "--port", str(service.port), **monitored).returncode == 0, "the flag takes precedence"
+        assert probe(service.port, HEED_MONITORING_PORT="0").returncode == 0, "0 means that there is none"
+        assert probe(service.port, HEED_MONITORING_PORT="1").returncode == 1
+
+
 def test_nobody_there():
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
@@ -80,6 +91,7 @@ def test_help():
         (["8200"], {}, "unrecognized arguments: 8200"),
         (["--port", "x"], {}, "--port: expected a whole number from 1 to 65535, got 'x'"),
         (["--port", "0"], {}, "--port: expected a whole number from 1 to 65535, got '0'"),
+        ([], {"HEED_MONITORING_PORT": "80x"}, "--port: expected a whole number from 1 to 65535, got '80x'"),
         ([], {"HEED_PORT": "80x"}, "--port: expected a whole number from 1 to 65535, got '80x'"),
     ],
 )
