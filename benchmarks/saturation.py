@@ -40,8 +40,7 @@ class Level:
     requests_per_s: float
     client: tuple[float, float]  # p50 and p99
     server: tuple[float, float]
-    health: float  # the longest of all probes
-    probes: int
+    health: list[float]  # of all probes
     unhealthy: int  # probes with another status than 200
     gauges: dict[str, float]
 
@@ -116,8 +115,7 @@ def measure(port: int, monitoring_port: int, connections: int, seconds: float) -
         len(times) / seconds,
         (float(np.quantile(times or math.nan, 0.5)), float(np.quantile(times or math.nan, 0.99))),
         (quantile(before, after, 0.5), quantile(before, after, 0.99)),
-        max(prober.times),
-        len(prober.times),
+        prober.times,
         sum(status != 200 for status in prober.statuses),
         gauges,
     )
@@ -168,7 +166,7 @@ def report(levels: list[Level]) -> str:
             " / ".join(f"{1e3 * value:.1f}" for value in level.client),
             " / ".join(f"{1e3 * value:.1f}" for value in level.server),
             ", ".join(f"{own / theirs:.2f}" for own, theirs in zip(level.server, level.client, strict=True)),
-            f"{1e3 * level.health:.1f} of {level.probes}, {level.unhealthy} failed",
+            f"{1e3 * max(level.health):.1f} of {len(level.health)}, {level.unhealthy} failed",
             f"{level.gauges['event_loop_busy_ratio']:.2f}",
             f"{1e3 * level.gauges['event_loop_lag_max_seconds']:.0f}",
             f"{level.gauges['connections_unread']:.0f}",

@@ -2,6 +2,7 @@
 
 from math import ceil
 from pathlib import Path
+from statistics import median
 
 import pytest
 import yaml
@@ -39,16 +40,17 @@ def test_latency_is_what_clients_see(levels, connections):
 
 
 def test_health_is_answered_at_any_load(levels):
+    """By a process that waits for nothing but a CPU, which other tests want, too."""
     for level in levels.values():
         assert level.unhealthy == 0
-        assert level.health < max(0.5, level.client[0] if level.connections else 0)
+        assert median(level.health) < 0.1
+    assert median(levels[FULL].health) < 0.5 * levels[FULL].client[0]
 
 
 def test_the_autoscaler_follows_the_load(levels):
     """As Kubernetes computes it, from the metric and the target of its manifest: two pods become more, or stay enough."""
-    (metric,) = (
-        metric["pods"] for metric in yaml.safe_load(AUTOSCALER.read_text())["spec"]["metrics"] if "pods" in metric
-    )
+    metrics = yaml.safe_load(AUTOSCALER.read_text())["spec"]["metrics"]
+    (metric,) = (metric["pods"] for metric in metrics if "pods" in metric)
     name, target = metric["metric"]["name"].removeprefix("heed_"), metric["target"]["averageValue"]
     assert target.endswith("m")
     ratios = {number: level.gauges[name] / (int(target[:-1]) / 1000) for number, level in levels.items()}
