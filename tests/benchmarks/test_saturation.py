@@ -48,7 +48,7 @@ def test_health_is_answered_at_any_load(levels):
 
 
 def test_the_autoscaler_follows_the_load(levels):
-    """As Kubernetes computes it, from the metric and the target of its manifest: two pods become more, or stay enough."""
+    """As Kubernetes computes it, from the metric and target of its manifest: two pods become more, or fewer."""
     metrics = yaml.safe_load(AUTOSCALER.read_text())["spec"]["metrics"]
     (metric,) = (metric["pods"] for metric in metrics if "pods" in metric)
     name, target = metric["metric"]["name"].removeprefix("heed_"), metric["target"]["averageValue"]
