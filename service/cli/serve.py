@@ -26,7 +26,10 @@ log = logging.getLogger("heed")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Serve until a signal ends the process. Returns the exit status: 2 for a wrong setting, 1 if it cannot start."""
+    """Serve until a signal ends the process. Returns the exit status: 2 for a wrong setting, 1 if it cannot start.
+
+    With the setting exit_unless_ready it is 3 if the models required are not loaded at the start.
+    """
     try:
         settings = CliApp.run(Settings, cli_args=list(sys.argv[1:] if arguments is None else arguments))
     except ValidationError as error:
@@ -69,21 +72,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     def serve(channel: Channel) -> None:
         app = _application(settings, store, shared_metrics, channel.slot)
-        Worker(app, settings, channel).run()
+        worker = Worker(app, settings, channel)
+        worker.run()
+        if worker.status:
+            sys.exit(worker.status)
 
     try:
         with monitor(monitored, listeners, state, shared_metrics, settings):
             if settings.workers > 1:
                 return Supervisor(serve, settings, listeners, shared_metrics, state).run()
             app = _application(settings, store, shared_metrics)
-            Server(app, settings, state).run(listeners)
+            server = Server(app, settings, state)
+            server.run(listeners)
     except SystemExit:  # from uvicorn, when the start failed; the log says why
         return 1
     finally:
         store.close()
     if threads.is_running():
-        os._exit(0)  # a thread may be in ONNX Runtime's code, which must not run while its library is unloaded
-    return 0
+        # A thread may be in ONNX Runtime's code, which must not run while its library is unloaded.
+        os._exit(server.status)
+    return server.status
 
 
 def _application(

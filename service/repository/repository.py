@@ -17,6 +17,7 @@ from service.model.loader import load_version
 from service.model.model import Model
 from service.ort.failures import RUN_ERRORS
 from service.ort.provider import Provider, choose
+from service.repository.incomplete import NO_VERSION, incomplete
 from service.repository.index import State, index
 from service.repository.options import ServingOptions
 from service.repository.triton_config import CONFIG, fields
@@ -25,6 +26,7 @@ from service.settings import Settings
 
 log = logging.getLogger("heed")
 T = TypeVar("T")
+Failures = dict[str, dict[int, str]]  # name -> version, or NO_VERSION -> why it cannot be served
 
 
 class Repository:
@@ -43,14 +45,16 @@ class Repository:
         self._own_options: dict[str, ServingOptions] = {}
         self._sent: set[str] = set()  # models whose files came with a load request, not from the folder
         self.models: dict[str, dict[int, Model]] = {}  # all served ones, by name and version, lowest version first
-        self.failed: dict[str, dict[int, str]] = {}  # name -> version -> why it could not be loaded
+        self.failed: Failures = {}
         self.load_failures = 0  # since the start
         # Fingerprints of the version folders that poll() has loaded or failed to load.
         self._seen: dict[Path, object] = {}
         self._unseen: dict[str, str] = {}  # models that the last poll could not read, and why
+        self._incomplete: set[str] = set()  # models of which the last poll saw no version to serve
         self._changing: dict[str, str] = {}
         self._change = threading.RLock()  # one change at a time
         self.provider: Provider | None = None
+        self.load_has_ended = False  # every model was tried, or the attempt failed
         self.ready = threading.Event()  # every model was tried, and the device works: requests are accepted
         # True once the models were loaded that the setting ``ready`` requires; later failures do not change it.
         self.is_complete = False
@@ -76,6 +80,12 @@ class Repository:
 
     def load(self) -> None:
         """Load every model and run it once, then set ``ready``. A model that fails is logged; the others are served."""
+        try:
+            self._load()
+        finally:
+            self.load_has_ended = True
+
+    def _load(self) -> None:
         assert self.provider is not None, "open() comes first"
         start = time.perf_counter()
         for version in misnamed(self._folder):
@@ -97,7 +107,7 @@ class Repository:
 
     def _check_complete(self) -> None:
         """Set ``is_complete`` if all required models are loaded; models that a client failed to load do not count."""
-        wanted, polled = self._settings.ready_when, {folder.parent.name for folder in self._seen}
+        wanted, polled = self._settings.ready_when, {folder.parent.name for folder in self._seen} | self._incomplete
         if wanted == "live" or (self.models and (wanted == "any" or polled.isdisjoint(self.failed))):
             self.is_complete = True
 
@@ -117,11 +127,13 @@ class Repository:
             scanned, unseen = survey(self._folder, self.models)
             self._report(unseen)
             if "" not in unseen:
+                before = self.failed
                 gone = [name for name in (*self.models, *self.failed) if name not in scanned and name not in unseen]
                 for name in gone:
                     self._drop(name)
                 for name in [name for name in scanned if name not in unseen]:
                     self._follow(name, scanned[name])
+                self._mark_incomplete(scanned, incomplete(self._folder, {*scanned, *unseen}), before)
             self._check_complete()
 
     def load_model(self, name: str, options: ServingOptions | None = None, versions: Versions | None = None) -> None:
@@ -223,8 +235,11 @@ class Repository:
 
     def index(self) -> list[State]:
         """A line for every version of every model, loaded or not."""
-        names = {*scan(self._folder), *self.models, *self.failed}
-        return index(names, self.models, self.failed, self._changing)
+        scanned = scan(self._folder)
+        broken = incomplete(self._folder, {*scanned, *self.models, *self.failed})
+        names = {*scanned, *self.models, *self.failed, *broken}
+        failed = {**self.failed, **{name: {NO_VERSION: reason} for name, reason in broken.items()}}
+        return index(names, self.models, failed, self._changing)
 
     def _report(self, unseen: dict[str, str]) -> None:
         """Log models that can no longer be read, and those that can be read again."""
@@ -239,6 +254,19 @@ class Repository:
         for name in self._unseen.keys() - unseen.keys():
             log.info("%s can be read again", f"model {name}" if name else "the model repository")
         self._unseen = unseen
+
+    def _mark_incomplete(self, scanned: dict[str, dict[int, Path]], others: dict[str, str], before: Failures) -> None:
+        """Keep why models of the folder have no version to serve; log it where it was not so ``before``."""
+        reasons = dict(others)
+        for name, versions in scanned.items():
+            if not self.options_for(name).policy.choose(versions):
+                there = ", ".join(map(str, versions))
+                reasons[name] = f"HEED_VERSIONS={self._settings.versions} selects none of its versions: {there}"
+        for name, reason in reasons.items():
+            self._serve(name, self.models.get(name, {}), {NO_VERSION: reason})
+            if before.get(name) != {NO_VERSION: reason}:
+                log.warning("model %s from %s cannot be served: %s", name, (self._folder / name).absolute(), reason)
+        self._incomplete = set(reasons)
 
     def _follow(self, name: str, versions: Versions) -> None:
         options = self.options_for(name)
