@@ -12,6 +12,7 @@ from pydantic_settings import CliApp
 
 from service import machine, threads
 from service.app import Application, create_app
+from service.cli.startup import log_settings, log_unknown_variables, log_unprotected_keys
 from service.memories.store import MemoryStore, open_store
 from service.settings import Settings
 from service.telemetry import logs, tracing
@@ -61,6 +62,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _fail(1, f"cannot listen on {settings.host}, port {port}: {error.strerror}")
     machine.keep_heap()
     logs.configure(settings.log_level, settings.log_format)
+    log_settings(settings)
+    log_unknown_variables(os.environ)
+    log_unprotected_keys(settings, listeners)
     for listener in listeners:
         log.info("listening on %s", _url(listener, settings))
     for listener in monitored:
