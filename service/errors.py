@@ -32,13 +32,16 @@ class HeedError(Exception):
         cls,
         status: int | None = None,
         v2_status: int | None = None,
-        limit: str = "",
+        limit: str | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> None:
         super().__init_subclass__()
         if status is not None:
             cls.status, cls.v2_status = status, v2_status or status
-        cls.limit, cls.headers = limit, headers or {}
+        if limit is not None:
+            cls.limit = limit
+        if headers is not None:
+            cls.headers = headers
         _CLASSES.append(cls)
 
     def __init__(self, detail: str, field: str | None = None) -> None:

@@ -183,8 +183,7 @@ class Settings(BaseSettings):
     metrics: bool = True
     """serve Prometheus metrics at /metrics"""
     monitoring_port: Port = 0
-    """port for /metrics and /v2/health, without API keys, from a process of its own that answers at any load; 0 = there
-    is none, and port serves both"""
+    """port for /metrics and /v2/health, without API keys, answered at any load by a process of its own; 0 = none"""
 
     @field_validator("model_control_mode")
     @classmethod

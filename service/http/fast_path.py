@@ -15,7 +15,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from http import HTTPStatus
-from typing import Any, Protocol
+from typing import Any
 
 from service.budget import Reservation
 from service.cache import BoundedCache
@@ -28,19 +28,13 @@ from service.http.envelope import RequestIds, log_unexpected
 from service.http.limits import LimitedProtocol
 from service.http.response import JOIN_LIMIT_BYTES, Fields, Piece, error_response, flat, join, length_of
 from service.http.routing import DirectRoute, DirectRoutes
+from service.telemetry.access_log import Observer
 from service.timing import Timing
 
 MAX_BODY_BYTES = 1 << 20
 MAX_HEADS = 256  # known ones
 MAX_HEAD_BYTES = 2048  # of a known one
 BODY_TIMEOUT_S = 1.0  # for a body to come before the request's task is started
-
-
-class Observer(Protocol):
-    """Logs or traces requests."""
-
-    def observe(self, scope: dict[str, Any], status: int) -> None:
-        """A request was answered with ``status``; its ASGI ``scope`` has the state that the envelope sets."""
 
 
 @dataclass(frozen=True, slots=True)

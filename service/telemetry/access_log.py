@@ -1,7 +1,7 @@
 """The access log: a line for each request, or for each that failed or was slow, with the times of its stages."""
 
 import logging
-import time
+from abc import ABC, abstractmethod
 from typing import Any, Literal
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -19,44 +19,51 @@ def is_quiet(scope: Scope) -> bool:
     return scope["type"] != "http" or path.startswith("/v2/health/") or path == "/metrics"
 
 
-class StatusRecorder:
-    """An ASGI ``send`` that keeps the status of the response; HUNG_UP if none was sent."""
+class Observer(ABC):
+    """ASGI middleware around the envelope: observes each request that has ended, but for probes and scrapes.
 
-    def __init__(self, send: Send) -> None:
-        self._send = send
-        self.status = HUNG_UP
+    The fast path, which has no ASGI messages, calls ``observe`` itself.
+    """
 
-    async def __call__(self, message: Message) -> None:
-        if message["type"] == "http.response.start":
-            self.status = message["status"]
-        await self._send(message)
-
-
-class AccessLog:
-    """ASGI middleware around the envelope, whose ``scope["state"]`` it reads."""
-
-    def __init__(self, app: ASGIApp, which: Literal["errors", "all"], slow_milliseconds: float) -> None:
+    def __init__(self, app: ASGIApp) -> None:
         self._app = app
-        self._all = which == "all"
-        self._slow_ms = slow_milliseconds
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if is_quiet(scope):
             await self._app(scope, receive, send)
             return
-        recorder = StatusRecorder(send)
-        start = time.perf_counter_ns()
+        status = HUNG_UP
+
+        async def send_observed(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
+
+        self.begin(scope)
         try:
-            await self._app(scope, receive, recorder)
+            await self._app(scope, receive, send_observed)
         finally:
-            self._log(scope, recorder.status, start)
+            self.observe(scope, status)
+
+    def begin(self, scope: Scope) -> None:  # noqa: B027  # most need nothing of a request that begins
+        """A request has come."""
+
+    @abstractmethod
+    def observe(self, scope: Scope, status: int) -> None:
+        """A request was answered with ``status``; its ``scope`` has the state that the envelope sets."""
+
+
+class AccessLog(Observer):
+    """Logs requests."""
+
+    def __init__(self, app: ASGIApp, which: Literal["errors", "all"], slow_milliseconds: float) -> None:
+        super().__init__(app)
+        self._all = which == "all"
+        self._slow_ms = slow_milliseconds
 
     def observe(self, scope: Scope, status: int) -> None:
-        """Log a request that was answered on the fast path."""
-        self._log(scope, status, scope["state"]["timing"].started_ns)
-
-    def _log(self, scope: Scope, status: int, start_ns: int) -> None:
-        milliseconds = (time.perf_counter_ns() - start_ns) / 1e6
+        milliseconds = scope["state"]["timing"].total_ns / 1e6
         if self._all or status >= 400 or milliseconds > self._slow_ms:
             level = logging.ERROR if status >= 500 else logging.WARNING if status >= 400 else logging.INFO
             log.log(level, "request", extra=_event(scope, status, milliseconds))

@@ -10,6 +10,7 @@ import socket
 import time
 from collections import deque
 from collections.abc import Callable, Collection
+from itertools import pairwise
 from typing import Any
 
 from service.engine.counters import histogram_of
@@ -57,7 +58,7 @@ class EventLoopClock:
         if len(samples) < 2:
             return 0.0
         computed = (samples[-1][2] - samples[0][2]) / 1e9 / (samples[-1][0] - samples[0][0])
-        late_s = sum(max(lag / 1e9, SAMPLE_S) for _, lag, _ in samples[1:] if lag > LATE_NS)
+        late_s = sum(now - before for (before, *_), (now, lag, _) in pairwise(samples) if lag > LATE_NS)
         return min(1.0, max(computed, late_s / (samples[-1][0] - samples[0][0])))
 
     @property

@@ -13,13 +13,13 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from opentelemetry import trace
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Scope
 
-from service.telemetry.access_log import StatusRecorder, is_quiet
+from service.telemetry.access_log import Observer
 from service.timing import Timing
 
 if TYPE_CHECKING:
-    from service.telemetry.spans import Origin, Tracer
+    from service.telemetry.spans import Tracer
 
 EXPORTER = "opentelemetry.exporter.otlp.proto.http"
 ENDPOINTS = "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT"
@@ -90,42 +90,30 @@ class TracedTiming(Timing):
         self.stages += (("queue", start, start + queue_ns), ("compute", self._lap - compute_ns, self._lap))
 
 
-class Tracing:
-    """ASGI middleware around the envelope. The ``timing`` that the envelope puts into the state is a TracedTiming.
+class Tracing(Observer):
+    """Traces requests. The ``timing`` that the envelope puts into the state is a TracedTiming.
 
     With ``is_logged``, the state has the ``trace_id`` of each request, for the access log.
     """
 
     def __init__(self, app: ASGIApp, tracer: "Tracer", is_logged: bool) -> None:
-        self._app = app
+        super().__init__(app)
         self._tracer = tracer
         self._is_logged = is_logged
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if is_quiet(scope):
-            await self._app(scope, receive, send)
-            return
-        start_ns = time.perf_counter_ns()
-        origin = self._origin(scope, dict(scope["headers"]))
-        status = StatusRecorder(send)
-        try:
-            await self._app(scope, receive, status)
-        finally:
-            self._add(scope, origin, start_ns, status.status)
+    def begin(self, scope: Scope) -> None:
+        if self._is_logged:
+            state = scope.setdefault("state", {})
+            headers = state.get("headers") or dict(scope["headers"])
+            origin = state["origin"] = self._tracer.origin(scope["method"], headers)
+            state["trace_id"] = trace.format_trace_id(origin.trace_id)
 
     def observe(self, scope: Scope, status: int) -> None:
-        """Trace a request that was answered on the fast path."""
         state = scope["state"]
-        self._add(scope, self._origin(scope, state["headers"]), state["timing"].started_ns, status)
-
-    def _origin(self, scope: Scope, headers: Mapping[bytes, bytes]) -> "Origin | None":
-        if not self._is_logged:
-            return None
-        origin = self._tracer.origin(scope["method"], headers)
-        scope.setdefault("state", {})["trace_id"] = trace.format_trace_id(origin.trace_id)
-        return origin
-
-    def _add(self, scope: Scope, origin: "Origin | None", start_ns: int, status: int) -> None:
+        if "origin" not in state:  # it was answered on the fast path
+            self.begin(scope)
         end_ns = time.time_ns()
         offset_ns = end_ns - time.perf_counter_ns()
-        self._tracer.add((scope, origin, status, offset_ns + start_ns, end_ns, offset_ns))
+        self._tracer.add(
+            (scope, state.get("origin"), status, offset_ns + state["timing"].started_ns, end_ns, offset_ns)
+        )

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from playwright.sync_api import Locator, Page, expect
 
-HEAT_MAP = ".heat-map canvas"
+HEAT_MAP = ".heat-map [role=application]"
 WORDS = ["it", "saw", "an", "old", "ship", "at", "sea", "."]
 SCORES = 30 * np.roll(np.eye(8), 3, axis=1)  # each word looks at the one 3 places on,
 SCORES[7] = 0  # "." at all words alike

@@ -133,7 +133,7 @@ def test_paper_has_the_drawing_and_where_it_is_from(open_page):
     about = page.locator(".provenance")
     for view in ("Model", "Head", "Matrix", "Tokens", "Compare"):
         page.get_by_role("tab", name=view).click()
-        drawing = page.locator("#view :is(canvas, .chip)").first
+        drawing = page.locator("#view :is(:not(.chip-colours) > canvas, .chip)").first
         expect(drawing).to_be_visible()
         expect(about).to_be_hidden()
         page.emulate_media(media="print")
@@ -147,4 +147,34 @@ def test_paper_has_the_drawing_and_where_it_is_from(open_page):
         assert controls == []
         expect(drawing).to_be_visible()
         assert page.evaluate("document.documentElement.scrollWidth") <= 720
+        page.emulate_media(media="screen")
+
+
+PAINTED = """() => [
+  document.querySelector("#view canvas").toDataURL(),
+  [...document.querySelectorAll(".chip")].map((chip) => chip.style.backgroundColor).filter(Boolean).length,
+]"""
+
+
+def test_paper_is_light_and_the_screen_dark_again(open_page):
+    page = open_page(f"{TEXT}&query=1&key=2")
+    page.evaluate(f"addEventListener('beforeprint', () => {{ window.printed = ({PAINTED})(); }})")
+    for view in ("Model", "Matrix", "Tokens", "Compare"):  # the colours of heads are those of both themes
+        page.emulate_media(color_scheme="light")
+        page.get_by_role("tab", name=view).click()
+        expect(page.locator("#view canvas").first).to_be_visible()
+        expect(page.locator(".thumbnail[aria-busy=true]")).to_have_count(0)
+        drawn(page)
+        light, _ = page.evaluate(PAINTED)
+        page.emulate_media(color_scheme="dark")
+        page.wait_for_function(f"(light) => ({PAINTED})()[0] !== light", arg=light)
+        drawn(page)
+        dark = page.evaluate(PAINTED)
+        page.pdf()  # the browser's event comes before it
+        printed, chips = page.evaluate("window.printed")
+        assert printed == light
+        assert (chips > 0) == (view == "Tokens")  # there the canvas is for the screen only
+        page.wait_for_function(f"(dark) => JSON.stringify(({PAINTED})()) === JSON.stringify(dark)", arg=dark)
+        page.emulate_media(media="print")
+        assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
         page.emulate_media(media="screen")

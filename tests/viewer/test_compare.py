@@ -73,7 +73,7 @@ def test_both_sides_have_one_scale_and_one_layout(open_page, viewer):
     top = f"{float(f'{weights.max():.3g}'):g}"
     for number in (0, 1):
         expect(legends.nth(number)).to_have_attribute("aria-label", f"colours from 0 to {top}, linear scale")
-    maps = page.locator(".sides .heat-map canvas")
+    maps = page.locator(".sides .heat-map [role=application]")
     first, second = (maps.nth(number).bounding_box() for number in (0, 1))
     assert (first["y"], first["width"], first["height"]) == (second["y"], second["width"], second["height"])
     page.get_by_text("another text, model or option").click()

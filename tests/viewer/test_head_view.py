@@ -20,7 +20,7 @@ def page(open_page) -> Page:
 def ends(page: Page) -> list[int]:
     """Indices of the keys at which a line ends."""
     drawn(page)
-    width = page.eval_on_selector(CANVAS, "(canvas) => canvas.width")
+    width = page.eval_on_selector(CANVAS, "(canvas) => canvas.width - document.querySelector('.keys').offsetWidth")
     height = ROW * len(WORDS)
     alpha = pixels(page, CANVAS, width - 3, 0, 1, height)[:, 0, 3]
     return np.flatnonzero(alpha.reshape(-1, ROW).max(axis=1) > 60).tolist()
@@ -73,7 +73,8 @@ def test_each_head_has_its_colour(open_page):
     expect(chips.nth(1)).to_have_attribute("aria-pressed", "true")
 
     def colours() -> set[tuple[int, ...]]:
-        found = pixels(page, CANVAS, 0, 0, 300, 100).reshape(-1, 4)
+        side = page.eval_on_selector(".queries", "(list) => list.offsetWidth")
+        found = pixels(page, CANVAS, side, 0, 300, 100).reshape(-1, 4)
         return {tuple(colour // 24) for colour in found[found[:, 3] > 100][:, :3]}
 
     one = colours()

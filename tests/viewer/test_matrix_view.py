@@ -10,6 +10,7 @@ from playwright.sync_api import Page, expect
 from tests.viewer.pages import HEAT_MAP, WORDS, cells, drawn, example, fragment, pixels, plot, show
 
 CANVAS = HEAT_MAP
+POINTER = ".heat-map .pointer"
 
 
 @pytest.fixture
@@ -45,6 +46,23 @@ def test_a_pointer_shows_the_weight_and_a_click_holds_the_cell(page):
     expect(page.locator(".tip")).to_have_text("“saw” → “ship” 1.0000")
     page.mouse.click(*centre(page, 1, 4))
     expect(page.locator(".selection")).to_contain_text("Point at a token")
+
+
+def test_what_follows_the_pointer_is_drawn_above_the_map(page):
+    left, top, right, bottom = plot(page)
+    area = (0, 0, right + 40, bottom)
+    before = pixels(page, CANVAS, *area)
+    assert not pixels(page, POINTER, *area).any()
+    page.mouse.move(*centre(page, 2, 3))
+    above = pixels(page, POINTER, left, top - 30, right - left, 20)[:, :, 3]
+    assert set(np.flatnonzero(above.all(axis=0)) * 8 // (right - left)) == {5}  # the bar: "an" looks at "at"
+    side = (bottom - top) // 8
+    frame = pixels(page, POINTER, left + 3 * side // 2, top + 2 * side - 2, 1, side + 4)[:, 0, 3]
+    assert (np.flatnonzero(frame > 200) // side).tolist() != []
+    np.testing.assert_array_equal(pixels(page, CANVAS, *area), before)
+    page.mouse.move(5, 5)
+    assert not pixels(page, POINTER, *area).any()
+    np.testing.assert_array_equal(pixels(page, CANVAS, *area), before)
 
 
 def test_bars_show_what_the_held_query_looks_at(page):

@@ -151,6 +151,6 @@ def test_one_weight_is_announced(open_page):
     weight = page.locator(".selection .value").first
     expect(weight).to_be_visible()
     expect(status).to_have_text(f"“the” looks at “cat”: {weight.inner_text()}")
-    page.locator(".heat-map canvas").press("ArrowRight")
+    page.locator(".heat-map [role=application]").press("ArrowRight")
     expect(status).to_contain_text("“the” looks at “sat”")
     expect(page.locator(".selection li")).to_have_count(5)

@@ -124,6 +124,49 @@ def test_the_picture_of_all_heads_and_of_lines(taken):
     assert len({path.get("stroke") for path in svg.findall(".//{*}path")}) == 4
 
 
+def test_the_picture_of_a_comparison_has_both_sides_and_their_difference(taken, viewer, tmp_path):
+    page, take = taken
+    page.get_by_role("tab", name="Compare").click()
+    page.get_by_role("combobox", name="second head").select_option("1")
+    expect(page.locator(".sides [role=application]")).to_have_count(3)
+    svg = ElementTree.fromstring(take("SVG").path().read_text())
+    panels = svg.findall("{*}g")
+    texts = [[text.text for text in panel.findall("{*}text")] for panel in panels]
+    assert [words[0] for words in texts] == ["First: head 3", "Second: head 1", "Second less first"]
+    assert all(words[1:10] == ["<s>", *TEXT.split(), "</s>"] for words in texts)
+    assert [len(panel.findall("{*}rect")) for panel in panels] == [9 * 9 + 1 + 64] * 3  # with the frame and the scale
+    with Client(str(viewer.base_url)) as heed:
+        weights = heed.attend("bert", text=TEXT).weights[0, [3, 1]]
+    shown = [page.locator(".sides .legend").nth(i).locator("small").last.inner_text() for i in range(3)]
+    assert [words[-2] for words in texts] == shown  # the largest number of each scale
+    assert float(shown[0]) == float(shown[1]) == pytest.approx(weights.max(), rel=5e-3)
+    frames = [panel.findall("{*}rect")[81] for panel in panels]
+    assert len({(frame.get("x"), frame.get("y"), frame.get("width"), frame.get("height")) for frame in frames}) == 1
+    places = [panel.get("transform")[len("translate(") : -1].split() for panel in panels]
+    assert len({y for _, y in places}) == 1
+    x = [float(place) for place, _ in places]
+    assert x[1] - x[0] == x[2] - x[1] > float(frames[0].get("x")) + float(frames[0].get("width"))
+    take("PNG").save_as(tmp_path / "picture.png")
+    picture = imread(tmp_path / "picture.png")
+    assert picture.shape[:2] == (2 * int(svg.get("height")), 2 * int(svg.get("width")))
+    for panel, place in zip(panels, places, strict=True):
+        cell = panel.findall("{*}rect")[40]  # the middle one
+        left, top, size = (float(cell.get(name)) for name in ("x", "y", "width"))
+        row, column = (int(2 * (float(edge) + start + size / 2)) for edge, start in ((place[1], top), (place[0], left)))
+        colour = [int(part) for part in re.findall(r"\d+", cell.get("fill"))]
+        np.testing.assert_allclose(picture[row, column, :3] * 255, colour, atol=2)
+
+
+def test_a_comparison_without_a_second_side_is_saved_as_the_first(open_page):
+    page = open_page("model=bert&text=the+cat&view=compare&other={%22text%22:%22%22}")
+    expect(page.get_by_role("region", name="second")).to_contain_text("Type a text")
+    page.get_by_text("Take it along").click()
+    with page.expect_download() as download:
+        page.get_by_role("button", name="SVG", exact=True).click()
+    svg = ElementTree.fromstring(download.value.path().read_text())
+    assert len(svg.findall("{*}g")) == 1
+
+
 def test_a_matrix_is_saved_under_its_own_head_only(open_page):
     """While another head of a long input is loaded, nothing of the one before is drawn or saved."""
     sizes = '{"seed":1,"sizes":{"batch":1,"m":80,"n":80}}'

@@ -52,6 +52,42 @@ def test_the_colours_are_the_weights_of_the_token_under_the_pointer(page):
     assert darkness(page) == [0] * 8
 
 
+def test_a_pointer_changes_no_chip_whose_text_can_be_read(page):
+    page.evaluate(
+        """() => {
+          window.changed = new Set();
+          const watch = (records) => records.forEach(({ target }) => window.changed.add(target.textContent));
+          new MutationObserver(watch).observe(document.querySelector(".token-text"),
+            { attributes: true, childList: true, subtree: true });
+        }"""
+    )
+    page.get_by_role("button", name="saw").hover()
+    assert np.argmax(darkness(page)) == 4
+    assert page.evaluate("[...window.changed]") == ["ship"]
+
+
+def test_colours_stay_between_tokens(page):
+    chip = page.get_by_role("button", name="saw")
+    chip.hover()
+    box = chip.bounding_box()
+    page.mouse.move(box["x"] + box["width"] + 1.5, box["y"] + 8)
+    assert np.argmax(darkness(page)) == 4
+
+
+def test_colours_follow_chips_that_are_scrolled(open_page):
+    page = open_page()
+    scores = np.zeros((600, 600))
+    scores[0, 599] = 30
+    show(page, scores, ["it", *(f"word{i}" for i in range(1, 600))], "Tokens", "palette=greys")
+    page.get_by_role("button", name="it", exact=True).click()
+    page.get_by_role("button", name="word599").scroll_into_view_if_needed()
+    page.mouse.move(5, 5)
+    assert darkness(page)[599] == 1
+    page.set_viewport_size({"width": 1000, "height": 900})
+    page.get_by_role("button", name="word599").scroll_into_view_if_needed()
+    assert darkness(page)[599] == 1
+
+
 def test_text_on_a_dark_colour_is_light(page):
     page.get_by_role("button", name="saw").hover()
     drawn(page)

@@ -25,6 +25,7 @@ import { join, pool, rollout, statistics, toMatrix } from "heed/data/matrix.js";
  * @property {(layer: number, head: number) => Promise<Matrix>} load  one head
  * @property {((settings: Settings) => Promise<Matrix>) | null} combine  by the server; null = computed here
  * @property {() => Promise<Whole>} all
+ * @property {import("heed/data/arrival.js").Arrival | null} arrival  of the small pictures; null = all are here
  * @property {string} axis  name of what `layers` counts: layer, or row of a batch
  */
 
@@ -40,8 +41,11 @@ export class Attention {
     this.n = parts.n;
     this.rows = parts.rows;
     this.columns = parts.columns;
-    /** One head, pooled to at most POOL x POOL cells by maximum. */
-    this.small = memoize(parts.small, this.heads);
+    /** How much of it is here; null = all. */
+    this.arrival = parts.arrival;
+    this._small = memoize(parts.small, this.heads);
+    // Before the end their scale is not known.
+    parts.arrival?.whole.then(() => (this._small = memoize(parts.small, this.heads))).catch(() => {});
     /** The numbers that describe a head, as STATISTICS names them; null = nobody knows them. */
     this.statistics = parts.statistics;
     this.received = parts.received;
@@ -54,6 +58,21 @@ export class Attention {
     this._cache = new Map();
     /** @type {WeakMap<Promise<Matrix>, Matrix>} */
     this._loaded = new WeakMap();
+  }
+
+  /** One head, pooled to at most POOL x POOL cells by maximum; one of the first `ready`.
+   *  @param {number} layer @param {number} head */
+  small(layer, head) {
+    return this._small(layer, head);
+  }
+
+  /** Heads whose small pictures are here: the first ones. */
+  get ready() {
+    return Math.min(this.arrival?.ready ?? Infinity, this.layers * this.heads);
+  }
+
+  get isWhole() {
+    return this.arrival?.isWhole ?? true;
   }
 
   /** Whether queries and keys are the same tokens. */
@@ -114,12 +133,13 @@ export class Attention {
 }
 
 /**
- * Attention of which all weights are here.
+ * Attention of which all weights are here, or come.
  * @param {Float32Array | Uint8Array} weights  [layers, heads, m, n]
  * @param {number} unit  what 1 in `weights` stands for
  * @param {number} layers @param {number} heads @param {Label[]} rows @param {Label[]} columns @param {string} axis
+ * @param {import("heed/data/arrival.js").Arrival | null} [arrival]  of the weights; null = all are here
  */
-export function complete(weights, unit, layers, heads, rows, columns, axis) {
+export function complete(weights, unit, layers, heads, rows, columns, axis, arrival = null) {
   const [m, n] = [rows.length, columns.length];
   const part = (/** @type {number} */ layer, /** @type {number} */ head) =>
     weights.subarray((layer * heads + head) * m * n, (layer * heads + head + 1) * m * n);
@@ -132,11 +152,18 @@ export function complete(weights, unit, layers, heads, rows, columns, axis) {
     rows,
     columns,
     axis,
-    all: async () => ({ numbers: weights, unit }),
+    arrival,
+    all: async () => {
+      await arrival?.whole;
+      return { numbers: weights, unit };
+    },
     small: (layer, head) => pool(part(layer, head), m, n, unit, POOL),
     statistics: (layer, head, { queries, keys, held }) => statistics(one(layer, head), queries, keys, held),
     received: null,
-    load: async (layer, head) => one(layer, head),
+    load: async (layer, head) => {
+      await arrival?.whole;
+      return one(layer, head);
+    },
     combine: null,
   });
 }

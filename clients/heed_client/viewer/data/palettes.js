@@ -20,7 +20,26 @@ const SEQUENTIAL = {
 };
 export const PALETTES = ["auto", ...Object.keys(SEQUENTIAL)];
 
+const paper = matchMedia("print");
+let isAtPrinter = false;
+
+/** Whether the page is drawn for paper. */
+export const isPrinting = () => isAtPrinter || paper.matches;
+
+/** @param {() => void} redraw  for paper, and for the screen again, before the browser goes on */
+export function onPrint(redraw) {
+  const print = (/** @type {boolean} */ isOn) => () => {
+    isAtPrinter = isOn;
+    document.documentElement.style.colorScheme = isOn ? "light" : ""; // not by @media print, which begins later
+    redraw();
+  };
+  addEventListener("beforeprint", print(true));
+  addEventListener("afterprint", print(false));
+  paper.addEventListener("change", redraw);
+}
+
 export const isDark = () => {
+  if (isPrinting()) return false; // paper is white
   const chosen = document.documentElement.dataset.theme;
   return chosen ? chosen === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
 };

@@ -19,6 +19,7 @@ import { PICTURE, VIEWS, Workspace } from "heed/page/workspace.js";
 
 /** @typedef {import("heed/data/state.js").Settings} Settings */
 /** @typedef {import("heed/server/run.js").Request} Request */
+/** @typedef {import("heed/data/attention.js").Attention} Attention */
 
 const PAUSE = 250; // ms without a change of the input before it is run
 
@@ -77,8 +78,8 @@ export function ServerApp() {
       }
       ${
         shown
-          ? html`<div class=${error ? "answer stale" : "answer"} aria-busy=${!answer.isCurrent && !error}>
-            ${error && html`<p class="bad" style=${{ margin: ".75rem 1rem 0" }}>The last run that succeeded is drawn: ${error.message} <${Again} error=${error} onAgain=${again} /></p>`}
+          ? html`<div class=${error ? "answer stale" : "answer"} aria-busy=${(answer.isBusy || !answer.isCurrent) && !error}>
+            ${error && html`<p class="bad" style=${{ margin: ".75rem 1rem 0" }}>${!shown.attention.isWhole ? "Not all heads came" : "The last run that succeeded is drawn"}: ${error.message} <${Again} error=${error} onAgain=${again} /></p>`}
             <${Provenance} about=${about} />
             <${Workspace} attention=${shown.attention} settings=${drawn} set=${set} title=${shown.model.block} about=${about}
             request=${asRequest(shown, drawn)} views=${viewsOf(shown.model)}
@@ -134,18 +135,24 @@ export function useAnswer(model, settings, request, attempt) {
   const running = useRef(/** @type {AbortController | null} */ (null));
   const isFirst = useRef(true);
   const asked = JSON.stringify(runPart(settings));
-  const answer = usePromise(async () => {
-    running.current?.abort();
-    if (!model || neededFor(model, settings, request)) return null;
-    const controller = (running.current = new AbortController());
-    if (!isFirst.current) await new Promise((resolve) => setTimeout(resolve, PAUSE));
-    isFirst.current = false;
-    controller.signal.throwIfAborted();
-    const input = await inputOf(model, settings, request);
-    const attention = await run(model, settings, input, controller.signal);
-    performance.mark("heed-answered");
-    return { model, input, attention, settings, request, asked };
-  }, [model, asked, request, attempt]);
+  const answer = usePromise(
+    async (begin) => {
+      running.current?.abort();
+      if (!model || neededFor(model, settings, request)) return null;
+      const controller = (running.current = new AbortController());
+      if (!isFirst.current) await new Promise((resolve) => setTimeout(resolve, PAUSE));
+      isFirst.current = false;
+      controller.signal.throwIfAborted();
+      const input = await inputOf(model, settings, request);
+      const answerOf = (/** @type {Attention} */ attention) => ({ model, input, attention, settings, request, asked });
+      const attention = await run(model, settings, input, controller.signal, (first) => {
+        performance.mark("heed-answered");
+        begin(answerOf(first));
+      });
+      return answerOf(attention);
+    },
+    [model, asked, request, attempt],
+  );
   const { value } = answer;
   const isCurrent = value !== null && value.model === model && value.request === request && value.asked === asked;
   return { ...answer, isCurrent };

@@ -1,9 +1,10 @@
 // Take it along: pictures, numbers, a page of its own, and the request as curl or Python.
 import { html, useState } from "vendor/preact.js";
 import { toDocument } from "heed/save/document.js";
-import { toPng, toSvg } from "heed/save/drawing.js";
+import { heatMaps, toPng, toSvg } from "heed/save/drawing.js";
 import { toCurl, toPython } from "heed/save/commands.js";
 import { Popup } from "heed/views/controls.js";
+import { panelsOf } from "heed/views/comparison.js";
 import { globalMax, useShown } from "heed/views/hooks.js";
 
 /** @typedef {import("heed/views/hooks.js").ViewProps} ViewProps */
@@ -32,8 +33,8 @@ export function toCsv(attention, { n, rows, columns, values }) {
 }
 
 /** @param {ViewProps & {title: string, about: Record<string, string>, request?: import("heed/save/commands.js").Request | null,
- *   picture?: import("heed/views/picture_view.js").Seen | null}} props  `request` as sent */
-export function TakeAlong({ attention, settings, title, about, request = null, picture = null }) {
+ *   picture?: import("heed/views/picture_view.js").Seen | null, second?: import("heed/views/compare_view.js").Side | null}} props  `request` as sent */
+export function TakeAlong({ attention, settings, title, about, request = null, picture = null, second = null }) {
   const { shown } = useShown(attention, settings);
   const [message, setMessage] = useState("");
   if (!shown) return null;
@@ -47,7 +48,16 @@ export function TakeAlong({ attention, settings, title, about, request = null, p
     await navigator.clipboard.writeText(content);
     setMessage(`${what} copied`);
   };
-  const drawing = () => toSvg(attention, shown, settings, globalMax(attention, settings));
+  const drawing = async () => {
+    await attention.arrival?.whole;
+    if (settings.view === "compare") {
+      const other = second?.attention
+        ? { attention: second.attention, settings: { ...settings, ...second.settings } }
+        : null;
+      return heatMaps(await panelsOf({ attention, settings }, other));
+    }
+    return toSvg(attention, shown, settings, globalMax(attention, settings));
+  };
   const json = () =>
     JSON.stringify({
       ...(request && { model: request.model }),

@@ -52,7 +52,8 @@ export function Workspace({ attention, settings, set, title, about, views = VIEW
   return html`<section class="workspace" aria-label="attention">
     <div class="bar">
       <${Tabs} views=${views} selected=${name} set=${set} />
-      <${TakeAlong} attention=${attention} settings=${within} set=${set} title=${title} about=${about} request=${request} picture=${extra.picture} />
+      <${TakeAlong} attention=${attention} settings=${within} set=${set} title=${title} about=${about} request=${request} picture=${extra.picture}
+        second=${extra.second} />
     </div>
     ${
       settings.ablated.length > 0 &&

@@ -11,6 +11,8 @@ const FONT = 12;
 const CELL = 16;
 const VECTOR = 128; // rows and columns up to which cells are rectangles, and every word is written
 const LINES = 20_000; // of the head view
+const TITLE = 32; // height of a title
+const GAP = 24; // between two matrices
 const SCALE = 192; // width of the colours of the scale
 
 /**
@@ -19,7 +21,7 @@ const SCALE = 192; // width of the colours of the scale
  */
 export async function toSvg(attention, shown, settings, top) {
   if (settings.view === "model") return overview(attention, settings, top);
-  if (settings.view !== "head") return heatMap(attention, shown, settings);
+  if (settings.view !== "head") return heatMaps([{ attention, shown, settings }]);
   const heads = drawnHeads(attention, settings);
   const bundles = (heads.length ? heads : [settings.head]).map(async (head) => {
     if (head === settings.head) return { head, shown };
@@ -64,34 +66,54 @@ function cells({ m, n, levels, isDiverging }, settings, left, top, width, height
   return parts.join("\n");
 }
 
-/** @param {Attention} attention @param {Shown} shown @param {Settings} settings */
-function heatMap(attention, shown, settings) {
+/** @typedef {{attention: Attention, shown: Shown, settings: Settings, title?: string}} Panel  a matrix */
+/** @typedef {{cell: number, every: number, left: number, top: number}} Room  size of a cell; which words are written; room for them */
+
+/** Heat maps side by side, with cells of one size, and each with its scale. @param {Panel[]} panels */
+export function heatMaps(panels) {
+  const most = Math.max(...panels.map(({ shown }) => Math.max(shown.m, shown.n)));
+  const cell = most <= VECTOR ? CELL : Math.max(1, Math.min(CELL, 1600 / most));
+  const every = most <= VECTOR ? 1 : Math.ceil(CELL / cell);
+  const [left, top] = /** @type {const} */ (["rows", "columns"]).map((axis) =>
+    Math.max(...panels.map(({ attention, shown }) => width(wordsOf(attention, shown, axis), every))),
+  );
+  const title = panels.some((panel) => panel.title) ? TITLE : 0;
+  let [x, bottom] = [0, 0];
+  const parts = panels.map((panel) => {
+    const { m, n } = panel.shown;
+    const part = `<g transform="translate(${round(x)} ${title})">${heatMap(panel, { cell, every, left, top })}</g>`;
+    x += Math.max(left + n * cell + 4, left + 300) + (panels.length > 1 ? GAP : 0);
+    bottom = Math.max(bottom, title + top + m * cell + 58);
+    return part;
+  });
+  return svg(x, bottom, parts);
+}
+
+/** @param {Attention} attention @param {Shown} shown @param {"rows" | "columns"} axis */
+const wordsOf = (attention, shown, axis) => shown[axis].map((place) => attention[axis][place].text);
+
+/** @param {Panel} panel @param {Room} room */
+function heatMap({ attention, shown, settings, title }, { cell, every, left, top }) {
   const { m, n } = shown;
-  const isVector = m <= VECTOR && n <= VECTOR;
-  const cell = isVector ? CELL : Math.max(1, Math.min(CELL, 1600 / Math.max(m, n)));
-  const every = isVector ? 1 : Math.ceil(CELL / cell);
-  const rows = shown.rows.map((place) => attention.rows[place].text);
-  const columns = shown.columns.map((place) => attention.columns[place].text);
-  const [left, top] = [width(rows, every), width(columns, every)];
   const parts = [cells(shown, settings, left, top, cell, cell)];
-  const [right, bottom] = [left + n * cell, top + m * cell];
   parts.push(
     `<rect x="${left}" y="${top}" width="${round(n * cell)}" height="${round(m * cell)}" fill="none" stroke="#888" stroke-width=".5"/>`,
   );
-  rows.forEach(
+  if (title) parts.push(`<text x="${left}" y="${-TITLE / 2}" font-weight="600" font-size="14">${escape(title)}</text>`);
+  wordsOf(attention, shown, "rows").forEach(
     (word, i) =>
       i % every === 0 &&
       parts.push(
         `<text x="${left - 4}" y="${round(top + (i + 0.5) * cell + 4)}" text-anchor="end">${escape(word)}</text>`,
       ),
   );
-  columns.forEach((word, j) => {
+  wordsOf(attention, shown, "columns").forEach((word, j) => {
     if (j % every) return;
     const x = round(left + (j + 0.5) * cell + 4);
     parts.push(`<text transform="translate(${x} ${top - 4}) rotate(-90)">${escape(word)}</text>`);
   });
-  parts.push(scale(attention, shown, settings, left, bottom + 8));
-  return svg(Math.max(right + 4, left + 300), bottom + 50, parts);
+  parts.push(scale(attention, shown, settings, left, top + m * cell + 8));
+  return parts.join("\n");
 }
 
 /** The colours with their numbers, and what is drawn.
@@ -104,8 +126,8 @@ function scale(attention, shown, settings, x, y) {
       `<rect x="${x + (SCALE / 64) * i}" y="${y}" width="${SCALE / 64 + 0.2}" height="8" fill="${css(table, i / 63)}"/>`,
   );
   const { layer, head, combine, kind } = settings;
-  const where = combine === "none" ? `head ${head}` : combine;
-  const name = `${kind}, ${attention.layers > 1 ? `${attention.axis} ${layer}, ` : ""}${where}, ${settings.scale} scale`;
+  const where = `${attention.layers > 1 ? `${attention.axis} ${layer}, ` : ""}${combine === "none" ? `head ${head}` : combine}`;
+  const name = `${kind}, ${kind === "difference" ? "" : `${where}, `}${settings.scale} scale`;
   for (const { level, text } of ticks(shown, settings.scale))
     parts.push(
       `<text x="${round(x + SCALE * level)}" y="${y + 18}" text-anchor="middle" font-size="9">${escape(text)}</text>`,

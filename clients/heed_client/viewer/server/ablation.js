@@ -41,13 +41,13 @@ export async function outputOf(model, settings, input) {
 export async function nextTokens(model, settings, input) {
   if (!model.tokenizer?.next_tokens) return null;
   const { text, pair, target } = settings;
-  const mask = headMask(model, settings, input).head_mask;
+  const masks = Object.entries(headMask(model, settings, input));
   const answer = await post(`v1/text/${encodeURIComponent(model.block)}`, {
     text,
     ...(pair && { text_pair: pair }),
     ...(input.target.length && { text_target: target || text }),
     ...settings.parameters,
-    ...(mask && { head_mask: { shape: mask.shape, data: Array.from(mask.data, Number) } }),
+    ...Object.fromEntries(masks.map(([name, { shape, data }]) => [name, { shape, data: Array.from(data, Number) }])),
     outputs: [],
     next_tokens: LISTED,
   });

@@ -42,6 +42,8 @@ export class ServerError extends Error {
  */
 /** @typedef {Float32Array | BigInt64Array | Int32Array | Uint8Array | Float64Array} Numbers */
 /** @typedef {{shape: number[], data: Numbers, dtype: string}} Tensor  dtype as the protocol names it: FP32, INT64, ... */
+/** @typedef {(tensors: Record<string, Tensor>, name: string, share: number) => void} Watch
+ *    is called when more of an answer is here: the outputs before `name` wholly, and its first numbers, a `share` of them */
 
 /** @type {Record<string, {new (buffer: ArrayBuffer): Numbers, BYTES_PER_ELEMENT: number}>} */
 const ARRAYS = {
@@ -144,9 +146,10 @@ export const tokenize = (model, texts) => post(`v1/tokenize/${encodeURIComponent
  * @param {string[]} outputs  names
  * @param {Record<string, unknown>} parameters  of the model, and options that select weights
  * @param {AbortSignal} [signal]
+ * @param {Watch} [watch]
  * @returns {Promise<Record<string, Tensor>>}
  */
-export async function infer(model, inputs, outputs, parameters, signal) {
+export async function infer(model, inputs, outputs, parameters, signal, watch) {
   const data = Object.values(inputs).map(toBytes);
   const header = new TextEncoder().encode(
     JSON.stringify({
@@ -171,21 +174,46 @@ export async function infer(model, inputs, outputs, parameters, signal) {
     headers,
     signal,
   });
-  const bytes = await response.arrayBuffer();
-  let offset = Number(response.headers.get("Inference-Header-Content-Length"));
-  const answer = JSON.parse(new TextDecoder().decode(bytes.slice(0, offset)));
+  return tensorsOf(response, watch);
+}
+
+/** The tensors of a binary answer, as they come. @param {Response} response @param {Watch} [watch] */
+async function tensorsOf(response, watch) {
+  const reader = /** @type {ReadableStream<Uint8Array<ArrayBuffer>>} */ (response.body).getReader();
+  let chunk = new Uint8Array();
+  /** @param {Uint8Array} target  is filled @param {(count: number) => void} [received]  bytes of it that are here */
+  const fill = async (target, received) => {
+    for (let offset = 0; offset < target.length;) {
+      if (chunk.length === 0) chunk = await next(reader);
+      const part = chunk.subarray(0, target.length - offset);
+      target.set(part, offset);
+      offset += part.length;
+      chunk = chunk.subarray(part.length);
+      received?.(offset);
+    }
+    return target;
+  };
+  const header = await fill(new Uint8Array(Number(response.headers.get("Inference-Header-Content-Length"))));
   /** @type {Record<string, Tensor>} */
   const tensors = {};
-  for (const {
-    name,
-    shape,
-    datatype,
-    parameters: { binary_data_size: size },
-  } of answer.outputs) {
-    tensors[name] = { shape, dtype: datatype, data: toNumbers(datatype, bytes.slice(offset, offset + size)) };
-    offset += size;
+  for (const { name, shape, datatype, parameters } of JSON.parse(new TextDecoder().decode(header)).outputs) {
+    const bytes = new Uint8Array(parameters.binary_data_size);
+    const isLive = datatype in ARRAYS; // else its numbers are made of all bytes
+    if (isLive) tensors[name] = { shape, dtype: datatype, data: toNumbers(datatype, bytes.buffer) };
+    await fill(bytes, (count) => isLive && watch?.(tensors, name, count / bytes.length));
+    tensors[name] ??= { shape, dtype: datatype, data: toNumbers(datatype, bytes.buffer) };
   }
   return tensors;
+}
+
+/** More bytes of an answer. @param {ReadableStreamDefaultReader<Uint8Array<ArrayBuffer>>} reader @returns {Promise<Uint8Array<ArrayBuffer>>} */
+async function next(reader) {
+  const { value } = await reader.read().catch((error) => {
+    if (error.name === "AbortError") throw error;
+    return { value: undefined };
+  });
+  if (!value) throw new ServerError(0, "the connection was lost before the whole answer was here", null);
+  return value;
 }
 
 /** @param {string} dtype  as numpy names it @param {number[]} shape @param {number[]} values @returns {Tensor} */

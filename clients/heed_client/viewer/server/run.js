@@ -1,5 +1,6 @@
 // From the settings of the page to the attention of a run on the server.
 import { describe, infer, tensor, tokenize } from "heed/server/api.js";
+import { Arrival } from "heed/data/arrival.js";
 import { Attention, complete, plainLabels, POOL } from "heed/data/attention.js";
 import { toMatrix } from "heed/data/matrix.js";
 import { patchLabels, preprocessorOf, testPicture } from "heed/server/picture.js";
@@ -145,9 +146,10 @@ export const evaluate = (dim, sizes) =>
 /**
  * Run the model and answer its attention.
  * @param {Model} model @param {Settings} settings @param {Input} input @param {AbortSignal} [signal]
- * @returns {Promise<Attention>}
+ * @param {(attention: Attention) => void} [begin]  is called when the first numbers of the answer are here
+ * @returns {Promise<Attention>} when all of it is here
  */
-export async function run(model, settings, input, signal) {
+export async function run(model, settings, input, signal, begin = () => {}) {
   const { kind, batch } = settings;
   const output = model.outputs.find(({ name }) => name === kind);
   if (!output) throw new Error(`${model.block} has no output ${kind}`);
@@ -155,6 +157,7 @@ export async function run(model, settings, input, signal) {
   const tensors = { ...input.tensors, ...headMask(model, settings, input) };
   const sizes = sizesOf(model, tensors);
   const [m, n] = output.shape.slice(-2).map((dim) => evaluate(dim, sizes));
+  const axis = Number(isStack); // of the batch
   const isSmall = m <= POOL && n <= POOL;
   const compressed = (/** @type {number} */ count) =>
     isWeights(kind) && count > EXACT ? { weights_dtype: "uint8" } : {};
@@ -163,68 +166,92 @@ export async function run(model, settings, input, signal) {
     /** @type {string[]} */ outputs,
     /** @type {object} */ options,
     /** @type {AbortSignal | undefined} */ end = undefined,
-  ) => infer(model.block, tensors, outputs, { ...settings.parameters, ...options }, end);
-  const names = statistics && !isSmall ? [kind, "head_statistics"] : [kind];
-  const answer = await ask(
-    names,
-    isSmall ? {} : { ...compressed(Infinity), weights_pool: POOL, weights_pool_by: "max" },
-    signal,
-  );
-  const { shape } = answer[kind];
-  const [layers, heads] = [isStack ? shape[0] : 1, shape[shape.length - 3]];
-  const unit = unitOf(answer);
-  const axis = Number(isStack); // of the batch
-  const values = rowOfBatch(answer[kind], batch, axis);
-  const [own, others] = output.shape.slice(-2).map(String);
-  const { rows, columns } = labels(kind, m, n, input, others.split(" + ").includes(own));
-  if (isSmall) return complete(/** @type {Float32Array} */ (values), 1, layers, heads, rows, columns, "layer");
-  const [pm, pn] = shape.slice(-2);
-  const numbers = statistics ? rowOfBatch(answer.head_statistics, batch, axis) : null;
+    /** @type {import("heed/server/api.js").Watch | undefined} */ watch = undefined,
+  ) => infer(model.block, tensors, outputs, { ...settings.parameters, ...options }, end, watch);
+  const arrival = new Arrival();
   const one = async (/** @type {string} */ name, /** @type {object} */ options, from = axis) => {
     const part = await ask([name], { ...options, ...(name === kind ? compressed(m * n) : {}) });
     return toMatrix(rowOfBatch(part[name], batch, from), m, n, unitOf(part));
   };
   const layerOption = (/** @type {number} */ layer) => (isStack ? { layers: String(layer) } : {});
-  return new Attention({
-    layers,
-    heads,
-    m,
-    n,
-    rows,
-    columns,
-    axis: "layer",
-    all: async () => {
-      const whole = await ask([kind], compressed(layers * heads * m * n));
-      return { numbers: rowOfBatch(whole[kind], batch, axis), unit: unitOf(whole) };
-    },
-    small: (layer, head) => {
-      const start = (layer * heads + head) * pm * pn;
-      return toMatrix(values.subarray(start, start + pm * pn), pm, pn, unit);
-    },
-    statistics:
-      numbers &&
-      ((layer, head) => {
-        const width = numbers.length / (layers * heads);
-        return Array.from(numbers.subarray((layer * heads + head) * width, (layer * heads + head + 1) * width), Number);
-      }),
-    received:
-      kind === "weights" && model.derived.some(({ name }) => name === "received")
-        ? async () => rowOfBatch((await ask(["received"], {})).received, batch, axis)
-        : null,
-    load: (layer, head) => one(kind, { ...layerOption(layer), heads: String(head) }),
-    combine: ({ combine, layer, head }) => {
-      if (combine === "rollout") return one("rollout", {}, 0);
-      if (combine.startsWith("layers")) return one(kind, { heads: String(head), reduce_layers: combine.slice(7) }, 0);
-      return one(kind, { ...layerOption(layer), reduce_heads: combine });
-    },
-  });
+  /** @param {Record<string, Tensor>} answer  of which the first numbers may be here */
+  const toAttention = (answer) => {
+    const { shape } = answer[kind];
+    const [layers, heads] = [isStack ? shape[0] : 1, shape[shape.length - 3]];
+    const values = rowOfBatch(answer[kind], batch, axis);
+    const [own, others] = output.shape.slice(-2).map(String);
+    const { rows, columns } = labels(kind, m, n, input, others.split(" + ").includes(own));
+    if (isSmall) return complete(values, 1, layers, heads, rows, columns, "layer", arrival);
+    const [pm, pn] = shape.slice(-2);
+    const numbers = statistics ? rowOfBatch(answer.head_statistics, batch, axis) : null;
+    return new Attention({
+      layers,
+      heads,
+      m,
+      n,
+      rows,
+      columns,
+      axis: "layer",
+      arrival,
+      all: async () => {
+        const whole = await ask([kind], compressed(layers * heads * m * n));
+        return { numbers: rowOfBatch(whole[kind], batch, axis), unit: unitOf(whole) };
+      },
+      small: (layer, head) => {
+        const start = (layer * heads + head) * pm * pn;
+        return toMatrix(values.subarray(start, start + pm * pn), pm, pn, unitOf(answer));
+      },
+      statistics:
+        numbers &&
+        ((layer, head) => {
+          const width = numbers.length / (layers * heads);
+          return Array.from(
+            numbers.subarray((layer * heads + head) * width, (layer * heads + head + 1) * width),
+            Number,
+          );
+        }),
+      received:
+        kind === "weights" && model.derived.some(({ name }) => name === "received")
+          ? async () => rowOfBatch((await ask(["received"], {})).received, batch, axis)
+          : null,
+      load: (layer, head) => one(kind, { ...layerOption(layer), heads: String(head) }),
+      combine: ({ combine, layer, head }) => {
+        if (combine === "rollout") return one("rollout", {}, 0);
+        if (combine.startsWith("layers")) return one(kind, { heads: String(head), reduce_layers: combine.slice(7) }, 0);
+        return one(kind, { ...layerOption(layer), reduce_heads: combine });
+      },
+    });
+  };
+  const names = statistics && !isSmall ? ["head_statistics", kind] : [kind];
+  /** @type {Attention | null} */
+  let attention = null;
+  try {
+    const answer = await ask(
+      names,
+      isSmall ? {} : { ...compressed(Infinity), weights_pool: POOL, weights_pool_by: "max" },
+      signal,
+      (parts, name, share) => {
+        if (name !== kind || parts[kind].shape[axis] > 1) return; // of several rows of a batch one is copied at the end
+        if (!attention) begin((attention = toAttention(parts)));
+        arrival.advance(Math.floor(share * attention.layers * attention.heads));
+      },
+    );
+    if (!attention) begin((attention = toAttention(answer)));
+  } catch (error) {
+    arrival.end(error);
+    throw error;
+  }
+  arrival.end();
+  return attention;
 }
 
 /** @param {string} kind */
 const isWeights = (kind) => kind === "weights" || kind === "encoder_weights" || kind === "cross_weights";
 
-/** @param {Record<string, Tensor>} answer */
-const unitOf = (answer) => Number(answer.weights_scale?.data[0] ?? 1);
+/** What 1 stands for. The scale of uint8 comes behind its numbers: until then it is as if the largest weight was 1.
+ *  @param {Record<string, Tensor>} answer */
+const unitOf = ({ weights_scale: scale, ...others }) =>
+  Number(scale?.data[0]) || (Object.values(others).some(({ dtype }) => dtype === "UINT8") ? 1 / 255 : 1);
 
 /** One row of the batch, without that axis.
  *  @param {Tensor} tensor @param {number} batch @param {number} axis  of the batch: 1 behind layers, else 0 @returns {any} */
@@ -251,15 +278,21 @@ function labels(kind, m, n, { source, target }, isSelf) {
   return { rows, columns: keys.length === n ? keys : plainLabels(places(n)) };
 }
 
+/** The names of the inputs that switch heads off, by what is looked at: transformers', and those of Heed's own blocks.
+ *  @type {Record<string, string[]>} */
+const HEAD_MASKS = {
+  weights: ["decoder_head_mask", "head_mask"],
+  cross_weights: ["cross_attn_head_mask", "memory_head_mask"],
+};
+
 /** @param {number} count */
 const places = (count) => Array.from({ length: count }, (_, i) => String(i));
 
-/** The input that switches heads off, of the memory's attention where that is looked at: [layers, heads] of stacks, else
- *  [batch, heads].
+/** The input that switches heads off in the attention that is looked at: [layers, heads] of stacks, else [batch, heads].
  *  @param {Model} model @param {Settings} settings @param {Input} input @returns {Record<string, Tensor>} */
 export function headMask(model, { ablated, kind }, { tensors }) {
-  const own = kind === "cross_weights" ? "memory_head_mask" : "head_mask";
-  const mask = model.inputs.find(({ name }) => name === own);
+  const names = HEAD_MASKS[kind] ?? ["head_mask"];
+  const mask = names.flatMap((name) => model.inputs.filter((input) => input.name === name))[0];
   if (!mask || ablated.length === 0) return {};
   const [first, heads] = mask.shape.map((dim) => evaluate(dim, sizesOf(model, tensors)));
   const isOfLayers = mask.shape[0] !== "batch";
@@ -267,5 +300,5 @@ export function headMask(model, { ablated, kind }, { tensors }) {
   for (const [layer, head] of ablated)
     for (let row = 0; row < first; row++)
       if (head < heads && (!isOfLayers || row === layer)) values[row * heads + head] = 0;
-  return { [own]: tensor("float32", [first, heads], values) };
+  return { [mask.name]: tensor("float32", [first, heads], values) };
 }

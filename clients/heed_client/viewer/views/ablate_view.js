@@ -39,7 +39,7 @@ export function AblateView({ attention, settings, set, run }) {
   const before = same?.attention ?? null;
   return html`<p class="note">A head that is switched off gives nothing to the output. Colours show how the weights of every head change.</p>
     ${error && html`<p role="alert">${error.message}</p>`}
-    <${Grid} attention=${attention} before=${isCurrent ? before : null} settings=${{ ...settings, ablated: wanted.ablated }} set=${set} />
+    <${Grid} attention=${attention} before=${isCurrent && attention.isWhole ? before : null} settings=${{ ...settings, ablated: wanted.ablated }} set=${set} />
     <div style=${{ visibility: isCurrent ? "visible" : "hidden" }}>
     ${before && html`<${Matrices} attention=${attention} before=${before} settings=${settings} />`}
     ${

@@ -1,14 +1,13 @@
 // Two heads, layers, texts, models or options side by side, and what the second has more or less than the first.
 import { html, useMemo } from "vendor/preact.js";
-import { Attention } from "heed/data/attention.js";
-import { largest, renormalised } from "heed/data/display.js";
-import { difference } from "heed/data/matrix.js";
 import { Choice, numbers } from "heed/views/controls.js";
 import { MatrixView } from "heed/views/matrix_view.js";
-import { drawn, globalMax, usePromise } from "heed/views/hooks.js";
+import { between, DIFFERENCE, ofDifference, shared, titleOf, topOf } from "heed/views/comparison.js";
+import { usePromise } from "heed/views/hooks.js";
 import { Selection } from "heed/views/selection.js";
 
 /** @typedef {import("heed/views/hooks.js").ViewProps} ViewProps */
+/** @typedef {import("heed/data/attention.js").Attention} Attention */
 /** @typedef {import("heed/data/state.js").Settings} Settings */
 /**
  * @typedef {object} Side  the second side
@@ -17,65 +16,31 @@ import { Selection } from "heed/views/selection.js";
  * @property {unknown} [panel]  asks for its input
  */
 
-/** What the second matrix has more (or less, if negative) than the first, as attention with one head.
- *  @param {ViewProps} one @param {ViewProps} other */
-function between({ attention, settings }, { attention: second, settings: others }) {
-  const load = async () => {
-    const [before, after] = await Promise.all([attention.selected(settings), second.selected(others)]);
-    const one = renormalised(before, attention.rows, attention.columns, settings);
-    const other = renormalised(after, second.rows, second.columns, others);
-    return difference(other, one);
-  };
-  const { m, n, rows, columns, axis } = attention;
-  const small = () => ({ m: 0, n: 0, values: new Float32Array(), error: 0 });
-  const all = async () => ({ numbers: (await load()).values, unit: 1 });
-  return new Attention({
-    layers: 1,
-    heads: 1,
-    m,
-    n,
-    rows,
-    columns,
-    axis,
-    small,
-    all,
-    statistics: null,
-    received: null,
-    load,
-    combine: null,
-  });
-}
-
 /**
- * The largest value of both sides, for one scale of both; undefined if they have none in common, or are not there yet.
+ * The largest value of both sides, for one scale of both; null if they have none in common, or are not there yet.
  * @param {Attention} attention @param {Settings} settings @param {Attention | null} other @param {Settings} others
- * @returns {number | undefined}
  */
 function useTop(attention, settings, other, others) {
-  const isScores = settings.kind === "scores";
-  const fits = other !== null && settings.range !== "row" && isScores === (others.kind === "scores");
   const looks = ["layer", "head", "combine", "range", "renormalise", "hideSpecial", "hideFirst", "hidePadding"];
   const key = JSON.stringify(
     [settings, others].map((one) => [one.kind, ...looks.map((name) => one[/** @type {"head"} */ (name)])]),
   );
-  const { value } = usePromise(async () => {
-    if (!fits) return null;
-    const top = async (/** @type {Attention} */ one, /** @type {Settings} */ its) =>
-      globalMax(one, its) ?? largest(drawn(await one.selected(its), one, its).values, isScores);
-    return { key, tops: await Promise.all([top(attention, settings), top(other, others)]) };
-  }, [attention, other, key]);
-  return value?.key === key ? Math.max(...value.tops) : undefined;
+  const { value } = usePromise(
+    async () => ({ key, top: other && (await topOf({ attention, settings }, { attention: other, settings: others })) }),
+    [attention, other, key],
+  );
+  return value?.key === key ? value.top : null;
 }
-
-/** @param {Attention} attention @param {Settings} settings */
-const named = ({ layers, axis }, { layer, head }) => `${layers > 1 ? `${axis} ${layer}, ` : ""}head ${head}`;
 
 /** @param {ViewProps & {second?: Side | null}} props */
 export function CompareView({ attention, settings, set, second = null }) {
   const other = second?.attention ?? null;
   const fits = other !== null && other.m === attention.m && other.n === attention.n;
   const change = useMemo(
-    () => (fits && second && other ? between({ attention, settings, set }, { ...second, attention: other }) : null),
+    () =>
+      fits && second && other
+        ? between({ attention, settings }, { attention: other, settings: second.settings })
+        : null,
     [
       attention,
       second?.attention,
@@ -95,8 +60,6 @@ export function CompareView({ attention, settings, set, second = null }) {
   const others = { ...settings, ...second?.settings, ...selected };
   const top = useTop(attention, settings, other, others);
   if (!second) return html`<p class="note">…</p>`;
-  const shared = (/** @type {Settings} */ one) =>
-    top === undefined ? one : { ...one, range: /** @type {const} */ ("global") };
   const { layers, heads, axis } = other ?? attention;
   const setSecond = (/** @type {Partial<Settings>} */ changes) => {
     const { query = settings.query, key = settings.key, direction = settings.direction, ...rest } = changes;
@@ -104,9 +67,9 @@ export function CompareView({ attention, settings, set, second = null }) {
     if (Object.keys(rest).length) second.set(rest);
   };
   return html`<div class="sides">
-    <section aria-label="first"><h2>First: ${named(attention, settings)}</h2>
-      <div></div><${MatrixView} attention=${attention} settings=${shared(settings)} set=${set} top=${top} beside=${other} /></section>
-    <section aria-label="second"><h2>Second: ${named(other ?? attention, others)}</h2>
+    <section aria-label="first"><h2>${titleOf({ attention, settings }, "First")}</h2>
+      <div></div><${MatrixView} attention=${attention} settings=${shared(settings, top)} set=${set} top=${top ?? undefined} beside=${other} /></section>
+    <section aria-label="second"><h2>${titleOf({ attention: other ?? attention, settings: others }, "Second")}</h2>
       <div><div class="tools">
         ${
           layers > 1 &&
@@ -119,14 +82,14 @@ export function CompareView({ attention, settings, set, second = null }) {
       ${second.panel}</div>
       ${
         other
-          ? html`<${MatrixView} attention=${other} settings=${shared(others)} set=${setSecond} top=${top} beside=${attention} />
+          ? html`<${MatrixView} attention=${other} settings=${shared(others, top)} set=${setSecond} top=${top ?? undefined} beside=${attention} />
           <${Selection} attention=${other} settings=${others} set=${setSecond} />`
           : html`<p class="note" role="status">${second.reason}</p>`
       }</section>
-    <section aria-label="difference"><h2>Second less first</h2><div></div>
+    <section aria-label="difference"><h2>${DIFFERENCE}</h2><div></div>
       ${
         change
-          ? html`<${MatrixView} attention=${change} settings=${{ ...settings, layer: 0, head: 0, combine: "none", kind: "difference", range: "matrix" }} set=${set} />`
+          ? html`<${MatrixView} attention=${change} settings=${ofDifference(settings)} set=${set} />`
           : other &&
             html`<p class="note">No difference is drawn: the first has ${attention.m} x ${attention.n} weights, the second
           ${" "}${other.m} x ${other.n}.</p>`

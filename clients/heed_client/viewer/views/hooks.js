@@ -27,7 +27,7 @@ import { show } from "heed/data/display.js";
 /**
  * A promise's value; the last one until the next is there, null before the first.
  * @template T
- * @param {() => Promise<T>} make @param {unknown[]} dependencies
+ * @param {(begin: (value: T) => void) => Promise<T>} make  may call `begin` with what is shown until its end @param {unknown[]} dependencies
  * @returns {{value: T | null, error: Error | null, isBusy: boolean}}
  */
 export function usePromise(make, dependencies) {
@@ -39,7 +39,7 @@ export function usePromise(make, dependencies) {
   useEffect(() => {
     let isCurrent = true;
     setState(({ value }) => ({ value, error: null, isBusy: true }));
-    make().then(
+    make((value) => isCurrent && setState({ value, error: null, isBusy: true })).then(
       (value) => isCurrent && setState({ value, error: null, isBusy: false }),
       (error) => isCurrent && error.name !== "AbortError" && setState(({ value }) => ({ value, error, isBusy: false })),
     );
@@ -89,13 +89,34 @@ export function drawn(matrix, attention, settings, top = globalMax(attention, se
   return shown;
 }
 
-/** The largest value of all heads if the settings ask for it. @param {Attention} attention @param {Settings} settings */
+/** How many of the heads' small pictures are here; renders again when there are more, once in a frame.
+ *  @param {Attention} attention */
+export function useReady(attention) {
+  const [, setCount] = useState(0);
+  useEffect(() => {
+    let request = 0;
+    const render = () => {
+      request ||= requestAnimationFrame(() => {
+        request = 0;
+        setCount((before) => before + 1);
+      });
+    };
+    const end = attention.arrival?.listen(render);
+    render();
+    return () => {
+      end?.();
+      cancelAnimationFrame(request);
+    };
+  }, [attention]);
+  return attention.ready;
+}
+
+/** The largest value of all heads that are here, if the settings ask for it. @param {Attention} attention @param {Settings} settings */
 export function globalMax(attention, settings) {
   if (settings.range !== "global") return undefined;
   let top = 0;
-  for (let layer = 0; layer < attention.layers; layer++)
-    for (let head = 0; head < attention.heads; head++)
-      for (const value of attention.small(layer, head).values)
-        if (Number.isFinite(value) && Math.abs(value) > top) top = Math.abs(value);
+  for (let i = 0; i < attention.ready; i++)
+    for (const value of attention.small(Math.floor(i / attention.heads), i % attention.heads).values)
+      if (Number.isFinite(value) && Math.abs(value) > top) top = Math.abs(value);
   return top || 1;
 }

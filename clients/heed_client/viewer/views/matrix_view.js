@@ -3,7 +3,7 @@ import { html, useEffect, useLayoutEffect, useMemo, useRef } from "vendor/preact
 import { format } from "heed/data/display.js";
 import { palette } from "heed/data/palettes.js";
 import { themeColours, useFrame, useSize, useTheme, Words } from "heed/views/draw/canvas.js";
-import { draw, FONT, layout } from "heed/views/draw/heat_map.js";
+import { draw, drawPointer, FONT, layout } from "heed/views/draw/heat_map.js";
 import { Legend } from "heed/views/draw/legend.js";
 import { Mips } from "heed/views/draw/mips.js";
 import { cellAt, clamp, panBy, reveal, zoomAt } from "heed/views/draw/port.js";
@@ -30,6 +30,7 @@ export function MatrixView(props) {
 function HeatMap({ attention, settings, set, shown, beside = null }) {
   const frame = useRef(/** @type {HTMLElement | null} */ (null));
   const canvas = useRef(/** @type {HTMLCanvasElement | null} */ (null));
+  const pointer = useRef(/** @type {HTMLCanvasElement | null} */ (null));
   const tip = useRef(/** @type {HTMLElement | null} */ (null));
   const { width } = useSize(frame);
   const theme = useTheme();
@@ -59,45 +60,46 @@ function HeatMap({ attention, settings, set, shown, beside = null }) {
     column: within(settings.key === null ? -1 : shown.columns.indexOf(settings.key)),
   };
 
+  const scene = () => ({
+    shown,
+    plot,
+    port: live.port,
+    mips,
+    table,
+    rows,
+    columns,
+    words,
+    colours: (live.colours ??= themeColours(/** @type {HTMLElement} */ (canvas.current))),
+    hover: live.hover,
+    held,
+  });
   const paint = useFrame(() => {
     if (!canvas.current || width === 0) return;
-    live.colours ??= themeColours(canvas.current);
-    draw(canvas.current, width, {
-      shown,
-      plot,
-      port: live.port,
-      mips,
-      table,
-      rows,
-      columns,
-      words,
-      colours: live.colours,
-      hover: live.hover,
-      held,
-    });
+    draw(canvas.current, width, scene());
     canvas.current.style.touchAction = live.port.zoom > 1 ? "none" : "pan-y";
-    placeTip();
+    follow();
   });
+  const follow = () => {
+    if (!pointer.current || width === 0) return;
+    drawPointer(pointer.current, width, scene());
+    placeTip();
+  };
+  const point = useFrame(follow);
+  /** The tip is beside the cell, on the side that has more room: its size is not measured, which would cost a layout. */
   const placeTip = () => {
     const element = /** @type {HTMLElement} */ (tip.current);
     const cell =
       live.hover ?? (held.row !== null && held.column !== null ? { row: held.row, column: held.column } : null);
-    element.hidden = !cell;
-    if (!cell) return;
+    const [w, h] = [plot.w * live.port.zoom, plot.h * live.port.zoom];
+    const [x, y] = cell ? [(cell.column - live.port.x) * w, (cell.row - live.port.y) * h] : [-w, -h];
+    element.hidden = !cell || x + w <= 0 || y + h <= 0 || x >= plot.width || y >= plot.height;
+    if (!cell || element.hidden) return;
     const { row, column } = cell;
     element.textContent = `“${rows[row]}” → “${columns[column]}” ${format(shown.values[row * shown.n + column], shown.error)}`;
-    const [w, h] = [plot.w * live.port.zoom, plot.h * live.port.zoom];
-    const [left, top] = [plot.left + (column + 1 - live.port.x) * w + 8, plot.top + (row + 1 - live.port.y) * h + 8];
-    const isInSight =
-      left > plot.left &&
-      top > plot.top &&
-      left - w - 8 < plot.left + plot.width &&
-      top - h - 8 < plot.top + plot.height;
-    element.hidden = !isInSight;
-    const [tipWidth, tipHeight] = [element.offsetWidth, element.offsetHeight];
-    const x = left + tipWidth > width ? Math.max(0, left - w - 16 - tipWidth) : left;
-    const y = top + tipHeight > plot.top + plot.height ? top - h - 16 - tipHeight : top;
-    element.style.transform = `translate(${Math.round(x)}px, ${Math.round(y)}px)`;
+    const [left, top] = [plot.left + x, plot.top + y];
+    const across = x < plot.width / 2 ? `min(${left + w + 8}px, ${width}px - 100%)` : `max(0px, ${left - 8}px - 100%)`;
+    const down = y < plot.height / 2 ? `${top + h + 8}px` : `calc(${top - 8}px - 100%)`;
+    element.style.transform = `translate(${across}, ${down})`;
   };
 
   useLayoutEffect(() => {
@@ -156,7 +158,7 @@ function HeatMap({ attention, settings, set, shown, beside = null }) {
       live.pointers.set(event.pointerId, now);
     }
     live.hover = cellAt(live.port, plot, now.x, now.y);
-    paint();
+    (before ? paint : point)();
   };
   const up = (/** @type {PointerEvent} */ event) => {
     if (!live.pointers.delete(event.pointerId) || event.type === "pointercancel" || live.moved > CLICK) return;
@@ -166,7 +168,7 @@ function HeatMap({ attention, settings, set, shown, beside = null }) {
   };
   const leave = () => {
     live.hover = null;
-    paint();
+    point();
   };
   const press = (/** @type {KeyboardEvent} */ event) => {
     if (event.ctrlKey || event.metaKey || event.altKey) return;
@@ -200,6 +202,7 @@ function HeatMap({ attention, settings, set, shown, beside = null }) {
         aria-label=${`weights of ${shown.m} queries, from top to bottom, and ${shown.n} keys, from left to right; arrow keys hold a cell, + and - zoom, 0 shows the whole matrix, Escape releases`}
         onWheel=${wheel} onPointerDown=${down} onPointerMove=${move} onPointerUp=${up} onPointerCancel=${up}
         onPointerLeave=${leave} onKeyDown=${press}></canvas>
+      <canvas class="pointer" ref=${pointer} aria-hidden="true"></canvas>
       <div class="tip" ref=${tip} hidden></div>
     </div>`;
 }

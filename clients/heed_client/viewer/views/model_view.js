@@ -4,7 +4,7 @@ import { visible } from "heed/data/display.js";
 import { STATISTICS } from "heed/data/matrix.js";
 import { paintSmall, useTheme } from "heed/views/draw/canvas.js";
 import { Choice } from "heed/views/controls.js";
-import { globalMax, usePromise } from "heed/views/hooks.js";
+import { globalMax, usePromise, useReady } from "heed/views/hooks.js";
 
 /** @typedef {import("heed/views/hooks.js").ViewProps} ViewProps */
 
@@ -21,10 +21,12 @@ const SORTS = {
 /** @param {ViewProps} props */
 export function ModelView({ attention, settings, set }) {
   const { layers, heads, isSelf } = attention;
+  const ready = useReady(attention);
+  const { isWhole } = attention;
   const statistics = settings.kind.endsWith("weights") ? attention.statistics : null; // no shares of scores
   const { hideSpecial, hideFirst, hidePadding } = settings;
   const held = settings.key ?? (isSelf ? settings.query : null);
-  const isKnown = statistics !== null && (settings.sort !== "held" || held !== null);
+  const isKnown = statistics !== null && isWhole && (settings.sort !== "held" || held !== null);
   const which = isKnown ? STATISTICS.indexOf(settings.sort) : -1;
   const asked = settings.sort === "held" && which >= 0 ? attention.received : null; // of the server
   const received = usePromise(
@@ -47,10 +49,10 @@ export function ModelView({ attention, settings, set }) {
     });
     return which < 0 ? all : all.sort((one, other) => Number(other.number) - Number(one.number));
   }, [attention, which, queries, keys, which >= 0 && held, shares]);
-  const top = useMemo(() => globalMax(attention, settings), [attention, settings.range]);
+  const top = useMemo(() => globalMax(attention, settings), [attention, settings.range, ready, isWhole]);
   useEffect(() => {
-    performance.mark("heed-model-view-drawn");
-  }, [attention]);
+    if (isWhole) performance.mark("heed-model-view-drawn");
+  }, [attention, isWhole]);
   const isGrid = which < 0;
   const { layer: plain, entropy, first, held: _, ...others } = SORTS;
   const options = {
@@ -69,7 +71,7 @@ export function ModelView({ attention, settings, set }) {
           head,
           number,
         }) => html`<${Thumbnail} key=${`${layer}.${head}`} attention=${attention} settings=${settings}
-        layer=${layer} head=${head} top=${top} isOff=${settings.ablated.some(([l, h]) => l === layer && h === head)}
+        layer=${layer} head=${head} top=${top} isHere=${layer * heads + head < ready} isWhole=${isWhole} isOff=${settings.ablated.some(([l, h]) => l === layer && h === head)}
         number=${number}
         open=${() => {
           set({ view: "head", layer, head, heads: [], combine: "none" });
@@ -79,8 +81,8 @@ export function ModelView({ attention, settings, set }) {
     </div>`;
 }
 
-/** @param {ViewProps & {layer: number, head: number, top?: number, number: number | null, isOff: boolean, open: () => void}} props */
-function Thumbnail({ attention, settings, layer, head, top, number, isOff, open }) {
+/** @param {ViewProps & {layer: number, head: number, top?: number, number: number | null, isHere: boolean, isWhole: boolean, isOff: boolean, open: () => void}} props */
+function Thumbnail({ attention, settings, layer, head, top, number, isHere, isWhole, isOff, open }) {
   const canvas = useRef(/** @type {HTMLCanvasElement | null} */ (null));
   const theme = useTheme();
   const {
@@ -96,9 +98,12 @@ function Thumbnail({ attention, settings, layer, head, top, number, isOff, open 
   } = settings;
   useEffect(() => {
     const element = /** @type {HTMLCanvasElement} */ (canvas.current);
-    paintSmall(element, attention.small(layer, head), attention, settings, top);
+    if (isHere) paintSmall(element, attention.small(layer, head), attention, settings, top);
+    else element.width = element.height = 1; // not the last answer's picture
   }, [
     attention,
+    isHere,
+    threshold > 0 && isWhole, // before the end it is compared with numbers whose scale is not known
     layer,
     head,
     theme,
@@ -115,7 +120,7 @@ function Thumbnail({ attention, settings, layer, head, top, number, isOff, open 
   ]);
   const name = attention.layers > 1 ? `${layer}.${head}` : `${head}`;
   const label = attention.layers > 1 ? `${attention.axis} ${layer}, head ${head}` : `head ${head}`;
-  return html`<button class=${`thumbnail ${isOff ? "off" : ""}`} onClick=${open}
+  return html`<button aria-busy=${!isHere} class=${`thumbnail ${isOff ? "off" : ""}`} onClick=${open}
     aria-label=${`${label}${number === null ? "" : `, ${number.toFixed(3)}`}${isOff ? ", switched off" : ""}`}>
     <canvas ref=${canvas} aria-hidden="true"></canvas><span>${name}${number === null ? "" : html` <b>${number.toFixed(2)}</b>`}</span>
   </button>`;

@@ -1,8 +1,9 @@
 // The text itself, each token coloured by the weight from or to the one that is pointed at.
 import { html, useEffect, useLayoutEffect, useMemo, useRef } from "vendor/preact.js";
 import { format } from "heed/data/display.js";
-import { css, palette, textOn } from "heed/data/palettes.js";
-import { useFrame, useTheme } from "heed/views/draw/canvas.js";
+import { css, isDark, palette, textOn } from "heed/data/palettes.js";
+import { themeColours, useFrame, useSize, useTheme } from "heed/views/draw/canvas.js";
+import { ChipColours } from "heed/views/draw/chips.js";
 import { Legend } from "heed/views/draw/legend.js";
 import { useShown } from "heed/views/hooks.js";
 import { Choice } from "heed/views/controls.js";
@@ -11,6 +12,7 @@ import { Choice } from "heed/views/controls.js";
 /** @typedef {import("heed/views/hooks.js").ViewProps} ViewProps */
 /** @typedef {{direction: "from" | "to", index: number}} Token  a visible query if from, else a visible key */
 
+const LONG = 14; // characters of a token that may be cut
 const DIRECTIONS = { from: "looks at", to: "is looked at by" };
 
 /** @param {ViewProps} props */
@@ -30,50 +32,44 @@ function Text({ attention, settings, set, shown }) {
     () => palette(settings.palette, shown.isDiverging),
     [settings.palette, shown.isDiverging, theme],
   );
-  const colours = useMemo(
-    () => Array.from({ length: 256 }, (_, i) => [css(table, i / 255), textOn(table, i / 255)]),
-    [table],
-  );
+  const colours = useMemo(() => {
+    const own = isDark() ? "#fff" : "#000";
+    return Array.from({ length: 256 }, (_, i) => ({
+      fill: css(table, i / 255),
+      isFlipped: textOn(table, i / 255) !== own,
+    }));
+  }, [table, theme]);
   const place = direction === "from" ? query : key;
   const heldIndex = place === null ? -1 : (direction === "from" ? rows : columns).indexOf(place);
   const held = heldIndex < 0 ? null : /** @type {Token} */ ({ direction, index: heldIndex });
-  const box = useRef(/** @type {HTMLElement | null} */ (null));
+  const frame = useRef(/** @type {HTMLElement | null} */ (null));
+  const size = useSize(frame);
   const readout = useRef(/** @type {HTMLElement | null} */ (null));
   const { current: live } = useRef({
     hover: /** @type {Token | null} */ (null),
-    painted: /** @type {Token | null} */ (null),
-    /** @type {Record<"from" | "to", {chips: HTMLElement[], painted: Int16Array}>} */
-    texts: { from: { chips: [], painted: new Int16Array() }, to: { chips: [], painted: new Int16Array() } },
+    mark: "", // colour
+    texts: /** @type {Partial<Record<"from" | "to", ChipColours>>} */ ({}),
   });
   const word = (/** @type {"from" | "to"} */ side, /** @type {number} */ index) =>
     side === "from" ? attention.rows[rows[index]].text : attention.columns[columns[index]].text;
 
+  const textOf = (/** @type {"from" | "to"} */ side) => live.texts[isSelf ? "from" : side];
   const paint = useFrame(() => {
+    if (!frame.current) return;
+    live.mark ||= themeColours(frame.current).mark;
     const token = held ?? live.hover;
     const other = (token?.direction ?? direction) === "from" ? "to" : "from";
-    for (const side of /** @type {const} */ (["from", "to"])) {
-      const { chips, painted } = live.texts[isSelf ? "from" : side];
-      if (isSelf && side !== other) continue; // one text is both
-      for (let index = 0; index < chips.length; index++) {
-        const level =
-          !token || side !== other
-            ? NaN
-            : token.direction === "from"
-              ? levels[token.index * n + index]
-              : levels[index * n + token.index];
-        const colour = level === level ? Math.round(255 * level) : -1;
-        if (painted[index] === colour) continue;
-        painted[index] = colour;
-        const { style } = chips[index];
-        style.backgroundColor = colour < 0 ? "" : colours[colour][0];
-        style.color = colour < 0 ? "" : colours[colour][1];
-      }
+    for (const [side, text] of Object.entries(live.texts)) {
+      const isOther = token !== null && (isSelf || side === other); // one text is both
+      const [start, step] = token?.direction === "from" ? [token.index * n, 1] : [token?.index ?? 0, n];
+      const isOwn = token !== null && (isSelf || side === token.direction);
+      text.draw(
+        isOther ? (index) => levels[start + index * step] : () => NaN,
+        colours,
+        isOwn ? token.index : -1,
+        live.mark,
+      );
     }
-    const chipOf = (/** @type {Token | null} */ one) =>
-      one && live.texts[isSelf ? "from" : one.direction].chips[one.index];
-    chipOf(live.painted)?.classList.remove("active");
-    chipOf(token)?.classList.add("active");
-    live.painted = token;
     const pointed = held && live.hover && (isSelf || live.hover.direction !== held.direction) ? live.hover.index : null;
     if (readout.current) readout.current.textContent = sentence(token, pointed);
   });
@@ -87,17 +83,23 @@ function Text({ attention, settings, set, shown }) {
   };
 
   useLayoutEffect(() => {
-    for (const side of /** @type {const} */ (["from", "to"])) {
-      const chips = /** @type {HTMLElement[]} */ ([...(box.current?.querySelectorAll(`[data-side="${side}"]`) ?? [])]);
-      chips.forEach((chip, index) => {
-        chip.style.backgroundColor = chip.style.color = "";
+    live.texts = {};
+    for (const box of /** @type {NodeListOf<HTMLElement>} */ (frame.current?.querySelectorAll("[data-text]"))) {
+      const text = new ChipColours(box);
+      live.texts[/** @type {"from" | "to"} */ (box.dataset.text)] = text;
+      text.chips.forEach((chip, index) => {
         chip.tabIndex = index === 0 ? 0 : -1;
+        chip.classList.remove("flipped");
       });
-      live.texts[side] = { chips, painted: new Int16Array(chips.length).fill(-1) };
     }
     if (live.hover && live.hover.index >= (live.hover.direction === "from" ? m : n)) live.hover = null;
-    live.painted = null;
-  }, [shown, colours, attention]);
+  }, [shown, attention]);
+  useLayoutEffect(() => {
+    for (const text of Object.values(live.texts)) text.measure();
+  }, [shown, attention, size]);
+  useLayoutEffect(() => {
+    live.mark = "";
+  }, [theme]);
   useEffect(paint);
 
   const hold = (/** @type {Token | null} */ token) => {
@@ -117,6 +119,7 @@ function Text({ attention, settings, set, shown }) {
   const isHeld = (/** @type {Token | null} */ token) =>
     token !== null && token.index === held?.index && token.direction === held.direction;
   const point = (/** @type {Event} */ event) => {
+    if (event.type === "pointerover" && !tokenOf(event)) return; // in the gap to the next token
     live.hover = tokenOf(event);
     paint();
   };
@@ -130,7 +133,7 @@ function Text({ attention, settings, set, shown }) {
     if (event.key === "Enter" || event.key === " ") click(event);
     else if (event.key === "Escape") hold(null);
     else {
-      const chips = live.texts[isSelf ? "from" : token.direction].chips;
+      const chips = textOf(token.direction)?.chips ?? [];
       const index = neighbour(chips, token.index, event.key);
       if (index === null) return;
       chips[token.index].tabIndex = -1;
@@ -150,15 +153,18 @@ function Text({ attention, settings, set, shown }) {
   };
   const queries = useMemo(() => chipsOf(attention.rows, rows, "from"), [attention, shown.rows]);
   const keys = useMemo(() => (isSelf ? null : chipsOf(attention.columns, columns, "to")), [attention, shown.columns]);
+  const text = (/** @type {"from" | "to"} */ side, /** @type {string} */ label, /** @type {unknown} */ chips) =>
+    html`<div class="chip-colours" data-text=${side}><canvas aria-hidden="true"></canvas>
+      <div class="token-text" role="group" aria-label=${label} onScroll=${paint}>${chips}</div></div>`;
   return html`<div class="tools">
       <${Choice} label="a token" value=${direction} options=${DIRECTIONS} onChange=${turn} />
       <${Legend} shown=${shown} table=${table} scale=${settings.scale} />
-      <span ref=${readout}></span>
+      <span class="readout" ref=${readout}></span>
     </div>
-    <div ref=${box} onPointerOver=${point} onPointerLeave=${point} onFocusIn=${point} onFocusOut=${point} onClick=${click} onKeyDown=${press}>
+    <div ref=${frame} onPointerOver=${point} onPointerLeave=${point} onFocusIn=${point} onFocusOut=${point} onClick=${click} onKeyDown=${press}>
       ${keys && html`<h3>queries</h3>`}
-      <div class="token-text" role="group" aria-label=${keys ? "queries" : "tokens"}>${queries}</div>
-      ${keys && html`<h3>keys</h3><div class="token-text" role="group" aria-label="keys">${keys}</div>`}
+      ${text("from", keys ? "queries" : "tokens", queries)}
+      ${keys && html`<h3>keys</h3>${text("to", "keys", keys)}`}
     </div>`;
 }
 
@@ -167,7 +173,7 @@ const chipsOf = (labels, places, side) =>
   places.map((place, index) => {
     const { text, special, padding } = labels[place];
     return html`<span role="button" data-side=${side} data-index=${index} tabindex=${index === 0 ? 0 : -1} title=${`${text} (${place})`}
-    class=${`chip ${padding ? "padding" : special ? "special" : ""}`}>${text}</span>`;
+    class=${`chip ${text.length > LONG ? "" : "short"} ${padding ? "padding" : special ? "special" : ""}`}>${text}</span>`;
   });
 
 /** The chip that a key leads to: the next one, or the nearest of the next line; null for other keys.

@@ -1,7 +1,7 @@
 // What drawn views share: sharp canvases, one drawing per frame, the colours of the theme, words that fit.
 import { showSmall } from "heed/data/display.js";
-import { palette, picture } from "heed/data/palettes.js";
-import { useCallback, useEffect, useLayoutEffect, useRef, useState } from "vendor/preact.js";
+import { isPrinting, onPrint, palette, picture } from "heed/data/palettes.js";
+import { options, useCallback, useEffect, useLayoutEffect, useRef, useState } from "vendor/preact.js";
 
 /** @typedef {import("heed/data/attention.js").Attention} Attention */
 /** @typedef {import("heed/data/matrix.js").Matrix} Matrix */
@@ -23,6 +23,18 @@ export function useTheme() {
   return count;
 }
 
+/** Render and draw at once in another theme: what is printed is what is on the page when `beforeprint` ends. */
+onPrint(() => {
+  const { debounceRendering, requestAnimationFrame } = options;
+  /** @type {(() => void)[]} */
+  const effects = [];
+  options.debounceRendering = (render) => render();
+  options.requestAnimationFrame = (run) => effects.push(run);
+  dispatchEvent(new Event("heed-theme"));
+  for (const run of effects) run();
+  Object.assign(options, { debounceRendering, requestAnimationFrame });
+});
+
 /**
  * A function that draws in the next frame, once however often it is called; it always calls the newest `draw`.
  * @param {() => void} draw
@@ -33,6 +45,7 @@ export function useFrame(draw) {
   latest.current = draw;
   useEffect(() => () => cancelAnimationFrame(request.current), []);
   return useCallback(() => {
+    if (isPrinting()) return latest.current(); // paper does not wait for a frame
     request.current ||= requestAnimationFrame(() => {
       request.current = 0;
       latest.current();

@@ -39,11 +39,11 @@ export function layout(shown, rows, columns, width, height) {
 /** @param {string[]} words */
 const longest = (words) => words.reduce((most, word) => Math.max(most, word.length), 1);
 
-/** @param {HTMLCanvasElement} canvas @param {number} width @param {Scene} scene */
+/** The map without what follows the pointer. @param {HTMLCanvasElement} canvas @param {number} width @param {Scene} scene */
 export function draw(canvas, width, scene) {
-  const { plot, port, mips, shown } = scene;
+  const { plot, mips, held } = scene;
   const context = prepare(canvas, width, plot.top + plot.height + 1);
-  const cells = { x: port.x, y: port.y, w: plot.w * port.zoom, h: plot.h * port.zoom };
+  const cells = cellsOf(scene);
   context.save();
   context.beginPath();
   context.rect(plot.left, plot.top, plot.width, plot.height);
@@ -52,23 +52,36 @@ export function draw(canvas, width, scene) {
   context.fillRect(plot.left, plot.top, plot.width, plot.height);
   mips.draw(context, plot, cells);
   if (cells.w > WITH_VALUES && cells.h > LINE + 3) drawValues(context, scene, cells);
-  drawCrosshair(context, scene, cells);
+  drawHeld(context, scene, cells);
   context.restore();
   context.strokeStyle = scene.colours.line;
   context.lineWidth = 1;
   context.strokeRect(plot.left - 0.5, plot.top - 0.5, plot.width + 1, plot.height + 1);
-  context.font = FONT;
   drawWords(context, scene, cells);
-  const { row, column } = bars(scene);
-  if (row !== null) drawBars(context, scene, cells, "keys", (j) => shown.levels[row * shown.n + j]);
-  if (column !== null) drawBars(context, scene, cells, "queries", (i) => shown.levels[i * shown.n + column]);
+  drawBars(context, scene, cells, held.row, held.column);
 }
 
-/** The query and the key whose weights are drawn as bars: the held ones, else those under the pointer. @param {Scene} scene */
-export const bars = ({ hover, held }) => ({
-  row: held.row ?? hover?.row ?? null,
-  column: held.column ?? hover?.column ?? null,
-});
+/**
+ * What follows the pointer, in a canvas above the map: the map's own drawing takes longer than a frame should.
+ * @param {HTMLCanvasElement} canvas @param {number} width @param {Scene} scene
+ */
+export function drawPointer(canvas, width, scene) {
+  const { plot, hover, held } = scene;
+  const context = prepare(canvas, width, plot.top + plot.height + 1);
+  if (!hover) return;
+  const cells = cellsOf(scene);
+  context.save();
+  context.beginPath();
+  context.rect(plot.left, plot.top, plot.width, plot.height);
+  context.clip();
+  drawBands(context, scene, cells, hover.row, hover.column);
+  context.restore();
+  drawMarkedWords(context, scene, cells, hover.row, hover.column);
+  drawBars(context, scene, cells, held.row === null ? hover.row : null, held.column === null ? hover.column : null);
+}
+
+/** @param {Scene} scene @returns {Cells} */
+const cellsOf = ({ plot, port }) => ({ x: port.x, y: port.y, w: plot.w * port.zoom, h: plot.h * port.zoom });
 
 /** @typedef {{x: number, y: number, w: number, h: number}} Cells  first column and row in sight; size of a cell in CSS pixels */
 
@@ -114,28 +127,28 @@ function drawValues(context, { shown, plot, table }, { x, y, w, h }) {
 const brief = (value) =>
   Math.abs(value) >= 100 ? value.toFixed(0) : Math.abs(value) >= 10 ? value.toFixed(1) : value.toFixed(2);
 
+/** A frame around a row and one around a column. @param {CanvasRenderingContext2D} context @param {Scene} scene
+ *  @param {Cells} cells @param {number | null} row @param {number | null} column */
+function drawBands(context, { plot, colours }, { x, y, w, h }, row, column) {
+  context.beginPath();
+  if (row !== null) context.rect(plot.left - 4, plot.top + (row - y) * h, plot.width + 8, h);
+  if (column !== null) context.rect(plot.left + (column - x) * w, plot.top - 4, w, plot.height + 8);
+  context.globalAlpha = 0.6;
+  context.strokeStyle = colours.back;
+  context.lineWidth = 3;
+  context.stroke();
+  context.globalAlpha = 1;
+  context.strokeStyle = colours.text;
+  context.lineWidth = 1;
+  context.stroke();
+}
+
 /** @param {CanvasRenderingContext2D} context @param {Scene} scene @param {Cells} cells */
-function drawCrosshair(context, { plot, hover, held, colours }, { x, y, w, h }) {
-  const band = (
-    /** @type {number | null} */ row,
-    /** @type {number | null} */ column,
-    /** @type {number} */ lineWidth,
-  ) => {
-    context.beginPath();
-    if (row !== null) context.rect(plot.left - 4, plot.top + (row - y) * h, plot.width + 8, h);
-    if (column !== null) context.rect(plot.left + (column - x) * w, plot.top - 4, w, plot.height + 8);
-    context.globalAlpha = 0.6;
-    context.strokeStyle = colours.back;
-    context.lineWidth = lineWidth + 2;
-    context.stroke();
-    context.globalAlpha = 1;
-    context.strokeStyle = colours.text;
-    context.lineWidth = lineWidth;
-    context.stroke();
-  };
-  if (hover) band(hover.row, hover.column, 1);
+function drawHeld(context, scene, cells) {
+  const { plot, held, colours } = scene;
+  const { x, y, w, h } = cells;
   if (held.row === null && held.column === null) return;
-  band(held.row, held.column, 1);
+  drawBands(context, scene, cells, held.row, held.column);
   if (held.row === null || held.column === null) return;
   context.strokeStyle = colours.mark;
   context.lineWidth = 3;
@@ -145,44 +158,50 @@ function drawCrosshair(context, { plot, hover, held, colours }, { x, y, w, h }) 
 }
 
 /** @param {CanvasRenderingContext2D} context @param {Scene} scene @param {Cells} cells */
-function drawWords(context, scene, { x, y, w, h }) {
-  const { plot, rows, columns, words, hover, held, colours } = scene;
-  const write = (
-    /** @type {"row" | "column"} */ axis,
-    /** @type {number} */ index,
-    /** @type {boolean} */ isMarked,
-  ) => {
-    const text = words.fit(
-      context,
-      (axis === "row" ? rows : columns)[index],
-      (axis === "row" ? plot.left : plot.top - BAR - GAP) - GAP - 2,
-    );
-    context.save();
-    if (axis === "row") context.translate(plot.left - GAP, plot.top + (index + 0.5 - y) * h);
-    else {
-      context.translate(plot.left + (index + 0.5 - x) * w, plot.top - BAR - 2 * GAP);
-      context.rotate(-Math.PI / 2);
-    }
-    context.textAlign = axis === "row" ? "right" : "left";
-    context.textBaseline = "middle";
-    if (isMarked) {
-      const length = context.measureText(text).width;
-      context.fillStyle = colours.mark;
-      context.fillRect(axis === "row" ? -length - 3 : -3, -8, length + 6, 16);
-    }
-    context.fillStyle = isMarked ? colours.back : colours.quiet;
-    context.fillText(text, 0, 0);
-    context.restore();
-  };
+function drawWords(context, scene, cells) {
+  const { plot, held } = scene;
+  const { x, y, w, h } = cells;
   const [firstRow, lastRow] = inSight(y, h, plot.height, plot.m);
   const [firstColumn, lastColumn] = inSight(x, w, plot.width, plot.n);
-  for (const index of every(firstRow, lastRow, h)) if (isWithin(index, y, h, plot.height)) write("row", index, false);
-  for (const index of every(firstColumn, lastColumn, w))
-    if (isWithin(index, x, w, plot.width)) write("column", index, false);
-  for (const row of [held.row, hover?.row ?? null])
-    if (row !== null && isWithin(row, y, h, plot.height)) write("row", row, true);
-  for (const column of [held.column, hover?.column ?? null])
-    if (column !== null && isWithin(column, x, w, plot.width)) write("column", column, true);
+  for (const index of every(firstRow, lastRow, h)) drawWord(context, scene, cells, "row", index, false);
+  for (const index of every(firstColumn, lastColumn, w)) drawWord(context, scene, cells, "column", index, false);
+  drawMarkedWords(context, scene, cells, held.row, held.column);
+}
+
+/** @param {CanvasRenderingContext2D} context @param {Scene} scene @param {Cells} cells @param {number | null} row
+ *  @param {number | null} column */
+function drawMarkedWords(context, scene, cells, row, column) {
+  if (row !== null) drawWord(context, scene, cells, "row", row, true);
+  if (column !== null) drawWord(context, scene, cells, "column", column, true);
+}
+
+/** One word, if its cell is in sight. @param {CanvasRenderingContext2D} context @param {Scene} scene @param {Cells} cells
+ *  @param {"row" | "column"} axis @param {number} index @param {boolean} isMarked */
+function drawWord(context, { plot, rows, columns, words, colours }, { x, y, w, h }, axis, index, isMarked) {
+  const isRow = axis === "row";
+  if (!(isRow ? isWithin(index, y, h, plot.height) : isWithin(index, x, w, plot.width))) return;
+  context.font = FONT;
+  const text = words.fit(
+    context,
+    (isRow ? rows : columns)[index],
+    (isRow ? plot.left : plot.top - BAR - GAP) - GAP - 2,
+  );
+  context.save();
+  if (isRow) context.translate(plot.left - GAP, plot.top + (index + 0.5 - y) * h);
+  else {
+    context.translate(plot.left + (index + 0.5 - x) * w, plot.top - BAR - 2 * GAP);
+    context.rotate(-Math.PI / 2);
+  }
+  context.textAlign = isRow ? "right" : "left";
+  context.textBaseline = "middle";
+  if (isMarked) {
+    const length = context.measureText(text).width;
+    context.fillStyle = colours.mark;
+    context.fillRect(isRow ? -length - 3 : -3, -8, length + 6, 16);
+  }
+  context.fillStyle = isMarked ? colours.back : colours.quiet;
+  context.fillText(text, 0, 0);
+  context.restore();
 }
 
 /** Whether the middle of a cell is in sight. @param {number} index @param {number} first @param {number} size @param {number} length */
@@ -196,30 +215,33 @@ function every(first, end, size) {
   return indices;
 }
 
-/**
- * The levels of a row above the keys, or of a column beside the queries.
- * @param {CanvasRenderingContext2D} context @param {Scene} scene @param {Cells} cells
- * @param {"keys" | "queries"} axis @param {(index: number) => number} levelOf
- */
-function drawBars(context, { shown, plot, colours }, { x, y, w, h }, axis, levelOf) {
-  const isAbove = axis === "keys";
-  const [start, size, length] = isAbove ? [x, w, plot.width] : [y, h, plot.height];
-  const [first, end] = inSight(start, size, length, isAbove ? shown.n : shown.m);
-  const origin = isAbove ? plot.left : plot.top;
-  const breadth = Math.max(1, size > 4 ? size - 1 : size);
-  context.fillStyle = colours.mark;
-  context.beginPath();
-  for (let index = first; index < end; index++) {
-    const level = levelOf(index);
-    const height = BAR * (shown.isDiverging ? 2 * Math.abs(level - 0.5) : level);
-    if (!(height >= 0.5)) continue;
-    const place = Math.max(origin, origin + (index - start) * size);
-    const visible = Math.min(breadth, origin + length - place);
-    if (isAbove) context.rect(place, plot.top - 2 - height, visible, height);
-    else context.rect(plot.left + plot.width + 2, place, height, visible);
-  }
-  context.fill();
-  context.fillStyle = colours.line;
-  if (isAbove) context.fillRect(plot.left, plot.top - 2, plot.width, 1);
-  else context.fillRect(plot.left + plot.width + 1, plot.top, 1, plot.height);
+/** The levels of a row above the keys, and those of a column beside the queries. @param {CanvasRenderingContext2D} context
+ *  @param {Scene} scene @param {Cells} cells @param {number | null} row @param {number | null} column */
+function drawBars(context, { shown, plot, colours }, { x, y, w, h }, row, column) {
+  const { m, n, levels } = shown;
+  const fill = (
+    /** @type {boolean} */ isAbove,
+    /** @type {number} */ start,
+    /** @type {number} */ size,
+    /** @type {number} */ length,
+    /** @type {(index: number) => number} */ levelOf,
+  ) => {
+    const [first, end] = inSight(start, size, length, isAbove ? n : m);
+    const breadth = Math.max(1, size > 4 ? size - 1 : size);
+    context.fillStyle = colours.mark;
+    for (let index = first; index < end; index++) {
+      const level = levelOf(index);
+      const height = BAR * (shown.isDiverging ? 2 * Math.abs(level - 0.5) : level);
+      if (!(height >= 0.5)) continue;
+      const place = Math.max(0, (index - start) * size);
+      const visible = Math.min(breadth, length - place);
+      if (isAbove) context.fillRect(plot.left + place, plot.top - 2 - height, visible, height);
+      else context.fillRect(plot.left + plot.width + 2, plot.top + place, height, visible);
+    }
+    context.fillStyle = colours.line;
+    if (isAbove) context.fillRect(plot.left, plot.top - 2, plot.width, 1);
+    else context.fillRect(plot.left + plot.width + 1, plot.top, 1, plot.height);
+  };
+  if (row !== null) fill(true, x, w, plot.width, (j) => levels[row * n + j]);
+  if (column !== null) fill(false, y, h, plot.height, (i) => levels[i * n + column]);
 }

@@ -63,16 +63,11 @@ function collect(shown, { word, top, row, height, isDrawn }) {
   const [first, end] = [Math.max(0, Math.floor(top / row)), Math.ceil((top + height) / row)];
   if (word) {
     const isQuery = word.side === "query";
-    const others = Array.from({ length: isQuery ? n : m }, (_, other) => other);
-    const levelOf = (/** @type {number} */ other) =>
-      strength(shown, levels[isQuery ? word.index * n + other : other * n + word.index]);
-    const far = Float32Array.from(
-      others.filter((other) => other < first || other >= end),
-      levelOf,
-    ).sort();
-    const least = far.length > FAR ? far[far.length - FAR] : 0;
-    for (const other of others)
-      if ((other >= first && other < end) || levelOf(other) >= least)
+    const count = isQuery ? n : m;
+    const [start, step] = isQuery ? [word.index * n, 1] : [word.index, n];
+    const least = strongestFar(shown, start, step, count, first, end);
+    for (let other = 0; other < count; other++)
+      if ((other >= first && other < end) || strength(shown, levels[start + other * step]) >= least)
         add(isQuery ? word.index : other, isQuery ? other : word.index);
   } else
     for (let i = 0; i < m; i++) {
@@ -80,4 +75,17 @@ function collect(shown, { word, top, row, height, isDrawn }) {
       for (let j = isInSight ? 0 : first; j < (isInSight ? n : Math.min(n, end)); j++) add(i, j);
     }
   return buckets;
+}
+
+/** The level of the weakest of the ``FAR`` strongest lines of a word to words out of sight; 0 where there are fewer.
+ *  @param {Shown} shown @param {number} start  the word's first cell @param {number} step  between two of its cells
+ *  @param {number} count @param {number} first @param {number} end  of the words in sight */
+function strongestFar(shown, start, step, count, first, end) {
+  const far = new Float32Array(count);
+  let length = 0;
+  for (let other = 0; other < count; other++) {
+    if (other === first) other = Math.min(end, count);
+    if (other < count) far[length++] = strength(shown, shown.levels[start + other * step]);
+  }
+  return length > FAR ? far.subarray(0, length).sort()[length - FAR] : 0;
 }

@@ -21,6 +21,7 @@ export function WordLists({ bundles, attention, held, hold, isDrawn }) {
   const box = useRef(/** @type {HTMLElement | null} */ (null));
   const canvas = useRef(/** @type {HTMLCanvasElement | null} */ (null));
   const middle = useRef(/** @type {HTMLElement | null} */ (null));
+  const side = useRef(/** @type {HTMLElement | null} */ (null));
   const size = useSize(middle);
   const [first, setFirst] = useState(0);
   /** The word that Tab reaches; it stays in the document out of sight, too. */
@@ -42,20 +43,31 @@ export function WordLists({ bundles, attention, held, hold, isDrawn }) {
     const context = prepare(canvas.current, size.width, height);
     if (mark.current.theme !== theme) mark.current = { theme, colour: themeColours(canvas.current).mark };
     const drawn = bundles.map(({ shown, colour }) => ({ shown, colour: colour || mark.current.colour }));
-    drawLines(context, drawn, { word, top: box.current.scrollTop, row: ROW, width: size.width, height, isDrawn });
+    const top = box.current.scrollTop;
+    const edge = side.current?.offsetWidth ?? 0;
+    context.save();
+    context.translate(edge, 0);
+    drawLines(context, drawn, { word, top, row: ROW, width: size.width - 2 * edge, height, isDrawn });
+    context.restore();
     for (const option of /** @type {NodeListOf<HTMLElement>} */ (box.current.querySelectorAll("[data-side]"))) {
       const [side, index] = [option.dataset.side, Number(option.dataset.index)];
       option.classList.toggle("active", word?.side === side && word?.index === index);
       const isOther = word !== null && word.side !== side;
       const cell = !isOther ? -1 : side === "key" ? word.index * n + index : index * n + word.index;
       const isIn = isOther && (side === "key" ? isDrawn(word.index, index) : isDrawn(index, word.index));
-      option.style.backgroundImage = isIn ? strips(drawn, cell) : "";
+      if (isIn) drawStrips(context, drawn, cell, side === "key" ? size.width - edge : 0, index * ROW - top, edge);
       const weight = /** @type {HTMLElement} */ (option.lastElementChild);
       const text = isIn ? average(bundles, cell) : "";
-      if (weight.textContent !== text) weight.textContent = text;
+      if (weight.textContent === text) continue;
+      if (weight.firstChild) weight.firstChild.nodeValue = text;
+      else weight.textContent = text;
     }
   });
   useEffect(paint);
+  useLayoutEffect(() => {
+    // On paper the canvas is as wide as the lists: words begin where the lines do.
+    box.current?.style.setProperty("--printed-side", `${(100 * (side.current?.offsetWidth ?? 0)) / size.width}%`);
+  }, [size.width]);
   useLayoutEffect(() => {
     if (!isFocusing.current) return;
     isFocusing.current = false;
@@ -109,18 +121,18 @@ export function WordLists({ bundles, attention, held, hold, isDrawn }) {
     }
     event.preventDefault();
   };
-  const column = (/** @type {"query" | "key"} */ side) => {
-    const [labels, places] = side === "query" ? [attention.rows, rows] : [attention.columns, columns];
+  const column = (/** @type {"query" | "key"} */ which) => {
+    const [labels, places] = which === "query" ? [attention.rows, rows] : [attention.columns, columns];
     const indices = Array.from({ length: Math.max(0, Math.min(end, places.length) - first) }, (_, i) => first + i);
     const tab = Math.min(current.index, places.length - 1);
-    if (current.side === side && !indices.includes(tab)) indices.push(tab);
-    return html`<div role="listbox" aria-label=${side === "query" ? "queries" : "keys"} class=${side === "query" ? "queries" : "keys"}>
+    if (current.side === which && !indices.includes(tab)) indices.push(tab);
+    return html`<div role="listbox" ref=${which === "query" ? side : null} aria-label=${which === "query" ? "queries" : "keys"} class=${which === "query" ? "queries" : "keys"}>
       ${indices.map(
         (
           index,
-        ) => html`<${Option} key=${index} side=${side} index=${index} label=${labels[places[index]]} count=${places.length}
-        isCurrent=${current.side === side && tab === index} isHeld=${held?.side === side && held.index === index}
-        description=${current.side === side && tab === index ? describe(bundles, side, index, attention) : ""} />`,
+        ) => html`<${Option} key=${index} side=${which} index=${index} label=${labels[places[index]]} count=${places.length}
+        isCurrent=${current.side === which && tab === index} isHeld=${held?.side === which && held.index === index}
+        description=${current.side === which && tab === index ? describe(bundles, which, index, attention) : ""} />`,
       )}
     </div>`;
   };
@@ -128,8 +140,8 @@ export function WordLists({ bundles, attention, held, hold, isDrawn }) {
     <div class="word-lists" ref=${box} style=${{ height: `${height}px` }} onScroll=${scroll} onPointerOver=${point} onPointerLeave=${point}
       onFocusIn=${point} onFocusOut=${point} onClick=${click} onKeyDown=${press}>
       <div class="inner" style=${{ height: `${length * ROW}px` }}>
-        ${column("query")}
         <div class="lines" ref=${middle} style=${{ height: `${height}px` }}><canvas ref=${canvas} aria-hidden="true"></canvas></div>
+        ${column("query")}
         ${column("key")}
       </div>
     </div>
@@ -159,14 +171,15 @@ function moved({ side, index }, key, m, n) {
   return null;
 }
 
-/** A strip of each head's colour, as strong as its weight. @param {Bundle[]} bundles @param {number} cell */
-function strips(bundles, cell) {
-  const share = 100 / bundles.length;
-  const stops = bundles.map(({ shown, colour }, i) => {
-    const percent = Math.round(60 * strength(shown, shown.levels[cell]));
-    return `color-mix(in srgb, ${colour} ${percent}%, transparent) ${i * share}% ${(i + 1) * share}%`;
+/** Behind a word a strip of each head's colour, as strong as its weight. @param {CanvasRenderingContext2D} context
+ *  @param {Bundle[]} bundles @param {number} cell @param {number} x @param {number} y @param {number} width */
+function drawStrips(context, bundles, cell, x, y, width) {
+  const breadth = width / bundles.length;
+  bundles.forEach(({ shown, colour }, i) => {
+    context.globalAlpha = 0.6 * strength(shown, shown.levels[cell]);
+    context.fillStyle = colour;
+    context.fillRect(x + i * breadth, y, breadth, ROW);
   });
-  return `linear-gradient(to right, ${stops.join(",")})`;
 }
 
 /** The mean weight of the heads. @param {Bundle[]} bundles @param {number} cell */
