@@ -49,15 +49,8 @@ def parse(arguments: Sequence[str] | None) -> tuple[argparse.Namespace, list[Req
     add("--compare", metavar="URL", help="a second server; turns alternate, and ratios of adjacent turns are reported")
     add("--memory", action="store_true", help="store keys and values once and query them by the memory's id; turns "
         "alternate with stateless requests, which send them each time, and ratios are reported")  # fmt: skip
-    add(
-        "--header",
-        "-H",
-        action="append",
-        default=[],
-        type=_header,
-        metavar="'NAME: VALUE'",
-        help="sent with every request",
-    )
+    add("--header", "-H", action="append", default=[], type=_header, metavar="'NAME: VALUE'",
+        help="sent with every request")  # fmt: skip
     add("--api-key", default=os.environ.get("HEED_API_KEY"), help="Bearer token for both servers (HEED_API_KEY)")
     add("--cacert", type=Path, metavar="FILE", help="PEM file with the certificates to trust, in place of the system's")
     add("--insecure", "-k", action="store_true", help="accept any certificate of the server")
@@ -81,9 +74,7 @@ def parse(arguments: Sequence[str] | None) -> tuple[argparse.Namespace, list[Req
     add("--processes", type=_whole, default=1, help="processes that generate the load (default %(default)s)")
     add("--seconds", "--duration", "-d", type=_positive, default=10.0, metavar="SECONDS",
         help="duration of each measurement (default 10)")  # fmt: skip
-    add(
-        "--soak", type=_positive, metavar="SECONDS", help="then hold the last level for so long, to see drift and leaks"
-    )
+    add("--soak", type=_positive, metavar="SECONDS", help="then hold the last level so long, to see drift and leaks")
     add("--window", type=_positive, default=1.0, metavar="SECONDS", help="length of a warm-up window (default 1)")
     add("--max-warmup", type=_positive, default=20.0, metavar="SECONDS", help="longest warm-up (default 20)")
     add("--timeout", type=_positive, default=30.0, metavar="SECONDS", help="longest wait for a response (default 30)")

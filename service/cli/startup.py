@@ -12,13 +12,11 @@ from service.settings import Settings
 log = logging.getLogger("heed")
 
 PREFIX = "HEED_"
-OTHERS = (
-    *("HEED_URL", "HEED_API_KEY"),  # of the client's commands and of `heed loadtest`
-    *("HEED_IMAGE", "HEED_GPU_PORT", "HEED_MEMORY"),  # of docker-compose.yml
-    *("HEED_BLOCK", "HEED_M", "HEED_D"),  # of the scripts for other load generators
-)
+CLIENT = ("URL", "API_KEY")  # of the client's commands and of `heed loadtest`
+# Of docker-compose.yml, and of the scripts for other load generators.
+OTHERS = ("IMAGE", "GPU_PORT", "MEMORY", "BLOCK", "M", "D")
 # Of the tests; and what Kubernetes sets in containers beside a service that is called heed.
-OTHER_PATTERN = re.compile(r"HEED_(TEST_.*|SERVICE_(HOST|PORT.*)|PORT_\d+_.*)")
+OTHER_PATTERN = re.compile(r"TEST_.*|SERVICE_(HOST|PORT.*)|PORT_\d+_.*")
 
 
 def log_settings(settings: Settings) -> None:
@@ -30,14 +28,14 @@ def log_settings(settings: Settings) -> None:
 
 def log_unknown_variables(names: Iterable[str]) -> None:
     """Warn of each variable of the environment that looks like a setting and is none, with the nearest one."""
-    settings = [f"{PREFIX}{name.upper()}" for name in Settings.model_fields]
-    known = [*settings, *OTHERS]
+    suggested = [*(name.upper() for name in Settings.model_fields), *CLIENT]
     for name in sorted(names):
-        upper = name.upper()
-        if upper.startswith(PREFIX) and upper not in known and not OTHER_PATTERN.fullmatch(upper):
-            nearest = difflib.get_close_matches(upper, known, n=1)
-            question = f"; did you mean {nearest[0]}?" if nearest else "; `heed serve --help` lists the settings"
-            log.warning("%s is no setting%s", name, question)
+        rest = name.upper().removeprefix(PREFIX)
+        if rest == name.upper() or rest in (*suggested, *OTHERS) or OTHER_PATTERN.fullmatch(rest):
+            continue
+        nearest = difflib.get_close_matches(rest, suggested, n=1)
+        hint = f"did you mean {PREFIX}{nearest[0]}?" if nearest else "`heed serve --help` lists the settings"
+        log.warning("%s is no setting; %s", name, hint)
 
 
 def log_unprotected_keys(settings: Settings, listeners: Iterable[socket.socket]) -> None:

@@ -67,11 +67,11 @@ def test_the_start_and_polls(tmp_path, changes):
 
 def test_a_client(tmp_path, changes):
     graphs.adder(tmp_path / "models" / "adder" / "1")
-    (tmp_path / "admin").write_text("# of the operators\nfirst\nsecond\n")
+    (tmp_path / "admin").write_text("# of the operators\nfirst\nhidden\n")
     settings = {"model_control_mode": "explicit", "admin_keys_file": tmp_path / "admin"}
     with running(tmp_path / "models", **settings) as client:
         changes()
-        headers = {"X-API-Key": "second", "X-Request-ID": "deploy-7"}
+        headers = {"X-API-Key": "hidden", "X-Request-ID": "deploy-7"}
         for action in ("load", "unload"):
             assert client.post(f"/v2/repository/models/adder/{action}", headers=headers).status_code == 200
         replaced, unloaded = changes()
@@ -79,7 +79,7 @@ def test_a_client(tmp_path, changes):
         assert words(unloaded) == ("model unloaded", "adder", 1, "client")
         for line in (replaced, unloaded):
             assert (line.key, line.request_id, line.peer) == ("admin:3", "deploy-7", "testclient:50000")
-            assert "second" not in str(vars(line))
+            assert "hidden" not in str(vars(line))
         (tmp_path / "models" / "adder" / "1" / "model.onnx").write_bytes(b"not onnx")
         assert client.post("/v2/repository/models/adder/load", headers=headers).status_code == 400
         (failed,) = changes()
