@@ -11,6 +11,7 @@ from typing import Any
 import orjson
 from rich.console import Console
 
+from loadtest import about, ci
 from loadtest import options as flags
 from loadtest.memory import StoredKeys
 from loadtest.outcome import outcome, ratios
@@ -25,20 +26,22 @@ FILE_COLUMNS = 160  # width of the output in files and pipes
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure every level, print and write the results; return the exit status."""
+    arguments = sys.argv[1:] if arguments is None else arguments
     options, specs = flags.parse(arguments)
     console = Console(highlight=False, width=None if sys.stdout.isatty() else FILE_COLUMNS)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # runs the cleanup of context managers
     measurements: Measurements = defaultdict(list)
     status = 0
     try:
-        for file in filter(None, (options.report, options.json)):
+        for file in filter(None, (options.report, options.json, options.csv, options.junit)):
             file.touch()  # an error before the measurement, not after
         urls = dict.fromkeys(url.rstrip("/") for url in (options.url, options.compare) if url)
         if options.compare and len(urls) < 2:
             raise ScenarioError("--compare: expected another server")
-        servers = [Server(url, dict(options.header)) for url in urls]
+        servers = [Server(url, dict(options.header), options.trust) for url in urls]
         with StoredKeys(servers[0]) if options.memory else nullcontext() as stored:
             sides = build_sides(specs, servers, options.seed, stored)
+            details = [about.about(side.server) for side in sides]
             try:
                 measure(options, sides, specs, measurements, console)
             except KeyboardInterrupt:
@@ -48,8 +51,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 130
     except (OSError, RuntimeError, ScenarioError) as error:
         print(f"heed loadtest: {error}", file=sys.stderr)
+        if options.junit and options.junit.exists():
+            options.junit.write_text(ci.failure_to_junit(options.url, str(error)))
         return 2
-    document = _document(options, sides, specs, measurements)
+    document = _document(options, sides, specs, measurements) | {
+        "command": about.command(arguments, options.url, options.header),
+        "load_generator": about.machine(),
+        "server_details": dict(zip("AB", details, strict=False)),
+    }
     if not document["results"]:
         return status or 2
     _output(document, options, console)
@@ -88,6 +97,7 @@ def _document(
         "requests": [
             {"name": spec.title, "share": spec.share / total_share, "path": several[0].path}
             | {"bodies": len(several), "bytes": sum(len(body.content) for body in several) // len(several)}
+            | {"shapes": [body.shapes for body in several if body.shapes]}
             for spec, several in zip(specs, sides[0].bodies, strict=True)
         ],
         "seconds": options.seconds,
@@ -116,6 +126,10 @@ def _output(document: dict[str, Any], options: Any, console: Console) -> None:
             console.print(f"[red]{title}:[/] {count:,} times {error}", soft_wrap=True)
     if options.json:
         options.json.write_bytes(orjson.dumps(document, option=orjson.OPT_INDENT_2))
+    if options.csv:
+        options.csv.write_text(ci.to_csv(document))
+    if options.junit:
+        options.junit.write_text(ci.to_junit(document))
     if options.report:
         from loadtest.report import render  # importing plotly takes a second
 

@@ -2,7 +2,7 @@
 
 import base64
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Any
 
@@ -24,6 +24,7 @@ class Body:
     path: str
     content: bytes
     headers: dict[str, str]
+    shapes: Mapping[str, Sequence[int]] = field(default_factory=dict)  # of the tensors; none of a body from a file
 
 
 def bodies(
@@ -55,7 +56,8 @@ def bodies(
         if store:
             memory = store({name: tensors.pop(name) for name in STORED})
             own = replace(spec, parameters={**spec.parameters, "memory": memory})
-        found.append(_body(own, tensors))
+        shapes = {name: array.shape for name, array in tensors.items()}
+        found.append(replace(_body(own, tensors), shapes=shapes))
     return found
 
 

@@ -16,6 +16,7 @@ import numpy as np
 
 from loadtest.arrivals import Arrivals
 from loadtest.connection import Connection, Request
+from loadtest.tls import Trust
 
 RECONNECT_S = 0.1  # delay before a connection that failed is opened again
 LAG_CHECK_S = 0.02  # interval between measurements of the event loop's lag in a closed loop
@@ -28,7 +29,7 @@ class Turn:
 
     host: str
     port: int
-    tls: bool
+    tls: Trust | None  # None: no TLS
     requests: list[Request]
     shares: list[float]
     connections: int
@@ -61,6 +62,7 @@ class Load:
     def __init__(self, turn: Turn) -> None:
         self.turn = turn
         self._loop = asyncio.get_running_loop()
+        self._tls = turn.tls.context() if turn.tls else None
         random = Random(turn.seed)
         self._next_request = cycle(random.choices(turn.requests, turn.shares, k=SEQUENCE_LENGTH)).__next__
         self._arrivals = Arrivals(self._loop, turn.rate, random, self._arrive) if turn.rate else None
@@ -155,7 +157,7 @@ class Load:
         try:
             await self._loop.create_connection(
                 lambda: Connection(self._on_done, self._on_idle, self._on_lost),
-                turn.host, turn.port, ssl=turn.tls or None,
+                turn.host, turn.port, ssl=self._tls,
             )  # fmt: skip
         except OSError as error:
             self._errors[f"no connection: {error.strerror or error}"] += 1

@@ -12,21 +12,23 @@ from loadtest.window import Window, disagreement, window
 
 WARMUP_WINDOWS = 3  # consecutive windows that must agree before the measurement begins
 MEASURED_WINDOWS = 5
+SOAK_WINDOWS = 20
 MAX_SAMPLE_S = 0.25
 
 
 @dataclass(frozen=True)
 class Timing:
-    """Durations of a window of the warm-up, of the measurement, and of the longest warm-up."""
+    """Durations of a window of the warm-up, of the measurement in ``windows``, and of the longest warm-up."""
 
     window_s: float
     measured_s: float
     max_warmup_s: float
+    windows: int = MEASURED_WINDOWS
 
     @property
     def sample_s(self) -> float:
         """Interval between samples of a process, at least four in each window."""
-        return min(MAX_SAMPLE_S, self.window_s / 4, self.measured_s / MEASURED_WINDOWS / 4)
+        return min(MAX_SAMPLE_S, self.window_s / 4, self.measured_s / self.windows / 4)
 
 
 @dataclass(frozen=True)
@@ -72,7 +74,7 @@ def measure_turn(
     with ThreadPoolExecutor(1) as executor:  # a slow response to a scrape must not delay the load
         pool.measure()
         before = executor.submit(stages.scrape, server)
-        measured = [collect("measured", timing.measured_s / MEASURED_WINDOWS) for _ in range(MEASURED_WINDOWS)]
+        measured = [collect("measured", timing.measured_s / timing.windows) for _ in range(timing.windows)]
         after = executor.submit(stages.scrape, server)
         late: list[Sample] = []
         for sample in pool.finish():
@@ -80,5 +82,5 @@ def measure_turn(
             (measured[-1] if sample.phase == "measured" else late).append(sample)
         counters = stages.between(before.result(), after.result())
     windows += [window(samples, processes) for samples in measured]
-    unsteady = disagreement(windows[-MEASURED_WINDOWS:], is_open)
+    unsteady = disagreement(windows[-timing.windows :], is_open)
     return Measurement([*windows, window(late, processes)], unsteady_warmup, unsteady, counters, processes)

@@ -18,7 +18,7 @@ class StoredKeys:
 
     def __init__(self, server: Server) -> None:
         self._url = server.url
-        self._heed = Client(server.url, timeout=TIMEOUT_S, transport=_WithHeaders(server.headers))
+        self._heed = Client(server.url, timeout=TIMEOUT_S, transport=_WithHeaders(server))
         self._memories: list[Memory] = []
 
     def store(self, tensors: Mapping[str, np.ndarray]) -> str:
@@ -48,9 +48,9 @@ class StoredKeys:
 class _WithHeaders(httpx.HTTPTransport):
     """Sends further headers with every request."""
 
-    def __init__(self, headers: Mapping[str, str]) -> None:
-        super().__init__()
-        self._headers = headers
+    def __init__(self, server: Server) -> None:
+        super().__init__(verify=server.trust.context() if server.tls else True)
+        self._headers = server.headers
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
         request.headers.update(self._headers)

@@ -4,12 +4,14 @@ import argparse
 import json
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from loadtest import scenario, thresholds
 from loadtest.outcome import Level
 from loadtest.scenario import RequestSpec, ScenarioError
+from loadtest.tls import Trust
 
 DESCRIPTION = """\
 Put load on an attention server; measure throughput and latency.
@@ -31,6 +33,7 @@ heed loadtest --block multi_head --size m=128 --concurrency 1,8,64 --report repo
 heed loadtest --rate 100,1000 --api v2 --encoding binary --fail-if 'p99>20ms' --fail-if 'failed>0.1%'
 heed loadtest --memory --size m=1 --size n=8192 --outputs output --concurrency 1,8
 heed loadtest --scenario mix.toml --compare http://127.0.0.1:8001 --concurrency 8
+heed loadtest -c 1,8,64 --soak 3600 --fail-if 'growth>50MB' --fail-if unsteady --junit junit.xml --csv results.csv
 """
 
 
@@ -46,8 +49,11 @@ def parse(arguments: Sequence[str] | None) -> tuple[argparse.Namespace, list[Req
     add("--compare", metavar="URL", help="a second server; turns alternate, and ratios of adjacent turns are reported")
     add("--memory", action="store_true", help="store keys and values once and query them by the memory's id; turns "
         "alternate with stateless requests, which send them each time, and ratios are reported")  # fmt: skip
-    add("--header", action="append", default=[], type=_header, metavar="'NAME: VALUE'", help="sent with every request")
+    add("--header", "-H", action="append", default=[], type=_header, metavar="'NAME: VALUE'",
+        help="sent with every request")  # fmt: skip
     add("--api-key", default=os.environ.get("HEED_API_KEY"), help="Bearer token for both servers (HEED_API_KEY)")
+    add("--cacert", type=Path, metavar="FILE", help="PEM file with the certificates to trust, in place of the system's")
+    add("--insecure", "-k", action="store_true", help="accept any certificate of the server")
 
     add = parser.add_argument_group("requests").add_argument
     add("--scenario", type=Path, metavar="FILE", help="TOML file with a mix of requests, instead of the flags below")
@@ -61,11 +67,14 @@ def parse(arguments: Sequence[str] | None) -> tuple[argparse.Namespace, list[Req
     add("--set", action="append", default=[], type=_setting, metavar="PARAMETER=VALUE", help="such as is_causal=true")
 
     add = parser.add_argument_group("load").add_argument
-    add("--concurrency", type=_list(_whole), metavar="N,...", help="closed loops of N connections (default 1,8,64)")
+    add("--concurrency", "-c", type=_list(_whole), metavar="N,...", help="closed loops of N connections, one after "
+        "another: 1,8,64 is a ramp (default)")  # fmt: skip
     add("--rate", type=_list(_positive), metavar="N,...", help="open loops of N requests a second")
     add("--connections", type=_whole, default=512, help="most connections of an open loop (default %(default)s)")
     add("--processes", type=_whole, default=1, help="processes that generate the load (default %(default)s)")
-    add("--seconds", type=_positive, default=10.0, help="duration of each measurement (default 10)")
+    add("--seconds", "--duration", "-d", type=_positive, default=10.0, metavar="SECONDS",
+        help="duration of each measurement (default 10)")  # fmt: skip
+    add("--soak", type=_positive, metavar="SECONDS", help="then hold the last level so long, to see drift and leaks")
     add("--window", type=_positive, default=1.0, metavar="SECONDS", help="length of a warm-up window (default 1)")
     add("--max-warmup", type=_positive, default=20.0, metavar="SECONDS", help="longest warm-up (default 20)")
     add("--timeout", type=_positive, default=30.0, metavar="SECONDS", help="longest wait for a response (default 30)")
@@ -75,6 +84,8 @@ def parse(arguments: Sequence[str] | None) -> tuple[argparse.Namespace, list[Req
     add = parser.add_argument_group("results").add_argument
     add("--report", type=Path, metavar="FILE.html", help="write a self-contained report with plots and tables")
     add("--json", type=Path, metavar="FILE", help="write all results as JSON")
+    add("--csv", type=Path, metavar="FILE", help="write a line for each level as CSV")
+    add("--junit", type=Path, metavar="FILE", help="write levels and conditions as test cases, as JUnit's XML")
     add("--fail-if", action="append", default=[], type=_threshold, metavar="CONDITION",
         help=f"exit with status 1 if met: {thresholds.SYNTAX}".replace("%", "%%"))  # fmt: skip
 
@@ -89,6 +100,13 @@ def parse(arguments: Sequence[str] | None) -> tuple[argparse.Namespace, list[Req
     options.levels = [Level(rate=rate) for rate in dict.fromkeys(options.rate or [])] or [
         Level(concurrency=concurrency) for concurrency in dict.fromkeys(options.concurrency or [1, 8, 64])
     ]
+    if options.soak:
+        options.levels.append(replace(options.levels[-1], soak_s=options.soak))
+    options.trust = Trust(options.cacert, options.insecure)
+    try:
+        options.trust.context()
+    except OSError as error:
+        parser.error(f"--cacert: {options.cacert}: {error.strerror or error}")
     if options.compare and options.memory:
         parser.error("--compare and --memory are two comparisons: choose one")
     is_comparison = options.compare or options.memory

@@ -23,11 +23,13 @@ class Level:
 
     concurrency: int | None = None
     rate: float | None = None
+    soak_s: float | None = None  # the seconds of a soak test, which is measured for longer than the other levels
 
     def __str__(self) -> str:
+        soak = f", soak {self.soak_s:,.6g} s" if self.soak_s else ""
         if self.rate is not None:
-            return f"{self.rate:,.6g}/s"
-        return f"{self.concurrency} connection{'s' * (self.concurrency != 1)}"
+            return f"{self.rate:,.6g}/s{soak}"
+        return f"{self.concurrency} connection{'s' * (self.concurrency != 1)}{soak}"
 
 
 def outcome(level: Level, server: str, kinds: Sequence[str], turns: Sequence[Measurement]) -> dict[str, Any]:
@@ -40,10 +42,11 @@ def outcome(level: Level, server: str, kinds: Sequence[str], turns: Sequence[Mea
     errors = sum((window.errors for window in with_late), Counter[str]())
     lags_ms = np.concatenate([window.lags_ms for window in windows])
     failed = sum(errors.values())
-    result = {
+    result: dict[str, Any] = {
         "level": str(level),
         "concurrency": level.concurrency,
         "offered": level.rate,
+        "soak": level.soak_s is not None,
         "server": server,
         "seconds": seconds,
         "requests": len(latencies_ms),
@@ -70,6 +73,9 @@ def outcome(level: Level, server: str, kinds: Sequence[str], turns: Sequence[Mea
         ],
         "server_side": _server_side(turns, seconds),
     }  # fmt: skip
+    if inside := result["server_side"]:
+        inside["rest"] = {"mean": max(0.0, (result["mean"] or 0.0) - inside["total"]["mean"])}
+    result["growth"] = inside["growth"] if inside else None
     unsteady = [
         *_note("not steady", [turn.unsteady for turn in turns]),
         *_note("measured before it was steady", [turn.unsteady_warmup for turn in turns]),

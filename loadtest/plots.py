@@ -8,7 +8,8 @@ from plotly.colors import sample_colorscale
 from plotly.offline import get_plotlyjs
 
 SCRIPT = get_plotlyjs
-STAGES = {"decode": "#5b8ff9", "queue": "#f6bd16", "compute": "#5ad8a6", "encode": "#9270ca", "rest": "#a9b4c2"}
+STAGES = {"decode": "#5b8ff9", "queue": "#f6bd16", "compute": "#5ad8a6", "encode": "#9270ca"}
+BARS = {"rest": "#a9b4c2", **STAGES, "other": "#6b7787"}
 DASHES = ("solid", "dash")
 GREY, GRID = "#7d8896", "rgba(128,138,150,.18)"  # legible on white and on black
 TAIL = [0, 50, 75, 90, 95, 99, 99.9, 99.99]
@@ -20,12 +21,13 @@ LOG["ticktext"] = [f"{value:,g}" for value in LOG["tickvals"]]
 def render(results: Sequence[dict[str, Any]]) -> list[tuple[str, str, str]]:
     """Title, caption and HTML of each plot; plots without data are omitted."""
     latencies = {metric: metric for metric in TIMES}
+    ramp = [result for result in results if not result["soak"]]
     plots = [
         ("Latency by percentile", "At 99, one request in a hundred took longer.", _curves(results)),
-        ("Throughput", "Responses a second by load.", _levels(results, {"rate": "answered"}, "per second")),
-        ("Latency by load", "Requests queue where curves bend upwards.", _levels(results, latencies, "ms", log=True)),
-        ("Inside the server", "Mean times by the server's metrics. A click adds the rest: network, parsing, sockets.",
-         _stages(results)),
+        ("Throughput", "Responses a second by load.", _levels(ramp, {"rate": "answered"}, "per second")),
+        ("Latency by load", "Requests queue where curves bend upwards.", _levels(ramp, latencies, "ms", log=True)),
+        ("Where the time goes", "Means. Rest is the client's latency minus the server's: network, sockets, waiting "
+         "outside the server. Other is what the server does between its stages.", _stages(results)),
         ("Rate over time", "The rate in each window; pale points are the warm-up, not counted.", _time(results)),
     ]  # fmt: skip
     return [(title, caption, _html(figure)) for title, caption, figure in plots if figure.data]
@@ -113,21 +115,22 @@ def _levels(results: Sequence[dict[str, Any]], metrics: dict[str, str], unit: st
 def _stages(results: Sequence[dict[str, Any]]) -> go.Figure:
     figure = go.Figure()
     rows = [(result, title) for result, title in zip(results, _titles(results), strict=True) if result["server_side"]]
-    for stage, color in STAGES.items() if rows else ():
-        times = [
-            max(0.0, (result["mean"] or 0) - sum(times["mean"] for times in result["server_side"]["stages"].values()))
-            if stage == "rest"
-            else result["server_side"]["stages"][stage]["mean"]
-            for result, _ in rows
-        ]
+    for stage, color in BARS.items() if rows else ():
         figure.add_bar(
-            y=[title for _, title in rows], x=times, name=stage, orientation="h", marker={"color": color},
-            hovertemplate="%{x:.3g} ms", visible="legendonly" if stage == "rest" else True,
+            y=[title for _, title in rows], x=[_bar_ms(result["server_side"], stage) for result, _ in rows],
+            name=stage, orientation="h", marker={"color": color}, hovertemplate="%{x:.3g} ms",
         )  # fmt: skip
     figure.update_layout(barmode="stack", bargap=0.35)
     figure.update_xaxes(title="ms")
     figure.update_yaxes(autorange="reversed")
     return figure
+
+
+def _bar_ms(server_side: dict[str, Any], stage: str) -> float:
+    if stage == "rest":
+        return float(server_side["rest"]["mean"])
+    means = {name: float(times["mean"]) for name, times in server_side["stages"].items()}
+    return means[stage] if stage in means else max(0.0, server_side["total"]["mean"] - sum(means.values()))
 
 
 def _time(results: Sequence[dict[str, Any]]) -> go.Figure:

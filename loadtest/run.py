@@ -10,7 +10,7 @@ from rich.console import Console
 from loadtest.bodies import Body, bodies
 from loadtest.connection import Request
 from loadtest.load import Turn
-from loadtest.measure import Measurement, Timing, measure_turn
+from loadtest.measure import MEASURED_WINDOWS, SOAK_WINDOWS, Measurement, Timing, measure_turn
 from loadtest.memory import StoredKeys
 from loadtest.outcome import Level
 from loadtest.pool import WorkerPool
@@ -75,18 +75,20 @@ def measure(
     console: Console,
 ) -> None:
     """Measure level by level, in rounds, into ``measurements``; every other round reverses the order of the sides."""
-    timing = Timing(options.window, options.seconds / options.rounds, options.max_warmup)
     shares = [spec.share / len(several) for spec, several in zip(specs, sides[0].bodies, strict=True) for _ in several]
-    display = Display(console, options.seconds * len(options.levels) * len(sides))
+    seconds = {level: level.soak_s or options.seconds for level in options.levels}
+    display = Display(console, sum(seconds.values()) * len(sides))
     with WorkerPool(options.processes) as pool, display.progress:
         for level in options.levels:
+            windows = SOAK_WINDOWS if level.soak_s else MEASURED_WINDOWS
+            timing = Timing(options.window, seconds[level] / options.rounds, options.max_warmup, windows)
             for i in range(options.rounds):
                 for side in sides[:: -1 if i % 2 else 1]:
                     server = side.server
                     turn = Turn(
                         server.host,
                         server.port,
-                        server.tls,
+                        server.trust if server.tls else None,
                         [
                             Request(server.wire(body.path, body.content, body.headers), kind)
                             for kind, several in enumerate(side.bodies)

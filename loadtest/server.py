@@ -2,12 +2,14 @@
 
 import http.client
 import ssl
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
 import orjson
+
+from loadtest.tls import Trust
 
 TIMEOUT_S = 60
 
@@ -31,6 +33,7 @@ class Server:
 
     url: str
     headers: dict[str, str]
+    trust: Trust = field(default_factory=Trust)
 
     def __post_init__(self) -> None:
         try:
@@ -66,8 +69,7 @@ class Server:
         Raises:
             ServerError: the server does not respond.
         """
-        connect = http.client.HTTPSConnection if self.tls else http.client.HTTPConnection
-        connection = connect(self.host, self.port, timeout=TIMEOUT_S)
+        connection = self._connection()
         try:
             method = "GET" if body is None else "POST"
             connection.request(method, self.target(path), body, {**(headers or {}), **self.headers})
@@ -76,12 +78,17 @@ class Server:
         except ssl.SSLCertVerificationError as error:
             raise ServerError(
                 f"{self.url}: its certificate is not trusted: {error.verify_message}; "
-                "set SSL_CERT_FILE to a file with the certificate to trust"
+                "--cacert or SSL_CERT_FILE name a file with the certificate to trust, --insecure trusts any"
             ) from error
         except (OSError, http.client.HTTPException) as error:
             raise ServerError(f"{self.url} does not answer: {error}") from error
         finally:
             connection.close()
+
+    def _connection(self) -> http.client.HTTPConnection:
+        if not self.tls:
+            return http.client.HTTPConnection(self.host, self.port, timeout=TIMEOUT_S)
+        return http.client.HTTPSConnection(self.host, self.port, timeout=TIMEOUT_S, context=self.trust.context())
 
     def document(self, path: str) -> dict[str, Any] | None:
         """The JSON object at ``path``; None if there is none.

@@ -9,7 +9,8 @@ from loadtest.server import Server, ServerError
 
 STAGES = ("decode", "queue", "compute", "encode")
 Counters = dict[tuple[str, str, str], float]  # by metric, stage, and upper bound in seconds
-METRICS = ("heed_request_duration_", "heed_stage_duration_", "heed_batch_size", "process_cpu_seconds_total")
+MEMORY = "process_resident_memory_bytes"
+METRICS = ("heed_request_duration_", "heed_stage_duration_", "heed_batch_size", "process_cpu_seconds_total", MEMORY)
 
 
 def scrape(server: Server) -> Counters | None:
@@ -37,7 +38,8 @@ def between(before: Counters | None, after: Counters | None) -> Counters | None:
 
 
 def summarize(counters: Counters, seconds: float) -> dict[str, Any] | None:
-    """Mean and p99 in milliseconds of each stage and of the total; requests per run; processor cores in use."""
+    """Mean and p99 in milliseconds of each stage and of the total; requests per run; processor cores in use; by how
+    many bytes the resident memory of the server has grown."""
     answered = counters["heed_request_duration_seconds_count", "", ""]
     if not answered:
         return None
@@ -48,6 +50,7 @@ def summarize(counters: Counters, seconds: float) -> dict[str, Any] | None:
         "total": _times_ms(counters, "heed_request_duration_seconds", ""),
         "requests_per_run": counters["heed_batch_size_sum", "", ""] / runs if runs else None,
         "cores": counters["process_cpu_seconds_total", "", ""] / seconds,
+        "growth": counters.get((MEMORY, "", "")),
     }
 
 

@@ -54,7 +54,8 @@ class Display:
 
 def table(results: Sequence[dict[str, Any]], several: bool) -> Table:
     """A row for each level, with the server if there are ``several``; times are in milliseconds."""
-    rows = _table("load", *(["server"] * several), "rate/s", *TIMES, "errors", "")
+    columns = [f"{time} ms" for time in TIMES]
+    rows = _table("load", *(["server"] * several), "requests/s", *columns, "errors", "")
     for result in results:
         numbers = [format_number(result[metric]) for metric in ("rate", *TIMES)]
         errors = f"[red]{sum(result['errors'].values()):,}[/]" if result["errors"] else "0"

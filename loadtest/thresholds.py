@@ -8,9 +8,13 @@ from typing import Any
 
 TIMES = ("mean", "p50", "p90", "p95", "p99", "p99.9", "max")
 MILLISECONDS = {"us": 1e-3, "ms": 1.0, "s": 1e3}
+BYTES = {"kB": 1e3, "MB": 1e6, "GB": 1e9}
 UNITS = {**dict.fromkeys(TIMES, MILLISECONDS), "rate": {"/s": 1.0}, "failed": {"%": 0.01}, "ratio": {"": 1.0}}
+UNITS["growth"] = BYTES  # of the server's resident memory during the measurement
 FLAGS = ("unsteady", "bottleneck")
-SYNTAX = f"p99>50ms ({', '.join(TIMES)}; us, ms, s), rate<1000/s, failed>0.1%, ratio<0.95, {', '.join(FLAGS)}"
+SYNTAX = (
+    f"p99>50ms ({', '.join(TIMES)}; us, ms, s), rate<1000/s, failed>0.1%, ratio<0.95, growth>50MB, {', '.join(FLAGS)}"
+)
 COMPARE = {"<": operator.lt, ">": operator.gt}
 
 
@@ -42,7 +46,7 @@ def parse(text: str) -> Threshold:
     """
     if text in FLAGS:
         return Threshold(text, text)
-    match = re.fullmatch(r"\s*([a-z][a-z0-9.]*)\s*([<>])\s*(\d+(?:\.\d+)?)\s*(us|ms|s|/s|%)?\s*", text)
+    match = re.fullmatch(r"\s*([a-z][a-z0-9.]*)\s*([<>])\s*(\d+(?:\.\d+)?)\s*(us|ms|s|/s|%|kB|MB|GB)?\s*", text)
     if match is None or match[1] not in UNITS or (match[4] or "") not in UNITS[match[1]]:
         raise ValueError(f"expected something like {SYNTAX}; got {text!r}")
     return Threshold(text, match[1], match[2], float(match[3]) * UNITS[match[1]][match[4] or ""])

@@ -165,6 +165,7 @@ def create_app(
     ids = RequestIds()
     auth = ApiKeyAuth(routes, settings) if settings.api_keys_file or settings.admin_keys_file else None
     timing = tracing.TracedTiming if traces else Timing
+    app.state.auth = auth
     outermost: ASGIApp = Envelope(auth or routes, ids, timing)
     observers: list[AccessLog | tracing.Tracing] = []
     if settings.access_log != "off":

@@ -91,6 +91,8 @@ class Settings(BaseSettings):
         description="models that must load before /v2/health/ready answers 200: all = every one in the repository, "
         "and at least one; any = one; live = none",
     )
+    exit_unless_ready: bool = False
+    """end with status 3 if the models that ready_when requires did not load at the start"""
     model_poll_seconds: PositiveFloat = 15
     """seconds between two scans of the repository in mode poll"""
     max_batch_size: NonNegativeInt = 1024

@@ -12,6 +12,7 @@ from pydantic_settings import CliApp
 
 from service import machine, threads
 from service.app import Application, create_app
+from service.cli.startup import log_settings, log_unknown_variables, log_unprotected_keys
 from service.memories.store import MemoryStore, open_store
 from service.settings import Settings
 from service.telemetry import logs, tracing
@@ -26,7 +27,10 @@ log = logging.getLogger("heed")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Serve until a signal ends the process. Returns the exit status: 2 for a wrong setting, 1 if it cannot start."""
+    """Serve until a signal ends the process. Returns the exit status: 2 for a wrong setting, 1 if it cannot start.
+
+    With the setting exit_unless_ready it is 3 if the models required are not loaded at the start.
+    """
     try:
         settings = CliApp.run(Settings, cli_args=list(sys.argv[1:] if arguments is None else arguments))
     except ValidationError as error:
@@ -58,6 +62,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _fail(1, f"cannot listen on {settings.host}, port {port}: {error.strerror}")
     machine.keep_heap()
     logs.configure(settings.log_level, settings.log_format)
+    log_settings(settings)
+    log_unknown_variables(os.environ)
+    log_unprotected_keys(settings, listeners)
     for listener in listeners:
         log.info("listening on %s", _url(listener, settings))
     for listener in monitored:
@@ -69,21 +76,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     def serve(channel: Channel) -> None:
         app = _application(settings, store, shared_metrics, channel.slot)
-        Worker(app, settings, channel).run()
+        worker = Worker(app, settings, channel)
+        worker.run()
+        if worker.status:
+            sys.exit(worker.status)
 
     try:
         with monitor(monitored, listeners, state, shared_metrics, settings):
             if settings.workers > 1:
                 return Supervisor(serve, settings, listeners, shared_metrics, state).run()
             app = _application(settings, store, shared_metrics)
-            Server(app, settings, state).run(listeners)
+            server = Server(app, settings, state)
+            server.run(listeners)
     except SystemExit:  # from uvicorn, when the start failed; the log says why
         return 1
     finally:
         store.close()
     if threads.is_running():
-        os._exit(0)  # a thread may be in ONNX Runtime's code, which must not run while its library is unloaded
-    return 0
+        # A thread may be in ONNX Runtime's code, which must not run while its library is unloaded.
+        os._exit(server.status)
+    return server.status
 
 
 def _application(

@@ -41,13 +41,19 @@ class KeyFile:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._seen: object = None
-        self._hashes: list[bytes] = []
+        self._hashes: dict[int, bytes] = {}  # by the number of the line, from 1
         self._read()
 
     def __contains__(self, key: bytes) -> bool:
         """Takes equally long for all keys, so that its time reveals nothing."""
         digest = _hash(key)
-        return sum(hmac.compare_digest(digest, known) for known in self._hashes) > 0
+        return sum(hmac.compare_digest(digest, known) for known in self._hashes.values()) > 0
+
+    def name(self, key: bytes) -> str | None:
+        """The place of a key, which names it without revealing it: the file and the line; None if it is not there."""
+        digest = _hash(key)
+        lines = [line for line, known in self._hashes.items() if hmac.compare_digest(digest, known)]
+        return f"{self._path.name}:{lines[0]}" if lines else None
 
     def reload_if_changed(self) -> bool:
         """Whether the file has changed and was read again."""
@@ -65,7 +71,7 @@ class KeyFile:
         if seen == self._seen:
             return False
         lines = [line.strip() for line in self._path.read_bytes().splitlines()]
-        self._hashes = [_hash(line) for line in lines if line and not line.startswith(b"#")]
+        self._hashes = {i: _hash(line) for i, line in enumerate(lines, 1) if line and not line.startswith(b"#")}
         self._seen = seen
         log.info("%d keys in %s", len(self._hashes), self._path)
         return True
@@ -113,6 +119,12 @@ class ApiKeyAuth:
         """Who sends a request with these headers, which is allowed: a hash of its key."""
         key = _key(headers)
         return "" if key is None or not (self._api or self._is_admin(key)) else _hash(key).hex()
+
+    def key_name(self, headers: Mapping[bytes, bytes]) -> str | None:
+        """The name of the key of a request with these headers, for logs; None if it has no known one."""
+        key = _key(headers)
+        names = [keys.name(key) for keys in (self._admin, self._api) if keys and key is not None]
+        return next(filter(None, names), None)
 
     def is_admin(self, headers: Mapping[bytes, bytes]) -> bool:
         """Whether a request with these headers has an admin key."""

@@ -17,7 +17,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.protocols.utils import is_ssl
 
 from service.telemetry.event_loop import EventLoopClock
-from service.telemetry.logs import MALFORMED
+from service.telemetry.logs import MALFORMED, peer
 
 CALLBACKS = [name for name in dir(HttpToolsProtocol) if name.startswith("on_")]
 END_OF_HEAD = b"\r\n\r\n"
@@ -253,7 +253,7 @@ class Connection(HttpToolsProtocol):
             elif isinstance(error.__context__, MemoryError):
                 raise error.__context__ from None
             else:
-                MALFORMED.warning("malformed request refused: %s", error)
+                MALFORMED.warning("malformed request refused: %s", error, **peer(self.client))
                 self.send_400_response("Invalid HTTP request received.")
 
     def _feed_parser(self, data: bytes | memoryview) -> bool:

@@ -45,6 +45,8 @@ class Model:
     batching: BatchingRules | None = None  # how requests share a run; None = they never do
     tokenizer: Tokenizer | None = None  # of a model that takes token ids
     preprocessor: Preprocessor | None = None  # of a model that takes images
+    load_seconds: float = 0.0  # that it took to load
+    file_bytes: int = 0  # of all files of the version
 
     def __post_init__(self) -> None:
         self.spec: BlockSpec | None = self.signature.spec

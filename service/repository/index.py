@@ -20,10 +20,14 @@ def index(
     failed: Mapping[str, Mapping[int, str]],
     changing: Mapping[str, str],
 ) -> list[State]:
-    """The lines of ``names``: loaded versions, failed ones with the reason, models that are loading or unloading."""
+    """The lines of ``names``: loaded versions, failed ones with the reason, models that are loading or unloading.
+
+    A reason of version 0 is about the whole model.
+    """
     states: list[State] = []
     for name in sorted(names):
         lines = [State(name, version, changing.get(name, "READY")) for version in loaded.get(name, ())]
-        lines += [State(name, version, "UNAVAILABLE", reason) for version, reason in failed.get(name, {}).items()]
+        reasons = failed.get(name, {})
+        lines += [State(name, version or None, "UNAVAILABLE", reason) for version, reason in reasons.items()]
         states += lines or [State(name, state=changing.get(name))]
     return states

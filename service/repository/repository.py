@@ -17,6 +17,8 @@ from service.model.loader import load_version
 from service.model.model import Model
 from service.ort.failures import RUN_ERRORS
 from service.ort.provider import Provider, choose
+from service.repository.changes import NOBODY, POLL, START, Requester, log_changes
+from service.repository.incomplete import NO_VERSION, incomplete
 from service.repository.index import State, index
 from service.repository.options import ServingOptions
 from service.repository.triton_config import CONFIG, fields
@@ -25,6 +27,7 @@ from service.settings import Settings
 
 log = logging.getLogger("heed")
 T = TypeVar("T")
+Failures = dict[str, dict[int, str]]  # name -> version, or NO_VERSION -> why it cannot be served
 
 
 class Repository:
@@ -43,14 +46,16 @@ class Repository:
         self._own_options: dict[str, ServingOptions] = {}
         self._sent: set[str] = set()  # models whose files came with a load request, not from the folder
         self.models: dict[str, dict[int, Model]] = {}  # all served ones, by name and version, lowest version first
-        self.failed: dict[str, dict[int, str]] = {}  # name -> version -> why it could not be loaded
+        self.failed: Failures = {}
         self.load_failures = 0  # since the start
         # Fingerprints of the version folders that poll() has loaded or failed to load.
         self._seen: dict[Path, object] = {}
         self._unseen: dict[str, str] = {}  # models that the last poll could not read, and why
+        self._incomplete: set[str] = set()  # models of which the last poll saw no version to serve
         self._changing: dict[str, str] = {}
         self._change = threading.RLock()  # one change at a time
         self.provider: Provider | None = None
+        self.load_has_ended = False  # every model was tried, or the attempt failed
         self.ready = threading.Event()  # every model was tried, and the device works: requests are accepted
         # True once the models were loaded that the setting ``ready`` requires; later failures do not change it.
         self.is_complete = False
@@ -76,11 +81,17 @@ class Repository:
 
     def load(self) -> None:
         """Load every model and run it once, then set ``ready``. A model that fails is logged; the others are served."""
+        try:
+            self._load()
+        finally:
+            self.load_has_ended = True
+
+    def _load(self) -> None:
         assert self.provider is not None, "open() comes first"
         start = time.perf_counter()
         for version in misnamed(self._folder):
             log.warning("%s is no version: the name of one is a number that does not begin with 0", version)
-        self.poll()
+        self.poll(START)
         if not self.models and not self.failed:
             log.warning("no models in %s; `heed export` writes the built-in blocks there", self._folder.absolute())
         loaded, seconds = ", ".join(self.models) or "no models", time.perf_counter() - start
@@ -97,7 +108,7 @@ class Repository:
 
     def _check_complete(self) -> None:
         """Set ``is_complete`` if all required models are loaded; models that a client failed to load do not count."""
-        wanted, polled = self._settings.ready_when, {folder.parent.name for folder in self._seen}
+        wanted, polled = self._settings.ready_when, {folder.parent.name for folder in self._seen} | self._incomplete
         if wanted == "live" or (self.models and (wanted == "any" or polled.isdisjoint(self.failed))):
             self.is_complete = True
 
@@ -107,7 +118,7 @@ class Repository:
         self.is_complete = False
         self.unrecoverable = True
 
-    def poll(self) -> None:
+    def poll(self, requester: Requester = POLL) -> None:
         """Load new and changed versions from the folder, and unload removed ones. Where a load fails, the old version
         is still served.
 
@@ -117,15 +128,25 @@ class Repository:
             scanned, unseen = survey(self._folder, self.models)
             self._report(unseen)
             if "" not in unseen:
+                before = self.failed
                 gone = [name for name in (*self.models, *self.failed) if name not in scanned and name not in unseen]
                 for name in gone:
-                    self._drop(name)
+                    self._drop(name, requester)
                 for name in [name for name in scanned if name not in unseen]:
-                    self._follow(name, scanned[name])
+                    self._follow(name, scanned[name], requester)
+                self._mark_incomplete(scanned, incomplete(self._folder, {*scanned, *unseen}), before)
             self._check_complete()
 
-    def load_model(self, name: str, options: ServingOptions | None = None, versions: Versions | None = None) -> None:
+    def load_model(
+        self,
+        name: str,
+        options: ServingOptions | None = None,
+        versions: Versions | None = None,
+        requester: Requester = NOBODY,
+    ) -> None:
         """Load a model, from ``versions`` if given, and serve it once all its versions are ready.
+
+        The log names ``requester``.
 
         Without ``options`` it keeps those of its last load, unless that load came with files.
 
@@ -149,7 +170,7 @@ class Repository:
                 raise NotEnoughMemory() from None
             except Exception as error:
                 reason = _reason(error, versions)
-                log.error("model %s failed to load: %s", name, error)
+                log.error("model %s failed to load: %s", name, error, extra=requester)
                 self.load_failures += 1
                 if name not in self.models:
                     self.failed = {**self.failed, name: dict.fromkeys(chosen, reason)}
@@ -157,17 +178,17 @@ class Repository:
             self._own_options[name] = options
             self._sent = self._sent | {name} if sent else self._sent - {name}
             self._log_config(name, versions)
-            self._serve(name, models, {})
+            self._serve(name, models, {}, requester)
             self._check_complete()
 
-    def unload_model(self, name: str) -> None:
+    def unload_model(self, name: str, requester: Requester = NOBODY) -> None:
         """Stop serving it; requests in progress finish. As in Triton, a model that is not loaded is no error."""
         with self._change:
             if name not in self.models and name not in self.failed:
-                log.info("model %s is not loaded, so there is nothing to unload", name)
+                log.info("model %s is not loaded, so there is nothing to unload", name, extra=requester)
                 return
             with self._state(name, "UNLOADING"):
-                self._drop(name)
+                self._drop(name, requester)
             self._check_complete()
 
     def model(self, name: str, version: int | None = None) -> Model:
@@ -223,8 +244,11 @@ class Repository:
 
     def index(self) -> list[State]:
         """A line for every version of every model, loaded or not."""
-        names = {*scan(self._folder), *self.models, *self.failed}
-        return index(names, self.models, self.failed, self._changing)
+        scanned = scan(self._folder)
+        broken = incomplete(self._folder, {*scanned, *self.models, *self.failed})
+        names = {*scanned, *self.models, *self.failed, *broken}
+        failed = {**self.failed, **{name: {NO_VERSION: reason} for name, reason in broken.items()}}
+        return index(names, self.models, failed, self._changing)
 
     def _report(self, unseen: dict[str, str]) -> None:
         """Log models that can no longer be read, and those that can be read again."""
@@ -240,7 +264,20 @@ class Repository:
             log.info("%s can be read again", f"model {name}" if name else "the model repository")
         self._unseen = unseen
 
-    def _follow(self, name: str, versions: Versions) -> None:
+    def _mark_incomplete(self, scanned: dict[str, dict[int, Path]], others: dict[str, str], before: Failures) -> None:
+        """Keep why models of the folder have no version to serve; log it where it was not so ``before``."""
+        reasons = dict(others)
+        for name, versions in scanned.items():
+            if not self.options_for(name).policy.choose(versions):
+                there = ", ".join(map(str, versions))
+                reasons[name] = f"HEED_VERSIONS={self._settings.versions} selects none of its versions: {there}"
+        for name, reason in reasons.items():
+            self._serve(name, self.models.get(name, {}), {NO_VERSION: reason})
+            if before.get(name) != {NO_VERSION: reason}:
+                log.warning("model %s from %s cannot be served: %s", name, (self._folder / name).absolute(), reason)
+        self._incomplete = set(reasons)
+
+    def _follow(self, name: str, versions: Versions, requester: Requester) -> None:
         options = self.options_for(name)
         chosen = options.policy.choose(versions)
         old = self.models.get(name, {})
@@ -266,12 +303,12 @@ class Repository:
                 with self._state(name, "LOADING"):
                     models[version] = self._open(folder, options)
             except Exception as error:
-                log.error("model %s from %s cannot be served: %s", name, folder.absolute(), error)
+                log.error("model %s from %s cannot be served: %s", name, folder.absolute(), error, extra=requester)
                 self.load_failures += 1
                 failed[version] = _reason(error, versions)
                 if version in old:
                     models[version] = old[version]
-        self._serve(name, models or old, failed)
+        self._serve(name, models or old, failed, requester)
 
     def _log_config(self, name: str, versions: Versions) -> None:
         """Log which fields of a model's Triton configuration are ignored, if it has one."""
@@ -281,8 +318,9 @@ class Repository:
 
     def _open(self, folder: Path, options: ServingOptions) -> Model:
         assert self.provider is not None, "open() comes first"
+        start = time.perf_counter()
         try:
-            return load_version(
+            model = load_version(
                 folder,
                 self.provider,
                 self._threads,
@@ -292,16 +330,22 @@ class Repository:
             )
         except RUN_ERRORS as error:
             raise self.provider.translate(error) or error from None
+        model.load_seconds = time.perf_counter() - start
+        model.file_bytes = sum(size for _, _, size in fingerprint(folder))
+        return model
 
-    def _serve(self, name: str, models: dict[int, Model], failed: dict[int, str]) -> None:
+    def _serve(
+        self, name: str, models: dict[int, Model], failed: dict[int, str], requester: Requester = NOBODY
+    ) -> None:
+        log_changes(name, self.models.get(name, {}), models, requester)
         self.models = dict(sorted({**self.models, name: models}.items())) if models else _without(self.models, name)
         self.failed = {**self.failed, name: failed} if failed else _without(self.failed, name)
 
-    def _drop(self, name: str) -> None:
+    def _drop(self, name: str, requester: Requester) -> None:
         self._seen = {folder: seen for folder, seen in self._seen.items() if folder.parent.name != name}
         self._own_options.pop(name, None)
         self._sent = self._sent - {name}
-        self._serve(name, {}, {})
+        self._serve(name, {}, {}, requester)
 
     @contextmanager
     def _state(self, name: str, state: str) -> Iterator[None]:

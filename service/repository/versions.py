@@ -73,7 +73,7 @@ def survey(folder: Path, served: Collection[str]) -> tuple[dict[str, dict[int, P
         return {}, {"": f"cannot be read: {error.strerror}"}
     if served and not (entries and versions):
         return versions, {"": "holds no model any more"}
-    errors = {name: _error(folder / name) for name in served if name in entries}
+    errors = {name: unreadable(folder / name) for name in served if name in entries}
     return versions, {name: f"cannot be read: {error.strerror}" for name, error in errors.items() if error}
 
 
@@ -96,7 +96,7 @@ def version_number(name: str) -> int:
     return int(name) if name.isascii() and name.isdecimal() and not name.startswith("0") else 0
 
 
-def _error(folder: Path) -> OSError | None:
+def unreadable(folder: Path) -> OSError | None:
     """The error that hides a version of the model in ``folder`` from ``scan``; a broken link is one, too."""
     try:
         files = [folder / version / CANONICAL for version in os.listdir(folder)]

@@ -10,7 +10,7 @@ import socket
 import stat
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from logging.config import dictConfig
 from typing import Any, Literal, TextIO
 
@@ -81,17 +81,26 @@ class RateLimited:
         self._next = 0.0
         self._left_out = 0
 
-    def warning(self, message: str, *values: object) -> None:
+    def warning(self, message: str, *values: object, **fields: object) -> None:
+        """Log a line with ``fields``, unless one was logged in the last second."""
         now = time.monotonic()
         if now < self._next:
             self._left_out += 1
             return
-        extra = {"left_out": self._left_out} if self._left_out else {}
+        extra = {**fields, "left_out": self._left_out} if self._left_out else fields
         self._next, self._left_out = now + 1, 0
         log.warning(message, *values, extra=extra)
 
 
 MALFORMED = RateLimited()  # for requests that are not HTTP
+
+
+def peer(client: Sequence[object] | None) -> dict[str, object]:
+    """The field with the address of a client, a host and a port; none where it is not known."""
+    if not client:
+        return {}
+    host, port, *_ = client
+    return {"peer": f"[{host}]:{port}" if ":" in str(host) else f"{host}:{port}"}
 
 
 class LossyFile(io.RawIOBase):

@@ -12,13 +12,16 @@ from pydantic import BaseModel, ValidationError
 from service.budget import Reservation
 from service.codec.json_reader import base64_bytes
 from service.errors import HeedError, Malformed, NotAllowed, NotReady, Unsupported
+from service.http.auth import ApiKeyAuth
 from service.http.body import CountedReceive, receive_body
 from service.model.spec import CANONICAL
+from service.repository.changes import Requester
 from service.repository.index import State
 from service.repository.options import ServingOptions
 from service.repository.repository import Repository
 from service.repository.versions import version_number
 from service.settings import Settings
+from service.telemetry.logs import peer
 from service.threads import in_thread
 from service.v2 import model_config, schemas
 from service.v2.model_config import first_problem
@@ -61,7 +64,7 @@ async def load(model: Name, request: Request) -> Response:
     reservation = Reservation(state.budget)
     try:
         control = await read_body(request, schemas.ControlRequest, state.settings.max_body_bytes, reservation)
-        await in_thread(_load, request.app.state.repository, model, control.parameters)
+        await in_thread(_load, state.repository, model, control.parameters, requester(request))
     except Malformed as error:
         raise Malformed(error.detail.replace("failed to load:", f"failed to load '{model}',")) from None
     finally:
@@ -79,7 +82,7 @@ async def load(model: Name, request: Request) -> Response:
 async def unload(model: Name, request: Request) -> Response:
     require_control(request, "explicit model load / unload is not allowed if polling is enabled")
     await read_body(request, schemas.ControlRequest)
-    await in_thread(request.app.state.repository.unload_model, model)
+    await in_thread(request.app.state.repository.unload_model, model, requester(request))
     return Response()
 
 
@@ -126,7 +129,16 @@ def require_control(request: Request, refusal: str) -> None:
     request.app.state.repository.must_be_ready()
 
 
-def _load(repository: Repository, name: str, parameters: Mapping[str, Any]) -> None:
+def requester(request: Request) -> Requester:
+    """Who sent the request, for the log: the key's name, if there are keys, the address, and the request's id."""
+    state = request.scope["state"]
+    auth: ApiKeyAuth | None = request.app.state.auth
+    key = auth.key_name(state["headers"]) if auth else None
+    fields = {"by": "client", **peer(request.client), "request_id": state["request_id"].decode()}
+    return {**fields, "key": key} if key else fields
+
+
+def _load(repository: Repository, name: str, parameters: Mapping[str, Any], requester: Requester) -> None:
     files = {key: value for key, value in parameters.items() if key.startswith(FILE)}
     unknown = [key for key in parameters if key not in files and key != "config"]
     if unknown:
@@ -137,17 +149,19 @@ def _load(repository: Repository, name: str, parameters: Mapping[str, Any]) -> N
     if "config" in parameters:
         options = model_config.override(parameters["config"], _current_config(repository, name), repository.options)
     if options is None or not files:
-        repository.load_model(name, options)
+        repository.load_model(name, options, requester=requester)
         return
     if not _is_file_name(name):
         raise Malformed("failed to load: this name is no name of a folder")
     try:
-        _load_files(repository, name, files, options)
+        _load_files(repository, name, files, options, requester)
     except OSError as error:
         raise NotReady(f"failed to load '{name}', its files cannot be written: {error.strerror}") from None
 
 
-def _load_files(repository: Repository, name: str, files: Mapping[str, Any], options: ServingOptions) -> None:
+def _load_files(
+    repository: Repository, name: str, files: Mapping[str, Any], options: ServingOptions, requester: Requester
+) -> None:
     """Load a model from files in base64. Raises OSError if they cannot be written."""
     with tempfile.TemporaryDirectory(prefix="heed-") as folder:
         versions: dict[int, Path] = {}
@@ -157,7 +171,7 @@ def _load_files(repository: Repository, name: str, files: Mapping[str, Any], opt
             path.mkdir(parents=True, exist_ok=True)
             (path / file).write_bytes(_decode(key, value))
         complete = {version: path for version, path in versions.items() if (path / CANONICAL).exists()}
-        repository.load_model(name, options, complete)
+        repository.load_model(name, options, complete, requester)
 
 
 def _current_config(repository: Repository, name: str) -> dict[str, Any]:

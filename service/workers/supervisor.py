@@ -23,7 +23,7 @@ from service.settings import Settings
 from service.telemetry.shared_metrics import SharedMetrics
 from service.workers import last_resort
 from service.workers.channel import HUNG_S, Channel, ServiceState
-from service.workers.server import GRACE_S, LINGER_S, ignore_new_connections
+from service.workers.server import GRACE_S, LINGER_S, NOT_READY, ignore_new_connections
 
 log = logging.getLogger("heed")
 
@@ -217,7 +217,10 @@ class Supervisor:
             if worker.draining_since:
                 continue
             code = worker.process.exitcode
-            if code == STARTUP_FAILURE and not self._can_start:  # the worker has logged why
+            if code == NOT_READY and worker.channel.state.live and not self._all_loaded:  # the worker has logged why
+                self._status = NOT_READY
+                return
+            if code == STARTUP_FAILURE and not self._can_start:  # and here
                 self._status = 1
                 return
             log.error("worker %d ended (%s)", worker.process.pid, _exit_reason(code))

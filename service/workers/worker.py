@@ -36,6 +36,9 @@ class Worker(Server):
         self._beat()
         return await super().on_tick(counter)
 
+    def is_service_ready(self) -> bool:
+        return self._channel.state.service_ready
+
     def _beat(self) -> None:
         self._channel.beat(self._repository.ready.is_set(), self._repository.is_complete)
 

@@ -1,13 +1,15 @@
 """What is made of windows: all that was measured, late answers, and what the load generator says of itself."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 
 import numpy as np
 import pytest
 
 from loadtest.measure import Measurement
 from loadtest.outcome import Level, outcome, ratios
+from loadtest.plots import BARS, _bar_ms
 from loadtest.window import Window
+from tests.loadtest.test_stages import counts
 
 
 def window(phase="measured", latencies=(1.0,) * 99 + (9.0,), cores=0.3, late=0.1, errors=0, kind=0):
@@ -18,8 +20,8 @@ def window(phase="measured", latencies=(1.0,) * 99 + (9.0,), cores=0.3, late=0.1
     )  # fmt: skip
 
 
-def taken(*windows, warmed=None, steady=None):
-    return Measurement(list(windows), warmed, steady, None, 1)
+def taken(*windows, warmed=None, steady=None, counters=None):
+    return Measurement(list(windows), warmed, steady, counters, 1)
 
 
 def test_what_counts():
@@ -71,3 +73,20 @@ def test_ratios_are_of_adjacent_turns():
     assert found["rate"] == {"median": 1, "low": 0.5, "high": 3}
     assert found["p99"] == {"median": 0.5, "low": 0.5, "high": 0.5}
     assert ratios([taken(window(latencies=[]))], theirs[:1])["p50"]["median"] is None
+
+
+@pytest.mark.parametrize(("latency_ms", "rest_ms"), [(1.5, 0.5), (0.75, 0.0)])
+def test_rest_is_what_the_client_waits_outside_the_server(latency_ms, rest_ms):
+    """The server's mean is 1 ms; where its metrics are of other requests, rest is not below zero."""
+    turn = taken(window(latencies=[latency_ms] * 100), counters=defaultdict(float, counts(100)))
+    found = outcome(Level(concurrency=1), "A", ["x"], [turn])
+    assert found["server_side"]["rest"]["mean"] == pytest.approx(rest_ms)
+    assert found["growth"] == 100e6
+    assert _bar_ms(found["server_side"], "rest") == pytest.approx(rest_ms)
+    assert _bar_ms(found["server_side"], "compute") == pytest.approx(1)
+    assert list(BARS) == ["rest", "decode", "queue", "compute", "encode", "other"]
+
+
+def test_without_the_servers_metrics_growth_is_not_known():
+    found = outcome(Level(concurrency=1), "A", ["x"], [taken(window())])
+    assert found["server_side"] is found["growth"] is None

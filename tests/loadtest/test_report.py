@@ -34,8 +34,11 @@ def test_it_renders_alone(client, tmp_path):
     body = dom[dom.index("<body>") :]
     assert len(re.findall(r'class="js-plotly-plot"|class="plotly-graph-div js-plotly-plot"', body)) == 5
     assert len(re.findall(r'class="trace scatter', body)) == 2 + 1 + 3 + 2  # curves, rate, percentiles, time
-    assert len(re.findall(r'class="trace bars"', body)) == 4  # stages
+    assert len(re.findall(r'class="trace bars"', body)) == 6  # rest, stages, other
     assert "4 connections" in body
+    assert f"heed loadtest {url}" in body
+    assert "query 1×4×4×8" in body
+    assert "cpu (" in body
 
 
 @pytest.mark.skipif(not CHROMIUM, reason="no chromium here")
@@ -54,7 +57,7 @@ def test_two_servers_without_metrics_that_fail(served, scenario, tmp_path, capsy
     html = page.read_text()
     html = html[html.index("<body>") :]
     assert "no metrics of Heed" in html
-    assert "Inside the server" not in html
+    assert "Where the time goes" not in html
     assert "open loop, Poisson" in html
     assert not re.search(r"""(src|href)=["']?http""", html)
     assert "times status 503" in capsys.readouterr().out

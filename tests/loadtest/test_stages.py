@@ -19,7 +19,7 @@ def counts(n):
             found |= {(f"{metric}_count", stage, ""): n, (f"{metric}_sum", stage, ""): n * 0.001}
     return found | {
         ("heed_batch_size_count", "", ""): n / 2, ("heed_batch_size_sum", "", ""): n,
-        ("process_cpu_seconds_total", "", ""): n / 100,
+        ("process_cpu_seconds_total", "", ""): n / 100, ("process_resident_memory_bytes", "", ""): n * 1e6,
     }  # fmt: skip
 
 
@@ -32,6 +32,7 @@ def test_told():
     assert found["total"]["p99"] == pytest.approx(1.98)
     assert found["requests_per_run"] == 2
     assert found["cores"] == pytest.approx(0.5)
+    assert found["growth"] == 200e6
 
 
 def test_nothing_to_tell():

@@ -14,6 +14,7 @@ from service.engine.counters import RequestCounters
 from service.http import connection
 from service.http.limits import LimitedProtocol
 from service.settings import Settings
+from service.telemetry.event_loop import EventLoopClock
 
 MOST = 1024  # bytes of a head
 ANSWER = re.compile(rb"HTTP/1\.1 (\d+) [^\r]*\r\n(.*?)\r\n\r\n", re.DOTALL)
@@ -80,7 +81,14 @@ async def exchange(
     config.load()
     settings = Settings(max_header_bytes=MOST, **more)
     transport = Transport()
-    one = protocol(config=config, server_state=ServerState(), app_state={}, settings=settings, counts=RequestCounters())
+    one = protocol(
+        config=config,
+        server_state=ServerState(),
+        app_state={},
+        settings=settings,
+        counts=RequestCounters(),
+        clock=EventLoopClock(),
+    )
     one.connection_made(transport)
     for piece in pieces:
         if not transport.closing:
@@ -288,3 +296,10 @@ def test_malformed_requests_are_logged_at_a_bounded_rate(caplog):
     for _ in range(200):
         assert asyncio.run(exchange(b"\0\r\n\r\n"))[0] == [400]
     assert 1 <= caplog.text.count("malformed request") < 20
+
+
+def test_the_line_of_a_malformed_request_has_the_address(caplog, monkeypatch):
+    connection.MALFORMED.__init__()
+    monkeypatch.setattr(Transport, "get_extra_info", lambda _, name: ("::1", 4711) if name == "peername" else None)
+    assert asyncio.run(exchange(b"\0\r\n\r\n"))[0] == [400]
+    assert caplog.records[-1].peer == "[::1]:4711"

@@ -1,0 +1,65 @@
+"""What a reader of a result needs to repeat it: the command, the machine of the load, and what each server is."""
+
+import os
+import shlex
+from collections.abc import Sequence
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from loadtest.server import Server, ServerError
+
+SECRET_HEADERS = ("auth", "key", "token", "cookie", "secret")  # parts of their names
+HIDDEN = "..."
+METADATA = {"name": "name", "version": "version", "provider": "provider", "provider_reason": "reason"}  # of GET /v2
+LABELS = {"heed_build_info": ("version", "onnxruntime", "python"), "heed_provider_info": ("provider", "reason")}
+
+
+def command(arguments: Sequence[str], url: str, headers: Sequence[tuple[str, str]]) -> str:
+    """The command line, with the URL if a variable gave it, and without API keys and the values of secret headers."""
+    secrets = [value for name, value in headers if any(part in name.lower() for part in SECRET_HEADERS)]
+    secrets += [value.removeprefix("Bearer ") for value in secrets]
+    shown = [_hidden(argument, secrets) for argument in arguments]
+    return shlex.join(["heed", "loadtest", *([] if url in shown else [url]), *shown])
+
+
+def _hidden(argument: str, secrets: Sequence[str]) -> str:
+    for secret in secrets:
+        if secret and argument.endswith(secret):
+            return argument.removesuffix(secret) + HIDDEN
+    return argument
+
+
+def machine() -> dict[str, Any]:
+    """The version of the load generator, and the processors that it may use."""
+    try:
+        own = version("heed-attention")
+    except PackageNotFoundError:
+        own = None
+    return {"version": own, "cpus": len(os.sched_getaffinity(0))}
+
+
+def about(server: Server) -> dict[str, Any]:
+    """Version, provider and its reason, versions of the runtime, and workers, as far as the server says them."""
+    try:
+        metadata = server.document("/v2") or {}
+    except ServerError:
+        metadata = {}
+    found = {name: metadata[key] for key, name in METADATA.items() if metadata.get(key)}
+    return found | _of_metrics(server)
+
+
+def _of_metrics(server: Server) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    try:
+        status, content = server.call("/metrics")
+        families = list(text_string_to_metric_families(content.decode())) if status == 200 else []
+    except (ServerError, ValueError):
+        return found
+    for sample in [sample for family in families for sample in family.samples]:
+        if sample.name == "heed_workers":
+            found["workers"] = int(sample.value)
+        else:
+            found |= {name: sample.labels[name] for name in LABELS.get(sample.name, ()) if sample.labels.get(name)}
+    return found
