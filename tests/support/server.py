@@ -199,3 +199,5 @@ def serving(models: Path, *flags: str) -> Iterator[httpx.Client]:
         httpx.Client(base_url=server.url, timeout=120) as client,
     ):
         yield client
+        status = server.process.poll()
+        assert status is None, f"the server has ended with status {status}:\n{server.log.read_text()[-LOG_END:]}"
