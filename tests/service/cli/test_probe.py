@@ -37,7 +37,7 @@ def test_the_monitoring_port_is_asked_first(models, tmp_path):
         port = free.getsockname()[1]
     monitored = {"HEED_MONITORING_PORT": str(port)}
     with started(models, tmp_path / "log", "--workers", "1", "--monitoring-port", str(port)) as service:
-        assert probe(1, **monitored).stdout.split()[0] == "200"
+        until(lambda: probe(1, **monitored).stdout.split()[0] == "200")  # it hears of it at the next tick
         assert probe(1, "--port", str(service.port), **monitored).returncode == 0, "the flag takes precedence"
         assert probe(service.port, HEED_MONITORING_PORT="0").returncode == 0, "0 means that there is none"
         assert probe(service.port, HEED_MONITORING_PORT="1").returncode == 1
