@@ -46,7 +46,7 @@ def log_unprotected_keys(settings: Settings, listeners: Iterable[socket.socket])
     open_hosts = [host for host in hosts if not ipaddress.ip_address(host.partition("%")[0]).is_loopback]
     if open_hosts:
         log.warning(
-            "API keys are read without TLS on %s: whoever sees the traffic can use them; set HEED_TLS_CERTIFICATE and "
-            "HEED_TLS_KEY, or end TLS in a proxy on this machine",
+            "API keys are read without TLS on %s: anyone who reads the traffic can use them; set HEED_TLS_CERTIFICATE "
+            "and HEED_TLS_KEY, or end TLS in a proxy on this machine",
             ", ".join(open_hosts),
         )

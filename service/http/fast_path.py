@@ -97,10 +97,8 @@ class FastProtocol(LimitedProtocol):
         self._default_lines: bytes | None = b""  # None: every answer has to close its connection
 
     def data_received(self, data: bytes) -> None:
-        if self._is_between_requests:
-            self._arrived_ns = self._clock.arrival_ns(self.loop, self.transport)
-            if self._answer_known(data):
-                return
+        if self._is_between_requests and self._answer_known(data):
+            return
         super().data_received(data)
 
     def _parse(self) -> None:
@@ -183,6 +181,7 @@ class FastProtocol(LimitedProtocol):
         head = self._fast_path.heads.get(data[:end])
         if head is None or len(data) - end > head.length or self.flow.write_paused or self._is_ending:
             return False
+        self._arrived_ns = self._clock.arrival_ns(self.loop, self.transport)
         context = self._admit(head)
         if context is None:
             return False

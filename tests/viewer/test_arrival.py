@@ -1,4 +1,4 @@
-"""An answer on a slow network: heads are drawn as they come, a newer run ends it, and a lost connection is said."""
+"""An answer on a slow network: heads are drawn as they come, a newer run ends it, and a lost connection is reported."""
 
 import json
 

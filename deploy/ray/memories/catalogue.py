@@ -15,7 +15,7 @@ from typing import Any
 import ray
 
 from deploy.ray.memories.cluster import ANSWER_S, NAME, NAMESPACE, Cluster, MemorySettings, gathered
-from deploy.ray.memories.layout import Holder, Layout, PartLayout, Snapshot, Totals
+from deploy.ray.memories.layout import Holder, Layout, PartLayout, Snapshot, Totals, missing
 from deploy.ray.memories.node import StoredPart
 from service.errors import Conflict, NoRoom, NotReady, PartsMissing
 from service.memories.memory import Description, not_found
@@ -51,14 +51,13 @@ class Catalogue:
         self._starting = asyncio.Lock()
         self._watch: asyncio.Task[None] | None = None
 
-    async def configure(self, settings: MemorySettings) -> str:
-        """Take other settings for what is stored from now on; answer a name that no other instance has."""
+    async def configure(self, settings: MemorySettings) -> None:
+        """Take other settings for what is stored from now on."""
         self._settings = settings
         await self._ready()
-        return self._instance
 
     async def _ready(self) -> None:
-        """Return when all nodes have said which parts they have: a memory that is not known before may be there."""
+        """Return when every node has reported its parts. Before that, a memory that is not known here may exist."""
         async with self._starting:
             if self._watch is None:
                 until = time.monotonic() + ANSWER_S
@@ -84,7 +83,8 @@ class Catalogue:
                 holders = await self._stored(layout, lengths, rows)
                 layout = layout.with_part(len(layout.parts), PartLayout(starts=starts, holders=holders))
                 ends = [start + length for start, length in zip(starts, lengths, strict=True)]
-            await self._publish_all(layout)
+            if await self._publish(layout):
+                raise NotReady("a node was lost while it stored a part; nothing is stored")
         except BaseException:
             await self._forget(layout)
             raise
@@ -137,7 +137,7 @@ class Catalogue:
                     await self._forget(layout.model_copy(update={"parts": (part,)}))
                     raise NotReady("a node was lost while it stored the new keys; nothing was appended", "memory")
                 memory.layout = layout
-            memory.lengths, memory.used, memory.appends = new, time.monotonic(), memory.appends + 1
+            memory.lengths, memory.appends = new, memory.appends + 1
             return self._snapshot(memory)
 
     async def delete(self, id: str, owner: str | None) -> None:
@@ -189,7 +189,7 @@ class Catalogue:
         actors = self._cluster.actors
         there = [holder for holder in last.holders if holder.store in actors]
         if not there:
-            raise _missing(layout, place, lengths)
+            raise missing(layout.part(place, lengths))
         results = await gathered(actors[holder.store].append.remote(holder.id, local, counts, rows) for holder in there)
         failed = [(holder, error) for holder, error in zip(there, results, strict=True) if error is not None]
         for holder, error in failed:
@@ -197,7 +197,7 @@ class Catalogue:
         if len(failed) == len(there):
             if all(isinstance(error, NoRoom) for _, error in failed):
                 return False
-            raise _missing(layout, place, lengths)
+            raise missing(layout.part(place, lengths))
         lost = {*last.holders}.difference(there) | {holder for holder, _ in failed}
         if lost:
             await self._without(memory, place, lost)
@@ -205,13 +205,16 @@ class Catalogue:
 
     async def _without(self, memory: _Memory, place: int, lost: Collection[Holder]) -> None:
         """Take ``lost`` from the holders of a part, and delete what they have of it."""
-        part = memory.layout.parts[place]
-        kept = tuple(holder for holder in part.holders if holder not in lost)
-        layout = memory.layout.with_part(place, part.model_copy(update={"holders": kept}))
-        await self._publish(layout)
-        memory.layout = layout
+        await self._hold(memory, place, [one for one in memory.layout.parts[place].holders if one not in lost])
         actors = self._cluster.actors
         await gathered(actors[store].delete.remote([id]) for store, id in lost if store in actors)
+
+    async def _hold(self, memory: _Memory, place: int, holders: Sequence[Holder]) -> None:
+        """Make ``holders`` those of a part, in the layouts of all nodes."""
+        part = PartLayout(starts=memory.layout.parts[place].starts, holders=tuple(holders))
+        layout = memory.layout.with_part(place, part)
+        await self._publish(layout)
+        memory.layout = layout
 
     async def _stored(self, layout: Layout, lengths: tuple[int, ...], rows: list[Any]) -> tuple[Holder, ...]:
         """Store another part of ``layout`` on as many nodes as it is to have copies."""
@@ -269,11 +272,6 @@ class Catalogue:
         answers = await gathered(actors[store].set_layout.remote(ids[store], layout) for store in there)
         return ids.keys() - {store for store, answer in zip(there, answers, strict=True) if answer is None}
 
-    async def _publish_all(self, layout: Layout) -> None:
-        """Raises NotReady where a store cannot be reached."""
-        if await self._publish(layout):
-            raise NotReady("a node was lost while it stored a part; nothing is stored")
-
     async def _repeat(self) -> None:
         while True:
             try:
@@ -299,9 +297,9 @@ class Catalogue:
                 known.layout, known.lengths = layout, None
         for store, parts in stores:
             await self._delete_stale(store, parts)
-        for memory in [*self._memories.values()]:
+        reports = {Holder(store, part.id): part for store, parts in stores for part in parts}
+        for memory in [*self._memories.values()] if reports else ():
             last = memory.layout.parts[-1].holders
-            reports = {Holder(store, part.id): part for store, parts in stores for part in parts}
             if any(holder in reports for holder in last):
                 async with memory.lock:
                     await self._measure(memory, {holder: reports[holder] for holder in last if holder in reports})
@@ -349,15 +347,11 @@ class Catalogue:
         store, id = holders[0]
         (copy,) = await gathered([actors[name].copy.remote(actors[store], id, description, tuple(lengths))])
         if isinstance(copy, str):
-            part = memory.layout.parts[place]
-            part = part.model_copy(update={"holders": (*holders, Holder(name, copy))})
-            layout = memory.layout.with_part(place, part)
-            await self._publish(layout)
-            memory.layout = layout
+            await self._hold(memory, place, [*holders, Holder(name, copy)])
 
 
 def start(settings: MemorySettings) -> Any:
-    """The cluster's catalogue, which is started if there is none, with these settings."""
+    """The cluster's catalogue, which is started with these settings if there is none."""
     options = {
         "name": NAME,
         "namespace": NAMESPACE,
@@ -366,9 +360,7 @@ def start(settings: MemorySettings) -> Any:
         "num_cpus": 0,
         "max_restarts": -1,
     }
-    catalogue = ray.remote(Catalogue).options(**options).remote(settings)
-    ray.get(catalogue.configure.remote(settings))
-    return catalogue
+    return ray.remote(Catalogue).options(**options).remote(settings)
 
 
 def _by_store(layout: Layout) -> dict[str, list[str]]:
@@ -378,11 +370,6 @@ def _by_store(layout: Layout) -> dict[str, list[str]]:
         for store, id in part.holders:
             ids.setdefault(store, []).append(id)
     return ids
-
-
-def _missing(layout: Layout, place: int, lengths: Sequence[int]) -> PartsMissing:
-    start = min(layout.parts[place].starts)
-    return PartsMissing(f"its keys {start} to {max(lengths)} are on a node that is lost", "memory")
 
 
 def _is_expired(memory: _Memory) -> bool:

@@ -40,7 +40,7 @@ class MemorySettings:
 
 @dataclass(slots=True)
 class _Node:
-    """The actor of a node, and what it said last; None if it did not answer."""
+    """The actor of a node, and its last status; None if it does not answer."""
 
     actor: Any
     status: NodeStatus | None = None

@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 import ray
 
-from deploy.ray.memories.layout import Holder
+from deploy.ray.memories.layout import Holder, missing
 from deploy.ray.memories.memory import CALL_S, ClusterMemory
-from service.errors import Gone, NotFound, PartsMissing, TooMuchMemory
+from service.errors import Gone, NotFound, TooMuchMemory
 from service.memories.parts import Part, attended_keys, merge_parts, part_outputs
 from service.memories.stored import KEY_VALUE, PRESENT, Execute, Reference, StoredInputs, check_finite
 from service.memories.streaming import StreamingSession
@@ -160,8 +160,7 @@ class ClusterInputs(StoredInputs):
         damaged = [error for holder in holders if isinstance(error := errors.get(holder), Gone)]
         if damaged:
             raise damaged[0]
-        start, end = min(part.starts), max(map(sum, zip(part.starts, part.lengths, strict=True)))
-        raise PartsMissing(f"its keys {start} to {end - 1} are on nodes that are lost", "memory")
+        raise missing(part)
 
 
 def _results(call: Any, count: int) -> Sequence[Any]:

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 from pydantic import BaseModel, ConfigDict
 
+from service.errors import PartsMissing
 from service.memories.memory import Description
 from service.memories.parts import Part
 
@@ -73,3 +74,9 @@ class Totals:
     used: int
     limit: int
     evictions: int
+
+
+def missing(part: Part) -> PartsMissing:
+    """The error of a request that needs a part which no node has."""
+    start, end = min(part.starts), max(map(sum, zip(part.starts, part.lengths, strict=True)))
+    return PartsMissing(f"its keys {start} to {end - 1} are on nodes that are lost", "memory")

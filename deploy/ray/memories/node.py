@@ -27,7 +27,7 @@ MAX_FOLDERS = 256  # of nodes that share a machine
 
 @dataclass(frozen=True, slots=True)
 class StoredPart:
-    """A part as a node has it: its id there, the layout it was last told, None if never, and the keys of each row."""
+    """A part in a node's store: its id there, the layout kept beside it, if there is one, and the keys of each row."""
 
     id: str
     layout: Layout | None

@@ -1,23 +1,12 @@
 """The line of each model version that is loaded, replaced or unloaded: what, how large, how long, and who asked."""
 
 import logging
-from contextlib import contextmanager
 
 import pytest
-from fastapi.testclient import TestClient
 
-from service.app import create_app
-from service.settings import Settings
 from tests.support import graphs
+from tests.support.application import running
 from tests.support.waiting import until
-
-
-@contextmanager
-def running(folder, **settings):
-    app = create_app(Settings(model_repository=folder, provider="cpu", **settings))
-    with TestClient(app) as client:
-        assert app.repository.ready.wait(60)
-        yield client
 
 
 @pytest.fixture

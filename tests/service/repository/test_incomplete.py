@@ -1,14 +1,11 @@
 """Folders without a model that can be served: named in the log and in the index, and not ready with ready_when=all."""
 
 import logging
-from contextlib import contextmanager
 
 import pytest
-from fastapi.testclient import TestClient
 
-from service.app import create_app
-from service.settings import Settings
 from tests.support import graphs
+from tests.support.application import running
 from tests.support.server import started
 from tests.support.waiting import until
 
@@ -34,14 +31,6 @@ def lay(folder, files):
             (folder / file).mkdir()
         else:
             (folder / file).write_bytes(b"")
-
-
-@contextmanager
-def running(folder, **settings):
-    app = create_app(Settings(model_repository=folder, provider="cpu", **settings))
-    with TestClient(app) as client:
-        assert app.repository.ready.wait(60)
-        yield client
 
 
 def is_ready(client):

@@ -1,0 +1,20 @@
+"""An application in this process, over a folder of models."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from fastapi.testclient import TestClient
+
+from service.app import create_app
+from service.settings import Settings
+
+
+@contextmanager
+def running(folder: Path, **settings: Any) -> Iterator[TestClient]:
+    """A client of an application whose models have been tried."""
+    app = create_app(Settings(model_repository=folder, provider="cpu", **settings))
+    with TestClient(app) as client:
+        assert app.repository.ready.wait(60)
+        yield client
