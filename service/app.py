@@ -9,7 +9,6 @@ from importlib.metadata import version
 from typing import Any
 
 from fastapi import FastAPI
-from fastapi.openapi.utils import get_openapi
 from fastapi_offline import FastAPIOffline
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
@@ -32,11 +31,10 @@ from service.http.routing import DirectRoutes
 from service.memories.access import Memories, Store
 from service.memories.store import open_store
 from service.native import endpoint as native_endpoint
-from service.native import memory_openapi
-from service.native import openapi as native_openapi
 from service.native import routes as native_routes
 from service.native.endpoint import AttentionEndpoint
 from service.native.memories import routes as memory_routes
+from service.openapi import OPENAPI_PATH, OpenApi
 from service.ort.provider import Provider
 from service.repository.readiness import Readiness
 from service.repository.repository import Repository
@@ -46,22 +44,15 @@ from service.telemetry.access_log import AccessLog
 from service.telemetry.event_loop import EventLoopClock
 from service.telemetry.shared_metrics import SharedMetrics, WorkerSlot
 from service.text import endpoint as text_endpoint
-from service.text import openapi as text_openapi
 from service.timing import Timing
 from service.v2 import health, log_settings, metadata, unsupported
-from service.v2 import openapi as v2_openapi
 from service.v2 import repository as v2_repository
 from service.v2.infer import endpoint as v2_endpoint
 from service.v2.paths import StripTrailingSlash
-from service.v2.schemas import Error
 from service.viewer import routes as viewer_routes
 
 log = logging.getLogger("heed")
 
-SECURITY_SCHEMES = {
-    "bearer": {"type": "http", "scheme": "bearer"},
-    "header": {"type": "apiKey", "in": "header", "name": "X-API-Key"},
-}
 EXPOSED = (
     "X-Request-ID",
     "Server-Timing",
@@ -137,7 +128,7 @@ def create_app(
         description="Attention over HTTP: the output, and the weights.",
         docs_url="/docs" if settings.docs else None,
         redoc_url=None,
-        openapi_url="/openapi.json",
+        openapi_url=OPENAPI_PATH,
         redirect_slashes=False,  # Starlette's redirects would contain the Host header of the request unchecked
         telemetry={"tracing": False, "metrics": False, "logs": False, "auto_configure": False},
         lifespan=lifespan,
@@ -159,13 +150,13 @@ def create_app(
         app.include_router(module.router)
     for kind in (HeedError, HTTPException, Exception):
         app.add_exception_handler(kind, _answer)
-    app.openapi = lambda: _openapi(app, auth)  # type: ignore[method-assign]  # as FastAPI's documentation extends it
     others = StripTrailingSlash(app)
     routes = DirectRoutes(others if settings.admin_keys_file else ControlGuard(others, settings), tensors)
     ids = RequestIds()
     auth = ApiKeyAuth(routes, settings) if settings.api_keys_file or settings.admin_keys_file else None
     timing = tracing.TracedTiming if traces else Timing
     app.state.auth = auth
+    app.router.routes.insert(0, Route(OPENAPI_PATH, OpenApi(app, auth), include_in_schema=False))
     outermost: ASGIApp = Envelope(auth or routes, ids, timing)
     observers: list[AccessLog | tracing.Tracing] = []
     if settings.access_log != "off":
@@ -191,34 +182,6 @@ def _set_run_limits(engine: Engine, provider: Provider, requested: Settings) -> 
         engine.fit(requested.max_concurrent_runs or RUNS_IN_FLIGHT_PER_GPU, on_gpu=True, room=room)
     else:
         engine.fit(requested.sized().max_concurrent_runs)
-
-
-def _openapi(app: FastAPI, auth: ApiKeyAuth | None) -> dict[str, Any]:
-    """The OpenAPI document: the fixed routes, and operations with examples for the blocks that are loaded now."""
-    blocks, overload_status = app.state.repository.blocks, int(app.state.settings.overload_status)
-    apis = [
-        route
-        for api in (native_openapi, text_openapi, memory_openapi, v2_openapi)
-        for route in api.routes(blocks, overload_status)
-    ]
-    document = get_openapi(
-        title=app.title, version=app.version, description=app.description, routes=[*app.routes, *apis]
-    )
-    components = document["components"]
-    for name in ("HTTPValidationError", "ValidationError"):
-        components["schemas"].pop(name, None)  # FastAPI's, of a 422 that no route here answers
-    components["schemas"]["Error"] = Error.model_json_schema()
-    components["schemas"]["Problem"] = native_openapi.Problem.model_json_schema()
-    components["securitySchemes"] = SECURITY_SCHEMES if auth else {}
-    for path, operations in document["paths"].items():
-        for method, operation in operations.items():
-            if "HTTPValidationError" in str(operation["responses"].get("422")):
-                del operation["responses"]["422"]
-            if auth and auth.denied({}, path, method.upper()):
-                operation["security"] = [{name: []} for name in SECURITY_SCHEMES]
-                errors = v2_openapi.errors if path.startswith("/v2") else native_openapi.problems
-                operation["responses"] |= {str(status): of for status, of in errors(401, 403).items()}
-    return document
 
 
 async def _answer(request: Request, error: Any) -> Response:

@@ -1,0 +1,70 @@
+"""The OpenAPI document, at /openapi.json: the fixed routes, and operations with examples for the loaded blocks."""
+
+import asyncio
+import json
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from service.http.auth import ApiKeyAuth
+from service.model.model import Model
+from service.native import memory_openapi
+from service.native import openapi as native_openapi
+from service.text import openapi as text_openapi
+from service.v2 import openapi as v2_openapi
+from service.v2.schemas import Error
+
+OPENAPI_PATH = "/openapi.json"
+SECURITY_SCHEMES = {
+    "bearer": {"type": "http", "scheme": "bearer"},
+    "header": {"type": "apiKey", "in": "header", "name": "X-API-Key"},
+}
+
+
+class OpenApi:
+    """Answers with the document. It takes a second to build, which a thread does, once for the same blocks."""
+
+    def __init__(self, app: FastAPI, auth: ApiKeyAuth | None) -> None:
+        self._app, self._auth = app, auth
+        self._content = b""
+        self._models: list[Model] = []  # whose operations are in it
+        self._lock = asyncio.Lock()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async with self._lock:
+            blocks = self._app.state.repository.blocks
+            models = [*blocks.values()]
+            if not self._content or models != self._models:
+                self._content = await asyncio.to_thread(self._build, blocks)
+                self._models = models
+        await Response(self._content, media_type="application/json")(scope, receive, send)
+
+    def _build(self, blocks: dict[str, Model]) -> bytes:
+        app, auth = self._app, self._auth
+        overload_status = int(app.state.settings.overload_status)
+        apis = [
+            route
+            for api in (native_openapi, text_openapi, memory_openapi, v2_openapi)
+            for route in api.routes(blocks, overload_status)
+        ]
+        document: dict[str, Any] = get_openapi(
+            title=app.title, version=app.version, description=app.description, routes=[*app.routes, *apis]
+        )
+        components = document["components"]
+        for name in ("HTTPValidationError", "ValidationError"):
+            components["schemas"].pop(name, None)  # FastAPI's, of a 422 that no route here answers
+        components["schemas"]["Error"] = Error.model_json_schema()
+        components["schemas"]["Problem"] = native_openapi.Problem.model_json_schema()
+        components["securitySchemes"] = SECURITY_SCHEMES if auth else {}
+        for path, operations in document["paths"].items():
+            for method, operation in operations.items():
+                if "HTTPValidationError" in str(operation["responses"].get("422")):
+                    del operation["responses"]["422"]
+                if auth and auth.denied({}, path, method.upper()):
+                    operation["security"] = [{name: []} for name in SECURITY_SCHEMES]
+                    errors = v2_openapi.errors if path.startswith("/v2") else native_openapi.problems
+                    operation["responses"] |= {str(status): of for status, of in errors(401, 403).items()}
+        return json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode()
