@@ -1,32 +1,41 @@
-"""Arrays as JSON, by orjson, each number in the fewest digits that read back as the same number.
+"""Arrays as JSON, by orjson, each number in the fewest digits that read back as the same number; or rounded.
 
 Large arrays are written in pieces: orjson has the interpreter's lock while it writes, and every other request waits.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 import numpy as np
 import orjson
 
+from service.codec.fixed_point import write_fixed
 from service.codec.steps import Steps
 
 MAX_PIECE_NUMBERS = 1 << 16  # about a millisecond
+MAX_FIXED_NUMBERS = 1 << 14  # what is computed with them fits in a core's cache
 HOLE = b"\0"  # marks a place in JSON text, where this byte never occurs: it is always escaped
 
 
-def write_json(frame: list[bytes], lists: Sequence[np.ndarray | bytes]) -> Steps[list[bytes]]:
+def write_json(
+    frame: list[bytes], lists: Sequence[np.ndarray | bytes], decimals: int | None = None
+) -> Steps[list[bytes]]:
     """A JSON document in pieces: one of ``lists`` after each part of ``frame`` but the last.
 
-    Arrays have to be contiguous; bytes are JSON already.
+    Arrays have to be contiguous; bytes are JSON already. Floats are rounded to ``decimals``; None = exact.
     """
     pieces = frame[:1]
     for entry, after in zip(lists, frame[1:], strict=True):
         if isinstance(entry, bytes):
             pieces.append(entry)
+        elif decimals is not None and entry.dtype.kind == "f":
+            for piece in _pieces(entry, partial(write_fixed, decimals=decimals), MAX_FIXED_NUMBERS):
+                pieces.append(piece)
+                yield
         elif entry.size <= MAX_PIECE_NUMBERS:
-            pieces.append(orjson.dumps(entry if entry.ndim else entry[()], option=orjson.OPT_SERIALIZE_NUMPY))
+            pieces.append(_exact(entry))
         else:
-            for piece in _pieces(entry):
+            for piece in _pieces(entry, _exact, MAX_PIECE_NUMBERS):
                 pieces.append(piece)
                 yield
         pieces.append(after)
@@ -34,18 +43,22 @@ def write_json(frame: list[bytes], lists: Sequence[np.ndarray | bytes]) -> Steps
     return pieces
 
 
-def _pieces(array: np.ndarray) -> Iterator[bytes]:
-    """The nested lists of a contiguous array: small rows together, a large row in pieces."""
-    if array.size <= MAX_PIECE_NUMBERS:
-        yield orjson.dumps(array, option=orjson.OPT_SERIALIZE_NUMPY)
+def _pieces(array: np.ndarray, write: Callable[[np.ndarray], bytes], most: int) -> Iterator[bytes]:
+    """The nested lists of a contiguous array, of at most ``most`` numbers each: small rows together."""
+    if array.size <= most:
+        yield write(array)
         return
-    step = MAX_PIECE_NUMBERS * len(array) // array.size
+    step = most * len(array) // array.size
     yield b"["
     for row in range(0, len(array), step or 1):
         if row:
             yield b","
         if step:
-            yield orjson.dumps(array[row : row + step], option=orjson.OPT_SERIALIZE_NUMPY)[1:-1]
+            yield write(array[row : row + step])[1:-1]
         else:
-            yield from _pieces(array[row])
+            yield from _pieces(array[row], write, most)
     yield b"]"
+
+
+def _exact(array: np.ndarray) -> bytes:
+    return orjson.dumps(array if array.ndim else array[()], option=orjson.OPT_SERIALIZE_NUMPY)

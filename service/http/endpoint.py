@@ -95,7 +95,8 @@ class InferenceEndpoint(ABC, Generic[R]):
         self.engine = engine
         self.memories = memories
         self.cutting, self.decoding, self.reading = CostModel(), CostModel(), CostModel()
-        self.selecting, self.preparing, self.encoding = CostModel(), CostModel(), CostModel()
+        self.selecting, self.preparing = CostModel(), CostModel()
+        self._writing, self._rounding = CostModel(), CostModel()
         self._caches: WeakKeyDictionary[Model, BoundedCache[Any]] = WeakKeyDictionary()
 
     @abstractmethod
@@ -260,6 +261,10 @@ class InferenceEndpoint(ABC, Generic[R]):
     def selecting_ns(self, answer: Answer) -> float:
         """The expected time of ``select`` in nanoseconds."""
         return answer.work if answer.work <= SMALL_WORK else self.selecting.expected(answer.work)
+
+    def writing(self, decimals: int | None) -> CostModel:
+        """The cost of numbers as JSON, rounded to ``decimals``; None = exact."""
+        return self._writing if decimals is None else self._rounding
 
     def deadline(self, context: RequestContext, timeout_us: int = 0) -> int | None:
         """Until when the run has to begin, of ``time.perf_counter_ns``."""

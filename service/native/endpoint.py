@@ -43,17 +43,17 @@ class NativeEndpoint(InferenceEndpoint[R]):
         self, request: AttentionRequest, outputs: dict[str, np.ndarray], tokens: Sequence[bytes] = ()
     ) -> Stages[tuple[Pieces, Fields]]:
         """The response to ``request``; ``tokens`` are fields of its JSON before the outputs, in pieces."""
-        count, answer = request.plan.output_count, request.plan.answer
-        if answer is not None:
-            outputs = yield from self.select(answer, outputs)
+        plan, count = request.plan, request.plan.output_count
+        if plan.answer is not None:
+            outputs = yield from self.select(plan.answer, outputs)
         frame, arrays = yield Stage(self.preparing, count, partial(prepare, request, outputs, tokens))
-        pieces = yield Stage(self.encoding, count, write_json(frame, arrays))
+        pieces = yield Stage(self.writing(plan.decimals), count, write_json(frame, arrays, plan.decimals))
         return [*pieces], JSON
 
     def encoding_answer_ns(self, request: AttentionRequest) -> float:
         """The expected time of ``encode_answer`` in nanoseconds."""
         plan = request.plan
-        expected_ns = self.encoding.expected(plan.output_count)
+        expected_ns = self.writing(plan.decimals).expected(plan.output_count)
         return expected_ns if plan.answer is None else expected_ns + self.selecting_ns(plan.answer)
 
 

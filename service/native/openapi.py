@@ -14,7 +14,7 @@ from service.model.model import Model
 from service.native.request import CHOICES, DEFAULT_OUTPUTS
 from service.selection.answer import SCALE, WEIGHTS
 from service.selection.derived import derived_outputs, derived_shape
-from service.selection.options import Dtype, Reduction
+from service.selection.options import MAX_DECIMALS, Dtype, Reduction
 from service.tensors.dims import format_dims
 from service.tensors.spec import TensorSpec
 
@@ -91,6 +91,9 @@ class Choices(BaseModel, extra="forbid"):
     weights_pool: int | None = Field(None, ge=1, description="cells that queries and keys are pooled to, at most, each")
     weights_pool_by: Reduction | None = Field(
         None, description="a cell is the mean (default) or the max of its weights"
+    )
+    decimals: int | None = Field(
+        None, ge=0, le=MAX_DECIMALS, description="numbers of the response are rounded to so many; null = exact"
     )
     memory: str | None = Field(None, description="id of a memory, whose keys and values are attended to")
     memory_append: bool | None = Field(False, description="append this request's keys and values to the memory first")

@@ -57,6 +57,7 @@ class RequestPlan:
     output_count: int  # numbers in the response
     frame: list[bytes]  # the JSON of a response around its arrays
     answer: Answer | None = None  # None = the graph's outputs as they are
+    decimals: int | None = None  # of its numbers as text; None = exact
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,7 +239,8 @@ def _plan(
         answer = plan_answer(model.signature, outputs, selection, estimate.sizes, model.name)
         omitted = {output.name: _omitted(output, omitted, model) for output in answer.outputs}
         count = sum(output.count for output in answer.outputs)
-    plan = RequestPlan(estimate, wanted, shapes, omitted, count, _frame(model.name, outputs, selection), answer)
+    frame = _frame(model.name, outputs, selection)
+    plan = RequestPlan(estimate, wanted, shapes, omitted, count, frame, answer, selection.decimals)
     cache.put(key, plan)
     return plan
 

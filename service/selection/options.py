@@ -1,4 +1,4 @@
-"""The options of a request that select and reduce attention; both APIs give them the same names and meanings."""
+"""The options of a request that select, reduce and round attention; both APIs give them the same names and meanings."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,11 +16,13 @@ Dtype = Literal["float32", "float16", "uint8"]
 REDUCTIONS = ("mean", "max")
 DTYPES = ("float32", "float16", "uint8")
 WORDS = dict.fromkeys(("reduce_heads", "reduce_layers", "weights_pool_by"), REDUCTIONS) | {"weights_dtype": DTYPES}
+DECIMALS, MAX_DECIMALS = "decimals", 7
 AXES = ("layers", "heads", "queries")  # options that select; an input of the graph with such a name is the graph's
 OPTIONS = (
     *AXES,
     *("reduce_heads", "reduce_layers", "average_attn_weights"),
     *("weights_top_k", "weights_dtype", "weights_pool", "weights_pool_by"),
+    DECIMALS,
 )
 
 
@@ -38,10 +40,11 @@ class Selection:
     weights_dtype: Dtype | None = None
     weights_pool: int | None = None
     weights_pool_by: Reduction | None = None
+    decimals: int | None = None  # of the numbers in JSON; any model has this option
 
     def given(self) -> list[str]:
-        """The names of the options that are given."""
-        return [name for name in self.__slots__ if getattr(self, name)]
+        """The names of the given options that change what is answered, not only how it is written."""
+        return [name for name in self.__slots__ if name != DECIMALS and getattr(self, name)]
 
 
 NOTHING = Selection()
@@ -93,6 +96,10 @@ def _read(name: str, value: Any) -> Any:
         if isinstance(value, bool):
             return value
         raise Invalid("expected a boolean", name)
+    if name == DECIMALS:
+        if type(value) is int and 0 <= value <= MAX_DECIMALS:
+            return value
+        raise Invalid(f"expected a whole number from 0 to {MAX_DECIMALS}", name)
     words = WORDS.get(name)
     if words is None:
         if type(value) is int and 0 < value < 2**31:

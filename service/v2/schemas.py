@@ -45,7 +45,8 @@ class InferRequest(BaseModel):
         f"Others are ignored, but for a block's misspelt options. {FLAG}. Options of a block's attention: layers, "
         'heads, queries (an index or text such as "0,3,5:8,-1"), reduce_heads, reduce_layers (mean, max), '
         "average_attn_weights, weights_top_k (weights_indices and weights_values are answered instead of weights), "
-        "weights_dtype (float32, float16, uint8 with weights_scale), weights_pool, weights_pool_by (mean, max)",
+        "weights_dtype (float32, float16, uint8 with weights_scale), weights_pool, weights_pool_by (mean, max). "
+        "decimals, of any model, rounds the numbers of JSON outputs to 0 to 7 decimals",
     )
     inputs: list[InferTensor]
     outputs: list[RequestedOutput] | None = Field(

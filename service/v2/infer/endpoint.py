@@ -109,10 +109,11 @@ class InferEndpoint(InferenceEndpoint[InferRequest]):
         plan.last_response.written = count = sum([outputs[name].size for name in plan.text_outputs])
         work = partial(prepare, request, outputs, model, self.settings.json_non_finite)
         response: PreparedResponse = work() if count <= SMALL_COUNT else (yield Stage(self.preparing, count, work))
-        if count:
-            text = yield Stage(self.encoding, count, write_json(response.frame, response.lists))
-        else:
-            text = drain(write_json(response.frame, response.lists)) if response.lists else response.frame
+        decimals = plan.content.selection.decimals
+        text = response.frame
+        if response.lists:
+            steps = write_json(response.frame, response.lists, decimals)
+            text = (yield Stage(self.writing(decimals), count, steps)) if count else drain(steps)
         pieces: Pieces = [*text, *response.attached]
         fields = JSON
         if response.attached and length_of(response.attached):
@@ -128,7 +129,7 @@ class InferEndpoint(InferenceEndpoint[InferRequest]):
         written = request.plan.last_response.written
         if written is None or self._may_compress(context.headers):
             return math.inf
-        expected_ns = self.encoding.expected(written) if written else 0.0
+        expected_ns = self.writing(request.plan.content.selection.decimals).expected(written) if written else 0.0
         answer = request.plan.answer
         return expected_ns if answer is None else expected_ns + self.selecting_ns(answer)
 

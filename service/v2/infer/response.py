@@ -8,10 +8,12 @@ from typing import Any, Literal
 import numpy as np
 import orjson
 
+from service.codec.fixed_point import rounded
 from service.codec.json_writer import HOLE
 from service.errors import Invalid
 from service.http.response import Piece, length_of
 from service.model.model import Model
+from service.selection.answer import SCALES
 from service.tensors.bfloat16 import to_float32
 from service.tensors.cast import is_finite
 from service.v2.datatypes import BYTES, datatype, pack_strings, string_array
@@ -50,7 +52,7 @@ def prepare(
         if output.binary:
             attached.append(pack_strings(array) if array.dtype == BYTES.dtype else np.ascontiguousarray(array))
         else:
-            lists.append(_list(output, array, non_finite))
+            lists.append(_list(output, array, non_finite, request.plan.content.selection.decimals))
     last, shapes = request.plan.last_response, [array.shape for array in results]
     known = last.frame  # another thread may replace it
     if known is not None and known[0] == shapes:
@@ -101,11 +103,15 @@ def _frame(
     return orjson.dumps(response).split(HOLE)
 
 
-def _list(output: RequestedOutput, array: np.ndarray, non_finite: NonFinite) -> np.ndarray | bytes:
+def _list(
+    output: RequestedOutput, array: np.ndarray, non_finite: NonFinite, decimals: int | None
+) -> np.ndarray | bytes:
     """What becomes text. orjson writes NaN and infinity as null; an output that nobody named is never refused."""
     flat: np.ndarray = to_float32(array.reshape(-1))
     if array.dtype == BYTES.dtype:
         return orjson.dumps(flat.tolist())
+    if output.name in SCALES:  # what other numbers are multiplied by is never rounded
+        return orjson.dumps(flat, option=orjson.OPT_SERIALIZE_NUMPY)
     nulls = non_finite == "nulls" or (non_finite == "refuse" and not output.named)
     if flat.dtype.kind == "f" and not nulls and not is_finite(flat):
         if non_finite == "refuse":
@@ -113,5 +119,5 @@ def _list(output: RequestedOutput, array: np.ndarray, non_finite: NonFinite) -> 
                 f"output '{output.name}' holds NaN or infinity, which JSON cannot say. Please ask for output "
                 f"'{output.name}' as binary data, with its parameter 'binary_data'"
             )
-        return json.dumps(flat.tolist()).encode()
+        return json.dumps((flat if decimals is None else rounded(flat, decimals)).tolist()).encode()
     return flat

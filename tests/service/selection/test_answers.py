@@ -263,3 +263,43 @@ def test_the_default_is_unchanged(client):
     metadata = client.get("/v2/models/encoder").json()
     assert [one["name"] for one in metadata["outputs"]] == ["output", "weights"]
     assert list(native(client, "encoder", None)) == ["output", "weights"]
+
+
+@pytest.mark.parametrize("decimals", [0, 3, 7])
+@pytest.mark.parametrize(
+    "options", [{}, {"weights_dtype": "float16"}, {"weights_top_k": 2}, {"weights_dtype": "uint8"}]
+)
+def test_decimals_round_floats_in_json(client, decimals, options):
+    outputs, block = ["output", "weights"], "scaled_dot_product"
+    exact, rounded = (v2(client, block, outputs, False, **options, **more) for more in ({}, {"decimals": decimals}))
+    binary = v2(client, block, outputs, True, **options, decimals=decimals)
+    natively = native(client, block, outputs, **options, decimals=decimals)
+    largest = natively.pop("weights") if "weights_top_k" in options else {}
+    natively |= {f"weights_{name}": value for name, value in largest.items()}
+    for name, array in exact.items():
+        np.testing.assert_array_equal(binary[name], array)
+        if array.dtype.kind != "f" or name == "weights_scale":
+            np.testing.assert_array_equal(rounded[name], array)
+        else:
+            wanted = np.round(array.astype(np.float64), decimals).astype(array.dtype)
+            np.testing.assert_array_equal(rounded[name], wanted)
+        np.testing.assert_array_equal(np.reshape(natively[name], array.shape).astype(array.dtype), rounded[name])
+
+
+def test_decimals_of_many_numbers_are_fixed(client):
+    """Above the size from which numbers are looked up in tables."""
+    rng = np.random.default_rng(8)
+    tensors = {name: rng.standard_normal((60, 8), np.float32) for name in ("query", "key", "value")}
+    response = post(client, "scaled_dot_product", {**tensors, "outputs": ["weights"], "decimals": 4})
+    exact = post(client, "scaled_dot_product", {**tensors, "outputs": ["weights"]})
+    assert len(response.content) < 0.8 * len(exact.content)
+    rows = response.text.partition("[[")[2].removesuffix("]]}").split("],[")
+    assert {len(number) for row in rows for number in row.split(",")} == {6}
+    np.testing.assert_allclose(response.json()["weights"], exact.json()["weights"], rtol=0, atol=0.5000001e-4)
+
+
+def test_decimals_of_any_model(client):
+    """Blocks or not: the parameter is about text."""
+    body = {"inputs": [tensor("input_ids", [[1, 2, 3]], "INT64")], "outputs": [{"name": "output"}]}
+    (output,) = infer(client, "encoder", {**body, "parameters": {"decimals": 2}}).json()["outputs"]
+    assert all(round(number, 2) == number for number in output["data"])
