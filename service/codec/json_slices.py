@@ -1,6 +1,6 @@
 """Large JSON in slices: long lists of numbers and long strings are cut out of a document and read piece by piece.
 
-simdjson has the interpreter's lock while it parses, about 5 ms a megabyte, and an object for each row takes longer. The
+simdjson has the interpreter's lock while it parses, about 4 ms a megabyte, and an object for each row takes longer. The
 rest of a document without its long parts is small and is parsed in one call. The long lists are read without an object
 for any row: their shape follows from the brackets and commas.
 """
@@ -19,7 +19,7 @@ from service.codec.json_parser import COMMA, PIECE_BYTES, parse_numbers, split
 from service.codec.steps import Steps
 from service.errors import Invalid, Malformed, TooLarge
 
-LARGE_BODY_BYTES = 1 << 20  # of smaller documents only those with many rows are cut
+LARGE_BODY_BYTES = 1 << 19  # of smaller documents, which take up to 2 ms, only those with many rows are cut
 MAX_ROWS = 1 << 13  # lists in a document that is parsed in one call; some milliseconds
 MIN_COUNTED_BYTES = 1 << 16  # of a document whose rows are counted
 MIN_LONG_PART_BYTES = 1 << 12  # between two quotation marks; shorter parts stay in the document
@@ -99,16 +99,20 @@ class LongList:
             Malformed: it is not JSON.
             Invalid: an element of another type, or one that does not fit.
         """
-        count = 0
+        count = depth = 0
         for text in split(self.content):
-            _check_brackets(text)
-            values = text.translate(NO_BRACKETS)
+            after = depth + text.count(b"[") - text.count(b"]")
             try:
-                piece = _booleans(values) if kind == "b" else parse_numbers(b"[%b]" % values, kind, nulls)
+                if kind == "b":
+                    piece = _booleans(text)
+                else:
+                    piece = parse_numbers(b"[" * depth + text + b"]" * after, kind, nulls)
                 if not piece.size:
                     raise ValueError("no number between two commas")
             except ValueError:
-                raise _wrong_element(name, values, kind, count, shape) from None
+                _check_brackets(text)
+                raise _wrong_element(name, text.translate(NO_BRACKETS), kind, count, shape) from None
+            depth = after
             count += piece.size
             yield piece
         if count != prod(shape):
@@ -279,7 +283,8 @@ def _check_brackets(text: bytes) -> None:
 
 def _booleans(text: bytes) -> np.ndarray:
     """The values of true and false; ``t`` occurs only in ``true``, ``f`` only in ``false``. Raises ValueError."""
-    if not BOOLEANS.fullmatch(text):
+    _check_brackets(text)
+    if not BOOLEANS.fullmatch(text.translate(NO_BRACKETS)):
         raise ValueError("not booleans")
     booleans: np.ndarray = np.frombuffer(text.translate(None, NOT_BOOLEAN), np.uint8) == ord("t")
     return booleans
