@@ -6,7 +6,7 @@
 # The blocks are exported on the way, by torch's CPU build: from the folder wheels, where there is one, or from one that
 # --build-context wheels=DIR names; otherwise it is fetched, or the build with CUDA if only that can be had.
 # PYTHON may hold a digest: 3.11-slim-bookworm@sha256:...
-# SOURCE, REVISION and CREATED become labels; deploy/README.md has the commands for releases.
+# SOURCE, REVISION and CREATED become labels; docs/deployment.md has the commands for releases.
 ARG PYTHON=3.11-slim-bookworm
 
 FROM scratch AS wheels

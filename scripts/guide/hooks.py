@@ -53,12 +53,12 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     return files
 
 
-def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+def on_page_markdown(markdown: str, **_: object) -> str:
     """Put each table in the place of its name."""
     return re.sub(r"^\{\{ (\w+) \}\}$", lambda match: TABLES[match[1]](), markdown, flags=re.MULTILINE)
 
 
-def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:
+def on_post_page(output: str, page: Page, **_: object) -> str:
     """Add KaTeX to pages with formulas and Mermaid to those with diagrams: they take megabytes."""
     root = "../" * page.url.count("/")
     added = [f'<link rel="stylesheet" href="{root}assets/katex/katex.min.css">'] if "arithmatex" in output else []

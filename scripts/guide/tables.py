@@ -7,9 +7,14 @@ from service.telemetry.families import FAMILIES
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A Markdown table of one line a row; ``|`` in cells is escaped."""
-    lines = [head, ["---"] * len(head), *([cell.replace("|", "\\|") for cell in row] for row in rows)]
+    """A Markdown table of one line a row. ``|`` is escaped in cells, and ``<`` where it is not in code."""
+    lines = [head, ["---"] * len(head), *([_escaped(cell) for cell in row] for row in rows)]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _escaped(cell: str) -> str:
+    code = cell.startswith("`")
+    return (cell if code else cell.replace("<", "&lt;")).replace("|", "\\|")
 
 
 def settings() -> str:
