@@ -12,6 +12,10 @@ ARG PYTHON=3.11-slim-bookworm
 FROM scratch AS wheels
 COPY wheel[s] /
 
+# The documentation, if `make docs` built it: the service answers with it at /docs/guide.
+FROM scratch AS guide
+COPY build/guid[e] /
+
 # First what the export needs, without Heed, so that a change elsewhere exports nothing again.
 FROM python:${PYTHON} AS exporter
 WORKDIR /heed
@@ -45,10 +49,12 @@ ARG EXTRAS=otel,text
 FROM environment AS environment-cuda
 RUN --mount=type=cache,target=/root/.cache/pip pip install ".[gpu,${EXTRAS}]" \
     && find /opt/heed -type d -name tests -prune -exec rm -r {} +
+RUN --mount=type=bind,from=guide,target=/guide mkdir -p /opt/heed/share/heed && cp -r /guide /opt/heed/share/heed/guide
 
 FROM environment AS environment-cpu
 RUN --mount=type=cache,target=/root/.cache/pip pip install ".[cpu,${EXTRAS}]" \
     && find /opt/heed -type d -name tests -prune -exec rm -r {} +
+RUN --mount=type=bind,from=guide,target=/guide mkdir -p /opt/heed/share/heed && cp -r /guide /opt/heed/share/heed/guide
 
 FROM python:${PYTHON} AS runtime
 LABEL org.opencontainers.image.title="Heed" \

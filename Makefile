@@ -28,7 +28,7 @@ test-perf-analyzer: $(VENV)/.dev  ## drive the service with NVIDIA's perf_analyz
 	PERF_ANALYZER=$$($(BIN)/python scripts/fetch_perf_analyzer.py $(VENV)/perf_analyzer) \
 		$(BIN)/pytest tests/service/v2/test_perf_analyzer.py
 
-container: $(VENV)/.dev  ## build the image with docker; try it, and docker-compose.yml
+container: docs  ## build the image with docker; try it, and docker-compose.yml
 	docker compose build
 	HEED_IMAGE=heed $(BIN)/pytest -rP tests/deploy/test_container.py
 
