@@ -34,6 +34,7 @@ def page(block: Block) -> str:
         f"Source: {_linked(block.source)}.",
         _pictures(block),
         "## Inputs",
+        "The same name is the same size in all shapes; `1|m` is 1 or m.",
         table(
             ("input", "shape", "type", "meaning"),
             ((f"`{k}`", _shape(v), v.dtype, _text(v)) for k, v in tensors.items()),
@@ -81,7 +82,7 @@ def _pictures(block: Block) -> str:
     if "is_causal" in block.inputs:
         drawn["weights of the same inputs, with is_causal"] = weights(block, True)["weights"]
     figures = [heat_map(matrix, f"{name}; rows are queries, columns are keys") for name, matrix in drawn.items()]
-    return f"<div>{''.join(figures)}</div>"
+    return f'<div class="pictures">{"".join(figures)}</div>'
 
 
 def _linked(source: str) -> str:

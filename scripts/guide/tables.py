@@ -7,14 +7,13 @@ from service.telemetry.families import FAMILIES
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A Markdown table of one line a row. ``|`` is escaped in cells, and ``<`` where it is not in code."""
+    """A Markdown table of one line a row. ``|`` and ``<`` are escaped in cells that do not begin with code."""
     lines = [head, ["---"] * len(head), *([_escaped(cell) for cell in row] for row in rows)]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def _escaped(cell: str) -> str:
-    code = cell.startswith("`")
-    return (cell if code else cell.replace("<", "&lt;")).replace("|", "\\|")
+    return cell if cell.startswith("`") else cell.replace("<", "&lt;").replace("|", "\\|")
 
 
 def settings() -> str:
