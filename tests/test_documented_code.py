@@ -19,8 +19,8 @@ import pytest
 
 from models.catalogue import BLOCKS
 from scripts.guide import blocks
-from tests.support.documents import ENVIRONMENT, EXAMPLES, ROOT, Example
-from tests.support.walkthrough import RESULTS, walk, without_times
+from tests.support.documents import ENVIRONMENT, EXAMPLES, PAGES, ROOT, Example
+from tests.support.walkthrough import NOT_RUN, RESULTS, walk, without_times
 
 RUNNABLE = re.compile(r"(curl|python3?|grep|source|heed (run|memory|probe))\b.*")
 MODEL = re.compile(r"minilm|\bmine\b|attention\.pt")  # of the reader; the built-in blocks are others
@@ -39,7 +39,8 @@ def is_run(example: Example) -> bool:
 
 
 RUN = [of for of in EXAMPLES if is_run(of)]
-CHECKED = [of for of in EXAMPLES if of.language == "sh" and of not in RUN]
+WALKED = [of for of in IN_README if not of.code.startswith(NOT_RUN)]
+CHECKED = [of for of in EXAMPLES if of.language == "sh" and of not in RUN + WALKED]
 DATA = {"json": json.loads, "toml": tomllib.loads}
 
 
@@ -113,6 +114,12 @@ CHECKS = {"heed": check_heed, "make": check_make, "pip": check_pip}
 @pytest.mark.parametrize("example", [of for of in EXAMPLES if of.language in DATA], ids=str)
 def test_data_can_be_read(example):
     assert DATA[example.language](example.code)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_all_code_of_a_page_is_found(page):
+    found = [part for of in EXAMPLES if of.page == page for part in (of.code, of.shown) if part is not None]
+    assert len(found) == len(re.findall(r"^```\w", PAGES[page], re.MULTILINE))
 
 
 def test_every_language_is_known():

@@ -4,7 +4,7 @@ import re
 import subprocess
 
 from tests.support.attending import MODULES
-from tests.support.documents import EXAMPLES, README, ROOT
+from tests.support.documents import README, ROOT
 
 
 def test_it_is_short():
@@ -39,7 +39,3 @@ def test_tree():
     tracked = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
     folders = {name.partition("/")[0] + "/" for name in tracked if "/" in name and not name.startswith(".")}
     assert set(said) == folders | {"heed.py"}
-
-
-def test_every_command_is_run_or_checked():
-    assert len([of for of in EXAMPLES if of.page == "README.md" and of.language in ("sh", "python")]) == 8
