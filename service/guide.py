@@ -11,7 +11,11 @@ from starlette.staticfiles import StaticFiles
 PATH = "/docs/guide"
 FOLDERS = (Path(sys.prefix, "share", "heed", "guide"), Path(__file__).parents[1] / "build" / "guide")
 # No answer of this service is a redirect, and the links of the site are relative to its folder.
-FIRST = f'<!doctype html><title>Heed</title><meta http-equiv="refresh" content="0; url={PATH}/index.html">'
+FIRST = (
+    '<!doctype html><title>Heed</title><link rel="icon" href="data:,">'
+    f'<meta http-equiv="refresh" content="0; url={PATH}/index.html">'
+    f'<a href="{PATH}/index.html">The documentation of Heed</a>'
+)
 
 
 def routes() -> list[BaseRoute]:
@@ -23,4 +27,4 @@ def routes() -> list[BaseRoute]:
 
 
 async def _first(_: Request) -> Response:
-    return HTMLResponse(f'{FIRST}<a href="{PATH}/index.html">The documentation of Heed</a>')
+    return HTMLResponse(FIRST)
