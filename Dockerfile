@@ -6,11 +6,15 @@
 # The blocks are exported on the way, by torch's CPU build: from the folder wheels, where there is one, or from one that
 # --build-context wheels=DIR names; otherwise it is fetched, or the build with CUDA if only that can be had.
 # PYTHON may hold a digest: 3.11-slim-bookworm@sha256:...
-# SOURCE, REVISION and CREATED become labels; deploy/README.md has the commands for releases.
+# SOURCE, REVISION and CREATED become labels; docs/deployment.md has the commands for releases.
 ARG PYTHON=3.11-slim-bookworm
 
 FROM scratch AS wheels
 COPY wheel[s] /
+
+# The documentation, if `make docs` built it: the service answers with it at /docs/guide.
+FROM scratch AS guide
+COPY build/guid[e] /
 
 # First what the export needs, without Heed, so that a change elsewhere exports nothing again.
 FROM python:${PYTHON} AS exporter
@@ -45,10 +49,12 @@ ARG EXTRAS=otel,text
 FROM environment AS environment-cuda
 RUN --mount=type=cache,target=/root/.cache/pip pip install ".[gpu,${EXTRAS}]" \
     && find /opt/heed -type d -name tests -prune -exec rm -r {} +
+RUN --mount=type=bind,from=guide,target=/guide mkdir -p /opt/heed/share/heed && cp -r /guide /opt/heed/share/heed/guide
 
 FROM environment AS environment-cpu
 RUN --mount=type=cache,target=/root/.cache/pip pip install ".[cpu,${EXTRAS}]" \
     && find /opt/heed -type d -name tests -prune -exec rm -r {} +
+RUN --mount=type=bind,from=guide,target=/guide mkdir -p /opt/heed/share/heed && cp -r /guide /opt/heed/share/heed/guide
 
 FROM python:${PYTHON} AS runtime
 LABEL org.opencontainers.image.title="Heed" \

@@ -12,7 +12,7 @@ PROCESSES := $(shell $(PYTHON) -c 'import os; print(min(os.cpu_count() + 1, 5))'
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --no-compile
 INSTALL := $(PIP) --constraint constraints.txt
 
-.PHONY: help serve exports model_repository test test-perf-analyzer test-examples test-benchmarks test-half test-families test-ray container soak bench bench-gpu bench-loadtest bench-viewer lint format clean
+.PHONY: help serve exports model_repository test test-perf-analyzer test-examples test-benchmarks test-half test-families test-ray container soak bench bench-gpu bench-loadtest bench-viewer docs lint format clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -28,7 +28,7 @@ test-perf-analyzer: $(VENV)/.dev  ## drive the service with NVIDIA's perf_analyz
 	PERF_ANALYZER=$$($(BIN)/python scripts/fetch_perf_analyzer.py $(VENV)/perf_analyzer) \
 		$(BIN)/pytest tests/service/v2/test_perf_analyzer.py
 
-container: $(VENV)/.dev  ## build the image with docker; try it, and docker-compose.yml
+container: docs  ## build the image with docker; try it, and docker-compose.yml
 	docker compose build
 	HEED_IMAGE=heed $(BIN)/pytest -rP tests/deploy/test_container.py
 
@@ -61,6 +61,9 @@ bench-loadtest: $(VENV)/.bench  ## compare heed loadtest with wrk, on the server
 
 bench-viewer: $(VENV)/.dev  ## measure the viewer in Chromium: time until all heads are drawn, frames, memory
 	$(BIN)/python -m benchmarks.viewer
+
+docs: $(VENV)/.dev node_modules/.package-lock.json  ## build the documentation into build/guide; a warning is an error
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
 
 lint: $(VENV)/.dev node_modules/.package-lock.json  ## check style, types, and which package imports which
 	$(BIN)/ruff check .

@@ -17,6 +17,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from service import guide
 from service.background import background_tasks
 from service.engine.counters import RequestCounters
 from service.engine.engine import RUNS_IN_FLIGHT_PER_GPU, Engine
@@ -146,6 +147,8 @@ def create_app(
         app.router.routes.append(Route("/metrics", metrics.get_metrics))
     if settings.viewer:
         app.router.routes.extend(viewer_routes.routes(settings))
+    if settings.docs:
+        app.router.routes.extend(guide.routes())
     for module in (native_routes, health, metadata, v2_repository, log_settings, unsupported):
         app.include_router(module.router)
     for kind in (HeedError, HTTPException, Exception):

@@ -38,6 +38,8 @@ settings.load_profile("heed")
 EXPORTED = os.environ.get("HEED_TEST_REPOSITORY")
 SERVER = os.environ.get("HEED_TEST_SERVER")
 KSERVE = ("kserve==0.21.0", "tritony==0.0.23")
+ROOT = Path(__file__).parents[1]
+NODE_MODULES = ROOT / "node_modules"
 EXPORTING = Path(__file__).with_name("export")
 VIEWER = Path(__file__).with_name("viewer")
 
@@ -163,6 +165,22 @@ def kserve_python(request) -> Path:
             subprocess.run([*pip, "install", "--quiet", "--no-compile", *KSERVE], check=True)
             (folder / "complete").touch()
     return python
+
+
+@pytest.fixture(scope="session")
+def guide(once) -> Path:
+    """The documentation as `make docs` builds it; what it printed, warnings too, is in the file ``log``."""
+
+    def fill(folder: Path) -> None:
+        if not NODE_MODULES.exists():
+            pytest.skip("no node_modules here: npm ci")
+        command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", folder]
+        environment = os.environ | {"NO_MKDOCS_2_WARNING": "1"}
+        built = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+        assert built.returncode == 0, built.stderr
+        (folder / "log").write_text(built.stdout + built.stderr)
+
+    return once("guide", fill)
 
 
 @pytest.fixture

@@ -132,7 +132,7 @@ def test_what_is_added_fits(file):
         for secret in service.get("secrets", []):
             assert secret in overlay["secrets"]
             assert f"/run/secrets/{secret}" in service["environment"].values()
-    assert f"-f deploy/compose/{file}" in (ROOT / "deploy/README.md").read_text()
+    assert f"-f deploy/compose/{file}" in (ROOT / "docs/deployment.md").read_text()
 
 
 def test_your_models_are_where_the_image_has_its_own():

@@ -20,8 +20,8 @@ import pytest
 import yaml
 
 from tests.support import graphs
+from tests.support.documents import CURLS, README
 from tests.support.http_client import SLOW, Clients, Connection, gauge
-from tests.support.readme import CURLS, README
 from tests.support.waiting import until
 
 ROOT = Path(__file__).parents[2]

@@ -12,8 +12,8 @@ from promql_parser import AggregateExpr
 
 from service.settings import Settings
 from tests.support import promql
+from tests.support.documents import PAGES
 from tests.support.http_client import ADD, Connection
-from tests.support.readme import README
 from tests.support.server import started
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
@@ -84,6 +84,6 @@ def test_the_scrape_configuration_is_of_a_server_with_a_monitoring_port():
     (target,) = job["static_configs"][0]["targets"]
     host, _, port = target.rpartition(":")
     assert host == Settings.model_fields["host"].default
-    assert f"heed serve --monitoring-port {port}" in README
+    assert f"heed serve --monitoring-port {port}" in PAGES["docs/metrics.md"]
     assert job.get("metrics_path", "/metrics") == "/metrics"
     assert [(DEPLOY / "prometheus" / name).exists() for name in configuration["rule_files"]] == [True]

@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 DOCKERFILE = (ROOT / "Dockerfile").read_text().replace("\\\n", " ")
 STAGES = re.split(r"^(?=FROM )", DOCKERFILE, flags=re.MULTILINE)[1:]
 NAMES = [re.match(r"FROM \S+ AS (\S+)", stage)[1] for stage in STAGES]
-DEPLOY = (ROOT / "deploy/README.md").read_text()
+DEPLOY = (ROOT / "docs/deployment.md").read_text()
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 PROJECT = PYPROJECT["project"]
 

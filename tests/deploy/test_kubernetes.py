@@ -31,8 +31,8 @@ from tests.support.kubernetes import (
     render_kustomization,
 )
 
-README = (FOLDER.parent / "README.md").read_text()
-EXAMPLE = re.search(r"```yaml\n(# deploy/kubernetes/overlays/(\w+)/kustomization.yaml\n.*?)```", README, re.DOTALL)
+PAGE = (FOLDER.parents[1] / "docs" / "deployment.md").read_text()
+EXAMPLE = re.search(r"```yaml\n(# deploy/kubernetes/overlays/(\w+)/kustomization.yaml\n.*?)```", PAGE, re.DOTALL)
 MODELS = [name for name in COMPONENTS if name.startswith("models-")]
 OTHERS = [name for name in COMPONENTS if name not in MODELS and name != "tls"] + ["tls"]  # it is the last
 EVERY = [(models, *OTHERS) for models in MODELS]
@@ -108,7 +108,7 @@ def test_the_readme_s_example_renders():
 
 
 def test_the_readme_names_every_component():
-    assert set(re.findall(r"^\| `([\w-]+)` \|", README, re.MULTILINE)) >= set(COMPONENTS)
+    assert set(re.findall(r"^\| `([\w-]+)` \|", PAGE, re.MULTILINE)) >= set(COMPONENTS)
 
 
 def test_they_are_of_one_another():

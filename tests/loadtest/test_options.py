@@ -1,4 +1,4 @@
-"""The commands that the README and ``--help`` show are understood; mistakes are explained."""
+"""The commands that the documentation and ``--help`` show are understood; mistakes are explained."""
 
 import re
 import shlex
@@ -9,14 +9,14 @@ import pytest
 from loadtest import options
 from loadtest.outcome import Level
 
-README = (Path(__file__).parents[2] / "README.md").read_text()
-SHOWN = re.findall(r"^heed loadtest (.*)$", README + options.EPILOG, re.MULTILINE)
+PAGE = (Path(__file__).parents[2] / "docs" / "load_testing.md").read_text()
+SHOWN = re.findall(r"^heed loadtest (.*)$", PAGE + options.EPILOG, re.MULTILINE)
 
 
 @pytest.mark.parametrize("command", SHOWN)
 def test_what_is_shown(command, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    Path("mix.toml").write_text(re.search(r"```toml\n(\[\[request.*?)```", README, re.DOTALL)[1])
+    Path("mix.toml").write_text(re.search(r"```toml\n(\[\[request.*?)```", PAGE, re.DOTALL)[1])
     parsed, asked = options.parse(shlex.split(command))
     assert parsed.levels
     assert len(asked) == (2 if "mix.toml" in command else 1)

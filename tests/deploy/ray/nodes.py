@@ -18,10 +18,10 @@ import httpx
 import psutil
 import yaml
 
-from tests.support.readme import README, ROOT
+from tests.support.documents import PAGES, ROOT
 from tests.support.waiting import until
 
-COMMAND, NAME = re.search(r"^(serve run (.*))$", README, re.MULTILINE).groups()
+COMMAND, NAME = re.search(r"^(serve run (.*))$", PAGES["docs/deployment.md"], re.MULTILINE).groups()
 MEMORY = 80 << 20  # bytes of each node's object store
 AT_ONCE = 2  # requests that a replica is given at a time
 
@@ -51,7 +51,7 @@ class Nodes:
         self.nodes.append(self._cluster.add_node(**self._of_one(1)))
 
     def serve(self, models: Path, replicas: int | dict[str, Any], **settings: Any) -> None:
-        """The README's ``serve run``, with these models, replicas (or autoscaling) and settings in its config file."""
+        """The documented ``serve run``, with these models, replicas (or autoscaling) and settings in its file."""
         config = yaml.safe_load((ROOT / NAME).read_text())
         config["proxy_location"] = "HeadOnly"
         config["http_options"]["port"] = self.port

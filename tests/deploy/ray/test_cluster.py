@@ -21,7 +21,7 @@ from heed_client.v2 import binary_request
 from service.settings import Settings
 from tests.deploy.ray.nodes import AT_ONCE, Nodes, running
 from tests.support import graphs
-from tests.support.readme import CURLS, ROOT
+from tests.support.documents import CURLS, ROOT
 from tests.support.server import serving
 from tests.support.waiting import until
 

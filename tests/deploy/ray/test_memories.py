@@ -16,8 +16,8 @@ import pytest
 
 from tests.deploy.ray.nodes import Nodes, running
 from tests.support.attending import attend, coded
+from tests.support.documents import ROOT
 from tests.support.memories import append, lengths, normal, send, store
-from tests.support.readme import ROOT
 from tests.support.waiting import until
 
 pytestmark = [

@@ -19,8 +19,8 @@ from export.__main__ import main
 from export.hf.description import block_of
 from export.hf.pretrained import ModelRefused, load
 from export.verification import session
+from tests.support.documents import ROOT
 from tests.support.families import FAMILIES, IMAGE, T5, TEXT, Family, build, save
-from tests.support.readme import ROOT
 from tests.support.texts import save_tokenizer
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # those of transformers

