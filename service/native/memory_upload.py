@@ -88,7 +88,7 @@ def parse(
         Malformed, Invalid: it is not JSON, or a field is unknown, missing or wrong.
         NotFound: there is no such block.
     """
-    with parse_object(content) as json, np.errstate(over="ignore"):
+    with parse_object(content, parts) as json, np.errstate(over="ignore"):
         reader, fields = JsonReader(parts), {name: json[name] for name in json}
         block = fields.get("block") if memory is None else memory.description.block
         model = None if block is None else _model(block, repository)

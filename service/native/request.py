@@ -17,7 +17,7 @@ from service.codec.json_writer import HOLE
 from service.codec.long_tensor import LongTensor, read_all
 from service.codec.steps import Steps
 from service.engine.task import InferenceTask
-from service.errors import Invalid, Malformed
+from service.errors import Invalid, Malformed, WrongSize
 from service.http.body import Body
 from service.http.response import TEXT_BYTES
 from service.memories.stored import FIELD as MEMORY
@@ -91,7 +91,7 @@ def parse(body: Body, parts: Sequence[LongText | LongList], model: Model) -> Par
     Raises:
         Malformed, Invalid: as ``read``.
     """
-    with parse_object(body) as json, np.errstate(over="ignore"):  # no object of it may outlive the document
+    with parse_object(body, parts) as json, np.errstate(over="ignore"):  # no object of it may outlive the document
         reader = JsonReader(parts)
         parsed = parse_fields(read_fields(json, model), reader, model)
         reader.finish(body)
@@ -227,10 +227,14 @@ def _plan(
     inputs = {name: axes.expand(model.inputs[name], array) for name, array in tensors.items()}
     wanted = graph_outputs((*outputs, *computed), model.signature)
     shapes = {name: [*array.shape] for name, array in inputs.items()}
-    if stored is None:
-        estimate = model.estimate(inputs, wanted, model.bind(inputs), most_memory)
-    else:
-        estimate = stored.estimate(stored.add_to(inputs), wanted, most_memory)
+    try:
+        if stored is None:
+            estimate = model.estimate(inputs, wanted, model.bind(inputs), most_memory)
+        else:
+            estimate = stored.estimate(stored.add_to(inputs), wanted, most_memory)
+    except WrongSize as error:
+        name = error.field
+        raise axes.as_given(error, model.inputs[name], tensors[name]) if name in tensors else error from None
     answered = graph_outputs(outputs, model.signature)
     omitted = {name: axes.omitted(model.outputs[name].shape) for name in answered}
     count, answer = number_count(model.signature, answered, estimate.sizes), None

@@ -175,7 +175,7 @@ def _read(
     content: bytes, parts: Sequence[LongText | LongList], model: Model, most_bytes: int, only_texts: bool
 ) -> tuple[ParsedRequest, TextFields]:
     tokenizer_of(model)
-    with parse_object(content) as json, np.errstate(over="ignore"):
+    with parse_object(content, parts) as json, np.errstate(over="ignore"):
         fields = read_fields(json, model, (*FIELDS, NEXT_TOKENS))
         if only_texts:
             for name in fields:

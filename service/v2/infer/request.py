@@ -62,7 +62,7 @@ def parse(content: bytes, parts: Sequence[LongText | LongList], model: Model) ->
         Malformed: not the protocol, or an input, output or parameter that the model does not have.
         Invalid: a tensor or parameter that is wrong.
     """
-    with parse_object(content) as request, np.errstate(over="ignore"):
+    with parse_object(content, parts) as request, np.errstate(over="ignore"):
         return _parse(request, content, parts, model)
 
 
