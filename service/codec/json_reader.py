@@ -4,6 +4,7 @@ simdjson flattens a nested array into a buffer, but does not notice rows of diff
 """
 
 import binascii
+import json
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -16,15 +17,17 @@ import numpy as np
 from service.codec.json_parser import JsonArray, JsonObject, flat_with_nulls, minified
 from service.codec.json_parser import flat as numbers_of
 from service.codec.json_slices import MAX_RANK, MAX_ROWS, LongList, LongText, part
-from service.codec.long_tensor import LongTensor
+from service.codec.long_tensor import NOT_BASE64, LongTensor
 from service.errors import Invalid, Malformed
+from service.shorten import shortened
 from service.tensors.cast import cast, check_shape, from_bytes, kind_words
 from service.tensors.spec import TensorSpec
 
+MAX_QUOTED_BYTES = 60  # of a text that an error repeats
 MAX_NAMES = 64  # in a list of names, such as outputs
 MAX_CHECKED = 20_000  # elements that are searched for the wrong one; some milliseconds
 WORDS: dict[type, str] = {
-    **{type(None): "null", bool: "a boolean", str: "text", LongText: "text"},
+    **{type(None): "null", bool: "a boolean", LongText: "text"},
     **dict.fromkeys((JsonObject, dict), "an object"),
     **dict.fromkeys((JsonArray, list, LongList), "a list"),
 }
@@ -83,11 +86,14 @@ class JsonReader:
 
     def texts(self, name: str, element: Any) -> list[str]:
         """A flat list of strings."""
-        if not isinstance(element, JsonArray) or len(element) > MAX_NAMES:
-            raise Invalid(f"expected a list of names, at most {MAX_NAMES}", name)
+        if not isinstance(element, JsonArray):
+            raise Invalid(f'expected a list of names, such as ["output"], got {word(self.part(element))}', name)
+        if len(element) > MAX_NAMES:
+            raise Invalid(f"expected a list of at most {MAX_NAMES} names, got {len(element)}", name)
         texts = [item for item in element if isinstance(item, str)]
         if len(texts) != len(element):
-            raise Invalid("expected a list of names", name)
+            other = next(item for item in element if not isinstance(item, str))
+            raise Invalid(f"expected a list of names, got {word(other)} in it", name)
         self.brackets += 1
         return texts
 
@@ -224,7 +230,7 @@ def _bytes(name: str, dtype: str, text: Any) -> np.ndarray:
             raise ValueError
         data = base64_bytes(text)
     except ValueError:
-        raise Invalid("base64 is not base64", name) from None
+        raise Invalid(NOT_BASE64, name) from None
     return from_bytes(name, dtype, data)
 
 
@@ -249,4 +255,7 @@ def _blame(name: str, array: JsonArray, fits: Callable[[Any], bool], expected: s
 
 
 def word(element: Any) -> str:
+    """What an element of a request is; a short text or number itself."""
+    if isinstance(element, str):
+        return f"text {json.dumps(shortened(element, MAX_QUOTED_BYTES), ensure_ascii=False)}"
     return WORDS.get(type(element), str(element))

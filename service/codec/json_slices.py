@@ -18,6 +18,7 @@ from service.codec.json_fault import MEANT
 from service.codec.json_parser import COMMA, NONCE, PIECE_BYTES, parse_numbers, placeholder, split
 from service.codec.steps import Steps
 from service.errors import Invalid, Malformed, TooLarge
+from service.wording import size_words
 
 LARGE_BODY_BYTES = 1 << 20  # of smaller documents only those with many rows are cut
 MAX_ROWS = 1 << 13  # lists in a document that is parsed in one call; some milliseconds
@@ -159,7 +160,8 @@ def cut(body: bytes) -> Steps[tuple[bytes, list[LongText | LongList]]]:
     size = sum(map(len, rest))
     if size > MAX_REST_BYTES:
         raise TooLarge(
-            f"the JSON has {size:,} bytes beside its long lists of numbers, more than the {MAX_REST_BYTES:,} allowed; "
+            f"the JSON has {size_words(size)} beside its long lists of numbers, more than the "
+            f"{size_words(MAX_REST_BYTES)} allowed; "
             "send large tensors as flat or nested lists of numbers, as base64, or in binary"
         )
     return b"".join(rest), parts

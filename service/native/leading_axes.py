@@ -6,7 +6,7 @@ same axes, and so do the outputs. In a block of one head the query has no axis f
 theirs with the batch.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -50,13 +50,15 @@ class LeadingAxes:
         sizes = iter((1,) * missing + array.shape)
         return array.reshape([1 if axis in omitted else next(sizes) for axis in range(len(spec.shape))])
 
-    def as_given(self, error: WrongSize, spec: TensorSpec, array: np.ndarray) -> WrongSize:
-        """``error``, found in the expanded ``array``, with the axis and the shape that the request has."""
-        _, kept = self._kept(spec, array)
-        axis = kept.index(error.axis) - len(kept) + array.ndim if error.axis in kept else -1
-        if axis < 0:
+    def as_given(self, error: WrongSize, model: Model, tensors: Mapping[str, np.ndarray]) -> WrongSize:
+        """``error``, found in an expanded tensor, with the axis and the shape that it has in the request."""
+        name = error.field
+        if name is None or name not in tensors:  # it is in a memory
             return error
-        return WrongSize(spec.name, axis, error.dim, array.shape, error.expected)
+        array = tensors[name]
+        _, kept = self._kept(model.inputs[name], array)
+        axis = kept.index(error.axis) - len(kept) + array.ndim if error.axis in kept else -1
+        return error if axis < 0 else WrongSize(name, axis, error.dim, array.shape, error.expected)
 
     def _kept(self, spec: TensorSpec, array: np.ndarray) -> tuple[tuple[int, ...], list[int]]:
         """The axes that the request omits of ``array``, and the others; one head may be given or not."""

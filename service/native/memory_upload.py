@@ -14,6 +14,7 @@ from service.codec.json_slices import LongList, LongText
 from service.codec.long_tensor import LongTensor
 from service.engine.task import InferenceTask
 from service.errors import Invalid, Malformed
+from service.foreign_names import Offer, field_hint
 from service.http.body import Body
 from service.memories.stored import (
     KEY_VALUE,
@@ -97,7 +98,8 @@ def parse(
         allowed = (*specs, *(CREATE_FIELDS if memory is None else APPEND_FIELDS))
         for name in fields:
             if name not in allowed:
-                raise Malformed(f"unknown field; there are {', '.join(allowed)}", name)
+                hint = field_hint(name, Offer(allowed)) or f"; there are {', '.join(allowed)}"
+                raise Malformed(f"unknown field{hint}", name)
         binary = BinaryTensors(attached)
         given = [name for name in fields if name in specs and fields[name] is not None]
         tensors = {name: _tensor(specs[name], fields[name], reader, binary) for name in given}

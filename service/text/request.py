@@ -18,6 +18,7 @@ from service.model.model import Model
 from service.text.next_tokens import FIELD as NEXT_TOKENS
 from service.text.next_tokens import read_count
 from service.tokenizer import JsonRow, Text, TokenizedTexts, Tokenizer
+from service.wording import sizes_words
 
 FIELDS = ("text", "text_pair", "text_target", "truncation", "add_special_tokens")
 MAX_TEXTS = 1024  # of a request
@@ -98,7 +99,8 @@ def read_texts(reader: JsonReader, fields: Mapping[str, Any], model: Model, most
         read_count(reader.part(fields.get(NEXT_TOKENS)), model),
     )
     if result.size > most_bytes:
-        raise TooLarge(f"the texts have {result.size:,} bytes; the limit (max_text_bytes) is {most_bytes:,}", "text")
+        got, most = sizes_words(result.size, most_bytes)
+        raise TooLarge(f"the texts have {got}; the limit (max_text_bytes) is {most}: send them in parts", "text")
     return result
 
 

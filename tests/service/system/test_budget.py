@@ -15,11 +15,11 @@ from service.budget import MemoryBudget, Reservation
 from service.engine.engine import Engine
 from service.engine.task import InferenceTask
 from service.errors import Malformed, Overloaded, TimedOut, TooLarge, TooLong, TooManyRequests, TooMuchMemory
+from service.http.compression import STEP_BYTES, inflate
 from service.model.loader import open_version
 from service.model.model import Model
 from service.ort.provider import choose
 from service.settings import Settings
-from service.v2.infer.compression import STEP_BYTES, inflate
 from tests.support import graphs
 from tests.support.waiting import until_async
 
