@@ -28,7 +28,7 @@ from service.http.control_guard import ControlGuard
 from service.http.envelope import Envelope, RequestIds
 from service.http.fast_path import FastPath
 from service.http.response import error_response
-from service.http.routing import DirectRoutes
+from service.http.routing import DirectRoutes, explained
 from service.memories.access import Memories, Store
 from service.memories.store import open_store
 from service.native import endpoint as native_endpoint
@@ -222,4 +222,7 @@ def _openapi(app: FastAPI, auth: ApiKeyAuth | None) -> dict[str, Any]:
 
 
 async def _answer(request: Request, error: Any) -> Response:
+    if isinstance(error, HTTPException):
+        state = request.app.state
+        error = explained(error, request.scope, request.app.routes, state.repository.blocks)
     return error_response(request.url.path, error)

@@ -85,7 +85,8 @@ FIELDS: dict[str, Foreign] = {
     **dict.fromkeys(
         ("window_size", "sliding_window", "window", "local_window_size"),
         Foreign(
-            ("left_window_size",), "it counts keys before a query's own, right_window_size those behind; -1 = all"
+            ("left_window_size",),
+            "left_window_size counts keys before a query's own, right_window_size those behind; -1 = all",
         ),
     ),
     **dict.fromkeys(
@@ -95,7 +96,7 @@ FIELDS: dict[str, Foreign] = {
     "use_cache": Foreign((), 'ask for "present_key" and "present_value", or POST /v1/memories', _false),
     **dict.fromkeys(
         ("seqlens", "seq_lens", "lengths", "valid_lens", "cache_seqlens", "cu_seqlens", "seqused_k"),
-        Foreign(("nonpad_kv_seqlen",), "it is the number of real keys of each row, of shape [batch]"),
+        Foreign(("nonpad_kv_seqlen",), "nonpad_kv_seqlen is the number of real keys of each row, of shape [batch]"),
     ),
     **dict.fromkeys(("bias", "attention_bias", "position_bias", "score_mod"), Foreign(("attn_bias", "attn_mask"))),
     **dict.fromkeys(("position_ids", "positions"), Foreign(("query_positions",))),
@@ -114,9 +115,10 @@ FIELDS: dict[str, Foreign] = {
     "output_hidden_states": Foreign((), 'list "hidden_states" among the outputs where a block has them', _false),
     "batch_first": Foreign((), LAYOUT, _true),
     "return_dict": Foreign((), "answers are JSON objects: leave it out", _true),
+    **dict.fromkeys(("block", "model", "model_name"), Foreign((), "the path names the block: leave it out")),
     "return_tensors": Foreign((), "answers are JSON: leave it out"),
     "padding": Foreign((), "texts of a request are padded to the longest: leave it out, or send true", _pads),
-    "max_length": Foreign(("truncation",), "true cuts texts at the model's length"),
+    "max_length": Foreign(("truncation",), "truncation true cuts texts at the model's length"),
     **dict.fromkeys(("top_k", "topk", "k_top"), Foreign(("weights_top_k", "next_tokens"))),
     **dict.fromkeys(("temperature", "top_p", "max_new_tokens", "max_tokens"), Foreign(("next_tokens",), GENERATION)),
     **dict.fromkeys(("texts", "prompt", "input", "inputs", "sentence", "sentences", "content"), Foreign(("text",))),
@@ -153,7 +155,7 @@ def field_hint(name: str, offer: Offer) -> str:
     if ours is None and foreign.ours:
         return did_you_mean(name, offer.fields)
     meant = f"; did you mean '{ours}'?" if ours else ";"
-    return f"{meant} {foreign.note}".rstrip() if foreign.note else meant
+    return f"{meant} {foreign.note}" if foreign.note else meant
 
 
 def foreign_ours(name: str) -> tuple[str, ...]:

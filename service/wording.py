@@ -3,9 +3,9 @@
 from collections.abc import Collection
 from difflib import get_close_matches
 
-MAX_NAME_LENGTH, MIN_SIMILARITY = 64, 0.7  # of an unknown name that may be a misspelt one; difflib's ratio
+MAX_NAME_LENGTH, MIN_SIMILARITY = 64, 0.75  # of an unknown name that may be a misspelt one; difflib's ratio
 MAX_CANDIDATES = 1000  # names that are compared; some milliseconds
-UNITS = (("GiB", 1 << 30), ("MiB", 1 << 20))
+UNITS = ((1 << 30, "GiB", 1 << 30), ((1 << 20) // 10, "MiB", 1 << 20))  # from how many bytes on
 
 
 def closest(name: str, known: Collection[str], similarity: float = MIN_SIMILARITY) -> str | None:
@@ -24,9 +24,9 @@ def did_you_mean(name: str, known: Collection[str]) -> str:
 
 
 def size_words(size: int, decimals: int = 1) -> str:
-    """A number of bytes in MiB or GiB, or in bytes where it is less than 1 MiB."""
-    for unit, of in UNITS:
-        if size >= of:
+    """A number of bytes in MiB or GiB, or in bytes where it is less than 0.1 MiB."""
+    for least, unit, of in UNITS:
+        if size >= least:
             return f"{size / of:,.{decimals}f}".removesuffix("." + "0" * decimals) + f" {unit}"
     return f"{size:,} bytes"
 

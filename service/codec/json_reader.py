@@ -78,10 +78,10 @@ class JsonReader:
         if not isinstance(element, JsonArray):
             raise Invalid(f"expected a list of whole numbers, got {word(self.part(element))}", name)
         if len(element) > MAX_RANK:
-            raise Invalid(f"a shape of more than {MAX_RANK} dimensions", name)
+            raise Invalid(f"a shape of more than {MAX_RANK} axes", name)
         shape: list[int] = self.nested(name, element, np.dtype(np.int64)).reshape(-1).tolist()
         if any(axis < 0 for axis in shape):
-            raise Invalid(f"shape {shape} has a negative dimension", name)
+            raise Invalid(f"shape {shape} has a negative size", name)
         return shape
 
     def texts(self, name: str, element: Any) -> list[str]:
@@ -125,11 +125,11 @@ class JsonReader:
         while True:
             lengths = _lengths(level)
             if len(lengths) != 1:
-                raise Invalid(f"rows of different lengths at depth {len(shape)}", name)
+                raise Invalid(f"rows of different lengths at depth {len(shape)}: {_odd_row(level, shape)}", name)
             self.brackets += len(level)
             shape.append(lengths.pop())
             if shape[-1] == 0:
-                raise Invalid("empty; every dimension is at least 1", name)
+                raise Invalid("empty; every axis is at least 1", name)
             if len(shape) > MAX_RANK:
                 raise Invalid(f"nested more than {MAX_RANK} deep", name)
             first = level[0][0]
@@ -176,6 +176,15 @@ def _lengths(rows: Sequence[Any]) -> set[int]:
         return set(map(len, rows))
     except TypeError:  # a number
         return set()
+
+
+def _odd_row(rows: Sequence[Any], shape: Sequence[int]) -> str:
+    """The first of ``rows``, which have this ``shape``, that is not like the one before all of them."""
+    words = (f"{len(row)} items" if isinstance(row, JsonArray) else word(row) for row in rows)
+    first = next(words)
+    index, odd = next((item for item in enumerate(words, 1) if item[1] != first), (0, first))
+    places = ([int(axis) for axis in np.unravel_index(place, shape)] for place in (0, index))
+    return f"{first} at {next(places)}, {odd} at {next(places)}"
 
 
 def _numbers(name: str, rows: JsonArray, kind: str, nulls: bool) -> np.ndarray:

@@ -299,7 +299,7 @@ def _wrong_element(name: str, text: bytes, kind: str, count: int, shape: tuple[i
         place = [int(axis) for axis in np.unravel_index(min(count + index, prod(shape) - 1), shape)]
         word = element.strip()[:40].decode("utf-8", "replace")
         if not word and shape[-1] == 1:
-            return Invalid("empty; every dimension is at least 1", name)
+            return Invalid("empty; every axis is at least 1", name)
         if word in ("null", "true", "false") or NUMBER.fullmatch(element):
             got = "a boolean" if word in ("true", "false") else word
             return Invalid(f"expected {expected}, got {got} at {place}", name)

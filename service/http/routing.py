@@ -1,17 +1,23 @@
 """The inference routes, without what FastAPI does around a route: there the route costs more than the work."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, cast
 from urllib.parse import unquote
 
 import httptools
-from starlette.routing import Route
+from starlette.exceptions import HTTPException
+from starlette.routing import BaseRoute, Match, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from service.cache import BoundedCache
+from service.errors import Malformed
 from service.http.endpoint import InferenceEndpoint
+from service.shorten import shortened
+from service.wording import closest
 
+NATIVE = "/v1/"
+MAX_PATH_BYTES = 120  # of one that an error repeats
 MAX_URLS = 512  # cached
 MAX_URL_BYTES = 1024  # of a cached one
 SKIP_AFTER_MISS = 16  # requests of one route and order of length that get a task at once after one was not short
@@ -69,8 +75,9 @@ class DirectRoutes:
         if cached is not None:
             return cached or None
         try:
-            path = httptools.parse_url(url).path
-            route = self.find(unquote(path.decode("ascii"))) if path else None
+            parsed = httptools.parse_url(url)
+            path = unquote(parsed.path.decode("ascii")) if parsed.path else ""
+            route = self.find(path) if path and not (parsed.query and refuses_query(path)) else None
             route = route if route and isinstance(route.endpoint, InferenceEndpoint) else None
         except (httptools.HttpParserInvalidURLError, UnicodeDecodeError):  # the request is refused later
             return None
@@ -79,9 +86,61 @@ class DirectRoutes:
         return route
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and scope["query_string"] and refuses_query(scope["path"]):
+            query = scope["query_string"].decode("latin-1")
+            raise Malformed(f"no path of this API takes a query string: send fields in the JSON body, got '?{query}'")
         route = self.find(scope["path"]) if scope["type"] == "http" and scope["method"] == "POST" else None
         if route is None:
             await self._app(scope, receive, send)
         else:
             scope["path_params"] = route.path_params
             await route.endpoint(scope, receive, send)
+
+
+def refuses_query(path: str) -> bool:
+    """Whether a query string is an error: in the native API. Clients of the Open Inference Protocol may append any."""
+    return path.startswith(NATIVE)
+
+
+def explained(
+    error: HTTPException, scope: Scope, routes: Sequence[BaseRoute], blocks: Collection[str]
+) -> HTTPException:
+    """A router's 404 or 405, with the path that may be meant, or with the methods that the path takes."""
+    path, method = scope["path"], scope["method"]
+    short = shortened(path, MAX_PATH_BYTES)
+    if error.status_code == 405:
+        allowed = _methods(path, scope, routes)
+        words = f"{', '.join(allowed[:-1])} and {allowed[-1]}" if len(allowed) > 1 else "".join(allowed)
+        detail = f"Method Not Allowed: {short} takes {words}, not {method}"
+        return HTTPException(405, detail, {**(error.headers or {}), "Allow": ", ".join(allowed)})
+    if error.status_code != 404 or error.detail != "Not Found":
+        return error
+    known = _meant_path(path, scope, routes, blocks)
+    hint = f"did you mean {known}?" if known else "GET /openapi.json lists all paths"
+    return HTTPException(404, f"Not Found: there is no {short}; {hint}", error.headers)
+
+
+def _methods(path: str, scope: Scope, routes: Sequence[BaseRoute]) -> list[str]:
+    """All methods that some route takes for ``path``; HEAD is answered wherever GET is."""
+    methods: set[str] = set()
+    for route in routes:
+        if route.matches({**scope, "path": path})[0] != Match.NONE:
+            methods |= set(getattr(route, "methods", None) or {"GET"})
+    return sorted(methods | ({"HEAD"} if "GET" in methods else set()))
+
+
+def _meant_path(path: str, scope: Scope, routes: Sequence[BaseRoute], blocks: Collection[str]) -> str | None:
+    """The path that may be meant by an unknown one; None if none is like it."""
+    segments = path.strip("/").split("/")
+    plain = "/" + "/".join(filter(None, segments))
+    block = [f"{NATIVE}attention/{segments[-1]}"] if segments[-1] in blocks else []
+    for candidate in (plain, f"/v1{plain}", f"/v2{plain}", *block):
+        if candidate != path and len(candidate) <= MAX_PATH_BYTES and _methods(candidate, scope, routes):
+            return candidate
+    templates = [route.path.split("/")[1:] for route in routes if isinstance(route, Route)]
+    filled = {
+        "/" + "/".join(given if name.startswith("{") else name for name, given in zip(names, segments, strict=True))
+        for names in templates
+        if len(names) == len(segments)
+    }
+    return closest(path, sorted(filled - {path}))

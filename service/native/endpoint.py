@@ -87,6 +87,7 @@ class AttentionEndpoint(NativeEndpoint[AttentionRequest]):
 
 
 def routes(repository: Repository, settings: Settings, engine: Engine, memories: Memories) -> list[Route]:
-    """The one that runs blocks; the documentation has a path for each block instead."""
+    """Those that run blocks, with and without a slash at the end; the documentation has a path for each block."""
     endpoint = AttentionEndpoint(repository, settings, engine, memories)
-    return [Route("/v1/attention/{block}", endpoint, methods=["POST"], include_in_schema=False)]
+    path = "/v1/attention/{block}"
+    return [Route(path + slash, endpoint, methods=["POST"], include_in_schema=False) for slash in ("", "/")]

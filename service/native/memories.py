@@ -150,7 +150,8 @@ class MemoriesEndpoint:
             check_model(description, upload.model, ())
         for name, array, depth in (("key", rows.key, description.d_k), ("value", rows.value, description.d_v)):
             if (*array.shape[:-2], array.shape[-1]) != (*description.lead, depth):
-                raise Invalid(f"expected {[*description.lead, 'n', depth]}, as stored, got {[*array.shape]}", name)
+                stored = ", ".join(map(str, (*description.lead, "n", depth)))
+                raise Invalid(f"expected shape [{stored}], as stored, got shape {[*array.shape]}", name)
         expected = None if upload.at is None else [upload.at] * description.rows
         self._store.append(memory, rows.key, rows.value, expected, rows.counts)
 

@@ -158,13 +158,14 @@ def plain_rows(tensors: Mapping[str, np.ndarray]) -> Rows:
     key, value = (tensors[name] for name in KEY_VALUE)
     for name, array in zip(KEY_VALUE, (key, value), strict=True):
         if not 2 <= array.ndim <= RANK:
-            raise Invalid(f"expected [batch, kv_heads, n, d], or its last 2 or 3, got {[*array.shape]}", name)
+            raise Invalid(
+                f"expected shape [batch, kv_heads, n, d], or its last 2 or 3, got shape {[*array.shape]}", name
+            )
         if not array.size:
-            raise Invalid(f"empty; every dimension is at least 1, got {[*array.shape]}", name)
+            raise Invalid(f"empty; every axis is at least 1, got shape {[*array.shape]}", name)
     if value.shape[:-1] != key.shape[:-1]:
-        raise Invalid(
-            f"expected {[*key.shape[:-1]]} before its last dimension, as key has, got {[*value.shape]}", "value"
-        )
+        lead = ", ".join(map(str, key.shape[:-1]))
+        raise Invalid(f"expected shape [{lead}, d_v], as key has, got shape {[*value.shape]}", "value")
     shape = {2: (1, 1, *key.shape[:1]), 3: (key.shape[0], 1, key.shape[1])}.get(key.ndim, key.shape[:3])
     counts = _counts(tensors.get(LENGTHS), shape)
     return Rows(key.reshape(*shape, -1), value.reshape(*shape, -1), 0, counts)

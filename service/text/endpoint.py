@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import orjson
 from starlette.routing import Route
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from service.budget import Reservation
 from service.codec.json_parser import parse_object
@@ -202,7 +202,9 @@ def _next_tokens(request: TextRequest, outputs: Mapping[str, np.ndarray]) -> byt
 def routes(repository: Repository, settings: Settings, engine: Engine, memories: Memories) -> list[Route]:
     """The routes that take texts: the one that runs models is first."""
     texts = TextEndpoint(repository, settings, engine, memories)
+    endpoints: dict[str, ASGIApp] = {"text": texts, "tokenize": TokenizeEndpoint(texts)}
     return [
-        Route("/v1/text/{block}", texts, methods=["POST"], include_in_schema=False),
-        Route("/v1/tokenize/{block}", TokenizeEndpoint(texts), methods=["POST"], include_in_schema=False),
+        Route(f"/v1/{name}/{{block}}{slash}", endpoint, methods=["POST"], include_in_schema=False)
+        for name, endpoint in endpoints.items()
+        for slash in ("", "/")
     ]

@@ -73,7 +73,8 @@ def read_texts(reader: JsonReader, fields: Mapping[str, Any], model: Model, most
     """
     texts, pairs, targets = (_texts(reader, fields, name) for name in ("text", "text_pair", "text_target"))
     if texts is None and targets is None:
-        raise Invalid("required, and not given", "text" if "input_ids" in model.inputs else "text_target")
+        hint = f": POST /v1/attention/{model.name} takes token ids" if "input_ids" in fields else ""
+        raise Invalid(f"required, and not given{hint}", "text" if "input_ids" in model.inputs else "text_target")
     for name, given, prefix in (("text", texts, ""), ("text_target", targets, DECODER)):
         if given is None:
             continue
