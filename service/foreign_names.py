@@ -65,7 +65,7 @@ def _pads(value: Any, _: Offer) -> bool:
     return value is True or value == "longest"
 
 
-QUERY = ("query", "x", "input_ids", "text")
+QUERY = ("query", "x", "text", "input_ids")
 FIELDS: dict[str, Foreign] = {
     **dict.fromkeys(("q", "query_states", "query_layer", "qs"), Foreign(QUERY)),
     **dict.fromkeys(("k", "key_states", "key_layer", "ks"), Foreign(("key", "memory", "x"))),
@@ -74,7 +74,7 @@ FIELDS: dict[str, Foreign] = {
     **dict.fromkeys(("key", "value", "encoder_hidden_states", "tgt"), Foreign(("memory", "x"))),
     **dict.fromkeys(("mask", "attn_masks", "src_mask", "tgt_mask"), Foreign(("attn_mask", "attention_mask"))),
     "attention_mask": Foreign(("attn_mask",), TOKENS_MASK),
-    "attn_mask": Foreign(("attention_mask",)),
+    "attn_mask": Foreign(("attention_mask",), "attention_mask has 1 for each real token and 0 for padding"),
     **dict.fromkeys(
         ("key_padding_mask", "src_key_padding_mask", "tgt_key_padding_mask", "padding_mask"),
         Foreign(("attn_mask", "nonpad_kv_seqlen", "attention_mask"), PADDING),
@@ -149,7 +149,7 @@ BLOCKS = {
 def field_hint(name: str, offer: Offer) -> str:
     """What a client may have meant by the unknown field ``name``, to follow ``unknown field``; empty if unknown."""
     foreign = FIELDS.get(name) or FIELDS.get(name.lower())
-    if foreign is None or name in foreign.ours:
+    if foreign is None:
         return did_you_mean(name, offer.fields)
     ours = next((field for field in foreign.ours if field in offer.fields), None)
     if ours is None and foreign.ours:

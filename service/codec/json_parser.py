@@ -4,6 +4,7 @@ simdjson has the interpreter's lock as long as it parses, and every other reques
 pieces.
 """
 
+import json
 import re
 import secrets
 import threading
@@ -20,6 +21,7 @@ from service.errors import Malformed
 JsonArray: TypeAlias = simdjson.Array
 JsonObject: TypeAlias = simdjson.Object
 
+OBJECT = 'a JSON object, such as {"query": [[1, 0]]}'
 COMMA = ord(",")
 LOWEST = b"-1.7976931348623157e308"  # of float64; stands for null while a list is parsed
 PIECE_BYTES = 1 << 18  # of numbers; about a millisecond
@@ -135,7 +137,7 @@ def placeholder(index: int) -> bytes:
 
 def _parse(parser: simdjson.Parser, body: bytes | memoryview, cuts: Sequence[Cut]) -> JsonObject:
     if not len(body):
-        raise Malformed("the body is empty; expected a JSON object")
+        raise Malformed(f"the body is empty; expected {OBJECT}")
     try:
         parsed = parser.parse(body)
     except (ValueError, RuntimeError) as error:
@@ -144,6 +146,6 @@ def _parse(parser: simdjson.Parser, body: bytes | memoryview, cuts: Sequence[Cut
         found = describe(body, reason, [(placeholder(index), cut) for index, cut in enumerate(cuts)])
         raise Malformed(f"failed to parse the request JSON buffer: {found}") from None
     if not isinstance(parsed, JsonObject):
-        got = "a list" if isinstance(parsed, JsonArray) else "text" if isinstance(parsed, str) else parsed
-        raise Malformed(f'expected a JSON object, such as {{"query": [[1, 0]]}}, got {got}')
+        got = "a list" if isinstance(parsed, JsonArray) else "text" if isinstance(parsed, str) else json.dumps(parsed)
+        raise Malformed(f"expected {OBJECT}, got {got}")
     return parsed

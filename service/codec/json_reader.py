@@ -180,7 +180,7 @@ def _lengths(rows: Sequence[Any]) -> set[int]:
 
 def _odd_row(rows: Sequence[Any], shape: Sequence[int]) -> str:
     """The first of ``rows``, which have this ``shape``, that is not like the one before all of them."""
-    words = (f"{len(row)} items" if isinstance(row, JsonArray) else word(row) for row in rows)
+    words = (f"{len(row)} item{'s' * (len(row) != 1)}" if isinstance(row, JsonArray) else word(row) for row in rows)
     first = next(words)
     index, odd = next((item for item in enumerate(words, 1) if item[1] != first), (0, first))
     places = ([int(axis) for axis in np.unravel_index(place, shape)] for place in (0, index))

@@ -51,8 +51,8 @@ async def inflate(body: Body, encoding: str, longest: int, reservation: Reservat
     while rest and not inflater.eof:
         try:
             pieces.append(await engine.offload(inflater.decompress, rest, STEP_BYTES))
-        except zlib.error as error:
-            raise Malformed(f"the body is not {encoding}: {error}") from None
+        except zlib.error:
+            raise Malformed(f"the body is not {encoding}, as its Content-Encoding says") from None
         length, rest = length + len(pieces[-1]), inflater.unconsumed_tail
         if length > longest:
             raise TooLarge(

@@ -149,7 +149,7 @@ def read_fields(json: JsonObject, model: Model, others: Collection[str] = ()) ->
     fields, harmless = {}, set()
     for name in json:
         if name in fields or name in harmless:
-            raise Malformed("a field is given twice", name)
+            raise Malformed("given twice: leave one of them out", name)
         if name not in model.inputs and name not in choices:
             _check_unknown(name, json, model, (*model.inputs, *choices))
             harmless.add(name)
@@ -170,14 +170,17 @@ def _check_unknown(name: str, json: JsonObject, model: Model, fields: Collection
     offer = Offer(fields, bool(model.spec.multiples), asks_for_weights)
     if is_harmless(name, json[name], offer):
         return
+    required = ", ".join(input_name for input_name, tensor in model.inputs.items() if tensor.required)
     if _is_v2(json):
         raise Malformed(
             f"this is a body of the Open Inference Protocol: POST it to /v2/models/{model.name}/infer, or send tensors "
-            f"as fields here: {', '.join(model.inputs)}",
+            f"as fields here: {required}",
             name,
         )
-    if model.tokenizer and "text" not in fields and (name in TEXTS or "text" in foreign_ours(name)):
-        hint = f"; POST /v1/text/{model.name} takes texts"
+    if "text" not in fields and (name in TEXTS or "text" in foreign_ours(name)[:1]):
+        hint = f"; {model.name} has no tokenizer, it takes tensors: {required}"
+        if model.tokenizer:
+            hint = f"; POST /v1/text/{model.name} takes texts"
     elif name in model.outputs:
         hint = f'; it is an output: "outputs": ["{name}"] asks for it'
     else:

@@ -77,7 +77,8 @@ def read_indices(field: str, value: Any) -> Indices:
         _check_count(field, len(parts))
         items = tuple(_item(field, part.strip()) for part in parts)
     else:
-        raise Invalid(f"expected {EXPECTED}", field)
+        got = str(value).lower() if isinstance(value, bool | float) else "something else"
+        raise Invalid(f"expected {EXPECTED}, got {got}", field)
     return Indices(items)
 
 

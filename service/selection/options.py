@@ -64,7 +64,7 @@ def read_selection(given: Mapping[str, Any]) -> Selection:
         raise Invalid("means reduce_heads mean, and reduce_heads is max", "average_attn_weights")
     selection = Selection(**values)
     if selection.weights_pool_by and not selection.weights_pool:
-        raise Invalid("needs weights_pool", "weights_pool_by")
+        raise Invalid("needs weights_pool beside it", "weights_pool_by")
     if selection.weights_top_k and selection.weights_pool:
         raise Invalid("cannot be given together with weights_pool", "weights_top_k")
     return selection
@@ -95,7 +95,7 @@ def _read(name: str, value: Any) -> Any:
     if name == "average_attn_weights":
         if isinstance(value, bool):
             return value
-        raise Invalid(f"expected true or false, got {_quoted(value)}", name)
+        raise Invalid(f"expected a boolean, got {_quoted(value)}", name)
     words = WORDS.get(name)
     if words is None:
         if type(value) is int and 0 < value < 2**31:

@@ -131,6 +131,6 @@ def _refuse_option(name: str, block: Model) -> None:
     foreign = [option for option in foreign_ours(name) if option in block.parameters]
     likely = foreign or get_close_matches(name.lower().replace("-", "_"), options, 1, MIN_SIMILARITY)
     if likely:
-        hint = f"; did you mean '{likely[0]}'?" if likely[0] in offered else ";"
+        hint = f"; did you mean '{likely[0]}'? Its" if likely[0] in offered else "; its"
         there = ", ".join(block.parameters) or "none"
-        raise Malformed(f"unknown parameter '{name}' for model '{block.name}'{hint} its parameters: {there}")
+        raise Malformed(f"unknown parameter '{name}' for model '{block.name}'{hint} parameters: {there}")

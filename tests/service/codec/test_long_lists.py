@@ -65,7 +65,7 @@ def test_a_native_request_with_long_base64(repository):
             b'{"shape":[%b0],"data":[1]}' % (b"9223372036854775807," * 60_000),
             "value: expected a list of whole numbers, got a list",
         ),
-        (b'[%b"x"]' % (b"0," * 600_000), r"the JSON has 1,200,0\d\d bytes beside its long lists"),
+        (b'[%b"x"]' % (b"0," * 600_000), r"the JSON has 1\.1 MiB beside its long lists"),
     ],
 )
 def test_what_is_wrong_with_a_long_value(repository, value, message, monkeypatch):

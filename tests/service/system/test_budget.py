@@ -55,7 +55,10 @@ def test_no_room_beside_others(budget):
 def test_too_much_for_one(budget):
     one = Reservation(budget)
     one.add(60)
-    with pytest.raises(TooMuchMemory, match=r"about 101 bytes .* exceeds the maximum allowed, 100 bytes"):
+    with pytest.raises(
+        TooMuchMemory,
+        match=r"about 101 bytes .* exceeds the maximum allowed, 100 bytes \(half of memory_budget_bytes\)",
+    ):
         one.add(41)
     assert budget.used == 60
 
