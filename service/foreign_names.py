@@ -165,10 +165,8 @@ def foreign_ours(name: str) -> tuple[str, ...]:
 
 
 def is_harmless(name: str, value: Any, offer: Offer) -> bool:
-    """Whether a field of another library asks for what is done anyway: nothing, by null, or what its table says."""
-    foreign = FIELDS.get(name)
-    if foreign is None:
-        return False
+    """Whether one of ``FIELDS`` asks for what is done anyway: nothing, by null, or what is done to every request."""
+    foreign = FIELDS[name]
     return value is None or (foreign.is_harmless is not None and foreign.is_harmless(value, offer))
 
 

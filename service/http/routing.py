@@ -1,13 +1,13 @@
 """The inference routes, without what FastAPI does around a route: there the route costs more than the work."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, cast
 from urllib.parse import unquote
 
 import httptools
 from starlette.exceptions import HTTPException
-from starlette.routing import BaseRoute, Match, Route
+from starlette.routing import BaseRoute, Match, Mount, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from service.cache import BoundedCache
@@ -16,6 +16,7 @@ from service.http.endpoint import InferenceEndpoint
 from service.shorten import shortened
 from service.wording import closest
 
+METHODS = {"GET": "GET", "HEAD": "GET"} | {name: name for name in ("POST", "PUT", "PATCH", "DELETE")}  # -> as routed
 NATIVE = "/v1/"
 MAX_PATH_BYTES = 120  # of one that an error repeats
 MAX_URLS = 512  # cached
@@ -102,45 +103,55 @@ def refuses_query(path: str) -> bool:
     return path.startswith(NATIVE)
 
 
-def explained(
-    error: HTTPException, scope: Scope, routes: Sequence[BaseRoute], blocks: Collection[str]
-) -> HTTPException:
-    """A router's 404 or 405, with the path that may be meant, or with the methods that the path takes."""
-    path, method = scope["path"], scope["method"]
-    short = shortened(path, MAX_PATH_BYTES)
-    if error.status_code == 405:
-        allowed = _methods(path, scope, routes)
-        words = f"{', '.join(allowed[:-1])} and {allowed[-1]}" if len(allowed) > 1 else "".join(allowed)
-        detail = f"Method Not Allowed: {short} takes {words}, not {method}"
-        return HTTPException(405, detail, {**(error.headers or {}), "Allow": ", ".join(allowed)})
-    if error.status_code != 404 or error.detail != "Not Found":
-        return error
-    known = _meant_path(path, scope, routes, blocks)
-    hint = f"did you mean {known}?" if known else "GET /openapi.json lists all paths"
-    return HTTPException(404, f"Not Found: there is no {short}; {hint}", error.headers)
+@dataclass(frozen=True, slots=True)
+class Paths:
+    """The paths of an application, for errors: its ``routes``, and their ``templates``, such as /v1/text/{block}."""
 
+    routes: Sequence[BaseRoute]
+    templates: Collection[str]
+    blocks: Callable[[], Collection[str]]
 
-def _methods(path: str, scope: Scope, routes: Sequence[BaseRoute]) -> list[str]:
-    """All methods that some route takes for ``path``; HEAD is answered wherever GET is."""
-    methods: set[str] = set()
-    for route in routes:
-        if route.matches({**scope, "path": path})[0] != Match.NONE:
-            methods |= set(getattr(route, "methods", None) or {"GET"})
-    return sorted(methods | ({"HEAD"} if "GET" in methods else set()))
+    def explained(self, error: HTTPException, scope: Scope) -> HTTPException:
+        """A router's 404 or 405, with the path that may be meant, or with the methods that the path takes."""
+        path, method = scope["path"], scope["method"]
+        short = shortened(path, MAX_PATH_BYTES)
+        if error.status_code == 405:
+            allowed = self._methods(path, scope)
+            words = f"{', '.join(allowed[:-1])} and {allowed[-1]}" if len(allowed) > 1 else "".join(allowed)
+            detail = f"Method Not Allowed: {short} takes {words}, not {method}"
+            return HTTPException(405, detail, {**(error.headers or {}), "Allow": ", ".join(allowed)})
+        if error.status_code != 404 or error.detail != "Not Found":
+            return error
+        meant = self._meant(path, scope)
+        hint = f"did you mean {meant}?" if meant else "GET /openapi.json lists all paths"
+        return HTTPException(404, f"Not Found: there is no {short}; {hint}", error.headers)
 
+    def _methods(self, path: str, scope: Scope) -> list[str]:
+        """All methods that some route takes for ``path``; HEAD is answered wherever GET is."""
+        whole = {**scope, "path": path, "root_path": scope.get("app_root_path", "")}  # a mount has changed its root
+        return [method for method, asked in METHODS.items() if self._takes(whole | {"method": asked})]
 
-def _meant_path(path: str, scope: Scope, routes: Sequence[BaseRoute], blocks: Collection[str]) -> str | None:
-    """The path that may be meant by an unknown one; None if none is like it."""
-    segments = path.strip("/").split("/")
-    plain = "/" + "/".join(filter(None, segments))
-    block = [f"{NATIVE}attention/{segments[-1]}"] if segments[-1] in blocks else []
-    for candidate in (plain, f"/v1{plain}", f"/v2{plain}", *block):
-        if candidate != path and len(candidate) <= MAX_PATH_BYTES and _methods(candidate, scope, routes):
-            return candidate
-    templates = [route.path.split("/")[1:] for route in routes if isinstance(route, Route)]
-    filled = {
-        "/" + "/".join(given if name.startswith("{") else name for name, given in zip(names, segments, strict=True))
-        for names in templates
-        if len(names) == len(segments)
-    }
-    return closest(path, sorted(filled - {path}))
+    def _takes(self, scope: Scope) -> bool:
+        return any(
+            route.matches(dict(scope))[0] is Match.FULL
+            for route in self.routes
+            if scope["method"] == "GET" or not isinstance(route, Mount)
+        )
+
+    def _meant(self, path: str, scope: Scope) -> str | None:
+        """The path that may be meant by an unknown one; None if none is like it."""
+        segments = path.strip("/").split("/")
+        plain = "/" + "/".join(filter(None, segments))
+        for candidate in (plain, f"/v1{plain}", f"/v2{plain}"):
+            if candidate != path and len(candidate) <= MAX_PATH_BYTES and self._methods(candidate, scope):
+                return candidate
+        names = [template.strip("/").split("/") for template in self.templates]
+        filled = {
+            "/" + "/".join(given if name.startswith("{") else name for name, given in zip(named, segments, strict=True))
+            for named in names
+            if len(named) == len(segments)
+        }
+        likely = closest(path, sorted(filled - {path}))
+        if likely and self._methods(likely, scope):
+            return likely
+        return f"{NATIVE}attention/{segments[-1]}" if segments[-1] in self.blocks() else None

@@ -18,6 +18,7 @@ from service.codec.long_tensor import LongTensor, read_all
 from service.codec.steps import Steps
 from service.engine.task import InferenceTask
 from service.errors import Invalid, Malformed, WrongSize
+from service.foreign_names import FIELDS as FOREIGN_FIELDS
 from service.foreign_names import Offer, field_hint, foreign_ours, is_harmless, output_hint
 from service.http.body import Body
 from service.http.response import TEXT_BYTES
@@ -168,7 +169,7 @@ def _check_unknown(name: str, json: JsonObject, model: Model, fields: Collection
     outputs = json.get("outputs")
     asks_for_weights = outputs is None or (isinstance(outputs, JsonArray) and "weights" in islice(outputs, MAX_NAMES))
     offer = Offer(fields, bool(model.spec.multiples), asks_for_weights)
-    if is_harmless(name, json[name], offer):
+    if name in FOREIGN_FIELDS and is_harmless(name, json[name], offer):  # simdjson finds no name with a NUL
         return
     required = ", ".join(input_name for input_name, tensor in model.inputs.items() if tensor.required)
     if _is_v2(json):

@@ -106,7 +106,7 @@ def test_a_mark_cannot_be_sent():
 
 def test_what_remains_is_bounded(monkeypatch):
     monkeypatch.setattr(json_slices, "MAX_REST_BYTES", 200)
-    with pytest.raises(TooLarge, match="300 bytes beside its long lists of numbers, more than the 200 allowed"):
+    with pytest.raises(TooLarge, match="300 bytes beside its long lists of numbers, more than the 200 bytes allowed"):
         drain(cut(b'{"inputs":[%b]}' % b",".join([b'{"a":1}'] * 36)))
 
 

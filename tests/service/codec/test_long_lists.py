@@ -58,7 +58,7 @@ def test_a_native_request_with_long_base64(repository):
         ),
         (b"[%b[0]]" % (b"[0,1]," * 200_000), "value: rows of different lengths"),
         (b"[%b[0,true]]" % (b"[0,1]," * 200_000), r"value: expected numbers, got a boolean at \[200000, 1\]"),
-        (b'{"shape":[1],"dtype":"float32","base64":"%b*"}' % (b"A" * 2_000_000), "value: base64 is not base64"),
+        (b'{"shape":[1],"dtype":"float32","base64":"%b*"}' % (b"A" * 2_000_000), "value: its base64 is not base64"),
         (b'{"shape":[1],"dtype":"float33","base64":"%b"}' % (b"A" * 2_000_000), "value: expected dtype to be one of"),
         (b'"%b"' % (b"A" * 2_000_000), "value: expected a list of numbers, got text"),
         (

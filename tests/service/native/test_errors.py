@@ -40,7 +40,7 @@ def test_400_malformed(client, body):
 UNKNOWN = {
     "field": ({"qeury": Q}, "qeury", "did you mean 'query'?"),
     "batch_size": ({"batch_size": 3}, "batch_size", "unknown field"),
-    "output": ({"outputs": ["output", "attention"]}, "outputs", "there are output, weights"),
+    "output": ({"outputs": ["output", "attention"]}, "outputs", "did you mean 'weights'? There are output, weights"),
     "tensor field": ({"query": {"shape": [2, 2], "values": [1, 2, 3, 4]}}, "query", '"shape" and "data"'),
     "two forms": ({"query": {"shape": [1], "data": [1], "base64": ""}}, "query", '"shape" and "data"'),
 }
@@ -124,15 +124,23 @@ INVALID = {
     "softcap negative": ({"softcap": -1}, "softcap", "expected at least 0, got -1.0"),
     "nonpad too many": ({"nonpad_kv_seqlen": 4}, "nonpad_kv_seqlen", "expected at most 3 (n), got 4"),
     "nonpad negative": ({"nonpad_kv_seqlen": -1}, "nonpad_kv_seqlen", "expected at least 0, got -1"),
-    "nonpad list": ({"nonpad_kv_seqlen": [2]}, "nonpad_kv_seqlen", "expected a single number beside this query"),
+    "nonpad list": (
+        {"nonpad_kv_seqlen": [2]},
+        "nonpad_kv_seqlen",
+        "expected a single number beside query of shape [2, 2], got shape [1]",
+    ),
     "past alone": ({"past_key": K}, "past_key", "needs past_value"),
     "past with nonpad": (
         {"past_key": K, "past_value": V, "nonpad_kv_seqlen": 1},
         "nonpad_kv_seqlen",
         "cannot be given together with past_key",
     ),
-    "past d_k": ({"past_key": [[1, 2, 3]], "past_value": [[1, 2]]}, "past_key", "(d_k of query)"),
-    "negative shape": ({"query": {"shape": [-1, 2], "data": [1, 2]}}, "query", "negative dimension"),
+    "past d_k": (
+        {"past_key": [[1, 2, 3]], "past_value": [[1, 2]]},
+        "past_key",
+        "expected axis 1 (d_k) to be 1 or 2, as in query, got 3 (shape [1, 3])",
+    ),
+    "negative shape": ({"query": {"shape": [-1, 2], "data": [1, 2]}}, "query", "negative size"),
     "huge shape": ({"query": {"shape": [2**40, 2**40], "data": [1, 2]}}, "query", "needs 1208925819614629174706176"),
     "shape past int64": ({"query": {"shape": [2**63, 2], "data": [1, 2]}}, "query", "does not fit in int64"),
     "shape of fractions": ({"query": {"shape": [1.5], "data": [1, 2]}}, "query", "expected whole numbers, got 1.5"),

@@ -57,7 +57,7 @@ OTHERS = {
     "our own shapes": (
         "scaled_dot_product",
         {"inputs": [QKV[0], tensor("key", np.ones((1, 1, 2, 3))), QKV[2]]},
-        "key: expected axis 3 (d_k) to be 2, as in query, got 3 (shape [1, 1, 3, 3])",
+        "key: expected axis 3 (d_k) to be 2, as in query, got 3 (shape [1, 1, 2, 3])",
     ),
     "our own rank": (
         "scaled_dot_product",
