@@ -5,7 +5,7 @@
 
 import asyncio
 import errno
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import ClassVar
 
 from service.shorten import shortened
@@ -58,15 +58,6 @@ class Malformed(HeedError, status=400):
 
 class Invalid(HeedError, status=422, v2_status=400):
     """Well-formed but wrong: shape, rank, ragged rows, type, NaN."""
-
-
-class WrongSize(Invalid, listed=False):
-    """One axis of a tensor has another size than the ``expected``; ``dim`` is what the axis is called."""
-
-    def __init__(self, field: str, axis: int, dim: str, shape: Sequence[int], expected: str) -> None:
-        self.axis, self.dim, self.shape, self.expected = axis, dim, shape, expected
-        named = f"axis {axis} ({dim})" if dim else f"axis {axis}"
-        super().__init__(f"expected {named} to be {expected}, got {shape[axis]} (shape {list(shape)})", field)
 
 
 class Unauthorized(HeedError, status=401, headers={"WWW-Authenticate": "Bearer"}):

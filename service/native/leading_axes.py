@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from service.errors import Invalid, WrongSize
+from service.errors import Invalid
 from service.model.model import Model
-from service.tensors.dims import Dim, broadcasts, format_dims, symbol
+from service.tensors.dims import Dim, WrongSize, broadcasts, format_dims, symbol
 from service.tensors.spec import TensorSpec
 
 LEADING = ("heads", "batch")  # in the order in which they are omitted

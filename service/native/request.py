@@ -17,7 +17,7 @@ from service.codec.json_writer import HOLE
 from service.codec.long_tensor import LongTensor, read_all
 from service.codec.steps import Steps
 from service.engine.task import InferenceTask
-from service.errors import Invalid, Malformed, WrongSize
+from service.errors import Invalid, Malformed
 from service.foreign_names import FIELDS as FOREIGN_FIELDS
 from service.foreign_names import Offer, field_hint, foreign_ours, is_harmless, output_hint
 from service.http.body import Body
@@ -41,6 +41,7 @@ from service.selection.answer import (
 from service.selection.derived import derived_outputs
 from service.selection.indices import MAX_ITEMS
 from service.selection.options import AXES, NOTHING, OPTIONS, Selection, index_input, read_selection
+from service.tensors.dims import WrongSize
 
 DEFAULT_OUTPUTS = ("output", "weights")
 ITEM_BYTES = 4  # of a number in an answer

@@ -5,7 +5,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from service.errors import Invalid, WrongSize
+from service.errors import Invalid
 
 Dim = int | str
 Sizes = dict[str, int]
@@ -28,6 +28,15 @@ def format_dims(dims: Sequence[Dim]) -> str:
 def dim_size(dim: Dim, sizes: Mapping[str, int]) -> int:
     """The size of ``dim``, from the size of every symbol in it."""
     return sum(int(term) if term.isdecimal() else sizes[term] for term in symbol(dim).split(" + "))
+
+
+class WrongSize(Invalid, listed=False):
+    """One axis of a tensor has another size than the ``expected``; ``dim`` is what the axis is called."""
+
+    def __init__(self, field: str, axis: int, dim: str, shape: Sequence[int], expected: str) -> None:
+        self.axis, self.dim, self.shape, self.expected = axis, dim, shape, expected
+        named = f"axis {axis} ({dim})" if dim else f"axis {axis}"
+        super().__init__(f"expected {named} to be {expected}, got {shape[axis]} (shape {list(shape)})", field)
 
 
 class DimBinder:

@@ -46,7 +46,7 @@ def test_no_room_beside_others(budget):
     one, other = Reservation(budget), Reservation(budget)
     one.add(60)
     with pytest.raises(
-        Overloaded, match="requests hold 60 bytes of memory, and this one needs 41 more; the limit is 100"
+        Overloaded, match="requests hold 60 bytes of memory, and this one needs 41 bytes more; the limit is 100 bytes"
     ):
         other.add(41)
     assert (budget.used, other.bytes, budget._refused["memory_budget_bytes"]) == (60, 0, 1)
