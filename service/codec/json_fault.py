@@ -8,6 +8,8 @@ import orjson
 
 MAX_READ_BYTES = 1 << 20  # of a document in which the fault is searched for; some milliseconds
 COPIED_BYTES = 1 << 20  # of a long part in one step
+MAX_COUNTED_BYTES = 1 << 25  # of long parts whose lines are counted; some 10 ms
+MIN_PART_BYTES = 1 << 14  # what it costs to count the lines of a short one, as bytes
 TOKEN = re.compile(r"[\w.+-]{1,40}|\S|\Z")
 LONG_INTEGER = re.compile(r"(?<![\w.+-])-?\d{19,}(?![\w.])")
 MEANT = {  # what Python and JavaScript write, where JSON has another word or none
@@ -96,18 +98,23 @@ def _fault(message: str, text: str, position: int) -> tuple[int, str]:
 
 
 def _place(before: bytes, cuts: Sequence[tuple[bytes, Cut]]) -> str:
-    """``line 2, column 5``, both from 1, of what follows ``before``, in which long parts may have been cut out."""
-    line, column = 1, 1
+    """``line 2, column 5``, both from 1, of what follows ``before``, in which long parts may have been cut out.
+
+    Where these are very long, only how many they are.
+    """
+    if sum(len(cut.content) + MIN_PART_BYTES for _, cut in cuts) > MAX_COUNTED_BYTES:
+        return f"behind {before.count(cuts[0][0][:-2]):,} long lists or texts"
+    line, column, end = 1, 1, 0
     for placeholder, cut in cuts:
-        start = before.find(placeholder)
+        start = before.find(placeholder, end)
         if start < 0:
             break
-        line, column = _advance(line, column, before[:start])
+        line, column = _advance(line, column, before[end:start])
         for begin in range(0, len(cut.content), COPIED_BYTES):
             line, column = _advance(line, column, bytes(cut.content[begin : begin + COPIED_BYTES]))
         column += cut.marks
-        before = before[start + len(placeholder) :]
-    line, column = _advance(line, column, before)
+        end = start + len(placeholder)
+    line, column = _advance(line, column, before[end:])
     return f"line {line:,}, column {column:,}"
 
 

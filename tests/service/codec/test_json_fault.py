@@ -88,3 +88,10 @@ def test_only_the_beginning_is_searched(monkeypatch):
 
 def test_what_is_compressed_without_saying_so():
     assert said(b"\x1f\x8b\x08\x00").endswith("got the byte 0x8b; compressed bodies need Content-Encoding: gzip")
+
+
+def test_lines_of_very_long_parts_are_not_counted(monkeypatch):
+    body = b'{"a": [%b1],\n"b": "%b", "c": x, "d": [%b1]}' % (b"1.5,\n" * 3000, b"QUJD" * 2000, b"2," * 4000)
+    assert said(body) == f"{place(body[: body.index(b'x')])}: expected a value, got x"
+    monkeypatch.setattr(json_fault, "MAX_COUNTED_BYTES", 1 << 15)
+    assert said(body) == "behind 2 long lists or texts: expected a value, got x"
