@@ -28,7 +28,7 @@ from service.http.control_guard import ControlGuard
 from service.http.envelope import Envelope, RequestIds
 from service.http.fast_path import FastPath
 from service.http.response import error_response
-from service.http.routing import DirectRoutes
+from service.http.routing import DirectRoutes, Paths
 from service.memories.access import Memories, Store
 from service.memories.store import open_store
 from service.native import endpoint as native_endpoint
@@ -149,8 +149,12 @@ def create_app(
         app.router.routes.extend(viewer_routes.routes(settings))
     if settings.docs:
         app.router.routes.extend(guide.routes())
-    for module in (native_routes, health, metadata, v2_repository, log_settings, unsupported):
+    modules = (native_routes, health, metadata, v2_repository, log_settings, unsupported)
+    for module in modules:
         app.include_router(module.router)
+    own = [*app.routes, *(route for module in modules for route in module.router.routes)]
+    templates = {route.path for route in own if isinstance(route, Route)}
+    app.state.paths = Paths(app.routes, templates, lambda: repository.blocks)
     for kind in (HeedError, HTTPException, Exception):
         app.add_exception_handler(kind, _answer)
     others = StripTrailingSlash(app)
@@ -188,4 +192,6 @@ def _set_run_limits(engine: Engine, provider: Provider, requested: Settings) -> 
 
 
 async def _answer(request: Request, error: Any) -> Response:
+    if isinstance(error, HTTPException):
+        error = request.app.state.paths.explained(error, request.scope)
     return error_response(request.url.path, error)

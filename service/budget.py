@@ -5,6 +5,7 @@ from contextlib import AbstractContextManager, ExitStack
 from typing import Any, NoReturn
 
 from service.errors import Overloaded, TooMuchMemory
+from service.wording import size_words, sizes_words
 
 
 class MemoryBudget:
@@ -31,14 +32,15 @@ class MemoryBudget:
             Overloaded: there is no room beside other requests.
         """
         if own + size > self.limit:
+            got, most = sizes_words(own + size, self.limit)
             raise TooMuchMemory(
-                f"this request needs about {own + size:,} bytes for its tensors and its answer, which exceeds the "
-                f"maximum allowed, {self.limit:,} bytes (half of memory_budget_bytes)"
+                f"this request needs about {got} for its tensors and its answer, which exceeds the maximum allowed, "
+                f"{most} (half of memory_budget_bytes); send fewer rows, or ask for fewer outputs"
             )
         self._refused["memory_budget_bytes"] += 1
         raise self._overloaded(
-            f"requests hold {self.used:,} bytes of memory, and this one needs {size:,} more; the limit is "
-            f"{self.limit:,} bytes (half of memory_budget_bytes)",
+            f"requests hold {size_words(self.used)} of memory, and this one needs {size_words(size)} more; the limit "
+            f"is {size_words(self.limit)} (half of memory_budget_bytes); send it again later",
             1,
         )
 

@@ -34,6 +34,7 @@ class HeedError(Exception):
         v2_status: int | None = None,
         limit: str | None = None,
         headers: Mapping[str, str] | None = None,
+        listed: bool = True,  # in the documentation
     ) -> None:
         super().__init_subclass__()
         if status is not None:
@@ -42,7 +43,8 @@ class HeedError(Exception):
             cls.limit = limit
         if headers is not None:
             cls.headers = headers
-        _CLASSES.append(cls)
+        if listed:
+            _CLASSES.append(cls)
 
     def __init__(self, detail: str, field: str | None = None) -> None:
         self.field = None if field is None else shortened(field, MAX_FIELD_BYTES)

@@ -154,7 +154,7 @@ class Settings(BaseSettings):
     """name of the server in GET /v2"""
     compress_responses: Literal["never", "requested", "offered"] = Field(
         "requested",
-        description="when V2 responses are compressed: never; requested = if Accept-Encoding names gzip or deflate"
+        description="when responses are compressed: never; requested = if Accept-Encoding names gzip or deflate"
         " alone; offered = if it names any",
     )
     json_non_finite: Literal["refuse", "nulls", "tokens"] = Field(

@@ -4,37 +4,42 @@ simdjson has the interpreter's lock as long as it parses, and every other reques
 pieces.
 """
 
+import json
 import re
+import secrets
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TypeAlias
 
 import numpy as np
 import simdjson
 
+from service.codec.json_fault import Cut, describe
 from service.errors import Malformed
 
 JsonArray: TypeAlias = simdjson.Array
 JsonObject: TypeAlias = simdjson.Object
 
+OBJECT = 'a JSON object, such as {"query": [[1, 0]]}'
 COMMA = ord(",")
 LOWEST = b"-1.7976931348623157e308"  # of float64; stands for null while a list is parsed
 PIECE_BYTES = 1 << 18  # of numbers; about a millisecond
 LONGEST_NUMBER = 1 << 10  # bytes; a comma is searched for in steps of as many
 MAX_SHARED_PARSER_BYTES = 1 << 20  # a longer body gets a parser of its own, whose buffers are freed with it
+NONCE = secrets.token_hex(8)  # begins every placeholder; no client can know it
 _own = threading.local()  # a parser serves one document at a time
 
 
 @contextmanager
-def parse_object(body: bytes | memoryview) -> Iterator[JsonObject]:
-    """The JSON object in ``body``; nothing of it may be kept past the ``with`` block.
+def parse_object(body: bytes | memoryview, cuts: Sequence[Cut] = ()) -> Iterator[JsonObject]:
+    """The JSON object in ``body``, of which ``cuts`` were cut out; nothing of it may be kept past the ``with`` block.
 
     Raises:
         Malformed: empty, not JSON, or no object.
     """
     try:
-        yield _parse(_parser(len(body)), body)
+        yield _parse(_parser(len(body)), body, cuts)
     except Exception:
         _own.parser = None  # the traceback keeps the document alive, and with it this parser busy
         raise
@@ -125,15 +130,22 @@ def _parser(length: int) -> simdjson.Parser:
     return parser
 
 
-def _parse(parser: simdjson.Parser, body: bytes | memoryview) -> JsonObject:
+def placeholder(index: int) -> bytes:
+    """What stands in a document in place of the part of this index that was cut out."""
+    return b'"%s:%d"' % (NONCE.encode(), index)
+
+
+def _parse(parser: simdjson.Parser, body: bytes | memoryview, cuts: Sequence[Cut]) -> JsonObject:
     if not len(body):
-        raise Malformed("the body is empty; expected a JSON object")
+        raise Malformed(f"the body is empty; expected {OBJECT}")
     try:
         parsed = parser.parse(body)
     except (ValueError, RuntimeError) as error:
         # Drop simdjson's error code and its "This is a fatal error" suffix.
         reason = re.sub(r"^[A-Z\d_]+: | +This is a fatal.*$", "", str(error))
-        raise Malformed(f"failed to parse the request JSON buffer: {reason}") from None
+        found = describe(body, reason, [(placeholder(index), cut) for index, cut in enumerate(cuts)])
+        raise Malformed(f"failed to parse the request JSON buffer: {found}") from None
     if not isinstance(parsed, JsonObject):
-        raise Malformed("expected a JSON object")
+        got = "a list" if isinstance(parsed, JsonArray) else "text" if isinstance(parsed, str) else json.dumps(parsed)
+        raise Malformed(f"expected {OBJECT}, got {got}")
     return parsed

@@ -4,6 +4,7 @@ simdjson flattens a nested array into a buffer, but does not notice rows of diff
 """
 
 import binascii
+import json
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -16,15 +17,17 @@ import numpy as np
 from service.codec.json_parser import JsonArray, JsonObject, flat_with_nulls, minified
 from service.codec.json_parser import flat as numbers_of
 from service.codec.json_slices import MAX_RANK, MAX_ROWS, LongList, LongText, part
-from service.codec.long_tensor import LongTensor
+from service.codec.long_tensor import NOT_BASE64, LongTensor
 from service.errors import Invalid, Malformed
+from service.shorten import shortened
 from service.tensors.cast import cast, check_shape, from_bytes, kind_words
 from service.tensors.spec import TensorSpec
 
+MAX_QUOTED_BYTES = 60  # of a text that an error repeats
 MAX_NAMES = 64  # in a list of names, such as outputs
 MAX_CHECKED = 20_000  # elements that are searched for the wrong one; some milliseconds
 WORDS: dict[type, str] = {
-    **{type(None): "null", bool: "a boolean", str: "text", LongText: "text"},
+    **{type(None): "null", bool: "a boolean", LongText: "text"},
     **dict.fromkeys((JsonObject, dict), "an object"),
     **dict.fromkeys((JsonArray, list, LongList), "a list"),
 }
@@ -75,19 +78,22 @@ class JsonReader:
         if not isinstance(element, JsonArray):
             raise Invalid(f"expected a list of whole numbers, got {word(self.part(element))}", name)
         if len(element) > MAX_RANK:
-            raise Invalid(f"a shape of more than {MAX_RANK} dimensions", name)
+            raise Invalid(f"a shape of more than {MAX_RANK} axes", name)
         shape: list[int] = self.nested(name, element, np.dtype(np.int64)).reshape(-1).tolist()
         if any(axis < 0 for axis in shape):
-            raise Invalid(f"shape {shape} has a negative dimension", name)
+            raise Invalid(f"shape {shape} has a negative size", name)
         return shape
 
     def texts(self, name: str, element: Any) -> list[str]:
         """A flat list of strings."""
-        if not isinstance(element, JsonArray) or len(element) > MAX_NAMES:
-            raise Invalid(f"expected a list of names, at most {MAX_NAMES}", name)
+        if not isinstance(element, JsonArray):
+            raise Invalid(f'expected a list of names, such as ["output"], got {word(self.part(element))}', name)
+        if len(element) > MAX_NAMES:
+            raise Invalid(f"expected a list of at most {MAX_NAMES} names, got {len(element)}", name)
         texts = [item for item in element if isinstance(item, str)]
         if len(texts) != len(element):
-            raise Invalid("expected a list of names", name)
+            other = next(item for item in element if not isinstance(item, str))
+            raise Invalid(f"expected a list of names, got {word(other)} in it", name)
         self.brackets += 1
         return texts
 
@@ -119,11 +125,11 @@ class JsonReader:
         while True:
             lengths = _lengths(level)
             if len(lengths) != 1:
-                raise Invalid(f"rows of different lengths at depth {len(shape)}", name)
+                raise Invalid(f"rows of different lengths at depth {len(shape)}: {_odd_row(level, shape)}", name)
             self.brackets += len(level)
             shape.append(lengths.pop())
             if shape[-1] == 0:
-                raise Invalid("empty; every dimension is at least 1", name)
+                raise Invalid("empty; every axis is at least 1", name)
             if len(shape) > MAX_RANK:
                 raise Invalid(f"nested more than {MAX_RANK} deep", name)
             first = level[0][0]
@@ -170,6 +176,15 @@ def _lengths(rows: Sequence[Any]) -> set[int]:
         return set(map(len, rows))
     except TypeError:  # a number
         return set()
+
+
+def _odd_row(rows: Sequence[Any], shape: Sequence[int]) -> str:
+    """The first of ``rows``, which have this ``shape``, that is not like the one before all of them."""
+    words = (f"{len(row)} item{'s' * (len(row) != 1)}" if isinstance(row, JsonArray) else word(row) for row in rows)
+    first = next(words)
+    index, odd = next((item for item in enumerate(words, 1) if item[1] != first), (0, first))
+    places = ([int(axis) for axis in np.unravel_index(place, shape)] for place in (0, index))
+    return f"{first} at {next(places)}, {odd} at {next(places)}"
 
 
 def _numbers(name: str, rows: JsonArray, kind: str, nulls: bool) -> np.ndarray:
@@ -224,7 +239,7 @@ def _bytes(name: str, dtype: str, text: Any) -> np.ndarray:
             raise ValueError
         data = base64_bytes(text)
     except ValueError:
-        raise Invalid("base64 is not base64", name) from None
+        raise Invalid(NOT_BASE64, name) from None
     return from_bytes(name, dtype, data)
 
 
@@ -249,4 +264,7 @@ def _blame(name: str, array: JsonArray, fits: Callable[[Any], bool], expected: s
 
 
 def word(element: Any) -> str:
+    """What an element of a request is; a short text or number itself."""
+    if isinstance(element, str):
+        return f"text {json.dumps(shortened(element, MAX_QUOTED_BYTES), ensure_ascii=False)}"
     return WORDS.get(type(element), str(element))

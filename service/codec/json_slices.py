@@ -7,17 +7,18 @@ for any row: their shape follows from the brackets and commas.
 
 import binascii
 import re
-import secrets
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
-from service.codec.json_parser import COMMA, PIECE_BYTES, parse_numbers, split
+from service.codec.json_fault import MEANT
+from service.codec.json_parser import COMMA, NONCE, PIECE_BYTES, parse_numbers, placeholder, split
 from service.codec.steps import Steps
 from service.errors import Invalid, Malformed, TooLarge
+from service.wording import size_words
 
 LARGE_BODY_BYTES = 1 << 19  # of smaller documents, which take up to 2 ms, only those with many rows are cut
 MAX_ROWS = 1 << 13  # lists in a document that is parsed in one call; some milliseconds
@@ -38,13 +39,13 @@ NUMBER = re.compile(rb"\s*-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?\s*")
 BOOLEAN = re.compile(rb"\s*(true|false)\s*")
 BOOLEANS = re.compile(rb"%b(,%b)*" % (BOOLEAN.pattern, BOOLEAN.pattern))
 WIDEST = {"f": "float64", "i": "int64", "u": "uint64"}
-NONCE = secrets.token_hex(8)  # begins every placeholder; no client can know it
 
 
 @dataclass(frozen=True, slots=True)
 class LongText:
     """The text of a JSON string, with its escapes."""
 
+    marks: ClassVar[int] = 2  # characters around the content: its quotation marks
     content: memoryview
 
     def base64(self) -> Steps[bytearray]:
@@ -72,6 +73,7 @@ class LongText:
 class LongList:
     """The text of a JSON list, nested or flat, of numbers or booleans."""
 
+    marks: ClassVar[int] = 0
     content: memoryview
 
     @property
@@ -104,19 +106,20 @@ class LongList:
             after = depth + text.count(b"[") - text.count(b"]")
             try:
                 if kind == "b":
-                    piece = _booleans(text)
+                    _check_brackets(name, text)
+                    piece = _booleans(text.translate(NO_BRACKETS))
                 else:
                     piece = parse_numbers(b"[" * depth + text + b"]" * after, kind, nulls)
                 if not piece.size:
                     raise ValueError("no number between two commas")
             except ValueError:
-                _check_brackets(text)
+                _check_brackets(name, text)
                 raise _wrong_element(name, text.translate(NO_BRACKETS), kind, count, shape) from None
             depth = after
             count += piece.size
             yield piece
         if count != prod(shape):
-            raise _malformed("a list ends with a comma")
+            raise _malformed(f"a list of {name} ends with a comma")
 
 
 def is_large(body: bytes | memoryview) -> bool:
@@ -152,7 +155,7 @@ def cut(body: bytes) -> Steps[tuple[bytes, list[LongText | LongList]]]:
             if place:
                 text = view[place[0] : place[1]]
                 parts.append(LongText(text[1:-1]) if inside else LongList(text))
-                rest += [view[kept : place[0]], b'"%s:%d"' % (NONCE.encode(), len(parts) - 1)]
+                rest += [view[kept : place[0]], placeholder(len(parts) - 1)]
                 kept = place[1]
         if quotes.size:
             last = int(quotes[-1])
@@ -162,7 +165,8 @@ def cut(body: bytes) -> Steps[tuple[bytes, list[LongText | LongList]]]:
     size = sum(map(len, rest))
     if size > MAX_REST_BYTES:
         raise TooLarge(
-            f"the JSON has {size:,} bytes beside its long lists of numbers, more than the {MAX_REST_BYTES:,} allowed; "
+            f"the JSON has {size_words(size)} beside its long lists of numbers, more than the "
+            f"{size_words(MAX_REST_BYTES)} allowed; "
             "send large tensors as flat or nested lists of numbers, as base64, or in binary"
         )
     return b"".join(rest), parts
@@ -269,7 +273,7 @@ def _find(structure: bytearray, closing: bytes, start: int) -> Steps[int]:
     return -1
 
 
-def _check_brackets(text: bytes) -> None:
+def _check_brackets(name: str, text: bytes) -> None:
     """Check that no number stands outside its list: ``[1,]2`` has the same brackets and commas as ``[1,2]``."""
     packed = text.translate(None, BLANKS)
     characters = np.frombuffer(packed, np.uint8)
@@ -278,13 +282,12 @@ def _check_brackets(text: bytes) -> None:
     openers, closers = characters[before[before >= 0]], characters[after[after < len(characters)]]
     outside = ((openers != OPEN) & (openers != COMMA)).any() or ((closers != CLOSE) & (closers != COMMA)).any()
     if outside:
-        raise _malformed("a number stands outside its list")
+        raise _malformed(f"a number of {name} stands outside its list")
 
 
 def _booleans(text: bytes) -> np.ndarray:
     """The values of true and false; ``t`` occurs only in ``true``, ``f`` only in ``false``. Raises ValueError."""
-    _check_brackets(text)
-    if not BOOLEANS.fullmatch(text.translate(NO_BRACKETS)):
+    if not BOOLEANS.fullmatch(text):
         raise ValueError("not booleans")
     booleans: np.ndarray = np.frombuffer(text.translate(None, NOT_BOOLEAN), np.uint8) == ord("t")
     return booleans
@@ -301,11 +304,12 @@ def _wrong_element(name: str, text: bytes, kind: str, count: int, shape: tuple[i
         place = [int(axis) for axis in np.unravel_index(min(count + index, prod(shape) - 1), shape)]
         word = element.strip()[:40].decode("utf-8", "replace")
         if not word and shape[-1] == 1:
-            return Invalid("empty; every dimension is at least 1", name)
+            return Invalid("empty; every axis is at least 1", name)
         if word in ("null", "true", "false") or NUMBER.fullmatch(element):
             got = "a boolean" if word in ("true", "false") else word
             return Invalid(f"expected {expected}, got {got} at {place}", name)
-        return _malformed(f"expected {expected} at {place} of {name}, got {word or 'nothing'}")
+        hint = f"; {MEANT[word]}" if word in MEANT else ""
+        return _malformed(f"expected {expected} at {place} of {name}, got {word or 'nothing'}{hint}")
     return Invalid(f"a number does not fit in {WIDEST[kind]}", name)
 
 

@@ -12,6 +12,8 @@ from service.codec.steps import Steps
 from service.errors import Invalid
 from service.tensors.cast import cast, check_shape, from_bytes
 
+NOT_BASE64 = "its base64 is not base64: expected A-Z, a-z, 0-9, + and /, and = at the end"
+
 
 @dataclass(frozen=True, slots=True)
 class LongTensor:
@@ -39,7 +41,7 @@ class LongTensor:
             try:
                 content = yield from self.part.base64()
             except ValueError:
-                raise Invalid("base64 is not base64", self.name) from None
+                raise Invalid(NOT_BASE64, self.name) from None
             array = cast(self.name, from_bytes(self.name, self.text_dtype, content), self.dtype, self.mask)
         else:
             array = yield from self._list(self.part, reservation)

@@ -8,27 +8,29 @@ from starlette.requests import ClientDisconnect
 from starlette.types import Message, Receive
 
 from service.budget import Reservation
-from service.errors import Malformed, TooLarge, UnsupportedEncoding, UnsupportedMedia
+from service.errors import Malformed, TooLarge, UnsupportedMedia
+from service.wording import size_words, sizes_words
 
 Body = bytes | memoryview
 Headers = Mapping[bytes, bytes]
 JSON_LENGTH = "Inference-Header-Content-Length"  # what V2 calls the length of the first part
 ALIGNMENT = 64  # bytes; a cache line
+SMALLER = "send fewer rows in a request, or tensors as base64"
 MAX_JOINED_BYTES = 32 << 20  # joined in one call; some 10 ms, in which other requests wait
 
 
 def require_json(headers: Headers) -> None:
-    """Check that a request is plain JSON.
+    """Check that a request is declared as JSON, or not at all.
 
     Raises:
-        UnsupportedMedia: it is not declared as JSON, or it is compressed.
+        UnsupportedMedia: it is declared as something else.
     """
     media = headers.get(b"content-type", b"application/json").partition(b";")[0].strip().lower()
     if media != b"application/json":
-        raise UnsupportedMedia(f"expected Content-Type application/json, got {media.decode('latin-1')}")
-    encoding = headers.get(b"content-encoding", b"identity").lower()
-    if encoding != b"identity":
-        raise UnsupportedEncoding(f"expected no Content-Encoding, got {encoding.decode('latin-1')}")
+        raise UnsupportedMedia(
+            f"expected Content-Type application/json (with curl: -H 'Content-Type: application/json'), got "
+            f"{media.decode('latin-1')}"
+        )
 
 
 async def receive_body(receive: Receive, headers: Headers, longest: int, limit: str = "max_body_bytes") -> bytes:
@@ -146,7 +148,7 @@ async def _receive_rest(
         chunk, more = await _next(receive)
         chunks.add(chunk)
     if chunks.length > longest:
-        raise TooLarge(f"the body exceeds the maximum allowed ({limit}), {longest:,} bytes")
+        raise TooLarge(f"the body exceeds the maximum allowed ({limit}), {size_words(longest)}; {SMALLER}")
     return chunks.whole()
 
 
@@ -154,9 +156,8 @@ def _declared_length(headers: Headers, longest: int, limit: str = "max_body_byte
     declared = headers.get(b"content-length", b"")
     length = int(declared) if declared.isdigit() else None
     if length is not None and length > longest:
-        raise TooLarge(
-            f"the body has {length:,} bytes; the limit ({limit}) is {longest:,} bytes: it exceeds the maximum allowed"
-        )
+        got, most = sizes_words(length, longest)
+        raise TooLarge(f"the body has {got}, which exceeds the maximum allowed ({limit}), {most}; {SMALLER}")
     return length
 
 

@@ -24,8 +24,9 @@ from service.engine.counters import NO_MODEL
 from service.engine.engine import Engine
 from service.engine.task import InferenceTask
 from service.errors import Malformed
-from service.http.body import Body, CountedReceive, Headers
-from service.http.response import Fields, Pieces, respond
+from service.http.body import Body, CountedReceive, Headers, receive_body, receive_parts, split
+from service.http.compression import IDENTITY, MIN_BYTES, choose_encoding, content_encoding, deflate, inflate
+from service.http.response import Fields, Pieces, join, length_of, respond
 from service.memories.access import Memories
 from service.memories.stored import Reference, StoredInputs
 from service.model.model import Model
@@ -97,6 +98,7 @@ class InferenceEndpoint(ABC, Generic[R]):
         self.cutting, self.decoding, self.reading = CostModel(), CostModel(), CostModel()
         self.selecting, self.preparing = CostModel(), CostModel()
         self._writing, self._rounding = CostModel(), CostModel()
+        self._deflating = CostModel()
         self._caches: WeakKeyDictionary[Model, BoundedCache[Any]] = WeakKeyDictionary()
 
     @abstractmethod
@@ -123,6 +125,22 @@ class InferenceEndpoint(ABC, Generic[R]):
             HeedError: anything that is wrong with the headers, the length or the compression.
             ClientDisconnect: the client went before the end of the body.
         """
+
+    async def receive_body(
+        self, receive: Receive, context: RequestContext, json_length: int | None
+    ) -> tuple[bytes, Body]:
+        """As ``receive``; ``json_length`` is that of the JSON in the decompressed body, None: all of it."""
+        headers, longest = context.headers, self.settings.max_body_bytes
+        encoding = content_encoding(headers)
+        if encoding is None and json_length is not None:
+            parts = await receive_parts(receive, headers, longest, json_length)
+            context.timing.start()
+            return parts
+        body = await receive_body(receive, headers, longest)
+        context.timing.start()
+        if encoding is not None:
+            body = await inflate(body, encoding, longest, context.reservation, self.engine)
+        return split(body, len(body) if json_length is None else json_length)
 
     @abstractmethod
     def decode(self, model: Model, body: tuple[bytes, Body], context: RequestContext) -> Stages[R]:
@@ -246,6 +264,24 @@ class InferenceEndpoint(ABC, Generic[R]):
             return content, ()
         parts: tuple[bytes, Sequence[LongText | LongList]] = yield Stage(self.cutting, len(content), cut(content))
         return parts
+
+    def compress(self, pieces: Pieces, fields: Fields, headers: Headers) -> Stages[tuple[Pieces, Fields]]:
+        """The body and the header fields of a response, compressed if a request with ``headers`` asks for it."""
+        encoding = self._response_encoding(headers, length_of(pieces)) if self.may_compress(headers) else None
+        if encoding is None:
+            return pieces, fields
+        whole = join(pieces)
+        compressed: bytes = yield Stage(self._deflating, len(whole), partial(deflate, whole, encoding))
+        return [compressed], [*fields, (b"content-encoding", encoding.encode())]
+
+    def may_compress(self, headers: Headers) -> bool:
+        """Whether a response to a request with these headers is compressed if it is long enough."""
+        accept = headers.get(b"accept-encoding", IDENTITY)
+        return accept != IDENTITY and bool(self._response_encoding(headers, MIN_BYTES))
+
+    def _response_encoding(self, headers: Headers, length: int) -> str | None:
+        accept = headers.get(b"accept-encoding", IDENTITY).decode("latin-1")
+        return choose_encoding(accept, self.settings.compress_responses, length)
 
     def select(self, answer: Answer, outputs: dict[str, np.ndarray]) -> Stages[dict[str, np.ndarray]]:
         """The arrays of an answer with options, from the ``outputs`` of the request's run.

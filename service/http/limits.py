@@ -23,6 +23,7 @@ from service.errors import NotEnoughMemory
 from service.http.connection import Connection
 from service.http.response import error_response
 from service.settings import Settings
+from service.wording import size_words
 
 DISCARD_DELAY_S = 0.05  # between two reads of a refused body, each of 256 KiB at most
 TOO_LONG = {
@@ -82,7 +83,7 @@ class LimitedProtocol(Connection):
             self._limited_bytes += len(piece)
             if self._limited_bytes > self._max_limited_bytes:
                 status, limit, detail = TOO_LONG[self._max_limited_bytes == self.max_header_bytes]
-                self._refuse(status, f"{detail}, {self._max_limited_bytes:,} bytes.", limit)
+                self._refuse(status, f"{detail}, {size_words(self._max_limited_bytes)}.", limit)
                 return
         super()._feed(piece)
 

@@ -28,6 +28,7 @@ from service.memories.memory import DESCRIPTION, STATE, Description, Memory, all
 from service.memories.state import State, StateFile
 from service.memories.stored import Appended, Reference, StoredInputs
 from service.model.model import Model
+from service.wording import size_words, sizes_words
 
 log = logging.getLogger("heed")
 
@@ -165,7 +166,8 @@ class MemoryStore:
             NoRoom: they do not fit.
         """
         if size > self.limit:
-            raise NoRoom(f"a memory of {size:,} bytes; the limit of all memories (memories_bytes) is {self.limit:,}")
+            got, most = sizes_words(size, self.limit)
+            raise NoRoom(f"a memory of {got}; the limit of all memories (memories_bytes) is {most}: store fewer keys")
         used, chosen = self.used_bytes(), dict[str, int]()
         with ExitStack() as locks:
             for id in self._least_recently_used() if used + size > self.limit else ():
@@ -176,8 +178,8 @@ class MemoryStore:
                         break
             if used + size > self.limit:
                 raise NoRoom(
-                    f"there is no room for {size:,} bytes: requests use memories of {used:,} bytes, and the limit "
-                    f"(memories_bytes) is {self.limit:,}"
+                    f"there is no room for {size_words(size)}: requests use memories of {size_words(used)}, and the "
+                    f"limit (memories_bytes) is {size_words(self.limit)}; send it again later"
                 )
             hidden = []
             for id, freed in chosen.items():

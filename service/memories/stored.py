@@ -50,7 +50,7 @@ def read_reference(fields: Mapping[str, Any]) -> Reference | None:
                 raise Invalid("needs memory beside it", name)
         return None
     if not isinstance(id, str):
-        raise Invalid("expected the id of a memory, as text", FIELD)
+        raise Invalid("expected the id of a memory, as text: POST /v1/memories answers it", FIELD)
     if append is not None and not isinstance(append, bool):
         raise Invalid("expected a boolean", APPEND)
     if at is not None and (type(at) is not int or at < 0):
@@ -186,7 +186,8 @@ class StoredInputs:
             if new is None:
                 raise Invalid(f"required beside {APPEND}, and not given", name)
             if (*new.shape[:-2], new.shape[-1]) != (*stored.shape[:-2], stored.shape[-1]):
-                raise Invalid(f"expected {list(stored.shape)} but for the number of keys, got {list(new.shape)}", name)
+                expected = ", ".join(map(str, (*stored.shape[:-2], "n", stored.shape[-1])))
+                raise Invalid(f"expected shape [{expected}], as stored, got shape {list(new.shape)}", name)
             shape = (*stored.shape[:-2], self._state.length + new.shape[-2], stored.shape[-1])
             inputs[name] = np.broadcast_to(new.dtype.type(0), shape)
         count = own[KEY_VALUE[0]].shape[-2]
@@ -269,7 +270,7 @@ class StoredInputs:
             return array
         if rank == 3 and array.ndim == 4 and array.shape[1] == 1:
             return array[:, 0]
-        raise Invalid(f"it has {list(array.shape)}; model '{self._model.name}' takes {rank} dimensions", FIELD)
+        raise Invalid(f"it has shape {list(array.shape)}; model '{self._model.name}' takes {rank} axes", FIELD)
 
     def _unshaped(self, array: np.ndarray) -> np.ndarray:
         """A new array in the rank of the memory."""

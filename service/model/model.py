@@ -24,8 +24,11 @@ from service.preprocessor import Preprocessor
 from service.tensors.dims import Sizes, symbol
 from service.tensors.spec import TensorSpec
 from service.tokenizer import Tokenizer
+from service.wording import size_words, sizes_words
 
 log = logging.getLogger("heed")
+
+OUTPUT = "output"
 
 
 @dataclass(eq=False)
@@ -110,11 +113,24 @@ class Model:
         on_device = self.provider.available_bytes or math.inf
         if max_memory is not None and memory > min(max_memory, on_device):
             limit = "max_memory_bytes" if max_memory <= on_device else "device_memory_bytes"
+            most = int(min(max_memory, on_device))
+            got, allowed = sizes_words(memory, most)
             raise TooMuchMemory(
-                f"this request needs about {memory:,} bytes, which exceeds the maximum allowed ({limit}), "
-                f"{min(max_memory, on_device):,} bytes"
+                f"this request needs about {got}, which exceeds the maximum allowed ({limit}), {allowed}; "
+                + self._way_out(inputs, outputs, sizes, most)
             )
         return RunEstimate(sizes, graph, estimate.run_size(self.signature, inputs, sizes), memory)
+
+    def _way_out(self, inputs: Arrays, outputs: Collection[str], sizes: Sizes, most: int) -> str:
+        """What a request that needs more than ``most`` bytes can do: ask for the output alone, where that fits."""
+        alone = [OUTPUT]
+        is_block = self.spec is not None and OUTPUT in self.outputs
+        if is_block and {*outputs} != {OUTPUT} and not self.signature.missing(inputs, alone):
+            graph = self.graph_for(inputs, alone, sizes)
+            memory = estimate.memory(self.signature, graph, inputs, alone, sizes)
+            if memory <= most:
+                return f'"{OUTPUT}" as the only one of "outputs" needs about {size_words(memory)}'
+        return "send fewer rows or queries in a request"
 
     def run(
         self, graph: Graph, inputs: Arrays, outputs: Sequence[str], options: RunOptions | None = None

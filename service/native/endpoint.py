@@ -1,5 +1,6 @@
 """``POST /v1/attention/{block}``."""
 
+import math
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -10,7 +11,8 @@ from starlette.types import Receive
 
 from service.codec.json_writer import write_json
 from service.engine.engine import Engine
-from service.http.body import Body, Headers, receive_body, require_json
+from service.http.body import Body, Headers, require_json
+from service.http.compression import content_encoding
 from service.http.endpoint import InferenceEndpoint, R, RequestContext, Stage, Stages
 from service.http.response import JSON, Fields, Pieces
 from service.memories.access import Memories
@@ -31,16 +33,19 @@ class NativeEndpoint(InferenceEndpoint[R]):
 
     def json_length(self, headers: Headers, length: int) -> int:
         require_json(headers)
+        content_encoding(headers)
         return length
 
     async def receive(self, receive: Receive, context: RequestContext) -> tuple[bytes, Body]:
         require_json(context.headers)
-        body = await receive_body(receive, context.headers, self.settings.max_body_bytes)
-        context.timing.start()
-        return body, b""
+        return await self.receive_body(receive, context, None)
 
     def encode_answer(
-        self, request: AttentionRequest, outputs: dict[str, np.ndarray], tokens: Sequence[bytes] = ()
+        self,
+        request: AttentionRequest,
+        outputs: dict[str, np.ndarray],
+        context: RequestContext,
+        tokens: Sequence[bytes] = (),
     ) -> Stages[tuple[Pieces, Fields]]:
         """The response to ``request``; ``tokens`` are fields of its JSON before the outputs, in pieces."""
         plan, count = request.plan, request.plan.output_count
@@ -48,10 +53,12 @@ class NativeEndpoint(InferenceEndpoint[R]):
             outputs = yield from self.select(plan.answer, outputs)
         frame, arrays = yield Stage(self.preparing, count, partial(prepare, request, outputs, tokens))
         pieces = yield Stage(self.writing(plan.decimals), count, write_json(frame, arrays, plan.decimals))
-        return [*pieces], JSON
+        return (yield from self.compress([*pieces], JSON, context.headers))
 
-    def encoding_answer_ns(self, request: AttentionRequest) -> float:
-        """The expected time of ``encode_answer`` in nanoseconds."""
+    def encoding_answer_ns(self, request: AttentionRequest, context: RequestContext) -> float:
+        """The expected time of ``encode_answer`` in nanoseconds; infinity where the response is compressed."""
+        if self.may_compress(context.headers):
+            return math.inf
         plan = request.plan
         expected_ns = self.writing(plan.decimals).expected(plan.output_count)
         return expected_ns if plan.answer is None else expected_ns + self.selecting_ns(plan.answer)
@@ -71,15 +78,16 @@ class AttentionEndpoint(NativeEndpoint[AttentionRequest]):
         return request
 
     def encode(
-        self, request: AttentionRequest, outputs: dict[str, np.ndarray], _context: RequestContext
+        self, request: AttentionRequest, outputs: dict[str, np.ndarray], context: RequestContext
     ) -> Stages[tuple[Pieces, Fields]]:
-        return (yield from self.encode_answer(request, outputs))
+        return (yield from self.encode_answer(request, outputs, context))
 
-    def encoding_ns(self, request: AttentionRequest, _context: RequestContext) -> float:
-        return self.encoding_answer_ns(request)
+    def encoding_ns(self, request: AttentionRequest, context: RequestContext) -> float:
+        return self.encoding_answer_ns(request, context)
 
 
 def routes(repository: Repository, settings: Settings, engine: Engine, memories: Memories) -> list[Route]:
-    """The one that runs blocks; the documentation has a path for each block instead."""
+    """Those that run blocks, with and without a slash at the end; the documentation has a path for each block."""
     endpoint = AttentionEndpoint(repository, settings, engine, memories)
-    return [Route("/v1/attention/{block}", endpoint, methods=["POST"], include_in_schema=False)]
+    path = "/v1/attention/{block}"
+    return [Route(path + slash, endpoint, methods=["POST"], include_in_schema=False) for slash in ("", "/")]

@@ -6,13 +6,13 @@ same axes, and so do the outputs. In a block of one head the query has no axis f
 theirs with the batch.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from service.errors import Invalid
 from service.model.model import Model
-from service.tensors.dims import Dim, broadcasts, format_dims, symbol
+from service.tensors.dims import Dim, WrongSize, broadcasts, format_dims, symbol
 from service.tensors.spec import TensorSpec
 
 LEADING = ("heads", "batch")  # in the order in which they are omitted
@@ -30,9 +30,9 @@ class LeadingAxes:
         omitted = len(declared) - array.ndim
         if not 0 <= omitted <= len(leading):
             least = len(declared) - len(leading)
-            ranks = f"{least} to {len(declared)}" if leading else f"{least}"
-            raise Invalid(f"expected {ranks} dimensions, {format_dims(declared)} or its last, got {array.ndim}", first)
-        self._first = first
+            fewer = f", or its last {least}{f' to {len(declared) - 1}' if len(leading) > 1 else ''}" if leading else ""
+            raise Invalid(f"expected shape {format_dims(declared)}{fewer}, got shape {list(array.shape)}", first)
+        self._first = f"{first} of shape {list(array.shape)}"
         self._omitted = set(leading[:omitted])
         self._one_head = symbol(model.outputs["weights"].shape[-3]) == "1"
 
@@ -42,18 +42,32 @@ class LeadingAxes:
         Raises:
             Invalid: its rank is not that of the first tensor.
         """
-        omitted = self.omitted(spec.shape)
-        kept = [dim for axis, dim in enumerate(spec.shape) if axis not in omitted]
-        head = self._head(spec.shape)
-        if head is not None and array.ndim == len(kept) + 1:
-            omitted = tuple(axis for axis in omitted if axis != head)
-            kept = [dim for axis, dim in enumerate(spec.shape) if axis not in omitted]
+        omitted, kept = self._kept(spec, array)
         missing = len(kept) - array.ndim
         if missing and (missing < 0 or not all(map(broadcasts, spec.shape))):
-            expected = f"{len(kept)} dimensions {format_dims(kept)}" if kept else "a single number"
-            raise Invalid(f"expected {expected} beside this {self._first}, got {list(array.shape)}", spec.name)
+            expected = f"shape {format_dims([spec.shape[axis] for axis in kept])}" if kept else "a single number"
+            raise Invalid(f"expected {expected} beside {self._first}, got shape {list(array.shape)}", spec.name)
         sizes = iter((1,) * missing + array.shape)
         return array.reshape([1 if axis in omitted else next(sizes) for axis in range(len(spec.shape))])
+
+    def as_given(self, error: WrongSize, model: Model, tensors: Mapping[str, np.ndarray]) -> WrongSize:
+        """``error``, found in an expanded tensor, with the axis and the shape that it has in the request."""
+        name = error.field
+        if name is None or name not in tensors:  # it is in a memory
+            return error
+        array = tensors[name]
+        _, kept = self._kept(model.inputs[name], array)
+        axis = kept.index(error.axis) - len(kept) + array.ndim if error.axis in kept else -1
+        return error if axis < 0 else WrongSize(name, axis, error.dim, array.shape, error.expected)
+
+    def _kept(self, spec: TensorSpec, array: np.ndarray) -> tuple[tuple[int, ...], list[int]]:
+        """The axes that the request omits of ``array``, and the others; one head may be given or not."""
+        omitted, head = self.omitted(spec.shape), self._head(spec.shape)
+        kept = [axis for axis in range(len(spec.shape)) if axis not in omitted]
+        if head is not None and array.ndim == len(kept) + 1:
+            omitted = tuple(axis for axis in omitted if axis != head)
+            kept = [axis for axis in range(len(spec.shape)) if axis not in omitted]
+        return omitted, kept
 
     def omitted(self, shape: Sequence[Dim]) -> tuple[int, ...]:
         """The axes of the declared ``shape`` that the request omits."""

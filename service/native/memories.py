@@ -13,7 +13,7 @@ from starlette.routing import Route
 from service.budget import Reservation
 from service.codec.long_tensor import read_all
 from service.errors import Conflict, Invalid
-from service.http.body import JSON_LENGTH, CountedReceive, Headers, receive_body, receive_parts, require_json
+from service.http.body import JSON_LENGTH, Body, CountedReceive, Headers, require_json
 from service.http.endpoint import RequestContext, Stage, Stages
 from service.memories.memory import Description
 from service.memories.stored import Reference, StoredMemory, attends_to_itself, check_model
@@ -89,14 +89,12 @@ class MemoriesEndpoint:
     ) -> tuple[Upload, Tensors]:
         blocks = self._blocks
         headers: Headers = request.state.headers
-        receive, longest = CountedReceive(request.receive, reservation), blocks.settings.max_body_bytes
+        context = RequestContext(headers, request.state.timing, reservation)
         json_length = headers.get(JSON_LENGTH.lower().encode())
         if json_length is None:
             require_json(headers)
-            body = await receive_body(receive, headers, longest), b""
-        else:
-            body = await receive_parts(receive, headers, longest, _length(json_length))  # type: ignore[assignment]
-        context = RequestContext(headers, request.state.timing, reservation)
+        length = None if json_length is None else _length(json_length)
+        body = await blocks.receive_body(CountedReceive(request.receive, reservation), context, length)
         return await blocks.run_stages(self._decode(body, context, memory))
 
     async def _rows(self, upload: Upload, tensors: Tensors) -> Rows:
@@ -118,7 +116,7 @@ class MemoriesEndpoint:
                     raise
 
     def _decode(
-        self, body: tuple[bytes, bytes], context: RequestContext, memory: StoredMemory | None
+        self, body: tuple[bytes, Body], context: RequestContext, memory: StoredMemory | None
     ) -> Stages[tuple[Upload, Tensors]]:
         blocks, (content, attached) = self._blocks, body
         rest, parts = yield from blocks.cut(content)
@@ -152,7 +150,8 @@ class MemoriesEndpoint:
             check_model(description, upload.model, ())
         for name, array, depth in (("key", rows.key, description.d_k), ("value", rows.value, description.d_v)):
             if (*array.shape[:-2], array.shape[-1]) != (*description.lead, depth):
-                raise Invalid(f"expected {[*description.lead, 'n', depth]}, as stored, got {[*array.shape]}", name)
+                stored = ", ".join(map(str, (*description.lead, "n", depth)))
+                raise Invalid(f"expected shape [{stored}], as stored, got shape {[*array.shape]}", name)
         expected = None if upload.at is None else [upload.at] * description.rows
         self._store.append(memory, rows.key, rows.value, expected, rows.counts)
 

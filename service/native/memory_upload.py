@@ -14,6 +14,7 @@ from service.codec.json_slices import LongList, LongText
 from service.codec.long_tensor import LongTensor
 from service.engine.task import InferenceTask
 from service.errors import Invalid, Malformed
+from service.foreign_names import Offer, field_hint
 from service.http.body import Body
 from service.memories.stored import (
     KEY_VALUE,
@@ -88,7 +89,7 @@ def parse(
         Malformed, Invalid: it is not JSON, or a field is unknown, missing or wrong.
         NotFound: there is no such block.
     """
-    with parse_object(content) as json, np.errstate(over="ignore"):
+    with parse_object(content, parts) as json, np.errstate(over="ignore"):
         reader, fields = JsonReader(parts), {name: json[name] for name in json}
         block = fields.get("block") if memory is None else memory.description.block
         model = None if block is None else _model(block, repository)
@@ -97,7 +98,8 @@ def parse(
         allowed = (*specs, *(CREATE_FIELDS if memory is None else APPEND_FIELDS))
         for name in fields:
             if name not in allowed:
-                raise Malformed(f"unknown field; there are {', '.join(allowed)}", name)
+                hint = field_hint(name, Offer(allowed)) or f"; there are {', '.join(allowed)}"
+                raise Malformed(f"unknown field{hint}", name)
         binary = BinaryTensors(attached)
         given = [name for name in fields if name in specs and fields[name] is not None]
         tensors = {name: _tensor(specs[name], fields[name], reader, binary) for name in given}
@@ -156,13 +158,14 @@ def plain_rows(tensors: Mapping[str, np.ndarray]) -> Rows:
     key, value = (tensors[name] for name in KEY_VALUE)
     for name, array in zip(KEY_VALUE, (key, value), strict=True):
         if not 2 <= array.ndim <= RANK:
-            raise Invalid(f"expected [batch, kv_heads, n, d], or its last 2 or 3, got {[*array.shape]}", name)
+            raise Invalid(
+                f"expected shape [batch, kv_heads, n, d], or its last 2 or 3, got shape {[*array.shape]}", name
+            )
         if not array.size:
-            raise Invalid(f"empty; every dimension is at least 1, got {[*array.shape]}", name)
+            raise Invalid(f"empty; every axis is at least 1, got shape {[*array.shape]}", name)
     if value.shape[:-1] != key.shape[:-1]:
-        raise Invalid(
-            f"expected {[*key.shape[:-1]]} before its last dimension, as key has, got {[*value.shape]}", "value"
-        )
+        lead = ", ".join(map(str, key.shape[:-1]))
+        raise Invalid(f"expected shape [{lead}, d_v], as key has, got shape {[*value.shape]}", "value")
     shape = {2: (1, 1, *key.shape[:1]), 3: (key.shape[0], 1, key.shape[1])}.get(key.ndim, key.shape[:3])
     counts = _counts(tensors.get(LENGTHS), shape)
     return Rows(key.reshape(*shape, -1), value.reshape(*shape, -1), 0, counts)

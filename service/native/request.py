@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -11,13 +11,15 @@ import orjson
 from service.budget import Reservation
 from service.cache import BoundedCache
 from service.codec.json_parser import JsonArray, JsonObject, parse_object
-from service.codec.json_reader import JsonReader
+from service.codec.json_reader import MAX_NAMES, JsonReader, word
 from service.codec.json_slices import LongList, LongText
 from service.codec.json_writer import HOLE
 from service.codec.long_tensor import LongTensor, read_all
 from service.codec.steps import Steps
 from service.engine.task import InferenceTask
 from service.errors import Invalid, Malformed
+from service.foreign_names import FIELDS as FOREIGN_FIELDS
+from service.foreign_names import Offer, field_hint, foreign_ours, is_harmless, output_hint
 from service.http.body import Body
 from service.http.response import TEXT_BYTES
 from service.memories.stored import FIELD as MEMORY
@@ -39,10 +41,11 @@ from service.selection.answer import (
 from service.selection.derived import derived_outputs
 from service.selection.indices import MAX_ITEMS
 from service.selection.options import AXES, NOTHING, OPTIONS, Selection, index_input, read_selection
+from service.tensors.dims import WrongSize
 
 DEFAULT_OUTPUTS = ("output", "weights")
 ITEM_BYTES = 4  # of a number in an answer
-MAX_NAME_LENGTH, MIN_SIMILARITY = 64, 0.75  # of an unknown field that may be a misspelt one; difflib's ratio
+TEXTS = ("text", "next_tokens")  # fields of requests with texts
 CHOICES = ("outputs", *OPTIONS, *MEMORY_FIELDS)  # fields that are no inputs of the graph
 
 
@@ -92,7 +95,7 @@ def parse(body: Body, parts: Sequence[LongText | LongList], model: Model) -> Par
     Raises:
         Malformed, Invalid: as ``read``.
     """
-    with parse_object(body) as json, np.errstate(over="ignore"):  # no object of it may outlive the document
+    with parse_object(body, parts) as json, np.errstate(over="ignore"):  # no object of it may outlive the document
         reader = JsonReader(parts)
         parsed = parse_fields(read_fields(json, model), reader, model)
         reader.finish(body)
@@ -146,23 +149,53 @@ def read_fields(json: JsonObject, model: Model, others: Collection[str] = ()) ->
     """
     assert model.spec is not None
     choices = (*others, *CHOICES, ADDITIVE_MASK) if model.masks else (*others, *CHOICES)
-    fields = {}
+    fields, harmless = {}, set()
     for name in json:
+        if name in fields or name in harmless:
+            raise Malformed("given twice: leave one of them out", name)
         if name not in model.inputs and name not in choices:
-            hint = _hint(name, [*model.inputs, *choices], model)
-            raise Malformed(f"unknown field; {hint}{model.name} takes {', '.join((*model.inputs, *choices))}", name)
-        if name in fields:
-            raise Malformed("a field is given twice")
+            _check_unknown(name, json, model, (*model.inputs, *choices))
+            harmless.add(name)
+            continue
         fields[name] = json[name]
     return fields
 
 
-def _hint(name: str, fields: Collection[str], model: Model) -> str:
-    """What a client may have meant by an unknown field."""
-    if name in ("text", "next_tokens") and model.tokenizer:
-        return f"POST /v1/text/{model.name} takes texts; "
-    likely = get_close_matches(name, fields, 1, MIN_SIMILARITY) if len(name) <= MAX_NAME_LENGTH else ()
-    return f"did you mean {likely[0]}? " if likely else ""
+def _check_unknown(name: str, json: JsonObject, model: Model, fields: Collection[str]) -> None:
+    """Check that a field which is none of ``fields`` asks, as other libraries do, for what is done anyway.
+
+    Raises:
+        Malformed: it does not.
+    """
+    assert model.spec is not None
+    outputs = json.get("outputs")
+    asks_for_weights = outputs is None or (isinstance(outputs, JsonArray) and "weights" in islice(outputs, MAX_NAMES))
+    offer = Offer(fields, bool(model.spec.multiples), asks_for_weights)
+    if name in FOREIGN_FIELDS and is_harmless(name, json[name], offer):  # simdjson finds no name with a NUL
+        return
+    required = ", ".join(input_name for input_name, tensor in model.inputs.items() if tensor.required)
+    if _is_v2(json):
+        raise Malformed(
+            f"this is a body of the Open Inference Protocol: POST it to /v2/models/{model.name}/infer, or send tensors "
+            f"as fields here: {required}",
+            name,
+        )
+    if "text" not in fields and (name in TEXTS or "text" in foreign_ours(name)[:1]):
+        hint = f"; {model.name} has no tokenizer, it takes tensors: {required}"
+        if model.tokenizer:
+            hint = f"; POST /v1/text/{model.name} takes texts"
+    elif name in model.outputs:
+        hint = f'; it is an output: "outputs": ["{name}"] asks for it'
+    else:
+        hint = field_hint(name, offer)
+    raise Malformed(f"unknown field{hint or f'; {model.name} takes ' + ', '.join(fields)}", name)
+
+
+def _is_v2(json: JsonObject) -> bool:
+    """Whether a request lists its tensors, as those of the Open Inference Protocol do."""
+    inputs = json.get("inputs")
+    first: Any = inputs[0] if isinstance(inputs, JsonArray) and len(inputs) else None
+    return isinstance(first, JsonObject)
 
 
 def parse_fields(
@@ -228,10 +261,13 @@ def _plan(
     inputs = {name: axes.expand(model.inputs[name], array) for name, array in tensors.items()}
     wanted = graph_outputs((*outputs, *computed), model.signature)
     shapes = {name: [*array.shape] for name, array in inputs.items()}
-    if stored is None:
-        estimate = model.estimate(inputs, wanted, model.bind(inputs), most_memory)
-    else:
-        estimate = stored.estimate(stored.add_to(inputs), wanted, most_memory)
+    try:
+        if stored is None:
+            estimate = model.estimate(inputs, wanted, model.bind(inputs), most_memory)
+        else:
+            estimate = stored.estimate(stored.add_to(inputs), wanted, most_memory)
+    except WrongSize as error:
+        raise axes.as_given(error, model, tensors) from None
     answered = graph_outputs(outputs, model.signature)
     omitted = {name: axes.omitted(model.outputs[name].shape) for name in answered}
     count, answer = number_count(model.signature, answered, estimate.sizes), None
@@ -280,7 +316,10 @@ def _outputs(reader: JsonReader, fields: Mapping[str, Any], model: Model, needs_
     outputs = reader.texts("outputs", fields["outputs"])
     for name in outputs:
         if name not in model.outputs and name not in (derived := derived_outputs(model.signature)):
-            raise Malformed(f"unknown output {name!r}; there are {', '.join((*model.outputs, *derived))}", "outputs")
+            there = (*model.outputs, *derived)
+            hint = output_hint(name, there)
+            start = f"unknown output {name!r}{hint}{' There' if hint else '; there'}"
+            raise Malformed(f"{start} are {', '.join(there)}", "outputs")
     if (needs_one and not outputs) or len(set(outputs)) != len(outputs):
         raise Invalid(f"expected at least one output, each once, got {outputs}", "outputs")
     return outputs
@@ -290,4 +329,4 @@ def _flag(fields: Mapping[str, Any], name: str) -> bool:
     value = fields.get(name)
     if value is None or isinstance(value, bool):
         return bool(value)
-    raise Invalid("expected a boolean", name)
+    raise Invalid(f"expected a boolean, got {word(value)}", name)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from service.errors import Invalid, NotEnoughMemory, NotFound, NotReady
+from service.foreign_names import block_hint
 from service.model.loader import load_version
 from service.model.model import Model
 from service.ort.failures import RUN_ERRORS
@@ -218,7 +219,9 @@ class Repository:
             raise NotReady(f"{name} failed to load; the server's log says why")
         model = versions[next(reversed(versions))] if versions else None
         if model is None or model.spec is None:
-            raise NotFound(f"unknown block {name!r}; there are {', '.join(self.blocks) or 'none'}")
+            hint = block_hint(name, self.blocks)
+            there = ", ".join(self.blocks) or "none"
+            raise NotFound(f"unknown block {name!r}{hint}{' There' if hint else '; there'} are {there}")
         return model
 
     def must_be_ready(self) -> None:
@@ -360,10 +363,11 @@ class Repository:
         if version is not None and (name in self._changing or version in self.failed.get(name, {})):
             return NotReady(f"{start} version {version} is not at ready state")
         if name in self.models:
-            return NotFound(f"{start} version {version} is not found")
+            there = ", ".join(map(str, self.models[name]))
+            return NotFound(f"{start} version {version} is not found; there is {there}")
         if name in self.failed or name in self._changing:
             return NotFound(f"{start} has no available versions")
-        return NotFound(f"{start} is not found")
+        return NotFound(f"{start} is not found{block_hint(name, self.models)}")
 
 
 def _without(entries: dict[str, T], name: str) -> dict[str, T]:

@@ -65,8 +65,10 @@ def read_indices(field: str, value: Any) -> Indices:
         items: tuple[int | Slice, ...] = (_index(field, value),)
     elif isinstance(value, list):
         _check_count(field, len(value))
-        if not value or any(type(item) is not int for item in value):
-            raise Invalid(f"expected {EXPECTED}", field)
+        if not value:
+            raise Invalid(f"expected {EXPECTED}, got an empty list", field)
+        if any(type(item) is not int for item in value):
+            raise Invalid(f"expected {EXPECTED}, got something else in the list", field)
         items = tuple(_index(field, item) for item in value)
     elif isinstance(value, str):
         if len(value) > MAX_CHARS:
@@ -75,7 +77,8 @@ def read_indices(field: str, value: Any) -> Indices:
         _check_count(field, len(parts))
         items = tuple(_item(field, part.strip()) for part in parts)
     else:
-        raise Invalid(f"expected {EXPECTED}", field)
+        got = str(value).lower() if isinstance(value, bool | float) else "something else"
+        raise Invalid(f"expected {EXPECTED}, got {got}", field)
     return Indices(items)
 
 

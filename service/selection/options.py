@@ -1,5 +1,6 @@
 """The options of a request that select, reduce and round attention; both APIs give them the same names and meanings."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -9,10 +10,12 @@ import numpy as np
 from service.errors import Invalid
 from service.model.spec import Signature
 from service.selection.indices import Indices, read_indices
+from service.shorten import shortened
 
 Reduction = Literal["mean", "max"]
 Dtype = Literal["float32", "float16", "uint8"]
 
+MAX_QUOTED_BYTES = 60  # of a text that an error repeats
 REDUCTIONS = ("mean", "max")
 DTYPES = ("float32", "float16", "uint8")
 WORDS = dict.fromkeys(("reduce_heads", "reduce_layers", "weights_pool_by"), REDUCTIONS) | {"weights_dtype": DTYPES}
@@ -64,7 +67,7 @@ def read_selection(given: Mapping[str, Any]) -> Selection:
         raise Invalid("means reduce_heads mean, and reduce_heads is max", "average_attn_weights")
     selection = Selection(**values)
     if selection.weights_pool_by and not selection.weights_pool:
-        raise Invalid("needs weights_pool", "weights_pool_by")
+        raise Invalid("needs weights_pool beside it", "weights_pool_by")
     if selection.weights_top_k and selection.weights_pool:
         raise Invalid("cannot be given together with weights_pool", "weights_top_k")
     return selection
@@ -95,16 +98,22 @@ def _read(name: str, value: Any) -> Any:
     if name == "average_attn_weights":
         if isinstance(value, bool):
             return value
-        raise Invalid("expected a boolean", name)
+        raise Invalid(f"expected a boolean, got {_quoted(value)}", name)
     if name == DECIMALS:
         if type(value) is int and 0 <= value <= MAX_DECIMALS:
             return value
-        raise Invalid(f"expected a whole number from 0 to {MAX_DECIMALS}", name)
+        raise Invalid(f"expected a whole number from 0 to {MAX_DECIMALS}, got {_quoted(value)}", name)
     words = WORDS.get(name)
     if words is None:
         if type(value) is int and 0 < value < 2**31:
             return value
-        raise Invalid("expected a whole number from 1", name)
+        raise Invalid(f"expected a whole number from 1, got {_quoted(value)}", name)
     if isinstance(value, str) and value in words:
         return value
-    raise Invalid(f"expected {', '.join(words[:-1])} or {words[-1]}", name)
+    raise Invalid(f"expected {', '.join(words[:-1])} or {words[-1]}, got {_quoted(value)}", name)
+
+
+def _quoted(value: Any) -> str:
+    if isinstance(value, str | int | float):
+        return json.dumps(value if not isinstance(value, str) else shortened(value, MAX_QUOTED_BYTES))
+    return "a list or an object"

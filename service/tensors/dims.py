@@ -30,6 +30,15 @@ def dim_size(dim: Dim, sizes: Mapping[str, int]) -> int:
     return sum(int(term) if term.isdecimal() else sizes[term] for term in symbol(dim).split(" + "))
 
 
+class WrongSize(Invalid, listed=False):
+    """One axis of a tensor has another size than the ``expected``; ``dim`` is what the axis is called."""
+
+    def __init__(self, field: str, axis: int, dim: str, shape: Sequence[int], expected: str) -> None:
+        self.axis, self.dim, self.shape, self.expected = axis, dim, shape, expected
+        named = f"axis {axis} ({dim})" if dim else f"axis {axis}"
+        super().__init__(f"expected {named} to be {expected}, got {shape[axis]} (shape {list(shape)})", field)
+
+
 class DimBinder:
     """Learns the size of each symbol from the first tensor that has it, and checks later tensors against it."""
 
@@ -45,26 +54,24 @@ class DimBinder:
             Invalid: another rank, an empty axis, or a size that disagrees.
         """
         if len(shape) != len(declared):
-            raise Invalid(f"expected {len(declared)} dimensions {format_dims(declared)}, got {list(shape)}", name)
+            raise Invalid(f"expected shape {format_dims(declared)}, got shape {list(shape)}", name)
         for axis, (dim, got) in enumerate(zip(declared, shape, strict=True)):
             if got == 0 and not self.may_be_empty:
-                raise Invalid(f"{symbol(dim)} is empty; every dimension is at least 1", name)
-            self._bind_one(name, axis - len(shape), dim, got)
+                raise WrongSize(name, axis, _label(dim), shape, "at least 1")
+            if not (broadcasts(dim) and got == 1):
+                self._bind_one(name, axis, dim, shape)
 
-    def _bind_one(self, name: str, axis: int, dim: Dim, got: int) -> None:
-        if broadcasts(dim) and got == 1:
-            return
+    def _bind_one(self, name: str, axis: int, dim: Dim, shape: Sequence[int]) -> None:
         known = all(term.isdecimal() or term in self.sizes for term in symbol(dim).split(" + "))
         if known:
             expected = dim_size(dim, self.sizes)
-            if got != expected:
+            if shape[axis] != expected:
                 source = self._bound_by.get(symbol(dim))
-                whose = f" of {source}" if source else ""
-                what = f" ({symbol(dim)}{whose})" if source or not symbol(dim).isdecimal() else ""
                 or_one = "1 or " if broadcasts(dim) and expected != 1 else ""
-                raise Invalid(f"expected {_axis(axis)} {or_one}{expected}{what}, got {got}", name)
+                whose = f", as in {source}" if source else ""
+                raise WrongSize(name, axis, _label(dim), shape, f"{or_one}{expected}{whose}")
         else:
-            self.sizes[symbol(dim)] = got
+            self.sizes[symbol(dim)] = shape[axis]
             self._bound_by[symbol(dim)] = name
 
     def multiple(self, multiples: Mapping[str, str]) -> None:
@@ -94,5 +101,6 @@ class DimBinder:
                 raise Invalid(f"expected {dim} of at most {limit}, got {got}", source)
 
 
-def _axis(axis: int) -> str:
-    return {-1: "last", -2: "second-last", -3: "third-last", -4: "fourth-last"}.get(axis, str(axis)) + " dimension"
+def _label(dim: Dim) -> str:
+    """What a dimension is called; nothing where it is a number."""
+    return "" if symbol(dim).isdecimal() else symbol(dim)

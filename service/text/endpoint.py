@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import orjson
 from starlette.routing import Route
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from service.budget import Reservation
 from service.codec.json_parser import parse_object
@@ -23,7 +23,7 @@ from service.engine.task import InferenceTask
 from service.errors import Malformed, TimedOut
 from service.http.body import Body, CountedReceive
 from service.http.endpoint import RequestContext, Stage, Stages
-from service.http.response import JSON, Fields, Piece, Pieces, length_of, respond
+from service.http.response import JSON, Fields, Pieces, length_of, respond
 from service.memories.access import Memories
 from service.model.model import Model
 from service.native.endpoint import NativeEndpoint
@@ -89,16 +89,16 @@ class TextEndpoint(NativeEndpoint[TextRequest]):
         return TextRequest(attention, tokens, fields)
 
     def encode(
-        self, request: TextRequest, outputs: dict[str, np.ndarray], _context: RequestContext
+        self, request: TextRequest, outputs: dict[str, np.ndarray], context: RequestContext
     ) -> Stages[tuple[Pieces, Fields]]:
         tokens = request.tokens
         if request.fields.next_tokens:
             ranked: bytes = yield Stage(self.ranking, request.logit_count, partial(_next_tokens, request, outputs))
             tokens = [*tokens, b",", ranked]
-        return (yield from self.encode_answer(request.attention, outputs, tokens))
+        return (yield from self.encode_answer(request.attention, outputs, context, tokens))
 
-    def encoding_ns(self, request: TextRequest, _context: RequestContext) -> float:
-        expected_ns = self.encoding_answer_ns(request.attention)
+    def encoding_ns(self, request: TextRequest, context: RequestContext) -> float:
+        expected_ns = self.encoding_answer_ns(request.attention, context)
         return expected_ns + self.ranking.expected(request.logit_count) if request.fields.next_tokens else expected_ns
 
     def read(self, content: bytes, model: Model, only_texts: bool = False) -> Stages[tuple[ParsedRequest, TextFields]]:
@@ -142,12 +142,14 @@ class TokenizeEndpoint:
         reservation = Reservation(self._texts.engine.budget)
         try:
             context = RequestContext(scope["state"]["headers"], scope["state"]["timing"], reservation)
-            pieces = await self._answer(scope["path_params"], CountedReceive(receive, reservation), context)
-            await respond(send, pieces, JSON)
+            pieces, fields = await self._answer(scope["path_params"], CountedReceive(receive, reservation), context)
+            await respond(send, pieces, fields)
         finally:
             reservation.release()
 
-    async def _answer(self, path_params: Mapping[str, Any], receive: Receive, context: RequestContext) -> list[Piece]:
+    async def _answer(
+        self, path_params: Mapping[str, Any], receive: Receive, context: RequestContext
+    ) -> tuple[Pieces, Fields]:
         texts, timing, version = self._texts, context.timing, NO_MODEL
         counts = texts.engine.counts
         counts.in_flight += 1
@@ -157,13 +159,15 @@ class TokenizeEndpoint:
             content, _ = await texts.receive(receive, context)
             tokens = await texts.run_stages(self._tokens(content, model, context))
             timing.lap("decode")
+            pieces: Pieces = [b'{"model":%b,' % orjson.dumps(model.name), *tokens, b"}"]
+            response = await texts.run_stages(texts.compress(pieces, JSON, context.headers))
         except Exception as error:
             counts.observe_failure(version, TOKENIZE, error, timing.total_ns)
             raise
         finally:
             counts.in_flight -= 1
         counts.observe(version, TOKENIZE, timing)
-        return [b'{"model":%b,' % orjson.dumps(model.name), *tokens, b"}"]
+        return response
 
     def _tokens(self, content: bytes, model: Model, context: RequestContext) -> Stages[list[bytes]]:
         _, fields = yield from self._texts.read(content, model, only_texts=True)
@@ -175,12 +179,12 @@ def _read(
     content: bytes, parts: Sequence[LongText | LongList], model: Model, most_bytes: int, only_texts: bool
 ) -> tuple[ParsedRequest, TextFields]:
     tokenizer_of(model)
-    with parse_object(content) as json, np.errstate(over="ignore"):
+    with parse_object(content, parts) as json, np.errstate(over="ignore"):
         fields = read_fields(json, model, (*FIELDS, NEXT_TOKENS))
         if only_texts:
             for name in fields:
                 if name not in FIELDS:
-                    raise Malformed(f"unknown field; there are {', '.join(FIELDS)}", name)
+                    raise Malformed(f"no field of /v1/tokenize, which takes {', '.join(FIELDS)}", name)
         reader = JsonReader(parts)
         texts = read_texts(reader, fields, model, most_bytes)
         parsed = parse_fields(fields, reader, model, (LOGITS,) if texts.next_tokens else ())
@@ -198,7 +202,9 @@ def _next_tokens(request: TextRequest, outputs: Mapping[str, np.ndarray]) -> byt
 def routes(repository: Repository, settings: Settings, engine: Engine, memories: Memories) -> list[Route]:
     """The routes that take texts: the one that runs models is first."""
     texts = TextEndpoint(repository, settings, engine, memories)
+    endpoints: dict[str, ASGIApp] = {"text": texts, "tokenize": TokenizeEndpoint(texts)}
     return [
-        Route("/v1/text/{block}", texts, methods=["POST"], include_in_schema=False),
-        Route("/v1/tokenize/{block}", TokenizeEndpoint(texts), methods=["POST"], include_in_schema=False),
+        Route(f"/v1/{name}/{{block}}{slash}", endpoint, methods=["POST"], include_in_schema=False)
+        for name, endpoint in endpoints.items()
+        for slash in ("", "/")
     ]

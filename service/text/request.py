@@ -18,6 +18,7 @@ from service.model.model import Model
 from service.text.next_tokens import FIELD as NEXT_TOKENS
 from service.text.next_tokens import read_count
 from service.tokenizer import JsonRow, Text, TokenizedTexts, Tokenizer
+from service.wording import sizes_words
 
 FIELDS = ("text", "text_pair", "text_target", "truncation", "add_special_tokens")
 MAX_TEXTS = 1024  # of a request
@@ -72,7 +73,8 @@ def read_texts(reader: JsonReader, fields: Mapping[str, Any], model: Model, most
     """
     texts, pairs, targets = (_texts(reader, fields, name) for name in ("text", "text_pair", "text_target"))
     if texts is None and targets is None:
-        raise Invalid("required, and not given", "text" if "input_ids" in model.inputs else "text_target")
+        hint = f": POST /v1/attention/{model.name} takes token ids" if "input_ids" in fields else ""
+        raise Invalid(f"required, and not given{hint}", "text" if "input_ids" in model.inputs else "text_target")
     for name, given, prefix in (("text", texts, ""), ("text_target", targets, DECODER)):
         if given is None:
             continue
@@ -98,7 +100,8 @@ def read_texts(reader: JsonReader, fields: Mapping[str, Any], model: Model, most
         read_count(reader.part(fields.get(NEXT_TOKENS)), model),
     )
     if result.size > most_bytes:
-        raise TooLarge(f"the texts have {result.size:,} bytes; the limit (max_text_bytes) is {most_bytes:,}", "text")
+        got, most = sizes_words(result.size, most_bytes)
+        raise TooLarge(f"the texts have {got}; the limit (max_text_bytes) is {most}: send them in parts", "text")
     return result
 
 

@@ -176,7 +176,7 @@ def test_what_is_wrong_names_the_argument(attend, tmp_path):
         (["--query", tmp_path / "two.json"], "--query .*holds no 'query'; there are a, b"),
         (["--query", "-", "--key", "-"], "only one FILE can be standard input"),
         (["--request", tmp_path / "list.json"], "--request .*expected tensors by name"),
-        (["--key", tmp_path / "wide.npy"], r"--key: expected last dimension 8 \(d_k of query\), got 9 \(422"),
+        (["--key", tmp_path / "wide.npy"], r"--key: expected axis 1 \(d_k\) to be 8, as in query, got 9 \(shape"),
         (["--set", "bandwidth=1"], "--bandwidth: unknown field"),
         (["--set", "scale"], "--set: expected NAME=VALUE"),
         (["--tensor", "key"], "--tensor: expected NAME=FILE"),

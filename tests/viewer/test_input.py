@@ -203,7 +203,9 @@ def test_an_error_stands_beside_its_field(open_page):
     page.get_by_role("radio", name="file or JSON").check()
     page.get_by_role("textbox", name="JSON").fill(json.dumps({"query": QUERY, "key": [[1, 2, 3]]}))
     tensors = page.get_by_role("list", name="tensors that are given")
-    expect(tensors.get_by_role("alert")).to_have_text("key: expected last dimension 2 (d_k of query), got 3")
+    expect(tensors.get_by_role("alert")).to_have_text(
+        "key: expected axis 1 (d_k) to be 2, as in query, got 3 (shape [3, 3])"
+    )
 
 
 @pytest.mark.parametrize("number", ["0.05", "-0.5", "1e-2"])

@@ -17,14 +17,13 @@ from service.cost import CostModel
 from service.engine.engine import Engine
 from service.engine.task import InferenceTask
 from service.errors import Malformed
-from service.http.body import JSON_LENGTH, Body, Headers, receive_body, receive_parts, split
+from service.http.body import JSON_LENGTH, Body, Headers
 from service.http.endpoint import InferenceEndpoint, RequestContext, Stage, Stages
-from service.http.response import JSON, Fields, Pieces, join, length_of
+from service.http.response import JSON, Fields, Pieces, length_of
 from service.memories.access import Memories
 from service.model.model import Model
 from service.repository.repository import Repository
 from service.settings import Settings
-from service.v2.infer.compression import MIN_BYTES, choose_encoding, deflate, inflate
 from service.v2.infer.plan import MAX_TEMPLATE_BYTES, RequestPlan, find_template
 from service.v2.infer.request import InferRequest, complete, decode_raw, parse, read_lists, take_known
 from service.v2.infer.response import PreparedResponse, prepare
@@ -32,7 +31,6 @@ from service.v2.paths import OF_MODEL, OF_VERSION
 
 HEADER = JSON_LENGTH.lower().encode()
 SMALL_COUNT = 1 << 12  # of numbers in a response that is prepared at once, in some microseconds
-IDENTITY = b"identity"
 OCTETS = (b"content-type", b"application/octet-stream")
 
 
@@ -43,7 +41,7 @@ class InferEndpoint(InferenceEndpoint[InferRequest]):
 
     def __init__(self, repository: Repository, settings: Settings, engine: Engine, memories: Memories) -> None:
         super().__init__(repository, settings, engine, memories)
-        self._parsing, self._deflating = CostModel(), CostModel()
+        self._parsing = CostModel()
 
     def model(self, path_params: Mapping[str, Any]) -> Model:
         return self.repository.model(path_params["model"], path_params.get("version"))
@@ -53,19 +51,7 @@ class InferEndpoint(InferenceEndpoint[InferRequest]):
         return length if json_length is None else json_length
 
     async def receive(self, receive: Receive, context: RequestContext) -> tuple[bytes, Body]:
-        headers, timing = context.headers, context.timing
-        longest, json_length = self.settings.max_body_bytes, _json_length(headers)
-        encoding = headers.get(b"content-encoding", b"identity").strip().lower()
-        if encoding == b"identity" and json_length is not None:
-            parts = await receive_parts(receive, headers, longest, json_length)
-            timing.start()
-            return parts
-        body = await receive_body(receive, headers, longest)
-        timing.start()
-        if encoding != b"identity":
-            name = encoding.decode("latin-1")
-            body = await inflate(body, name, longest, context.reservation, self.engine)
-        return split(body, len(body) if json_length is None else json_length)
+        return await self.receive_body(receive, context, _json_length(context.headers))
 
     def decode(self, model: Model, body: tuple[bytes, Body], context: RequestContext) -> Stages[InferRequest]:
         (content, attached), reservation = body, context.reservation
@@ -118,16 +104,11 @@ class InferEndpoint(InferenceEndpoint[InferRequest]):
         fields = JSON
         if response.attached and length_of(response.attached):
             fields = [OCTETS, (HEADER, b"%d" % length_of(text))]
-        encoding = self._encoding(context.headers, length_of(pieces)) if self._may_compress(context.headers) else None
-        if encoding:
-            whole = join(pieces)
-            pieces = [(yield Stage(self._deflating, len(whole), partial(deflate, whole, encoding)))]
-            fields = [*fields, (b"content-encoding", encoding.encode())]
-        return pieces, fields
+        return (yield from self.compress(pieces, fields, context.headers))
 
     def encoding_ns(self, request: InferRequest, context: RequestContext) -> float:
         written = request.plan.last_response.written
-        if written is None or self._may_compress(context.headers):
+        if written is None or self.may_compress(context.headers):
             return math.inf
         expected_ns = self.writing(request.plan.content.selection.decimals).expected(written) if written else 0.0
         answer = request.plan.answer
@@ -148,15 +129,6 @@ class InferEndpoint(InferenceEndpoint[InferRequest]):
         deadline = self.deadline(context, timeout_us)
         task = InferenceTask(model, plan.estimate, inputs, plan.graph_outputs, plan.rows, content.priority, deadline)
         return InferRequest(task, plan, request_id)
-
-    def _may_compress(self, headers: Headers) -> bool:
-        """Whether a response to a request with these headers is compressed if it is long enough."""
-        return headers.get(b"accept-encoding", IDENTITY) != IDENTITY and bool(self._encoding(headers, MIN_BYTES))
-
-    def _encoding(self, headers: Headers, length: int) -> str | None:
-        """How a response of so many bytes is compressed."""
-        accept = headers.get(b"accept-encoding", IDENTITY).decode("latin-1")
-        return choose_encoding(accept, self.settings.compress_responses, length)
 
 
 def _json_length(headers: Headers) -> int | None:

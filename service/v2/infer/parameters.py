@@ -14,6 +14,7 @@ from service.codec.json_parser import JsonObject
 from service.codec.json_reader import scalar, word
 from service.codec.json_slices import LongList
 from service.errors import Malformed
+from service.foreign_names import foreign_ours
 from service.memories.stored import FIELDS as MEMORY_FIELDS
 from service.model.masks import ADDITIVE_MASK
 from service.model.model import Model
@@ -128,8 +129,9 @@ def _refuse_option(name: str, block: Model) -> None:
         return
     offered = (*block.inputs, *OPTIONS, *MEMORY_FIELDS)
     options = dict.fromkeys((*offered, *BLOCK_OPTIONS))
-    likely = get_close_matches(name.lower().replace("-", "_"), options, 1, MIN_SIMILARITY)
+    foreign = [option for option in foreign_ours(name) if option in block.parameters]
+    likely = foreign or get_close_matches(name.lower().replace("-", "_"), options, 1, MIN_SIMILARITY)
     if likely:
-        hint = f"; did you mean '{likely[0]}'?" if likely[0] in offered else ";"
+        hint = f"; did you mean '{likely[0]}'? Its" if likely[0] in offered else "; its"
         there = ", ".join(block.parameters) or "none"
-        raise Malformed(f"unknown parameter '{name}' for model '{block.name}'{hint} its parameters: {there}")
+        raise Malformed(f"unknown parameter '{name}' for model '{block.name}'{hint} parameters: {there}")

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from service.codec.long_tensor import LongTensor
 from service.codec.steps import Steps
 from service.engine.task import InferenceTask
 from service.errors import Invalid, Malformed
+from service.foreign_names import Offer, field_hint, output_hint
 from service.http.body import Body
 from service.memories.stored import FIELDS as MEMORY_FIELDS
 from service.memories.stored import StoredInputs, read_reference
@@ -62,7 +64,7 @@ def parse(content: bytes, parts: Sequence[LongText | LongList], model: Model) ->
         Malformed: not the protocol, or an input, output or parameter that the model does not have.
         Invalid: a tensor or parameter that is wrong.
     """
-    with parse_object(content) as request, np.errstate(over="ignore"):
+    with parse_object(content, parts) as request, np.errstate(over="ignore"):
         return _parse(request, content, parts, model)
 
 
@@ -173,6 +175,8 @@ def _parse(request: JsonObject, content: bytes, parts: Sequence[LongText | LongL
     entries = parameters.fields("the request", request.get("parameters"))
     given = {name: reader.part(value) for name, value in entries.items()}
     reserved = parameters.reserved(given)
+    if request.get("inputs") is None:
+        _check_protocol(request, model)
     tensors, json_inputs, binary_inputs = _inputs(request.get("inputs"), reader, model)
     own = parameters.own(given, model)
     for name in own:
@@ -188,6 +192,16 @@ def _parse(request: JsonObject, content: bytes, parts: Sequence[LongText | LongL
     return ParsedRequest(fields, tensors, _id(request.get("id")))
 
 
+def _check_protocol(request: JsonObject, model: Model) -> None:
+    """Raises Malformed where a request without inputs looks like one of the native API."""
+    if any(name in model.inputs for name in islice(request, MAX_ENTRIES)):
+        block = f"POST it to /v1/attention/{model.name}, or " if model.spec else ""
+        raise Malformed(
+            f"this is a body of the native API: {block}list its tensors: "
+            '"inputs": [{"name": ..., "shape": [...], "datatype": "FP32", "data": [...]}]'
+        )
+
+
 def _inputs(
     element: Any, reader: JsonReader, model: Model
 ) -> tuple[dict[str, np.ndarray | LongTensor], list[JsonInput], list[BinaryInput]]:
@@ -201,7 +215,8 @@ def _inputs(
         if name in seen:
             raise Malformed(f"input '{name}' already exists in request")
         if name not in model.inputs:
-            raise Malformed(f"unexpected inference input '{name}' for model '{model.name}'")
+            hint = field_hint(name, Offer([*model.inputs])) or f"; its inputs: {', '.join(model.inputs)}"
+            raise Malformed(f"unexpected inference input '{name}' for model '{model.name}'{hint}")
         seen.add(name)
         kind = _datatype(name, entry.get("datatype"), model)
         sizes = read_shape(name, entry.get("shape"), reader)
@@ -250,7 +265,9 @@ def _outputs(element: Any, reader: JsonReader, binary: bool, model: Model) -> li
         if name in outputs:
             raise Malformed(f"output '{name}' already exists in request")
         if name not in model.outputs and name not in derived_outputs(model.signature):
-            raise Malformed(f"unexpected inference output '{name}' for model '{model.name}'")
+            hint = output_hint(name, there := [*model.outputs, *derived_outputs(model.signature)])
+            hint = hint or f"; its outputs: {', '.join(there)}"
+            raise Malformed(f"unexpected inference output '{name}' for model '{model.name}'{hint}")
         outputs[name] = _output(name, parameters.fields(f"output '{name}'", entry.get("parameters")))
     return list(outputs.values()) or [RequestedOutput(name, binary, named=False) for name in model.all_outputs]
 

@@ -106,7 +106,7 @@ def test_a_mark_cannot_be_sent():
 
 def test_what_remains_is_bounded(monkeypatch):
     monkeypatch.setattr(json_slices, "MAX_REST_BYTES", 200)
-    with pytest.raises(TooLarge, match="300 bytes beside its long lists of numbers, more than the 200 allowed"):
+    with pytest.raises(TooLarge, match="300 bytes beside its long lists of numbers, more than the 200 bytes allowed"):
         drain(cut(b'{"inputs":[%b]}' % b",".join([b'{"a":1}'] * 36)))
 
 
@@ -151,8 +151,8 @@ def test_a_number_outside_its_list_is_no_json(text):
         (b"[[1,2],[3,4x]]", r"expected numbers at \[1, 1\] of query, got 4x"),
         (b"[[1,2],[3,]]", r"expected numbers at \[1, 1\] of query, got nothing"),
         (b"[" * 17 + b"1" + b"]" * 17, "query: nested more than 16 deep"),
-        (b"[]", "query: empty; every dimension is at least 1"),
-        (b"[[],[]]", "query: empty; every dimension is at least 1"),
+        (b"[]", "query: empty; every axis is at least 1"),
+        (b"[[],[]]", "query: empty; every axis is at least 1"),
     ],
 )
 def test_errors_name_the_element(text, message):

@@ -258,7 +258,7 @@ def test_a_memory_is_for_its_block(client):
     plain = store(client, key=normal(1, 2, 5, 64), value=normal(1, 2, 5, 64))["id"]
     projected = store(client, block="multi_head", key=normal(1, 5, 64), value=normal(1, 5, 64))["id"]
     for block, memory, text in (
-        ("multi_head", plain, "3 dimensions"),
+        ("multi_head", plain, "takes 3 axes"),
         ("grouped_query", plain, "takes no key and value"),
         ("projected", projected, "stored for block 'multi_head'"),
         (SDPA, projected, "stored for block 'multi_head'"),

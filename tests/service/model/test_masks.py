@@ -131,7 +131,7 @@ WRONG = {
     "infinity": (coded(np.array([[np.inf, 0], [0, 0]])), "holds infinity"),
     "null among booleans": ([[True, None], [True, True]], "expected booleans, got null at [0, 1]"),
     "booleans behind null": ([[None, True], [True, True]], "expected numbers, got a boolean at [0, 1]"),
-    "text behind null": ([[None, "null"], [0, 0]], "expected numbers, got text at [0, 1]"),
+    "text behind null": ([[None, "null"], [0, 0]], 'expected numbers, got text "null" at [0, 1]'),
     "a list behind null": ([[None, [0]], [0, 0]], "expected numbers, got a list at [0, 1]"),
     "an object": ([[None, {"null": 0}], [0, 0]], "expected numbers, got an object at [0, 1]"),
     "more than the shape": ({"shape": [1, 1], "data": [None, 0]}, "needs 1 numbers, got 2"),

@@ -38,9 +38,9 @@ def test_400_malformed(client, body):
 
 
 UNKNOWN = {
-    "field": ({"qeury": Q}, "qeury", "takes query, key"),
+    "field": ({"qeury": Q}, "qeury", "did you mean 'query'?"),
     "batch_size": ({"batch_size": 3}, "batch_size", "unknown field"),
-    "output": ({"outputs": ["output", "attention"]}, "outputs", "there are output, weights"),
+    "output": ({"outputs": ["output", "attention"]}, "outputs", "did you mean 'weights'? There are output, weights"),
     "tensor field": ({"query": {"shape": [2, 2], "values": [1, 2, 3, 4]}}, "query", '"shape" and "data"'),
     "two forms": ({"query": {"shape": [1], "data": [1], "base64": ""}}, "query", '"shape" and "data"'),
 }
@@ -63,10 +63,10 @@ INVALID = {
     "ragged with the right count": ({"value": [[1], [1, 2, 3], [1, 2]]}, "value", "different lengths"),
     "a number among rows": ({"query": [[1, 0], 5]}, "query", "different lengths"),
     "a row among numbers": ({"query": [[1, 0], [0, [1]]]}, "query", "got a list at [1, 1]"),
-    "text among rows": ({"query": [[1, 0], "ab"]}, "query", "got text at [1]"),
+    "text among rows": ({"query": [[1, 0], "ab"]}, "query", "at [1]"),
     "an object among rows": ({"query": [[1, 0], {"a": 1, "b": 2}]}, "query", "got an object at [1]"),
     "null": ({"query": [[1, None], [0, 1]]}, "query", "got null at [0, 1]"),
-    "text": ({"query": [[1, "0"], [0, 1]]}, "query", "got text at [0, 1]"),
+    "text": ({"query": [[1, "0"], [0, 1]]}, "query", "at [0, 1]"),
     "boolean": ({"query": [[1, True], [0, 1]]}, "query", "got a boolean at [0, 1]"),
     "booleans": ({"query": [[True, True], [True, True]]}, "query", "expected numbers, got a boolean"),
     "object": ({"query": [[1, {}], [0, 1]]}, "query", "got an object at [0, 1]"),
@@ -78,16 +78,20 @@ INVALID = {
     "empty rows": ({"query": [[], []]}, "query", "empty"),
     "empty axis": ({"query": {"shape": [0, 2], "data": []}}, "query", "empty"),
     "missing": ({"value": None}, "value", "got null"),
-    "rank 5": ({"query": [[[Q]]]}, "query", "1 to 4 dimensions"),
-    "value beside one query": ({"query": [1, 0], "value": [V]}, "value", "expected 2 dimensions"),
+    "rank 5": ({"query": [[[Q]]]}, "query", "expected shape [batch, heads, m, d_k], or its last 1 to 3, got shape"),
+    "value beside one query": (
+        {"query": [1, 0], "value": [V]},
+        "value",
+        "expected shape [n, d_v] beside query of shape [2], got shape [1, 3, 2]",
+    ),
     "rank 20": ({"query": json.loads("[" * 20 + "1" + "]" * 20)}, "query", "nested more than 16 deep"),
-    "rank of key": ({"key": [K]}, "key", "expected 2 dimensions [n, d_k] beside this query, got [1, 3, 2]"),
-    "d_k": ({"key": [[1, 0, 1]] * 3}, "key", "expected last dimension 2 (d_k of query), got 3"),
-    "n": ({"value": V[:2]}, "value", "expected second-last dimension 3 (n of key), got 2"),
+    "rank of key": ({"key": [K]}, "key", "expected shape [n, d_k] beside query of shape [2, 2], got shape [1, 3, 2]"),
+    "d_k": ({"key": [[1, 0, 1]] * 3}, "key", "expected axis 1 (d_k) to be 2, as in query, got 3 (shape [3, 3])"),
+    "n": ({"value": V[:2]}, "value", "expected axis 0 (n) to be 3, as in key, got 2 (shape [2, 2])"),
     "batch": (
         {"query": [Q, Q], "key": [K], "value": [V, V]},
         "key",
-        "expected fourth-last dimension 2 (batch of query), got 1",
+        "expected axis 0 (batch) to be 2, as in query, got 1 (shape [1, 3, 2])",
     ),
     "heads": (
         {"query": [[Q] * 3], "key": [[K] * 2], "value": [[V] * 2]},
@@ -95,9 +99,13 @@ INVALID = {
         "expected kv_heads that divides 3 (heads of query), got 2",
     ),
     "mask shape": ({"attn_mask": [[True, False]] * 2}, "attn_mask", "1 or 3"),
-    "mask rank": ({"attn_mask": [[[[True]]]]}, "attn_mask", "expected 2 dimensions"),
-    "mask text": ({"attn_mask": [[True, "true", False]] * 2}, "attn_mask", "got text at [0, 1]"),
-    "mask tricky text": ({"attn_mask": [[True, "t", False]] * 2}, "attn_mask", "got text at [0, 1]"),
+    "mask rank": (
+        {"attn_mask": [[[[True]]]]},
+        "attn_mask",
+        "expected shape [m, past + n] beside query of shape [2, 2], got shape [1, 1, 1, 1]",
+    ),
+    "mask text": ({"attn_mask": [[True, "true", False]] * 2}, "attn_mask", "at [0, 1]"),
+    "mask tricky text": ({"attn_mask": [[True, "t", False]] * 2}, "attn_mask", "at [0, 1]"),
     "mask mixed": ({"attn_mask": [[True, 0, False]] * 2}, "attn_mask", "expected booleans, got 0 at [0, 1]"),
     "mask mixed otherwise": ({"attn_mask": [[0, True, 0]] * 2}, "attn_mask", "expected numbers, got a boolean"),
     "mask null": ({"attn_mask": [[True, None, False]] * 2}, "attn_mask", "got null"),
@@ -116,15 +124,23 @@ INVALID = {
     "softcap negative": ({"softcap": -1}, "softcap", "expected at least 0, got -1.0"),
     "nonpad too many": ({"nonpad_kv_seqlen": 4}, "nonpad_kv_seqlen", "expected at most 3 (n), got 4"),
     "nonpad negative": ({"nonpad_kv_seqlen": -1}, "nonpad_kv_seqlen", "expected at least 0, got -1"),
-    "nonpad list": ({"nonpad_kv_seqlen": [2]}, "nonpad_kv_seqlen", "expected a single number beside this query"),
+    "nonpad list": (
+        {"nonpad_kv_seqlen": [2]},
+        "nonpad_kv_seqlen",
+        "expected a single number beside query of shape [2, 2], got shape [1]",
+    ),
     "past alone": ({"past_key": K}, "past_key", "needs past_value"),
     "past with nonpad": (
         {"past_key": K, "past_value": V, "nonpad_kv_seqlen": 1},
         "nonpad_kv_seqlen",
         "cannot be given together with past_key",
     ),
-    "past d_k": ({"past_key": [[1, 2, 3]], "past_value": [[1, 2]]}, "past_key", "(d_k of query)"),
-    "negative shape": ({"query": {"shape": [-1, 2], "data": [1, 2]}}, "query", "negative dimension"),
+    "past d_k": (
+        {"past_key": [[1, 2, 3]], "past_value": [[1, 2]]},
+        "past_key",
+        "expected axis 1 (d_k) to be 1 or 2, as in query, got 3 (shape [1, 3])",
+    ),
+    "negative shape": ({"query": {"shape": [-1, 2], "data": [1, 2]}}, "query", "negative size"),
     "huge shape": ({"query": {"shape": [2**40, 2**40], "data": [1, 2]}}, "query", "needs 1208925819614629174706176"),
     "shape past int64": ({"query": {"shape": [2**63, 2], "data": [1, 2]}}, "query", "does not fit in int64"),
     "shape of fractions": ({"query": {"shape": [1.5], "data": [1, 2]}}, "query", "expected whole numbers, got 1.5"),
@@ -169,7 +185,7 @@ def test_422_missing(client):
 
 def test_422_learned_width(client):
     body = problem(post(client, "multi_head", GOOD), 422)
-    assert body["detail"] == "query: expected last dimension 64, got 2"
+    assert body["detail"] == "query: expected axis 1 to be 64, got 2 (shape [2, 2])"
 
 
 def test_422_overflow_is_never_null(client):
@@ -184,7 +200,7 @@ def test_404(client):
     assert "unknown block 'scaled'; there are additive, cosine, " in body["detail"]
     problem(client.get("/v1/attention/scaled"), 404)
     problem(client.get("/v1/nothing"), 404)
-    assert client.get("/v2/nothing").json() == {"error": "Not Found"}
+    assert client.get("/v2/nothing").json()["error"].startswith("Not Found")
 
 
 def test_405(client):
@@ -219,7 +235,10 @@ def test_base64_may_be_broken_into_lines(client, ending):
 def test_413(two_blocks):
     with serving(two_blocks, "--max-body-bytes", "1000", "--max-memory-bytes", "100000") as client:
         body = problem(post(client, "dot_product", b" " * 1001), 413)
-        assert "1,001 bytes; the limit (max_body_bytes) is 1,000" in body["detail"]
+        assert (
+            "the body has 1,001 bytes, which exceeds the maximum allowed (max_body_bytes), 1,000 bytes"
+            in body["detail"]
+        )
         chunked = client.post(
             "/v1/attention/dot_product", content=iter([b" " * 600] * 3), headers={"Content-Type": "application/json"}
         )

@@ -92,4 +92,4 @@ def test_one_query_is_a_vector(client, name):
 def test_one_vector_is_no_sequence_that_attends_to_itself(client):
     response = post(client, "self_attention", {"x": [0.0] * 32})
     assert (response.status_code, response.json()["field"]) == (422, "x")
-    assert "2 to 3 dimensions" in response.json()["detail"]
+    assert "expected shape [batch, m, 32], or its last 2, got shape [32]" in response.json()["detail"]

@@ -147,7 +147,7 @@ def test_the_memory_of_all_requests_is_bounded(models, tmp_path):
             until(lambda: asked(service.port, {}, body=longer[:150_000])[0] == 503)  # once the first part has come
             status, headers, body = asked(service.port, {}, body=longer[:150_000])
             assert (status, headers["Retry-After"]) == (503, "1")
-            assert "the limit is 400,000 bytes (half of memory_budget_bytes)" in body["error"]
+            assert "the limit is 0.4 MiB (half of memory_budget_bytes)" in body["error"]
             first.send(longer[-10:].encode())
             assert first.getresponse().status == 400
         assert asked(service.port, {}, body=longer[:150_000])[0] == 400

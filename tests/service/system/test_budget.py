@@ -15,11 +15,11 @@ from service.budget import MemoryBudget, Reservation
 from service.engine.engine import Engine
 from service.engine.task import InferenceTask
 from service.errors import Malformed, Overloaded, TimedOut, TooLarge, TooLong, TooManyRequests, TooMuchMemory
+from service.http.compression import STEP_BYTES, inflate
 from service.model.loader import open_version
 from service.model.model import Model
 from service.ort.provider import choose
 from service.settings import Settings
-from service.v2.infer.compression import STEP_BYTES, inflate
 from tests.support import graphs
 from tests.support.waiting import until_async
 
@@ -46,7 +46,7 @@ def test_no_room_beside_others(budget):
     one, other = Reservation(budget), Reservation(budget)
     one.add(60)
     with pytest.raises(
-        Overloaded, match="requests hold 60 bytes of memory, and this one needs 41 more; the limit is 100"
+        Overloaded, match="requests hold 60 bytes of memory, and this one needs 41 bytes more; the limit is 100 bytes"
     ):
         other.add(41)
     assert (budget.used, other.bytes, budget._refused["memory_budget_bytes"]) == (60, 0, 1)
@@ -55,7 +55,10 @@ def test_no_room_beside_others(budget):
 def test_too_much_for_one(budget):
     one = Reservation(budget)
     one.add(60)
-    with pytest.raises(TooMuchMemory, match=r"about 101 bytes .* exceeds the maximum allowed, 100 bytes"):
+    with pytest.raises(
+        TooMuchMemory,
+        match=r"about 101 bytes .* exceeds the maximum allowed, 100 bytes \(half of memory_budget_bytes\)",
+    ):
         one.add(41)
     assert budget.used == 60
 

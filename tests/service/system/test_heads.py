@@ -101,10 +101,10 @@ def test_positions_of_a_block_with_projections(client):
 @pytest.mark.parametrize(
     ("name", "key", "array", "said"),
     [
-        ("multi_head", "q_proj_weight", np.ones((64, 63)), "expected last dimension 64, got 63"),
-        ("multi_head", "q_proj_bias", np.ones((1, 64)), "expected 1 dimensions"),
-        ("grouped_query", "k_proj_weight", np.ones((64, 64)), "expected second-last dimension 16, got 64"),
-        ("grouped_query", "alibi_slopes", np.ones(3), "expected last dimension 1 or 8, got 3"),
+        ("multi_head", "q_proj_weight", np.ones((64, 63)), "expected axis 1 to be 64, got 63"),
+        ("multi_head", "q_proj_bias", np.ones((1, 64)), "expected shape [64] beside query of shape"),
+        ("grouped_query", "k_proj_weight", np.ones((64, 64)), "expected axis 0 to be 16, got 64"),
+        ("grouped_query", "alibi_slopes", np.ones(3), "expected axis 0 to be 1 or 8, got 3"),
     ],
 )
 def test_a_matrix_of_another_shape_is_refused(name, key, array, said, client):
@@ -117,10 +117,10 @@ def test_a_matrix_of_another_shape_is_refused(name, key, array, said, client):
 @pytest.mark.parametrize(
     ("name", "inputs", "mask", "said"),
     [
-        ("multi_head", QUERY, MASK[None, :7], "expected last dimension 1 or 8, got 7"),
-        ("multi_head", QUERY, np.ones((3, 8), np.float32), "(batch of query), got 3"),
-        ("encoder", IDS, LAYERS_MASK[:1], "expected second-last dimension 2, got 1"),
-        ("encoder", IDS, LAYERS_MASK[0], "expected 2 dimensions"),
+        ("multi_head", QUERY, MASK[None, :7], "expected axis 1 to be 1 or 8, got 7"),
+        ("multi_head", QUERY, np.ones((3, 8), np.float32), "axis 0 (batch) to be 1 or 2, as in query, got 3"),
+        ("encoder", IDS, LAYERS_MASK[:1], "expected axis 0 to be 2, got 1"),
+        ("encoder", IDS, LAYERS_MASK[0], "expected shape [2, "),
     ],
 )
 def test_a_mask_of_another_shape_is_refused(name, inputs, mask, said, client):

@@ -16,7 +16,7 @@ def test_reading_a_dimension():
 def test_the_first_tensor_says_the_size():
     binder = DimBinder()
     binder.bind("query", ("batch", "m"), (2, 5))
-    with pytest.raises(Invalid, match=r"key: expected second-last dimension 2 \(batch of query\), got 3"):
+    with pytest.raises(Invalid, match=r"key: expected axis 0 \(batch\) to be 2, as in query, got 3 \(shape \[3, 7\]\)"):
         binder.bind("key", ("batch", "n"), (3, 7))
 
 
@@ -37,7 +37,10 @@ def test_multiples():
         binder.multiple({"heads": "kv_heads"})
 
 
-@pytest.mark.parametrize(("shape", "said"), [((2,), "expected 2 dimensions"), ((2, 0), "m is empty")])
+@pytest.mark.parametrize(
+    ("shape", "said"),
+    [((2,), r"expected shape \[batch, m\], got shape \[2\]"), ((2, 0), r"axis 1 \(m\) to be at least 1")],
+)
 def test_refuses(shape, said):
     with pytest.raises(Invalid, match=said):
         DimBinder().bind("query", ("batch", "m"), shape)

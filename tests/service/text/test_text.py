@@ -118,7 +118,7 @@ BAD = {
     "ids, too": ({"text": SHORT, "input_ids": [1, 2]}, 400, "input_ids", "made of text"),
     "mask, too": ({"text": TEXTS, "attention_mask": [[1]]}, 400, "attention_mask", "made of text"),
     "mask without padding, too": ({"text": SHORT, "attention_mask": [1] * 8}, 400, "attention_mask", "made of text"),
-    "misspelt": ({"texts": SHORT}, 400, "texts", "text_pair"),
+    "misspelt": ({"texts": SHORT}, 400, "texts", "did you mean 'text'?"),
 }
 
 

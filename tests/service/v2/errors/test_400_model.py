@@ -57,7 +57,7 @@ OTHERS = {
     "our own shapes": (
         "scaled_dot_product",
         {"inputs": [QKV[0], tensor("key", np.ones((1, 1, 2, 3))), QKV[2]]},
-        "key: expected last dimension 2 (d_k of query), got 3",
+        "key: expected axis 3 (d_k) to be 2, as in query, got 3 (shape [1, 1, 2, 3])",
     ),
     "our own rank": (
         "scaled_dot_product",
@@ -82,7 +82,7 @@ OTHERS = {
     "a parameter misspelt": (
         "scaled_dot_product",
         {"inputs": QKV, "parameters": {"is_casual": True}},
-        "unknown parameter 'is_casual' for model 'scaled_dot_product'; did you mean 'is_causal'? its parameters:",
+        "unknown parameter 'is_casual' for model 'scaled_dot_product'; did you mean 'is_causal'? Its parameters:",
     ),
     "a parameter in another case": (
         "linear",

@@ -8,8 +8,10 @@ from typing import Literal
 from service.budget import Reservation
 from service.engine.engine import Engine
 from service.errors import Malformed, TooLarge, UnsupportedEncoding
-from service.http.body import Body
+from service.http.body import SMALLER, Body, Headers
+from service.wording import size_words
 
+IDENTITY = b"identity"
 WINDOWS = {"gzip": 31, "deflate": 15}  # zlib's wbits
 CODING = re.compile(r"([a-z*][\w-]*)(?:\s*;\s*q=(\d(?:\.\d*)?))?", re.ASCII | re.IGNORECASE)
 MAX_CACHED_CHARS = 256  # of an Accept-Encoding whose preference is cached
@@ -18,28 +20,44 @@ LEVEL = 1  # more costs much and gains little on random mantissas
 MIN_BYTES = 1024  # of a response that is compressed; below, the headers outweigh the gain
 
 
+def content_encoding(headers: Headers) -> str | None:
+    """How the body of a request is compressed; None: not at all.
+
+    Raises:
+        UnsupportedEncoding: neither gzip, deflate nor identity.
+    """
+    encoding = headers.get(b"content-encoding", IDENTITY)
+    if encoding == IDENTITY:
+        return None
+    name = encoding.strip().lower().decode("latin-1")
+    if name == IDENTITY.decode():
+        return None
+    if name not in WINDOWS:
+        raise UnsupportedEncoding(f"Content-Encoding '{name}' is not supported; there are gzip and deflate")
+    return name
+
+
 async def inflate(body: Body, encoding: str, longest: int, reservation: Reservation, engine: Engine) -> bytes:
     """``body`` without its encoding, of at most ``longest`` bytes, which are added to ``reservation`` piece by piece.
 
     Raises:
-        UnsupportedEncoding: neither gzip, deflate nor identity.
         TooLarge: it grows past ``longest``.
         TooMuchMemory, Overloaded: there is no room for what it grows to.
         Malformed: it is not in that encoding.
     """
-    if encoding not in WINDOWS:
-        raise UnsupportedEncoding(f"Content-Encoding '{encoding}' is not supported; there are gzip and deflate")
     inflater = zlib.decompressobj(WINDOWS[encoding])
     pieces: list[bytes] = []
     length, rest = 0, body
     while rest and not inflater.eof:
         try:
             pieces.append(await engine.offload(inflater.decompress, rest, STEP_BYTES))
-        except zlib.error as error:
-            raise Malformed(f"the body is not {encoding}: {error}") from None
+        except zlib.error:
+            raise Malformed(f"the body is not {encoding}, as its Content-Encoding says") from None
         length, rest = length + len(pieces[-1]), inflater.unconsumed_tail
         if length > longest:
-            raise TooLarge(f"the decompressed body exceeds the maximum allowed (max_body_bytes), {longest:,} bytes")
+            raise TooLarge(
+                f"the decompressed body exceeds the maximum allowed (max_body_bytes), {size_words(longest)}; {SMALLER}"
+            )
         reservation.add(2 * len(pieces[-1]))  # as a piece, and joined with the others
     if not inflater.eof or inflater.unused_data:
         raise Malformed(

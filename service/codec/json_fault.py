@@ -1,0 +1,125 @@
+"""Where a text that simdjson refuses stops being JSON, and what stands there; orjson says both."""
+
+import re
+from collections.abc import Sequence
+from typing import Protocol
+
+import orjson
+
+MAX_READ_BYTES = 1 << 20  # of a document in which the fault is searched for; some milliseconds
+COPIED_BYTES = 1 << 20  # of a long part in one step
+MAX_COUNTED_BYTES = 1 << 25  # of long parts whose lines are counted; some 10 ms
+MIN_PART_BYTES = 1 << 14  # what it costs to count the lines of a short one, as bytes
+TOKEN = re.compile(r"[\w.+-]{1,40}|\S|\Z")
+LONG_INTEGER = re.compile(r"(?<![\w.+-])-?\d{19,}(?![\w.])")
+MEANT = {  # what Python and JavaScript write, where JSON has another word or none
+    **dict.fromkeys(("True", "TRUE"), "JSON writes true"),
+    **dict.fromkeys(("False", "FALSE"), "JSON writes false"),
+    **dict.fromkeys(("None", "undefined", "nil", "NULL"), "JSON writes null"),
+    **dict.fromkeys(
+        ("NaN", "nan", "Infinity", "-Infinity", "inf", "-inf", "Inf", "-Inf"),
+        "JSON has finite numbers alone; in a mask null is -inf",
+    ),
+    **dict.fromkeys(("/", "#"), "JSON has no comments"),
+    "'": "JSON has double quotation marks alone",
+}
+ENDS = ("unexpected end of data", "input data is empty")
+GZIP = b"\x1f\x8b"
+EXPECTED = {  # orjson's message -> ours
+    "unexpected character, expected a string key": "expected a name in double quotation marks",
+    "unexpected character, expected a JSON value": "expected a value",
+    "unexpected character, expected ':' after key": "expected : after the name",
+    "unexpected character, expected ',' or '}'": "expected , or }",
+    "unexpected character, expected ',' or ']'": "expected , or ]",
+    "unexpected content after document": "expected nothing behind the end of the object",
+    "no digit after sign": "expected a digit",
+    "no digit after decimal point": "expected a digit behind the point",
+    "no digit after exponent sign": "expected a digit in the exponent",
+    "number with leading zero is not allowed": "expected a number without leading zeros",
+    "number is infinity when parsed as double": "expected a number in the range of float64",
+    "trailing comma is not allowed": "expected nothing or another entry behind a comma",
+    "unexpected control character in string": "expected line breaks and tabs in a text as \\n and \\t",
+    "invalid escaped sequence in string": "expected one of JSON's escapes",
+    "depth limit exceeded": "nested more than 1024 deep",
+}
+
+
+class Cut(Protocol):
+    """A long part that was cut out of a document, and how many characters stood around it."""
+
+    @property
+    def marks(self) -> int: ...
+    @property
+    def content(self) -> memoryview: ...
+
+
+def describe(body: bytes | memoryview, reason: str, cuts: Sequence[tuple[bytes, Cut]] = ()) -> str:
+    """The line, the column and what stands there, of the first fault in ``body``; ``reason`` where it is not found.
+
+    Each of ``cuts`` is a text in the body, and the longer one in whose place it stands.
+    """
+    content = bytes(body[:MAX_READ_BYTES])
+    is_whole = len(content) == len(body)
+    try:
+        text = content.decode()
+    except UnicodeDecodeError as error:
+        if is_whole or error.end < len(content):
+            hint = "; compressed bodies need Content-Encoding: gzip" if content.startswith(GZIP) else ""
+            place = _place(content[: error.start], cuts)
+            return f"{place}: expected UTF-8, got the byte 0x{content[error.start]:02x}{hint}"
+        text = content[: error.start].decode()  # the limit is within a character
+    try:
+        orjson.loads(text)
+    except orjson.JSONDecodeError as error:
+        if error.msg not in ENDS:
+            position, fault = _fault(error.msg, text, error.pos)
+            return f"{_place(text[:position].encode(), cuts)}: {fault}"
+        return f"{_place(content, cuts)}: the body ends here, too early" if is_whole else f"behind 1 MiB: {reason}"
+    number = LONG_INTEGER.search(text)
+    if number is None:
+        return reason
+    place = _place(text[: number.start()].encode(), cuts)
+    return f"{place}: expected a whole number of at most 64 bits, got {number[0][:40]}"
+
+
+def _fault(message: str, text: str, position: int) -> tuple[int, str]:
+    """Where the fault begins, and what it is, by orjson's message and the position that it names."""
+    expected = EXPECTED.get(message, message.removeprefix("unexpected character, "))
+    if "string" in message and not message.endswith("string key"):  # within a text
+        return position, f"{expected}, got {repr(text[position : position + 1])[1:-1]}"
+    if message == "no digit after sign" and text[:position].endswith("-"):
+        position -= 1
+    found = TOKEN.search(text, position + message.startswith("trailing comma"))
+    start, token = (found.start(), found[0]) if found else (len(text), "")
+    if not token:
+        return start, f"{expected}, got the end of the body"
+    hint = f"; {MEANT[token]}" if token in MEANT else ""
+    return start, f"{expected}, got {token if token.isprintable() else repr(token)[1:-1]}{hint}"
+
+
+def _place(before: bytes, cuts: Sequence[tuple[bytes, Cut]]) -> str:
+    """``line 2, column 5``, both from 1, of what follows ``before``, in which long parts may have been cut out.
+
+    Where these are very long, only how many they are.
+    """
+    if sum(len(cut.content) + MIN_PART_BYTES for _, cut in cuts) > MAX_COUNTED_BYTES:
+        return f"behind {before.count(cuts[0][0][:-2]):,} long lists or texts"
+    line, column, end = 1, 1, 0
+    for placeholder, cut in cuts:
+        start = before.find(placeholder, end)
+        if start < 0:
+            break
+        line, column = _advance(line, column, before[end:start])
+        for begin in range(0, len(cut.content), COPIED_BYTES):
+            line, column = _advance(line, column, bytes(cut.content[begin : begin + COPIED_BYTES]))
+        column += cut.marks
+        end = start + len(placeholder)
+    line, column = _advance(line, column, before[end:])
+    return f"line {line:,}, column {column:,}"
+
+
+def _advance(line: int, column: int, text: bytes) -> tuple[int, int]:
+    lines = text.count(b"\n")
+    last = text[text.rfind(b"\n") + 1 :]
+    width = len(last.decode("utf-8", "ignore"))
+    return line + lines, width + (1 if lines else column)

@@ -1,0 +1,44 @@
+"""Words that errors share: sizes in units that people read, and the names that a client may have meant."""
+
+from collections.abc import Collection
+from difflib import get_close_matches
+
+MAX_NAME_LENGTH, MIN_SIMILARITY = 64, 0.75  # of an unknown name that may be a misspelt one; difflib's ratio
+MAX_CANDIDATES = 1000  # names that are compared; some milliseconds
+UNITS = ((1 << 30, "GiB", 1 << 30), ((1 << 20) // 10, "MiB", 1 << 20))  # from how many bytes on
+
+
+def closest(name: str, known: Collection[str], similarity: float = MIN_SIMILARITY) -> str | None:
+    """The one of the ``known`` names that is spelt most like ``name``, whatever its case; None if none is."""
+    if len(name) > MAX_NAME_LENGTH or len(known) > MAX_CANDIDATES:
+        return None
+    by_plain = {_plain(other): other for other in reversed([*known])}
+    found = get_close_matches(_plain(name), by_plain, 1, similarity)
+    return by_plain[found[0]] if found else None
+
+
+def did_you_mean(name: str, known: Collection[str]) -> str:
+    """``"; did you mean 'query'?"``, to follow what is wrong; empty where no known name is like ``name``."""
+    likely = closest(name, known)
+    return f"; did you mean '{likely}'?" if likely else ""
+
+
+def size_words(size: int, decimals: int = 1) -> str:
+    """A number of bytes in MiB or GiB, or in bytes where it is less than 0.1 MiB."""
+    for least, unit, of in UNITS:
+        if size >= least:
+            return f"{size / of:,.{decimals}f}".removesuffix("." + "0" * decimals) + f" {unit}"
+    return f"{size:,} bytes"
+
+
+def sizes_words(size: int, limit: int) -> tuple[str, str]:
+    """A size that exceeds its ``limit``, and the limit, with so many decimals that they differ."""
+    for decimals in (1, 3):
+        words = size_words(size, decimals), size_words(limit, decimals)
+        if words[0] != words[1]:
+            return words
+    return f"{size:,} bytes", f"{limit:,} bytes"
+
+
+def _plain(name: str) -> str:
+    return name.lower().replace("-", "_").replace(" ", "_")

@@ -1,0 +1,104 @@
+"""The native API takes and gives gzip and deflate, within the limits of bodies and memory."""
+
+import gzip
+import json
+import zlib
+from collections.abc import Iterator
+
+import httpx
+import numpy as np
+import pytest
+
+from tests.support.attending import post
+from tests.support.server import serving
+
+COMPRESS = {"gzip": gzip.compress, "deflate": zlib.compress}
+WBITS = {"gzip": 31, "deflate": 15}
+ROWS = np.random.default_rng(3).normal(size=(40, 8)).astype("f").tolist()
+BODY = json.dumps({"query": ROWS, "key": ROWS, "value": ROWS}).encode()
+PATH = "/v1/attention/scaled_dot_product"
+
+
+@pytest.fixture(scope="module")
+def small(texts_repository) -> Iterator[httpx.Client]:
+    """A server of texts that takes small bodies."""
+    with serving(texts_repository, "--max-body-bytes", "100000") as client:
+        yield client
+
+
+@pytest.mark.parametrize("encoding", COMPRESS)
+@pytest.mark.parametrize("times", [1, 3])
+def test_a_compressed_body_is_answered_as_a_plain_one(client, encoding, times):
+    plain = post(client, "scaled_dot_product", BODY)
+    for _ in range(times):  # one connection sends the same head again
+        packed = post(client, "scaled_dot_product", COMPRESS[encoding](BODY), **{"Content-Encoding": encoding})
+        assert (packed.status_code, packed.content) == (200, plain.content)
+    assert post(client, "scaled_dot_product", BODY).content == plain.content
+
+
+@pytest.mark.parametrize(
+    ("accept", "expected"),
+    [("gzip", "gzip"), ("deflate", "deflate"), ("gzip, deflate, br", None), ("identity", None), ("br", None)],
+)
+def test_an_answer_is_compressed_when_one_encoding_is_named(client, accept, expected):
+    plain = post(client, "scaled_dot_product", BODY, **{"Accept-Encoding": "identity"}).content
+    headers = {"Accept-Encoding": accept, "Content-Type": "application/json"}
+    for _ in range(2):
+        with client.stream("POST", PATH, content=BODY, headers=headers) as response:
+            content = b"".join(response.iter_raw())
+        assert response.headers.get("content-encoding") == expected
+        assert int(response.headers["content-length"]) == len(content)
+        assert (zlib.decompress(content, WBITS[expected]) if expected else content) == plain
+        assert (len(content) < len(plain)) == bool(expected)
+
+
+def test_a_short_answer_and_an_error_are_plain(client):
+    for body in ({"query": [[1]], "key": [[1]], "value": [[1]]}, {"query": [[1]]}):
+        response = post(client, "scaled_dot_product", body, **{"Accept-Encoding": "gzip"})
+        assert "content-encoding" not in response.headers
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status"),
+    [
+        ("/v1/attention/dot_product", {"query": [[1]], "key": [[1]], "value": [[1]]}, 200),
+        ("/v1/text/bert", {"text": "the cat sat"}, 200),
+        ("/v1/tokenize/bert", {"text": "the cat sat"}, 200),
+        ("/v1/memories", {"key": [[1]], "value": [[1]]}, 201),
+    ],
+)
+def test_every_body_may_be_compressed_within_bounds(small, path, body, status):
+    content, headers = json.dumps(body).encode(), {"Content-Encoding": "gzip", "Content-Type": "application/json"}
+    taken = small.post(path, content=gzip.compress(content), headers=headers)
+    assert taken.status_code == status, taken.text
+    bomb = small.post(path, content=gzip.compress(content + b" " * 50_000_000), headers=headers)
+    assert bomb.status_code == 413
+    assert "the decompressed body exceeds the maximum allowed (max_body_bytes)" in bomb.json()["detail"]
+    for broken in (content, gzip.compress(content)[:-6], gzip.compress(content) + b"more", b""):
+        refused = small.post(path, content=broken, headers=headers)
+        assert (refused.status_code, "is not gzip" in refused.json()["detail"]) == (400, True)
+    unknown = small.post(path, content=content, headers={**headers, "Content-Encoding": "zstd"})
+    assert (unknown.status_code, unknown.headers["accept-encoding"]) == (415, "gzip, deflate")
+    assert small.post(path, json=body).status_code == status
+
+
+def test_tokens_are_compressed_too(small):
+    content = json.dumps({"text": ["the cat sat on the mat"] * 30}).encode()
+    plain = small.post("/v1/tokenize/bert", content=content, headers={"Content-Type": "application/json"})
+    for path in ("/v1/tokenize/bert", "/v1/text/bert"):
+        headers = {"Accept-Encoding": "gzip", "Content-Type": "application/json"}
+        packed = small.post(path, content=content, headers=headers)
+        assert packed.headers["content-encoding"] == "gzip"
+        assert packed.json()["tokens"] == plain.json()["tokens"]
+
+
+def test_a_memory_in_binary_may_be_compressed(small):
+    key = np.arange(6, dtype="<f4").reshape(3, 2)
+    tensor = {"shape": [3, 2], "dtype": "float32", "binary_data_size": key.nbytes}
+    content = json.dumps({"key": tensor, "value": tensor}).encode()
+    body = content + key.tobytes() * 2
+    headers = {"Inference-Header-Content-Length": str(len(content))}
+    plain = small.post("/v1/memories", content=body, headers=headers)
+    packed = small.post("/v1/memories", content=gzip.compress(body), headers={**headers, "Content-Encoding": "gzip"})
+    assert (plain.status_code, packed.status_code) == (201, 201)
+    assert packed.json()["content"] == plain.json()["content"]

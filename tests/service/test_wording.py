@@ -1,0 +1,69 @@
+"""Sizes and names in errors."""
+
+import pytest
+
+from service.foreign_names import BLOCKS, FIELDS, OUTPUTS, Offer, block_hint, field_hint, is_harmless, output_hint
+from service.wording import closest, did_you_mean, size_words, sizes_words
+
+MIB = 1 << 20
+
+
+@pytest.mark.parametrize(
+    ("size", "words"),
+    [
+        (0, "0 bytes"),
+        (99_999, "99,999 bytes"),
+        (MIB // 2, "0.5 MiB"),
+        (MIB, "1 MiB"),
+        (3 * MIB // 2, "1.5 MiB"),
+        (1023 * MIB, "1,023 MiB"),
+        (5 << 29, "2.5 GiB"),
+    ],
+)
+def test_sizes(size, words):
+    assert size_words(size) == words
+
+
+@pytest.mark.parametrize("limit", [1, 1000, MIB, 128 * MIB, 3 << 30])
+@pytest.mark.parametrize("more", [1, 10_000, MIB // 3, MIB, 1 << 32])
+def test_a_size_past_its_limit_reads_so(limit, more):
+    size, most = sizes_words(limit + more, limit)
+    assert size != most
+
+
+def test_the_closest_name():
+    names = ("query", "key", "is_causal", "scaled_dot_product")
+    assert closest("qeury", names) == "query"
+    assert closest("Is-Causal", names) == "is_causal"
+    assert closest("colour", names) is None
+    assert closest("query" * 100, names) is None
+    assert closest("x", ()) is None
+    assert closest("key", [f"key{number}" for number in range(2000)]) is None  # too many to compare
+    assert did_you_mean("KEY", names) == "; did you mean 'key'?"
+    assert did_you_mean("", names) == ""
+
+
+def test_only_what_is_offered_is_suggested():
+    for name, foreign in FIELDS.items():
+        assert "did you mean" not in field_hint(name, Offer(()))
+        for ours in foreign.ours:
+            assert f"did you mean '{ours}'?" in field_hint(name, Offer((ours,)))
+    for table, hint in ((OUTPUTS, output_hint), (BLOCKS, block_hint)):
+        for name, ours in table.items():
+            assert hint(name, [ours]) == f"; did you mean '{ours}'?"
+            assert "did you mean" not in hint(name, [])
+
+
+@pytest.mark.parametrize("value", [True, False, 0, 0.0, 0.1, 1, "", "longest", None])
+def test_a_harmless_value_changes_nothing(value):
+    taken = {name for name in FIELDS if is_harmless(name, value, Offer((), groups_heads=False, answers_weights=False))}
+    if value is None:
+        assert taken == set(FIELDS)
+    else:
+        zero = type(value) in (int, float) and value == 0
+        assert ("dropout_p" in taken) == zero
+        assert ("enable_gqa" in taken) == ("training" in taken) == (value is False)
+        assert ("return_dict" in taken) == (value is True)
+        assert ("padding" in taken) == (value is True or value == "longest")
+        assert "need_weights" not in taken
+        assert "query" not in taken
