@@ -37,6 +37,8 @@ def server_url(text: str) -> str:
         ValueError: it has no host, another scheme, a wrong port, or a query.
     """
     url = text.strip()
+    if re.match(r"https?:(?!//)", url):
+        raise ValueError(f"{URL_FORM}, got {text!r}")
     if "://" not in url:
         url = f"http://{url}"
     try:
@@ -104,7 +106,7 @@ class Parser(argparse.ArgumentParser):
         name, _, problem = message.removeprefix("argument ").partition(": ") if ": " in message else ("", "", message)
         flag = next((part for part in name.split("/") if part.startswith("--")), name)
         if found := re.fullmatch(r"the following arguments are required: (.*)", message):
-            return f"{found[1]} is missing; `{self.prog} --help` says what it is"
+            return f"{found[1]} is missing; `{self.prog} --help` explains it"
         if found := re.fullmatch(r"unrecognized arguments: (.*)", message):
             return f"{found[1]!r}: nothing was expected here; `{self.prog} --help` lists the flags"
         if problem == "expected one argument":
@@ -115,7 +117,9 @@ class Parser(argparse.ArgumentParser):
             choices = re.findall(r"[\w.-]+", found[2])
             return f"{flag}: expected {either(choices)}, got {found[1]!r}{nearest(found[1], choices)}"
         if found := re.fullmatch(r"ignored explicit argument (.*)", problem):
-            return f"{flag}: takes no value, got {found[1]}"
+            off = f"--no-{flag.removeprefix('--')}"
+            advice = f"; {off} switches it off" if off in self._flags() else ""
+            return f"{flag}: takes no value, got {found[1]}{advice}"
         return f"{flag}: {problem}" if flag else problem
 
 
@@ -153,7 +157,7 @@ def url_option(text: str) -> str:
     try:
         return server_url(text)
     except ValueError as error:
-        raise argparse.ArgumentTypeError(f"{error} (from --url or HEED_URL)") from None
+        raise argparse.ArgumentTypeError(f"{error}{_of_variable(text, 'HEED_URL')}") from None
 
 
 def url_variable(parser: argparse.ArgumentParser) -> str | None:
@@ -166,11 +170,16 @@ def url_variable(parser: argparse.ArgumentParser) -> str | None:
 
 def api_key_option(text: str) -> str:
     """An API key that can stand in a header; the message does not show it."""
-    if not (text.isascii() and text.isprintable() and " " not in text):
+    if not (text.isascii() and text.isprintable()):
         raise argparse.ArgumentTypeError(
-            "expected printable ASCII without blanks, as in the server's file of keys (from --api-key or HEED_API_KEY)"
+            f"expected printable ASCII, as in the server's file of keys{_of_variable(text, 'HEED_API_KEY')}"
         )
     return text
+
+
+def _of_variable(text: str, name: str) -> str:
+    """A note for a value that is a variable's."""
+    return f" (of the variable {name})" if text == os.environ.get(name) else ""
 
 
 def certificates_option(text: str) -> str:

@@ -238,14 +238,14 @@ class Settings(BaseSettings):
     def _check_tls(cls, key: Path | None, info: ValidationInfo) -> Path | None:
         certificate = info.data.get("tls_certificate")
         if (key is None) != (certificate is None) and "tls_certificate" in info.data:
-            raise ValueError("it needs tls_certificate, and tls_certificate needs it: give both, or neither")
+            raise ValueError("--tls-certificate and --tls-key are needed together: give both, or neither")
         if key and certificate:
             try:
                 ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key, password="")
-            except (OSError, ValueError) as error:
+            except (OSError, ValueError):
                 files = f"{str(certificate)!r} and {str(key)!r}"
                 expected = "a certificate and its key, as PEM without a password"
-                raise ValueError(f"expected {expected}, got {files}: {error}") from None
+                raise ValueError(f"expected {expected}, got {files}") from None
         return key
 
     def sized(self) -> "Settings":

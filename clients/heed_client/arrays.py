@@ -39,15 +39,15 @@ def _ragged(lists: Any, place: str = "") -> str:
     """Which of nested lists differ in length; empty where none do, or where a list is beside a number."""
     if not isinstance(lists, list | tuple) or not any(isinstance(item, list | tuple) for item in lists):
         return ""
+    first = _length(lists[0])
     for i, item in enumerate(lists):
-        if not isinstance(item, list | tuple) or len(item) != len(lists[0]):
-            first, other = _length(lists[0]), _length(item)
+        if (other := _length(item)) != first:
             return f"expected rows of one length, got {first} at {place}[0] and {other} at {place}[{i}]"
     return next(filter(None, (_ragged(item, f"{place}[{i}]") for i, item in enumerate(lists))), "")
 
 
 def _length(item: Any) -> str:
-    return f"{len(item)} items" if isinstance(item, list | tuple) else "no list"
+    return f"{len(item)} item{'s' * (len(item) != 1)}" if isinstance(item, list | tuple) else "a number"
 
 
 def _found(array: np.ndarray, tensor: Any) -> str:
@@ -56,8 +56,8 @@ def _found(array: np.ndarray, tensor: Any) -> str:
         text = next((item for item in np.asarray(tensor, object).flat if isinstance(item, str | bytes)), "")
         return f"text: {text!r}"
     if array.dtype.kind == "O":
-        kinds = {type(item).__name__ for item in array.flat} - {"int", "float", "bool"}
-        return f"{' and '.join(sorted(kinds))} objects" if kinds else "integers of more than 64 bits"
+        kinds = {"None" if item is None else type(item).__name__ for item in array.flat} - {"int", "float", "bool"}
+        return " and ".join(sorted(kinds)) or "integers of more than 64 bits"
     return f"the dtype {array.dtype}"
 
 

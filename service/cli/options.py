@@ -23,7 +23,7 @@ EXPECTED = {  # types of pydantic's errors -> what was expected; their contexts 
     "bool_parsing": "expected true or false",
     "less_than_equal": "expected at most {le}",
     "greater_than_equal": "expected at least {ge}",
-    "greater_than": "expected more than {gt}",
+    "greater_than": "expected a number above {gt}",
     "value_error": "{error}",
 }
 FORMS = {

@@ -148,7 +148,7 @@ def test_help_names_every_block_input(attend, client):
         described = client.get(f"/v1/attention/{line['block']}").json()
         for one in (*described["inputs"], *described["parameters"]):
             is_learned = one["name"].endswith(("_weight", "_bias")) and one["name"] != "attn_bias"
-            assert is_learned or f"--{one['name'].replace('_', '-')} " in said, one["name"]
+            assert is_learned or re.search(f"--{one['name'].replace('_', '-')}[ ,]", said), one["name"]
 
 
 def test_what_is_wrong_names_the_argument(attend, tmp_path):
@@ -165,8 +165,8 @@ def test_what_is_wrong_names_the_argument(attend, tmp_path):
     np.save(tmp_path / "wide.npy", np.ones((7, 9)))
     cases = [
         (["--query", tmp_path / "none.npy"], "--query .*none.npy: No such file"),
-        (["--query", "[[1], [2, 3]]"], "query: .*inhomogeneous"),
-        (["--query", tmp_path / "text"], "--query .*neither npy, npz, safetensors nor JSON"),
+        (["--query", "[[1], [2, 3]]"], "query: expected rows of one length, got 1 item at .0. and 2 items at .1."),
+        (["--query", tmp_path / "text"], "--query .*expected npy, npz, safetensors or JSON"),
         (["--query", tmp_path / "cut.npy"], "--query .*cut.npy: "),
         (["--query", tmp_path / "cut.npz"], "--query .*cut.npz: "),
         (["--query", tmp_path / "cut.safetensors"], "--query .*cut.safetensors: "),
@@ -191,7 +191,7 @@ def test_what_is_wrong_names_the_argument(attend, tmp_path):
         (["--show", "--outputs", "output"], "--show: needs weights among --outputs"),
         (["--show", *SENTENCE[2:]], "--labels: 16 words for 5 queries"),
         (["--show", "--labels", tmp_path / "list.json"], "--labels .*expected a JSON list of texts"),
-        (["--plot", tmp_path / "plot.xyz"], "--plot .*plot.xyz: "),
+        (["--plot", tmp_path / "plot.xyz"], "--plot: expected a file that ends in .png, .svg or .pdf, got .*plot.xyz"),
         (["--plot", tmp_path / "no" / "plot.png"], "--plot .*plot.png: No such file"),
         (["--html", tmp_path / "no" / "page.html"], "--html .*page.html: No such file"),
     ]  # fmt: skip
@@ -211,9 +211,9 @@ def test_no_server(attend, tmp_path):
         status, _, wrong = attend(SDPA, *written(tmp_path, "npy", sdpa()), "--url", url)
     assert status == 1
     assert wrong.startswith(f"heed run: --url: no answer from {url}")
-    for url in ("http://[", "no-scheme", "ftp://127.0.0.1"):
+    for url in ("http://[", "", "ftp://127.0.0.1"):
         status, _, wrong = attend(SDPA, "--query", "[[1]]", "--url", url)
-        assert (status, wrong.startswith("heed run: --url: ")) == (1, True), wrong
+        assert (status, wrong.startswith("heed run: --url: expected a URL such as")) == (2, True), wrong
 
 
 @pytest.mark.parametrize("form", ["lists", "flat"])
