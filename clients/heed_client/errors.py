@@ -134,7 +134,7 @@ def transport_errors() -> Iterator[None]:
             reason = "its certificate is not trusted; cacert names a file with one to trust, verify=False trusts any"
         elif "WRONG_VERSION_NUMBER" in reason or "RECORD_LAYER_FAILURE" in reason:
             reason = "the server there does not speak HTTPS; does http:// answer?"
-        elif "Connection refused" in reason:
+        elif "Connection refused" in reason or "All connection attempts failed" in reason:
             reason = "connection refused; no server listens there, `heed serve` starts one"
         raise Unreachable(f"no answer from {address}: {reason}") from error
 
