@@ -171,7 +171,7 @@ def test_what_is_wrong_names_the_argument(attend, tmp_path):
         (["--query", tmp_path / "cut.npz"], "--query .*cut.npz: "),
         (["--query", tmp_path / "cut.safetensors"], "--query .*cut.safetensors: "),
         (["--query", tmp_path / "pickled.npy"], "--query .*pickled.npy: .*allow_pickle"),
-        (["--query", tmp_path / "bad.json"], "bad.json: it is no JSON: line 1, column 14: expected a value, got the end"),
+        (["--query", tmp_path / "bad.json"], "bad.json: it is no JSON: line 1, column 14: expected a value, got"),
         (["--query", tmp_path / "odd.json"], "--query .*expected \"shape\" and \"data\""),
         (["--query", tmp_path / "two.json"], "--query .*holds no 'query'; there are a, b"),
         (["--query", "-", "--key", "-"], "only one FILE can be standard input"),
