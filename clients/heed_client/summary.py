@@ -54,10 +54,16 @@ def _largest(selection: Matrices) -> list[str]:
     best = rows.argmax(axis=-1)
     tops = rows[np.arange(m), best]
     places = [int(place) for place in np.argsort(-tops, kind="stable")[:LARGEST]]
-    width = max(len(selection.queries[place]) for place in places)
+    queries = [_named("query", label) for label in selection.queries]
+    width = max(len(queries[place]) for place in places)
     lines = ["the largest weight of each query" + (f", the first {LARGEST} of {m}" if m > LARGEST else "")]
     for place in places:
         matrix, key = divmod(int(best[place]), n)
         name = f"  {selection.names[matrix]}" if count > 1 else ""
-        lines.append(f"  {tops[place]:.3f}  {selection.queries[place]:{width}} -> {selection.keys[key]}{name}")
+        lines.append(f"  {tops[place]:.3f}  {queries[place]:{width}} -> {_named('key', selection.keys[key])}{name}")
     return lines
+
+
+def _named(axis: str, label: str) -> str:
+    """A label, with the name of its axis if it is a position."""
+    return f"{axis} {label}" if label.isdecimal() else label
