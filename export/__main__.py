@@ -43,12 +43,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return hf.main(given[1:])
     flags = parser()
     options = flags.parse_args(given)
-    for name in options.blocks:
-        if name not in BLOCKS and name not in FAMILIES:
-            advice = nearest(name, [*BLOCKS, *FAMILIES]) or f"; there are {', '.join(BLOCKS)}"
-            flags.error(f"unknown block {name!r}{advice}")
     verified = REFERENCE
     try:
+        _check_blocks(options.blocks)
         if options.weights is not None:
             block, extra_files = _import_block(flags, options)
             block = in_precision(block, options.dtype)
@@ -125,6 +122,13 @@ def _results(jobs: Sequence[Job], processes: int) -> Iterator[Job]:
 def _progress(console: Console) -> Progress:
     columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
     return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+
+
+def _check_blocks(names: Sequence[str]) -> None:
+    for name in names:
+        if name not in BLOCKS and name not in FAMILIES:
+            advice = nearest(name, [*BLOCKS, *FAMILIES]) or f"; there are {', '.join(BLOCKS)}"
+            raise ValueError(f"unknown block {name!r}{advice}")
 
 
 def _import_block(flags: Parser, options: argparse.Namespace) -> tuple[Block, Sequence[Path]]:

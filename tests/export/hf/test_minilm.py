@@ -29,7 +29,7 @@ def exported(once):
         folder.mkdir()
         command = COMMAND.replace("path/to/all-MiniLM-L6-v2", str(DIRECTORY)).split()
         command = [sys.executable, "-m", "heed", *command[1:]]
-        environment = {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+        environment = {"PYTHONPATH": f"{ROOT}:{ROOT / 'clients'}", "OMP_NUM_THREADS": "1"}
         done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
         (folder / "shown").write_text(done.stdout)
