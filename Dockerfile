@@ -25,6 +25,7 @@ RUN --mount=type=cache,target=/root/.cache/pip --mount=type=bind,from=wheels,tar
     PIP_FIND_LINKS=/wheels python scripts/install_torch.py \
     && touch README.md heed.py \
     && pip install --constraint constraints.txt '.[cpu,export]'
+COPY clients/heed_options.py ./
 COPY models models
 COPY export export
 

@@ -12,7 +12,7 @@ PROCESSES := $(shell $(PYTHON) -c 'import os; print(min(os.cpu_count() + 1, 5))'
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --no-compile
 INSTALL := $(PIP) --constraint constraints.txt
 
-.PHONY: help serve exports model_repository test test-perf-analyzer test-examples test-benchmarks test-half test-families test-ray container soak bench bench-gpu bench-loadtest bench-viewer docs lint format clean
+.PHONY: help serve wheel exports model_repository test test-perf-analyzer test-examples test-benchmarks test-half test-families test-ray container soak bench bench-gpu bench-loadtest bench-viewer docs lint format clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -20,6 +20,9 @@ help:  ## list the targets
 serve: model_repository  ## install, export what is missing or stale, serve at HOST:PORT (127.0.0.1:8000)
 	@echo "serving at http://$(HOST):$(PORT)  (documentation: http://$(HOST):$(PORT)/docs)"
 	@exec $(BIN)/heed serve --host $(HOST) --port $(PORT)
+
+wheel: $(VENV)/.installed  ## build dist/*.whl with the built-in blocks, which serves where there is no torch
+	@$(BIN)/python -m scripts.wheel
 
 test: $(VENV)/.dev $(if $(HEED_TEST_REPOSITORY),,exports)  ## install, export what is missing or stale, run the tests
 	$(BIN)/pytest --numprocesses $(PROCESSES) --dist worksteal

@@ -22,6 +22,7 @@ from export.naming import mapped, own_names
 from export.options import add_target, block_name, positive, seed_value
 from export.scratch import remove_leftovers
 from export.signals import prepare_worker, stopping
+from heed_options import Parser, clean_end, nearest
 from models.block import Block
 from models.catalogue import BLOCKS, find
 from models.learned import SEED
@@ -34,26 +35,28 @@ MANY_BYTES = 4 * GIB  # of memory, above which an export says how much it needs
 OWN_WEIGHTS = "verified against Heed's float64 reference with these weights, not against the model they are from"
 
 
+@clean_end
 def main(arguments: Sequence[str] | None = None) -> int:
     """Export the given blocks, or all, or one of the user's own weights or sizes; return the exit status."""
     given = sys.argv[1:] if arguments is None else arguments
     if given[:1] == ["hf"]:
         return hf.main(given[1:])
-    parser = _parser()
-    options = parser.parse_args(given)
+    flags = parser()
+    options = flags.parse_args(given)
     verified = REFERENCE
     try:
+        _check_blocks(options.blocks)
         if options.weights is not None:
-            block, extra_files = _import_block(parser, options)
+            block, extra_files = _import_block(flags, options)
             block = in_precision(block, options.dtype)
             verified = OWN_WEIGHTS
             where = options.repository, options.version
             job = partial(export_block, block, *where, extra_files, options.cuda, options.force)
             jobs = [(block.name, job)]
         elif options.map or options.prefix is not None:
-            parser.error("--map and --prefix need --weights")
+            flags.error("--map and --prefix need --weights")
         elif options.name or options.set or options.seed is not None:
-            block = in_precision(_demonstration_block(parser, options), options.dtype)
+            block = in_precision(_demonstration_block(flags, options), options.dtype)
             verified = f"{block.weights}, {REFERENCE}"
             where = options.repository, options.version
             jobs = [(block.name, partial(export_block, block, *where, (), options.cuda, options.force))]
@@ -121,12 +124,19 @@ def _progress(console: Console) -> Progress:
     return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
 
 
-def _import_block(parser: argparse.ArgumentParser, options: argparse.Namespace) -> tuple[Block, Sequence[Path]]:
+def _check_blocks(names: Sequence[str]) -> None:
+    for name in names:
+        if name not in BLOCKS and name not in FAMILIES:
+            advice = nearest(name, [*BLOCKS, *FAMILIES]) or f"; there are {', '.join(BLOCKS)}"
+            raise ValueError(f"unknown block {name!r}{advice}")
+
+
+def _import_block(flags: Parser, options: argparse.Namespace) -> tuple[Block, Sequence[Path]]:
     """The block with the weights of a checkpoint, and the tokenizer files to copy with it."""
     if len(options.blocks) != 1 or not options.name:
-        parser.error("--weights needs exactly one BLOCK, and --name")
+        flags.error("--weights needs exactly one BLOCK, and --name")
     if options.seed is not None:
-        parser.error("--seed draws weights, so --weights cannot be given with it")
+        flags.error("--seed draws weights, so --weights cannot be given with it")
     kind = options.blocks[0]
     starts = family_of(kind).starts
     checkpoint = load(options.weights)
@@ -146,10 +156,10 @@ def _import_block(parser: argparse.ArgumentParser, options: argparse.Namespace) 
     return block, checkpoint.tokenizer
 
 
-def _demonstration_block(parser: argparse.ArgumentParser, options: argparse.Namespace) -> Block:
+def _demonstration_block(flags: Parser, options: argparse.Namespace) -> Block:
     """The block of the user's own sizes, with weights drawn from a seed."""
     if len(options.blocks) != 1 or not options.name:
-        parser.error("--name, --set and --seed need exactly one BLOCK, and --name")
+        flags.error("--name, --set and --seed need exactly one BLOCK, and --name")
     seed = SEED if options.seed is None else options.seed
     drawn = with_seed(options.blocks[0], options.name, _settings(options.set), seed)
     if drawn.memory_bytes > MANY_BYTES:
@@ -171,9 +181,11 @@ def _settings(pairs: Sequence[tuple[str, str]]) -> dict[str, str]:
     return settings
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+def parser() -> Parser:
+    """The flags."""
+    parser = Parser(
         prog="heed export",
+        usage="heed export [BLOCK ...] [flags]",
         description=__doc__,
         epilog="heed export hf DIR exports a model of transformers; see --help of it",
     )

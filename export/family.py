@@ -18,6 +18,7 @@ from export import hugging_face
 from export.checkpoint import Checkpoint, CheckpointError
 from export.hugging_face import Fields
 from export.naming import ATTENTION_STARTS, STACK_STARTS, Named, Tensors
+from heed_options import nearest
 from models import additive, cross_decoder, encoder, luong, multi_head
 from models.additive import Additive, AdditiveConfig
 from models.block import Block
@@ -287,7 +288,8 @@ def parsed(types: Mapping[str, Any], settings: Mapping[str, str]) -> Fields:
     fields: Fields = {}
     for name, text in settings.items():
         if name not in types:
-            raise CheckpointError(f"no setting {name!r}; there are {', '.join(types)}")
+            others = f"; there are {', '.join(types)}"
+            raise CheckpointError(f"--set {name}: there is no such setting{nearest(name, types) or others}")
         kind = types[name]
         try:
             if kind is bool:

@@ -7,9 +7,10 @@ from pathlib import Path
 
 
 def add_target(parser: argparse.ArgumentParser) -> None:
-    """Add --repository, --version and --force."""
+    """Add --model-repository, --version and --force."""
     parser.add_argument(
-        "--repository", type=Path, default=Path(os.environ.get("HEED_MODEL_REPOSITORY", "model_repository")),
+        "--model-repository", "--repository", dest="repository", metavar="PATH", type=Path,
+        default=Path(os.environ.get("HEED_MODEL_REPOSITORY", "model_repository")),
         help="model repository to write to (default: HEED_MODEL_REPOSITORY, or model_repository)",
     )  # fmt: skip
     parser.add_argument(

@@ -11,9 +11,11 @@ from typing import Any
 import orjson
 from rich.console import Console
 
+from heed_options import clean_end
 from loadtest import about, ci
 from loadtest import options as flags
 from loadtest.memory import StoredKeys
+from loadtest.options import parser
 from loadtest.outcome import outcome, ratios
 from loadtest.run import Measurements, Side, build_sides, measure
 from loadtest.scenario import RequestSpec, ScenarioError
@@ -21,9 +23,12 @@ from loadtest.server import Server
 from loadtest.terminal import ratio_table, table
 from loadtest.thresholds import violations
 
+__all__ = ["main", "parser"]
+
 FILE_COLUMNS = 160  # width of the output in files and pipes
 
 
+@clean_end
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure every level, print and write the results; return the exit status."""
     arguments = sys.argv[1:] if arguments is None else arguments
@@ -55,7 +60,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             options.junit.write_text(ci.failure_to_junit(options.url, str(error)))
         return 2
     document = _document(options, sides, specs, measurements) | {
-        "command": about.command(arguments, options.url, options.header),
+        "command": about.command(arguments, "" if options.url_is_given else options.url, options.header),
         "load_generator": about.machine(),
         "server_details": dict(zip("AB", details, strict=False)),
     }

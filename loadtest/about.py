@@ -17,11 +17,11 @@ LABELS = {"heed_build_info": ("version", "onnxruntime", "python"), "heed_provide
 
 
 def command(arguments: Sequence[str], url: str, headers: Sequence[tuple[str, str]]) -> str:
-    """The command line, with the URL if a variable gave it, and without API keys and the values of secret headers."""
+    """The command line, without API keys and the values of secret headers; with ``url``, empty unless of a variable."""
     secrets = [value for name, value in headers if any(part in name.lower() for part in SECRET_HEADERS)]
     secrets += [value.removeprefix("Bearer ") for value in secrets]
     shown = [_hidden(argument, secrets) for argument in arguments]
-    return shlex.join(["heed", "loadtest", *([] if url in shown else [url]), *shown])
+    return shlex.join(["heed", "loadtest", *([url] if url else []), *shown])
 
 
 def _hidden(argument: str, secrets: Sequence[str]) -> str:

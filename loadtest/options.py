@@ -2,12 +2,12 @@
 
 import argparse
 import json
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from heed_options import DEFAULT_URL, Parser, add_access, url_option, url_variable
 from loadtest import scenario, thresholds
 from loadtest.outcome import Level
 from loadtest.scenario import RequestSpec, ScenarioError
@@ -37,23 +37,26 @@ heed loadtest -c 1,8,64 --soak 3600 --fail-if 'growth>50MB' --fail-if unsteady -
 """
 
 
-def parse(arguments: Sequence[str] | None) -> tuple[argparse.Namespace, list[RequestSpec]]:
-    """The options, with their ``levels``, and the requests to send. A wrong argument exits with status 2."""
-    parser = argparse.ArgumentParser(
-        prog="heed loadtest", description=DESCRIPTION, epilog=EPILOG,
+def parser() -> Parser:
+    """The flags."""
+    parser = Parser(
+        prog="heed loadtest", usage="heed loadtest [URL] [flags]", description=DESCRIPTION, epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
     add, spec = parser.add_argument, RequestSpec
-    url = "http://127.0.0.1:8000"
-    add("url", nargs="?", default=os.environ.get("HEED_URL") or url, help=f"the server (HEED_URL, default {url})")
-    add("--compare", metavar="URL", help="a second server; turns alternate, and ratios of adjacent turns are reported")
+    add("server", nargs="?", type=url_option, metavar="URL", help="the server, as --url")
+    add("--url", type=url_option, help=f"the server (HEED_URL, default {DEFAULT_URL})")
+    add(
+        "--compare",
+        type=url_option,
+        metavar="URL",
+        help="a second server; turns alternate, and ratios of adjacent turns are reported",
+    )
     add("--memory", action="store_true", help="store keys and values once and query them by the memory's id; turns "
         "alternate with stateless requests, which send them each time, and ratios are reported")  # fmt: skip
     add("--header", "-H", action="append", default=[], type=_header, metavar="'NAME: VALUE'",
         help="sent with every request")  # fmt: skip
-    add("--api-key", default=os.environ.get("HEED_API_KEY"), help="Bearer token for both servers (HEED_API_KEY)")
-    add("--cacert", type=Path, metavar="FILE", help="PEM file with the certificates to trust, in place of the system's")
-    add("--insecure", "-k", action="store_true", help="accept any certificate of the server")
+    add_access(parser)
 
     add = parser.add_argument_group("requests").add_argument
     add("--scenario", type=Path, metavar="FILE", help="TOML file with a mix of requests, instead of the flags below")
@@ -89,34 +92,40 @@ def parse(arguments: Sequence[str] | None) -> tuple[argparse.Namespace, list[Req
     add("--fail-if", action="append", default=[], type=_threshold, metavar="CONDITION",
         help=f"exit with status 1 if met: {thresholds.SYNTAX}".replace("%", "%%"))  # fmt: skip
 
-    options = parser.parse_args(arguments)
+    return parser
+
+
+def parse(arguments: Sequence[str] | None) -> tuple[argparse.Namespace, list[RequestSpec]]:
+    """The options, with their ``levels``, and the requests to send. A wrong argument exits with status 2.
+
+    ``url_is_given`` says whether an argument gave the URL, not a variable.
+    """
+    flags = parser()
+    options = flags.parse_args(arguments)
+    if options.server and options.url:
+        flags.error("--url: the server is given twice; leave one out")
+    options.url_is_given = bool(options.server or options.url)
+    options.url = options.server or options.url or url_variable(flags) or DEFAULT_URL
     if options.api_key and not any(name.lower() == "authorization" for name, _ in options.header):
-        try:
-            options.header.append(_header(f"Authorization: Bearer {options.api_key}"))
-        except argparse.ArgumentTypeError:
-            parser.error("--api-key (HEED_API_KEY): expected printable ASCII")
+        options.header.append(_header(f"Authorization: Bearer {options.api_key}"))
     if options.concurrency and options.rate:
-        parser.error("--concurrency and --rate are two kinds of load: choose one")
+        flags.error("--concurrency and --rate are two kinds of load: choose one")
     options.levels = [Level(rate=rate) for rate in dict.fromkeys(options.rate or [])] or [
         Level(concurrency=concurrency) for concurrency in dict.fromkeys(options.concurrency or [1, 8, 64])
     ]
     if options.soak:
         options.levels.append(replace(options.levels[-1], soak_s=options.soak))
     options.trust = Trust(options.cacert, options.insecure)
-    try:
-        options.trust.context()
-    except OSError as error:
-        parser.error(f"--cacert: {options.cacert}: {error.strerror or error}")
     if options.compare and options.memory:
-        parser.error("--compare and --memory are two comparisons: choose one")
+        flags.error("--compare and --memory are two comparisons: choose one")
     is_comparison = options.compare or options.memory
     options.rounds = options.rounds or (4 if is_comparison else 1)
     if not is_comparison and any(threshold.metric == "ratio" for threshold in options.fail_if):
-        parser.error("a ratio needs --compare or --memory")
+        flags.error("a ratio needs --compare or --memory")
     try:
         return options, scenario.read(options.scenario) if options.scenario else [_spec(options)]
     except ScenarioError as error:
-        parser.error(str(error))
+        flags.error(str(error))
 
 
 def _spec(options: argparse.Namespace) -> RequestSpec:

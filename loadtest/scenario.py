@@ -66,8 +66,10 @@ def read(file: Path) -> list[RequestSpec]:
     """
     try:
         document = tomllib.loads(file.read_text())
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise ScenarioError(f"{file}: {error}") from error
+    except OSError as error:
+        raise ScenarioError(f"--scenario {file}: {error.strerror}") from error
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise ScenarioError(f"--scenario {file}: it is no TOML: {error}") from error
     tables = document.get("request")
     if set(document) != {"request"} or not isinstance(tables, list):
         raise ScenarioError(f"{file}: expected tables [[request]], got {', '.join(document) or 'nothing'}")

@@ -80,6 +80,10 @@ class Server:
                 f"{self.url}: its certificate is not trusted: {error.verify_message}; "
                 "--cacert or SSL_CERT_FILE name a file with the certificate to trust, --insecure trusts any"
             ) from error
+        except ConnectionRefusedError as error:
+            raise ServerError(
+                f"{self.url} does not answer: connection refused; `heed serve` starts a server"
+            ) from error
         except (OSError, http.client.HTTPException) as error:
             raise ServerError(f"{self.url} does not answer: {error}") from error
         finally:

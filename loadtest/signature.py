@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from heed_options import nearest
 from loadtest.server import Server, ServerError, StatusError
 
 DATATYPES = {
@@ -56,13 +57,13 @@ def inputs(server: Server, model: str) -> list[Input]:
             )
             for tensor in metadata["inputs"]
         ]  # fmt: skip
-    raise rejection or ServerError(f"{server.url} serves no {model}{_alternatives(server)}")
+    raise rejection or ServerError(f"{server.url} serves no {model}{_alternatives(server, model)}")
 
 
-def _alternatives(server: Server) -> str:
+def _alternatives(server: Server, model: str) -> str:
     try:
         document = server.document("/v1/attention")
     except StatusError:
         return ""
-    blocks = document.get("blocks") if document else None
-    return f"; there are {', '.join(block['block'] for block in blocks)}" if blocks else ""
+    blocks = [block["block"] for block in document.get("blocks", ())] if document else []
+    return nearest(model, blocks) or (f"; there are {', '.join(blocks)}" if blocks else "")

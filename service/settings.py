@@ -2,15 +2,18 @@
 
 import ssl
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal, get_origin
 
 from pydantic import (
     AfterValidator,
+    ByteSize,
     Field,
     NonNegativeFloat,
     NonNegativeInt,
     PositiveFloat,
     PositiveInt,
+    TypeAdapter,
+    ValidationError,
     ValidationInfo,
     field_validator,
 )
@@ -19,6 +22,21 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 from service import machine
 
 MIB = 1 << 20
+SIZE = TypeAdapter(ByteSize)
+# Each group of `heed serve --help` begins with this field.
+GROUPS = {
+    "host": "network and access",
+    "workers": "processes and devices",
+    "model_repository": "models",
+    "intra_op_threads": "threads",
+    "max_body_bytes": "limits of requests",
+    "memories": "stored memories",
+    "max_run_seconds": "runs, queue and batches",
+    "server_name": "responses",
+    "drain_seconds": "shutdown",
+    "docs": "pages",
+    "log_level": "log and metrics",
+}
 
 
 def _readable(path: Path) -> Path:
@@ -26,8 +44,16 @@ def _readable(path: Path) -> Path:
         with path.open("rb") as file:
             file.read(1)
     except OSError as error:
-        raise ValueError(f"this file cannot be read: {error.strerror}") from None
+        raise ValueError(f"{str(path)!r} cannot be read: {error.strerror}") from None
     return path
+
+
+def size_text(size: int) -> str:
+    """``size`` in bytes as a setting is written: 134217728 is 128MiB."""
+    for power, unit in ((30, "GiB"), (20, "MiB"), (10, "KiB")):
+        if size and size % (1 << power) == 0:
+            return f"{size >> power}{unit}"
+    return str(size)
 
 
 Port = Annotated[int, Field(ge=0, le=65535)]
@@ -44,10 +70,6 @@ class Settings(BaseSettings):
         frozen=True,
         extra="forbid",
         protected_namespaces=(),
-        cli_prog_name="heed serve",
-        cli_kebab_case=True,
-        cli_implicit_flags=True,
-        cli_hide_none_type=True,
     )
 
     host: str = "127.0.0.1"
@@ -185,6 +207,21 @@ class Settings(BaseSettings):
     monitoring_port: Port = 0
     """port for /metrics and /v2/health, without API keys, answered at any load by a process of its own; 0 = none"""
 
+    @field_validator("*", mode="before")
+    @classmethod
+    def _read_text(cls, value: Any, info: ValidationInfo) -> Any:
+        """Sizes with a unit, and words in any case."""
+        name = info.field_name or ""
+        if not isinstance(value, str):
+            return value
+        if name.endswith("_bytes"):
+            try:
+                return int(SIZE.validate_python(value.strip()))
+            except ValidationError:
+                raise ValueError(f"expected bytes, or a size such as 128MiB or 2GB, got {value!r}") from None
+        is_word = get_origin(cls.model_fields[name].annotation) is Literal or name == "versions"
+        return value.strip().lower() if is_word else value
+
     @field_validator("model_control_mode")
     @classmethod
     def _check_control(cls, mode: str, info: ValidationInfo) -> str:
@@ -201,12 +238,14 @@ class Settings(BaseSettings):
     def _check_tls(cls, key: Path | None, info: ValidationInfo) -> Path | None:
         certificate = info.data.get("tls_certificate")
         if (key is None) != (certificate is None) and "tls_certificate" in info.data:
-            raise ValueError("tls_certificate and tls_key are needed together")
+            raise ValueError("--tls-certificate and --tls-key are needed together: give both, or neither")
         if key and certificate:
             try:
                 ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key, password="")
-            except (OSError, ValueError) as error:
-                raise ValueError(f"they cannot be used: {error}") from None
+            except (OSError, ValueError):
+                files = f"{str(certificate)!r} and {str(key)!r}"
+                expected = "a certificate and its key, as PEM without a password"
+                raise ValueError(f"expected {expected}, got {files}") from None
         return key
 
     def sized(self) -> "Settings":

@@ -269,7 +269,8 @@ def load_tokenizer(folder: Path) -> Tokenizer | None:
     try:
         return Tokenizer(file)
     except ModuleNotFoundError:
-        log.warning("%s: texts are not accepted, as the package tokenizers is not installed (extra text)", file)
+        advice = "pip install 'heed-attention[text]'"
+        log.warning("%s: texts are not accepted, as the package tokenizers is not installed: %s", file, advice)
         return None
     except ValueError as error:
         raise ValueError(f"{TOKENIZER_FILE} cannot be loaded: {error}") from None

@@ -8,8 +8,10 @@ with Client("http://127.0.0.1:8000") as heed:
 """
 
 from heed_client.answer import Answer, Quantized, Tokens, TopK
+from heed_client.async_client import AsyncClient
 from heed_client.block import Block, BlockSummary, Parameter, Tensor
-from heed_client.client import AsyncClient, Client
+from heed_client.client import Client
+from heed_client.connection import VERSION as __version__
 from heed_client.errors import (
     BadRequest,
     Conflict,
@@ -49,4 +51,5 @@ __all__ = [
     "Unauthorized",
     "Unavailable",
     "Unreachable",
+    "__version__",
 ]

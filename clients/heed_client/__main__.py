@@ -5,11 +5,12 @@ import json
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from httpx import InvalidURL
+import numpy as np
 
 from heed_client import files
 from heed_client.answer import Answer
@@ -19,7 +20,9 @@ from heed_client.client import Client
 from heed_client.errors import HeedError, Problem
 from heed_client.files import FileError
 from heed_client.labels import pool_labels, select_labels, weights_size
-from heed_client.matrix import Matrices, matrices
+from heed_client.matrix import Matrices, expanded, matrices
+from heed_client.summary import summary
+from heed_options import clean_end
 
 TEXTS = ("text", "text_pair", "text_target", "truncation")
 INDICES = re.compile(r"[-+\d:,\s]*\d[-+\d:,\s]*|:+")  # a selection, and no name of a FILE
@@ -29,13 +32,15 @@ class UsageError(Exception):
     """An argument is wrong; the message begins with its name."""
 
 
+@clean_end
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; the exit status is 2 for a wrong argument or request, 1 if the server fails."""
     options = parser().parse_args(arguments)
     try:
-        with Client(options.url, api_key=options.api_key, timeout=options.timeout) as heed:
+        access = {"cacert": options.cacert, "verify": not options.insecure}
+        with Client(options.url, api_key=options.api_key, timeout=options.timeout, **access) as heed:
             if options.describe:
-                _describe(heed.describe(options.block))
+                _describe(heed.describe(options.block), options.json)
             else:
                 _run(heed, options)
     except (UsageError, FileError, ValueError, TypeError) as error:
@@ -44,7 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Problem as error:
         print(f"heed run: {_detail(error)} ({error.status} {error.title})", file=sys.stderr)
         return 2 if error.status < 500 else 1
-    except (HeedError, InvalidURL) as error:
+    except HeedError as error:
         print(f"heed run: --url: {error}", file=sys.stderr)
         return 1
     return 0
@@ -61,13 +66,16 @@ def _run(heed: Client, options: argparse.Namespace) -> None:
     queries = queries or tokens
     if formats and "weights" not in answer:
         raise UsageError(f"--{formats[0]}: needs weights among --outputs")
-    if formats:
+    is_summary = not (formats or options.out or options.json) and sys.stdout.isatty()
+    selection = None
+    if formats or (is_summary and isinstance(answer.get("weights"), np.ndarray)):
         try:
             given = inputs if "text" not in inputs else {**inputs, **_ids(answer)}
             rows, columns = _shown(heed, options.block, given, queries, keys)
-            selection = matrices(answer.weights, options.at, rows, columns)
+            selection = matrices(answer.weights, options.at, rows, columns, _indices(inputs))
         except ValueError as error:
             raise UsageError(f"--{error}") from None
+    if selection is not None:
         for name in formats:
             _draw(
                 name,
@@ -77,7 +85,10 @@ def _run(heed: Client, options: argparse.Namespace) -> None:
             )
     others = {"tokens": tokens, "next_tokens": getattr(answer, "next_tokens", [])}
     others = {name: value for name, value in others.items() if value}
-    out = options.out or ("" if formats else "-")
+    if is_summary:
+        print(summary(answer, selection, others))
+        return
+    out = options.out or ("" if formats and not options.json else "-")
     if out:
         files.write(out, answer, others)
     if "next_tokens" in others and not out.endswith(("-", ".json")):
@@ -127,8 +138,12 @@ def _draw(format: str, path: Any, matrices: Matrices, page: Callable[[], str]) -
             import_module("heed_client.plot").plot(matrices, path)
         else:
             Path(path).write_text(page(), encoding="utf-8")
+        if format != "show":
+            count, m, n = matrices.weights.shape
+            what = f"{count} matrices" if count > 1 else matrices.names[0]
+            print(f"wrote {path}: {what} of {m} queries and {n} keys", file=sys.stderr)
     except ModuleNotFoundError as missing:
-        raise UsageError(f"--{format}: needs the package {missing.name}") from None
+        raise UsageError(f"--{format}: needs the package {missing.name}: pip install {missing.name}") from None
     except OSError as error:
         raise UsageError(f"--{format} {path}: {error.strerror}") from None
     except ValueError as error:
@@ -187,7 +202,21 @@ def _read(flag: str, path: str) -> Any:
         raise UsageError(f"{flag} {error}") from None
 
 
-def _describe(block: Block) -> None:
+def _indices(inputs: Mapping[str, Any]) -> dict[str, list[int]]:
+    """The layers and heads that are selected by non-negative numbers and ranges: what heat maps call them."""
+    chosen = {}
+    for axis in ("layers", "heads"):
+        numbers = expanded(inputs.get(axis))
+        is_reduced = inputs.get(f"reduce_{axis}") or (axis == "heads" and inputs.get("average_attn_weights"))
+        if numbers and not is_reduced:
+            chosen[axis] = numbers
+    return chosen
+
+
+def _describe(block: Block, as_json: bool) -> None:
+    if as_json:
+        print(json.dumps(asdict(block), indent=2, ensure_ascii=False))
+        return
     lines = [f"{block.block}, version {block.version}: {block.title}", block.description, block.formula, block.source]
     sections = {"inputs": block.inputs, "outputs": block.outputs, "outputs on request": block.derived}
     for title, tensors in sections.items():

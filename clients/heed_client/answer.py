@@ -1,6 +1,7 @@
 """The result of a call that runs a block."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from html import escape
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -89,7 +90,8 @@ class Answer(Mapping[str, Any]):
             for values in (self._outputs, self._tokens):
                 if name in values:
                     return values[name]
-        raise AttributeError(f"{name!r} is not in this answer: outputs={[*self.__dict__.get('_outputs', ())]}")
+        outputs = [*self.__dict__.get("_outputs", ())]
+        raise AttributeError(f"{name!r} is not in this answer: outputs={outputs}; outputs= of the call asks for others")
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._outputs)
@@ -104,12 +106,22 @@ class Answer(Mapping[str, Any]):
         )
         return f"<Answer of {self.block}: {', '.join(shapes)}>"
 
-    def _repr_html_(self) -> str | None:
-        """The viewer in a frame, for notebooks; None if there are no weights that it can show."""
+    def _repr_html_(self) -> str:
+        """The viewer in a frame, for notebooks; a table of the outputs if there are no weights that it can show."""
         try:
             return frame(self.page(), f"Attention weights of {self.block}")
         except (AttributeError, ValueError):
-            return None
+            return self._table()
+
+    def _table(self) -> str:
+        rows = ""
+        for name, output in self._outputs.items():
+            parts = output._asdict() if isinstance(output, TopK | Quantized) else {"": output}
+            for part, value in parts.items():
+                array = np.asarray(value)
+                size = f"{list(array.shape)} {array.dtype}" if array.ndim else f"{array}"
+                rows += f"<tr><td>{escape(f'{name} {part}'.strip())}</td><td>{escape(size)}</td></tr>"
+        return f"<table><caption>{escape(self.block)}</caption>{rows}</table>"
 
     def page(
         self,
@@ -133,7 +145,10 @@ class Answer(Mapping[str, Any]):
         """
         weights = self.weights.dequantized() if isinstance(self.weights, Quantized) else self.weights
         if not isinstance(weights, np.ndarray):
-            raise ValueError("weights_top_k: a page needs all weights")
+            raise ValueError("weights_top_k: a page needs all weights; leave it out")
+        leading = weights.shape[:-2]
+        if len(at) > len(leading) or any(not -n <= i < n for i, n in zip(at, leading, strict=False)):
+            raise ValueError(f"at: expected indices within {list(leading)}, the leading axes, got {list(at)}")
         selected = weights[tuple(at)]
         tokens, offsets = self._own_tokens()
         own = rows or (tokens if len(tokens) == selected.shape[-2] else ())

@@ -2,10 +2,10 @@
 
 import argparse
 import json
-import os
 from typing import Any
 
 from heed_client.files import SUFFIXES
+from heed_options import Parser, add_server, either
 
 DESCRIPTION = "Run an attention block on a server with tensors from files; save its outputs or draw its weights."
 TENSORS = {
@@ -32,6 +32,7 @@ TENSORS = {
     "past_key": "keys of earlier decoding steps",
     "past_value": "values of earlier decoding steps",
 }
+PICTURES = (".png", ".svg", ".pdf")
 OPTIONS = (  # of the weights
     *("heads", "queries", "reduce_heads", "reduce_layers", "average_attn_weights"),
     *("weights_top_k", "weights_dtype", "weights_pool", "weights_pool_by"),
@@ -52,18 +53,20 @@ examples:
 """
 
 
-def parser() -> argparse.ArgumentParser:
-    root = argparse.ArgumentParser(
-        prog="heed run", description=DESCRIPTION, epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+def parser() -> Parser:
+    """The flags."""
+    root = Parser(
+        prog="heed run", usage="heed run BLOCK [flags]", description=DESCRIPTION, epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )  # fmt: skip
     root.add_argument("block", metavar="BLOCK", help="name of a block on the server; `heed list` lists them")
     root.add_argument("--describe", action="store_true", help="print the block's inputs, parameters and outputs; exit")
+    root.add_argument("--json", action="store_true", help="print JSON on a terminal, too, as a pipe gets it")
 
-    add = root.add_argument_group("server").add_argument
-    url = "http://127.0.0.1:8000"
-    add("--url", default=os.environ.get("HEED_URL", url), help=f"URL of the server (HEED_URL, default {url})")
-    add("--api-key", default=os.environ.get("HEED_API_KEY"), help="API key, sent as Bearer token (HEED_API_KEY)")
-    add("--timeout", type=float, default=60, metavar="SECONDS", help="longest wait for a response (default 60)")
+    server = root.add_argument_group("server")
+    add_server(server)
+    add = server.add_argument
+    add("--timeout", type=positive, default=60, metavar="SECONDS", help="longest wait for a response (default 60)")
 
     add = root.add_argument_group("tensors").add_argument
     add("--request", metavar="FILE", help="file with all tensors by name; a JSON file may also have parameters")
@@ -82,7 +85,7 @@ def parser() -> argparse.ArgumentParser:
     add("--text", action="append", metavar="TEXT", help="text instead of token ids; repeat it for a batch of texts")
     add("--text-pair", action="append", metavar="TEXT", help="second text of a pair")
     add("--text-target", action="append", metavar="TEXT", help="text for the decoder of a model with two stacks")
-    add("--next-tokens", type=int, metavar="K", help="of a language model: the K most probable next tokens")
+    add("--next-tokens", type=whole, metavar="K", help="of a language model: the K most probable next tokens")
     add("--truncation", action=argparse.BooleanOptionalAction, help="truncate a text that is too long for the model "
         "(default: as the tokenizer's file says)")  # fmt: skip
 
@@ -99,22 +102,28 @@ def parser() -> argparse.ArgumentParser:
     add = root.add_argument_group("output").add_argument
     add("--outputs", type=lambda text: text.split(","), metavar="NAME[,NAME]",
         help="default: output,weights; also entropy, received, rollout, head_statistics")  # fmt: skip
-    add("--layers", metavar="INDICES", help="layers to return: 0,3,5:8,-1; or a FILE")
-    add("--heads", metavar="INDICES", help="heads to return")
+    add("--layers", "--layer", metavar="INDICES", help="layers to return: 0,3,5:8,-1; or a FILE")
+    add("--heads", "--head", metavar="INDICES", help="heads to return: --head 3 --layer 5 --show draws that head")
     add("--queries", metavar="INDICES", help="queries whose weights to return; --queries=-1 for the last one")
     add("--reduce-heads", choices=("mean", "max"), help="the mean or the largest over the heads")
     add("--reduce-layers", choices=("mean", "max"), help="the mean or the largest over the layers")
     add("--average-attn-weights", action="store_true", default=None, help="average the weights over heads")
-    add("--weights-top-k", type=int, metavar="K", help="return only the K largest weights of each query")
+    add("--weights-top-k", type=whole, metavar="K", help="return only the K largest weights of each query")
     add("--weights-dtype", choices=("float32", "float16", "uint8"), help="type in which the server sends the weights")
-    add("--weights-pool", type=int, metavar="K", help="pool queries and keys to at most K cells each")
+    add("--weights-pool", type=whole, metavar="K", help="pool queries and keys to at most K cells each")
     add("--weights-pool-by", choices=("mean", "max"), help="what a cell shows of its weights (default: mean)")
-    add("--out", metavar="FILE", type=_out, help=f"file to write ({', '.join(SUFFIXES)}); default: JSON to stdout (-)")
+    add(
+        "--out",
+        metavar="FILE",
+        type=_out,
+        help=f"file to write ({', '.join(SUFFIXES)}); default: JSON to stdout (-), "
+        "on a terminal shapes, ranges and the largest weights",
+    )
     add("--binary", action=argparse.BooleanOptionalAction, help="send tensors as bytes or as JSON (default: by size)")
 
     add = root.add_argument_group("heat maps of the weights").add_argument
     add("--show", action="store_true", help="print heat maps in the terminal")
-    add("--plot", metavar="FILE", help="write heat maps as a picture: .png, .svg, .pdf")
+    add("--plot", metavar="FILE", type=_picture, help="write heat maps as a picture: .png, .svg, .pdf")
     add("--html", metavar="FILE", help="write heat maps as a self-contained HTML page")
     add("--at", type=_index, default=(), metavar="I[,I]", help="leading index of the matrices to draw: 0,1 is row 0 of "
         "the batch, head 1; of a stack's one sequence layer 0, head 1 (default: all)")  # fmt: skip
@@ -128,6 +137,24 @@ def pair(text: str) -> tuple[str, str]:
     if not (name and equals and path):
         raise argparse.ArgumentTypeError(f"expected NAME=FILE, got {text!r}")
     return name, path
+
+
+def positive(text: str) -> float:
+    """A number of seconds."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = 0.0
+    if not 0 < number < float("inf"):
+        raise argparse.ArgumentTypeError(f"expected a number above 0, got {text!r}")
+    return number
+
+
+def whole(text: str) -> int:
+    """A count."""
+    if not (text.isdecimal() and int(text)):
+        raise argparse.ArgumentTypeError(f"expected a whole number from 1, got {text!r}")
+    return int(text)
 
 
 def _setting(text: str) -> tuple[str, Any]:
@@ -144,7 +171,13 @@ def _index(text: str) -> tuple[int, ...]:
     return tuple(map(int, text.split(",")))
 
 
+def _picture(text: str) -> str:
+    if not text.lower().endswith(PICTURES):
+        raise argparse.ArgumentTypeError(f"expected a file that ends in {either(PICTURES)}, got {text!r}")
+    return text
+
+
 def _out(text: str) -> str:
     if text != "-" and not text.endswith(SUFFIXES):
-        raise argparse.ArgumentTypeError(f"expected a file that ends in {', '.join(SUFFIXES)}, or -, got {text!r}")
+        raise argparse.ArgumentTypeError(f"expected a file that ends in {either(SUFFIXES)}, or -, got {text!r}")
     return text

@@ -21,15 +21,44 @@ def array(name: str, tensor: TensorLike) -> np.ndarray:
         tensor = (tensor.float() if str(tensor.dtype) == "torch.bfloat16" else tensor).numpy(force=True)
     try:
         result = _mask(name, tensor) if name in MASKS and isinstance(tensor, (list, tuple)) else np.asarray(tensor)
-    except (ValueError, OverflowError) as error:
-        raise ValueError(f"{name}: {error}") from None
+    except OverflowError:
+        raise ValueError(f"{name}: expected integers of at most 64 bits") from None
+    except ValueError as error:
+        problem = _ragged(tensor) or str(error)
+        raise ValueError(f"{name}: {problem}") from None
     if result.dtype.name == "bfloat16":  # ml_dtypes'
         result = result.astype(np.float32)
     if result.dtype.kind not in KINDS:
-        raise TypeError(f"{name}: expected numbers or booleans, got {result.dtype}")
+        raise TypeError(f"{name}: expected numbers or booleans, got {_found(result, tensor)}")
     if result.dtype.itemsize > 8:
         result = result.astype(np.float64)
     return np.ascontiguousarray(result, result.dtype.newbyteorder("<")).reshape(result.shape)
+
+
+def _ragged(lists: Any, place: str = "") -> str:
+    """Which of nested lists differ in length; empty where none do, or where a list is beside a number."""
+    if not isinstance(lists, list | tuple) or not any(isinstance(item, list | tuple) for item in lists):
+        return ""
+    first = _length(lists[0])
+    for i, item in enumerate(lists):
+        if (other := _length(item)) != first:
+            return f"expected rows of one length, got {first} at {place}[0] and {other} at {place}[{i}]"
+    return next(filter(None, (_ragged(item, f"{place}[{i}]") for i, item in enumerate(lists))), "")
+
+
+def _length(item: Any) -> str:
+    return f"{len(item)} item{'s' * (len(item) != 1)}" if isinstance(item, list | tuple) else "a number"
+
+
+def _found(array: np.ndarray, tensor: Any) -> str:
+    """What an array holds that is no number; numpy made it of ``tensor``."""
+    if array.dtype.kind in "US":
+        text = next((item for item in np.asarray(tensor, object).flat if isinstance(item, str | bytes)), "")
+        return f"text: {text!r}"
+    if array.dtype.kind == "O":
+        kinds = {"None" if item is None else type(item).__name__ for item in array.flat} - {"int", "float", "bool"}
+        return " and ".join(sorted(kinds)) or "integers of more than 64 bits"
+    return f"the dtype {array.dtype}"
 
 
 def _mask(name: str, lists: Any) -> np.ndarray:

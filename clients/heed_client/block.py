@@ -1,7 +1,8 @@
 """The server's description of a block: its formula, its tensors by name, its parameters."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
+from html import escape
 from typing import Any
 
 import numpy as np
@@ -64,6 +65,35 @@ class Block(BlockSummary):
     tolerance: Mapping[str, float]
     providers: tuple[str, ...]
     example: Mapping[str, Any]
+
+    def _repr_html_(self) -> str:
+        """The formula, and tables of inputs, parameters and outputs, for notebooks."""
+        tensors = {"inputs": self.inputs, "outputs": self.outputs, "outputs on request": self.derived}
+        tables = [
+            _table(title, [_tensor_cells(tensor) for tensor in group.values()])
+            for title, group in tensors.items()
+            if group
+        ]
+        parameters = [
+            (one.name, one.dtype, "" if one.default is None else f"default {one.default}", one.description)
+            for one in self.parameters.values()
+        ]
+        if parameters:
+            tables.insert(1, _table("parameters", parameters))
+        return (
+            f"<h3>{escape(self.title)}</h3><p><code>{escape(self.block)}</code>, version {self.version}. "
+            f"{escape(self.description)}</p><p>$${escape(self.formula)}$$</p>{''.join(tables)}<p>{escape(self.source)}</p>"
+        )
+
+
+def _tensor_cells(tensor: Tensor) -> tuple[str, str, str, str]:
+    required = ", required" if tensor.required else ""
+    return tensor.name, tensor.dtype, f"[{', '.join(map(str, tensor.shape))}]{required}", tensor.description
+
+
+def _table(title: str, rows: Sequence[Sequence[str]]) -> str:
+    cells = ("".join(f"<td style='text-align: left'>{escape(cell)}</td>" for cell in row) for row in rows)
+    return f"<h4>{title}</h4><table>{''.join(f'<tr>{row}</tr>' for row in cells)}</table>"
 
 
 def parse_summary(document: Mapping[str, Any]) -> BlockSummary:

@@ -12,6 +12,7 @@ from heed_client import binary, native, v2
 from heed_client.answer import Answer, Tokens
 from heed_client.arrays import TensorLike, array
 from heed_client.block import Block, BlockSummary, parse_block, parse_summary
+from heed_client.connection import not_ready
 from heed_client.errors import BadRequest, Conflict, ServerError, Unauthorized, problem
 from heed_client.selection import normalized
 
@@ -20,6 +21,7 @@ Seconds = float
 Call = Generator[httpx.Request | Seconds, httpx.Response | None, T]
 
 MIN_BINARY_NUMBERS = 512  # in inputs and outputs together, from which binary is faster than JSON
+READY_TIMEOUT_S = 5
 DEFAULT_OUTPUTS = ("output", "weights")
 MEMORY, APPEND, AT = MEMORY_FIELDS = ("memory", "memory_append", "memory_at")
 TEXT_FIELDS = ("text", "text_pair", "text_target", "truncation", "add_special_tokens")
@@ -42,6 +44,16 @@ class Calls:
         response = yield from self.send("GET", "/v1/attention")
         return parse(response, lambda: [parse_summary(entry) for entry in response.json()["blocks"]])
 
+    def ready(self) -> Call[str | None]:
+        """Ask once whether the server is ready: None, or the reason why it is not."""
+        response = yield self._http.build_request("GET", "/v2/health/ready", timeout=READY_TIMEOUT_S)
+        assert response is not None
+        if response.is_success:
+            return None
+        if response.status_code != 503:
+            raise problem(response)
+        return not_ready(response)
+
     def describe(self, name: str) -> Call[Block]:
         response = yield from self.send("GET", f"/v1/attention/{quote(name, safe='')}")
         self._blocks[name] = block = parse(response, lambda: parse_block(response.json()))
@@ -51,13 +63,13 @@ class Calls:
         self,
         name: str,
         inputs: Mapping[str, TensorLike],
-        outputs: Sequence[str] | None,
+        outputs: str | Sequence[str] | None,
         choices: Mapping[str, Any],
         quantized: bool,
         prefer_binary: bool | None,
     ) -> Call[Answer]:
         """Run a block. ``choices`` are the options of ``Client.attend`` other than these, None where not given."""
-        outputs = [outputs] if isinstance(outputs, str) else outputs
+        outputs = outputs.split(",") if isinstance(outputs, str) else outputs
         inputs, stored = _without_memory(inputs)
         texts = {key: inputs[key] for key in TEXT_FIELDS if inputs.get(key) is not None}
         if choices.get("next_tokens") is not None:

@@ -1,11 +1,10 @@
-"""``Client`` and ``AsyncClient``: they send the requests of the same calls and wait between retries."""
+"""``Client``: it sends the requests of the calls, and waits between retries."""
 
-import asyncio
-import os
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, Self, TypeVar
+from typing import Literal, Self, TypeVar
 
 import httpx
 
@@ -13,40 +12,15 @@ from heed_client.answer import Answer, Tokens
 from heed_client.arrays import TensorLike
 from heed_client.block import Block, BlockSummary
 from heed_client.calls import Call, Calls
-from heed_client.errors import transport_errors
+from heed_client.connection import http_options, named_inputs, text_fields
+from heed_client.errors import TimedOut, Unreachable, transport_errors
 from heed_client.memories.calls import Description, MemoryCalls
-from heed_client.memories.memory import AsyncMemory, Memory, Storing
+from heed_client.memories.memory import Memory
 from heed_client.selection import Indices
 
 T = TypeVar("T")
 Reduction = Literal["mean", "max"]
 Dtype = Literal["float32", "float16", "uint8"]
-DEFAULT_URL = "http://127.0.0.1:8000"
-
-
-def _connection(url: str | None, api_key: str | None) -> dict[str, Any]:
-    """httpx's arguments for the server; what is not given is of the environment."""
-    if url is None:
-        url = os.environ.get("HEED_URL") or DEFAULT_URL
-    if api_key is None:
-        api_key = os.environ.get("HEED_API_KEY") or None
-    return {"base_url": url, "headers": {} if api_key is None else {"Authorization": f"Bearer {api_key}"}}
-
-
-def _texts(
-    text: str | Sequence[str] | None,
-    text_pair: str | Sequence[str] | None,
-    text_target: str | Sequence[str] | None,
-    truncation: bool | None,
-    add_special_tokens: bool,
-) -> dict[str, Any]:
-    fields = {"text": text, "text_pair": text_pair, "text_target": text_target, "truncation": truncation}
-    lists = {
-        name: value if isinstance(value, str | bool) else [*value]
-        for name, value in fields.items()
-        if value is not None
-    }
-    return lists | ({} if add_special_tokens else {"add_special_tokens": False})
 
 
 class Client:
@@ -55,7 +29,14 @@ class Client:
     Without ``url`` and ``api_key`` these are HEED_URL, or http://127.0.0.1:8000, and HEED_API_KEY of the environment.
     ``timeout`` is the longest time in seconds without a byte, None for no limit. A request that the server rejects
     temporarily (429, 503) with a ``Retry-After`` of at most ``max_wait_s`` seconds is retried, up to ``retries`` times;
-    nothing else is retried. ``transport`` is httpx's, for certificates, proxies or tests.
+    nothing else is retried.
+
+    A URL without a scheme (127.0.0.1:8000) is of HTTP. Of an HTTPS server, ``cacert`` is a PEM file with the
+    certificates to trust, in place of the system's; ``verify=False`` accepts any certificate. ``transport`` is httpx's,
+    for proxies or tests.
+
+    Raises:
+        ValueError: an argument, HEED_URL or HEED_API_KEY is wrong; the message begins with its name.
     """
 
     def __init__(
@@ -63,14 +44,46 @@ class Client:
         url: str | None = None,
         *,
         api_key: str | None = None,
+        cacert: str | Path | None = None,
+        verify: bool = True,
         timeout: float | None = 60,
         retries: int = 3,
         max_wait_s: float = 30,
         transport: httpx.BaseTransport | None = None,
     ) -> None:
-        self._http = httpx.Client(**_connection(url, api_key), timeout=timeout, transport=transport)
+        self._http = httpx.Client(**http_options(url, api_key, cacert, verify, timeout, transport))
         self._calls = Calls(self._http, retries, max_wait_s)
         self._memory_calls = MemoryCalls(self._calls)
+
+    def ready(self) -> bool:
+        """Whether the server answers and its models are loaded; False if there is no server, too.
+
+        Raises:
+            HeedError: the answer is another error; the URL may belong to another server.
+        """
+        try:
+            return self._execute(self._calls.ready()) is None
+        except Unreachable:
+            return False
+
+    def wait_ready(self, timeout: float = 60, interval: float = 0.2) -> None:
+        """Wait until the server is ready, for at most ``timeout`` seconds, with ``interval`` seconds between two tries.
+
+        Raises:
+            TimedOut: it is not ready then; the message says what it answered last.
+            HeedError: as ``ready``.
+        """
+        end = time.monotonic() + timeout
+        while True:
+            try:
+                reason = self._execute(self._calls.ready())
+            except Unreachable as error:
+                reason = str(error)
+            if reason is None:
+                return
+            if time.monotonic() + interval > end:
+                raise TimedOut(f"{self._http.base_url} is not ready after {timeout:g} s: {reason}")
+            time.sleep(interval)
 
     def blocks(self) -> list[BlockSummary]:
         """List the blocks that the server runs.
@@ -91,8 +104,11 @@ class Client:
     def attend(
         self,
         block: str,
+        query: TensorLike = None,
+        key: TensorLike = None,
+        value: TensorLike = None,
         *,
-        outputs: Sequence[str] | None = None,
+        outputs: str | Sequence[str] | None = None,
         layers: Indices = None,
         heads: Indices = None,
         queries: Indices = None,
@@ -111,10 +127,11 @@ class Client:
     ) -> Answer:
         """Run ``block`` on tensors and parameters, named as ``describe`` names them: query=..., is_causal=True.
 
-        Tensors are numpy arrays, nested lists or torch tensors, of the ranks that the block takes: [m, d],
-        [batch, m, d] or [batch, heads, m, d]; an input that is None is not sent. ``outputs`` defaults to the output and
-        the weights; the output alone is faster. It may also name ``entropy``, ``received``, ``rollout`` and
-        ``head_statistics``, which are computed from the weights.
+        ``query``, ``key`` and ``value`` may also be given by position. Tensors are numpy arrays, nested lists or torch
+        tensors, of the ranks that the block takes: [m, d], [batch, m, d] or [batch, heads, m, d]; an input that is None
+        is not sent. ``outputs`` are names, or text of names: "weights" or "output,weights", which is the default; the
+        output alone is faster. They may also be ``entropy``, ``received``, ``rollout`` and ``head_statistics``, which
+        are computed from the weights.
 
         ``layers``, ``heads`` and ``queries`` select attention: an index, a list of them, or text of indices and ranges
         ("0,3,5:8,-1"). ``reduce_heads`` and ``reduce_layers`` remove these axes by "mean" or "max";
@@ -153,7 +170,8 @@ class Client:
             "additive_mask": additive_mask,
             "next_tokens": next_tokens,
         }
-        call = self._calls.attend(block, inputs, outputs, choices, quantized, binary)
+        named = named_inputs(query, key, value, inputs)
+        call = self._calls.attend(block, named, outputs, choices, quantized, binary)
         return self._execute(call)
 
     def tokenize(
@@ -174,7 +192,7 @@ class Client:
         Raises:
             HeedError: see ``heed_client.errors``.
         """
-        texts = _texts(text, text_pair, text_target, truncation, add_special_tokens)
+        texts = text_fields(text, text_pair, text_target, truncation, add_special_tokens)
         return self._execute(self._calls.tokenize(model, texts))
 
     def memory(
@@ -245,156 +263,3 @@ class Client:
                     response = self._http.send(step)
             else:
                 time.sleep(step)
-
-
-class AsyncClient:
-    """``Client`` for asyncio, with the same arguments and results."""
-
-    def __init__(
-        self,
-        url: str | None = None,
-        *,
-        api_key: str | None = None,
-        timeout: float | None = 60,
-        retries: int = 3,
-        max_wait_s: float = 30,
-        transport: httpx.AsyncBaseTransport | None = None,
-    ) -> None:
-        self._http = httpx.AsyncClient(**_connection(url, api_key), timeout=timeout, transport=transport)
-        self._calls = Calls(self._http, retries, max_wait_s)
-        self._memory_calls = MemoryCalls(self._calls)
-
-    async def blocks(self) -> list[BlockSummary]:
-        """List the blocks that the server runs; raises HeedError."""
-        return await self._execute(self._calls.blocks())
-
-    async def describe(self, block: str) -> Block:
-        """Get a block's formula, inputs, outputs and parameters, as ``Client.describe`` does; raises HeedError."""
-        return await self._execute(self._calls.describe(block))
-
-    async def attend(
-        self,
-        block: str,
-        *,
-        outputs: Sequence[str] | None = None,
-        layers: Indices = None,
-        heads: Indices = None,
-        queries: Indices = None,
-        reduce_heads: Reduction | None = None,
-        reduce_layers: Reduction | None = None,
-        average_attn_weights: bool = False,
-        weights_top_k: int | None = None,
-        weights_dtype: Dtype | None = None,
-        weights_pool: int | None = None,
-        weights_pool_by: Reduction | None = None,
-        quantized: bool = False,
-        additive_mask: bool = False,
-        next_tokens: int | None = None,
-        binary: bool | None = None,
-        **inputs: TensorLike,
-    ) -> Answer:
-        """Run ``block`` on tensors and parameters, with the arguments of ``Client.attend``.
-
-        Raises:
-            HeedError: see ``heed_client.errors``.
-            ValueError, TypeError: an input is not an array of numbers; the message begins with its name.
-        """
-        choices = {
-            "layers": layers,
-            "heads": heads,
-            "queries": queries,
-            "reduce_heads": reduce_heads,
-            "reduce_layers": reduce_layers,
-            "average_attn_weights": average_attn_weights,
-            "weights_top_k": weights_top_k,
-            "weights_dtype": weights_dtype,
-            "weights_pool": weights_pool,
-            "weights_pool_by": weights_pool_by,
-            "additive_mask": additive_mask,
-            "next_tokens": next_tokens,
-        }
-        call = self._calls.attend(block, inputs, outputs, choices, quantized, binary)
-        return await self._execute(call)
-
-    async def tokenize(
-        self,
-        model: str,
-        text: str | Sequence[str] | None = None,
-        *,
-        text_pair: str | Sequence[str] | None = None,
-        text_target: str | Sequence[str] | None = None,
-        truncation: bool | None = None,
-        add_special_tokens: bool = True,
-    ) -> Tokens:
-        """Tokenize texts, with the arguments of ``Client.tokenize``.
-
-        Raises:
-            HeedError: see ``heed_client.errors``.
-        """
-        texts = _texts(text, text_pair, text_target, truncation, add_special_tokens)
-        return await self._execute(self._calls.tokenize(model, texts))
-
-    def memory(
-        self,
-        key: TensorLike = None,
-        value: TensorLike = None,
-        *,
-        block: str | None = None,
-        dtype: Literal["float32", "float16"] | None = None,
-        ttl_seconds: float | None = None,
-        nonpad_kv_seqlen: TensorLike = None,
-        reuse: bool = False,
-        keep: bool = False,
-        **inputs: TensorLike,
-    ) -> Storing:
-        """Store keys and values, as ``Client.memory`` does: ``await`` it, or use it with ``async with``.
-
-        Raises:
-            HeedError, ValueError, TypeError: as ``Client.memory``, when it is awaited.
-        """
-        options = {"block": block, "dtype": dtype, "ttl_seconds": ttl_seconds}
-        call = self._memory_calls.store({"key": key, "value": value, **inputs}, options, nonpad_kv_seqlen, reuse)
-
-        async def start() -> AsyncMemory:
-            stored, is_new = await self._execute(call)
-            return self._memory(stored, is_new and not keep)
-
-        return Storing(start)
-
-    async def open_memory(self, id: str) -> AsyncMemory:
-        """A memory that is stored; raises NotFound if there is none, or HeedError."""
-        return self._memory(await self._execute(self._memory_calls.get(id)))
-
-    async def memories(self) -> list[AsyncMemory]:
-        """The memories that this API key may use; raises HeedError."""
-        return [self._memory(stored) for stored in await self._execute(self._memory_calls.list())]
-
-    def _memory(self, stored: Description, is_temporary: bool = False) -> AsyncMemory:
-        return AsyncMemory(self.attend, self._execute, self._memory_calls, stored, is_temporary)
-
-    async def aclose(self) -> None:
-        """Close the connections."""
-        await self._http.aclose()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, _: type[BaseException] | None, __: BaseException | None, ___: TracebackType | None
-    ) -> None:
-        await self.aclose()
-
-    async def _execute(self, call: Call[T]) -> T:
-        response = None
-        while True:
-            try:
-                step = call.send(response)
-            except StopIteration as end:
-                result: T = end.value
-                return result
-            response = None
-            if isinstance(step, httpx.Request):
-                with transport_errors():
-                    response = await self._http.send(step)
-            else:
-                await asyncio.sleep(step)

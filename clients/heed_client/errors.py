@@ -13,6 +13,7 @@ HeedError
         └── DeadlineExceeded  504: the request's deadline has passed
 """
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -101,11 +102,18 @@ def problem(response: httpx.Response) -> Problem:
     return BY_STATUS.get(status, ServerError if status >= 500 else BadRequest)(
         status,
         str(members.get("title") or response.reason_phrase),
-        str(members.get("detail") or members.get("error") or response.text[:200]),
+        str(members.get("detail") or members.get("error") or _foreign(response)),
         members.get("field"),
         response.headers.get("X-Request-ID"),
         _seconds(response.headers.get("Retry-After")),
     )
+
+
+def _foreign(response: httpx.Response) -> str:
+    """What is said of an answer that is not Heed's."""
+    address = f"{response.request.url.scheme}://{response.request.url.netloc.decode()}"
+    text = " ".join(response.text.split())[:120]
+    return f"no answer of Heed from {address}; does another server or a proxy answer there?{' ' + text if text else ''}"
 
 
 @contextmanager
@@ -118,10 +126,16 @@ def transport_errors() -> Iterator[None]:
     try:
         yield
     except httpx.RequestError as error:
-        reason = str(error) or type(error).__name__
+        reason = re.sub(r"^\[Errno -?\d+\] ", "", str(error)) or type(error).__name__
         address = f"{error.request.url.scheme}://{error.request.url.netloc.decode()}"
         if isinstance(error, httpx.TimeoutException):
             raise TimedOut(f"{address} did not answer in time ({reason})") from error
+        if "CERTIFICATE_VERIFY_FAILED" in reason:
+            reason = "its certificate is not trusted; cacert names a file with one to trust, verify=False trusts any"
+        elif "WRONG_VERSION_NUMBER" in reason or "RECORD_LAYER_FAILURE" in reason:
+            reason = "the server there does not speak HTTPS; does http:// answer?"
+        elif "Connection refused" in reason or "All connection attempts failed" in reason:
+            reason = "connection refused; no server listens there, `heed serve` starts one"
         raise Unreachable(f"no answer from {address}: {reason}") from error
 
 

@@ -36,11 +36,19 @@ def read(path: str) -> Any:
         else:
             content = sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
     except OSError as error:
-        raise FileError(f"{path}: {error.strerror}") from None
+        advice = (
+            "; give a file, or a JSON list such as '[[1, 0], [0, 1]]'" if isinstance(error, FileNotFoundError) else ""
+        )
+        raise FileError(f"{path}: {error.strerror}{advice}") from None
     try:
         return _parse(content)
+    except json.JSONDecodeError as error:
+        raise FileError(f"{path}: {_json_problem(error)}") from None
+    except UnicodeDecodeError:
+        raise FileError(f"{path}: expected UTF-8") from None
     except (ValueError, TypeError, zipfile.BadZipFile, EOFError, FileError) as error:
-        raise FileError(f"{path}: {error}") from None
+        damaged = not isinstance(error, FileError) and "pickle" not in str(error)
+        raise FileError(f"{path}: {'the file is damaged: ' if damaged else ''}{error}") from None
 
 
 def pick(path: str, name: str) -> Any:
@@ -103,7 +111,16 @@ def _parse(content: bytes) -> Any:
         if not isinstance(document, dict) or "shape" in document:
             return _tensor(document)
         return {name: _tensor(value) for name, value in document.items()}
-    raise FileError("neither npy, npz, safetensors nor JSON")
+    raise FileError("expected npy, npz, safetensors or JSON, got none of them")
+
+
+def _json_problem(error: json.JSONDecodeError) -> str:
+    """What is wrong, where, and what stands there."""
+    found = error.doc[error.pos : error.pos + 20].split("\n")[0]
+    expected = error.msg.replace("Expecting property name", "Expecting a name").replace("Expecting value", "a value")
+    expected = expected.removeprefix("Expecting ").removesuffix(" delimiter").replace("Extra data", "nothing more")
+    where = f"line {error.lineno}, column {error.colno}"
+    return f"it is no JSON: {where}: expected {expected}, got {repr(found) if found else 'the end'}"
 
 
 def _tensor(value: Any) -> Any:
@@ -138,7 +155,7 @@ def _safetensors() -> Any:
     try:
         import safetensors.numpy
     except ModuleNotFoundError:
-        raise FileError("needs the package safetensors") from None
+        raise FileError("needs the package safetensors: pip install safetensors") from None
     return safetensors
 
 

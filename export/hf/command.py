@@ -1,6 +1,5 @@
 """Export a model of the transformers library from its directory: config, weights, tokenizer. Nothing is downloaded."""
 
-import argparse
 import re
 import sys
 import time
@@ -15,8 +14,9 @@ from export.checkpoint import listed
 from export.options import add_target, block_name
 from export.scratch import remove_leftovers
 from export.signals import stopping
+from heed_options import Parser
 
-MISSING = "transformers is not installed; pip install 'heed-attention[cpu,export,hf]'"
+MISSING = "transformers is not installed; pip install 'heed-attention[hf]'"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -77,8 +77,8 @@ def _progress(console: Console) -> Progress:
     return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="heed export hf", description=__doc__)
+def _parser() -> Parser:
+    parser = Parser(prog="heed export hf", description=__doc__)
     parser.add_argument("directory", type=Path, metavar="DIR", help="directory with config.json and the weights")
     parser.add_argument(
         "--name", type=block_name, help="name of the model in the repository and the APIs (default: the directory's)"

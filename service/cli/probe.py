@@ -1,57 +1,80 @@
-"""``heed probe``: whether the service on this machine is ready. For containers' health checks, so it imports little."""
+"""``heed probe``: whether a server is ready. For containers' health checks, so it imports little."""
 
 import argparse
 import os
-import ssl
 import sys
 from collections.abc import Sequence
-from http.client import HTTPConnection, HTTPException, HTTPSConnection
+from typing import Any
+
+from heed_options import DEFAULT_URL, Parser, add_access, ssl_context, url_option, url_variable
+from service.cli.ask import NoAnswer, get
 
 TIMEOUT_S = 4.0
 EVERY_INTERFACE = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}  # address listened on -> address to ask
+OF_SERVER = ("HEED_HOST", "HEED_PORT", "HEED_MONITORING_PORT", "HEED_TLS_CERTIFICATE")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Ask the address in the flags or the HEED_* variables. Returns the exit status: 0 if the service is ready."""
-    options = _parser().parse_args(arguments)
-    host, port = EVERY_INTERFACE.get(options.host, options.host), options.port
-    connection = HTTPConnection(host, port, timeout=TIMEOUT_S)
-    if options.tls_certificate:
-        context = ssl.create_default_context()
-        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE  # it is on this machine
-        connection = HTTPSConnection(host, port, timeout=TIMEOUT_S, context=context)
+    """Ask the server of the flags or the HEED_* variables. Returns the exit status: 0 if it is ready."""
+    flags = parser()
+    options = flags.parse_args(arguments)
+    here = options.host, options.port, options.tls_certificate
+    if options.url and any(here):
+        flags.error("--url: names the server; leave out --host, --port and --tls-certificate")
+    url, is_here = _server(options)
+    # A server on this machine is trusted: its certificate is made out to another name than 127.0.0.1.
+    trust = ssl_context(options.cacert, options.insecure or is_here) if url.startswith("https") else None
     try:
-        connection.request("GET", "/v2/health/ready")
-        status = connection.getresponse().status
-    except (OSError, HTTPException) as error:
-        print(f"heed probe: {host}, port {port}: {error}", file=sys.stderr)
+        status, _ = get(url, "/v2/health/ready", TIMEOUT_S, options.api_key, trust)
+    except NoAnswer as error:
+        print(f"heed probe: {error}", file=sys.stderr)
         return 1
-    finally:
-        connection.close()
     print(status)
     return int(status != 200)
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="heed probe",
-        description="Is the service on this machine ready? Prints the status of its readiness.",
-        epilog="exit status: 0 ready; 1 not ready, or no answer; 2 a wrong flag or variable.",
-        allow_abbrev=False,
-    )
+def _server(options: Any) -> tuple[str, bool]:
+    """Its URL, and whether flags or variables of ``heed serve`` name it."""
     environment = os.environ.get
-    parser.add_argument(
-        "--host", default=environment("HEED_HOST", "127.0.0.1"),
-        help="address heed serve listens on (HEED_HOST, default 127.0.0.1); 0.0.0.0 and :: mean this machine",
-    )  # fmt: skip
-    parser.add_argument(
-        "--port", type=_port, default=_monitoring_port() or environment("HEED_PORT", "8000"),
-        help="its port (HEED_MONITORING_PORT if that is set and not 0, else HEED_PORT, default 8000)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--tls-certificate", metavar="FILE", default=environment("HEED_TLS_CERTIFICATE"),
-        help="if given, ask by HTTPS, and trust whatever answers (HEED_TLS_CERTIFICATE)",
-    )  # fmt: skip
+    if options.url:
+        return options.url, False
+    given = options.host, options.port, options.tls_certificate
+    variable = None if any(given) or any(map(environment, OF_SERVER)) else url_variable(parser())
+    if variable:
+        return variable, False
+    host = options.host if options.host is not None else environment("HEED_HOST", "127.0.0.1")
+    host = EVERY_INTERFACE.get(host, host)
+    port = options.port or _port_variable()
+    scheme = "https" if options.tls_certificate or environment("HEED_TLS_CERTIFICATE") else "http"
+    return f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}", True
+
+
+def _port_variable() -> int:
+    """Of the variables; exits with status 2 if it is wrong."""
+    try:
+        return _port(_monitoring_port() or os.environ.get("HEED_PORT") or "8000")
+    except argparse.ArgumentTypeError as error:
+        parser().error(f"argument --port: {error} (from HEED_MONITORING_PORT or HEED_PORT)")
+
+
+def parser() -> Parser:
+    """The flags."""
+    parser = Parser(
+        prog="heed probe",
+        description="Is a server ready? Prints the status of its readiness.",
+        epilog="exit status: 0 ready; 1 not ready, or no answer; 2 a wrong flag or variable.",
+    )
+    add = parser.add_argument
+    add("--url", type=url_option, help="the server (HEED_URL if none of the variables below is set, "
+        f"default {DEFAULT_URL})")  # fmt: skip
+    add_access(parser)
+    add = parser.add_argument_group("the server on this machine, in place of --url").add_argument
+    add("--host", metavar="HOST",
+        help="address heed serve listens on (HEED_HOST); 0.0.0.0 and :: mean this machine")  # fmt: skip
+    add("--port", type=_port, metavar="PORT",
+        help="its port (HEED_MONITORING_PORT if that is set and not 0, else HEED_PORT)")  # fmt: skip
+    add("--tls-certificate", metavar="FILE",
+        help="if given, ask by HTTPS, and trust whatever answers (HEED_TLS_CERTIFICATE)")  # fmt: skip
     return parser
 
 

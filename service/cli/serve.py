@@ -1,5 +1,6 @@
 """``heed serve``: the service on uvicorn, in one process or in several."""
 
+import errno
 import gc
 import logging
 import os
@@ -7,11 +8,10 @@ import socket
 import sys
 from collections.abc import Sequence
 
-from pydantic import ValidationError
-from pydantic_settings import CliApp
-
 from service import machine, threads
 from service.app import Application, create_app
+from service.cli.folder import BUILTIN, NoFolder, with_folder
+from service.cli.options import WrongSettings, parser, read_settings
 from service.cli.startup import log_settings, log_unknown_variables, log_unprotected_keys
 from service.memories.store import MemoryStore, open_store
 from service.settings import Settings
@@ -23,6 +23,8 @@ from service.workers.server import Server, listen
 from service.workers.supervisor import Supervisor
 from service.workers.worker import Worker
 
+__all__ = ["main", "parser"]
+
 log = logging.getLogger("heed")
 
 
@@ -32,18 +34,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     With the setting exit_unless_ready it is 3 if the models required are not loaded at the start.
     """
     try:
-        settings = CliApp.run(Settings, cli_args=list(sys.argv[1:] if arguments is None else arguments))
-    except ValidationError as error:
-        for problem in error.errors():
-            name = "_".join(map(str, problem["loc"]))
-            _fail(2, f"{name} (HEED_{name.upper()}): {problem['msg']}, got {problem['input']!r}")
-        return 2
+        settings = read_settings(sys.argv[1:] if arguments is None else arguments)
+    except WrongSettings as error:
+        return _fail(2, "\nheed serve: ".join(str(error).splitlines()))
     try:
-        os.scandir(settings.model_repository).close()
-    except OSError as error:
-        folder, place = str(settings.model_repository), settings.model_repository.absolute()
-        words = f"{folder!r} is no readable folder: {error.strerror}, {place}"
-        return _fail(2, f"model_repository (HEED_MODEL_REPOSITORY): {words}")
+        settings = with_folder(settings)
+    except NoFolder as error:
+        return _fail(2, str(error))
     try:
         tracing.is_wanted()
     except tracing.CannotTrace as error:
@@ -51,7 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         store = open_store(settings.memories, settings.sized().memories_bytes)
     except OSError as error:
-        return _fail(2, f"memories (HEED_MEMORIES): {str(settings.memories)!r} cannot be used: {error.strerror}")
+        return _fail(2, f"--memories (HEED_MEMORIES): {str(settings.memories)!r} cannot be used: {error.strerror}")
     port = settings.port
     try:
         listeners = listen(settings.host, port)
@@ -59,10 +56,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         monitored = listen(settings.host, port) if port else []
     except OSError as error:
         store.close()
-        return _fail(1, f"cannot listen on {settings.host}, port {port}: {error.strerror}")
+        return _fail(1, f"cannot listen on {settings.host}, port {port}: {error.strerror}{_advice(error, port)}")
     machine.keep_heap()
     logs.configure(settings.log_level, settings.log_format)
     log_settings(settings)
+    if settings.model_repository == BUILTIN:
+        log.info("serving the built-in blocks of this installation, as there is no folder model_repository here")
     log_unknown_variables(os.environ)
     log_unprotected_keys(settings, listeners)
     for listener in listeners:
@@ -117,6 +116,15 @@ def _url(listener: socket.socket, settings: Settings) -> str:
     host, port, *_ = listener.getsockname()
     scheme = "https" if settings.tls_certificate else "http"
     return f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
+
+
+def _advice(error: OSError, port: int) -> str:
+    """What to do about an address that cannot be listened on."""
+    if error.errno == errno.EADDRINUSE:
+        return f"; is a server running there already? --port {port + 1} takes another port, --port 0 any that is free"
+    if error.errno == errno.EACCES:
+        return "; ports below 1024 need privileges, --port 8000 does not"
+    return "; --host names an address of this machine: 127.0.0.1, or 0.0.0.0 for all"
 
 
 def _fail(status: int, message: str) -> int:

@@ -76,7 +76,8 @@ def _refused_by_trial(folder: Path) -> str:
             f"(at most {LARGEST_TRIAL_BYTES:,})"
         )
     command = [sys.executable, "-P", "-m", "service.model.batch_trial", str(folder.absolute())]
-    paths = os.pathsep.join(os.path.abspath(entry) for entry in sys.path)
+    own = str(Path(__file__).parents[2])  # first, as the user's folder may have a package of the name service, too
+    paths = os.pathsep.join([own, *(os.path.abspath(entry) for entry in sys.path)])
     try:
         trial = subprocess.run(
             command,

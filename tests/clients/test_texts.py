@@ -108,5 +108,5 @@ def test_heed_run_prints_next_tokens(language_model, capsys, tmp_path):
     for others in (["--show"], ["--out", str(tmp_path / "out.npz")]):
         assert main([*flags, *others]) == 0
         assert json.loads(capsys.readouterr().out.splitlines()[-1]) == answer["next_tokens"]
-    assert main([*flags[:-1], "0"]) == 2
+    assert main([*flags[:-1], "101"]) == 2
     assert "--next-tokens: expected a whole number from 1 to 100" in capsys.readouterr().err

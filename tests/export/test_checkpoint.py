@@ -207,7 +207,10 @@ WRONG = {
     ),
     "no heads": (["--set", "num_heads=0", *PLAIN], "not a multiple of num_heads 0"),
     "a zero key": (["--set", "num_heads=4", "--set", "add_zero_attn=true"], "multi_head has no add_zero_attn"),
-    "no such setting": (["--set", "num_heads=4", "--set", "heads=3"], "no setting 'heads'; there are d_model"),
+    "no such setting": (
+        ["--set", "num_heads=4", "--set", "heads=3"],
+        "--set heads: there is no such setting",
+    ),
     "no number": (["--set", "num_heads=four"], "num_heads should be int, got 'four'"),
     "a choice": (["--set", "num_heads=4", "--set", "inputs=z"], "inputs should be query, key, value, x, x, memory"),
 }

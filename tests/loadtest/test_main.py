@@ -116,8 +116,6 @@ def test_thresholds_decide_the_exit_status(url, capsys):
 @pytest.mark.parametrize(
     ("flags", "said"),
     [
-        (["--compare", "127.0.0.1:8000"], "expected http://HOST:PORT"),
-        (["--compare", "http://127.0.0.1:x"], "expected http://HOST:PORT"),
         (["--block", "nonesuch"], "serves no nonesuch; there are additive"),
         (["--size", "q=3"], "has no size q; it has batch, heads, m, d_k"),
         (["--shape", "q=3"], "has no input q; it has query, key"),

@@ -47,7 +47,7 @@ def test_the_url_of_a_variable_is_in_the_command():
     headers = [("Authorization", "Bearer of-a-variable"), ("X-Tenant", "8")]
     command = about.command(["-c", "8", "--header=Authorization: Bearer of-a-variable"], "http://a:1", headers)
     assert command == "heed loadtest http://a:1 -c 8 '--header=Authorization: ...'"
-    assert about.command(["http://a:1", "--api-key=k"], "http://a:1", [("Authorization", "Bearer k")]) == (
+    assert about.command(["http://a:1", "--api-key=k"], "", [("Authorization", "Bearer k")]) == (
         "heed loadtest http://a:1 --api-key=..."
     )
 

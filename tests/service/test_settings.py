@@ -1,30 +1,30 @@
 """Settings from flags and environment, and what is said of wrong ones."""
 
 import pytest
-from pydantic_settings import CliApp
 
+from service.cli.options import read_settings
 from service.cli.serve import main
-from service.settings import Settings
+from service.settings import GROUPS, Settings, size_text
 
 
 def test_a_flag_wins_over_its_variable(monkeypatch):
     monkeypatch.setenv("HEED_PORT", "9001")
     monkeypatch.setenv("HEED_PROVIDER", "cpu")
     assert Settings().port == 9001
-    chosen = CliApp.run(Settings, cli_args=["--port", "9002"])
+    chosen = read_settings(["--port", "9002"])
     assert (chosen.port, chosen.provider) == (9002, "cpu")
 
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--port", "70000"], "port (HEED_PORT): Input should be less than or equal to 65535, got '70000'"),
-        (["--provider", "tpu"], "provider (HEED_PROVIDER): Input should be 'auto', 'cuda' or 'cpu', got 'tpu'"),
+        (["--port", "70000"], "--port (HEED_PORT): expected a port from 0 to 65535, got '70000'"),
+        (["--provider", "tpu"], "--provider (HEED_PROVIDER): expected auto, cuda or cpu, got 'tpu'"),
         (["--workers", "0"], "workers (HEED_WORKERS)"),
         (["--versions", "newest"], "versions (HEED_VERSIONS)"),
         (
             ["--workers", "2", "--model-control-mode", "explicit"],
-            "model_control_mode (HEED_MODEL_CONTROL_MODE): Value error, explicit needs workers 1",
+            "--model-control-mode (HEED_MODEL_CONTROL_MODE): explicit needs workers 1",
         ),
     ],
 )
@@ -39,6 +39,44 @@ def test_help_lists_every_setting(capsys):
     said = capsys.readouterr().out
     for name in Settings.model_fields:
         assert f"--{name.replace('_', '-')}" in said
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [("128MiB", 128 << 20), ("2GB", 2 * 10**9), (" 1.5 kib ", 1536), ("134217728", 1 << 27), ("1_000", 1000)],
+)
+def test_sizes_have_units(monkeypatch, text, size):
+    monkeypatch.setenv("HEED_MAX_BODY_BYTES", text)
+    assert Settings().max_body_bytes == size
+    assert read_settings(["--memories-bytes", text]).memories_bytes == size
+
+
+@pytest.mark.parametrize(("size", "text"), [(128 << 20, "128MiB"), (3 << 30, "3GiB"), (64 << 10, "64KiB"), (7, "7")])
+def test_sizes_are_written_as_they_are_read(size, text):
+    assert size_text(size) == text
+    assert Settings(max_body_bytes=text).max_body_bytes == size
+
+
+def test_words_in_any_case(monkeypatch):
+    monkeypatch.setenv("HEED_LOG_LEVEL", "WARNING")
+    found = read_settings(["--provider", "CPU", "--versions", "Latest:2", "--server-name", "Mine"])
+    assert (found.log_level, found.provider, found.versions, found.server_name) == (
+        "warning",
+        "cpu",
+        "latest:2",
+        "Mine",
+    )
+
+
+def test_help_has_groups_and_sizes(capsys):
+    with pytest.raises(SystemExit, match="0"):
+        main(["--help"])
+    said = capsys.readouterr().out
+    assert [line for line in said.splitlines() if line.rstrip(":") in GROUPS.values()] == [
+        f"{x}:" for x in GROUPS.values()
+    ]
+    assert "(default 128MiB)" in " ".join(said.split())
+    assert set(GROUPS) <= set(Settings.model_fields)
 
 
 def test_sizes_of_zero_are_this_machine_s():

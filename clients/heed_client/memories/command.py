@@ -1,17 +1,18 @@
 """``heed memory``: store keys and values from files on a server, list its memories, delete them."""
 
 import argparse
-import os
+import json
 import sys
 from collections.abc import Sequence
-
-from httpx import InvalidURL
+from dataclasses import asdict
+from typing import Any
 
 from heed_client import files
-from heed_client.arguments import pair
+from heed_client.arguments import pair, positive
 from heed_client.client import Client
 from heed_client.errors import HeedError, Problem
 from heed_client.files import FileError
+from heed_options import Parser, add_server, clean_end
 
 EPILOG = """\
 A FILE is npy, npz, safetensors or JSON, as for `heed run`, which queries a memory by its id.
@@ -25,15 +26,16 @@ examples:
 """
 
 
-def parser() -> argparse.ArgumentParser:
-    root = argparse.ArgumentParser(
-        prog="heed memory", description=__doc__, epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    url = "http://127.0.0.1:8000"
-    root.add_argument("--url", help=f"URL of the server (HEED_URL, default {url})", default=os.environ.get("HEED_URL"))
-    root.add_argument("--api-key", help="API key, sent as Bearer token (HEED_API_KEY)")
-    commands = root.add_subparsers(dest="command", required=True)
-    commands.add_parser("list", help="list the memories: id, block, dtype, shape of the keys, bytes")
+def parser() -> Parser:
+    """The flags."""
+    root = Parser(
+        prog="heed memory", usage="heed memory {list,store,delete} [flags]", description=__doc__, epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )  # fmt: skip
+    add_server(root)
+    commands = root.add_subparsers(dest="command", required=True, metavar="COMMAND", prog="heed memory")
+    listing = commands.add_parser("list", help="list the memories: id, block, dtype, shape of the keys, bytes")
+    listing.add_argument("--json", action="store_true", help="print the list as JSON")
     commands.add_parser("delete", help="delete memories").add_argument("id", nargs="+", metavar="ID")
     add = commands.add_parser("store", help="store keys and values; print the id").add_argument
     add("--key", metavar="FILE", help="keys [batch, kv_heads, n, d_k], or their last 2 or 3 dimensions")
@@ -41,29 +43,43 @@ def parser() -> argparse.ArgumentParser:
     add("--tensor", action="append", default=[], type=pair, metavar="NAME=FILE", help="any other tensor")
     add("--block", help="store what this block's projections make of the tensors")
     add("--dtype", choices=("float32", "float16"), help="of the stored numbers (default float32)")
-    add("--ttl-seconds", type=float, metavar="SECONDS", help="time until the memory is deleted")
+    add("--ttl-seconds", type=positive, metavar="SECONDS", help="time until the memory is deleted")
     return root
 
 
+@clean_end
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; the exit status is 2 for a wrong argument or request, 1 if the server fails."""
     options = parser().parse_args(arguments)
     try:
-        with Client(options.url, api_key=options.api_key) as heed:
+        access = {"cacert": options.cacert, "verify": not options.insecure}
+        with Client(options.url, api_key=options.api_key, **access) as heed:
             if options.command == "list":
-                for memory in heed.memories():
-                    stored = memory.description
+                descriptions = [memory.description for memory in heed.memories()]
+                if options.json:
+                    print(json.dumps([asdict(stored) for stored in descriptions], indent=2))
+                    return 0
+                for stored in descriptions:
                     print(stored.id, stored.block or "-", stored.dtype, [*stored.key_shape], f"{stored.bytes:,} bytes")
             elif options.command == "delete":
                 for id in options.id:
                     heed.open_memory(id).delete()
             else:
                 paths = {"key": options.key, "value": options.value} | dict(options.tensor)
-                tensors = {name: files.pick(path, name) for name, path in paths.items() if path}
+                tensors = {name: _tensor(path, name) for name, path in paths.items() if path}
+                if not tensors:
+                    raise ValueError("--key, --value: store needs tensors; `heed memory store --help` lists the flags")
                 choices = {name: getattr(options, name) for name in ("block", "dtype", "ttl_seconds")}
                 print(heed.memory(**tensors, **choices).id)
-    except (HeedError, InvalidURL, FileError, ValueError, TypeError) as error:
+    except (HeedError, FileError, ValueError, TypeError) as error:
         print(f"heed memory: {error}", file=sys.stderr)
         is_wrong = isinstance(error, Problem) and error.status < 500
-        return 2 if is_wrong or not isinstance(error, HeedError | InvalidURL) else 1
+        return 2 if is_wrong or not isinstance(error, HeedError) else 1
     return 0
+
+
+def _tensor(path: str, name: str) -> Any:
+    try:
+        return files.pick(path, name)
+    except FileError as error:
+        raise FileError(f"--{name} {error}") from None

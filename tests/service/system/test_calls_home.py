@@ -98,7 +98,7 @@ def test_a_server_calls_nobody_and_writes_nowhere(models, tmp_path, workers, hom
     for place in places.values():
         place.mkdir()
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("XDG_", "HOME", "TMP"))}
-    environment |= {"PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1"}
+    environment |= {"PYTHONPATH": f"{ROOT}:{ROOT / 'clients'}", "PYTHONDONTWRITEBYTECODE": "1"}
     environment |= (
         {"HOME": str(places["home"]), "TMPDIR": str(places["temporary"])}
         if home == "its own"

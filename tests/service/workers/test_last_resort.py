@@ -22,7 +22,8 @@ def stuck(folder, workers, hung=300.0):
     graphs.adder(folder / "models" / "adder" / "1")
     flags = ["--port", "0", "--workers", str(workers), "--model-repository", str(folder / "models")]
     file = folder / "stuck"
-    environment = {"HUNG": str(hung), "STUCK": str(file), "PYTHONPATH": str(Path(__file__).parents[3])}
+    root = Path(__file__).parents[3]
+    environment = {"HUNG": str(hung), "STUCK": str(file), "PYTHONPATH": f"{root}{os.pathsep}{root / 'clients'}"}
     with launched([sys.executable, SCRIPT, *flags], folder / "log", environment=environment) as service:
         pids = {service.process.pid}
         try:

@@ -1,0 +1,69 @@
+"""What ``heed run`` prints on a terminal in place of all numbers: shapes, ranges, and the largest weights."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from heed_client.answer import Quantized, TopK
+from heed_client.matrix import Matrices
+
+LARGEST = 8  # weights
+HINT = "All numbers: --json, --out FILE, or a pipe. Heat maps: --show, --plot FILE, --html FILE."
+
+
+def summary(outputs: Mapping[str, Any], selection: Matrices | None, others: Mapping[str, Any]) -> str:
+    """A line for each output, and the largest weights of ``selection``, with the labels of their queries and keys."""
+    arrays: dict[str, np.ndarray] = {}
+    for name, output in outputs.items():
+        parts = output._asdict() if isinstance(output, TopK) else {"": output}
+        for part, array in parts.items():
+            levels = array.dequantized() if isinstance(array, Quantized) else array
+            arrays[f"{name} {part}".strip()] = np.asarray(levels)
+    rows = [(name, str(list(array.shape)), array.dtype.name, _range(array)) for name, array in arrays.items()]
+    rows += [(name, str([len(values)]), "list", _shortened(values)) for name, values in others.items()]
+    widths = [max(map(len, column)) for column in list(zip(*rows, strict=True))[:3]]
+    lines = ["  ".join([*map(str.ljust, row, widths), row[3]]) for row in rows]
+    if selection is not None and selection.weights.size:
+        lines += ["", *_largest(selection)]
+    return "\n".join([*lines, "", HINT])
+
+
+def _range(array: np.ndarray) -> str:
+    finite = array[np.isfinite(array)] if array.dtype.kind == "f" else array
+    if not finite.size:
+        return "no finite number" if array.size else "empty"
+    masked = array.size - finite.size
+    note = f", and {masked} of -infinity (masked)" if masked else ""
+    return f"{_number(finite.min())} to {_number(finite.max())}{note}"
+
+
+def _number(value: Any) -> str:
+    return f"{value:.4g}"
+
+
+def _shortened(values: Sequence[Any]) -> str:
+    text = " ".join(map(str, values))
+    return text if len(text) <= 60 else f"{text[:59]}…"
+
+
+def _largest(selection: Matrices) -> list[str]:
+    """The largest weight of each query over all matrices, the largest first."""
+    count, m, n = selection.weights.shape
+    rows = np.moveaxis(selection.weights, 1, 0).reshape(m, count * n)
+    best = rows.argmax(axis=-1)
+    tops = rows[np.arange(m), best]
+    places = [int(place) for place in np.argsort(-tops, kind="stable")[:LARGEST]]
+    queries = [_named("query", label) for label in selection.queries]
+    width = max(len(queries[place]) for place in places)
+    lines = ["the largest weight of each query" + (f", the first {LARGEST} of {m}" if m > LARGEST else "")]
+    for place in places:
+        matrix, key = divmod(int(best[place]), n)
+        name = f"  {selection.names[matrix]}" if count > 1 else ""
+        lines.append(f"  {tops[place]:.3f}  {queries[place]:{width}} -> {_named('key', selection.keys[key])}{name}")
+    return lines
+
+
+def _named(axis: str, label: str) -> str:
+    """A label, with the name of its axis if it is a position."""
+    return f"{axis} {label}" if label.isdecimal() else label

@@ -1,0 +1,103 @@
+"""The flags of ``heed serve``, made of the settings, and what is said of wrong ones."""
+
+import argparse
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, get_args, get_origin
+
+from pydantic import ValidationError
+from pydantic.fields import FieldInfo
+
+from heed_options import Parser, either, nearest
+from service.settings import GROUPS, Settings, size_text
+
+METAVARS: dict[Any, str] = {int: "N", float: "NUMBER", str: "TEXT"}
+EPILOG = "Sizes are bytes, or have a unit: 128MiB, 2GB. Words may be in any case."
+PORT = "expected a port from 0 to 65535"
+EXPECTED = {  # types of pydantic's errors -> what was expected; their contexts have the limits
+    "int_parsing": "expected a whole number",
+    "int_parsing_size": "expected a smaller number",
+    "int_from_float": "expected a whole number",
+    "float_parsing": "expected a number",
+    "finite_number": "expected a finite number",
+    "bool_parsing": "expected true or false",
+    "less_than_equal": "expected at most {le}",
+    "greater_than_equal": "expected at least {ge}",
+    "greater_than": "expected a number above {gt}",
+    "value_error": "{error}",
+}
+FORMS = {
+    "port": PORT,
+    "monitoring_port": PORT,
+    "versions": "expected all, latest:N, or numbers separated by commas",
+    "viewer_frame_ancestors": "expected origins separated by blanks",
+}
+
+
+class WrongSettings(Exception):
+    """Settings that cannot be used; a line for each."""
+
+
+def parser() -> Parser:
+    """The parser of the flags, in groups."""
+    parser = Parser(prog="heed serve", usage="heed serve [flags]", description=Settings.__doc__, epilog=EPILOG)
+    for name, field in Settings.model_fields.items():
+        if name in GROUPS:
+            group = parser.add_argument_group(GROUPS[name])
+        options: dict[str, Any] = {"action": argparse.BooleanOptionalAction}
+        if field.annotation is not bool:
+            options = {"metavar": _metavar(name, field)}
+        help = f"{field.description}{_default(name, field)}".replace("%", "%%")
+        group.add_argument(_flag(name), dest=name, default=argparse.SUPPRESS, help=help, **options)
+    return parser
+
+
+def read_settings(arguments: Sequence[str]) -> Settings:
+    """The settings: from flags, which take precedence, and the environment.
+
+    Raises:
+        WrongSettings: with a message for each wrong one.
+        SystemExit: there is no such flag; standard error names it.
+    """
+    flags = vars(parser().parse_args(arguments))
+    try:
+        return Settings(**flags)
+    except ValidationError as error:
+        lines = [_explained(problem, flags) for problem in error.errors()]
+        raise WrongSettings("\n".join(lines)) from None
+
+
+def _explained(problem: Mapping[str, Any], flags: Mapping[str, Any]) -> str:
+    """pydantic's error in plain words, with the name of what is wrong: the flag, or else the variable."""
+    name = str(problem["loc"][0])
+    variable = f"HEED_{name.upper()}"
+    given = flags.get(name, os.environ.get(variable, problem["input"]))
+    if problem["type"] == "literal_error":
+        choices = get_args(Settings.model_fields[name].annotation)
+        message = f"expected {either(choices)}, got {given!r}{nearest(str(given), choices)}"
+    elif problem["type"] == "value_error":
+        message = str(problem["ctx"]["error"])
+    else:
+        known = EXPECTED.get(problem["type"], problem["msg"])
+        expected = FORMS.get(name) or known.format(**problem.get("ctx", {}))
+        message = f"{expected}, got {given!r}"
+    is_flag = name in flags or variable not in map(str.upper, os.environ)
+    return f"{_flag(name)} ({variable}): {message}" if is_flag else f"{variable} (or {_flag(name)}): {message}"
+
+
+def _flag(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
+
+
+def _metavar(name: str, field: FieldInfo) -> str:
+    if get_origin(field.annotation) is Literal:
+        return "{" + ",".join(get_args(field.annotation)) + "}"
+    return "SIZE" if name.endswith("_bytes") else METAVARS.get(field.annotation, "PATH")
+
+
+def _default(name: str, field: FieldInfo) -> str:
+    """What the help says of the default; nothing where it is none, or where the flag is off without it."""
+    if field.default is None or field.default is False or field.default == "":
+        return ""
+    text = size_text(field.default) if name.endswith("_bytes") else str(field.default)
+    return f" (default {'on' if field.default is True else text})"
