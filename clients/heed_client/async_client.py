@@ -98,6 +98,7 @@ class AsyncClient:
         weights_dtype: Dtype | None = None,
         weights_pool: int | None = None,
         weights_pool_by: Reduction | None = None,
+        decimals: int | None = None,
         quantized: bool = False,
         additive_mask: bool = False,
         next_tokens: int | None = None,
@@ -121,6 +122,7 @@ class AsyncClient:
             "weights_dtype": weights_dtype,
             "weights_pool": weights_pool,
             "weights_pool_by": weights_pool_by,
+            "decimals": decimals,
             "additive_mask": additive_mask,
             "next_tokens": next_tokens,
         }

@@ -119,6 +119,7 @@ class Client:
         weights_dtype: Dtype | None = None,
         weights_pool: int | None = None,
         weights_pool_by: Reduction | None = None,
+        decimals: int | None = None,
         quantized: bool = False,
         additive_mask: bool = False,
         next_tokens: int | None = None,
@@ -138,12 +139,12 @@ class Client:
         ``average_attn_weights`` is the mean over heads. ``weights_top_k`` returns only the k largest weights of each
         query. ``weights_pool`` reduces queries and keys to at most so many cells each, by their mean or
         ``weights_pool_by`` "max". ``weights_dtype`` "float16" or "uint8" makes the answer smaller; uint8 is converted
-        to float32 unless ``quantized``. All of this is done by the server.
+        to float32 unless ``quantized``. ``decimals`` rounds the answer to 0 to 7 of them, and sends it as JSON. All of
+        this is done by the server.
 
-        A float mask of only 0.0 and 1.0 is
-        rejected, because it is ambiguous, unless ``additive_mask`` is set: then it is added to the scores. Masks of
-        integers are always rejected. Large tensors are sent as bytes and small ones as JSON; ``binary`` forces one of
-        them where possible. The results are the same.
+        A float mask of only 0.0 and 1.0 is rejected, because it is ambiguous, unless ``additive_mask`` is set: then it
+        is added to the scores. Masks of integers are always rejected. Large tensors are sent as bytes and small ones as
+        JSON; ``binary`` forces one of them where possible. The results are the same.
 
         A model with a tokenizer takes ``text=`` instead of token ids: a text or a list of texts, with the arguments of
         ``tokenize``. The answer has ``tokens``, ``offsets``, ``input_ids`` and ``truncated`` then. Of a language model
@@ -167,6 +168,7 @@ class Client:
             "weights_dtype": weights_dtype,
             "weights_pool": weights_pool,
             "weights_pool_by": weights_pool_by,
+            "decimals": decimals,
             "additive_mask": additive_mask,
             "next_tokens": next_tokens,
         }

@@ -28,6 +28,7 @@ FLAGS = {
     "selection": (["--heads", "0,2", "--queries=-1"], {"heads": [0, 2], "queries": -1}),
     "mean": (["--reduce-heads", "mean"], {"reduce_heads": "mean"}),
     "pool": (["--weights-pool", "2", "--weights-pool-by", "max"], {"weights_pool": 2, "weights_pool_by": "max"}),
+    "decimals": (["--decimals", "3"], {"decimals": 3}),
     "uint8": (["--weights-dtype", "uint8"], {"weights_dtype": "uint8"}),
 }
 

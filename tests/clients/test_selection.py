@@ -96,6 +96,16 @@ def test_pool(heed):
     assert found["weights"].shape == found["scores"].shape == (2, 3, 4, 4)
 
 
+def test_decimals(heed):
+    tensors = sdpa(1, 8, m=64, n=64)
+    exact = heed.attend(SDPA, **tensors)
+    rounded = heed.attend(SDPA, **tensors, decimals=3)
+    for name, array in rounded.items():
+        np.testing.assert_array_equal(array, np.round(exact[name].astype(np.float64), 3).astype(np.float32))
+    with pytest.raises(BadRequest, match="decimals: expected a whole number from 0 to 7"):
+        heed.attend(SDPA, **tensors, decimals=8)
+
+
 def test_wrong_options(heed):
     with pytest.raises(BadRequest, match="from -3 to 2, for 3 heads of weights, got 7") as caught:
         heed.attend(SDPA, **sdpa(2, 3), heads=7, binary=True)
