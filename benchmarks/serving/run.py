@@ -19,7 +19,7 @@ from benchmarks.serving.servers import Server, python_of
 from benchmarks.serving.turn import Contestant, RunningServer, run_turn, start_contestant, write_floor_responses
 from benchmarks.serving.workloads import WORKLOADS
 
-PACKAGES = ("onnxruntime", "numpy", "orjson", "fastapi", "uvicorn", "uvloop", "mlserver", "litserve")
+PACKAGES = ("onnxruntime", "numpy", "orjson", "fastapi", "uvicorn", "uvloop", "mlserver", "nvidia-pytriton", "litserve")
 PORTS_EACH = 4
 
 

@@ -102,6 +102,9 @@ SERVERS = {
             {"BENCH_WORKERS": "0"}, ("mlserver==1.7.1", "uvloop<0.22", *RUNTIME),
         ),
         Server(
+            "triton", ("{python}", "{peers}/triton_server.py"), V2_FORMATS, {}, ("nvidia-pytriton==0.7.0", *RUNTIME),
+        ),
+        Server(
             "litserve", ("{python}", "{peers}/litserve_server.py"), PLAIN, {}, ("litserve==0.2.19", *RUNTIME),
         ),
     )
