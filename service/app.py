@@ -163,7 +163,7 @@ def create_app(
     auth = ApiKeyAuth(routes, settings) if settings.api_keys_file or settings.admin_keys_file else None
     timing = tracing.TracedTiming if traces else Timing
     app.state.auth = auth
-    app.router.routes.insert(0, Route(OPENAPI_PATH, OpenApi(app, auth), include_in_schema=False))
+    app.router.routes.insert(0, Route(OPENAPI_PATH, OpenApi(app, auth), methods=["GET"], include_in_schema=False))
     outermost: ASGIApp = Envelope(auth or routes, ids, timing)
     observers: list[AccessLog | tracing.Tracing] = []
     if settings.access_log != "off":

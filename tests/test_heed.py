@@ -5,6 +5,7 @@ import re
 import signal
 import subprocess
 import sys
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 
@@ -73,7 +74,8 @@ def test_an_interrupt_ends_it_quietly():
     """While it waits for its standard input."""
     command = [sys.executable, "-m", "heed", "run", "scaled_dot_product", "--query", "-"]
     streams = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    with subprocess.Popen(command, env=ENVIRONMENT, **streams) as process:
+    default = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)  # a shell's background jobs ignore it
+    with subprocess.Popen(command, env=ENVIRONMENT, preexec_fn=default, **streams) as process:
         until(lambda: "pipe" in Path(f"/proc/{process.pid}/wchan").read_text())
         process.send_signal(signal.SIGINT)
         said = process.communicate(timeout=30)

@@ -121,7 +121,7 @@ def test_float16_files_are_float16_and_bfloat16_ones_bfloat16(halves):
 def test_dtype_is_one_of_three(capsys):
     with pytest.raises(SystemExit, match="2"):
         main(["dot_product", "--dtype", "float8"])
-    assert "invalid choice: 'float8'" in capsys.readouterr().err
+    assert "--dtype: expected float32, float16 or bfloat16, got 'float8'" in capsys.readouterr().err
 
 
 @pytest.mark.skipif("HEED_TEST_HALF" not in os.environ, reason="make test-half: minutes")

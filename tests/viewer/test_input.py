@@ -204,7 +204,7 @@ def test_an_error_stands_beside_its_field(open_page):
     page.get_by_role("textbox", name="JSON").fill(json.dumps({"query": QUERY, "key": [[1, 2, 3]]}))
     tensors = page.get_by_role("list", name="tensors that are given")
     expect(tensors.get_by_role("alert")).to_have_text(
-        "key: expected axis 1 (d_k) to be 2, as in query, got 3 (shape [3, 3])"
+        "key: expected axis 3 (d_k) to be 2, as in query, got 3 (shape [1, 1, 1, 3])"
     )
 
 

@@ -133,14 +133,17 @@ def test_admin_keys_alone_leave_inference_open(tmp_path):
 @pytest.mark.parametrize(
     ("flags", "said"),
     [
-        (["--api-keys-file", "nowhere"], "(HEED_API_KEYS_FILE): Value error, this file cannot be read: No such file"),
-        (["--admin-keys-file", "/tmp"], "(HEED_ADMIN_KEYS_FILE): Value error, this file cannot be read: Is a"),
-        (["--api-keys-file", "x" * 9999], "(HEED_API_KEYS_FILE): Value error, this file cannot be read: File name too"),
-        (["--api-keys-file", UNREADABLE], "(HEED_API_KEYS_FILE): Value error, this file cannot be read: Input/output"),
-        (["--tls-certificate", UNREADABLE, "--tls-key", __file__], "(HEED_TLS_CERTIFICATE): Value error, this file"),
-        (["--tls-certificate", __file__, "--tls-key", UNREADABLE], "(HEED_TLS_KEY): Value error, this file cannot be"),
-        (["--tls-certificate", __file__], "tls_certificate and tls_key are needed together"),
-        (["--tls-certificate", __file__, "--tls-key", __file__], "tls_key (HEED_TLS_KEY): Value error, they cannot be"),
+        (
+            ["--api-keys-file", "nowhere"],
+            "--api-keys-file (HEED_API_KEYS_FILE): 'nowhere' cannot be read: No such file",
+        ),
+        (["--admin-keys-file", "/tmp"], "--admin-keys-file (HEED_ADMIN_KEYS_FILE): '/tmp' cannot be read: Is a"),
+        (["--api-keys-file", "x" * 9999], "xxx' cannot be read: File name too long"),
+        (["--api-keys-file", UNREADABLE], f"(HEED_API_KEYS_FILE): '{UNREADABLE}' cannot be read: Input/output"),
+        (["--tls-certificate", UNREADABLE, "--tls-key", __file__], "(HEED_TLS_CERTIFICATE): '/proc"),
+        (["--tls-certificate", __file__, "--tls-key", UNREADABLE], "(HEED_TLS_KEY): '/proc"),
+        (["--tls-certificate", __file__], "--tls-certificate and --tls-key are needed together"),
+        (["--tls-certificate", __file__, "--tls-key", __file__], "(HEED_TLS_KEY): expected a certificate and its key"),
         (
             ["--model-control-mode", "explicit", "--api-keys-file", __file__],
             "explicit beside api_keys_file needs admin_keys_file",
