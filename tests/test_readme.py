@@ -17,15 +17,15 @@ def test_the_number_of_blocks():
 
 def test_its_figures_are_those_of_the_report():
     """Each row has the medians of one line of the report, as the page of benchmarks, which names the report, has it."""
-    rows = re.findall(r"^\| (`.*?) \| ([\d,.]+) \| ([\d,.]+) \| ([\d,.]+) \|$", README, re.MULTILINE)
+    rows = re.findall(r"^\| (`.*?) \| ([\d,.]+) \| ([\d,.]+) \| ([\d,.]+) \| ([\d,.]+) \|$", README, re.MULTILINE)
     assert len(rows) == 3
     page = (ROOT / "docs" / "benchmarks.md").read_text()
     report = (ROOT / re.search(r"`(benchmarks/results/\S+\.md)`", page)[1]).read_text()
     rates = report.partition("## Requests a second")[2]
     for name, *figures in rows:
         assert f"| {name} | {' | '.join(figures)} | " in page
-        heed, fastapi, mlserver = (re.escape(figure) for figure in figures)
-        assert re.search(rf"^\| W\d/json/1 \| {heed} .*\| {fastapi} .*\| {mlserver} ", rates, re.MULTILINE), name
+        in_order = r".*\| ".join(map(re.escape, figures))
+        assert re.search(rf"^\| W\d/json/1 \| {in_order} ", rates, re.MULTILINE), name
 
 
 def test_links():

@@ -1,6 +1,7 @@
 """The command, for real: Heed and the floor in one cell, for a second each."""
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -18,6 +19,7 @@ def bench(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
 
 
+@pytest.mark.skipif("HEED_TEST_BENCHMARKS" not in os.environ, reason="make test-benchmarks: half a minute")
 def test_one_cell(tmp_path, free_port):
     out, models = tmp_path / "out.jsonl", tmp_path / "models"
     timing = ["--repeats", "1", "--seconds", "1", "--warmup", "0", "--quiet", "99"]
@@ -41,7 +43,7 @@ def test_one_cell(tmp_path, free_port):
     ("arguments", "said"),
     [
         (["--workloads", "W9"], "unknown W9; there are W1, W2"),
-        (["--servers", "triton"], "unknown triton; there are heed, floor"),
+        (["--servers", "tritium"], "unknown tritium; there are heed, floor"),
         (["--url", "triton"], "expected NAME=..."),
         (["--heed", "floor=--workers 1"], "a name of its own"),
         (["--profile", "W2"], "expected WORKLOAD/FORMAT/CONNECTIONS"),
