@@ -139,8 +139,8 @@ class Client:
         ``average_attn_weights`` is the mean over heads. ``weights_top_k`` returns only the k largest weights of each
         query. ``weights_pool`` reduces queries and keys to at most so many cells each, by their mean or
         ``weights_pool_by`` "max". ``weights_dtype`` "float16" or "uint8" makes the answer smaller; uint8 is converted
-        to float32 unless ``quantized``. ``decimals`` rounds the answer to 0 to 7 of them, and sends it as JSON. All of
-        this is done by the server.
+        to float32 unless ``quantized``. ``decimals`` rounds the answer to 0 to 7 of them, and sends it as JSON, unless
+        ``binary``. All of this is done by the server.
 
         A float mask of only 0.0 and 1.0 is rejected, because it is ambiguous, unless ``additive_mask`` is set: then it
         is added to the scores. Masks of integers are always rejected. Large tensors are sent as bytes and small ones as

@@ -67,12 +67,12 @@ def write_fixed(array: np.ndarray, decimals: int) -> bytes:
 
 
 def rounded(array: np.ndarray, decimals: int) -> np.ndarray:
-    """The numbers of the array's type that are nearest to its floats rounded to 0 to 7 ``decimals``."""
+    """The floats of an array rounded to 0 to 7 ``decimals``, in its type; float16 becomes float32."""
     unit = 10.0**decimals
     with np.errstate(over="ignore", invalid="ignore"):
         scaled = np.multiply(array, unit, dtype=np.float64)
-        nearest: np.ndarray = np.where(np.isfinite(scaled), np.rint(scaled) / unit, array).astype(array.dtype)
-    return nearest
+        nearest: np.ndarray = np.where(np.isfinite(scaled), np.rint(scaled) / unit + 0.0, array)  # -0.0 + 0.0 is 0.0
+    return nearest.astype(np.promote_types(array.dtype, np.float32))
 
 
 def _write_rounded(array: np.ndarray, decimals: int) -> bytes:
