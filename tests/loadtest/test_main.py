@@ -49,7 +49,8 @@ def test_a_sweep(url, tmp_path, capsys):
         assert {"warm-up", "measured"} == {of["phase"] for of in found["windows"]}
         inside = found["server_side"]
         assert inside["requests"] == pytest.approx(found["requests"], rel=0.25, abs=20)
-        assert 0 < inside["stages"]["compute"]["mean"] < inside["total"]["mean"] < found["mean"]
+        assert 0 < inside["stages"]["compute"]["mean"] < inside["total"]["mean"]
+        assert inside["total"]["mean"] < 1.25 * found["mean"]  # other requests: those of the warm-up count, too
         assert inside["cores"] > 0
     shown = capsys.readouterr().out
     assert "4 connections" in shown
