@@ -50,7 +50,7 @@ def test_health_is_answered_at_any_load(levels):
 def test_the_autoscaler_follows_the_load(levels):
     """As Kubernetes computes it, from the metric and target of its manifest.
 
-    Other tests take CPUs from the server, idle or busy; benchmarks/saturation.md shows one pod when idle, three when busy.
+    Other tests take CPUs from the server, idle or busy; benchmarks/saturation.md shows one pod when idle.
     """
     metrics = yaml.safe_load(AUTOSCALER.read_text())["spec"]["metrics"]
     (metric,) = (metric["pods"] for metric in metrics if "pods" in metric)
