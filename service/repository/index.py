@@ -22,12 +22,12 @@ def index(
 ) -> list[State]:
     """The lines of ``names``: loaded versions, failed ones with the reason, models that are loading or unloading.
 
-    A reason of version 0 is about the whole model.
+    A reason of version 0 is about the whole model, before it is loading.
     """
     states: list[State] = []
     for name in sorted(names):
         lines = [State(name, version, changing.get(name, "READY")) for version in loaded.get(name, ())]
-        reasons = failed.get(name, {})
+        reasons = {version: of for version, of in failed.get(name, {}).items() if version or name not in changing}
         lines += [State(name, version or None, "UNAVAILABLE", reason) for version, reason in reasons.items()]
         states += lines or [State(name, state=changing.get(name))]
     return states
