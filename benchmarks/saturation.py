@@ -29,6 +29,7 @@ from heed_client.v2 import binary_request
 
 MODEL = "scaled_dot_product"
 PROBE_S = 0.02
+SCRAPE_S = 0.5
 GAUGES = ("event_loop_busy_ratio", "event_loop_lag_max_seconds", "connections", "connections_unread", "requests_queued")
 
 
@@ -98,18 +99,40 @@ async def ask(port: int, connections: int, seconds: float) -> list[float]:
     return times
 
 
+class Scraper(threading.Thread):
+    """Reads the gauges twice a second until it is stopped; keeps those last read while all clients were connected."""
+
+    def __init__(self, port: int, connections: int) -> None:
+        super().__init__(daemon=True)
+        self._port, self._connections = port, connections
+        self._ended = threading.Event()
+        self.gauges: dict[str, float] = {}
+
+    def run(self) -> None:
+        while not self._ended.wait(SCRAPE_S):
+            text = scrape(self._port)
+            found = {name: float(re.search(rf"^heed_{name} (\S+)", text, re.MULTILINE)[1]) for name in GAUGES}  # type: ignore[index]
+            if found["connections"] >= self._connections or not self.gauges:
+                self.gauges = found
+
+    def stop(self) -> None:
+        self._ended.set()
+        self.join()
+
+
 def measure(port: int, monitoring_port: int, connections: int, seconds: float) -> Level:
     """One level. The clients are another process: they wait for nothing that is done here."""
-    before, prober = scrape(monitoring_port), Prober(monitoring_port)
+    before, prober, scraper = scrape(monitoring_port), Prober(monitoring_port), Scraper(monitoring_port, connections)
     prober.start()
+    scraper.start()
     command = [sys.executable, "-m", "benchmarks.saturation", "--ask", f"{port},{connections},{seconds}"]
     if not connections:
         time.sleep(seconds)
     times = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
     time.sleep(1.1)  # for the metrics to be published
     prober.stop()
+    scraper.stop()
     after = scrape(monitoring_port)
-    gauges = {name: float(re.search(rf"^heed_{name} (\S+)", after, re.MULTILINE)[1]) for name in GAUGES}  # type: ignore[index]
     return Level(
         connections,
         len(times) / seconds,
@@ -117,7 +140,7 @@ def measure(port: int, monitoring_port: int, connections: int, seconds: float) -
         (quantile(before, after, 0.5), quantile(before, after, 0.99)),
         prober.times,
         sum(status != 200 for status in prober.statuses),
-        gauges,
+        scraper.gauges,
     )
 
 

@@ -48,9 +48,9 @@ def test_health_is_answered_at_any_load(levels):
 
 
 def test_the_autoscaler_follows_the_load(levels):
-    """As Kubernetes computes it, from the metric and target of its manifest.
+    """As Kubernetes computes it, from the metric and target of its manifest: two pods become more, or stay enough.
 
-    Other tests take CPUs from the server, idle or busy; benchmarks/saturation.md shows one pod when idle.
+    Other tests take CPUs from the idle server, too; benchmarks/saturation.md shows that it asks for fewer.
     """
     metrics = yaml.safe_load(AUTOSCALER.read_text())["spec"]["metrics"]
     (metric,) = (metric["pods"] for metric in metrics if "pods" in metric)
@@ -58,5 +58,5 @@ def test_the_autoscaler_follows_the_load(levels):
     assert target.endswith("m")
     ratios = {number: level.gauges[name] / (int(target[:-1]) / 1000) for number, level in levels.items()}
     wanted = {number: 2 if abs(ratio - 1) < 0.1 else ceil(2 * ratio) for number, ratio in ratios.items()}
-    assert wanted[IDLE] <= 2 <= wanted[BUSY]
+    assert wanted[IDLE] <= 2 < wanted[BUSY]
     assert ratios[IDLE] < 0.6 * ratios[BUSY]
