@@ -182,6 +182,17 @@ def _of_variable(text: str, name: str) -> str:
     return f" (of the variable {name})" if text == os.environ.get(name) else ""
 
 
+def positive(text: str) -> float:
+    """A finite number above 0, in the flag's unit."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = 0.0
+    if not 0 < number < float("inf"):
+        raise argparse.ArgumentTypeError(f"expected a number above 0, got {text!r}")
+    return number
+
+
 def certificates_option(text: str) -> str:
     """A file that holds certificates."""
     try:

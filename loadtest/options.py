@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from heed_options import DEFAULT_URL, Parser, add_access, url_option, url_variable
+from heed_options import DEFAULT_URL, Parser, add_access, positive, url_option, url_variable
 from loadtest import scenario, thresholds
 from loadtest.outcome import Level
 from loadtest.scenario import RequestSpec, ScenarioError
@@ -72,15 +72,15 @@ def parser() -> Parser:
     add = parser.add_argument_group("load").add_argument
     add("--concurrency", "-c", type=_list(_whole), metavar="N,...", help="closed loops of N connections, one after "
         "another: 1,8,64 is a ramp (default)")  # fmt: skip
-    add("--rate", type=_list(_positive), metavar="N,...", help="open loops of N requests a second")
+    add("--rate", type=_list(positive), metavar="N,...", help="open loops of N requests a second")
     add("--connections", type=_whole, default=512, help="most connections of an open loop (default %(default)s)")
     add("--processes", type=_whole, default=1, help="processes that generate the load (default %(default)s)")
-    add("--seconds", "--duration", "-d", type=_positive, default=10.0, metavar="SECONDS",
+    add("--seconds", "--duration", "-d", type=positive, default=10.0, metavar="SECONDS",
         help="duration of each measurement (default 10)")  # fmt: skip
-    add("--soak", type=_positive, metavar="SECONDS", help="then hold the last level so long, to see drift and leaks")
-    add("--window", type=_positive, default=1.0, metavar="SECONDS", help="length of a warm-up window (default 1)")
-    add("--max-warmup", type=_positive, default=20.0, metavar="SECONDS", help="longest warm-up (default 20)")
-    add("--timeout", type=_positive, default=30.0, metavar="SECONDS", help="longest wait for a response (default 30)")
+    add("--soak", type=positive, metavar="SECONDS", help="then hold the last level so long, to see drift and leaks")
+    add("--window", type=positive, default=1.0, metavar="SECONDS", help="length of a warm-up window (default 1)")
+    add("--max-warmup", type=positive, default=20.0, metavar="SECONDS", help="longest warm-up (default 20)")
+    add("--timeout", type=positive, default=30.0, metavar="SECONDS", help="longest wait for a response (default 30)")
     add("--rounds", type=_whole, help="turns over which each measurement is spread (default 1; 4 if two are compared)")
     add("--seed", type=int, default=0, help="seed of tensors, mix and arrivals (default 0)")
 
@@ -149,16 +149,6 @@ def _whole(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"expected a whole number from 1, got {text!r}")
     return int(text)
-
-
-def _positive(text: str) -> float:
-    try:
-        number = float(text)
-    except ValueError:
-        number = 0.0
-    if not 0 < number < float("inf"):
-        raise argparse.ArgumentTypeError(f"expected a number above 0, got {text!r}")
-    return number
 
 
 def _pair(text: str, separator: str = "=") -> tuple[str, str]:

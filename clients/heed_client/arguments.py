@@ -5,7 +5,7 @@ import json
 from typing import Any
 
 from heed_client.files import SUFFIXES
-from heed_options import Parser, add_server, either
+from heed_options import Parser, add_server, either, positive
 
 DESCRIPTION = "Run an attention block on a server with tensors from files; save its outputs or draw its weights."
 TENSORS = {
@@ -138,17 +138,6 @@ def pair(text: str) -> tuple[str, str]:
     if not (name and equals and path):
         raise argparse.ArgumentTypeError(f"expected NAME=FILE, got {text!r}")
     return name, path
-
-
-def positive(text: str) -> float:
-    """A number of seconds."""
-    try:
-        number = float(text)
-    except ValueError:
-        number = 0.0
-    if not 0 < number < float("inf"):
-        raise argparse.ArgumentTypeError(f"expected a number above 0, got {text!r}")
-    return number
 
 
 def whole(text: str) -> int:

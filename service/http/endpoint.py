@@ -1,7 +1,6 @@
 """An inference route: decode, run, encode. Raw ASGI, as this path has to be short."""
 
 import asyncio
-import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing
@@ -23,9 +22,9 @@ from service.cost import CostModel
 from service.engine.counters import NO_MODEL
 from service.engine.engine import Engine
 from service.engine.task import InferenceTask
-from service.errors import Malformed
 from service.http.body import Body, CountedReceive, Headers, receive_body, receive_parts, split
 from service.http.compression import IDENTITY, MIN_BYTES, choose_encoding, content_encoding, deflate, inflate
+from service.http.envelope import deadline
 from service.http.response import Fields, Pieces, join, length_of, respond
 from service.memories.access import Memories
 from service.memories.stored import Reference, StoredInputs
@@ -36,12 +35,7 @@ from service.settings import Settings
 from service.timing import Timing
 
 WATCH_DELAY_S = 0.02  # for which a request waits before its client is watched: most are done by then
-DEADLINE_HEADERS = {  # Envoy, and so Istio, names the time that it will wait
-    b"x-request-timeout": (10**9, "seconds"),
-    b"x-envoy-expected-rq-timeout-ms": (10**6, "milliseconds"),
-}
 SMALL_WORK = 20_000  # of an answer with options that is computed at once; about nanoseconds
-NUMBER = re.compile(rb"\d{1,9}(\.\d{1,9})?")
 T = TypeVar("T")
 
 
@@ -346,29 +340,6 @@ class InferenceEndpoint(ABC, Generic[R]):
     def _count_failure(self, model: Model | None, error: Exception, timing: Timing) -> None:
         version = (model.name, model.version) if model else NO_MODEL
         self.engine.counts.observe_failure(version, self.api, error, timing.total_ns)
-
-
-def deadline(began_ns: int, headers: Headers, default_s: float, timeout_us: int = 0) -> int | None:
-    """The deadline of a request that began at ``began_ns``, both of ``time.perf_counter_ns``; None: it has none.
-
-    Of the headers and the request's parameter ``timeout_us`` the shortest counts. Without any of them the default
-    counts, of which 0 is none.
-
-    Raises:
-        Malformed: a header that is no number.
-    """
-    if not timeout_us and headers.keys().isdisjoint(DEADLINE_HEADERS):
-        return began_ns + int(default_s * 1e9) if default_s else None
-    times_ns = [1000 * timeout_us] if timeout_us else []
-    for name, (unit_ns, unit) in DEADLINE_HEADERS.items():
-        value = headers.get(name)
-        if value is not None:
-            if not NUMBER.fullmatch(value):
-                raise Malformed(
-                    f"expected {name.decode()} to be a number of {unit}, got {value[:20].decode('latin-1')!r}"
-                )
-            times_ns.append(int(float(value) * unit_ns))
-    return began_ns + min(times_ns)
 
 
 async def run_unless_disconnected(engine: Engine, task: InferenceTask, receive: Receive) -> dict[str, np.ndarray]:

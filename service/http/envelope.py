@@ -1,4 +1,4 @@
-"""Around all routes: every response gets ``X-Request-ID`` and ``Server-Timing``, and every error becomes a response.
+"""What all routes share: ``X-Request-ID``, ``Server-Timing``, the deadline, and that every error becomes a response.
 
 It is raw ASGI, as the inference routes pay for it, too.
 """
@@ -13,7 +13,7 @@ import secrets
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from service.errors import HeedError
+from service.errors import HeedError, Malformed
 from service.http.body import Headers
 from service.http.response import error_response
 from service.timing import Timing
@@ -21,6 +21,11 @@ from service.timing import Timing
 log = logging.getLogger("heed")
 
 REQUEST_ID = re.compile(rb"[\x21-\x7e]{1,128}")
+DEADLINE_HEADERS = {  # Envoy, and so Istio, names the time that it will wait
+    b"x-request-timeout": (10**9, "seconds"),
+    b"x-envoy-expected-rq-timeout-ms": (10**6, "milliseconds"),
+}
+NUMBER = re.compile(rb"\d{1,9}(\.\d{1,9})?")
 
 
 class RequestIds:
@@ -40,6 +45,29 @@ class RequestIds:
         if own is not None and REQUEST_ID.fullmatch(own):
             return own
         return b"%b%08x" % (self._process, next(self._count))
+
+
+def deadline(began_ns: int, headers: Headers, default_s: float, timeout_us: int = 0) -> int | None:
+    """The deadline of a request that began at ``began_ns``, both of ``time.perf_counter_ns``; None: it has none.
+
+    Of the headers and the request's parameter ``timeout_us`` the shortest counts. Without any of them the default
+    counts, of which 0 is none.
+
+    Raises:
+        Malformed: a header that is no number.
+    """
+    if not timeout_us and headers.keys().isdisjoint(DEADLINE_HEADERS):
+        return began_ns + int(default_s * 1e9) if default_s else None
+    times_ns = [1000 * timeout_us] if timeout_us else []
+    for name, (unit_ns, unit) in DEADLINE_HEADERS.items():
+        value = headers.get(name)
+        if value is not None:
+            if not NUMBER.fullmatch(value):
+                raise Malformed(
+                    f"expected {name.decode()} to be a number of {unit}, got {value[:20].decode('latin-1')!r}"
+                )
+            times_ns.append(int(float(value) * unit_ns))
+    return began_ns + min(times_ns)
 
 
 def log_unexpected(error: BaseException, request_id: bytes) -> None:

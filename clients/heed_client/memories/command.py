@@ -8,11 +8,11 @@ from dataclasses import asdict
 from typing import Any
 
 from heed_client import files
-from heed_client.arguments import pair, positive
+from heed_client.arguments import pair
 from heed_client.client import Client
 from heed_client.errors import HeedError, Problem
 from heed_client.files import FileError
-from heed_options import Parser, add_server, clean_end
+from heed_options import Parser, add_server, clean_end, positive
 
 EPILOG = """\
 A FILE is npy, npz, safetensors or JSON, as for `heed run`, which queries a memory by its id.

@@ -8,7 +8,7 @@ from contextlib import ExitStack, closing, contextmanager
 import pytest
 
 from service.errors import Malformed
-from service.http.endpoint import deadline
+from service.http.envelope import deadline
 from tests.support import graphs
 from tests.support.http_client import SLOW, Connection, rows_of_512
 from tests.support.server import ServerProcess, serving, started
