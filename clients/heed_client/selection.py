@@ -22,7 +22,8 @@ def normalized(options: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         TypeError: indices are neither whole numbers nor text.
     """
-    given = {name: value for name, value in options.items() if value is not None and value is not False}
+    plain = {name: value.item() if isinstance(value, np.generic) else value for name, value in options.items()}
+    given = {name: value for name, value in plain.items() if value is not None and value is not False}
     return {name: _indices(name, value) if name in AXES else value for name, value in given.items()}
 
 

@@ -1,5 +1,6 @@
 """What the metrics say of a saturated server is what its clients see, and health is answered meanwhile."""
 
+import os
 from math import ceil
 from pathlib import Path
 from statistics import median
@@ -9,6 +10,9 @@ import yaml
 
 from benchmarks import saturation
 
+pytestmark = pytest.mark.skipif(
+    "HEED_TEST_BENCHMARKS" not in os.environ, reason="make test-benchmarks: other tests take the CPUs that it measures"
+)
 AUTOSCALER = Path(__file__).parents[2] / "deploy/kubernetes/base/autoscaler.yaml"
 
 IDLE, BUSY, FULL = 0, 64, 512
@@ -40,7 +44,6 @@ def test_latency_is_what_clients_see(levels, connections):
 
 
 def test_health_is_answered_at_any_load(levels):
-    """By a process that waits for nothing but a CPU, which other tests want, too."""
     for level in levels.values():
         assert level.unhealthy == 0
         assert median(level.health) < 0.1
@@ -48,15 +51,11 @@ def test_health_is_answered_at_any_load(levels):
 
 
 def test_the_autoscaler_follows_the_load(levels):
-    """As Kubernetes computes it, from the metric and target of its manifest: two pods become more, or stay enough.
-
-    Other tests take CPUs from the idle server, too; benchmarks/saturation.md shows that it asks for fewer.
-    """
+    """As Kubernetes computes it, from the metric and target of its manifest: two pods become more, or one is enough."""
     metrics = yaml.safe_load(AUTOSCALER.read_text())["spec"]["metrics"]
     (metric,) = (metric["pods"] for metric in metrics if "pods" in metric)
     name, target = metric["metric"]["name"].removeprefix("heed_"), metric["target"]["averageValue"]
     assert target.endswith("m")
     ratios = {number: level.gauges[name] / (int(target[:-1]) / 1000) for number, level in levels.items()}
     wanted = {number: 2 if abs(ratio - 1) < 0.1 else ceil(2 * ratio) for number, ratio in ratios.items()}
-    assert wanted[IDLE] <= 2 < wanted[BUSY]
-    assert ratios[IDLE] < 0.6 * ratios[BUSY]
+    assert wanted[IDLE] < 2 < wanted[BUSY]

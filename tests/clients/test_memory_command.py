@@ -32,7 +32,7 @@ def test_store_list_query_delete(memory, attend, tmp_path):
     _, found, _ = attend(SDPA, "--query", query, "--set", f'memory="{id}"')
     _, expected, _ = attend(SDPA, "--query", query, "--key", key, "--value", value)
     assert json.loads(found) == json.loads(expected)
-    assert memory("delete", id) == (0, "", "")
+    assert memory("delete", id) == (0, f"deleted {id}\n", "")
     status, printed, wrong = memory("list")
     assert (status, id in printed, wrong) == (0, False, "")
     status, _, wrong = memory("delete", id)

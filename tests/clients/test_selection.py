@@ -66,7 +66,7 @@ def test_a_stack(heed, layers):
 def test_the_largest(heed, binary):
     inputs = sdpa(2, 3)
     weights = heed.attend(SDPA, **inputs).weights
-    found = heed.attend(SDPA, **inputs, outputs=["weights", "output"], weights_top_k=2, binary=binary)
+    found = heed.attend(SDPA, **inputs, outputs=["weights", "output"], weights_top_k=np.int64(2), binary=binary)
     assert list(found) == ["weights", "output"]
     assert isinstance(found.weights, TopK)
     np.testing.assert_array_equal(found.weights.values, np.take_along_axis(weights, found.weights.indices, -1))

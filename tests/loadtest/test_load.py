@@ -19,14 +19,18 @@ def run(tmp_path, *flags, status=0):
 
 
 def test_an_open_loop_charges_a_stall_to_every_request_that_came_due(served, scenario, tmp_path):
-    """One second still, in three, at 200 a second: a third of all requests wait, for 0 to 1 s, evenly."""
+    """One second still, in three, at 200 a second: a third of all requests wait, for 0 to 1 s, evenly.
+
+    Each bound is far from that, as a busy machine stops this process, too.
+    """
     url = served(App(stall=1, after=250))
     found = run(tmp_path, url, "--scenario", scenario, "--rate", 200, "--seconds", 3)
     assert 900 < found["max"] < 2000
     slower = dict(found["curve"])
-    assert slower[50] < 200  # two thirds do not wait
-    assert slower[76] < 600 < slower[88]  # 1 - 0.24 * 3 = 0.28 s, and 0.64 s
-    assert found["requests"] == pytest.approx(600, rel=0.25)
+    assert slower[50] < 500  # two thirds do not wait
+    assert slower[76] > 150  # 1 - 0.24 * 3 = 0.28 s
+    assert slower[88] > 400  # 0.64 s
+    assert found["requests"] == pytest.approx(600, rel=0.4)
     assert not found["errors"]
     assert not found["steady"]
 
