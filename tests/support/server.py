@@ -12,10 +12,12 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
+from functools import cache
 from pathlib import Path
 
 import httpx
 
+from tests.support.fork_server import ForkedServer, ForkServer
 from tests.support.http_client import Connection, gauge
 from tests.support.waiting import until
 
@@ -30,7 +32,9 @@ LISTENING = re.compile(r"listening on https?://127\.0\.0\.1:(\d+)")
 class ServerProcess:
     """A running ``heed serve``, with its log."""
 
-    def __init__(self, process: subprocess.Popen, log: Path, port: int, trust: ssl.SSLContext | None = None) -> None:
+    def __init__(
+        self, process: subprocess.Popen | ForkedServer, log: Path, port: int, trust: ssl.SSLContext | None = None
+    ) -> None:
         self.process = process
         self.log = log
         self.port = port
@@ -116,36 +120,48 @@ def listening_port(process: subprocess.Popen) -> int | None:
     return ports[0] if ports else None
 
 
-LINGERS = """
-import sys
-from service.cli.serve import main
-from service.workers import server, supervisor
-
-server.LINGER_S = supervisor.LINGER_S = float(sys.argv.pop(1))
-sys.exit(main(sys.argv[1:]))
-"""
+def command(models: Path, *flags: str) -> list[str]:
+    """``heed serve`` over ``models``."""
+    return [sys.executable, "-m", "service", *arguments(models, *flags)]
 
 
-def command(models: Path, *flags: str, linger_s: float = 0) -> list[str]:
-    """``heed serve`` over ``models``; when it ends it waits for ``linger_s`` for a client to use its connection again,
-    where its own half a second would be too short for clients on a busy machine."""
-    program = ["-c", LINGERS, str(linger_s)] if linger_s else ["-m", "service"]
-    return [sys.executable, *program, "--port", "0", "--model-repository", str(models), *flags]
+def arguments(models: Path, *flags: str) -> list[str]:
+    """Those of ``heed serve`` over ``models``, on a free port."""
+    return ["--port", "0", "--model-repository", str(models), *flags]
+
+
+@cache
+def fork_server() -> ForkServer:
+    """The one of this process."""
+    return ForkServer()
 
 
 @contextmanager
 def launched(
-    arguments: Sequence[str | Path],
+    command: Sequence[str | Path],
     log: Path,
     *,
     trust: ssl.SSLContext | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> Iterator[ServerProcess]:
     """The process of a command that serves, from when it listens; the test's failure shows the end of its log."""
-    variables = {"HEED_PROVIDER": PROVIDER, **os.environ, **(environment or {})}
     with log.open("w") as file:
-        process = subprocess.Popen(arguments, env=variables, stdout=file, stderr=subprocess.STDOUT)
+        process = subprocess.Popen(
+            command, env=variables() | (environment or {}), stdout=file, stderr=subprocess.STDOUT
+        )
+    with _running(process, log, trust) as server:
+        yield server
 
+
+def variables() -> dict[str, str]:
+    """The environment of a server."""
+    return {"HEED_PROVIDER": PROVIDER, **os.environ}
+
+
+@contextmanager
+def _running(
+    process: subprocess.Popen | ForkedServer, log: Path, trust: ssl.SSLContext | None
+) -> Iterator[ServerProcess]:
     def listening() -> re.Match[str] | None:
         assert process.poll() is None, "the server ended"
         return LISTENING.search(log.read_text())
@@ -176,13 +192,12 @@ def started(
 ) -> Iterator[ServerProcess]:
     """A server, once each worker has tried to load its models, and is ready unless ``becomes_ready`` says otherwise.
 
-    ``descriptors`` is how many files it may have open; ``linger_s`` is that of ``command``.
+    ``descriptors`` and ``linger_s`` are those of ``ForkServer.start``.
     """
-    arguments = command(models, *flags, linger_s=linger_s)
-    if descriptors:
-        arguments = ["bash", "-c", f'ulimit -Sn {descriptors} && exec "$@"', "bash", *arguments]
     workers = int(flags[flags.index("--workers") + 1]) if "--workers" in flags else 1
-    with launched(arguments, log, trust=trust) as server:
+    own = arguments(models, *flags)
+    process = fork_server().start(own, log, variables(), descriptors=descriptors, linger_s=linger_s)
+    with _running(process, log, trust) as server:
         if becomes_ready:
             until(lambda: all(server.is_ready() for _ in range(2 * workers)), START_TIMEOUT_S)
         else:
