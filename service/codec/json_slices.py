@@ -28,7 +28,7 @@ MAX_REST_BYTES = 4 << 20  # of a document without its long parts; 20 ms to parse
 MAX_ESCAPED_QUOTES = 1 << 10  # in one document; nothing is cut after them
 MAX_RUN_BYTES = 1 << 10  # of brackets and blanks at the start or end of a list
 MAX_RANK = 16
-MAX_COMPARED_BYTES = 1 << 20  # of brackets and commas, compared in one step
+MAX_COMPARED_BYTES = 1 << 20  # compared or searched in one step
 
 QUOTE, BACKSLASH, OPEN, CLOSE = b'"\\[]'
 BLANKS = b" \t\r\n"
@@ -151,7 +151,7 @@ def cut(body: bytes) -> Steps[tuple[bytes, list[LongText | LongList]]]:
         for index in np.flatnonzero(ends - befores > MIN_LONG_PART_BYTES).tolist():
             before, end = int(befores[index]), int(ends[index])
             inside = is_text ^ bool(index % 2)
-            place = _text_value(body, before, end) if inside else _list_value(body, before + 1, end)
+            place = _text_value(body, before, end) if inside else (yield from _list_value(body, before + 1, end))
             if place:
                 text = view[place[0] : place[1]]
                 parts.append(LongText(text[1:-1]) if inside else LongList(text))
@@ -199,7 +199,7 @@ def _text_value(body: bytes, start: int, end: int) -> tuple[int, int] | None:
     return (start, end + 1) if is_value and end < len(body) else None
 
 
-def _list_value(body: bytes, start: int, end: int) -> tuple[int, int] | None:
+def _list_value(body: bytes, start: int, end: int) -> Steps[tuple[int, int] | None]:
     """Start and end of a list of lists or numbers between two strings, if it is long.
 
     Brackets of the document around it may stand on either side: of those at the start and at the end, as many belong
@@ -208,8 +208,10 @@ def _list_value(body: bytes, start: int, end: int) -> tuple[int, int] | None:
     first = body.find(b"[", start, end)
     if first < 0:
         return None
-    objects = [place for place in (body.find(b"{", first, end), body.find(b"}", first, end)) if place >= 0]
-    last = body.rfind(b"]", first, min(objects, default=end))
+    for brace in (b"{", b"}"):
+        place = yield from _find(body, brace, first, end)
+        end = end if place < 0 else place
+    last = body.rfind(b"]", first, end)
     opening = _brackets(body[first : first + MAX_RUN_BYTES], OPEN)
     closing = _brackets(body[max(first, last + 1 - MAX_RUN_BYTES) : last + 1][::-1], CLOSE)
     depth = min(len(opening), len(closing))
@@ -235,7 +237,7 @@ def _shape(name: str, structure: bytearray) -> Steps[tuple[int, ...]]:
     row = 0  # brackets and commas of a list one level further in
     for depth in range(rank - 1, -1, -1):
         closing = b"]" * (rank - depth)
-        end = yield from _find(structure, closing, depth)
+        end = yield from _find(structure, closing, depth, len(structure))
         if end < 0:
             raise ragged
         length = end + len(closing) - depth
@@ -263,10 +265,10 @@ def _shape(name: str, structure: bytearray) -> Steps[tuple[int, ...]]:
     return tuple(reversed(sizes))
 
 
-def _find(structure: bytearray, closing: bytes, start: int) -> Steps[int]:
-    """The place of ``closing`` from ``start`` on; -1 if there is none."""
-    for begin in range(start, len(structure), MAX_COMPARED_BYTES):
-        place = structure.find(closing, begin, begin + MAX_COMPARED_BYTES + len(closing) - 1)
+def _find(content: bytes | bytearray, wanted: bytes, start: int, end: int) -> Steps[int]:
+    """The first place of ``wanted`` between ``start`` and ``end``; -1 if there is none."""
+    for begin in range(start, end, MAX_COMPARED_BYTES):
+        place = content.find(wanted, begin, min(begin + MAX_COMPARED_BYTES + len(wanted) - 1, end))
         if place >= 0:
             return place
         yield

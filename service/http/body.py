@@ -16,7 +16,7 @@ Headers = Mapping[bytes, bytes]
 JSON_LENGTH = "Inference-Header-Content-Length"  # what V2 calls the length of the first part
 ALIGNMENT = 64  # bytes; a cache line
 SMALLER = "send fewer rows in a request, or tensors as base64"
-MAX_JOINED_BYTES = 32 << 20  # joined in one call; some 10 ms, in which other requests wait
+MAX_JOINED_BYTES = 4 << 20  # joined in one call; some milliseconds, in which other requests wait
 
 
 def require_json(headers: Headers) -> None:
@@ -40,8 +40,8 @@ async def receive_body(receive: Receive, headers: Headers, longest: int, limit: 
         TooLarge: it is longer, by its declared length or as it comes.
         ClientDisconnect: the client disconnected before its end.
     """
-    _declared_length(headers, longest, limit)
-    return await _receive_rest(receive, *await _next(receive), longest, limit)
+    length = _declared_length(headers, longest, limit)
+    return await _receive_rest(receive, *await _next(receive), length, longest, limit)
 
 
 async def receive_parts(receive: Receive, headers: Headers, longest: int, first: int) -> tuple[bytes, Body]:
@@ -54,7 +54,7 @@ async def receive_parts(receive: Receive, headers: Headers, longest: int, first:
     length = _declared_length(headers, longest)
     chunk, more = await _next(receive)
     if not more or length is None or length < first:
-        return split(await _receive_rest(receive, chunk, more, longest), first)
+        return split(await _receive_rest(receive, chunk, more, length, longest), first)
     buffer = BodyBuffer(length, first)
     buffer.add(chunk)
     while more:
@@ -90,12 +90,17 @@ class BodyBuffer:
 
 
 class ChunkBuffer:
-    """The chunks of a body of any length, joined at its end, or as they come where that would take long."""
+    """The chunks of a body, joined at its end, or written to one place as they come where that would take long.
 
-    def __init__(self) -> None:
+    ``length`` is that of the body, where it is known: its place then has this size from the start, and never moves.
+    """
+
+    def __init__(self, length: int | None = None) -> None:
         self.length = 0
         self._chunks: list[bytes] = []
         self._joined: BytesIO | None = None
+        if length and length > MAX_JOINED_BYTES:
+            self._joined = BytesIO(bytes(length))  # pages of zeros, which take no memory until they are written
 
     def add(self, chunk: bytes) -> None:
         self.length += len(chunk)
@@ -110,7 +115,7 @@ class ChunkBuffer:
 
     def whole(self) -> bytes:
         """All chunks in one; none can be added after this."""
-        return b"".join(self._chunks) if self._joined is None else self._joined.getvalue()
+        return b"".join(self._chunks) if self._joined is None else self._joined.getvalue()[: self.length]
 
 
 class CountedReceive:
@@ -140,9 +145,9 @@ def split(body: bytes, first: int) -> tuple[bytes, bytes]:
 
 
 async def _receive_rest(
-    receive: Receive, chunk: bytes, more: bool, longest: int, limit: str = "max_body_bytes"
+    receive: Receive, chunk: bytes, more: bool, length: int | None, longest: int, limit: str = "max_body_bytes"
 ) -> bytes:
-    chunks = ChunkBuffer()
+    chunks = ChunkBuffer(length if more else None)
     chunks.add(chunk)
     while more and chunks.length <= longest:
         chunk, more = await _next(receive)

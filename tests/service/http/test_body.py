@@ -6,11 +6,12 @@ from service.http import body
 from service.http.body import ChunkBuffer
 
 
+@pytest.mark.parametrize("is_known", [False, True])
 @pytest.mark.parametrize("sizes", [[], [0], [5], [3, 4], [8], [8, 8], [3, 4, 5, 6, 7], [20, 1]])
-def test_chunks_are_joined_at_the_end_or_as_they_come(monkeypatch, sizes):
+def test_chunks_are_joined_at_the_end_or_as_they_come(monkeypatch, sizes, is_known):
     monkeypatch.setattr(body, "MAX_JOINED_BYTES", 8)
     chunks = [bytes([65 + index]) * size for index, size in enumerate(sizes)]
-    buffer = ChunkBuffer()
+    buffer = ChunkBuffer(sum(sizes) if is_known else None)
     for chunk in chunks:
         buffer.add(chunk)
     assert buffer.length == sum(sizes)
