@@ -10,6 +10,7 @@ from service.engine import batch
 from service.engine.batch import Arrays
 from service.engine.task import InferenceTask
 from service.model.graph import Graph, RunOptions
+from service.model.padding import length_groups, run_groups
 
 MAX_BATCH_ROWS = 1024
 MAX_BATCH_TIME_RATIO = 8  # a shared run takes at most this many times what each task saves: the first waits for all
@@ -32,14 +33,19 @@ def run_alone(task: InferenceTask) -> Arrays:
     cost = estimate.graph.cost
     is_timed = cost.is_due(estimate.size)
     graph = estimate.graph.for_size(estimate.size, is_timed)
-    is_timed = is_timed and graph is estimate.graph  # the clock of this thread does not count those of others
+    groups = length_groups(model.signature, task.inputs, task.outputs)
+    # The clock of this thread does not count those of others, and groups are shorter than a run of all rows.
+    is_timed = is_timed and graph is estimate.graph and groups is None
     if task.forecast_ns > MIN_TERMINABLE_NS:
         task.options = RunOptions()
     start, clock = time.perf_counter_ns(), model.clock() if is_timed else 0
-    if task.stored is None:
-        outputs = model.run(graph, task.inputs, task.outputs, task.options)
+    execute = partial(model.run, graph, options=task.options)
+    if task.stored is not None:
+        outputs = task.stored.run(graph, execute, task.inputs, task.outputs)
+    elif groups is not None:
+        outputs = run_groups(execute, groups, task.inputs, task.outputs)
     else:
-        outputs = task.stored.run(graph, partial(model.run, graph, options=task.options), task.inputs, task.outputs)
+        outputs = execute(task.inputs, task.outputs)
     if is_timed:
         cost.learn(estimate.size, model.clock() - clock)
     task.compute_ns = time.perf_counter_ns() - start

@@ -90,10 +90,11 @@ def test_options_of_the_block_are_taken(texts):
     assert np.shape(ask(texts, "text/bert", text=SHORT, weights_top_k=2)["weights"]["indices"])[-1] == 2
 
 
-def test_embeddings_do_not_depend_on_the_other_texts(texts):
+@pytest.mark.parametrize("count", [1, 20], ids=["one run", "two runs"])
+def test_embeddings_do_not_depend_on_the_other_texts(texts, count):
     alone = [ask(texts, "text/bert", text=text, outputs=["embedding"])["embedding"] for text in TEXTS]
-    together = ask(texts, "text/bert", text=TEXTS, outputs=["embedding"])["embedding"]
-    np.testing.assert_allclose(together, alone, rtol=0, atol=1e-6)
+    together = ask(texts, "text/bert", text=count * TEXTS, outputs=["embedding"])["embedding"]
+    np.testing.assert_allclose(together, count * alone, rtol=0, atol=1e-6)
     np.testing.assert_allclose(np.linalg.norm(together, axis=-1), 1, rtol=0, atol=1e-6)
 
 
