@@ -46,9 +46,7 @@ def run_groups(
     found: dict[str, np.ndarray] = {}
     for rows in groups:
         length = max(1, int(inputs[MASK][rows[0]].sum()))
-        cut = {
-            name: array[rows, :length] if array.shape == (batch, width) else array for name, array in inputs.items()
-        }
+        cut = {name: array[rows, :length] if array.shape == (batch, width) else array for name, array in inputs.items()}
         for name, part in execute(cut, outputs).items():
             if name not in found:
                 found[name] = np.empty((batch, *part.shape[1:]), part.dtype)

@@ -28,7 +28,8 @@ def routes(settings: Settings) -> list[BaseRoute]:
         FileNotFoundError: the package heed_client, which has the files, is not installed.
     """
     folder = files()
-    imports = json.dumps({"imports": module_paths(folder)})
+    version = version_of(folder)
+    imports = json.dumps({"imports": module_paths(folder, version)})
     page = (folder / "index.html").read_text(encoding="utf-8").replace("$IMPORTS", imports)
     digest = base64.b64encode(hashlib.sha256(imports.encode()).digest()).decode()
     headers = {
@@ -41,7 +42,7 @@ def routes(settings: Settings) -> list[BaseRoute]:
     async def get_page(_: Request) -> Response:
         return HTMLResponse(page, headers=headers)
 
-    return [Route("/", get_page), Mount(PATH, ViewerFiles(folder, headers))]
+    return [Route("/", get_page), Mount(PATH, ViewerFiles(folder, headers, version))]
 
 
 def files() -> Path:
@@ -56,20 +57,34 @@ def files() -> Path:
     raise FileNotFoundError("the package heed_client, which has the files of the viewer, is not installed")
 
 
-def module_paths(folder: Path) -> dict[str, str]:
-    """The import map: each module by the name under which others import it, and where the page finds it."""
+def version_of(folder: Path) -> str:
+    """What changes with any module: a part of the SHA-256 of all, in hexadecimal digits."""
+    digest = hashlib.sha256()
+    for path in sorted(folder.rglob("*.js")):
+        digest.update(hashlib.sha256(path.read_bytes()).digest())
+    return digest.hexdigest()[:16]
+
+
+def module_paths(folder: Path, version: str) -> dict[str, str]:
+    """The import map: each module by the name under which others import it, and where the page finds it.
+
+    ``version`` is in each URL, so that browsers need not ask again whether one of some 60 modules has changed.
+    """
     paths = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*.js"))
-    return {path if path.startswith("vendor/") else f"heed/{path}": f".{PATH}/{path}" for path in paths}
+    return {path if path.startswith("vendor/") else f"heed/{path}": f".{PATH}/{path}?v={version}" for path in paths}
 
 
 class ViewerFiles(StaticFiles):
-    """The files, with the headers of the page."""
+    """The files, with the headers of the page; browsers keep what is asked for with its version."""
 
-    def __init__(self, folder: Path, headers: dict[str, str]) -> None:
+    def __init__(self, folder: Path, headers: dict[str, str], version: str) -> None:
         super().__init__(directory=folder)
         self._headers = headers
+        self._query = f"v={version}".encode()
 
     async def get_response(self, path: str, scope: Scope) -> Response:
         response = await super().get_response(path, scope)
         response.headers.update(self._headers)
+        if scope["query_string"] == self._query:
+            response.headers["Cache-Control"] = "public, max-age=31536000, immutable"
         return response

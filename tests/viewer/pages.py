@@ -1,7 +1,7 @@
 """What tests of drawn views share: attention that the test chooses, and the pixels of a canvas."""
 
 import base64
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,20 +25,21 @@ def fields_of(scores: np.ndarray) -> dict[str, Any]:
     return {name: values[None, None].tolist() for name, values in {"query": query, "key": key, "value": key}.items()}
 
 
-def show(page: Page, scores: np.ndarray, words: Sequence[str], view: str, settings: str = "") -> None:
+def show(
+    open_page: Callable[..., Page], scores: np.ndarray, words: Sequence[str], view: str, settings: str = "", **options
+) -> Page:
     """Open the page on ``scores`` in place of its own sentence; ``words`` have "it", which is held at first."""
-    example(page, {"words": list(words), **fields_of(scores)}, settings)
+    page = example(open_page, {"words": list(words), **fields_of(scores)}, settings, **options)
     page.get_by_role("button", name="clear").click()
     page.get_by_role("tab", name=view).click()
+    return page
 
 
-def example(page: Page, fields: dict[str, Any], settings: str = "") -> None:
+def example(open_page: Callable[..., Page], fields: dict[str, Any], settings: str = "", **options) -> Page:
     """Open the page on tensors in place of its own sentence, with a fragment of ``settings``."""
-    page.route("**/example.json", lambda route: route.fulfill(json=fields))
-    url = page.url.split("#")[0]
-    page.goto("about:blank")
-    page.goto(f"{url}#{settings}")
+    page = open_page(settings, tensors=fields, **options)
     expect(page.locator(".selection")).to_contain_text("looks at", timeout=30_000)
+    return page
 
 
 def more(page: Page) -> Locator:

@@ -60,7 +60,7 @@ def test_what_a_head_changes(open_page, answers):
 def test_the_pictures_of_a_head(open_page, answers):
     """Blues of the first two pictures are darker where a weight is larger; the third diverges where it changed most."""
     (before, _), (after, _) = answers
-    page = open_page(f"{MODEL}&ablated=[[0,1]]&layer=1&head=0", color_scheme="light")
+    page = open_page(f"{MODEL}&ablated=[[0,1]]&layer=1&head=0")
     figures = page.get_by_role("region", name="selected head").locator("canvas")
     expect(figures).to_have_count(3)
     expect(page.get_by_role("region", name="selected head")).to_contain_text(

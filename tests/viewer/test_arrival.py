@@ -40,7 +40,7 @@ def picture(page: Page, head: int) -> np.ndarray:
 
 @pytest.fixture
 def page(open_page) -> Page:
-    page = open_page(settings(8))
+    page = open_page(settings(8), own=True)  # its network is made slow
     expect(page.locator(HERE)).to_have_count(HEADS, timeout=20_000)
     return page
 

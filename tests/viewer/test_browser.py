@@ -53,22 +53,33 @@ def alike(one: np.ndarray, other: np.ndarray) -> bool:
     return one.shape == other.shape and int(np.abs(one - other).max()) <= 4
 
 
-@pytest.mark.parametrize("view", ["model", "head", "matrix", "tokens", "ablate"])
-def test_a_change_of_the_theme_is_drawn_at_once(open_page, view):
+def test_a_change_of_the_theme_is_drawn_at_once(open_page):
     """As if the page had been opened with the other theme."""
-    fragment = f"{TEXT}&view={view}&query=1&ablated=[[0,1]]"
-    page = open_page(fragment, color_scheme="light")
-    expect(page.locator("#view :is(canvas, .chip)").first).to_be_visible()
-    light = look(page)
-    page.emulate_media(color_scheme="dark")
-    dark = look(page)
-    assert not alike(light, dark)
+    page = open_page(f"{TEXT}&query=1&ablated=[[0,1]]")
+    theme = page.get_by_role("combobox", name="theme")
+    seen = {}
+
+    def turn(view: str) -> None:
+        page.get_by_role("tab", name=view).click()
+        page.mouse.move(5, 5)
+        expect(page.locator("#view :is(canvas, .chip)").first).to_be_visible()
+
+    for view in ("Model", "Head", "Matrix", "Tokens", "Ablate"):
+        page.emulate_media(color_scheme="light")
+        turn(view)
+        light = look(page)
+        page.emulate_media(color_scheme="dark")
+        dark = look(page)
+        assert not alike(light, dark)
+        seen[view] = light, dark
     page.reload()
-    expect(page.locator("#view :is(canvas, .chip)").first).to_be_visible()
-    assert alike(look(page), dark)
-    page.get_by_role("combobox", name="theme").select_option("light")
-    page.mouse.move(5, 5)
-    assert alike(look(page), light)
+    for view, (light, dark) in seen.items():
+        turn(view)
+        assert alike(look(page), dark)
+        theme.select_option("light")
+        page.mouse.move(5, 5)
+        assert alike(look(page), light)
+        theme.select_option("system")
 
 
 def centre(page: Page, row: int, column: int) -> tuple[float, float]:
@@ -80,8 +91,7 @@ def centre(page: Page, row: int, column: int) -> tuple[float, float]:
 
 def test_a_screen_with_two_pixels_in_one_is_used(open_page):
     """All pixels are drawn, and cells are where the pointer finds them."""
-    page = open_page(device_scale_factor=2)
-    show(page, SCORES, WORDS, "Matrix", "palette=greys")
+    page = show(open_page, SCORES, WORDS, "Matrix", "palette=greys", device_scale_factor=2)
     page.mouse.move(5, 5)
     size = "(canvas) => [canvas.width, canvas.height, canvas.clientWidth, canvas.clientHeight]"
     dark = cells(page, 8, 8)
@@ -98,8 +108,9 @@ def fingers(session: CDPSession, kind: str, *points: tuple[float, float]) -> Non
 
 
 def test_fingers_hold_cells_zoom_and_scroll(open_page):
-    page = open_page(has_touch=True, is_mobile=True, width=390, height=800)
-    show(page, SCORES, WORDS, "Matrix", "palette=greys")
+    page = show(
+        open_page, SCORES, WORDS, "Matrix", "palette=greys", has_touch=True, is_mobile=True, width=390, height=800
+    )
     page.locator(HEAT_MAP).scroll_into_view_if_needed()
     page.touchscreen.tap(*centre(page, 1, 4))
     expect(page.locator(".selection")).to_contain_text("“saw” (1) looks at “ship” (4)")

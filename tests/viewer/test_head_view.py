@@ -12,8 +12,7 @@ ROW = 24  # px of a word
 
 @pytest.fixture
 def page(open_page) -> Page:
-    page = open_page()
-    show(page, SCORES, WORDS, "Head")
+    page = show(open_page, SCORES, WORDS, "Head")
     return page
 
 
@@ -111,10 +110,9 @@ def test_lines_of_a_pair_are_told_apart(open_page):
 
 
 def test_two_thousand_words_are_few_elements(open_page):
-    page = open_page()
     scores = np.zeros((2048, 2048))
     scores[2030, 3] = 30
-    show(page, scores, ["it", *(f"word{i}" for i in range(1, 2048))], "Head")
+    page = show(open_page, scores, ["it", *(f"word{i}" for i in range(1, 2048))], "Head")
     assert page.locator(".word-lists [role=option]").count() < 120
     page.locator(".queries [role=option]").first.focus()
     page.keyboard.press("End")

@@ -16,8 +16,7 @@ POINTER = ".heat-map .pointer"
 @pytest.fixture
 def page(open_page) -> Page:
     """Each word looks at the one 3 places on."""
-    page = open_page()
-    show(page, 30 * np.roll(np.eye(8), 3, axis=1), WORDS, "Matrix", "palette=greys")
+    page = show(open_page, 30 * np.roll(np.eye(8), 3, axis=1), WORDS, "Matrix", "palette=greys")
     page.mouse.move(5, 5)
     return page
 
@@ -88,9 +87,8 @@ def test_keys_hold_move_zoom_and_release(page):
 
 
 def test_masked_cells_are_hatched(open_page):
-    page = open_page()
     fields = {"words": WORDS, **{name: [[[[1.0]] * 8]] for name in ("query", "key", "value")}}
-    example(page, fields, f"kind=scores&parameters={quote(json.dumps({'is_causal': True}))}")
+    page = example(open_page, fields, f"kind=scores&parameters={quote(json.dumps({'is_causal': True}))}")
     page.get_by_role("button", name="clear").click()
     page.get_by_role("tab", name="Matrix").click()
     expect(page.get_by_role("img", name="colours from")).to_contain_text("masked")
@@ -103,10 +101,9 @@ def test_masked_cells_are_hatched(open_page):
 
 
 def test_one_weight_of_four_million_is_seen_and_can_be_zoomed_to(open_page):
-    page = open_page()
     scores = np.zeros((2048, 2048))
     scores[777, 1234] = 30
-    show(page, scores, ["it", *(f"word{i}" for i in range(1, 2048))], "Matrix", "palette=greys")
+    page = show(open_page, scores, ["it", *(f"word{i}" for i in range(1, 2048))], "Matrix", "palette=greys")
     page.mouse.move(5, 5)
     left, top, right, bottom = plot(page)
     dark = pixels(page, CANVAS, left + 1, top + 1, right - left - 2, bottom - top - 2)[:, :, 0] < 60

@@ -54,7 +54,8 @@ def vision(vision_models):
 
 
 def picture(height=HEIGHT, width=WIDTH, channels=3):
-    return RNG.integers(0, 256, (height, width, channels), np.uint8)
+    """The same in each order of the tests: how a weight is written depends on its size."""
+    return np.random.default_rng(5).integers(0, 256, (height, width, channels), np.uint8)
 
 
 def png(values):
@@ -306,10 +307,13 @@ def test_tensors_in_place_of_a_picture(open_page, vision, tmp_path):
     expect(page.get_by_role("combobox", name="row of the batch")).to_have_count(0)
 
 
-@pytest.mark.parametrize(("theme", "width"), [("light", 1280), ("dark", 390)])
-def test_axe_finds_no_serious_violation(open_page, vision, theme, width):
-    page = open_page("model=vit", url=vision, color_scheme=theme, width=width)
+def test_axe_finds_no_serious_violation(open_page, vision):
+    page = open_page("model=vit", url=vision)
     expect(page.locator(".selection")).to_contain_text("looks at")
-    assert page.evaluate("document.documentElement.scrollWidth") <= width
-    violations = Axe().run(page).response["violations"]
-    assert not [found["id"] for found in violations if found["impact"] in ("serious", "critical")]
+    for theme, width in (("light", 1280), ("dark", 390)):
+        page.emulate_media(color_scheme=theme)
+        page.set_viewport_size({"width": width, "height": 900})
+        drawn(page)
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        violations = Axe().run(page).response["violations"]
+        assert not [found["id"] for found in violations if found["impact"] in ("serious", "critical")]

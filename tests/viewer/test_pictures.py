@@ -26,9 +26,7 @@ def difference(one, other):
 
 
 def test_each_view(open_page):
-    page = open_page(
-        "model=bert&text=the+animal+did+not+cross+the+street&view=model&head=1&query=2", color_scheme="light"
-    )
+    page = open_page("model=bert&text=the+animal+did+not+cross+the+street&view=model&head=1&query=2")
     for view in VIEWS:
         page.get_by_role("tab", name=view).click()
         expect(page.locator(".thumbnail" if view == "model" else ".selection").first).to_be_visible()

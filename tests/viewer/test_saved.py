@@ -246,9 +246,8 @@ def test_the_command_says_where_the_weights_are_from(open_file, viewer, tmp_path
 
 
 def test_a_label_is_no_formula_of_a_spreadsheet(open_page):
-    page = open_page()
     words = ["=1+1", "+a", "-b", "@c", "it", 'say "x"', "\tt", "f=g"]
-    show(page, SCORES, words, "Matrix")
+    page = show(open_page, SCORES, words, "Matrix")
     page.get_by_text("Take it along").click()
     with page.expect_download() as download:
         page.get_by_role("button", name="CSV").click()

@@ -11,8 +11,7 @@ from tests.viewer.pages import SCORES, WORDS, drawn, fragment, more, show
 
 @pytest.fixture
 def page(open_page) -> Page:
-    page = open_page()
-    show(page, SCORES, WORDS, "Tokens", "palette=greys")
+    page = show(open_page, SCORES, WORDS, "Tokens", "palette=greys")
     return page
 
 
@@ -75,10 +74,9 @@ def test_colours_stay_between_tokens(page):
 
 
 def test_colours_follow_chips_that_are_scrolled(open_page):
-    page = open_page()
     scores = np.zeros((600, 600))
     scores[0, 599] = 30
-    show(page, scores, ["it", *(f"word{i}" for i in range(1, 600))], "Tokens", "palette=greys")
+    page = show(open_page, scores, ["it", *(f"word{i}" for i in range(1, 600))], "Tokens", "palette=greys")
     page.get_by_role("button", name="it", exact=True).click()
     page.get_by_role("button", name="word599").scroll_into_view_if_needed()
     page.mouse.move(5, 5)
@@ -111,10 +109,9 @@ def test_a_click_holds_and_keys_move_what_is_held(page):
 
 
 def test_two_texts_of_cross_attention(open_page):
-    page = open_page()
     scores = np.zeros((3, 8))
     scores[1, 6] = 30
-    show(page, scores, WORDS, "Tokens")
+    page = show(open_page, scores, WORDS, "Tokens")
     keys = page.get_by_role("group", name="keys")
     expect(keys.get_by_role("button")).to_have_count(8)
     page.get_by_role("group", name="queries").get_by_role("button").nth(1).click()

@@ -36,7 +36,8 @@ def parser() -> Parser:
     commands = root.add_subparsers(dest="command", required=True, metavar="COMMAND", prog="heed memory")
     listing = commands.add_parser("list", help="list the memories: id, block, dtype, shape of the keys, bytes")
     listing.add_argument("--json", action="store_true", help="print the list as JSON")
-    commands.add_parser("delete", help="delete memories; print each that is deleted").add_argument("id", nargs="+", metavar="ID")
+    deletion = commands.add_parser("delete", help="delete memories; print each that is deleted")
+    deletion.add_argument("id", nargs="+", metavar="ID")
     add = commands.add_parser("store", help="store keys and values; print the id").add_argument
     add("--key", metavar="FILE", help="keys [batch, kv_heads, n, d_k], or their last 2 or 3 dimensions")
     add("--value", metavar="FILE", help="values [batch, kv_heads, n, d_v]")
