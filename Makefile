@@ -45,7 +45,7 @@ test-half: $(VENV)/.dev  ## export and prove every block in float16 and bfloat16
 	HEED_TEST_HALF=1 $(BIN)/pytest tests/export/test_rounding.py
 
 test-families: $(VENV)/.dev  ## export, prove and serve a model of every family of transformers, for some 10 minutes
-	HEED_TEST_FAMILIES=1 $(BIN)/pytest --numprocesses $(PROCESSES) --dist worksteal tests/export/hf tests/export/test_artifact.py tests/export/test_checkpoint.py
+	HEED_TEST_FAMILIES=1 $(BIN)/pytest --numprocesses $(PROCESSES) --dist worksteal tests/export/hf tests/export/test_artifact.py tests/export/test_checkpoint.py tests/export/test_formats.py
 
 soak: $(VENV)/.bench model_repository  ## try to bring a server down, for some 15 minutes; SOAK=--help says how
 	$(BIN)/python -m benchmarks.soak $(SOAK)

@@ -47,13 +47,14 @@ def attention(tmp_path):
     return module, tmp_path / "attention.safetensors"
 
 
-@pytest.fixture
-def without_fast_paths(monkeypatch):
-    """For tests of the weights only; ``test_published`` exports fast paths, too."""
-    monkeypatch.setattr("export.artifact.fast_paths", lambda *_: {})
+def imported(kind, file, settings, prefix=None):
+    """The block with the weights of ``file``, not exported."""
+    checkpoint = load(file)
+    named = own_names(checkpoint.tensors, family_of(kind).starts, prefix)
+    return from_checkpoint(kind, "mine", checkpoint, named, settings)
 
 
-def test_multi_head_attention(without_fast_paths, tmp_path, capsys):
+def test_multi_head_attention(without_fast_paths, few_examples, tmp_path, capsys):
     torch.manual_seed(0)
     module = torch.nn.MultiheadAttention(24, 4, batch_first=True).eval()
     file = tmp_path / "weights.safetensors"
@@ -81,61 +82,42 @@ def drawn_decoder_inputs():
     return x, memory, {"tgt_mask": ~torch.ones(5, 5, dtype=torch.bool).tril()}
 
 
-def test_a_layer_of_a_transformer_decoder(tmp_path):
+@pytest.mark.parametrize(("kind", "layers"), [("layer", 1), ("decoder", 2), ("transformer", 2)])
+def test_a_transformer_decoder(kind, layers, tmp_path):
+    """torch's layer and decoder, and that of an nn.Transformer, which the prefix chooses; in float64, not exported."""
     torch.manual_seed(0)
-    module = torch.nn.TransformerDecoderLayer(16, 2, 24, batch_first=True).eval()
-    torch.save(module.state_dict(), tmp_path / "weights.pt")
-    settings = [text for key, value in LAYER_SETTINGS.items() for text in ("--set", f"{key}={value}")]
-    repository = tmp_path / "repository"
-    arguments = ["--name", "mine", "--weights", tmp_path / "weights.pt", *settings, "--repository", repository]
-    assert run("cross_decoder", *arguments) == 0
-    x, memory, mask = drawn_decoder_inputs()
-    with torch.no_grad():
-        output = module(x, memory, **mask)
-    actual = outputs_of(repository / "mine", x=x, memory=memory, is_causal=True)
-    np.testing.assert_allclose(actual["output"], output, atol=2e-6)
-    assert actual["cross_weights"].shape == (1, 2, 2, 5, 7)
-    np.testing.assert_allclose(actual["cross_weights"].sum(-1), 1, atol=1e-6)
-
-
-@pytest.mark.parametrize("prefix", [None, "decoder"])
-def test_a_transformer_decoder(prefix, tmp_path):
-    """torch's decoder, and that of an nn.Transformer, which the prefix chooses; in float64, not exported."""
-    torch.manual_seed(0)
-    layer = torch.nn.TransformerDecoderLayer(16, 2, 24, batch_first=True)
-    whole = module = torch.nn.TransformerDecoder(layer, 2, torch.nn.LayerNorm(16))
-    if prefix:
+    whole = module = torch.nn.TransformerDecoderLayer(16, 2, 24, batch_first=True)
+    if kind == "decoder":
+        whole = module = torch.nn.TransformerDecoder(module, 2, torch.nn.LayerNorm(16))
+    elif kind == "transformer":
         whole = torch.nn.Transformer(16, 2, 1, 2, 24, batch_first=True)
         module = whole.decoder
     torch.save(whole.state_dict(), tmp_path / "weights.pt")
-    checkpoint = load(tmp_path / "weights.pt")
-    named = own_names(checkpoint.tensors, family_of("cross_decoder").starts, prefix)
-    block = from_checkpoint("cross_decoder", "mine", checkpoint, named, LAYER_SETTINGS)
+    prefix = "decoder" if kind == "transformer" else None
+    block = imported("cross_decoder", tmp_path / "weights.pt", LAYER_SETTINGS, prefix)
     x, memory, mask = drawn_decoder_inputs()
     with torch.no_grad():
         output = module.double().eval()(x.double(), memory.double(), **mask)
     inputs = {"x": x.numpy(), "memory": memory.numpy(), "is_causal": np.array(True)}
     actual = block.reference(block.build(), inputs, np.float64)
     np.testing.assert_allclose(actual["output"], output, atol=1e-9)
-    assert actual["cross_weights"].shape == (2, 2, 2, 5, 7)
+    assert actual["cross_weights"].shape == (layers, 2, 2, 5, 7)
+    np.testing.assert_allclose(actual["cross_weights"].sum(-1), 1, atol=1e-9)
 
 
-def test_transformer_encoder(without_fast_paths, tmp_path):
+def test_transformer_encoder(tmp_path):
+    """In float64, not exported."""
     torch.manual_seed(0)
     layer = torch.nn.TransformerEncoderLayer(16, 2, 24, batch_first=True, norm_first=True, activation="gelu")
     module = torch.nn.TransformerEncoder(layer, 2, enable_nested_tensor=False).eval()
     torch.save(module.state_dict(), tmp_path / "encoder.pt")
-    settings = ["--set", "num_heads=2", "--set", "norm=pre", "--set", "activation=gelu", "--set", "layer_norm_eps=1e-5"]
-    repository = tmp_path / "repository"
-    assert (
-        run("encoder", "--name", "stack", "--weights", tmp_path / "encoder.pt", *settings, "--repository", repository)
-        == 0
-    )
+    settings = LAYER_SETTINGS | {"norm": "pre", "activation": "gelu"}
+    block = imported("encoder", tmp_path / "encoder.pt", settings)
     x = torch.randn(2, 5, 16)
     with torch.no_grad():
-        truth = module(x)
-    np.testing.assert_allclose(outputs_of(repository / "stack", x=x)["output"], truth, atol=5e-6)
-    assert card(repository / "stack")["weights"].startswith("encoder.pt sha256:")
+        truth = module.double()(x.double())
+    np.testing.assert_allclose(block.reference(block.build(), {"x": x.numpy()}, np.float64)["output"], truth, atol=1e-9)
+    assert block.weights.startswith("encoder.pt sha256:")
 
 
 @pytest.mark.skipif(not os.environ.get("HEED_TEST_FAMILIES"), reason="it takes a minute; make test-families runs it")

@@ -32,12 +32,6 @@ PAIR = {"d_model": 6, "num_heads": 3}
 HUGE = 10**15
 
 
-@pytest.fixture
-def without_fast_paths(monkeypatch):
-    """For tests of the weights and settings only."""
-    monkeypatch.setattr("export.artifact.fast_paths", lambda *_: {})
-
-
 def run(kind, settings, *arguments, name="small"):
     """The exit status of an export of ``kind`` with ``settings``."""
     pairs = [text for key, value in settings.items() for text in ("--set", f"{key}={value}")]
@@ -54,7 +48,7 @@ def equal(first, second):
     return first.keys() == second.keys() and all(torch.equal(first[name], second[name]) for name in first)
 
 
-def test_a_block_of_other_sizes(tmp_path, without_fast_paths, capsys):
+def test_a_block_of_other_sizes(tmp_path, without_fast_paths, few_examples, capsys):
     assert run("multi_head", PAIR, "--seed", 1, "--repository", tmp_path) == 0
     assert "small: random demonstration weights, seed 1, verified against the float64" in capsys.readouterr().out
     served = session(tmp_path / "small" / "1" / "model.onnx")
@@ -70,7 +64,7 @@ def test_a_block_of_other_sizes(tmp_path, without_fast_paths, capsys):
     )
 
 
-def test_in_half_precision(tmp_path, without_fast_paths):
+def test_in_half_precision(tmp_path, few_examples):
     assert run("luong_general", SMALL["luong_general"], "--dtype", "float16", "--repository", tmp_path) == 0
     served = session(tmp_path / "small_float16" / "1" / "model.onnx")
     card = json.loads(served.get_modelmeta().custom_metadata_map["heed"])
@@ -138,13 +132,13 @@ def test_a_setting_given_twice(tmp_path, capsys):
     assert "--set d_model is given as '6' and as '9'" in capsys.readouterr().err
 
 
-def test_a_large_export_says_its_memory(tmp_path, monkeypatch, without_fast_paths, capsys):
+def test_a_large_export_says_its_memory(tmp_path, monkeypatch, few_examples, capsys):
     monkeypatch.setattr("export.__main__.MANY_BYTES", 0)
     assert run("luong_general", SMALL["luong_general"], "--repository", tmp_path) == 0
     assert "small needs about 0 GiB of memory to be exported" in capsys.readouterr().err
 
 
-def test_an_export_that_fails_writes_nothing(tmp_path, monkeypatch, without_fast_paths, capsys):
+def test_an_export_that_fails_writes_nothing(tmp_path, monkeypatch, few_examples, capsys):
     def refuse(*_):
         raise ExportError("a check failed")
 

@@ -1,7 +1,6 @@
 """Matrices of an exported block can be folded without changing its outputs."""
 
 import numpy as np
-import pytest
 import torch
 
 from export.graph import export_graph
@@ -21,9 +20,9 @@ def random_state(config):
     return block(config).build().state_dict()
 
 
-@pytest.mark.parametrize("heads", [1, 2])
-def test_value_and_output_projections_fold_into_one(heads):
+def test_value_and_output_projections_fold_into_one():
     """W^V W^O of head i is one matrix from the input to the output; the output projection only sums over heads."""
+    heads = 2
     config = MultiHeadConfig(d_model=12, num_heads=heads, d_k=6, d_v=4, inputs="x")
     state = random_state(config)
     x = np.random.default_rng(0).standard_normal((2, 5, 12), np.float32)

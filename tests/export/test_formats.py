@@ -45,6 +45,7 @@ def test_the_conversion_from_npz_works(tmp_path, monkeypatch):
     np.testing.assert_array_equal(converted["q_proj.weight"], arrays["q_proj.weight"])
 
 
+@pytest.mark.skipif(not os.environ.get("HEED_TEST_FAMILIES"), reason="Keras takes seconds; make test-families runs it")
 def test_the_conversion_from_keras_works(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "m.keras").touch()

@@ -69,7 +69,7 @@ class Unscaled(ScaledDotProduct):
         return attention(query, key, value, scale=1.0, **options)
 
 
-def test_a_broken_block_fails_although_torch_computes_the_same(tmp_path):
+def test_a_broken_block_fails_although_torch_computes_the_same(few_examples, tmp_path):
     block = in_precision(replace(ATTENTION, build=Unscaled), "bfloat16")
     with pytest.raises(ExportError, match="torch in float32"):
         export_block(block, tmp_path)

@@ -59,7 +59,8 @@ def headless(once):
         file = folder / "model" / "model.safetensors"
         state = {name: tensor for name, tensor in load_file(file).items() if "pooler" not in name}
         save_file(state, file, {"format": "pt"})
-        with contextlib.redirect_stderr(io.StringIO()) as written:
+        with contextlib.redirect_stderr(io.StringIO()) as written, pytest.MonkeyPatch.context() as patched:
+            patched.setattr("export.hf.artifact.fast_paths", lambda *_: {})
             run(folder / "model", "--head", "none", "--name", "mine", "--repository", folder / "models")
         (folder / "stderr").write_text(written.getvalue())
 
@@ -100,7 +101,13 @@ def test_without_a_name_it_has_the_directorys(exported):
     assert [path.name for path in exported.iterdir()] == ["tiny_bert"]
 
 
-def test_an_existing_name_gets_the_next_version(tiny, exported, tmp_path, capsys):
+@pytest.fixture
+def without_fast_paths(monkeypatch):
+    """For tests of the folders and the canonical graph."""
+    monkeypatch.setattr("export.hf.artifact.fast_paths", lambda *_: {})
+
+
+def test_an_existing_name_gets_the_next_version(tiny, exported, without_fast_paths, tmp_path, capsys):
     shutil.copytree(exported, tmp_path, dirs_exist_ok=True)
     model = tmp_path / "tiny_bert"
     assert run(tiny, "--repository", tmp_path) == 0

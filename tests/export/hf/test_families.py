@@ -1,6 +1,6 @@
 """Families of transformers, from a directory to answers over HTTP that are equal to transformers' own.
 
-``make test-families`` runs all of them; four run otherwise.
+``make test-families`` runs all of them; two run otherwise.
 """
 
 import json

@@ -1,0 +1,17 @@
+"""Exports in less time, for tests of something else than what they leave out."""
+
+import pytest
+
+from export.verification import SHORT
+
+
+@pytest.fixture
+def without_fast_paths(monkeypatch):
+    """For tests of the weights and settings; ``test_published`` exports fast paths, too."""
+    monkeypatch.setattr("export.artifact.fast_paths", lambda *_: {})
+
+
+@pytest.fixture
+def few_examples(monkeypatch):
+    """Verify at few sizes, as an export does with a large block."""
+    monkeypatch.setattr("export.verification.SIZES", SHORT)
