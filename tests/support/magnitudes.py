@@ -20,6 +20,7 @@ SIZES = [
 EXPONENT = 38  # float32 reaches from 1e-38 to 3e38
 MODERATE = 4  # nothing overflows where no exponent is beyond
 ULPS, NEAR = 16, 1e-5
+WEIGHED = ("output", "weights", "cross_weights")  # what follows from scores
 LARGEST, LEAST = (float(number) for number in (np.finfo(np.float32).max, np.finfo(np.float32).tiny))
 
 
@@ -55,7 +56,8 @@ def wrong(name: str, inputs: Arrays, outputs: Arrays) -> dict[str, tuple[float, 
     """The outputs further from the float64 reference than rounding explains: the error, and what is allowed.
 
     Rounding is a few units in the last place of the inputs, carried through the formula, or the error of plain float32
-    numpy; a score past the largest float32 may be -inf.
+    numpy; a score past the largest float32 may be -inf. A score is itself rounded, by a unit in the last place, and a
+    weight changes by as large a part: two keys whose projections are equal, as of the bias alone, may differ by it.
     """
 
     def refer(given: Arrays, dtype: Any) -> dict[str, np.ndarray]:
@@ -72,6 +74,8 @@ def wrong(name: str, inputs: Arrays, outputs: Arrays) -> dict[str, tuple[float, 
                 spread[output] = max(spread[output], largest_error(x, exact[output]))
     with np.errstate(all="ignore"):
         budgets = error_budget(refer, inputs)
+    scores = exact.get("scores", np.zeros(1))
+    unit = np.finfo(np.float32).eps * np.abs(scores[np.isfinite(scores)]).max(initial=0.0)
     found = {}
     for output, x in outputs.items():
         truth = exact[output].reshape(x.shape)
@@ -79,7 +83,8 @@ def wrong(name: str, inputs: Arrays, outputs: Arrays) -> dict[str, tuple[float, 
             truth = np.where(truth < -LARGEST, -np.inf, truth)
         largest = np.abs(truth[np.isfinite(truth)]).max(initial=0.0)
         budget = budgets[output] if np.isfinite(budgets[output]) else 0.0
-        allowed = max(4 * spread[output] + NEAR * largest, budget) + 100 * LEAST
+        near = NEAR + (np.expm1(min(2 * unit, 1.0)) if output in WEIGHED else 0.0)
+        allowed = max(4 * spread[output] + near * largest, budget) + 100 * LEAST
         error = largest_error(x.astype(np.float64), truth)
         if error > allowed:
             found[output] = (error, allowed)
