@@ -255,6 +255,10 @@ def largest_error(actual: np.ndarray, exact: np.ndarray) -> float:
     """max |actual - exact|; infinite if shapes differ, or if a number that is not finite in either differs."""
     if actual.shape != exact.shape:
         return np.inf
+    with np.errstate(invalid="ignore"):
+        error = np.abs(actual - exact).max(initial=0.0)
+    if np.isfinite(error):  # and so are all numbers
+        return float(error)
     finite = np.isfinite(exact)
     if not finite.all():
         if not np.array_equal(actual[~finite], exact[~finite]):
