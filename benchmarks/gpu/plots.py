@@ -1,4 +1,4 @@
-"""The plots of the report, as reproducible SVG."""
+"""The plots of the report, as reproducible PNG."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -23,7 +23,7 @@ def draw(rows: Rows, judged: Sequence[Gate], file: Path) -> list[Path]:
     with pyplot.rc_context(STYLE):
         figures = {"gates": bars(judged), "engine": _panels(_engine(rows), "positions", "ms a call"),
                    "http": _panels(_http(rows), "positions", "requests a second")}  # fmt: skip
-        return [save(figure, file.with_name(f"{file.stem}-{name}.svg")) for name, figure in figures.items() if figure]
+        return [save(figure, file.with_name(f"{file.stem}-{name}.png")) for name, figure in figures.items() if figure]
 
 
 def _engine(rows: Rows) -> dict[str, Lines]:

@@ -1,4 +1,4 @@
-"""Plots as reproducible SVG: the same numbers give the same file."""
+"""Plots as reproducible PNG: the same numbers give the same file."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,8 +10,8 @@ from matplotlib.figure import Figure
 from benchmarks.report.gate import Gate
 
 STYLE: Any = {
-    "backend": "svg",
-    "svg.hashsalt": "heed",
+    "backend": "agg",
+    "savefig.dpi": 120,
     "font.size": 8,
     "axes.spines.top": False,
     "axes.spines.right": False,
@@ -21,7 +21,7 @@ WIDTH = 8  # inches
 
 def save(figure: Figure, path: Path) -> Path:
     """Write and close a figure; return ``path``."""
-    figure.savefig(path, metadata={"Date": None}, bbox_inches="tight")
+    figure.savefig(path, bbox_inches="tight")
     pyplot.close(figure)
     return path
 

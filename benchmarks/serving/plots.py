@@ -1,4 +1,4 @@
-"""The plots of the report, as reproducible SVG."""
+"""The plots of the report, as reproducible PNG."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,7 +16,7 @@ def draw(results: Results, judged: Sequence[Gate], file: Path) -> list[Path]:
     """Write the plots that have data beside ``file``; return their paths."""
     with pyplot.rc_context(STYLE):
         return [
-            save(figure, file.with_name(f"{file.stem}-{name}.svg"))
+            save(figure, file.with_name(f"{file.stem}-{name}.png"))
             for name, figure in (("gates", bars(judged)), ("throughput", _throughput(results)))
             if figure is not None
         ]

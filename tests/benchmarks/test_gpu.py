@@ -69,7 +69,7 @@ def test_the_command_measures_and_goes_on(two, tmp_path):
     assert "| float32 on the provider |  | " in text
     assert "| ≤ 1.15 |" in text
     assert "| ≥ 5 |" in text
-    assert {plot.stem for plot in tmp_path.glob("*.svg")} == {"out-gates", "out-engine", "out-http"}
+    assert {plot.stem for plot in tmp_path.glob("*.png")} == {"out-gates", "out-engine", "out-http"}
     again = bench(*asked, "numbers", "engine")
     assert again.returncode == 0, again.stderr
     assert "numbers: all 1 are in the file" in again.stderr

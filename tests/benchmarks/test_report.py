@@ -93,11 +93,11 @@ def test_the_report_says_it(tmp_path):
         "0 of 27 turns were disturbed",
     ):
         assert line in text
-    first = {plot.name: plot.read_text() for plot in tmp_path.glob("*.svg")}
-    assert set(first) == {"2026-01-02-machine-gates.svg", "2026-01-02-machine-throughput.svg"}
+    first = {plot.name: plot.read_bytes() for plot in tmp_path.glob("*.png")}
+    assert set(first) == {"2026-01-02-machine-gates.png", "2026-01-02-machine-throughput.png"}
     assert all(f"({name})" in text for name in first)
     report.render(file)
-    assert first == {plot.name: plot.read_text() for plot in tmp_path.glob("*.svg")}
+    assert first == {plot.name: plot.read_bytes() for plot in tmp_path.glob("*.png")}
 
 
 def test_self_times_leave_out_who_waits():
