@@ -1,8 +1,7 @@
 """One run of ONNX Runtime: a task alone, or several that share it because together they are faster."""
 
 import time
-from collections.abc import Iterable, Sequence
-from functools import partial
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -39,7 +38,10 @@ def run_alone(task: InferenceTask) -> Arrays:
     if task.forecast_ns > MIN_TERMINABLE_NS:
         task.options = RunOptions()
     start, clock = time.perf_counter_ns(), model.clock() if is_timed else 0
-    execute = partial(model.run, graph, options=task.options)
+
+    def execute(inputs: Mapping[str, np.ndarray], outputs: Sequence[str]) -> dict[str, np.ndarray]:
+        return model.run(graph, inputs, outputs, task.options)
+
     if task.stored is not None:
         outputs = task.stored.run(graph, execute, task.inputs, task.outputs)
     elif groups is not None:
