@@ -6,8 +6,8 @@ PORT ?= 8000
 VENV := .venv
 BIN := $(VENV)/bin
 ORT := $(shell nvidia-smi >/dev/null 2>&1 && echo gpu || echo cpu)
-# Tests wait for servers half of their time, so two processes more than there are CPUs keep these busy.
-PROCESSES := $(shell $(PYTHON) -c 'import os; print(min(os.cpu_count() + 2, 6))')
+# Tests wait for servers a third of their time, so one process more than there are CPUs keeps these busy.
+PROCESSES := $(shell $(PYTHON) -c 'import os; print(min(os.cpu_count() + 1, 5))')
 # Bytecode is written when a module is first imported: most of what is installed never is.
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --no-compile
 INSTALL := $(PIP) --constraint constraints.txt
