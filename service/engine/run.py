@@ -9,7 +9,7 @@ from service.engine import batch
 from service.engine.batch import Arrays
 from service.engine.task import InferenceTask
 from service.model.graph import Graph, RunOptions
-from service.model.padding import length_groups, run_groups
+from service.model.padding import length_groups
 
 MAX_BATCH_ROWS = 1024
 MAX_BATCH_TIME_RATIO = 8  # a shared run takes at most this many times what each task saves: the first waits for all
@@ -32,7 +32,7 @@ def run_alone(task: InferenceTask) -> Arrays:
     cost = estimate.graph.cost
     is_timed = cost.is_due(estimate.size)
     graph = estimate.graph.for_size(estimate.size, is_timed)
-    groups = length_groups(model.signature, task.inputs, task.outputs)
+    groups = length_groups(model.signature, task.inputs, task.outputs) if task.stored is None else None
     # The clock of this thread does not count those of others, and groups are shorter than a run of all rows.
     is_timed = is_timed and graph is estimate.graph and groups is None
     if task.forecast_ns > MIN_TERMINABLE_NS:
@@ -45,7 +45,7 @@ def run_alone(task: InferenceTask) -> Arrays:
     if task.stored is not None:
         outputs = task.stored.run(graph, execute, task.inputs, task.outputs)
     elif groups is not None:
-        outputs = run_groups(execute, groups, task.inputs, task.outputs)
+        outputs = groups.run(execute, task.inputs, task.outputs)
     else:
         outputs = execute(task.inputs, task.outputs)
     if is_timed:

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from service.model.loader import open_version
-from service.model.padding import MAX_SHARE, length_groups, run_groups
+from service.model.padding import MAX_SHARE, length_groups
 from service.ort.provider import choose
 
 WIDTH = 16
@@ -28,10 +28,10 @@ def padded(lengths):
 @given(LENGTHS)
 def test_answers_are_those_of_one_run(model, lengths):
     inputs = padded(lengths)
-    groups = length_groups(model.signature, inputs, ["embedding"])
-    if groups is None:
+    found = length_groups(model.signature, inputs, ["embedding"])
+    if found is None:
         return
-    assert sorted(np.concatenate(groups)) == list(range(len(lengths)))
+    assert sorted(np.concatenate([rows for rows, _ in found.groups])) == list(range(len(lengths)))
     graph = model.graph_for(inputs, ["embedding"], model.bind(inputs))
     sizes = []
 
@@ -39,15 +39,29 @@ def test_answers_are_those_of_one_run(model, lengths):
         sizes.append(part["input_ids"].size)
         return model.run(graph, part, outputs)
 
-    found = run_groups(execute, groups, inputs, ["embedding"])
+    actual = found.run(execute, inputs, ["embedding"])
     expected = model.run(graph, inputs, ["embedding"])
-    np.testing.assert_allclose(found["embedding"], expected["embedding"], atol=2 * model.spec.tolerance["embedding"])
+    np.testing.assert_allclose(actual["embedding"], expected["embedding"], atol=2 * model.spec.tolerance["embedding"])
     assert sum(sizes) <= MAX_SHARE * inputs["input_ids"].size
 
 
 def test_long_texts_beside_short_ones_are_groups(model):
-    groups = length_groups(model.signature, padded([3, 16, 4, 15, *[3] * 30, *[16] * 8]), ["embedding"])
-    assert [len(rows) for rows in groups] == [10, 32]
+    found = length_groups(model.signature, padded([3, 16, 4, 15, *[3] * 30, *[16] * 8]), ["embedding"])
+    assert [(len(rows), length) for rows, length in found.groups] == [(10, 16), (32, 4)]
+
+
+def test_a_head_mask_of_the_size_of_the_tokens_stays_whole(model):
+    """[layers, heads] may be as large as [batch, n]."""
+    inputs = padded([16] * 8 + [3] * 30) | {"head_mask": np.ones((38, 16), np.float32)}
+    found = length_groups(model.signature, inputs, ["embedding"])
+    shapes = []
+
+    def execute(part, outputs):
+        shapes.append(part["head_mask"].shape)
+        return {"embedding": np.zeros((len(part["input_ids"]), 8), np.float32)}
+
+    found.run(execute, inputs, ["embedding"])
+    assert shapes == [(38, 16), (38, 16)]
 
 
 @pytest.mark.parametrize(
@@ -57,9 +71,10 @@ def test_long_texts_beside_short_ones_are_groups(model):
         (padded([16, 3, 3]), ["embedding"]),  # too few tokens for two runs
         (padded([16] * 8 + [3] * 30), ["embedding", "output"]),  # an output with a value for each token
         ({name: array[:, ::-1] for name, array in padded([16] * 8 + [3] * 30).items()}, ["embedding"]),  # left padding
+        (padded([16] * 8 + [0] * 30), ["embedding"]),  # rows without a token
         ({"input_ids": padded([16] * 8 + [3] * 30)["input_ids"]}, ["embedding"]),  # no mask
     ],
-    ids=["equal", "few", "each-token", "left", "no-mask"],
+    ids=["equal", "few", "each-token", "left", "no-tokens", "no-mask"],
 )
 def test_one_run_is_as_good(model, inputs, outputs):
     assert length_groups(model.signature, inputs, outputs) is None
