@@ -122,10 +122,10 @@ def listening_port(process: subprocess.Popen) -> int | None:
 
 def command(models: Path, *flags: str) -> list[str]:
     """``heed serve`` over ``models``."""
-    return [sys.executable, "-m", "service", *arguments(models, *flags)]
+    return [sys.executable, "-m", "service", *_arguments(models, *flags)]
 
 
-def arguments(models: Path, *flags: str) -> list[str]:
+def _arguments(models: Path, *flags: str) -> list[str]:
     """Those of ``heed serve`` over ``models``, on a free port."""
     return ["--port", "0", "--model-repository", str(models), *flags]
 
@@ -138,7 +138,7 @@ def fork_server() -> ForkServer:
 
 @contextmanager
 def launched(
-    command: Sequence[str | Path],
+    arguments: Sequence[str | Path],
     log: Path,
     *,
     trust: ssl.SSLContext | None = None,
@@ -147,13 +147,13 @@ def launched(
     """The process of a command that serves, from when it listens; the test's failure shows the end of its log."""
     with log.open("w") as file:
         process = subprocess.Popen(
-            command, env=variables() | (environment or {}), stdout=file, stderr=subprocess.STDOUT
+            arguments, env=_variables() | (environment or {}), stdout=file, stderr=subprocess.STDOUT
         )
     with _running(process, log, trust) as server:
         yield server
 
 
-def variables() -> dict[str, str]:
+def _variables() -> dict[str, str]:
     """The environment of a server."""
     return {"HEED_PROVIDER": PROVIDER, **os.environ}
 
@@ -195,8 +195,9 @@ def started(
     ``descriptors`` and ``linger_s`` are those of ``ForkServer.start``.
     """
     workers = int(flags[flags.index("--workers") + 1]) if "--workers" in flags else 1
-    own = arguments(models, *flags)
-    process = fork_server().start(own, log, variables(), descriptors=descriptors, linger_s=linger_s)
+    process = fork_server().start(
+        _arguments(models, *flags), log, _variables(), descriptors=descriptors, linger_s=linger_s
+    )
     with _running(process, log, trust) as server:
         if becomes_ready:
             until(lambda: all(server.is_ready() for _ in range(2 * workers)), START_TIMEOUT_S)
