@@ -46,29 +46,58 @@ class Level:
     gauges: dict[str, float]
 
 
-class Prober(threading.Thread):
-    """Asks for liveness and readiness until it is stopped, each time by a new connection."""
+class Repeated(threading.Thread):
+    """Calls ``once`` every ``period_s`` seconds until it is stopped."""
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, period_s: float) -> None:
         super().__init__(daemon=True)
-        self._port = port
+        self._period_s = period_s
         self._ended = threading.Event()
-        self.times: list[float] = []
-        self.statuses: list[int] = []
+
+    def once(self) -> None:
+        raise NotImplementedError
 
     def run(self) -> None:
-        while not self._ended.wait(PROBE_S):
-            for path in ("/v2/health/live", "/v2/health/ready"):
-                start = time.perf_counter()
-                connection = HTTPConnection("127.0.0.1", self._port, timeout=30)
-                connection.request("GET", path)
-                self.statuses.append(connection.getresponse().status)
-                self.times.append(time.perf_counter() - start)
-                connection.close()
+        while not self._ended.wait(self._period_s):
+            self.once()
 
     def stop(self) -> None:
         self._ended.set()
         self.join()
+
+
+class Prober(Repeated):
+    """Asks for liveness and readiness, each time by a new connection."""
+
+    def __init__(self, port: int) -> None:
+        super().__init__(PROBE_S)
+        self._port = port
+        self.times: list[float] = []
+        self.statuses: list[int] = []
+
+    def once(self) -> None:
+        for path in ("/v2/health/live", "/v2/health/ready"):
+            start = time.perf_counter()
+            connection = HTTPConnection("127.0.0.1", self._port, timeout=30)
+            connection.request("GET", path)
+            self.statuses.append(connection.getresponse().status)
+            self.times.append(time.perf_counter() - start)
+            connection.close()
+
+
+class Scraper(Repeated):
+    """Reads the gauges twice a second; keeps those last read while all clients were connected."""
+
+    def __init__(self, port: int, connections: int) -> None:
+        super().__init__(SCRAPE_S)
+        self._port, self._connections = port, connections
+        self.gauges: dict[str, float] = {}
+
+    def once(self) -> None:
+        text = scrape(self._port)
+        found = {name: float(re.search(rf"^heed_{name} (\S+)", text, re.MULTILINE)[1]) for name in GAUGES}  # type: ignore[index]
+        if found["connections"] >= self._connections or not self.gauges:
+            self.gauges = found
 
 
 def request(m: int = 256, d: int = 8) -> bytes:
@@ -97,27 +126,6 @@ async def ask(port: int, connections: int, seconds: float) -> list[float]:
 
     await asyncio.gather(*(ask_one() for _ in range(connections)))
     return times
-
-
-class Scraper(threading.Thread):
-    """Reads the gauges twice a second until it is stopped; keeps those last read while all clients were connected."""
-
-    def __init__(self, port: int, connections: int) -> None:
-        super().__init__(daemon=True)
-        self._port, self._connections = port, connections
-        self._ended = threading.Event()
-        self.gauges: dict[str, float] = {}
-
-    def run(self) -> None:
-        while not self._ended.wait(SCRAPE_S):
-            text = scrape(self._port)
-            found = {name: float(re.search(rf"^heed_{name} (\S+)", text, re.MULTILINE)[1]) for name in GAUGES}  # type: ignore[index]
-            if found["connections"] >= self._connections or not self.gauges:
-                self.gauges = found
-
-    def stop(self) -> None:
-        self._ended.set()
-        self.join()
 
 
 def measure(port: int, monitoring_port: int, connections: int, seconds: float) -> Level:
