@@ -46,7 +46,7 @@ def test_latency_is_what_clients_see(levels, connections):
 def test_health_is_answered_at_any_load(levels):
     for level in levels.values():
         assert level.unhealthy == 0
-        assert median(level.health) < 0.1
+        assert max(level.health) < 0.1
     assert median(levels[FULL].health) < 0.5 * levels[FULL].client[0]
 
 
