@@ -21,8 +21,8 @@ LATE_NS = 5_000_000  # of a timer, whose clock has steps of 1 ms
 UNREAD_S = 1.0  # between two counts of connections with unread bytes
 MIN_WAIT_NS = 8_000_000  # from which the kernel is asked how long a request waited; its clock has steps of some 4 ms
 TURN_GAP_NS = 500_000  # between two turns of the loop, up to which it had no rest between them
-LAST_DATA_RECEIVED = 44  # offset in Linux's struct tcp_info of the milliseconds since data came, four bytes
-TCP_INFO_BYTES = 48
+LAST_DATA_RECEIVED = 52  # offset in Linux's struct tcp_info of the milliseconds since data came, four bytes
+TCP_INFO_BYTES = 56
 
 
 class EventLoopClock:
