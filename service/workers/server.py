@@ -36,7 +36,8 @@ LINGER_S = 0.5  # at the end an idle connection is closed after this time, witho
 HANDSHAKE_S = 0.1  # for connections that are being opened to be accepted
 NOT_READY = 3  # exit status of a process that lacks required models, where the setting exit_unless_ready asks for it
 DEVICE_LOST = 70  # exit status of a process whose device has failed: EX_SOFTWARE of sysexits.h
-RETRY_S = 0.1  # before the next tick when one found no memory
+RETRY_S = 0.1  # before the next tick when one found no memory, and before the next accept when one failed
+MAX_CONNECTIONS_PER_TURN = 64  # accepted before the event loop serves requests
 GRACE_S = 2.0  # beyond the time of the settings, to end in good order
 SO_ATTACH_FILTER = 26  # of asm/socket.h
 DROP_SYN = [  # a program for Linux's packet filter, as (code, jump if true, jump if false, operand)
@@ -99,7 +100,7 @@ class Server(uvicorn.Server):
             FastProtocol, settings=settings, counts=app.counts, clock=app.clock, fast_path=app.fast_path
         )
         app.clock.connections = lambda: self.server_state.connections
-        self.config.http_protocol_class = self.protocol  # type: ignore[assignment]  # uvicorn only calls it
+        self._connecting: set[asyncio.Task[None]] = set()
         self._readiness = app.readiness
         self._repository = app.repository
         self.status = 0  # the exit status, where the process ends in good order
@@ -108,6 +109,17 @@ class Server(uvicorn.Server):
         self._drained = math.inf  # when the time to drain is over
         self._shutdown_seconds = settings.shutdown_seconds
         self._bound = settings.shutdown_seconds + GRACE_S
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Accept the connections of ``sockets``.
+
+        uvloop would accept one in each turn of the event loop, however many wait: under load, when a turn takes long,
+        they would wait for seconds.
+        """
+        await super().startup([])
+        for listener in sockets or []:
+            listener.setblocking(False)
+            self._watch(listener)
 
     async def main_loop(self) -> None:
         """Tick until it is time to end. A tick that finds no memory does not end the server, which serves on."""
@@ -136,6 +148,15 @@ class Server(uvicorn.Server):
                 self.status = NOT_READY
                 self.should_exit = True
         return await super().on_tick(counter) or time.monotonic() >= self._drained
+
+    def connect(self, connection: socket.socket) -> None:
+        """Serve a connection that was accepted."""
+        task = asyncio.get_running_loop().create_task(self._connect(connection))
+        self._connecting.add(task)
+        task.add_done_callback(self._connecting.discard)
+
+    def on_not_connected(self) -> None:
+        """A connection was closed, or its TLS handshake failed, before it was served."""
 
     def is_service_ready(self) -> bool:
         """Whether other processes of the service are ready, whatever this one has loaded."""
@@ -169,10 +190,49 @@ class Server(uvicorn.Server):
         start = time.monotonic()
         await self._close_connections(sockets or [])
         self.config.timeout_graceful_shutdown = max(0, math.ceil(self._shutdown_seconds - (time.monotonic() - start)))
+        for listener in sockets or []:
+            asyncio.get_running_loop().remove_reader(listener)
         await super().shutdown(sockets)
         watchdog.cancel()
         if self._repository.unrecoverable:
             os._exit(DEVICE_LOST)  # to end sessions on a lost device may never end
+
+    def _watch(self, listener: socket.socket) -> None:
+        asyncio.get_running_loop().add_reader(listener, self._accept, listener)
+
+    def _accept(self, listener: socket.socket) -> None:
+        for _ in range(MAX_CONNECTIONS_PER_TURN):
+            try:
+                connection, _address = listener.accept()
+            except ConnectionError:  # the client has closed it already
+                continue
+            except BlockingIOError:
+                return
+            except OSError as error:
+                log.error("cannot accept: %s", error.strerror)
+                loop = asyncio.get_running_loop()
+                loop.remove_reader(listener)
+                loop.call_later(RETRY_S, self._watch_again, listener)
+                return
+            self.connect(connection)
+
+    def _watch_again(self, listener: socket.socket) -> None:
+        if listener.fileno() >= 0:  # it is not closed
+            self._watch(listener)
+
+    async def _connect(self, connection: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            await loop.connect_accepted_socket(self._new_protocol, connection, ssl=self.config.ssl)
+        except OSError:
+            self.on_not_connected()
+            connection.close()
+
+    def _new_protocol(self) -> asyncio.Protocol:
+        protocol: asyncio.Protocol = self.protocol(
+            config=self.config, server_state=self.server_state, app_state=self.lifespan.state
+        )
+        return protocol
 
     def _end_unless_called_again(self, seconds: float) -> None:
         if _is_main_thread():  # else the process belongs to the caller

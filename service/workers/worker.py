@@ -12,9 +12,7 @@ from service.app import Application
 from service.settings import Settings
 from service.workers import last_resort
 from service.workers.channel import Channel
-from service.workers.server import Server
-
-MAX_CONNECTIONS_PER_READ = 16  # taken from the channel before the event loop serves requests
+from service.workers.server import MAX_CONNECTIONS_PER_TURN, Server
 
 
 class Worker(Server):
@@ -24,8 +22,7 @@ class Worker(Server):
         super().__init__(app, settings)
         self._channel = channel
         app.readiness.is_complete = lambda: channel.state.service_ready
-        self._connecting: set[asyncio.Task[None]] = set()
-        self._protocol = partial(self.protocol, on_closed=channel.count_closed)
+        self.protocol = partial(self.protocol, on_closed=channel.count_closed)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets or [])
@@ -38,6 +35,9 @@ class Worker(Server):
 
     def is_service_ready(self) -> bool:
         return self._channel.state.service_ready
+
+    def on_not_connected(self) -> None:
+        self._channel.count_closed()
 
     def _beat(self) -> None:
         self._channel.beat(self._repository.ready.is_set(), self._repository.is_complete)
@@ -64,24 +64,8 @@ class Worker(Server):
     def _take(self) -> None:
         loop = asyncio.get_running_loop()
         try:
-            for connection in self._channel.take(MAX_CONNECTIONS_PER_READ):
-                task = loop.create_task(self._connect(connection))
-                self._connecting.add(task)
-                task.add_done_callback(self._connecting.discard)
+            for connection in self._channel.take(MAX_CONNECTIONS_PER_TURN):
+                self.connect(connection)
         except EOFError:
             loop.remove_reader(self._channel)
             self.should_exit = True
-
-    async def _connect(self, connection: socket.socket) -> None:
-        loop = asyncio.get_running_loop()
-        try:
-            await loop.connect_accepted_socket(self._new_protocol, connection, ssl=self.config.ssl)
-        except OSError:  # it is closed already, or its TLS handshake failed
-            self._channel.count_closed()
-            connection.close()
-
-    def _new_protocol(self) -> asyncio.Protocol:
-        protocol: asyncio.Protocol = self._protocol(
-            config=self.config, server_state=self.server_state, app_state=self.lifespan.state
-        )
-        return protocol

@@ -43,7 +43,7 @@ class ServerThread:
                 count_one()
                 super()._start_task()
 
-        self.server.config.http_protocol_class = partial(Counted, **self.server.protocol.keywords)
+        self.server.protocol = partial(Counted, **self.server.protocol.keywords)
         (listener,) = listen("127.0.0.1", 0)
         self.port = listener.getsockname()[1]
         self.thread = threading.Thread(target=self.server.run, args=([listener],))
