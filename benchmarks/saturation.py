@@ -1,21 +1,23 @@
 """What the metrics say of a saturated server: latency beside the client's, the event loop's lag, and health meanwhile.
 
 Connections ask small requests without pause, each for its next answer only: none, then 1, 64 and 512 of them. Meanwhile
-another thread asks for liveness and readiness on the monitoring port, every 20 ms.
+another thread asks for liveness and readiness on the monitoring port, every 20 ms; beside one connection every 500 ms,
+as its slowest requests would else be those that had to share their processor with the probes.
 
 usage: python -m benchmarks.saturation REPOSITORY [--connections 0,1,64,512] [--seconds 8]
 """
 
 import argparse
-import asyncio
 import json
 import math
 import re
+import selectors
 import socket
 import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 from http.client import HTTPConnection
 from itertools import pairwise
@@ -30,6 +32,7 @@ from heed_client.v2 import binary_request
 MODEL = "scaled_dot_product"
 PROBE_S = 0.02
 SCRAPE_S = 0.5
+PUBLISHED_S = 1.1  # until a worker's counts are in the metrics
 GAUGES = ("event_loop_busy_ratio", "event_loop_lag_max_seconds", "connections", "connections_unread", "requests_queued")
 
 
@@ -69,8 +72,8 @@ class Repeated(threading.Thread):
 class Prober(Repeated):
     """Asks for liveness and readiness, each time by a new connection."""
 
-    def __init__(self, port: int) -> None:
-        super().__init__(PROBE_S)
+    def __init__(self, port: int, period_s: float) -> None:
+        super().__init__(period_s)
         self._port = port
         self.times: list[float] = []
         self.statuses: list[int] = []
@@ -110,34 +113,64 @@ def request(m: int = 256, d: int = 8) -> bytes:
     return "\r\n".join([*lines, *(f"{name}: {value}" for name, value in fields.items()), "", ""]).encode() + body
 
 
-async def ask(port: int, connections: int, seconds: float) -> list[float]:
-    """The times in seconds of all requests that were answered with 200."""
+@dataclass
+class Client:
+    """One connection: when its request was sent, and what has come of the answer."""
+
+    connection: socket.socket
+    sent: float = 0.0
+    answer: bytes = b""
+
+    def send(self, content: bytes) -> None:
+        self.sent, self.answer = time.perf_counter(), b""
+        self.connection.sendall(content)
+
+    def is_answered(self) -> bool:
+        """Read what has come; whether the answer is complete."""
+        self.answer += self.connection.recv(1 << 16)
+        head, found, body = self.answer.partition(b"\r\n\r\n")
+        return bool(found) and len(body) == int(re.search(rb"\r\ncontent-length: (\d+)", head)[1])  # type: ignore[index]
+
+
+def ask(port: int, connections: int, seconds: float) -> list[float]:
+    """The times in seconds of all requests that were answered with 200.
+
+    By a plain selector: what asyncio does for each event would be counted as time of the answer.
+    """
     content, end, times = request(), time.perf_counter() + seconds, []
-
-    async def ask_one() -> None:
-        reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        while (start := time.perf_counter()) < end:
-            writer.write(content)
-            head = await reader.readuntil(b"\r\n\r\n")
-            await reader.readexactly(int(re.search(rb"\r\ncontent-length: (\d+)", head)[1]))  # type: ignore[index]
-            if head.startswith(b"HTTP/1.1 200"):
-                times.append(time.perf_counter() - start)
-        writer.close()
-
-    await asyncio.gather(*(ask_one() for _ in range(connections)))
+    with selectors.DefaultSelector() as selector:
+        for _ in range(connections):
+            client = Client(socket.create_connection(("127.0.0.1", port)))
+            client.connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            selector.register(client.connection, selectors.EVENT_READ, client)
+            client.send(content)
+        while selector.get_map():
+            for key, _ in selector.select():
+                client = key.data
+                if not client.is_answered():
+                    continue
+                now = time.perf_counter()
+                if client.answer.startswith(b"HTTP/1.1 200"):
+                    times.append(now - client.sent)
+                if now < end:
+                    client.send(content)
+                else:
+                    selector.unregister(client.connection)
+                    client.connection.close()
     return times
 
 
 def measure(port: int, monitoring_port: int, connections: int, seconds: float) -> Level:
     """One level. The clients are another process: they wait for nothing that is done here."""
-    before, prober, scraper = scrape(monitoring_port), Prober(monitoring_port), Scraper(monitoring_port, connections)
+    before, scraper = scrape(monitoring_port), Scraper(monitoring_port, connections)
+    prober = Prober(monitoring_port, SCRAPE_S if connections == 1 else PROBE_S)
     prober.start()
     scraper.start()
     command = [sys.executable, "-m", "benchmarks.saturation", "--ask", f"{port},{connections},{seconds}"]
     if not connections:
         time.sleep(seconds)
     times = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
-    time.sleep(1.1)  # for the metrics to be published
+    time.sleep(PUBLISHED_S)
     prober.stop()
     scraper.stop()
     after = scrape(monitoring_port)
@@ -176,13 +209,14 @@ def buckets(text: str) -> dict[float, float]:
     return {float(line[1].replace("+Inf", "inf")): float(line[2]) for line in lines}
 
 
-def run(repository: Path, seconds: dict[int, float]) -> list[Level]:
-    """The levels with these numbers of connections, each for so many seconds, on one server with one process."""
+def run(repository: Path, seconds: Iterable[tuple[int, float]]) -> list[Level]:
+    """One level for each number of connections, with its seconds, in turn on one server with one process."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         monitoring_port = free.getsockname()[1]
     with served(repository, "--workers", "1", "--monitoring-port", str(monitoring_port)) as server:
-        asyncio.run(ask(server.port, 1, 1.0))
-        return [measure(server.port, monitoring_port, *level) for level in seconds.items()]
+        ask(server.port, 1, 1.0)
+        time.sleep(PUBLISHED_S)
+        return [measure(server.port, monitoring_port, *level) for level in seconds]
 
 
 def report(levels: list[Level]) -> str:
@@ -217,12 +251,12 @@ def main() -> None:
     options = parser.parse_args()
     if options.ask:
         port, connections, seconds = options.ask.split(",")
-        print(json.dumps(asyncio.run(ask(int(port), int(connections), float(seconds)))))
+        print(json.dumps(ask(int(port), int(connections), float(seconds))))
     elif options.repository is None:
         parser.error("a model repository is required")
     else:
-        connections = map(int, options.connections.split(","))
-        print(report(run(options.repository, dict.fromkeys(connections, options.seconds))))
+        seconds = [(int(connections), options.seconds) for connections in options.connections.split(",")]
+        print(report(run(options.repository, seconds)))
 
 
 if __name__ == "__main__":

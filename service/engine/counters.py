@@ -25,8 +25,9 @@ REASONS = (
 # Powers of two, in nanoseconds, that are the first and the last bound of histograms: 16 microseconds and 17 seconds.
 SHORTEST_BIT, LONGEST_BIT = 14, 34
 BOUNDS = [1 << power for power in range(SHORTEST_BIT, LONGEST_BIT + 1)]
-# Of whole requests, for exact quantiles: these, and the middle between each two.
-FINE_BOUNDS = sorted([*BOUNDS, *(3 * bound // 2 for bound in BOUNDS[:-1])])
+# Of whole requests, so that a quantile between two bounds is known to a tenth: four from each power of two to the next.
+STEPS = 4
+FINE_BOUNDS = [*(bound * (STEPS + step) // STEPS for bound in BOUNDS[:-1] for step in range(STEPS)), BOUNDS[-1]]
 MAX_BATCH_SIZES = 128  # counted for each version, as clients choose how many there are
 OTHER_BATCH_SIZES = -1  # stands for all further ones
 
@@ -39,8 +40,8 @@ class Answered:
     """The successful requests to a version through one API."""
 
     # For each stage, and for the whole request: counts by the bits of its nanoseconds, and the sum of nanoseconds. For
-    # the whole request by twice the bits, plus 1 in the upper half of the numbers that have so many.
-    bits: list[list[int]] = field(default_factory=lambda: [*([0] * 64 for _ in STAGES), [0] * 128])
+    # the whole request by ``STEPS`` times the bits, plus the number of the step among the numbers that have so many.
+    bits: list[list[int]] = field(default_factory=lambda: [*([0] * 64 for _ in STAGES), [0] * 64 * STEPS])
     sums: list[int] = field(default_factory=lambda: [0] * (len(STAGES) + 1))
     rows: int = 0  # a batch of 64 rows counts 64
     last: int = 0  # time of the last one, in nanoseconds since 1970
@@ -49,7 +50,7 @@ class Answered:
 def histograms(answered: Answered) -> Sequence[Histogram]:
     """The histogram of each stage, and of whole requests."""
     *stages, total = zip(answered.bits, answered.sums, strict=True)
-    return [*(histogram_of(*stage) for stage in stages), histogram_of(*total, steps=2)]
+    return [*(histogram_of(*stage) for stage in stages), histogram_of(*total, steps=STEPS)]
 
 
 def histogram_of(bits: Sequence[int], taken: int, steps: int = 1) -> Histogram:
@@ -88,7 +89,7 @@ class RequestCounters:
         compute[computed.bit_length()] += 1
         encode[encoded.bit_length()] += 1
         length = taken.bit_length()
-        total[2 * length + (taken >> max(0, length - 2) & 1)] += 1
+        total[STEPS * length + (taken >> max(0, length - 3) & 3)] += 1
         sums[0] += decoded
         sums[1] += queued
         sums[2] += computed
