@@ -25,6 +25,7 @@ from torch import nn
 from export.decomposition import OPSET
 from export.fast_path import FastPath, fast_paths
 from export.graph import export_graph, part_of
+from export.joint_trace import joint_graphs
 from export.rounding import rounding_twin
 from export.scratch import scratch
 from export.shared_weights import SharedWeights
@@ -77,11 +78,14 @@ def export_block(
         weights = SharedWeights(folder)
         graphs: dict[str, onnx.ModelProto] = {}
         parts = _graphs(block, paths, large)
+        joint = joint_graphs(block, module, paths)
         formulas = {name for name in parts if name not in paths or not (paths[name].kernel or paths[name].fixes)}
         for name, (inputs, outputs) in parts.items():
             alike = (other for other in graphs if {name, other} <= formulas)
             whole = next((other for other in alike if _is_part(block, parts[name], parts[other])), None)
-            if whole:  # cut out of a graph with more inputs or outputs, which takes no time
+            if name in joint:
+                graphs[name] = joint[name]
+            elif whole:  # cut out of a graph with more inputs or outputs, which takes no time
                 graphs[name] = part_of(graphs[whole], inputs, outputs)
             else:
                 graphs[name] = export_graph(block, module, inputs, outputs, paths.get(name))

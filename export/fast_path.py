@@ -19,6 +19,7 @@ from export.masked_kernel import MASKED_ROWS
 from models.attention import KERNEL, nan_if_overflowing, scaled
 from models.block import Block
 
+JOINT = "Joint"  # stands for the kernels of several paths in a trace that they share; it is in no graph that is written
 DEFAULTS: dict[str, Tensor] = {
     "attn_mask": torch.zeros(1, 1, 1, 1),
     "is_causal": torch.tensor(False),
@@ -92,7 +93,7 @@ class FastPath:
 
     def complete(self, model: onnx.ModelProto) -> None:
         """Add the kernel's functions and operator sets to a traced ``model``."""
-        if self.kernel is None:
+        if self.kernel in (None, JOINT):
             return
         model.functions.extend(functions(self.kernel))
         declared = {opset.domain: opset for opset in model.opset_import}
