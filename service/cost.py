@@ -1,6 +1,7 @@
 """How long a kind of work takes, learned from measurements: nanoseconds for each order of magnitude of its size."""
 
 LEARN_EVERY, LEARN_FIRST = 16, 200  # 1 in 16 is timed, and each of the first 200
+LEARN_FIRST_NS = 100_000_000  # in all, after which also of the first ones only 1 in 16 is timed
 # Weights of a measurement in the moving average: disturbances only slow work down.
 SLOWER_WEIGHT, FASTER_WEIGHT = 0.05, 0.3
 
@@ -12,21 +13,27 @@ class CostModel:
     fixed costs and the effect of caches. There is no lock, as a lost measurement does no harm.
     """
 
-    __slots__ = ("_rates", "_runs")
+    __slots__ = ("_learned_ns", "_rates", "_runs")
 
     def __init__(self) -> None:
         self._runs = 0
+        self._learned_ns = 0.0  # of all measurements
         self._rates: dict[int, float] = {}  # order of the size -> nanoseconds for one unit of it
 
     def is_due(self, size: int) -> bool:
-        """Whether to time this run: the first 200 and then 1 in 16, as reading the thread's clock has a cost."""
+        """Whether to time this run: the first ones, and then 1 in 16.
+
+        To read the thread's clock has a cost, and a long run that is timed has one thread.
+        """
         self._runs += 1
-        return self._runs % LEARN_EVERY == 1 or self._runs < LEARN_FIRST or size.bit_length() not in self._rates
+        is_first = self._runs < LEARN_FIRST and self._learned_ns < LEARN_FIRST_NS
+        return is_first or self._runs % LEARN_EVERY == 1 or size.bit_length() not in self._rates
 
     def learn(self, size: int, nanoseconds: float) -> None:
         """Take note that work of ``size`` took ``nanoseconds``."""
         order = size.bit_length()
         rate = nanoseconds / (size or 1)
+        self._learned_ns += nanoseconds
         known = self._rates.get(order)
         if known is None:
             self._rates[order] = rate

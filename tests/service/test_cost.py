@@ -2,7 +2,7 @@
 
 import math
 
-from service.cost import CostModel
+from service.cost import LEARN_EVERY, LEARN_FIRST, LEARN_FIRST_NS, CostModel
 
 
 def test_nothing_is_known_at_first():
@@ -48,3 +48,18 @@ def test_nothing_takes_time_too():
     cost.learn(0, 700)
     assert cost.expected(0) == 700
     assert cost.expected(1) >= 0
+
+
+def test_short_work_is_timed_at_first_and_long_work_less_often():
+    assert timed_of(LEARN_FIRST, nanoseconds=1_000) == LEARN_FIRST - 1
+    assert timed_of(LEARN_FIRST, nanoseconds=LEARN_FIRST_NS / 4) < 4 + LEARN_FIRST / LEARN_EVERY + 1
+
+
+def timed_of(runs: int, *, nanoseconds: float) -> int:
+    """How many of the first ``runs`` are timed, all of one size that takes as long as given."""
+    cost, timed = CostModel(), 0
+    for _ in range(runs):
+        if cost.is_due(1000):
+            cost.learn(1000, nanoseconds)
+            timed += 1
+    return timed
