@@ -91,6 +91,7 @@ def drop(page: Page, name: str, content: bytes, kind: str = "image/png") -> None
 
 def middle(page: Page, row: int, column: int) -> dict[str, float]:
     """The middle of a patch in the canvas, in CSS pixels."""
+    expect(page.locator(CANVAS)).to_be_visible()  # it has no size before the frame around it is measured
     box = page.locator(CANVAS).bounding_box()
     return {"x": (column + 0.5) * box["width"] / COLUMNS, "y": (row + 0.5) * box["height"] / ROWS}
 

@@ -147,7 +147,8 @@ function Picture({ attention, settings, set, shown, seen: { image, patches } }) 
       })}
     </div>
     <div class="picture" ref=${frame}>
-      <canvas ref=${canvas} tabindex="0" role="application" aria-roledescription="picture"
+      <canvas ref=${canvas} style=${{ width: `${width}px`, height: `${height}px` }}
+        tabindex="0" role="application" aria-roledescription="picture"
         aria-label=${`the picture in ${rows} × ${columns} patches, coloured by what “${label}” ${DIRECTIONS[direction]}; arrow keys select a patch, Escape selects ${attention.rows[0].text}`}
         onPointerMove=${(/** @type {PointerEvent} */ event) => point(patchAt(event))} onPointerLeave=${() => point(null)}
         onClick=${(/** @type {MouseEvent} */ event) => {
