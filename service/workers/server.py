@@ -6,6 +6,7 @@ import errno
 import logging
 import math
 import os
+import select
 import socket
 import struct
 import sys
@@ -37,7 +38,9 @@ HANDSHAKE_S = 0.1  # for connections that are being opened to be accepted
 NOT_READY = 3  # exit status of a process that lacks required models, where the setting exit_unless_ready asks for it
 DEVICE_LOST = 70  # exit status of a process whose device has failed: EX_SOFTWARE of sysexits.h
 RETRY_S = 0.1  # before the next tick when one found no memory, and before the next accept when one failed
-MAX_CONNECTIONS_PER_TURN = 64  # accepted before the event loop serves requests
+TLS_CLOSE_S = 1.0  # for a client's part in the end of a TLS connection
+# Accepted before the event loop serves requests. A TLS handshake takes about a millisecond.
+MAX_CONNECTIONS_PER_TURN, MAX_HANDSHAKES_PER_TURN = 32, 8
 GRACE_S = 2.0  # beyond the time of the settings, to end in good order
 SO_ATTACH_FILTER = 26  # of asm/socket.h
 DROP_SYN = [  # a program for Linux's packet filter, as (code, jump if true, jump if false, operand)
@@ -100,6 +103,7 @@ class Server(uvicorn.Server):
             FastProtocol, settings=settings, counts=app.counts, clock=app.clock, fast_path=app.fast_path
         )
         app.clock.connections = lambda: self.server_state.connections
+        self.max_connections_per_turn = MAX_HANDSHAKES_PER_TURN if self.config.is_ssl else MAX_CONNECTIONS_PER_TURN
         self._connecting: set[asyncio.Task[None]] = set()
         self._readiness = app.readiness
         self._repository = app.repository
@@ -201,7 +205,7 @@ class Server(uvicorn.Server):
         asyncio.get_running_loop().add_reader(listener, self._accept, listener)
 
     def _accept(self, listener: socket.socket) -> None:
-        for _ in range(MAX_CONNECTIONS_PER_TURN):
+        for _ in range(self.max_connections_per_turn):
             try:
                 connection, _address = listener.accept()
             except ConnectionError:  # the client has closed it already
@@ -221,10 +225,12 @@ class Server(uvicorn.Server):
             self._watch(listener)
 
     async def _connect(self, connection: socket.socket) -> None:
-        loop = asyncio.get_running_loop()
+        tls = self.config.ssl
         try:
-            await loop.connect_accepted_socket(self._new_protocol, connection, ssl=self.config.ssl)
-        except OSError:
+            await asyncio.get_running_loop().connect_accepted_socket(
+                self._new_protocol, connection, ssl=tls, ssl_shutdown_timeout=TLS_CLOSE_S if tls else None
+            )
+        except (OSError, MemoryError):
             self.on_not_connected()
             connection.close()
 
@@ -239,11 +245,15 @@ class Server(uvicorn.Server):
             last_resort.end_unless_called_again(seconds)
 
     async def _close_connections(self, listeners: list[socket.socket]) -> None:
-        """Close each connection with its next answer, or when it has been idle for ``LINGER_S``."""
-        state = self.server_state
+        """Close each connection with its next answer, or when it has been idle for ``LINGER_S``.
+
+        Where no descriptor was free, clients still wait to be accepted: to close the listeners would reset them.
+        """
+        state, waiting = self.server_state, select.poll()
         state.default_headers = [*state.default_headers, (b"connection", b"close")]
         for listener in listeners:
             ignore_new_connections(listener)
+            waiting.register(listener, select.POLLIN)
         for connection in state.connections:
             assert isinstance(connection, LimitedProtocol)
             connection.announce_close()
@@ -251,7 +261,8 @@ class Server(uvicorn.Server):
         # A connection counts from the end of its TLS handshake on.
         accepted = start + (LINGER_S if self.config.is_ssl else HANDSHAKE_S)
         idle_since: dict[LimitedProtocol, float] = {}
-        while now < accepted or (state.connections and now - start < self._shutdown_seconds):
+        end = start + self._shutdown_seconds
+        while now < accepted or (now < end and (state.connections or waiting.poll(0))):
             for connection in list(state.connections):
                 assert isinstance(connection, LimitedProtocol)
                 if not connection.is_idle:

@@ -28,6 +28,7 @@ from service.workers.server import GRACE_S, LINGER_S, NOT_READY, ignore_new_conn
 log = logging.getLogger("heed")
 
 TICK_S = 0.1  # between two checks of the workers
+RETRY_S = 0.01  # before connections are handed out again that no worker could take
 MAX_ACCEPTS = 64  # connections accepted in a row from one listener
 SILENT_S = 1.0  # without a heartbeat of its event loop, after which a worker gets no connections
 SPARE_DESCRIPTORS = 100  # of a worker, for everything but its connections
@@ -190,6 +191,19 @@ class Supervisor:
             self._waiting.popleft().close()
         return True
 
+    def _hand_out_backlog(self) -> None:
+        """Accept and hand out all that wait: the kernel resets what a closed listener has not accepted."""
+        end_s = time.monotonic() + GRACE_S
+        while time.monotonic() < end_s and self._ends < 2:
+            self._state.beat(False)
+            if not self._hand_out():
+                time.sleep(RETRY_S)  # the workers' channels are full
+            elif ready := self._selector.select(0):
+                for key, _ in ready:
+                    self._accept(key.data)
+            else:
+                return
+
     def _start(self) -> None:
         slot = self._shared_metrics.acquire()
         if slot is None:  # workers that are still ending have them all
@@ -269,9 +283,8 @@ class Supervisor:
         for listener in self._listeners:
             ignore_new_connections(listener)
         self._accept_until_tick()  # connections that were being opened
+        self._hand_out_backlog()
         for listener in self._listeners:
-            while self._accept(listener):
-                pass
             listener.close()
         log.info("ending %d workers", len(self._workers))
         for worker in self._workers:

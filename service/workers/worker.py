@@ -12,7 +12,7 @@ from service.app import Application
 from service.settings import Settings
 from service.workers import last_resort
 from service.workers.channel import Channel
-from service.workers.server import MAX_CONNECTIONS_PER_TURN, Server
+from service.workers.server import Server
 
 
 class Worker(Server):
@@ -64,7 +64,7 @@ class Worker(Server):
     def _take(self) -> None:
         loop = asyncio.get_running_loop()
         try:
-            for connection in self._channel.take(MAX_CONNECTIONS_PER_TURN):
+            for connection in self._channel.take(self.max_connections_per_turn):
                 self.connect(connection)
         except EOFError:
             loop.remove_reader(self._channel)
