@@ -1,7 +1,8 @@
 """How long a kind of work takes, learned from measurements: nanoseconds for each order of magnitude of its size."""
 
 LEARN_EVERY, LEARN_FIRST = 16, 200  # 1 in 16 is timed, and each of the first 200
-LEARN_FIRST_NS = 100_000_000  # in all, after which also of the first ones only 1 in 16 is timed
+# In all, after which also of the first ones only 1 in 16 is timed; one run counts for at most a 16th of it.
+LEARN_FIRST_NS = 100_000_000
 # Weights of a measurement in the moving average: disturbances only slow work down.
 SLOWER_WEIGHT, FASTER_WEIGHT = 0.05, 0.3
 
@@ -17,7 +18,7 @@ class CostModel:
 
     def __init__(self) -> None:
         self._runs = 0
-        self._learned_ns = 0.0  # of all measurements
+        self._learned_ns = 0.0  # the time of all measurements, of each at most a 16th of LEARN_FIRST_NS
         self._rates: dict[int, float] = {}  # order of the size -> nanoseconds for one unit of it
 
     def is_due(self, size: int) -> bool:
@@ -33,7 +34,7 @@ class CostModel:
         """Take note that work of ``size`` took ``nanoseconds``."""
         order = size.bit_length()
         rate = nanoseconds / (size or 1)
-        self._learned_ns += nanoseconds
+        self._learned_ns += min(nanoseconds, LEARN_FIRST_NS / LEARN_EVERY)
         known = self._rates.get(order)
         if known is None:
             self._rates[order] = rate
