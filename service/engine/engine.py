@@ -230,12 +230,23 @@ class Engine:
             for task in run.tasks:
                 waiting.drop(task)
                 task.queue_ns = now - task.queued_at_ns
+            run.has_threads = self._has_free_cpus(lane)
             lane.running += 1
             self._run_bytes += run.memory
             run.began_ns = now
             self._in_progress.add(run)
             return run
         return None
+
+    def _has_free_cpus(self, lane: Lane) -> bool:
+        """Whether a run that begins now may use several threads.
+
+        Runs that are at once in progress compute more with one thread each, as none waits for the threads of another.
+        Short runs take little from a long one.
+        """
+        lanes = self._lanes if lane is self._short else (self._long,)
+        others = sum(min(each.running + len(each.waiting), self._threads_per_lane) for each in lanes)
+        return 2 * (1 + others) <= self._settings.intra_op_threads
 
     def _execute(self, run: Run, own: Lane) -> None:
         start = time.perf_counter_ns()

@@ -20,8 +20,10 @@ MIN_TERMINABLE_NS = 50e6  # forecast from which a run can be ended by another th
 Outcome = tuple[InferenceTask, Arrays | BaseException]
 
 
-def run_alone(task: InferenceTask) -> Arrays:
+def run_alone(task: InferenceTask, has_threads: bool = True) -> Arrays:
     """The outputs of ``task``, from a run of its own in this thread; its graph's cost learns.
+
+    Without ``has_threads`` a long run uses no others.
 
     Raises:
         Exception: what ``Model.run`` raises.
@@ -31,7 +33,7 @@ def run_alone(task: InferenceTask) -> Arrays:
     estimate, model = task.estimate, task.model
     cost = estimate.graph.cost
     is_timed = cost.is_due(estimate.size)
-    graph = estimate.graph.for_size(estimate.size, is_timed)
+    graph = estimate.graph.for_size(estimate.size, is_timed) if has_threads else estimate.graph
     groups = length_groups(model.signature, task.inputs, task.outputs) if task.stored is None else None
     # The clock of this thread does not count those of others, and groups are shorter than a run of all rows.
     is_timed = is_timed and graph is estimate.graph and groups is None
@@ -66,6 +68,7 @@ class Run:
         self.padded = False
         self.began_ns = 0  # of time.perf_counter_ns
         self.is_overdue = False  # its tasks were refused, as it takes too long
+        self.has_threads = True  # it may use more than its own: no other run needs the CPUs
         self._size = first.size
         self._expected_ns = first.forecast_ns
 
@@ -117,7 +120,7 @@ class Run:
             except Exception as error:  # perhaps of one task: its own run says so
                 if AllEnded(self.tasks).terminate:
                     return [(task, error) for task in self.tasks]
-        return [(task, _outputs_or_error(task)) for task in self.tasks]
+        return [(task, self._outputs_or_error(task)) for task in self.tasks]
 
     def _run_together(self) -> Sequence[Arrays]:
         model = self.tasks[0].model
@@ -127,7 +130,8 @@ class Run:
         inputs = batch.pad(self.tasks, batching, model) if self.padded else batch.stack(self.tasks, batching)
         graph, options = self.graph, None
         if graph.shared:
-            graph, options = graph.for_size(self._size, graph.cost.is_due(self._size)), AllEnded(self.tasks)
+            graph = graph.for_size(self._size, graph.cost.is_due(self._size)) if self.has_threads else graph
+            options = AllEnded(self.tasks)
             for task in self.tasks:
                 task.options = RunOptions()
         joined = model.run(graph, inputs, self.tasks[0].outputs, options)
@@ -138,6 +142,12 @@ class Run:
         for task in self.tasks:
             task.compute_ns, task.run_rows, task.counts_run = taken_ns, self.rows, task is self.tasks[0]
         return outputs
+
+    def _outputs_or_error(self, task: InferenceTask) -> Arrays | Exception:
+        try:
+            return run_alone(task, self.has_threads)
+        except Exception as error:
+            return error
 
 
 class AllEnded:
@@ -157,10 +167,3 @@ def masked_graph(task: InferenceTask) -> Graph:
     assert batching is not None, "only a model with batching rules pads"
     assert batching.mask is not None, "only what has a mask is padded"
     return task.model.graph_for({batching.mask: np.zeros(1), **task.inputs}, task.outputs, task.sizes)
-
-
-def _outputs_or_error(task: InferenceTask) -> Arrays | Exception:
-    try:
-        return run_alone(task)
-    except Exception as error:
-        return error

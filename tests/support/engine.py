@@ -34,11 +34,12 @@ class Gate:
     """Lets a model's runs wait, so that what comes meanwhile is queued; the runs themselves are real."""
 
     def __init__(self, model, monkeypatch):
-        self.open, self.ran = threading.Event(), []
+        self.open, self.ran, self.graphs = threading.Event(), [], []
         real = model.run
 
         def run(graph, inputs, outputs, options=None):
             self.ran.append(inputs)
+            self.graphs.append(graph)
             assert self.open.wait(120)
             return real(graph, inputs, outputs, options)
 

@@ -1,5 +1,6 @@
 """Long runs use more threads, short ones one; both give the same numbers."""
 
+import asyncio
 import shutil
 
 import numpy as np
@@ -10,14 +11,16 @@ from service.engine.task import InferenceTask
 from service.model.graph import MIN_PARALLEL_NS
 from service.model.loader import open_version
 from service.ort.provider import Provider
+from tests.support.engine import SELF, Gate, engine, simple
+from tests.support.waiting import until_async
 
 SIZE = 1000
 
 
 @pytest.fixture
 def model(repository, tmp_path):
-    shutil.copytree(repository / "multi_head_self_attention" / "1", tmp_path / "block" / "1")
-    return open_version(tmp_path / "block" / "1", Provider("cpu", "asked for"), 2)
+    shutil.copytree(repository / SELF / "1", tmp_path / SELF / "1")
+    return open_version(tmp_path / SELF / "1", Provider("cpu", "asked for"), 2)
 
 
 def threads(graph):
@@ -57,7 +60,7 @@ def test_the_same_numbers(model):
 def test_a_file_that_is_gone_ends_nothing(model, tmp_path):
     graph = model.graphs[0]
     graph.cost.learn(SIZE, 100 * MIN_PARALLEL_NS)
-    shutil.rmtree(tmp_path / "block")
+    shutil.rmtree(tmp_path / SELF)
     assert threads(graph.for_size(SIZE, to_learn=False)) == 1
 
 
@@ -66,3 +69,24 @@ def test_one_thread_is_all_there_is(repository):
     graph = model.graphs[0]
     graph.cost.learn(SIZE, 100 * MIN_PARALLEL_NS)
     assert graph.for_size(SIZE, to_learn=False) is graph
+
+
+@pytest.mark.parametrize("times", [12, 100])  # in the lane of short runs, and in that of long ones
+def test_runs_at_one_time_have_a_thread_each(model, monkeypatch, times):
+    works = [simple(model, seed=seed) for seed in range(3)]
+    for _ in range(200):
+        works[0].graph.cost.learn(works[0].size, times * MIN_PARALLEL_NS)
+    gate = Gate(model, monkeypatch)
+
+    async def go():
+        async with engine(max_concurrent_runs=2, intra_op_threads=2) as made:
+            first = asyncio.create_task(made.run(works[0]))
+            await until_async(lambda: len(gate.graphs) == 1)
+            second = asyncio.create_task(made.run(works[1]))
+            await until_async(lambda: len(gate.graphs) == 2)
+            gate.open.set()
+            await asyncio.gather(first, second)
+            await made.run(works[2])
+
+    asyncio.run(go())
+    assert [threads(graph) for graph in gate.graphs] == [2, 1, 2]
