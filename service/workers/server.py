@@ -6,6 +6,7 @@ import errno
 import logging
 import math
 import os
+import resource
 import select
 import socket
 import struct
@@ -37,7 +38,9 @@ LINGER_S = 0.5  # at the end an idle connection is closed after this time, witho
 HANDSHAKE_S = 0.1  # for connections that are being opened to be accepted
 NOT_READY = 3  # exit status of a process that lacks required models, where the setting exit_unless_ready asks for it
 DEVICE_LOST = 70  # exit status of a process whose device has failed: EX_SOFTWARE of sysexits.h
-RETRY_S = 0.1  # before the next tick when one found no memory, and before the next accept when one failed
+RETRY_S = 0.1  # before the next tick when one found no memory, and before the next accept when none was possible
+SPARE_DESCRIPTORS = 100  # of a process that serves, for everything but its connections
+LOG_EVERY_S = 10.0  # that connections wait
 TLS_CLOSE_S = 1.0  # for a client's part in the end of a TLS connection
 # Accepted before the event loop serves requests. A TLS handshake takes about a millisecond.
 MAX_CONNECTIONS_PER_TURN, MAX_HANDSHAKES_PER_TURN = 32, 8
@@ -84,6 +87,12 @@ def ignore_new_connections(listener: socket.socket) -> None:
         listener.setsockopt(socket.SOL_SOCKET, SO_ATTACH_FILTER, struct.pack("HP", len(DROP_SYN), address))
 
 
+def max_connections() -> int:
+    """How many connections a process can have open: the limit on its descriptors, less what it needs itself."""
+    descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return max(descriptors - SPARE_DESCRIPTORS, descriptors // 2)
+
+
 class Server(uvicorn.Server):
     """uvicorn's server with a shutdown of its own.
 
@@ -104,7 +113,9 @@ class Server(uvicorn.Server):
         )
         app.clock.connections = lambda: self.server_state.connections
         self.max_connections_per_turn = MAX_HANDSHAKES_PER_TURN if self.config.is_ssl else MAX_CONNECTIONS_PER_TURN
+        self._max_connections = max_connections()
         self._connecting: set[asyncio.Task[None]] = set()
+        self._next_log = 0.0  # when it may say again that connections wait
         self._readiness = app.readiness
         self._repository = app.repository
         self.status = 0  # the exit status, where the process ends in good order
@@ -206,19 +217,28 @@ class Server(uvicorn.Server):
 
     def _accept(self, listener: socket.socket) -> None:
         for _ in range(self.max_connections_per_turn):
+            if len(self.server_state.connections) + len(self._connecting) >= self._max_connections:
+                return self._pause(listener, f"{self._max_connections} are open, as descriptors allow (ulimit -n)")
             try:
                 connection, _address = listener.accept()
             except ConnectionError:  # the client has closed it already
                 continue
             except BlockingIOError:
-                return
+                return None
             except OSError as error:
-                log.error("cannot accept: %s", error.strerror)
-                loop = asyncio.get_running_loop()
-                loop.remove_reader(listener)
-                loop.call_later(RETRY_S, self._watch_again, listener)
-                return
+                return self._pause(listener, error.strerror or str(error))
             self.connect(connection)
+        return None
+
+    def _pause(self, listener: socket.socket, reason: str) -> None:
+        """Let new connections wait for ``RETRY_S``."""
+        now = time.monotonic()
+        if now >= self._next_log:
+            log.error("cannot accept connections, which wait: %s", reason)
+            self._next_log = now + LOG_EVERY_S
+        loop = asyncio.get_running_loop()
+        loop.call_later(RETRY_S, self._watch_again, listener)
+        loop.remove_reader(listener)
 
     def _watch_again(self, listener: socket.socket) -> None:
         if listener.fileno() >= 0:  # it is not closed

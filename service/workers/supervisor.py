@@ -6,7 +6,6 @@ import logging
 import math
 import multiprocessing
 import os
-import resource
 import selectors
 import signal
 import socket
@@ -23,7 +22,7 @@ from service.settings import Settings
 from service.telemetry.shared_metrics import SharedMetrics
 from service.workers import last_resort
 from service.workers.channel import HUNG_S, Channel, ServiceState
-from service.workers.server import GRACE_S, LINGER_S, NOT_READY, ignore_new_connections
+from service.workers.server import GRACE_S, LINGER_S, NOT_READY, ignore_new_connections, max_connections
 
 log = logging.getLogger("heed")
 
@@ -31,7 +30,6 @@ TICK_S = 0.1  # between two checks of the workers
 RETRY_S = 0.01  # before connections are handed out again that no worker could take
 MAX_ACCEPTS = 64  # connections accepted in a row from one listener
 SILENT_S = 1.0  # without a heartbeat of its event loop, after which a worker gets no connections
-SPARE_DESCRIPTORS = 100  # of a worker, for everything but its connections
 START_S = 10.0  # a worker that ends sooner after its start has failed to start
 MAX_FAILURES = 6  # in a row to start, with no older worker left, before the service was first ready
 FIRST_DELAY_S, MAX_DELAY_S = 0.25, 10.0  # before a worker that failed to start is replaced
@@ -315,8 +313,7 @@ class WorkerHandle:
         self.handed = 0
         self._last_handed = 0
         self.draining_since = 0.0
-        descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-        self._max_connections = max(descriptors - SPARE_DESCRIPTORS, descriptors // 2)
+        self._max_connections = max_connections()
 
     def load_key(self) -> tuple[int, int]:
         """Its open connections, and when it got the last one: the worker with the lowest key gets the next one."""

@@ -43,7 +43,7 @@ def test_more_connections_than_descriptors_wait(models, tmp_path):
     """They are answered when others go; nobody is turned away."""
     with started(models, tmp_path / "log", descriptors=100) as service, ExitStack() as stack:
         connections = asking(service, 120, stack)
-        until(lambda: "cannot accept: " in service.log.read_text())
+        until(lambda: "cannot accept connections" in service.log.read_text())
         for connection in connections:
             assert connection.getresponse().read() == b'{"live":true}'
             connection.close()
@@ -53,7 +53,7 @@ def test_who_waits_for_a_descriptor_is_answered_at_the_end(models, tmp_path):
     with started(models, tmp_path / "log", descriptors=100) as service, ExitStack() as stack:
         for _ in range(120):
             stack.enter_context(closing(Connection(service.port)))
-        until(lambda: "cannot accept: " in service.log.read_text())
+        until(lambda: "cannot accept connections" in service.log.read_text())
         waiting = asking(service, 40, stack)
         service.process.terminate()
         for connection in waiting:
