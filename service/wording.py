@@ -13,8 +13,8 @@ def closest(name: str, known: Collection[str], similarity: float = MIN_SIMILARIT
     if len(name) > MAX_NAME_LENGTH or len(known) > MAX_CANDIDATES:
         return None
     by_plain = {_plain(other): other for other in reversed([*known])}
-    found = get_close_matches(_plain(name), by_plain, 1, similarity)
-    return by_plain[found[0]] if found else None
+    matches = get_close_matches(_plain(name), by_plain, 1, similarity)
+    return by_plain[matches[0]] if matches else None
 
 
 def did_you_mean(name: str, known: Collection[str]) -> str:

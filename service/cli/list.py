@@ -73,13 +73,13 @@ def _of_repository(given: Path | None) -> tuple[str, list[Line]]:
     repository = Repository(settings.sized())
     repository.open()
     repository.load()
-    found: list[Line] = [
+    blocks: list[Line] = [
         {"block": name, "version": model.version, "title": model.spec.title, "description": model.spec.description}
         for name, model in repository.blocks.items()
         if model.spec is not None
     ]
     is_builtin = settings.model_repository == BUILTIN
-    return "this installation" if is_builtin else str(settings.model_repository), found
+    return "this installation" if is_builtin else str(settings.model_repository), blocks
 
 
 def _of_server(url: str, api_key: str | None, trust: ssl.SSLContext) -> list[Line]:

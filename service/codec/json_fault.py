@@ -89,8 +89,8 @@ def _fault(message: str, text: str, position: int) -> tuple[int, str]:
         return position, f"{expected}, got {repr(text[position : position + 1])[1:-1]}"
     if message == "no digit after sign" and text[:position].endswith("-"):
         position -= 1
-    found = TOKEN.search(text, position + message.startswith("trailing comma"))
-    start, token = (found.start(), found[0]) if found else (len(text), "")
+    match = TOKEN.search(text, position + message.startswith("trailing comma"))
+    start, token = (match.start(), match[0]) if match else (len(text), "")
     if not token:
         return start, f"{expected}, got the end of the body"
     hint = f"; {MEANT[token]}" if token in MEANT else ""

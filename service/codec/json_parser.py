@@ -143,8 +143,8 @@ def _parse(parser: simdjson.Parser, body: bytes | memoryview, cuts: Sequence[Cut
     except (ValueError, RuntimeError) as error:
         # Drop simdjson's error code and its "This is a fatal error" suffix.
         reason = re.sub(r"^[A-Z\d_]+: | +This is a fatal.*$", "", str(error))
-        found = describe(body, reason, [(placeholder(index), cut) for index, cut in enumerate(cuts)])
-        raise Malformed(f"failed to parse the request JSON buffer: {found}") from None
+        fault = describe(body, reason, [(placeholder(index), cut) for index, cut in enumerate(cuts)])
+        raise Malformed(f"failed to parse the request JSON buffer: {fault}") from None
     if not isinstance(parsed, JsonObject):
         got = "a list" if isinstance(parsed, JsonArray) else "text" if isinstance(parsed, str) else json.dumps(parsed)
         raise Malformed(f"expected {OBJECT}, got {got}")

@@ -33,14 +33,14 @@ class LengthGroups:
         outputs: Sequence[str],
     ) -> dict[str, np.ndarray]:
         """The ``outputs`` [batch, ...] of all rows, from a run of ``execute`` for each group."""
-        found: dict[str, np.ndarray] = {}
+        joined: dict[str, np.ndarray] = {}
         for rows, length in self.groups:
             cut = {**inputs, **{name: inputs[name][rows, :length] for name in self.padded}}
             for name, part in execute(cut, outputs).items():
-                if name not in found:
-                    found[name] = np.empty((len(inputs[MASK]), *part.shape[1:]), part.dtype)
-                found[name][rows] = part
-        return found
+                if name not in joined:
+                    joined[name] = np.empty((len(inputs[MASK]), *part.shape[1:]), part.dtype)
+                joined[name][rows] = part
+        return joined
 
 
 def length_groups(signature: Signature, inputs: Arrays, outputs: Sequence[str]) -> LengthGroups | None:
