@@ -34,8 +34,9 @@ class Pooling:
         elif mask is None:
             pooled = hidden.mean(1) if self.mode == "mean" else hidden.amax(1)
         elif self.mode == "mean":
-            real = mask[..., None].to(hidden.dtype)
-            pooled = (hidden * real).sum(1) / real.sum(1).clamp(min=1)
+            # A product of matrices sums hundreds of tokens more precisely than ONNX Runtime's ReduceSum, one by one.
+            real = mask[:, None].to(hidden.dtype)
+            pooled = ((real @ hidden) / real.sum(-1, keepdim=True).clamp(min=1))[:, 0]
         else:
             pooled = torch.where(mask[..., None] == 0, torch.finfo(hidden.dtype).min, hidden).amax(1)
         return torch.nn.functional.normalize(pooled, dim=-1, eps=EPS) if self.normalize else pooled

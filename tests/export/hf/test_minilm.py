@@ -110,8 +110,8 @@ def test_the_example_finds_sentences(exported, repository, tmp_path):
 def test_long_texts_have_the_same_embeddings_by_the_fused_kernels(masked, served):
     tokenizer = AutoTokenizer.from_pretrained(DIRECTORY)
     ids = tokenizer(" ".join(SENTENCES * 40), truncation=True, max_length=500)["input_ids"]
-    inputs = {"input_ids": np.array([ids, ids[::-1]])}
-    mask = np.ones((2, len(ids)), int)
+    inputs = {"input_ids": np.array([ids, ids[::-1]] * 4)}  # as many pairs as the kernel with a mask is used from
+    mask = np.ones((8, len(ids)), int)
     if masked:
         mask[1, 300:] = 0
         inputs["attention_mask"] = mask
