@@ -2,11 +2,12 @@
 
 Texts to embeddings (the mean of the last hidden states, normalized), and texts to the weights of one head. ONNX Runtime
 runs the model as torch exports it, and the same after its own fusions (``onnxruntime.transformers``); both have all
-threads, as torch has. All contestants tokenize. They take turns; figures are medians.
+threads, as torch has. All contestants tokenize. They take turns, with a pause before each, so that no thread still
+polls for work; figures are medians.
 
-usage: python -m benchmarks.models DIRECTORY REPOSITORY NAME [--out benchmarks/models.md]
+usage: python -m benchmarks.models REPOSITORY NAME=DIRECTORY ... [--out benchmarks/models.md]
 
-DIRECTORY is the model's, of the family BERT; ``heed export hf`` wrote it into REPOSITORY as NAME.
+Each DIRECTORY is a model's, of the family BERT; ``heed export hf`` wrote it into REPOSITORY as NAME.
 """
 
 import argparse
@@ -32,8 +33,9 @@ WORDS = (
     *("the", "animal", "did", "not", "cross", "a", "wide", "street", "because", "it", "was", "too", "tired", "to"),
     *("walk", "any", "further", "that", "day"),
 )
-CASES = [(batch, words) for batch in (1, 8, 32) for words in (12, 120)]
-MIXED = (8, 0)  # texts of 12 to 200 words
+MIXED = 0  # texts of 12 to 200 words
+CASES = [(1, 12), (1, 120), (1, 240), (8, 12), (8, 120), (8, 240), (32, 12), (32, 120), (8, MIXED)]  # texts, words
+QUIET_S = 0.2  # before each turn
 Encode = Callable[[list[str]], np.ndarray]
 
 
@@ -123,6 +125,7 @@ def measured(cases: dict[str, Encode], text: list[str], repeats: int) -> dict[st
     times: dict[str, list[float]] = {name: [] for name in cases}
     for turn in range(repeats + 1):
         for name, encode in cases.items():
+            time.sleep(QUIET_S)
             start = time.perf_counter()
             encode(text)
             if turn:
@@ -130,45 +133,57 @@ def measured(cases: dict[str, Encode], text: list[str], repeats: int) -> dict[st
     return {name: median(several) for name, several in times.items()}
 
 
+def compared(directory: Path, client: httpx.Client, name: str, repeats: int) -> list[str]:
+    """The table of one model, in Markdown.
+
+    Raises:
+        AssertionError: an embedding is not that of transformers.
+    """
+    ours = {"Heed": by_heed(client, name, {"outputs": ["embedding"]}, "embedding")}
+    one_head = {"outputs": ["weights"], "layers": 3, "heads": 1, "weights_dtype": "float16", "decimals": 4}
+    ours_head = {"Heed": by_heed(client, name, one_head, "weights")}
+    rows = []
+    with TemporaryDirectory() as scratch:
+        embeddings, heads = contestants(directory, Path(scratch))
+        for batch, words in track(CASES, name):
+            text = texts(batch, words)
+            expected = embeddings["transformers, eager"](text)
+            for contestant, encode in {**embeddings, **ours}.items():
+                np.testing.assert_allclose(encode(text), expected, atol=1e-4, err_msg=contestant)
+            seconds = measured({**ours, **embeddings}, text, repeats)
+            head_s = measured({**ours_head, **heads}, text, repeats)
+            best = min(taken for contestant, taken in seconds.items() if contestant.startswith("ONNX"))
+            rows.append(
+                (
+                    f"{batch} x {words or '12 to 200'}",
+                    *(f"{1e3 * taken:.1f}" for taken in seconds.values()),
+                    f"{best / seconds['Heed']:.2f}",
+                    f"{1e3 * head_s['Heed']:.1f}",
+                    f"{1e3 * head_s['transformers, eager']:.1f}",
+                    f"{head_s['Heed'] / seconds['Heed']:.2f}",
+                )
+            )
+    columns = ("texts x words", *(f"{contestant}, ms" for contestant in seconds), "Heed's rate to ONNX Runtime's best")
+    columns = (*columns, "one head, Heed, ms", "one head, transformers, ms", "one head to embedding, Heed")
+    return [f"## {name}", "", *table(columns, rows), ""]
+
+
 def main() -> None:
     """Measure, and write the report."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("directory", type=Path)
     parser.add_argument("repository", type=Path)
-    parser.add_argument("name")
+    parser.add_argument("models", nargs="+", metavar="NAME=DIRECTORY")
     parser.add_argument("--repeats", type=int, default=15)
     parser.add_argument("--out", type=Path, default=Path(__file__).with_suffix(".md"))
     options = parser.parse_args()
     warnings.simplefilter("ignore")
-    rows = []
-    with TemporaryDirectory() as scratch, served(options.repository) as server:
-        embeddings, heads = contestants(options.directory, Path(scratch))
+    report = ["# Models from texts", "", *(__doc__ or "").strip().splitlines()[:6], ""]
+    with served(options.repository) as server:
         address, headers = f"http://127.0.0.1:{server.port}", {"Content-Type": "application/json"}
         with httpx.Client(base_url=address, headers=headers, timeout=120) as client:
-            ours = {"Heed": by_heed(client, options.name, {"outputs": ["embedding"]}, "embedding")}
-            one_head = {"outputs": ["weights"], "layers": 3, "heads": 1, "weights_dtype": "float16", "decimals": 4}
-            ours_head = {"Heed": by_heed(client, options.name, one_head, "weights")}
-            for batch, words in track([*CASES, MIXED], "texts"):
-                text = texts(batch, words)
-                expected = embeddings["transformers, eager"](text)
-                for name, encode in {**embeddings, **ours}.items():
-                    np.testing.assert_allclose(encode(text), expected, atol=1e-4, err_msg=name)
-                seconds = measured({**ours, **embeddings}, text, options.repeats)
-                head_s = measured({**ours_head, **heads}, text, options.repeats)
-                best = min(seconds[name] for name in seconds if name.startswith("ONNX"))
-                rows.append(
-                    (
-                        f"{batch} x {words or '12 to 200'}",
-                        *(f"{1e3 * seconds[name]:.1f}" for name in seconds),
-                        f"{best / seconds['Heed']:.2f}",
-                        f"{1e3 * head_s['Heed']:.1f}",
-                        f"{1e3 * head_s['transformers, eager']:.1f}",
-                        f"{head_s['Heed'] / seconds['Heed']:.2f}",
-                    )
-                )
-    columns = ("texts x words", *(f"{name}, ms" for name in seconds), "Heed's rate to ONNX Runtime's best")
-    columns = (*columns, "one head, Heed, ms", "one head, transformers, ms", "one head to embedding, Heed")
-    report = ["# Models from texts", "", *(__doc__ or "").strip().splitlines()[:5], "", *table(columns, rows), ""]
+            for model in options.models:
+                name, _, directory = model.partition("=")
+                report += compared(Path(directory), client, name, options.repeats)
     options.out.write_text("\n".join(report))
     print("\n".join(report))
 
