@@ -125,7 +125,7 @@ class Settings(BaseSettings):
         "policy of this name; else it is ignored",
     )
     intra_op_threads: NonNegativeInt = 0
-    """threads that one large model run may use; 0 = this machine's CPUs"""
+    """threads that one large model run may use while no other needs the CPUs; 0 = this machine's CPUs"""
     max_concurrent_runs: NonNegativeInt = 0
     """upper limit on concurrent model runs in one worker; 0 = this machine's CPUs / workers, on a GPU 2"""
     max_body_bytes: PositiveInt = 128 * MIB

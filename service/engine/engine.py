@@ -239,14 +239,15 @@ class Engine:
         return None
 
     def _has_free_cpus(self, lane: Lane) -> bool:
-        """Whether a run that begins now may use several threads.
+        """Whether a run that begins now may use several threads: runs at one time take at most half of the CPUs.
 
-        Runs that are at once in progress compute more with one thread each, as none waits for the threads of another.
-        Short runs take little from a long one.
+        They compute more with one thread each, as none waits for the threads of another. Of other workers it is assumed
+        that they have as many runs. For a long run only other long ones count: short ones take little from it.
         """
         lanes = self._lanes if lane is self._short else (self._long,)
-        others = sum(min(each.running + len(each.waiting), self._threads_per_lane) for each in lanes)
-        return 2 * (1 + others) <= self._settings.intra_op_threads
+        others = sum(each.running + len(each.waiting) for each in lanes)
+        runs = self._settings.workers * min(1 + others, self._threads_per_lane) if others else 1
+        return runs == 1 or 2 * runs <= self._settings.intra_op_threads
 
     def _execute(self, run: Run, own: Lane) -> None:
         start = time.perf_counter_ns()

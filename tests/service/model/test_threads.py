@@ -72,14 +72,20 @@ def test_one_thread_is_all_there_is(repository):
 
 
 @pytest.mark.parametrize("times", [12, 100])  # in the lane of short runs, and in that of long ones
-def test_runs_at_one_time_have_a_thread_each(model, monkeypatch, times):
-    works = [simple(model, seed=seed) for seed in range(3)]
-    for _ in range(200):
-        works[0].graph.cost.learn(works[0].size, times * MIN_PARALLEL_NS)
+@pytest.mark.parametrize(
+    ("settings", "wide"),
+    [
+        ({"max_concurrent_runs": 2, "intra_op_threads": 2}, [True, False, True]),
+        ({"max_concurrent_runs": 2, "intra_op_threads": 4}, [True, True, True]),  # enough for two runs of several
+        ({"max_concurrent_runs": 2, "intra_op_threads": 4, "workers": 2}, [True, False, True]),  # not for four
+    ],
+)
+def test_runs_at_one_time_have_a_thread_each(model, monkeypatch, times, settings, wide):
+    works = learned(model, times)
     gate = Gate(model, monkeypatch)
 
     async def go():
-        async with engine(max_concurrent_runs=2, intra_op_threads=2) as made:
+        async with engine(**settings) as made:
             first = asyncio.create_task(made.run(works[0]))
             await until_async(lambda: len(gate.graphs) == 1)
             second = asyncio.create_task(made.run(works[1]))
@@ -89,4 +95,30 @@ def test_runs_at_one_time_have_a_thread_each(model, monkeypatch, times):
             await made.run(works[2])
 
     asyncio.run(go())
-    assert [threads(graph) for graph in gate.graphs] == [2, 1, 2]
+    assert [threads(graph) == 2 for graph in gate.graphs] == wide
+
+
+@pytest.mark.parametrize(("workers", "wide"), [(1, [True, True]), (2, [False, True])])
+def test_a_run_with_others_behind_it(model, monkeypatch, workers, wide):
+    """Where one run is made at a time, it may have all CPUs, unless other workers need them as well."""
+    settings = {"max_concurrent_runs": 1, "intra_op_threads": 2, "workers": workers}
+    first, *others = learned(model, 12)
+    gate = Gate(model, monkeypatch)
+
+    async def go():
+        async with engine(**settings) as made, gate.shut(made, first):
+            waiting = [asyncio.create_task(made.run(work)) for work in others]
+            await until_async(lambda: made.queued == 2)
+            gate.open.set()
+            await asyncio.gather(*waiting)
+
+    asyncio.run(go())
+    assert [threads(graph) == 2 for graph in gate.graphs[1:]] == wide
+
+
+def learned(model, times):
+    """Three tasks, each known to take so many times as long as a run needs to be for several threads."""
+    works = [simple(model, seed=seed) for seed in range(3)]
+    for _ in range(200):
+        works[0].graph.cost.learn(works[0].size, times * MIN_PARALLEL_NS)
+    return works
