@@ -239,10 +239,10 @@ class Engine:
         return None
 
     def _has_free_cpus(self, lane: Lane) -> bool:
-        """Whether a run that begins now may use several threads: runs at one time take at most half of the CPUs.
+        """Whether a run that begins now may use several threads: there are at most half as many runs as CPUs.
 
-        They compute more with one thread each, as none waits for the threads of another. Of other workers it is assumed
-        that they have as many runs. For a long run only other long ones count: short ones take little from it.
+        More runs compute more with one thread each, as none waits for the threads of another. Of other workers it is
+        assumed that they have as many. For a long run only other long ones count: short ones take little from it.
         """
         lanes = self._lanes if lane is self._short else (self._long,)
         others = sum(each.running + len(each.waiting) for each in lanes)
