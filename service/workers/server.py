@@ -75,6 +75,19 @@ def listen(host: str, port: int) -> list[socket.socket]:
     return listeners
 
 
+def accepted(listener: socket.socket, limit: int) -> Iterator[socket.socket]:
+    """The connections that wait at ``listener``, which does not block; at most ``limit``.
+
+    Raises:
+        OSError: one cannot be accepted now, for want of descriptors or memory.
+    """
+    with suppress(BlockingIOError):
+        for _ in range(limit):
+            with suppress(ConnectionError):  # the client has closed it already
+                connection, _address = listener.accept()
+                yield connection
+
+
 def ignore_new_connections(listener: socket.socket) -> None:
     """Have the kernel drop what would open a connection, on Linux; what has begun to connect can still be accepted.
 
@@ -216,19 +229,14 @@ class Server(uvicorn.Server):
         asyncio.get_running_loop().add_reader(listener, self._accept, listener)
 
     def _accept(self, listener: socket.socket) -> None:
-        for _ in range(self.max_connections_per_turn):
-            if len(self.server_state.connections) + len(self._connecting) >= self._max_connections:
-                return self._pause(listener, f"{self._max_connections} are open, as descriptors allow (ulimit -n)")
-            try:
-                connection, _address = listener.accept()
-            except ConnectionError:  # the client has closed it already
-                continue
-            except BlockingIOError:
-                return None
-            except OSError as error:
-                return self._pause(listener, error.strerror or str(error))
-            self.connect(connection)
-        return None
+        room = self._max_connections - len(self.server_state.connections) - len(self._connecting)
+        if room <= 0:
+            self._pause(listener, f"{self._max_connections} are open, as descriptors allow (ulimit -n)")
+        try:
+            for connection in accepted(listener, min(room, self.max_connections_per_turn)):
+                self.connect(connection)
+        except OSError as error:
+            self._pause(listener, error.strerror or str(error))
 
     def _pause(self, listener: socket.socket, reason: str) -> None:
         """Let new connections wait for ``RETRY_S``."""
@@ -279,10 +287,10 @@ class Server(uvicorn.Server):
             connection.announce_close()
         start = now = time.monotonic()
         # A connection counts from the end of its TLS handshake on.
-        accepted = start + (LINGER_S if self.config.is_ssl else HANDSHAKE_S)
+        opened = start + (LINGER_S if self.config.is_ssl else HANDSHAKE_S)
         idle_since: dict[LimitedProtocol, float] = {}
         end = start + self._shutdown_seconds
-        while now < accepted or (now < end and (state.connections or waiting.poll(0))):
+        while now < opened or (now < end and (state.connections or waiting.poll(0))):
             for connection in list(state.connections):
                 assert isinstance(connection, LimitedProtocol)
                 if not connection.is_idle:

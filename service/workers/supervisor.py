@@ -22,7 +22,7 @@ from service.settings import Settings
 from service.telemetry.shared_metrics import SharedMetrics
 from service.workers import last_resort
 from service.workers.channel import HUNG_S, Channel, ServiceState
-from service.workers.server import GRACE_S, LINGER_S, NOT_READY, ignore_new_connections, max_connections
+from service.workers.server import GRACE_S, LINGER_S, NOT_READY, accepted, ignore_new_connections, max_connections
 
 log = logging.getLogger("heed")
 
@@ -162,23 +162,16 @@ class Supervisor:
 
     # Workers that accept while none has fewer connections were tried: 63 % of new connections waited for the one of
     # four workers that was busy for 0.3 s; 25 % do here, as only those handed to it wait.
-    def _accept(self, listener: socket.socket) -> bool:
-        """Accept and hand out connections; False when no more have come, or the workers can take no more."""
-        for _ in range(MAX_ACCEPTS):
-            try:
-                connection, _address = listener.accept()
-            except ConnectionError:  # the client has closed it already
-                continue
-            except BlockingIOError:
-                return False
-            except OSError as error:
-                log.error("cannot accept: %s", error.strerror)
-                time.sleep(TICK_S)
-                return False
-            self._waiting.append(connection)
-            if not self._hand_out():
-                return False
-        return True
+    def _accept(self, listener: socket.socket) -> None:
+        """Accept connections and hand them out, until no more wait or the workers can take no more."""
+        try:
+            for connection in accepted(listener, MAX_ACCEPTS):
+                self._waiting.append(connection)
+                if not self._hand_out():
+                    return
+        except OSError as error:
+            log.error("cannot accept: %s", error.strerror)
+            time.sleep(TICK_S)
 
     def _hand_out(self) -> bool:
         """Hand the waiting connections to the least busy workers; False if some are left."""
