@@ -178,7 +178,8 @@ def create_app(
         outermost = CORSMiddleware(
             outermost, origins, ("GET", "POST", "DELETE"), allow_headers=["*"], expose_headers=EXPOSED, max_age=3600
         )
-        fast_path = replace(fast_path, task_headers=frozenset({b"origin"}), response_fields=[(b"vary", b"Origin")])
+        task_headers = fast_path.task_headers | {b"origin"}
+        fast_path = replace(fast_path, task_headers=task_headers, response_fields=[(b"vary", b"Origin")])
     return Application(outermost, repository, readiness, fast_path, engine.counts, clock)
 
 

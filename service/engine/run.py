@@ -1,7 +1,8 @@
 """One run of ONNX Runtime: a task alone, or several that share it because together they are faster."""
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
+from functools import partial
 
 import numpy as np
 
@@ -40,21 +41,21 @@ def run_alone(task: InferenceTask, has_threads: bool = True) -> Arrays:
     if task.forecast_ns > MIN_TERMINABLE_NS:
         task.options = RunOptions()
     start, clock = time.perf_counter_ns(), model.clock() if is_timed else 0
-
-    def execute(inputs: Mapping[str, np.ndarray], outputs: Sequence[str]) -> dict[str, np.ndarray]:
-        return model.run(graph, inputs, outputs, task.options)
-
     if task.stored is not None:
-        outputs = task.stored.run(graph, execute, task.inputs, task.outputs)
+        outputs = task.stored.run(graph, partial(_execute, task, graph), task.inputs, task.outputs)
     elif groups is not None:
-        outputs = groups.run(execute, task.inputs, task.outputs)
+        outputs = groups.run(partial(_execute, task, graph), task.inputs, task.outputs)
     else:
-        outputs = execute(task.inputs, task.outputs)
+        outputs = model.run(graph, task.inputs, task.outputs, task.options)
     if is_timed:
         cost.learn(estimate.size, model.clock() - clock)
     task.compute_ns = time.perf_counter_ns() - start
     task.run_rows, task.counts_run = task.batch, True
     return outputs
+
+
+def _execute(task: InferenceTask, graph: Graph, inputs: Arrays, outputs: Sequence[str]) -> Arrays:
+    return task.model.run(graph, inputs, outputs, task.options)
 
 
 class Run:

@@ -217,8 +217,6 @@ class InferenceEndpoint(ABC, Generic[R]):
             Exception: as ``__call__``; the request failed and must not be run again.
         """
         engine, timing, model = self.engine, context.timing, None
-        if b"content-encoding" in context.headers:
-            return None
         try:
             model = self.model(path_params)
             request, expected_ns = self._drain(self.decode(model, body, context))

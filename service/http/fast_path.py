@@ -53,15 +53,15 @@ class Head:
 class FastPath:
     """What the fast path needs of the application.
 
-    ``task_headers``: a request with one of these headers always gets a task. ``response_fields`` are added to each
-    response, and ``observers`` called for each.
+    ``task_headers``: a request with one of these headers always gets a task, as does a compressed one.
+    ``response_fields`` are added to each response, and ``observers`` called for each.
     """
 
     routes: DirectRoutes
     auth: ApiKeyAuth | None
     request_ids: RequestIds
     timing: type[Timing] = Timing
-    task_headers: frozenset[bytes] = frozenset()
+    task_headers: frozenset[bytes] = frozenset({b"content-encoding"})
     response_fields: Sequence[tuple[bytes, bytes]] = ()
     observers: Sequence[Observer] = ()
     heads: BoundedCache[Head] = field(default_factory=lambda: BoundedCache(MAX_HEADS))  # known ones, by their bytes

@@ -26,7 +26,7 @@ from service.repository.repository import Repository
 from service.settings import Settings
 from service.v2.infer.plan import MAX_TEMPLATE_BYTES, RequestPlan, find_template
 from service.v2.infer.request import InferRequest, complete, decode_raw, parse, read_lists, take_known
-from service.v2.infer.response import PreparedResponse, prepare
+from service.v2.infer.response import prepare
 from service.v2.paths import OF_MODEL, OF_VERSION
 
 HEADER = JSON_LENGTH.lower().encode()
@@ -93,17 +93,22 @@ class InferEndpoint(InferenceEndpoint[InferRequest]):
         if plan.answer is not None:
             outputs = yield from self.select(plan.answer, outputs)
         plan.last_response.written = count = sum([outputs[name].size for name in plan.text_outputs])
-        work = partial(prepare, request, outputs, model, self.settings.json_non_finite)
-        response: PreparedResponse = work() if count <= SMALL_COUNT else (yield Stage(self.preparing, count, work))
-        decimals = plan.content.selection.decimals
+        non_finite, response = self.settings.json_non_finite, None
+        if count > SMALL_COUNT:
+            response = yield Stage(self.preparing, count, partial(prepare, request, outputs, model, non_finite))
+        else:
+            response = prepare(request, outputs, model, non_finite)
         text = response.frame
         if response.lists:
+            decimals = plan.content.selection.decimals
             steps = write_json(response.frame, response.lists, decimals)
             text = (yield Stage(self.writing(decimals), count, steps)) if count else drain(steps)
         pieces: Pieces = [*text, *response.attached]
         fields = JSON
         if response.attached and length_of(response.attached):
             fields = [OCTETS, (HEADER, b"%d" % length_of(text))]
+        if not self.may_compress(context.headers):
+            return pieces, fields
         return (yield from self.compress(pieces, fields, context.headers))
 
     def encoding_ns(self, request: InferRequest, context: RequestContext) -> float:

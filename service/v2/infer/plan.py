@@ -96,6 +96,8 @@ class RequestedOutput:
 
     def array_bytes(self, array: np.ndarray) -> int:
         """Upper bound in bytes on this output, as an array and as text."""
+        if self.binary and not self.classes:
+            return array.nbytes
         return self.max_bytes(array.size, array.dtype.itemsize, len(array) if array.ndim else 1)
 
     def max_bytes(self, count: int, item_bytes: int, rows: int) -> int:
