@@ -8,7 +8,8 @@ BIN := $(VENV)/bin
 ORT := $(shell nvidia-smi >/dev/null 2>&1 && echo gpu || echo cpu)
 # Tests wait for servers a third of their time, so one process more than there are CPUs keeps these busy.
 PROCESSES := $(shell $(PYTHON) -c 'import os; print(min(os.cpu_count() + 1, 5))')
-# Bytecode is written when a module is first imported: most of what is installed never is.
+# Bytecode is written when a module is first imported: most of what is installed never is. The variable would forbid it.
+export PYTHONDONTWRITEBYTECODE :=
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --no-compile
 INSTALL := $(PIP) --constraint constraints.txt
 

@@ -22,7 +22,8 @@ from typing import Literal
 
 CPU_INDEX = "https://download.pytorch.org/whl/cpu"
 CUDA_SIZE = "2.7 GB to download, 5 GB on disk"  # torch 2.13 for Linux with its dependencies
-PIP = [sys.executable, "-m", "pip", "--disable-pip-version-check", "install", "--quiet"]
+# Bytecode is written when a module is first imported: half of torch never is.
+PIP = [sys.executable, "-m", "pip", "--disable-pip-version-check", "install", "--quiet", "--no-compile"]
 
 
 def pinned_torch() -> str:
