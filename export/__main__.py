@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import BrokenExecutor, ProcessPoolExecutor, as_completed
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -85,10 +86,11 @@ def _run(jobs: Sequence[Job], processes: int, verified: str, repository: Path) -
         progress.stop()
         print(f"heed export: {signal}; nothing was written for {', '.join(unfinished)}", file=sys.stderr, flush=True)
 
-    with _progress(console) as progress, stopping(report_stop):
+    # The processes are forked first, while there is no thread that draws the progress.
+    with _started(jobs, processes) as results, _progress(console) as progress, stopping(report_stop):
         task = progress.add_task(f"exporting {', '.join(unfinished[:3])} ...", total=len(jobs))
         start = time.perf_counter()
-        for name, result in _results(jobs, processes):
+        for name, result in results:
             try:
                 folder = result()
             except (ExportError, OSError, MemoryError, BrokenExecutor) as error:
@@ -104,19 +106,20 @@ def _run(jobs: Sequence[Job], processes: int, verified: str, repository: Path) -
     return int(failed)
 
 
-def _results(jobs: Sequence[Job], processes: int) -> Iterator[Job]:
+@contextmanager
+def _started(jobs: Sequence[Job], processes: int) -> Iterator[Iterator[Job]]:
     """Each job's name once it has finished, and a function that returns its result or raises its error.
 
     With one process, that function is the job itself.
     """
     if processes == 1:  # run in the main thread, where a signal is handled at once
-        yield from jobs
+        yield iter(jobs)
         return
-    context = multiprocessing.get_context("spawn")
+    # A forked process has all modules that this one has imported, for which another needs five seconds.
+    context = multiprocessing.get_context("fork" if sys.platform == "linux" else "spawn")
     with ProcessPoolExecutor(processes, context, prepare_worker) as executor:
         running = {executor.submit(job): name for name, job in jobs}
-        for future in as_completed(running):
-            yield running[future], future.result
+        yield ((running[future], future.result) for future in as_completed(running))
 
 
 def _progress(console: Console) -> Progress:

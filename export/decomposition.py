@@ -1,14 +1,17 @@
 """Trace a torch module and decompose its operators into those that ONNX has, faster than ``torch.onnx.export`` does.
 
 torch makes a traced program functional before it decomposes it: in two more passes, over tensors of a slow kind. A
-program without operators that change a tensor in place is functional already; here one pass over it is enough. The
-functions that decompose an operator are torch's own, and so are the resulting nodes. Internal functions are those of
-torch 2.13.
+program without operators that change a tensor in place is functional already; here one pass over it is enough. Then
+torch looks for operators whose inputs need another type, and computes every node once more; here the tensors of the
+pass before are taken. The functions that decompose an operator are torch's own, and so are the resulting nodes.
+Internal functions are those of torch 2.13.
 """
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -30,6 +33,7 @@ from torch.fx.passes.runtime_assert import insert_deferred_runtime_asserts
 from torch.onnx._internal.exporter import _decomp, _flags, _fx_passes
 from torch.onnx._internal.exporter._capture_strategies import TorchExportNonStrictStrategy
 from torch.onnx._internal.exporter._registration import ONNXRegistry
+from torch.onnx._internal.fx.passes import type_promotion
 
 OPSET = 20  # the newest that Triton's ONNX Runtime of 2024 still loads
 DETACH = torch.ops.aten.detach_.default  # changes no number
@@ -39,8 +43,41 @@ WITHOUT_GRADIENTS = torch.ops.higher_order.wrap_with_set_grad_enabled  # nothing
 class _Decomposed(ExportedProgram):
     """A program that is decomposed when torch's exporter gets it."""
 
-    def run_decompositions(self, *_: Any, **__: Any) -> ExportedProgram:
-        return self
+
+class _TypePromotion(type_promotion._TypePromotionInterpreter):
+    """Inserts casts where an operator's inputs need another type; nodes have their tensors from tracing."""
+
+    def run_node(self, n: fx.Node) -> Any:
+        rule = type_promotion.get_type_promotion_rule(n, self.type_promotion_table)
+        if rule:
+            with self._set_current_node(n):
+                self._maybe_promote_node(n, rule)
+        return n.meta["val"] if "val" in n.meta else super().run_node(n)
+
+
+@contextmanager
+def without_repetition() -> Iterator[None]:
+    """A context in which torch's exporter does not compute again what ``traced`` has computed."""
+    decompose = _fx_passes.decompose_with_registry
+
+    def decompose_once(program: ExportedProgram, registry: ONNXRegistry) -> ExportedProgram:
+        return program if isinstance(program, _Decomposed) else decompose(program, registry)
+
+    with (
+        _replaced(_fx_passes, "decompose_with_registry", decompose_once),
+        _replaced(type_promotion, "_TypePromotionInterpreter", _TypePromotion),
+    ):
+        yield
+
+
+@contextmanager
+def _replaced(module: ModuleType, name: str, replacement: object) -> Iterator[None]:
+    original = getattr(module, name)
+    setattr(module, name, replacement)
+    try:
+        yield
+    finally:
+        setattr(module, name, original)
 
 
 @functools.cache

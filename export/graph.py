@@ -20,7 +20,7 @@ from torch import nn
 from torch.export import Dim
 from torch.onnx._internal.exporter import _core as exporter
 
-from export.decomposition import OPSET, operators, traced
+from export.decomposition import OPSET, operators, traced, without_repetition
 from export.fast_path import FastPath
 from export.shared_weights import SharedWeights
 from models.attention import Attended
@@ -69,14 +69,16 @@ def export_graph(
     with warnings.catch_warnings(), _no_collections(), path.traced() if path else nullcontext():
         warnings.simplefilter("ignore")  # about deprecated functions that torch itself calls
         selection = _Selection(module.eval(), outputs, path.fixes if path else {})
-        program = exporter.export(
-            traced(selection, examples, {name: _dynamic(spec) for name, spec in specs.items()}),
-            registry=operators(),
-            opset_version=OPSET,
-            input_names=list(inputs),
-            output_names=list(outputs),
-            verbose=False,
-        )
+        decomposed = traced(selection, examples, {name: _dynamic(spec) for name, spec in specs.items()})
+        with without_repetition():
+            program = exporter.export(
+                decomposed,
+                registry=operators(),
+                opset_version=OPSET,
+                input_names=list(inputs),
+                output_names=list(outputs),
+                verbose=False,
+            )
     _rename_inner(program.model.graph)
     if weights:
         weights.move_all(program.model)

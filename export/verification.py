@@ -37,8 +37,7 @@ CANONICAL = "model"
 JITTER = 1e-3  # relative change of the inputs between draws
 DRAWS = 6
 MORE_DRAWS = 64  # before a check fails
-FEW_DRAWS = 2  # enough for outputs of more than MANY weights, whose largest error hardly varies
-MANY = 30_000
+MANY = 30_000  # weights, of which a DRAWS-th of the draws is enough: their largest error hardly varies
 SHORT = ("documented", "distinct", "one_query")  # examples of few positions
 
 
@@ -246,7 +245,7 @@ def error_budget(
             worst[name] = max(worst.get(name, 0.0), largest_error(plain[name], wide[name]))
             finite = wide[name][np.isfinite(wide[name])]
             largest[name] = max(largest.get(name, 0.0), float(np.abs(finite).max(initial=0.0)))
-        if wide["weights"].size > MANY and k + 1 >= FEW_DRAWS:
+        if wide["weights"].size > MANY and DRAWS * (k + 1) >= draws:
             break
     return {name: 2 * worst[name] + eps * largest[name] for name in worst}
 

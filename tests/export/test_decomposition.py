@@ -1,0 +1,49 @@
+"""What torch's exporter need not compute again changes nothing in the graph."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.export import Dim
+from torch.onnx._internal.exporter import _core as exporter
+
+from export.decomposition import OPSET, operators, traced, without_repetition
+from export.verification import session
+
+
+class MixedTypes(nn.Module):
+    def forward(self, inputs):
+        count, flags, x = inputs["count"], inputs["flags"], inputs["x"]
+        return (count / 2 + x * count).reshape(-1), torch.add(flags, x), count.square() + 0.5
+
+
+@pytest.mark.filterwarnings("ignore")  # about deprecated functions that torch itself calls
+def test_casts_are_those_of_torch():
+    inputs = {"count": torch.arange(3), "flags": torch.tensor([True, False, True]), "x": torch.randn(3)}
+    shapes = {name: {0: Dim.DYNAMIC} for name in inputs}
+    own = exporter.export(
+        traced(MixedTypes(), inputs, shapes), registry=operators(), opset_version=OPSET, verbose=False
+    )
+    program = traced(MixedTypes(), inputs, shapes)
+    with without_repetition():
+        quick = exporter.export(program, registry=operators(), opset_version=OPSET, verbose=False)
+    casts = [node.op_type for node in quick.model_proto.graph.node].count("Cast")
+    assert casts >= 3
+    assert _nodes(quick.model_proto) == _nodes(own.model_proto)
+    run = session(quick.model_proto.SerializeToString())
+    outputs = run.run(None, {f"inputs_{name}": tensor.numpy() for name, tensor in inputs.items()})
+    for actual, expected in zip(outputs, MixedTypes()(inputs), strict=True):
+        np.testing.assert_allclose(actual, expected.numpy(), rtol=1e-6)
+
+
+def _nodes(model):
+    """Operators, what they read and their attributes; values are numbered, as their names hold counters."""
+    numbers = {}
+
+    def numbered(names):
+        return [numbers.setdefault(name, len(numbers)) for name in names]
+
+    return [
+        (node.op_type, numbered(node.input), numbered(node.output), [str(attribute) for attribute in node.attribute])
+        for node in model.graph.node
+    ]
