@@ -77,7 +77,12 @@ def test_a_newer_run_ends_the_answer_that_is_coming(page):
 
 
 def test_a_lost_connection_is_said_and_the_heads_that_came_stay(page):
+    is_cutting = True
+
     def cut(route: Route) -> None:
+        if not is_cutting:  # unroute would pass on a request that is answered below a moment later
+            route.continue_()
+            return
         answer = route.fetch()
         headers = {name: value for name, value in answer.headers.items() if name != "content-length"}
         route.fulfill(status=200, headers=headers, body=answer.body()[: len(answer.body()) // 2])
@@ -86,7 +91,7 @@ def test_a_lost_connection_is_said_and_the_heads_that_came_stay(page):
     change(page, settings(100))
     expect(page.locator(".bad")).to_contain_text("Not all heads came: the connection was lost", timeout=20_000)
     page.wait_for_function(SOME)
-    page.unroute("**/infer")
+    is_cutting = False
     page.get_by_role("button", name="try again").click()
     expect(page.locator(HERE)).to_have_count(HEADS)
     expect(page.locator(".bad")).to_have_count(0)
