@@ -14,7 +14,7 @@ COPY wheel[s] /
 
 # The documentation, if `make docs` built it: the service answers with it at /docs/guide.
 FROM scratch AS guide
-COPY build/guid[e] /
+COPY buil[d]/guid[e] /
 
 # First what the export needs, without Heed, so that a change elsewhere exports nothing again.
 FROM python:${PYTHON} AS exporter
