@@ -6,7 +6,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import BrokenExecutor, ProcessPoolExecutor, as_completed
+from concurrent.futures import BrokenExecutor, Future, ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -22,7 +22,7 @@ from export.hf import command as hf
 from export.naming import mapped, own_names
 from export.options import add_target, block_name, positive, seed_value
 from export.scratch import remove_leftovers
-from export.signals import prepare_worker, stopping
+from export.signals import blocked, prepare_worker, stopping
 from heed_options import Parser, clean_end, nearest
 from models.block import Block
 from models.catalogue import BLOCKS, find
@@ -86,8 +86,9 @@ def _run(jobs: Sequence[Job], processes: int, verified: str, repository: Path) -
         progress.stop()
         print(f"heed export: {signal}; nothing was written for {', '.join(unfinished)}", file=sys.stderr, flush=True)
 
-    # The processes are forked first, while there is no thread that draws the progress.
-    with _started(jobs, processes) as results, _progress(console) as progress, stopping(report_stop):
+    progress = _progress(console)
+    # The processes are forked before there is a thread that draws the progress.
+    with stopping(report_stop), _started(jobs, processes) as results, progress:
         task = progress.add_task(f"exporting {', '.join(unfinished[:3])} ...", total=len(jobs))
         start = time.perf_counter()
         for name, result in results:
@@ -118,8 +119,18 @@ def _started(jobs: Sequence[Job], processes: int) -> Iterator[Iterator[Job]]:
     # A forked process has all modules that this one has imported, for which another needs five seconds.
     context = multiprocessing.get_context("fork" if sys.platform == "linux" else "spawn")
     with ProcessPoolExecutor(processes, context, prepare_worker) as executor:
-        running = {executor.submit(job): name for name, job in jobs}
+        with blocked():
+            running = {_submitted(executor, job): name for name, job in jobs}
         yield ((running[future], future.result) for future in as_completed(running))
+
+
+def _submitted(executor: ProcessPoolExecutor, job: Callable[[], Path]) -> Future[Path]:
+    try:
+        return executor.submit(job)
+    except BrokenExecutor as error:  # a process was killed before all jobs were submitted
+        failed: Future[Path] = Future()
+        failed.set_exception(error)
+        return failed
 
 
 def _progress(console: Console) -> Progress:

@@ -39,6 +39,19 @@ def stopping(report: Callable[[str], None]) -> Iterator[None]:
             signal.signal(number, handler)
 
 
+@contextmanager
+def blocked() -> Iterator[None]:
+    """A context in which signals wait; in the processes that are started in it they wait until ``prepare_worker``.
+
+    A forked process has the handlers of its parent, which are not meant for it.
+    """
+    signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
+
+
 def prepare_worker() -> None:
     """Set up a worker process of a pool: it uses one thread, and ends on a signal or with its parent.
 
@@ -49,6 +62,7 @@ def prepare_worker() -> None:
     gc.freeze()
     gc.set_threshold(100_000, 50, 100)
     _handle(lambda number, _frame: _exit(number))
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
 

@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -77,6 +78,19 @@ def test_a_signal_ends_the_processes_of_an_export(tmp_path):
         assert process.wait(TIMEOUT_S) == 128 + signal.SIGINT
         assert list(tmp_path.iterdir()) == []
         assert process.stderr.read() == "heed export: SIGINT; nothing was written for encoder, decoder\n"
+
+
+def test_a_signal_while_processes_start_ends_an_export(tmp_path):
+    command = [sys.executable, "-m", "export", "additive", "cosine", "--jobs", "2", "--repository", str(tmp_path)]
+    pipes = {"stderr": subprocess.PIPE, "stdout": subprocess.DEVNULL, "text": True}
+    with subprocess.Popen(command, cwd=ROOT, preexec_fn=enable_signals, **pipes) as process:
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+        while process.poll() is None and not children.read_text():
+            time.sleep(0.001)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(TIMEOUT_S) == 128 + signal.SIGINT
+        assert process.stderr.read() == "heed export: SIGINT; nothing was written for additive, cosine\n"
+    assert files(tmp_path) == []
 
 
 def test_processes_whose_parent_is_killed_end_and_leave_nothing(tmp_path):
