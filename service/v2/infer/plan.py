@@ -131,10 +131,10 @@ class RequestContent:
     memory: Reference | None = None
     output_names: list[str] = field(init=False)
     binary_bytes: int = field(init=False)  # of all binary inputs
-    list_bytes: int = field(init=False)  # of all JSON inputs as arrays, each twice: its pieces are joined
+    list_bytes: int = field(init=False)  # of all JSON inputs as arrays
 
     def __post_init__(self) -> None:
-        list_bytes = sum(2 * prod(one.shape) * one.dtype.itemsize for one in self.json_inputs)
+        list_bytes = sum(prod(one.shape) * one.dtype.itemsize for one in self.json_inputs)
         object.__setattr__(self, "output_names", [output.name for output in self.outputs])
         object.__setattr__(self, "binary_bytes", sum(binary.size for binary in self.binary_inputs))
         object.__setattr__(self, "list_bytes", list_bytes)

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -119,11 +120,13 @@ def read_lists(
     try:
         with np.errstate(over="ignore"):
             for one, (start, end) in zip(plan.content.json_inputs, template.lists, strict=True):
-                pieces = []
+                array, end_of_piece = np.empty(prod(one.shape), one.dtype), 0
                 for piece in numbers(view[start:end], one.dtype.kind):
-                    pieces.append(cast(one.name, piece, one.dtype))
+                    place, end_of_piece = end_of_piece, end_of_piece + piece.size
+                    array[place:end_of_piece] = cast(one.name, piece, one.dtype)
                     yield
-                array = pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
+                if end_of_piece != array.size:
+                    return None
                 inputs[one.name] = array.reshape(one.shape)
     except (ValueError, Invalid):
         return None  # when it is parsed as a whole, the error tells what is wrong, and where
