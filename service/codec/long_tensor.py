@@ -1,6 +1,6 @@
 """Tensors whose text was cut out of a large document; they are read in steps, after the document."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -52,15 +52,28 @@ class LongTensor:
         are_booleans = part.is_boolean and (self.mask or self.dtype.kind == "b")
         kind = "b" if are_booleans else self.dtype.kind if self.dtype.kind in "iu" and self.shape is None else "f"
         reservation.add(prod(shape) * self.dtype.itemsize)
-        array = np.empty(prod(shape), self.dtype)
-        place = 0
-        for piece in part.pieces(self.name, kind, shape, nulls=self.mask and kind == "f"):
-            if place + piece.size > array.size:
-                raise Invalid("rows of different lengths", self.name)
-            array[place : place + piece.size] = cast(self.name, piece, self.dtype, self.mask)
-            place += piece.size
-            yield
-        return array.reshape(shape)
+        pieces = part.pieces(self.name, kind, shape, nulls=self.mask and kind == "f")
+        return (yield from fill(self.name, pieces, shape, self.dtype, self.mask))
+
+
+def fill(
+    name: str, pieces: Iterable[np.ndarray], shape: Sequence[int], dtype: np.dtype, mask: bool = False
+) -> Steps[np.ndarray]:
+    """The array of the numbers in ``pieces``, which are written to their place one by one.
+
+    Raises:
+        Invalid: they are more or fewer than ``shape`` has, or not of ``dtype``.
+    """
+    array, place = np.empty(prod(shape), dtype), 0
+    for piece in pieces:
+        if place + piece.size > array.size:
+            raise Invalid("rows of different lengths", name)
+        array[place : place + piece.size] = cast(name, piece, dtype, mask)
+        place += piece.size
+        yield
+    if place < array.size:
+        raise Invalid("rows of different lengths", name)
+    return array.reshape(shape)
 
 
 def read_all(tensors: Mapping[str, np.ndarray | LongTensor], reservation: Reservation) -> Steps[dict[str, np.ndarray]]:

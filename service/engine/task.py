@@ -93,9 +93,7 @@ class InferenceTask:
     @property
     def may_run_inline(self) -> bool:
         """Whether its run is as short as its cost says, and in time."""
-        if self.deadline is not None and self.is_late:
-            return False
-        return self.estimate.graph.is_predictable and (self.stored is None or self.stored.is_quick)
+        return self.graph.is_predictable and not self.is_late and (self.stored is None or self.stored.is_quick)
 
     @property
     def expected_ns(self) -> float:

@@ -107,8 +107,6 @@ class InferEndpoint(InferenceEndpoint[InferRequest]):
         fields = JSON
         if response.attached and length_of(response.attached):
             fields = [OCTETS, (HEADER, b"%d" % length_of(text))]
-        if not self.may_compress(context.headers):
-            return pieces, fields
         return (yield from self.compress(pieces, fields, context.headers))
 
     def encoding_ns(self, request: InferRequest, context: RequestContext) -> float:

@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from math import prod
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,7 @@ from service.budget import Reservation
 from service.codec.json_parser import JsonArray, JsonObject, numbers, parse_object
 from service.codec.json_reader import JsonReader, word
 from service.codec.json_slices import LongList, LongText
-from service.codec.long_tensor import LongTensor
+from service.codec.long_tensor import LongTensor, fill
 from service.codec.steps import Steps
 from service.engine.task import InferenceTask
 from service.errors import Invalid, Malformed
@@ -120,14 +119,8 @@ def read_lists(
     try:
         with np.errstate(over="ignore"):
             for one, (start, end) in zip(plan.content.json_inputs, template.lists, strict=True):
-                array, end_of_piece = np.empty(prod(one.shape), one.dtype), 0
-                for piece in numbers(view[start:end], one.dtype.kind):
-                    place, end_of_piece = end_of_piece, end_of_piece + piece.size
-                    array[place:end_of_piece] = cast(one.name, piece, one.dtype)
-                    yield
-                if end_of_piece != array.size:
-                    return None
-                inputs[one.name] = array.reshape(one.shape)
+                pieces = numbers(view[start:end], one.dtype.kind)
+                inputs[one.name] = yield from fill(one.name, pieces, one.shape, one.dtype)
     except (ValueError, Invalid):
         return None  # when it is parsed as a whole, the error tells what is wrong, and where
     return inputs
