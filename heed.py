@@ -1,15 +1,19 @@
-"""The ``heed`` command. Each subcommand parses its own flags: ``heed serve --help`` lists them."""
+"""The ``heed`` command. Each subcommand parses its own flags: ``heed serve --help`` lists them.
 
+Nothing that takes long is imported before ``process`` handles signals.
+"""
+
+import os
+import signal
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from importlib import import_module
 from importlib.machinery import ModuleSpec, PathFinder
-from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
-from types import ModuleType
-from typing import NamedTuple
+from types import FrameType, ModuleType
+from typing import NamedTuple, NoReturn
 
-FOLDER = Path(__file__).parent
+FOLDER = os.path.dirname(os.path.abspath(__file__))
 PACKAGES = {"service", "models", "export", "loadtest", "heed_client", "heed_options"}
 
 
@@ -21,12 +25,10 @@ class OwnPackages:
         """The package ``name`` if it is one of Heed's; importlib looks for all others."""
         if path is not None or name not in PACKAGES:
             return None
-        return PathFinder.find_spec(name, [str(FOLDER), str(FOLDER / "clients")], target)
+        return PathFinder.find_spec(name, [FOLDER, os.path.join(FOLDER, "clients")], target)
 
 
 sys.meta_path.insert(0, OwnPackages)
-
-from heed_options import Parser, clean_end, nearest  # noqa: E402  it is one of these packages
 
 
 class Command(NamedTuple):
@@ -53,51 +55,88 @@ COMPLETION = "completion"
 SHELLS = ("bash", "zsh", "tcsh")
 
 
-@clean_end
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+Run = Callable[[], int]  # it returns the exit status
+
+
+def process() -> NoReturn:
+    """Run the command of this process, which a signal ends with 128 + its number and without a traceback.
+
+    That holds while the packages of a subcommand are imported, which takes seconds, and while Python ends. In between
+    the subcommand handles signals.
+    """
+    handled = [number for number in SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
+    before = [signal.signal(number, _end) for number in handled]
+    run = _resolve(sys.argv[1:])
+    for number, handler in zip(handled, before, strict=True):
+        signal.signal(number, handler)
+    try:
+        sys.exit(run())
+    finally:
+        for number in handled:
+            signal.signal(number, _end)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the subcommand named first. Returns its exit status: 2 for an unknown one, 1 if a package is missing."""
-    name, *others = [*(sys.argv[1:] if arguments is None else arguments), ""][:-1] or ["--help"]
-    if name in ("-h", "--help", "help"):
-        print(_usage())
-        return 0
-    if name in ("-V", "--version", "version"):
-        print(f"heed {_version()}")
-        return 0
-    if name == COMPLETION:
-        return _completion(others)
+    return _resolve(sys.argv[1:] if arguments is None else arguments)()
+
+
+def _end(number: int, _frame: FrameType | None) -> NoReturn:
+    os._exit(128 + number)
+
+
+def _resolve(arguments: Sequence[str]) -> Run:
+    """Import the subcommand named first; the result runs it."""
+    from heed_options import clean_end, nearest
+
+    name, *others = [*arguments, ""][:-1] or ["--help"]
     name = ALIASES.get(name, name)
-    if name not in COMMANDS:
+    if name in COMMANDS:
+        command = COMMANDS[name]
+        try:
+            run = import_module(command.module).main
+        except ModuleNotFoundError as missing:
+            advice = f"pip install 'heed-attention[{command.extra}]'"
+            if "cpu" in command.extra:
+                advice += " (gpu in place of cpu for CUDA)"
+            return partial(_fail, 1, f"{name}: the package {missing.name} is not installed: {advice}")
+    elif name in ("-h", "--help", "help"):
+        run = _help
+    elif name in ("-V", "--version", "version"):
+        run = _version
+    elif name == COMPLETION:
+        run = _completion
+    else:
         known = [*COMMANDS, *ALIASES, COMPLETION, "--version", "--help"]
         advice = nearest(name, known) or f"; the commands are {', '.join(COMMANDS)}"
-        return _fail(2, f"{name!r} is no command{advice}")
-    command = COMMANDS[name]
-    try:
-        run: Callable[[Sequence[str]], int] = import_module(command.module).main
-    except ModuleNotFoundError as missing:
-        advice = f"pip install 'heed-attention[{command.extra}]'"
-        if "cpu" in command.extra:
-            advice += " (gpu in place of cpu for CUDA)"
-        return _fail(1, f"{name}: the package {missing.name} is not installed: {advice}")
-    return run(others)
+        return partial(_fail, 2, f"{name!r} is no command{advice}")
+    return partial(clean_end(run), others)
 
 
-def _usage() -> str:
+def _help(_arguments: Sequence[str] | None) -> int:
     lines = "\n".join(f"  {name:12}{command.help}" for name, command in COMMANDS.items())
-    return (
+    print(
         f"usage: heed COMMAND [flags]\n\n{lines}\n  {COMPLETION:12}print the completion for a shell\n\n"
         "heed COMMAND --help lists the flags of each; heed --version prints the version."
     )
+    return 0
 
 
-def _version() -> str:
+def _version(_arguments: Sequence[str] | None) -> int:
+    from importlib.metadata import PackageNotFoundError, version
+
     try:
-        return version("heed-attention")
+        print(f"heed {version('heed-attention')}")
     except PackageNotFoundError:
-        return "(a checkout that is not installed)"
+        print("heed (a checkout that is not installed)")
+    return 0
 
 
-def _completion(arguments: Sequence[str]) -> int:
+def _completion(arguments: Sequence[str] | None) -> int:
     """Print a script that completes the commands, their flags and the flags' choices."""
+    from heed_options import Parser
+
     parser = Parser(
         prog=f"heed {COMPLETION}",
         description="Print a script that completes commands and flags.",
@@ -126,4 +165,4 @@ def _fail(status: int, message: str) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    process()

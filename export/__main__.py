@@ -40,8 +40,11 @@ OWN_WEIGHTS = "verified against Heed's float64 reference with these weights, not
 def main(arguments: Sequence[str] | None = None) -> int:
     """Export the given blocks, or all, or one of the user's own weights or sizes; return the exit status."""
     given = sys.argv[1:] if arguments is None else arguments
-    if given[:1] == ["hf"]:
-        return hf.main(given[1:])
+    with stopping(lambda signal: print(f"heed export: {signal}", file=sys.stderr, flush=True)):
+        return hf.main(given[1:]) if given[:1] == ["hf"] else _export(given)
+
+
+def _export(given: Sequence[str]) -> int:
     flags = parser()
     options = flags.parse_args(given)
     verified = REFERENCE

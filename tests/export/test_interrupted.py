@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -41,7 +40,7 @@ def enable_signals():
 @contextmanager
 def exporting(repository, *arguments):
     """An export in a process, once it has as many temporary folders as jobs."""
-    command = [sys.executable, "-m", "export", *arguments, "--repository", str(repository)]
+    command = [sys.executable, "-m", "heed", "export", *arguments, "--repository", str(repository)]
     pipes = {"stderr": subprocess.PIPE, "stdout": subprocess.DEVNULL, "text": True}
     with subprocess.Popen(command, cwd=ROOT, preexec_fn=enable_signals, **pipes) as process:
         try:
@@ -80,16 +79,52 @@ def test_a_signal_ends_the_processes_of_an_export(tmp_path):
         assert process.stderr.read() == "heed export: SIGINT; nothing was written for encoder, decoder\n"
 
 
+@pytest.mark.parametrize("moment", ["argparse", "export", "torch", "torch.nn", "onnxruntime", "transformers", "end"])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["SIGINT", "SIGTERM"])
+def test_a_signal_at_any_moment_ends_the_command(tmp_path, moment, number):
+    """When a module is about to be imported, and when Python ends."""
+    arguments = ["hf", str(tmp_path)] if moment == "transformers" else ["no_such_block"]
+    script = f"""
+import atexit, os, sys, heed
+
+class Interruption:
+    @staticmethod
+    def find_spec(name, path=None, target=None):
+        if name == "{moment}":
+            os.kill(os.getpid(), {number:d})
+
+sys.meta_path.insert(0, Interruption)
+if "{moment}" == "end":
+    atexit.register(os.kill, os.getpid(), {number:d})
+sys.argv = ["heed", "export", *{arguments}, "--repository", "{tmp_path}/models"]
+heed.process()
+"""
+    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, preexec_fn=enable_signals, capture_output=True)
+    assert done.returncode == 128 + number
+    assert b"Traceback" not in done.stderr
+    assert files(tmp_path) == []
+
+
 def test_a_signal_while_processes_start_ends_an_export(tmp_path):
-    command = [sys.executable, "-m", "export", "additive", "cosine", "--jobs", "2", "--repository", str(tmp_path)]
-    pipes = {"stderr": subprocess.PIPE, "stdout": subprocess.DEVNULL, "text": True}
-    with subprocess.Popen(command, cwd=ROOT, preexec_fn=enable_signals, **pipes) as process:
-        children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
-        while process.poll() is None and not children.read_text():
-            time.sleep(0.001)
-        process.send_signal(signal.SIGINT)
-        assert process.wait(TIMEOUT_S) == 128 + signal.SIGINT
-        assert process.stderr.read() == "heed export: SIGINT; nothing was written for additive, cosine\n"
+    script = f"""
+import os, signal, sys, heed
+
+fork = os.fork
+
+def fork_and_interrupt():
+    child = fork()
+    if child:
+        os.kill(os.getpid(), signal.SIGINT)
+    return child
+
+os.fork = fork_and_interrupt
+sys.argv = ["heed", "export", "additive", "cosine", "--jobs", "2", "--repository", "{tmp_path}"]
+heed.process()
+"""
+    command = [sys.executable, "-c", script]
+    done = subprocess.run(command, cwd=ROOT, preexec_fn=enable_signals, capture_output=True, text=True)
+    assert done.returncode == 128 + signal.SIGINT
+    assert done.stderr == "heed export: SIGINT; nothing was written for additive, cosine\n"
     assert files(tmp_path) == []
 
 
