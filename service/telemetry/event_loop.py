@@ -20,7 +20,7 @@ WINDOW_S = 15.0  # of the largest lag and of the busy share: what is usual betwe
 LATE_NS = 5_000_000  # of a timer, whose clock has steps of 1 ms
 UNREAD_S = 1.0  # between two counts of connections with unread bytes
 MIN_WAIT_NS = 8_000_000  # from which the kernel is asked how long a request waited; its clock has steps of some 4 ms
-TURN_GAP_NS = 500_000  # between two turns of the loop, up to which it had no rest between them
+TURN_GAP_NS = 500_000  # between two turns of the loop, up to which the loop did not rest between them
 LAST_DATA_RECEIVED = 52  # offset in Linux's struct tcp_info of the milliseconds since data came, four bytes
 TCP_INFO_BYTES = 56
 
@@ -84,18 +84,20 @@ class EventLoopClock:
     def arrival_ns(self, loop: asyncio.AbstractEventLoop, transport: asyncio.Transport) -> int:
         """When what was just read from ``transport`` came to this machine, by ``time.perf_counter_ns``.
 
-        While the loop is busy it reads late: what it reads in a turn was there when the turn began, and if it had no
-        rest before, came some time during the last one. If that may be long, the kernel is asked. To be called for each
-        request, as it is read.
+        A busy loop reads late: the data of a turn was there when the turn began, and without a rest before it, came
+        during the last turn. If the wait may be long, the kernel's measurement decides, after a gap between turns too:
+        the loop rested in it, or its thread was preempted. To be called for each request, as it is read.
         """
         now = time.perf_counter_ns()
         if not self._turn_began:
             self._turn_began = now
             loop.call_soon(self._end_turn)
-        before = 0 if self._turn_began - self._turn_ended > TURN_GAP_NS else self._last_turn
-        if now - self._turn_began + before < MIN_WAIT_NS:
-            return self._turn_began - before // 2
-        return now - _waited_ns(transport.get_extra_info("socket"))
+        has_gap = self._turn_began - self._turn_ended > TURN_GAP_NS
+        if now - self._turn_ended + self._last_turn >= MIN_WAIT_NS:
+            waited = _waited_ns(transport.get_extra_info("socket"))
+            if waited >= MIN_WAIT_NS or not has_gap:
+                return now - waited
+        return self._turn_began if has_gap else self._turn_began - self._last_turn // 2
 
     def _count_unread(self) -> int:
         poll = select.poll()

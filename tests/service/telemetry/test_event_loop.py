@@ -24,12 +24,16 @@ class Server(asyncio.Protocol):
 
     def data_received(self, data):
         loop = asyncio.get_running_loop()
-        self.waits.append((time.perf_counter_ns() - self.clock.arrival_ns(loop, self.transport)) / 1e9)
+        arrival = self.clock.arrival_ns(loop, self.transport)
+        self.waits.append((time.perf_counter_ns() - arrival) / 1e9)
         self.transport.write(data)
 
 
-async def ask_late(server: Server, requests: int) -> float:
-    """Send requests, each ``IDLE_S`` after the last answer, in a turn that takes ``LATE_S``: the time of the last."""
+async def ask_late(server: Server, requests: int, preempted_s: float) -> float:
+    """Send requests, each ``IDLE_S`` after the last answer, in a turn that takes ``LATE_S``: the time of the last.
+
+    Between that turn and the next the thread does nothing for ``preempted_s``.
+    """
     loop = asyncio.get_running_loop()
     async with await loop.create_server(lambda: server, "127.0.0.1", 0) as listener:
         reader, writer = await asyncio.open_connection(*listener.sockets[0].getsockname())
@@ -40,6 +44,7 @@ async def ask_late(server: Server, requests: int) -> float:
             server.clock.arrival_ns(loop, server.transport)  # another request, with which the turn begins
             writer.write(b"x")
             time.sleep(LATE_S)
+            loop.call_soon(time.sleep, preempted_s)
             await reader.readexactly(1)
             taken = time.perf_counter() - begin
         writer.close()
@@ -49,8 +54,9 @@ async def ask_late(server: Server, requests: int) -> float:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the kernel is asked")
 @pytest.mark.parametrize("requests", [1, 2])
-def test_a_request_waits_from_its_arrival_not_from_what_was_before(requests):
+@pytest.mark.parametrize("preempted_s", [0, 0.002, 0.05])
+def test_a_request_waits_from_its_arrival_not_from_what_was_before(requests, preempted_s):
     """The connection was made, and its first request answered, long before the last request came."""
     server = Server()
-    taken = asyncio.run(ask_late(server, requests))
+    taken = asyncio.run(ask_late(server, requests, preempted_s))
     assert LATE_S - CLOCK_S < server.waits[-1] < taken + CLOCK_S
