@@ -14,25 +14,19 @@ import subprocess
 import sys
 import venv
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import httpx
-import onnx
 import pytest
-import torch
 from filelock import FileLock
 from hypothesis import HealthCheck, settings
 
-from export.artifact import export_block
-from export.fast_path import CUDA
-from export.graph import export_graph
-from models.catalogue import BLOCKS
 from scripts.exported import exported
 from tests.support import graphs
-from tests.support.halves import HALVES
 from tests.support.server import ServerProcess, serving, started
 
-torch.set_num_threads(1)  # the tests are spread over the CPUs; more threads only spin beside other workers
+# torch and what imports it is imported where it is needed: most packages are tested without.
 settings.register_profile("heed", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("heed")
 EXPORTED = os.environ.get("HEED_TEST_REPOSITORY")
@@ -65,6 +59,15 @@ def pytest_collection_finish() -> None:
     """Take what was imported out of garbage collection: exporting otherwise spends a tenth of its time there."""
     gc.freeze()
     gc.set_threshold(100_000, 50, 100)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say what this run left out."""
+    if left_out := len(terminalreporter.stats.get("deselected", [])):
+        terminalreporter.write_line(
+            f"{left_out} tests were left out; `make test-all` runs them: all of the viewer's in a browser, families of "
+            "transformers, half precision, Ray, the wheel, benchmarks, clients of others"
+        )
 
 
 @pytest.fixture(scope="session")
@@ -129,6 +132,9 @@ def halves(once) -> Path:
     """Two blocks in half precision: ``attention_float16``, of few options, and ``efficient_bfloat16``."""
 
     def fill(folder: Path) -> None:
+        from export.artifact import export_block
+        from tests.support.halves import HALVES
+
         for block in HALVES.values():
             export_block(block, folder)
 
@@ -138,9 +144,15 @@ def halves(once) -> Path:
 @pytest.fixture(scope="session")
 def fused(once, repository) -> Path:
     """``scaled_dot_product`` in float32 with the fast paths of CUDA: the folder of its version."""
-    block = BLOCKS["scaled_dot_product"]
 
     def fill(folder: Path) -> None:
+        import onnx
+
+        from export.fast_path import CUDA
+        from export.graph import export_graph
+        from models.catalogue import BLOCKS
+
+        block = BLOCKS["scaled_dot_product"]
         version = folder / block.name / "1"
         shutil.copytree(repository / block.name / "1", version)
         for name, path in CUDA.items():
@@ -149,7 +161,7 @@ def fused(once, repository) -> Path:
             onnx.helper.set_model_props(graph, {"heed": json.dumps(card)})
             onnx.save(graph, version / f"{name}.onnx")
 
-    return once("fused", fill) / block.name / "1"
+    return once("fused", fill) / "scaled_dot_product" / "1"
 
 
 @pytest.fixture(scope="session")
@@ -198,6 +210,25 @@ def models(tmp_path_factory) -> Path:
     graphs.adder(folder / "adder" / "1")
     graphs.slow(folder / "slow" / "1", 2000)
     return folder
+
+
+@pytest.fixture(scope="session")
+def shared_server(tmp_path_factory) -> Iterator[Callable[..., ServerProcess]]:
+    """``shared_server(models, *flags)``: one ready server for all tests that ask for the same models and flags.
+
+    No test stops it, changes its models, or depends on what its counters were before.
+    """
+    servers: dict[tuple[str, ...], ServerProcess] = {}
+    with ExitStack() as running:
+
+        def serve(models: Path, *flags: str) -> ServerProcess:
+            key = (str(models), *flags)
+            if key not in servers:
+                log = tmp_path_factory.mktemp("server") / "log"
+                servers[key] = running.enter_context(started(models, log, *flags))
+            return servers[key]
+
+        yield serve
 
 
 @pytest.fixture

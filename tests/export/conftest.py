@@ -1,8 +1,11 @@
 """Exports in less time, for tests of something else than what they leave out."""
 
 import pytest
+import torch
 
 from export.verification import SHORT
+
+torch.set_num_threads(1)  # more would wait for the CPUs of the other test processes
 
 
 @pytest.fixture
