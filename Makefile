@@ -8,12 +8,13 @@ BIN := $(VENV)/bin
 ORT := $(shell nvidia-smi >/dev/null 2>&1 && echo gpu || echo cpu)
 # Tests wait for servers a third of their time, so one process more than there are CPUs keeps these busy.
 PROCESSES := $(shell $(PYTHON) -c 'import os; print(min(os.cpu_count() + 1, 5))')
+PARALLEL := --numprocesses $(PROCESSES) --dist worksteal
 # Bytecode is written when a module is first imported: most of what is installed never is. The variable would forbid it.
 export PYTHONDONTWRITEBYTECODE :=
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --no-compile
 INSTALL := $(PIP) --constraint constraints.txt
 
-.PHONY: help serve wheel exports model_repository test test-perf-analyzer test-examples test-benchmarks test-half test-families test-ray container soak bench bench-gpu bench-loadtest bench-viewer docs lint format clean
+.PHONY: help serve wheel exports model_repository test test-all test-perf-analyzer fresh mutants container soak bench bench-gpu bench-loadtest bench-viewer docs lint format clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -25,34 +26,29 @@ serve: model_repository  ## install, export what is missing or stale, serve at H
 wheel: $(VENV)/.installed  ## build dist/*.whl with the built-in blocks, which serves where there is no torch
 	@$(BIN)/python -m scripts.wheel
 
-test: $(VENV)/.dev $(if $(HEED_TEST_REPOSITORY),,exports)  ## install, export what is missing or stale, run the tests
-	$(BIN)/pytest --numprocesses $(PROCESSES) --dist worksteal
+test: $(VENV)/.dev $(if $(HEED_TEST_REPOSITORY),,exports)  ## install, export what is missing or stale, run the quick tests: some five minutes
+	$(BIN)/pytest $(PARALLEL)
+
+test-all: $(VENV)/.all node_modules/.package-lock.json exports  ## run the tests that `make test` leaves out: some twenty minutes
+	$(BIN)/pytest -m extended --ignore tests/deploy/ray $(PARALLEL)
+	$(BIN)/pytest -m extended tests/deploy/ray
 
 test-perf-analyzer: $(VENV)/.dev  ## drive the service with NVIDIA's perf_analyzer, which is fetched first
 	PERF_ANALYZER=$$($(BIN)/python scripts/fetch_perf_analyzer.py $(VENV)/perf_analyzer) \
-		$(BIN)/pytest tests/service/v2/test_perf_analyzer.py
+		$(BIN)/pytest -m "" tests/service/v2/test_perf_analyzer.py
+
+fresh:  ## run `make serve` and `make test` on a clone of the last commit with an empty environment; FRESH=--help says how
+	@$(PYTHON) -m scripts.fresh $(FRESH)
+
+mutants: $(VENV)/.all node_modules/.package-lock.json exports  ## count the mutants of the code that the tests kill, for hours; MUTANTS=--help says how
+	$(BIN)/python -m scripts.mutants $(MUTANTS)
 
 container: docs  ## build the image with docker; try it, and docker-compose.yml
 	docker compose build
-	HEED_IMAGE=heed $(BIN)/pytest -rP tests/deploy/test_container.py
-
-test-ray: $(VENV)/.ray  ## run the service on a Ray cluster of several nodes on this machine, and lose one
-	TEST_RAY=1 $(BIN)/pytest tests/deploy/ray
-
-test-benchmarks: $(VENV)/.dev  ## run the commands of the benchmarks, the one for a GPU with the CPU in its place
-	HEED_TEST_BENCHMARKS=1 $(BIN)/pytest tests/benchmarks
-
-test-half: $(VENV)/.dev  ## export and prove every block in float16 and bfloat16, for some 20 minutes
-	HEED_TEST_HALF=1 $(BIN)/pytest tests/export/test_rounding.py
-
-test-families: $(VENV)/.dev  ## export, prove and serve a model of every family of transformers, for some 10 minutes
-	HEED_TEST_FAMILIES=1 $(BIN)/pytest --numprocesses $(PROCESSES) --dist worksteal tests/export/hf tests/export/test_artifact.py tests/export/test_checkpoint.py tests/export/test_formats.py
+	HEED_IMAGE=heed $(BIN)/pytest -rP -m "" tests/deploy/test_container.py
 
 soak: $(VENV)/.bench model_repository  ## try to bring a server down, for some 15 minutes; SOAK=--help says how
 	$(BIN)/python -m benchmarks.soak $(SOAK)
-
-test-examples: $(VENV)/.dev  ## run every example, the one that exports a checkpoint too
-	HEED_TEST_EXPORT=1 $(BIN)/pytest tests/examples
 
 bench: $(VENV)/.bench  ## compare Heed with baselines and other servers; BENCH=--help lists the flags
 	$(BIN)/python -m benchmarks.serving $(BENCH)
@@ -115,7 +111,7 @@ $(VENV)/.bench: $(VENV)/.installed
 	@$(INSTALL) --group bench
 	@touch $@
 
-$(VENV)/.ray: $(VENV)/.dev
-	@echo "installing into $(VENV): Ray"
-	@$(INSTALL) --group ray
+$(VENV)/.all: $(VENV)/.dev
+	@echo "installing into $(VENV): Ray, and a library of mutants"
+	@$(INSTALL) --group ray --group mutants
 	@touch $@

@@ -241,6 +241,8 @@ def two(models, tmp_path) -> Iterator[ServerProcess]:
 @pytest.fixture(scope="session")
 def certificate(tmp_path_factory) -> Path:
     """The folder of a ``key``, and a ``certificate`` of 127.0.0.1 that it has signed itself."""
+    if not shutil.which("openssl"):
+        pytest.skip("no openssl here: apt-get install openssl")
     folder = tmp_path_factory.mktemp("tls")
     command = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 1 -subj /CN=heed"
     wanted = ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", folder / "key", "-out", folder / "certificate"]

@@ -22,17 +22,13 @@ CODE = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_every_file_it_names_exists(page):
+def test_every_file_and_setting_it_names_exists(page):
     names = [name for name in CODE.findall(PAGES[page]) if re.fullmatch(r"[\w.]+/[\w./]*|\w+\.(py|toml)", name)]
     names = [name for name in names if not name.startswith((*OTHERS, "..."))]
     assert not [name for name in names if not any((base / name).exists() for base in BASES)]
-
-
-@pytest.mark.parametrize("page", PAGES)
-def test_every_setting_it_names_exists(page):
     others = {"URL", "API_KEY"}.union(*(re.findall(r"\$\{HEED_(\w+)", path.read_text()) for path in COMPOSE))
-    names = set(re.findall(r"HEED_(\w+)", PAGES[page])) - others
-    assert {name.lower() for name in names} <= Settings.model_fields.keys()
+    settings = set(re.findall(r"HEED_(\w+)", PAGES[page])) - others
+    assert {name.lower() for name in settings} <= Settings.model_fields.keys()
 
 
 def test_the_picture_shows_every_package_of_the_service():
@@ -58,25 +54,30 @@ def test_the_matrix_of_transformers_is_the_one_that_is_tested():
     assert refused == [(name, family.model) for name, (family, _) in REFUSED.items()]
 
 
-def test_the_site_is_built_without_a_warning(guide):
+@pytest.mark.extended
+def test_the_site_is_built_without_a_warning_and_fetches_nothing(guide):
     assert (guide / "log").read_text() == ""
+    for page in guide.rglob("*.html"):
+        loaded = re.findall(
+            r"<(?:script|img|iframe)[^>]* src=\"?([^\" >]+)|<link[^>]* href=\"?([^\" >]+)", page.read_text()
+        )
+        assert not [url for urls in loaded for url in urls if url.startswith(("http", "//"))], page
 
 
-def test_every_setting_is_in_the_site(guide):
+@pytest.mark.extended
+def test_every_setting_and_metric_is_in_the_site(guide):
     text = text_of(guide / "settings.html")
     for name, field in Settings.model_fields.items():
         default = "" if field.default in ("", None) else str(field.default)
         assert f"HEED_{name.upper()} {default}".strip() in text
         assert " ".join(field.description.split()) in text
-
-
-def test_every_metric_is_in_the_site(guide):
     text = text_of(guide / "metrics.html")
     for name, family in METRICS.items():
         assert f"{name}{'_total' * (family.kind == 'counter')} {family.kind}" in text
         assert family.help in text
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("name", BLOCKS)
 def test_the_page_of_a_block_has_all_of_its_description(guide, name):
     block, page = BLOCKS[name], guide / "blocks" / f"{name}.html"
@@ -85,14 +86,6 @@ def test_the_page_of_a_block_has_all_of_its_description(guide, name):
         assert words in text
     assert " ".join(block.formula.split()) in text
     assert page.read_text().count("<svg viewBox") >= 1 + ("is_causal" in block.inputs)
-
-
-def test_nothing_is_fetched_from_elsewhere(guide):
-    for page in guide.rglob("*.html"):
-        loaded = re.findall(
-            r"<(?:script|img|iframe)[^>]* src=\"?([^\" >]+)|<link[^>]* href=\"?([^\" >]+)", page.read_text()
-        )
-        assert not [url for urls in loaded for url in urls if url.startswith(("http", "//"))], page
 
 
 def text_of(page: Path) -> str:

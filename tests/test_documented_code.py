@@ -4,12 +4,13 @@
 """
 
 import json
-import os
 import re
 import subprocess
 import sys
 import tomllib
+from contextlib import redirect_stdout, suppress
 from functools import cache
+from io import StringIO
 from itertools import pairwise
 from pathlib import Path
 
@@ -17,6 +18,7 @@ import httpx
 import numpy as np
 import pytest
 
+import heed
 from models.catalogue import BLOCKS
 from scripts.guide import blocks
 from tests.support.documents import ENVIRONMENT, EXAMPLES, PAGES, ROOT, Example
@@ -55,7 +57,14 @@ def folder(tmp_path_factory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("example", RUN, ids=str)
+def quick(example: Example) -> bool:
+    """Whether the process of the command imports little."""
+    return example.code.startswith("curl")
+
+
+@pytest.mark.parametrize(
+    "example", [pytest.param(of, marks=[] if quick(of) else pytest.mark.extended) for of in RUN], ids=str
+)
 def test_it_runs_and_prints_what_is_shown(client, folder, example):
     address = f"{client.base_url.host}:{client.base_url.port}"
     code = example.code.replace("127.0.0.1:8000", address)
@@ -88,10 +97,9 @@ def check_heed(words: list[str]) -> None:
 
 @cache
 def help_of(command: str) -> str:
-    done = subprocess.run(
-        [sys.executable, "-m", "heed", command, "--help"], env=ENVIRONMENT, capture_output=True, text=True, check=True
-    )
-    return done.stdout
+    with redirect_stdout(StringIO()) as shown, suppress(SystemExit):
+        heed.main([command, "--help"])
+    return shown.getvalue()
 
 
 def check_make(words: list[str]) -> None:
@@ -140,7 +148,7 @@ def test_the_request_of_a_block_s_page_is_answered(client: httpx.Client, name):
     assert answer.status_code == 200, answer.text
 
 
-@pytest.mark.skipif("HEED_TEST_EXPORT" not in os.environ, reason="exports for half a minute; make test-examples")
+@pytest.mark.extended
 def test_the_tutorial_from_top_to_bottom(tmp_path, repository):
     walk([of for of in EXAMPLES if of.page == "docs/tutorial.md"], tmp_path, repository)
     for title, shown, status, printed, error in json.loads((tmp_path / RESULTS).read_text()):

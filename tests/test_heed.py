@@ -84,14 +84,14 @@ def test_an_interrupt_ends_it_quietly():
 
 
 @pytest.mark.parametrize("by", ["working directory", "PYTHONPATH"])
-def test_a_folder_of_the_user_is_not_imported_in_place_of_heed_s(tmp_path, repository, by):
+def test_a_folder_of_the_user_is_not_imported_in_place_of_heed_s(tmp_path, two_blocks, by):
     for name in heed.PACKAGES:
         (tmp_path / name).mkdir()
         (tmp_path / name / "__init__.py").write_text("raise SystemExit('the wrong package')")
     environment = dict(ENVIRONMENT)
     if by == "PYTHONPATH":
         environment["PYTHONPATH"] = os.pathsep.join((str(tmp_path), environment["PYTHONPATH"]))
-    command = [sys.executable, "-m", "heed", "list", "--model-repository", str(repository)]
+    command = [sys.executable, "-m", "heed", "list", "--model-repository", str(two_blocks)]
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert (done.returncode, "scaled_dot_product" in done.stdout) == (0, True), done.stderr
 

@@ -7,7 +7,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 
 
-def test_a_fresh_service_process_has_no_torch(repository):
+def test_a_fresh_service_process_has_no_torch(two_blocks):
     """Imported, loaded, warmed, and asked: torch and the blocks' own code are nowhere in the process."""
     script = f"""
 import sys
@@ -26,8 +26,8 @@ from service.repository.repository import Repository
 from service.codec.steps import drain
 from service.engine.run import run_alone
 
-create_app(Settings(model_repository=Path({str(repository)!r})))
-repository = Repository(Settings(model_repository=Path({str(repository)!r})).sized())
+create_app(Settings(model_repository=Path({str(two_blocks)!r})))
+repository = Repository(Settings(model_repository=Path({str(two_blocks)!r})).sized())
 repository.open()
 repository.load()
 model = repository.block("scaled_dot_product")

@@ -1,7 +1,6 @@
 """The command for a machine with a GPU, with the CPU in its place; and the report of lines as a GPU gives them."""
 
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -11,8 +10,8 @@ import onnx
 import onnxruntime
 import pytest
 
-from benchmarks.gpu import engine, over_tests, report, uninstalled
-from benchmarks.gpu.cells import LENGTHS, Engine, Http, Suite
+from benchmarks.gpu import engine, report
+from benchmarks.gpu.cells import LENGTHS, Engine, Http
 from benchmarks.gpu.check_block import nodes_on_cpu
 from benchmarks.gpu.clock import busy
 from benchmarks.gpu.opened import open_model
@@ -23,9 +22,8 @@ from models.catalogue import BLOCKS
 
 ROOT = Path(__file__).parents[2]
 WITHOUT_CUDA = pytest.mark.skipif(
-    "CUDAExecutionProvider" in onnxruntime.get_available_providers(), reason="there may be a GPU"
+    "CUDAExecutionProvider" in onnxruntime.get_available_providers(), reason="this ONNX Runtime has CUDA"
 )
-SLOW = pytest.mark.skipif("HEED_TEST_BENCHMARKS" not in os.environ, reason="make test-benchmarks: a minute")
 TRIAL = ["--provider", "cpu", "--quick"]
 ABOUT = {"command": "c", "quick": False, "dtypes": ["bfloat16"], "provider": "cuda", "machine": {}, "versions": {}}
 
@@ -43,7 +41,7 @@ def two(repository, tmp_path):
     return tmp_path / "models"
 
 
-@SLOW
+@pytest.mark.extended
 def test_the_command_measures_and_goes_on(two, tmp_path):
     out = tmp_path / "out.jsonl"
     asked = [*TRIAL, "--blocks", "dot_product", "--repository", two, "--out", out, "--parts"]
@@ -76,7 +74,7 @@ def test_the_command_measures_and_goes_on(two, tmp_path):
     assert len(out.read_text().splitlines()) == 1 + len(rows) + 1
 
 
-@SLOW
+@pytest.mark.extended
 def test_tf32_in_place_of_float32_is_noticed(two, tmp_path):
     """Inputs of MatMul with ten bits of their fractions: all that TF32 keeps, and float16 too."""
     for file in (two / "dot_product" / "1").glob("*.onnx"):
@@ -134,51 +132,9 @@ def test_what_cannot_be_measured_is_told(tmp_path):
         list(run_worker("benchmarks.gpu.check_block", asked, 60))
 
 
-@SLOW
-@WITHOUT_CUDA
-def test_the_tests_have_their_servers_on_the_provider(repository):
-    found = over_tests.run(Suite("service/system/test_properties.py::test_zero_scale_averages"), repository, "cuda")
-    assert found["tests"] == 1
-    (wrong,) = found["wrong"]
-    assert wrong.startswith("test_zero_scale_averages: ")
-    assert "built without CUDA" in wrong
-
-
 def test_what_is_left_to_the_cpu_is_told(repository):
     model = open_model(repository, "dot_product", "cpu")
     assert nodes_on_cpu(model, ["plain"]) == ["plain: 2 MatMul on the CPU", "plain: 1 Softmax on the CPU"]
-
-
-@SLOW
-def test_a_part_that_cannot_be_begun_stops_no_other(tmp_path, two):
-    out, asked = tmp_path / "out.jsonl", [*TRIAL, "--repository", two, "--blocks", "dot_product", "--jobs", "1"]
-    shutil.rmtree(two / "scaled_dot_product")
-    (two / "scaled_dot_product").write_text("a file, where a folder should be")
-    done = bench(*asked, "--out", out, "--parts", "http", "numbers")
-    assert done.returncode == 1
-    assert [*Rows(out).part("numbers")] == ["numbers/dot_product"]
-    assert set(Rows(out).failed) == {"export/http/float32", "part/http"}
-    assert "- part/http: NotADirectoryError" in out.with_suffix(".md").read_text()
-
-
-def test_a_worker_that_stands_still_is_ended(tmp_path, monkeypatch):
-    monkeypatch.setattr(engine, "TIMEOUT_S", 0.1)
-    cells = [Engine("output", "float32", False, 1, 1, n, 4) for n in (2, 4)]
-    found = dict(engine.measure_all(cells, tmp_path, "cpu"))
-    assert [row["failed"][:10] for row in found.values()] == ["status -9:"] * 2
-    assert list(found) == cells
-
-
-def test_a_checkout_that_is_not_installed_has_a_version(tmp_path, monkeypatch):
-    (tmp_path / "pyproject.toml").write_text('[project]\nname = "not-installed"\nversion = "7.0"\n')
-    monkeypatch.setattr(uninstalled, "ROOT", tmp_path)
-    monkeypatch.setenv("PYTHONPATH", "kept")
-    with uninstalled.version_metadata():
-        script = "import os; from importlib.metadata import version; print(version('not-installed'), os.environ)"
-        said = subprocess.check_output([sys.executable, "-c", script], text=True)
-    assert said.startswith("7.0 ")
-    assert f"{os.pathsep}kept'" in said
-    assert os.environ["PYTHONPATH"] == "kept"
 
 
 def test_the_time_of_a_device_is_counted_once():

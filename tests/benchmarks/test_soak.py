@@ -9,6 +9,8 @@ from benchmarks.soak.beside import beside
 from benchmarks.soak.check import Check
 from benchmarks.soak.overload import SECONDS, overload
 
+pytestmark = pytest.mark.extended
+
 
 def broken(checks) -> list[Check]:
     return [check for check in checks if not check.passed and not check.needs_idle_machine]

@@ -15,25 +15,23 @@ RUNTIME, INFERENCE = (yaml.safe_load((FOLDER / f"{name}.yaml").read_text()) for 
 MODEL = INFERENCE["spec"]["predictor"]["model"]
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def faults(kserve_python):
     """What KServe's types find wrong with manifests: a list for each."""
 
-    def found(*manifests) -> list[list[str]]:
+    def check(*manifests) -> list[list[str]]:
         script = Path(__file__).with_name("kserve_types.py")
         asked = json.dumps(manifests)
         done = subprocess.run([kserve_python, script], input=asked, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout.splitlines()[-1])
 
-    return found
+    return check
 
 
-def test_kserve_takes_them(faults):
+@pytest.mark.extended
+def test_kserve_accepts_them_and_refuses_wrong_ones(faults):
     assert faults(RUNTIME, INFERENCE) == [[], []]
-
-
-def test_wrong_ones_are_found(faults):
     runtime = {**RUNTIME, "spec": {**RUNTIME["spec"], "containers": [{**CONTAINER, "imgae": "heed"}]}}
     inference = {**INFERENCE, "spec": {"predictor": {"minReplicas": "one", "model": {"runtime": "heed"}}}}
     assert faults(runtime, inference) == [

@@ -65,7 +65,8 @@ def test_a_wrong_one_is_found(manifest):
         take(wrong, "1.37")
 
 
-@pytest.mark.skipif(not shutil.which("kubectl"), reason="there is no kubectl")
+@pytest.mark.extended
+@pytest.mark.skipif(not shutil.which("kubectl"), reason="no kubectl here: apt-get install kubernetes-client")
 @pytest.mark.parametrize(("overlay", "components"), CASES)
 def test_kubectl_renders_the_same(overlay, components, tmp_path):
     shutil.copytree(FOLDER, tmp_path, dirs_exist_ok=True)

@@ -46,6 +46,7 @@ def listen(environment, **_):
 """
 
 
+@pytest.mark.extended
 def test_locust(client, tmp_path):
     host = str(client.base_url).rstrip("/")
     (tmp_path / "until.py").write_text(UNTIL_BOTH_ANSWERED)
@@ -60,7 +61,8 @@ def test_locust(client, tmp_path):
         assert row["num_failures"] == 0
 
 
-@pytest.mark.skipif(not shutil.which("node"), reason="no node here")
+@pytest.mark.extended
+@pytest.mark.skipif(not shutil.which("node"), reason="no Node.js here: apt-get install nodejs")
 def test_k6_script(client, tmp_path):
     """k6 is a program of its own and does not run here; the script's syntax and its requests are real."""
     (tmp_path / "play.mjs").write_text(PLAYED)

@@ -1,6 +1,6 @@
 """The wheel in an environment of its own: ``pip install`` of it and ``heed serve`` answer, without torch or a checkout.
 
-It takes packages from the package index, so it runs where HEED_TEST_WHEEL is set, as in CI.
+It takes packages from the package index.
 """
 
 import json
@@ -23,7 +23,6 @@ from tests.support.waiting import until
 BROKEN = "raise SystemExit('a folder of the user was imported in place of Heed\\'s')\n"
 ANSWER = {"block": "scaled_dot_product", "weights": [[1.0, 0.0], [0.33023846, 0.66976154]]}
 BODY = {"query": [[1, 0], [0, 1]], "key": [[1, 0], [0, 1]], "value": [[1, 0], [0, 1]], "is_causal": True}
-needs_index = pytest.mark.skipif("HEED_TEST_WHEEL" not in os.environ, reason="installs from the package index")
 
 
 @pytest.fixture(scope="module")
@@ -79,7 +78,7 @@ def answered(url: str) -> dict:
         return json.load(response)
 
 
-@needs_index
+@pytest.mark.extended
 def test_it_serves_without_torch_and_without_a_checkout(installed, tmp_path, capsys):
     commands, seconds = installed
     start = time.monotonic()
@@ -98,7 +97,7 @@ def test_it_serves_without_torch_and_without_a_checkout(installed, tmp_path, cap
     assert (listed.returncode, "scaled_dot_product" in listed.stdout) == (0, True)
 
 
-@needs_index
+@pytest.mark.extended
 @pytest.mark.parametrize("start", [["heed"], ["python", "-m", "heed"]], ids=" ".join)
 def test_a_project_with_folders_of_the_same_names_does_not_break_it(installed, project, start):
     """``python -m`` puts the working directory first, PYTHONPATH puts it before what is installed."""
@@ -108,7 +107,7 @@ def test_a_project_with_folders_of_the_same_names_does_not_break_it(installed, p
         assert answered(url) == ANSWER
 
 
-@needs_index
+@pytest.mark.extended
 @pytest.mark.parametrize(
     ("command", "package", "extra"), [("export", "rich", "cpu,export"), ("run", "httpx", "client")]
 )
@@ -126,7 +125,7 @@ def test_a_wheel_needs_blocks(tmp_path):
         wheel.build(tmp_path, tmp_path)
 
 
-@needs_index
+@pytest.mark.extended
 def test_it_holds_each_block_once(built, repository):
     with zipfile.ZipFile(built) as archive:
         graphs = [name for name in archive.namelist() if name.endswith("/model.onnx")]

@@ -29,9 +29,9 @@ def run(name, url="", *arguments):
     ("name", "last"),
     [
         ("sentence", "[SEP]"),
-        ("cross_attention", "row 2: 5 of 8"),
-        ("decoding", "token 11: attends to 12"),
-        ("transformers_attention", "layer 2: weights [1, 4, 12, 12]"),
+        pytest.param("cross_attention", "row 2: 5 of 8", marks=pytest.mark.extended),
+        pytest.param("decoding", "token 11: attends to 12", marks=pytest.mark.extended),
+        pytest.param("transformers_attention", "layer 2: weights [1, 4, 12, 12]", marks=pytest.mark.extended),
     ],
 )
 def test_script(client, name, last):
@@ -40,22 +40,21 @@ def test_script(client, name, last):
     assert done.stdout.splitlines()[-1].strip().startswith(last)
 
 
-@pytest.mark.skipif(
-    "HEED_TEST_EXPORT" not in os.environ, reason="exports for half a minute; make test-examples runs it"
+@pytest.mark.extended
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("own_checkpoint", "weights [2, 6, 5, 9]: largest difference from torch"),
+        ("stored_prefix", "79 steps: largest difference from one request without a memory"),
+    ],
 )
-def test_a_checkpoint_of_one_s_own():
-    done = run("own_checkpoint")
+def test_script_that_exports(name, shown):
+    done = run(name)
     assert done.returncode == 0, done.stderr
-    assert "weights [2, 6, 5, 9]: largest difference from torch" in done.stdout
+    assert shown in done.stdout
 
 
-@pytest.mark.skipif("HEED_TEST_EXPORT" not in os.environ, reason="trains and exports; make test-examples runs it")
-def test_a_stored_prefix():
-    done = run("stored_prefix")
-    assert done.returncode == 0, done.stderr
-    assert "79 steps: largest difference from one request without a memory" in done.stdout
-
-
+@pytest.mark.extended
 def test_search_of_sentences(texts_repository, repository, tmp_path):
     """With a small model of random weights, whose numbers are compared all the same."""
     for folder in (texts_repository / "bert", repository / "scaled_dot_product"):
@@ -67,6 +66,7 @@ def test_search_of_sentences(texts_repository, repository, tmp_path):
     assert len(done.stdout.splitlines()) == 1 + 3 * 3
 
 
+@pytest.mark.extended
 def test_notebook(client, monkeypatch):
     """Its cells run in order, and it was saved with what they showed."""
     monkeypatch.chdir(EXAMPLES)

@@ -16,6 +16,7 @@ from typing import Any
 
 import httpx
 import psutil
+import pytest
 import yaml
 
 from tests.support.documents import PAGES, ROOT
@@ -140,7 +141,7 @@ def running(count: int) -> Iterator[Nodes]:
             "RAY_AUTH_TOKEN": os.environ.get("RAY_AUTH_TOKEN") or secrets.token_hex(32),  # read once by a process
             "RAY_TMPDIR": folder,
         }
-        import ray
+        ray = pytest.importorskip("ray", reason="no Ray here: make test-all installs it")
         from ray import serve
 
         nodes = Nodes(count, Path(folder))

@@ -1,10 +1,7 @@
 """On a real Ray cluster: the plain service's bytes, whatever the replicas; what a lost node costs; what Ray tells of.
-
-``make test-ray`` installs Ray and runs it.
 """
 
 import json
-import os
 import subprocess
 import threading
 import time
@@ -25,10 +22,7 @@ from tests.support.documents import CURLS, ROOT
 from tests.support.server import serving
 from tests.support.waiting import until
 
-pytestmark = [
-    pytest.mark.skipif("TEST_RAY" not in os.environ, reason="make test-ray runs these"),
-    pytest.mark.filterwarnings("ignore"),  # of Ray's own
-]
+pytestmark = [pytest.mark.extended, pytest.mark.filterwarnings("ignore")]  # the warnings are Ray's own
 
 ONE = {"intra_op_threads": 1, "max_concurrent_runs": 1}
 ITS_OWN = {"date", "server", "connection", "x-request-id", "server-timing"}  # headers of the server and of the moment

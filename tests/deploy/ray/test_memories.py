@@ -1,4 +1,4 @@
-"""Memories that are split over the nodes of a real Ray cluster, with copies and without; ``make test-ray`` runs it."""
+"""Memories that are split over the nodes of a real Ray cluster, with copies and without."""
 
 import os
 import subprocess
@@ -20,10 +20,7 @@ from tests.support.documents import ROOT
 from tests.support.memories import append, lengths, normal, send, store
 from tests.support.waiting import until
 
-pytestmark = [
-    pytest.mark.skipif("TEST_RAY" not in os.environ, reason="make test-ray runs these"),
-    pytest.mark.filterwarnings("ignore"),  # of Ray's own
-]
+pytestmark = [pytest.mark.extended, pytest.mark.filterwarnings("ignore")]  # the warnings are Ray's own
 
 SDPA = "scaled_dot_product"
 NODES = 3

@@ -1,6 +1,4 @@
-"""Memories of a cluster that ended and was started again with the same folders; ``make test-ray`` runs it."""
-
-import os
+"""Memories of a cluster that ended and was started again with the same folders."""
 
 import numpy as np
 import pytest
@@ -9,10 +7,7 @@ from tests.deploy.ray.nodes import running
 from tests.support.attending import attend
 from tests.support.memories import append, normal, store
 
-pytestmark = [
-    pytest.mark.skipif("TEST_RAY" not in os.environ, reason="make test-ray runs these"),
-    pytest.mark.filterwarnings("ignore"),  # of Ray's own
-]
+pytestmark = [pytest.mark.extended, pytest.mark.filterwarnings("ignore")]  # the warnings are Ray's own
 
 SDPA = "scaled_dot_product"
 

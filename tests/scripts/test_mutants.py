@@ -1,0 +1,59 @@
+"""The mutants that `make mutants` draws, and the tests that it chooses for each."""
+
+from pathlib import Path
+
+import pytest
+
+SOURCE = """
+def area(width: int | None, height: int) -> int | None:
+    if width is not None and height > 0:
+        return width * height
+    return None
+"""
+pytestmark = pytest.mark.extended
+
+
+@pytest.fixture
+def checkout(tmp_path) -> Path:
+    pytest.importorskip("cosmic_ray", reason="no cosmic-ray here: make test-all installs it")
+    (tmp_path / "shapes").mkdir()
+    (tmp_path / "shapes" / "area.py").write_text(SOURCE)
+    return tmp_path
+
+
+def mutated_lines(checkout: Path, count: int, seed: int = 1) -> list[str]:
+    from scripts.mutants.drawing import draw
+
+    source = (checkout / "shapes" / "area.py").read_text()
+    codes = [mutant.code(source) for mutant in draw(checkout, ["shapes"], count, seed)]
+    return [
+        next(new for old, new in zip(source.splitlines(), code.splitlines(), strict=False) if old != new)
+        for code in codes
+    ]
+
+
+def test_each_mutant_changes_another_place_and_no_annotation(checkout):
+    lines = mutated_lines(checkout, 100)
+    assert len(lines) == len(set(lines)) > 3
+    assert not any(line.startswith("def") for line in lines)
+
+
+def test_a_change_elsewhere_draws_the_same_mutants(checkout):
+    before = mutated_lines(checkout, 3)
+    (checkout / "shapes" / "area.py").write_text('"""Shapes."""\n' + SOURCE)
+    assert mutated_lines(checkout, 3) == before
+
+
+def test_another_seed_draws_others(checkout):
+    assert any(mutated_lines(checkout, 1, seed) != mutated_lines(checkout, 1) for seed in range(2, 9))
+
+
+def test_tests_beside_the_mutant_come_first_and_the_budget_bounds_the_others(checkout):
+    from scripts.mutants.__main__ import BUDGET_S, chosen_tests
+    from scripts.mutants.coverage_by_test import FAST, TestFile
+    from scripts.mutants.drawing import Mutant
+
+    beside, quick, slow = (TestFile(f"tests/{name}.py", FAST) for name in ("shapes/test_area", "test_a", "test_b"))
+    seconds = {beside: 20.0, quick: 1.0, slow: float(BUDGET_S)}
+    mutant = Mutant(Path("shapes/area.py"), 3, "core/AddNot", 0)
+    assert chosen_tests([slow, quick, beside], mutant, seconds) == [beside, quick]
