@@ -213,6 +213,14 @@ def models(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="session")
+def adder(tmp_path_factory) -> Path:
+    """A repository of ``adder`` alone, which is loaded in no time."""
+    folder = tmp_path_factory.mktemp("adder")
+    graphs.adder(folder / "adder" / "1")
+    return folder
+
+
+@pytest.fixture(scope="session")
 def shared_server(tmp_path_factory) -> Iterator[Callable[..., ServerProcess]]:
     """``shared_server(models, *flags)``: one ready server for all tests that ask for the same models and flags.
 

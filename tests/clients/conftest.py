@@ -2,110 +2,75 @@
 
 import asyncio
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import httpx
 import pytest
 
 from heed_client import AsyncClient, AsyncMemory, Client
 from heed_client.__main__ import main
-
-
-class Recording(httpx.HTTPTransport):
-    """Notes what is asked."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.asked: list[str] = []
-
-    def handle_request(self, request: httpx.Request) -> httpx.Response:
-        self.asked.append(f"{request.method} {request.url.path}")
-        return super().handle_request(request)
-
-
-class AsyncRecording(httpx.AsyncHTTPTransport):
-    def __init__(self) -> None:
-        super().__init__()
-        self.asked: list[str] = []
-
-    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        self.asked.append(f"{request.method} {request.url.path}")
-        return await super().handle_async_request(request)
-
-
-class Sync:
-    """``Client``, and what it asked."""
-
-    def __init__(self, url: str, **settings) -> None:
-        recording = Recording()
-        self.asked = recording.asked
-        self._client = Client(url, transport=recording, **settings)
-
-    def __getattr__(self, name: str) -> Callable:
-        return getattr(self._client, name)
-
-
-async def awaited(result):
-    return await result
+from heed_client.memories.command import main as memory_main
+from tests.support.app import closed_port
 
 
 class Blocking:
-    """``AsyncMemory``, used as ``Memory`` is."""
+    """An ``AsyncClient`` or ``AsyncMemory`` on an event loop of its own, called as if it were sync."""
 
-    def __init__(self, memory: AsyncMemory, runner: asyncio.Runner) -> None:
-        self._memory = memory
+    def __init__(self, target: AsyncClient | AsyncMemory, runner: asyncio.Runner) -> None:
+        self._target = target
         self._runner = runner
 
     def __getattr__(self, name: str) -> object:
-        value = getattr(self._memory, name)
-        if not asyncio.iscoroutinefunction(value):
-            return value
-        return lambda *given, **named: self._runner.run(value(*given, **named))
+        value = getattr(self._target, name)
+        return partial(self._call, value) if callable(value) else value
+
+    def _call(self, method: Callable, *arguments: object, **options: object) -> object:
+        async def await_result() -> object:
+            return await method(*arguments, **options)
+
+        return self._wrapped(self._runner.run(await_result()))
+
+    def _wrapped(self, result: object) -> object:
+        if isinstance(result, list):
+            return [self._wrapped(one) for one in result]
+        return Blocking(result, self._runner) if isinstance(result, AsyncMemory) else result
 
     def __enter__(self) -> "Blocking":
         return self
 
     def __exit__(self, *error: object) -> None:
-        self._runner.run(self._memory.__aexit__(*error))
+        self._call(self._target.__aexit__, *error)
 
 
-class Async:
-    """``AsyncClient`` on an event loop of its own, called as if it were sync."""
+def recorded(client: Client | AsyncClient) -> Client | AsyncClient:
+    """The client; its ``asked`` lists what it asked, and its ``ports`` are those of its connections."""
+    client.asked, client.ports = [], set()
 
-    def __init__(self, url: str, **settings) -> None:
-        recording = AsyncRecording()
-        self.asked = recording.asked
-        self._runner = asyncio.Runner()
-        self._client = AsyncClient(url, transport=recording, **settings)
+    def record(response: httpx.Response) -> None:
+        client.asked.append(f"{response.request.method} {response.request.url.path}")
+        if stream := response.extensions.get("network_stream"):
+            client.ports.add(stream.get_extra_info("client_addr"))
 
-    def __getattr__(self, name: str) -> Callable:
-        return lambda *given, **named: self._blocking(
-            self._runner.run(awaited(getattr(self._client, name)(*given, **named)))
-        )
+    async def record_async(response: httpx.Response) -> None:
+        record(response)
 
-    def _blocking(self, result: object) -> object:
-        if isinstance(result, list):
-            return [self._blocking(one) for one in result]
-        return Blocking(result, self._runner) if isinstance(result, AsyncMemory) else result
-
-    def close(self) -> None:
-        if self._client is not None:
-            self._runner.run(self._client.aclose())
-            self._runner.close()
-            self._client = None
+    client._http.event_hooks = {"response": [record if isinstance(client, Client) else record_async]}
+    return client
 
 
-@pytest.fixture(params=[Sync, Async])
+@pytest.fixture(params=[Client, AsyncClient], ids=["sync", "async"])
 def connect(request) -> Iterator[Callable]:
     """Makes clients of a URL, and closes them."""
-    made = []
+    with asyncio.Runner() as runner:
+        clients = []
 
-    def make(url: object, **settings) -> Sync | Async:
-        made.append(request.param(str(url).rstrip("/"), **settings))
-        return made[-1]
+        def make(url: object = None, **settings) -> Client | Blocking:
+            clients.append(recorded(request.param(url and str(url).rstrip("/"), **settings)))
+            return clients[-1] if request.param is Client else Blocking(clients[-1], runner)
 
-    yield make
-    for one in made:
-        one.close()
+        yield make
+        for client in clients:
+            client.close() if request.param is Client else runner.run(client.aclose())
 
 
 @pytest.fixture
@@ -115,8 +80,21 @@ def heed(connect, client):
 
 
 @pytest.fixture
-def attend(client, capsys, monkeypatch):
-    """Runs the command; answers its status, and what it wrote to both streams."""
+def sync_heed(client) -> Iterator[Client]:
+    """The same, for what does not depend on the kind of client."""
+    with recorded(Client(str(client.base_url))) as heed:
+        yield heed
+
+
+@pytest.fixture
+def nobody() -> Iterator[str]:
+    """The address of a port at which no server listens."""
+    with closed_port() as address:
+        yield address
+
+
+def command(main, client, capsys, monkeypatch) -> Callable:
+    """Runs ``main`` on the real server; answers its status, and what it wrote to both streams."""
     monkeypatch.setenv("HEED_URL", str(client.base_url).rstrip("/"))
 
     def run(*arguments):
@@ -127,3 +105,15 @@ def attend(client, capsys, monkeypatch):
         return status, *capsys.readouterr()
 
     return run
+
+
+@pytest.fixture
+def attend(client, capsys, monkeypatch):
+    """``heed run``."""
+    return command(main, client, capsys, monkeypatch)
+
+
+@pytest.fixture
+def memory_command(client, capsys, monkeypatch):
+    """``heed memory``."""
+    return command(memory_main, client, capsys, monkeypatch)

@@ -1,10 +1,9 @@
-"""``heed run``: files in, files out, and errors that name the argument."""
+"""``heed run``: files in, files out, selected weights and their heat maps, and errors that name the argument."""
 
 import base64
 import json
 import os
 import re
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -15,18 +14,16 @@ import safetensors.numpy
 import safetensors.torch
 import torch
 
-from heed_client import Client
+from heed_client.labels import pool_labels, select_labels
 from tests.support.client_calls import SDPA, sdpa
 
 ROOT = Path(__file__).parents[2]
-EXAMPLES = ROOT / "examples"
-SENTENCE = ["--request", str(EXAMPLES / "sentence.json"), "--labels", str(EXAMPLES / "sentence.tokens.json")]
+WORDS = [f"w{place}" for place in range(6)]
 
 
 @pytest.fixture
-def expected(client):
-    with Client(str(client.base_url)) as heed:
-        return heed.attend(SDPA, **sdpa(), is_causal=True)
+def expected(sync_heed):
+    return sync_heed.attend(SDPA, **sdpa(), is_causal=True)
 
 
 def written(folder, kind, tensors):
@@ -46,20 +43,19 @@ def written(folder, kind, tensors):
 
 
 @pytest.mark.parametrize("kind", ["npy", "npz", "safetensors", "json"])
-@pytest.mark.parametrize("out", ["npz", "safetensors", "json", "-"])
-def test_formats(attend, tmp_path, expected, kind, out):
-    where = out if out == "-" else tmp_path / f"out.{out}"
-    status, said, wrong = attend(SDPA, *written(tmp_path, kind, sdpa()), "--is-causal", "--out", where)
+def test_formats(attend, tmp_path, expected, kind):
+    out = "-" if kind == "npy" else tmp_path / f"out.{kind}"
+    status, printed, wrong = attend(SDPA, *written(tmp_path, kind, sdpa()), "--is-causal", "--out", out)
     assert (status, wrong) == (0, "")
-    if out == "npz":
-        found = dict(np.load(where))
-    elif out == "safetensors":
-        found = safetensors.numpy.load_file(where)
+    if kind == "npz":
+        outputs = dict(np.load(out))
+    elif kind == "safetensors":
+        outputs = safetensors.numpy.load_file(out)
     else:
-        text = said if out == "-" else where.read_text()
-        found = {name: np.asarray(value, np.float32) for name, value in json.loads(text).items()}
-    assert found.keys() == {"output", "weights"}
-    for name, array in found.items():
+        text = printed if out == "-" else out.read_text()
+        outputs = {name: np.asarray(value, np.float32) for name, value in json.loads(text).items()}
+    assert outputs.keys() == {"output", "weights"}
+    for name, array in outputs.items():
         np.testing.assert_array_equal(array, expected[name], strict=True)
 
 
@@ -81,28 +77,26 @@ def test_json_holds_tensors_as_the_api_takes_them(attend, tmp_path, expected):
         "outputs": ["weights"],
     }
     (tmp_path / "r.json").write_text(json.dumps(request))
-    _, said, _ = attend(SDPA, "--request", tmp_path / "r.json")
+    _, printed, _ = attend(SDPA, "--request", tmp_path / "r.json")
     (tmp_path / "q.json").write_text(json.dumps(request.pop("query")))
     (tmp_path / "r.json").write_text(json.dumps(request))
-    assert attend(SDPA, "--request", tmp_path / "r.json", "--query", tmp_path / "q.json") == (0, said, "")
-    assert json.loads(said) == {"weights": expected.weights.astype(str).astype(float).tolist()}
+    assert attend(SDPA, "--request", tmp_path / "r.json", "--query", tmp_path / "q.json") == (0, printed, "")
+    assert json.loads(printed) == {"weights": expected.weights.astype(str).astype(float).tolist()}
 
 
-def test_bfloat16_of_safetensors(attend, tmp_path, client):
+def test_bfloat16_of_safetensors(attend, tmp_path, sync_heed):
     rounded = {name: torch.from_numpy(array).bfloat16() for name, array in sdpa().items()}
     safetensors.torch.save_file(rounded, tmp_path / "t.safetensors")
     attend(SDPA, "--request", tmp_path / "t.safetensors", "--out", tmp_path / "out.npz")
-    with Client(str(client.base_url)) as heed:
-        np.testing.assert_array_equal(np.load(tmp_path / "out.npz")["output"], heed.attend(SDPA, **rounded).output)
+    np.testing.assert_array_equal(np.load(tmp_path / "out.npz")["output"], sync_heed.attend(SDPA, **rounded).output)
 
 
-@pytest.mark.parametrize("command_name", ["run", "attend"])
-def test_standard_input_and_other_names(client, tmp_path, expected, command_name):
-    """As a user runs it, by name and alias; the query is read from a pipe, the keys from a file under another name."""
+def test_standard_input_and_other_names(client, tmp_path, expected):
+    """As a user runs it; the query is read from a pipe, the keys from a file under another name."""
     query, key, value = sdpa().values()
     np.savez(tmp_path / "t.npz", k=key, value=value)
     np.save(tmp_path / "q.npy", query)
-    command = [sys.executable, "-m", "heed", command_name, SDPA, "--query", "-", "--tensor", f"key={tmp_path}/t.npz:k"]
+    command = [sys.executable, "-m", "heed", "run", SDPA, "--query", "-", "--tensor", f"key={tmp_path}/t.npz:k"]
     with (tmp_path / "q.npy").open("rb") as content:
         done = subprocess.run(
             [*command, "--value", tmp_path / "t.npz", "--set", "is_causal=true", "--url", str(client.base_url)],
@@ -114,106 +108,102 @@ def test_standard_input_and_other_names(client, tmp_path, expected, command_name
 
 def test_scores_and_the_largest(attend, tmp_path):
     files = written(tmp_path, "npy", sdpa())
-    _, said, _ = attend(SDPA, *files, "--is-causal", "--outputs", "scores")
-    assert json.loads(said)["scores"][0][1] is None
+    _, printed, _ = attend(SDPA, *files, "--is-causal", "--outputs", "scores")
+    assert json.loads(printed)["scores"][0][1] is None
     attend(SDPA, *files, "--weights-top-k", 2, "--out", tmp_path / "o.npz")
     assert {name: array.shape for name, array in np.load(tmp_path / "o.npz").items()} == {
         "output": (5, 3), "weights_indices": (5, 2), "weights_values": (5, 2)
     }  # fmt: skip
-    _, said, _ = attend(SDPA, *files, "--weights-top-k", 2, "--outputs", "weights")
-    assert json.loads(said)["weights"].keys() == {"indices", "values"}
+    _, printed, _ = attend(SDPA, *files, "--weights-top-k", 2, "--outputs", "weights,entropy")
+    assert json.loads(printed)["weights"].keys() == {"indices", "values"}
+    assert np.shape(json.loads(printed)["entropy"]) == (5,)
 
 
 def test_lists_in_place_of_files(attend):
-    _, said, _ = attend("dot_product", "--query", "[[1, 0]]", "--key", "[[0, 0], [0, 1]]", "--value", "[[2], [4]]")
-    assert json.loads(said) == {"output": [[3.0]], "weights": [[0.5, 0.5]]}
-    _, said, _ = attend("encoder", "--input-ids", "[[1, 2, 3]]", "--layers", "[1]", "--outputs", "weights")
-    assert np.shape(json.loads(said)["weights"]) == (1, 1, 4, 3, 3)
+    _, printed, _ = attend("dot_product", "--query", "[[1, 0]]", "--key", "[[0, 0], [0, 1]]", "--value", "[[2], [4]]")
+    assert json.loads(printed) == {"output": [[3.0]], "weights": [[0.5, 0.5]]}
+    _, printed, _ = attend("encoder", "--input-ids", "[[1, 2, 3]]", "--layers", "[1]", "--outputs", "weights")
+    assert np.shape(json.loads(printed)["weights"]) == (1, 1, 4, 3, 3)
 
 
 def test_describe(attend, client):
-    status, said, _ = attend("multi_head", "--describe")
+    status, printed, _ = attend("multi_head", "--describe")
     assert status == 0
+    assert "\noutputs on request\n  entropy [" in printed
     described = client.get("/v1/attention/multi_head").json()
     for one in (*described["inputs"], *described["parameters"], *described["outputs"]):
-        assert f"\n  {one['name']} " in said
-        assert one["description"] in said
+        assert f"\n  {one['name']} " in printed
+        assert one["description"] in printed
 
 
 def test_help_names_every_block_input(attend, client):
     """Flags of their own for what the blocks take; ``--tensor`` and ``--set`` are for your own and learned matrices."""
-    status, said, _ = attend("--help")
+    status, printed, _ = attend("--help")
     assert status == 0
     for line in client.get("/v1/attention").json()["blocks"]:
         described = client.get(f"/v1/attention/{line['block']}").json()
         for one in (*described["inputs"], *described["parameters"]):
             is_learned = one["name"].endswith(("_weight", "_bias")) and one["name"] != "attn_bias"
-            assert is_learned or re.search(f"--{one['name'].replace('_', '-')}[ ,]", said), one["name"]
+            assert is_learned or re.search(f"--{one['name'].replace('_', '-')}[ ,]", printed), one["name"]
 
 
-def test_what_is_wrong_names_the_argument(attend, tmp_path):
+@pytest.fixture
+def bad_files(tmp_path):
+    """The flags of good tensors; files that are damaged, or hold something else, lie beside them."""
     files = written(tmp_path, "npy", sdpa())
-    (tmp_path / "text").write_text("hello")
     (tmp_path / "cut.npy").write_bytes((tmp_path / "query.npy").read_bytes()[:150])
     (tmp_path / "cut.npz").write_bytes(b"PK\x03\x04 and no more")
     (tmp_path / "cut.safetensors").write_bytes(b'\x05\0\0\0\0\0\0\0{"a":1}')
-    (tmp_path / "bad.json").write_text('{"query": [1,')
     (tmp_path / "list.json").write_text("[1, 2]")
     (tmp_path / "two.json").write_text('{"a": [1], "b": [1]}')
     (tmp_path / "odd.json").write_text('{"query": {"shape": [2]}}')
     np.save(tmp_path / "pickled.npy", np.array([{}]), allow_pickle=True)
     np.save(tmp_path / "wide.npy", np.ones((7, 9)))
-    cases = [
-        (["--query", tmp_path / "none.npy"], "--query .*none.npy: No such file"),
-        (["--query", "[[1], [2, 3]]"], "query: expected rows of one length, got 1 item at .0. and 2 items at .1."),
-        (["--query", tmp_path / "text"], "--query .*expected npy, npz, safetensors or JSON"),
-        (["--query", tmp_path / "cut.npy"], "--query .*cut.npy: "),
-        (["--query", tmp_path / "cut.npz"], "--query .*cut.npz: "),
-        (["--query", tmp_path / "cut.safetensors"], "--query .*cut.safetensors: "),
-        (["--query", tmp_path / "pickled.npy"], "--query .*pickled.npy: .*allow_pickle"),
-        (["--query", tmp_path / "bad.json"], "bad.json: it is no JSON: line 1, column 14: expected a value, got"),
-        (["--query", tmp_path / "odd.json"], "--query .*expected \"shape\" and \"data\""),
-        (["--query", tmp_path / "two.json"], "--query .*holds no 'query'; there are a, b"),
-        (["--query", "-", "--key", "-"], "only one FILE can be standard input"),
-        (["--request", tmp_path / "list.json"], "--request .*expected tensors by name"),
-        (["--key", tmp_path / "wide.npy"], r"--key: expected axis 1 \(d_k\) to be 8, as in query, got 9 \(shape"),
-        (["--set", "bandwidth=1"], "--bandwidth: unknown field"),
-        (["--set", "scale"], "--set: expected NAME=VALUE"),
-        (["--tensor", "key"], "--tensor: expected NAME=FILE"),
-        (["--at", "a"], "--at: expected whole numbers"),
-        (["--outputs", "all"], "--outputs: unknown output 'all'"),
-        (["--weights-top-k", "99"], "--weights-top-k: expected at most 7"),
-        (["--out", "out.txt"], r"--out: expected a file that ends in \.npz"),
-        (["--out", tmp_path / "both.npy"], "both.npy: .npy holds one array, there are output, weights"),
-        (["--out", tmp_path / "no" / "out.npz"], "no/out.npz: No such file"),
-        (["--show", "--at", "1"], r"--at: expected indices within \[\], the leading axes of the weights, got \[1\]"),
-        (["--show", "--weights-top-k", "2"], "--show: needs all weights"),
-        (["--show", "--outputs", "output"], "--show: needs weights among --outputs"),
-        (["--show", *SENTENCE[2:]], "--labels: 16 words for 5 queries"),
-        (["--show", "--labels", tmp_path / "list.json"], "--labels .*expected a JSON list of texts"),
-        (["--plot", tmp_path / "plot.xyz"], "--plot: expected a file that ends in .png, .svg or .pdf, got .*plot.xyz"),
-        (["--plot", tmp_path / "no" / "plot.png"], "--plot .*plot.png: No such file"),
-        (["--html", tmp_path / "no" / "page.html"], "--html .*page.html: No such file"),
-    ]  # fmt: skip
-    for arguments, expected in cases:
-        status, said, wrong = attend(SDPA, *files, *arguments)
-        assert (status, said) == (2, ""), arguments
-        assert re.search(expected, wrong), wrong
-        assert "Traceback" not in wrong
-    status, _, wrong = attend("none", *files)
+    return files
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("--query cut.npy", "--query cut.npy: the file is damaged: "),
+        ("--query cut.npz", "--query cut.npz: the file is damaged: "),
+        ("--query cut.safetensors", "--query cut.safetensors: .*[Hh]eader"),
+        ("--query pickled.npy", "--query pickled.npy: Object arrays .*allow_pickle"),
+        ("--query odd.json", '--query odd.json: expected "shape" and "data"'),
+        ("--query two.json", "--query two.json: holds no 'query'; there are a, b"),
+        ("--request list.json", "--request list.json: expected tensors by name"),
+        ("--key wide.npy", r"--key: expected axis 1 \(d_k\) to be 8, as in query, got 9 \(shape"),
+        ("--heads 3", "--heads: expected indices from -1 to 0"),
+        ("--reduce-layers mean", "--reduce-layers"),
+        ("--layers no-such-file", "--layers no-such-file"),
+        ('--labels ["a"] --queries 4 --show', "--labels: 1 words, but query 4 is selected"),
+        ("--set bandwidth=1", "--bandwidth: unknown field"),
+        ("--outputs all", "--outputs: unknown output 'all'"),
+        ("--weights-top-k 99", "--weights-top-k: expected at most 7"),
+        ("--out both.npy", "both.npy: .npy holds one array, there are output, weights"),
+        ("--out no/out.npz", "no/out.npz: No such file"),
+        ("--show --at 1", r"--at: expected indices within \[\], the leading axes of the weights, got \[1\]"),
+        ("--show --labels words.json", "--labels: 16 words for 5 queries"),
+        ("--show --key-labels words.json", "--labels: 16 words for 7 keys"),
+        ("--show --labels list.json", "--labels list.json: expected a JSON list of texts"),
+        ("--plot no/plot.png", "--plot no/plot.png: No such file"),
+        ("--url http://[", "--url: expected a URL such as"),
+    ],
+)
+def test_what_is_wrong_names_the_argument(attend, bad_files, tmp_path, monkeypatch, arguments, message):
+    (tmp_path / "words.json").write_text(json.dumps(["word"] * 16))
+    monkeypatch.chdir(tmp_path)
+    status, printed, wrong = attend(SDPA, *bad_files, *arguments.split())
+    assert (status, printed) == (2, "")
+    assert re.match(f"heed run: .*{message}", wrong), wrong
+    assert "Traceback" not in wrong
+
+
+def test_no_block_and_no_server(attend, nobody):
+    status, _, wrong = attend("none", "--query", "[[1]]")
     assert (status, "none" in wrong) == (2, True)
-
-
-def test_no_server(attend, tmp_path):
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        url = f"http://127.0.0.1:{free.getsockname()[1]}"
-        status, _, wrong = attend(SDPA, *written(tmp_path, "npy", sdpa()), "--url", url)
-    assert status == 1
-    assert wrong.startswith(f"heed run: --url: no answer from {url}")
-    for url in ("http://[", "", "ftp://127.0.0.1"):
-        status, _, wrong = attend(SDPA, "--query", "[[1]]", "--url", url)
-        assert (status, wrong.startswith("heed run: --url: expected a URL such as")) == (2, True), wrong
+    status, _, wrong = attend(SDPA, "--query", "[[1]]", "--url", nobody)
+    assert (status, wrong.startswith(f"heed run: --url: no answer from http://{nobody}")) == (1, True)
 
 
 @pytest.mark.parametrize("form", ["lists", "flat"])
@@ -236,3 +226,76 @@ def test_masks(attend, tmp_path, form):
     status, _, error = attend(SDPA, *tensors, "--attn-mask", tmp_path / "int.npy", "--additive-mask")
     assert (status, "--attn-mask: expected booleans (true = may attend) or floats" in error) == (2, True)
     assert run([0, None]) == run([0.0, None]) == run([True, False])
+
+
+@pytest.fixture
+def request_file(tmp_path):
+    inputs = {name: array.tolist() for name, array in sdpa(2, 3, m=6, n=6).items()}
+    (tmp_path / "request.json").write_text(json.dumps(inputs))
+    (tmp_path / "labels.json").write_text(json.dumps(WORDS))
+    return ["--request", tmp_path / "request.json"]
+
+
+def weights_of(printed):
+    return np.asarray(json.loads(printed)["weights"], np.float32)
+
+
+FLAGS = {
+    "selection": (["--heads", "0,2", "--queries=-1"], {"heads": [0, 2], "queries": -1}),
+    "mean": (["--reduce-heads", "mean"], {"reduce_heads": "mean"}),
+    "pool": (["--weights-pool", "2", "--weights-pool-by", "max"], {"weights_pool": 2, "weights_pool_by": "max"}),
+    "decimals": (["--decimals", "3"], {"decimals": 3}),
+    "uint8": (["--weights-dtype", "uint8"], {"weights_dtype": "uint8"}),
+}
+
+
+@pytest.mark.parametrize(("flags", "options"), FLAGS.values(), ids=FLAGS)
+def test_flags(attend, sync_heed, request_file, flags, options):
+    status, printed, wrong = attend(SDPA, *request_file, *flags)
+    assert (status, wrong) == (0, "")
+    expected = sync_heed.attend(SDPA, **sdpa(2, 3, m=6, n=6), **options).weights
+    np.testing.assert_array_equal(weights_of(printed), expected)
+
+
+@pytest.mark.parametrize("layers", ["1", "-1", "1:", "[1]", "FILE"])
+def test_layers_are_a_selection_or_a_file(attend, tmp_path, layers):
+    np.save(tmp_path / "layers.npy", np.array([1]))
+    layers = str(tmp_path / "layers.npy") if layers == "FILE" else layers
+    status, printed, wrong = attend(
+        "encoder", "--input-ids", "[[1, 2, 3]]", f"--layers={layers}", "--reduce-layers", "max"
+    )
+    assert (status, wrong) == (0, "")
+    _, whole, _ = attend("encoder", "--input-ids", "[[1, 2, 3]]")
+    np.testing.assert_array_equal(weights_of(printed), weights_of(whole)[1])
+
+
+@pytest.mark.parametrize(
+    ("flags", "rows"),
+    [
+        (["--labels", json.dumps(WORDS), "--queries", "4,0:2", "--heads", "1", "--at", "0,0"], ["w4", "w0", "w1"]),
+        (["--queries", "4,5", "--reduce-heads", "mean", "--at", "1"], ["4", "5"]),
+    ],
+    ids=["words", "numbers"],
+)
+def test_the_rows_of_a_heat_map_are_the_selected_queries(attend, request_file, flags, rows):
+    status, printed, wrong = attend(SDPA, *request_file, *flags, "--show")
+    assert (status, wrong) == (0, "")
+    assert [line.split()[0] for line in printed.splitlines()][-len(rows) :] == rows
+
+
+def test_a_page_of_pooled_weights(attend, tmp_path, request_file):
+    html = tmp_path / "page.html"
+    flags = ["--labels", tmp_path / "labels.json", "--weights-pool", "4", "--weights-dtype", "float16", "--html", html]
+    assert attend(SDPA, *request_file, *flags)[0] == 0
+    data = json.loads(html.read_text().partition('id="data">')[2].partition("</script>")[0])
+    assert data["shape"] == [2, 3, 4, 4]
+    assert [label["text"] for label in data["rows"]] == ["w0", "w1…w2", "w3", "w4…w5"]
+    assert data["columns"] is None  # the same tokens
+
+
+def test_labels():
+    assert select_labels(WORDS, "4:,0") == ["w4", "w5", "w0"]
+    assert select_labels(WORDS, [-1, 2]) == ["w5", "w2"]
+    assert select_labels(WORDS, 3) == ["w3"]
+    assert pool_labels(WORDS, 6) == WORDS
+    assert pool_labels(WORDS, 1) == ["w0…w5"]

@@ -1,19 +1,14 @@
 """What fails says what is wrong, whichever way it was asked; what is refused for now is asked again."""
 
-import asyncio
 import json
 import socket
-import threading
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+import httpx
 import numpy as np
 import pytest
 
 import heed_client
 from tests.support.client_calls import SDPA, drawn, sdpa
-from tests.support.server import serving
 
 BAD = {
     "disagree": ({"key": drawn(7, 9)}, 422, "key"),
@@ -26,215 +21,152 @@ BAD = {
     "fractions": ({"nonpad_kv_seqlen": 1.5}, 422, "nonpad_kv_seqlen"),
     "unknown": ({"kee": drawn(7, 8)}, 400, "kee"),
     "outputs": ({"outputs": ["wheights"]}, 400, "outputs"),
+    "derived output": ({"outputs": ["rollout"]}, 400, "outputs"),
     "missing": ({"key": None}, 422, "key"),
     "top_k": ({"weights_top_k": 0}, 422, "weights_top_k"),
+    "heads": ({"heads": 7}, 422, "heads"),
+    "decimals": ({"decimals": 8}, 422, "decimals"),
 }
 
 
 @pytest.mark.parametrize("binary", [False, True, None])
 @pytest.mark.parametrize("case", BAD)
-def test_what_is_wrong(heed, case, binary):
+def test_what_is_wrong(sync_heed, case, binary):
     change, status, field = BAD[case]
     with pytest.raises(heed_client.BadRequest, match=field) as caught:
-        heed.attend(SDPA, **sdpa() | change, binary=binary)
+        sync_heed.attend(SDPA, **sdpa() | change, binary=binary)
     assert (caught.value.status, caught.value.field) == (status, field)
     assert field in caught.value.detail
     assert len(caught.value.request_id) > 8
     assert caught.value.retry_after is None
-    heed.attend(SDPA, **sdpa())
+    sync_heed.attend(SDPA, **sdpa())
 
 
-@pytest.mark.parametrize("binary", [False, True])
-def test_an_unknown_block(heed, binary):
-    for ask in (lambda: heed.attend("no/such", query=drawn(2, 2), binary=binary), lambda: heed.describe("no/such")):
-        with pytest.raises(heed_client.NotFound) as caught:
-            ask()
-        assert caught.value.status == 404
+def test_an_unknown_block(heed):
+    for binary in (False, True):
+        with pytest.raises(heed_client.NotFound, match=r"^404 "):
+            heed.attend("no/such", query=drawn(2, 2), binary=binary)
+    with pytest.raises(heed_client.NotFound, match=r"^404 "):
+        heed.describe("no/such")
 
 
-@pytest.mark.parametrize(
-    ("given", "error"),
-    [
-        ([[1, 2], [3]], ValueError),
-        ([["a"]], TypeError),
-        (np.array([[1j]]), TypeError),
-        (float("nan"), ValueError),
-        ({}, TypeError),
-    ],
-)
-def test_what_is_no_tensor_is_not_sent(heed, given, error):
-    with pytest.raises(error, match=r"^scale: "):
-        heed.attend(SDPA, **sdpa(), scale=given)
+@pytest.mark.parametrize("binary", [False, True, None])
+@pytest.mark.parametrize("outputs", [None, ["output"], ["scores"]])
+def test_what_overflows_is_an_error_either_way(sync_heed, binary, outputs):
+    """V2 answers NaN in bytes; the native API says why."""
+    inputs = {name: 1e30 * array for name, array in sdpa(2, 3).items()}
+    with pytest.raises(heed_client.BadRequest, match="not finite: the numbers given overflow float32") as caught:
+        sync_heed.attend(SDPA, **inputs, binary=binary, outputs=outputs)
+    assert caught.value.status == 422
+    forbidden = sync_heed.attend(SDPA, **sdpa(2, 3), is_causal=True, binary=binary, outputs=["scores"])
+    assert np.isneginf(forbidden["scores"]).any()
+
+
+def test_what_is_no_tensor_is_not_sent(heed):
+    with pytest.raises(ValueError, match=r"^scale: "):
+        heed.attend(SDPA, **sdpa(), scale=float("nan"))
     assert not any("POST" in asked for asked in heed.asked)
 
 
-def test_a_queue_that_is_full(two_blocks):
-    """Refused with Retry-After where nothing is asked again; answered, all of them, where it is."""
-    inputs = sdpa(1, 8, m=1000, n=1000)
-    with serving(two_blocks, "--max-concurrent-runs", "1", "--max-queue", "1", "--batching", "off") as server:
+class Answering(httpx.MockTransport):
+    """Gives these answers in turn, (status, headers, body), the last one for ever; ``requests`` came to it."""
 
-        def ask(retries):
-            with heed_client.Client(str(server.base_url), retries=retries) as heed:
-                try:
-                    return heed.attend(SDPA, **inputs, outputs=["output"]).output
-                except heed_client.Unavailable as error:
-                    return error
+    def __init__(self, *answers: tuple[int, dict[str, str], bytes]) -> None:
+        super().__init__(self._answer)
+        self.answers = answers
+        self.requests: list[httpx.Request] = []
 
-        with ThreadPoolExecutor(6) as threads:
-            refused = [one for one in threads.map(ask, [0] * 6) if isinstance(one, Exception)]
-            assert refused
-            assert all(error.status == 503 and error.retry_after >= 1 for error in refused)
-            assert len({output.tobytes() for output in threads.map(ask, [30] * 6)}) == 1
+    def _answer(self, request: httpx.Request) -> httpx.Response:
+        self.requests.append(request)
+        status, headers, body = self.answers[min(len(self.requests), len(self.answers)) - 1]
+        return httpx.Response(status, headers=headers, content=body)
 
-
-@contextmanager
-def answering(*answers):
-    """A server that gives these answers in turn, (status, header, body), the last one for ever; and what came to it."""
-    asked = []
-
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
-        def do_GET(self):
-            asked.append({**self.headers, "from": self.client_address})
-            status, header, body = answers[min(len(asked), len(answers)) - 1]
-            self.send_response(status)
-            for name, value in {**header, "Content-Length": len(body)}.items():
-                self.send_header(name, str(value))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, *_):
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-        thread.start()
-        yield f"http://127.0.0.1:{server.server_port}", asked
-        server.shutdown()
-        thread.join()
+    def sent(self, header: str) -> list[str | None]:
+        return [request.headers.get(header) for request in self.requests]
 
 
 GOOD = (200, {}, b'{"blocks": []}')
+NOW = {"Retry-After": "0"}
 
 
 @pytest.mark.parametrize("status", [429, 503])
 def test_a_refusal_is_asked_again_as_the_server_says(connect, status):
-    with answering((status, {"Retry-After": 0}, b""), (status, {"Retry-After": 0}, b""), GOOD) as (url, asked):
-        heed = connect(url, retries=2)
-        assert heed.blocks() == []
-        assert len(asked) == 3
-        heed.close()
+    transport = Answering((status, NOW, b""), (status, NOW, b""), GOOD)
+    assert connect(transport=transport, retries=2).blocks() == []
+    assert len(transport.requests) == 3
 
 
 @pytest.mark.parametrize(
     ("answer", "error", "times"),
     [
-        ((503, {"Retry-After": 0}, b'{"title": "Full", "detail": "of it"}'), "Unavailable", 3),
-        ((429, {"Retry-After": 31}, b'{"error": "later"}'), "Unavailable", 1),
+        ((503, NOW, b'{"title": "Full", "detail": "of it"}'), "Unavailable", 3),
+        ((429, {"Retry-After": "31"}, b'{"error": "later"}'), "Unavailable", 1),
         ((503, {}, b"<html>"), "Unavailable", 1),
         ((503, {"Retry-After": "Fri, 31 Dec 1999 23:59:59 GMT"}, b""), "Unavailable", 1),
-        ((401, {"Retry-After": 0}, b""), "Unauthorized", 1),
+        ((401, NOW, b""), "Unauthorized", 1),
         ((403, {}, b"[]"), "Unauthorized", 1),
-        ((500, {"Retry-After": 0}, b""), "ServerError", 1),
+        ((500, NOW, b""), "ServerError", 1),
         ((502, {}, b"<html>bad gateway"), "ServerError", 1),
         ((504, {}, b"null"), "DeadlineExceeded", 1),
         ((418, {}, b"\xff"), "BadRequest", 1),
     ],
 )
 def test_what_is_not_asked_again(connect, answer, error, times):
-    with answering(answer) as (url, asked):
-        heed = connect(url, retries=2)
-        with pytest.raises(heed_client.Problem) as caught:
-            heed.blocks()
-        assert type(caught.value).__name__ == error
-        assert caught.value.status == answer[0]
-        assert caught.value.title
-        assert len(asked) == times
-        heed.close()
+    transport = Answering(answer)
+    with pytest.raises(heed_client.Problem) as caught:
+        connect(transport=transport, retries=2).blocks()
+    assert type(caught.value).__name__ == error
+    assert caught.value.status == answer[0]
+    assert caught.value.title
+    assert len(transport.requests) == times
 
 
 @pytest.mark.parametrize("body", [b"<html>", b"[]", b"{}", b"null", b'{"blocks": [{}]}'])
 def test_another_server(connect, body):
-    with answering((200, {}, body)) as (url, _):
-        heed = connect(url)
-        for ask in (heed.blocks, lambda: heed.describe("any"), lambda: heed.attend("any", query=[[1]])):
-            with pytest.raises(heed_client.ServerError, match="No answer of Heed"):
-                ask()
-        heed.close()
+    heed = connect(transport=Answering((200, {}, body)))
+    for ask in (heed.blocks, lambda: heed.describe("any"), lambda: heed.attend("any", query=[[1]])):
+        with pytest.raises(heed_client.ServerError, match="No answer of Heed"):
+            ask()
 
 
 def test_the_members_of_a_problem(connect):
     body = {"type": "about:blank", "title": "Full", "status": 503, "detail": "as much waits as may", "field": "x"}
-    header = {"X-Request-ID": "abc", "Retry-After": 7, "Content-Type": "application/problem+json"}
-    with answering((503, header, json.dumps(body).encode())) as (url, _):
-        heed = connect(url, retries=0)
-        with pytest.raises(heed_client.Unavailable, match=r"^503 Full: as much waits as may$") as caught:
-            heed.describe("any")
-        found = caught.value
-        assert (found.title, found.field, found.request_id, found.retry_after) == ("Full", "x", "abc", 7)
-        heed.close()
+    header = {"X-Request-ID": "abc", "Retry-After": "7", "Content-Type": "application/problem+json"}
+    heed = connect(transport=Answering((503, header, json.dumps(body).encode())), retries=0)
+    with pytest.raises(heed_client.Unavailable, match=r"^503 Full: as much waits as may$") as caught:
+        heed.describe("any")
+    found = caught.value
+    assert (found.title, found.field, found.request_id, found.retry_after) == ("Full", "x", "abc", 7)
 
 
-def test_the_key_is_sent(connect):
-    with answering(GOOD) as (url, asked):
-        for key in ("secret", None):
-            heed = connect(url, api_key=key)
-            heed.blocks()
-            heed.close()
-    assert [headers.get("Authorization") for headers in asked] == ["Bearer secret", None]
+@pytest.mark.parametrize(
+    ("variable", "given", "sent"),
+    [
+        (None, "secret", "Bearer secret"),
+        (None, None, None),
+        ("of the environment", None, "Bearer of the environment"),
+        ("", None, None),
+        ("of the environment", "given", "Bearer given"),
+    ],
+)
+def test_url_and_key_of_the_environment_count_where_none_is_given(connect, monkeypatch, variable, given, sent):
+    transport = Answering(GOOD)
+    monkeypatch.setenv("HEED_URL", "heed.example/")
+    monkeypatch.delenv("HEED_API_KEY", raising=False)
+    if variable is not None:
+        monkeypatch.setenv("HEED_API_KEY", variable)
+    connect(transport=transport, api_key=given).blocks()
+    connect("http://other.example", transport=transport, api_key=given).blocks()
+    assert transport.sent("Authorization") == [sent, sent]
+    assert transport.sent("Host") == ["heed.example", "other.example"]
+    assert transport.sent("User-Agent") == [f"heed-client/{heed_client.__version__}"] * 2
+    assert heed_client.__version__[0].isdigit()
 
 
-def test_url_and_key_of_the_environment(monkeypatch):
-    """They count where none is given; an empty key is none."""
-
-    async def blocks(**given):
-        async with heed_client.AsyncClient(**given) as heed:
-            await heed.blocks()
-
-    def ask(**given):
-        with heed_client.Client(**given) as heed:
-            heed.blocks()
-        asyncio.run(blocks(**given))
-
-    with answering(GOOD) as (url, asked):
-        monkeypatch.setenv("HEED_URL", url)
-        for key in ("of the environment", ""):
-            monkeypatch.setenv("HEED_API_KEY", key)
-            ask()
-        monkeypatch.setenv("HEED_API_KEY", "of the environment")
-        monkeypatch.setenv("HEED_URL", "http://127.0.0.1:1")
-        ask(url=url, api_key="given")
-    keys = ["Bearer of the environment"] * 2 + [None] * 2 + ["Bearer given"] * 2
-    assert [headers.get("Authorization") for headers in asked] == keys
-
-
-def test_a_server_that_asks_for_keys(connect, two_blocks, tmp_path):
-    (tmp_path / "keys").write_text("secret\n")
-    with serving(two_blocks, "--api-keys-file", str(tmp_path / "keys")) as server:
-        for binary in (False, True):
-            assert connect(server.base_url, api_key="secret").attend(SDPA, **sdpa(), binary=binary)
-            for key in ("wrong", None):
-                with pytest.raises(heed_client.Unauthorized) as caught:
-                    connect(server.base_url, api_key=key).attend(SDPA, **sdpa(), binary=binary)
-                assert caught.value.status == 401
-
-
-def test_connections_are_kept(connect):
-    with answering(GOOD) as (url, asked):
-        heed = connect(url)
-        for _ in range(3):
-            heed.blocks()
-        assert len({headers["from"] for headers in asked}) == 1
-        heed.close()
-
-
-def test_nobody_listens(connect):
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        url = f"http://127.0.0.1:{free.getsockname()[1]}"
-        with pytest.raises(heed_client.Unreachable, match=url):
-            connect(url).blocks()
+def test_connections_are_kept(heed):
+    for _ in range(3):
+        heed.blocks()
+    assert len(heed.ports) == 1
 
 
 def test_no_answer_in_time(connect):

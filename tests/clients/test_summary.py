@@ -1,52 +1,31 @@
 """What ``heed run`` prints on a terminal: shapes, ranges and the largest weights, where a pipe gets all numbers."""
 
 import json
-import os
-import pty
-import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from heed_client import Client
 from heed_client.matrix import expanded, matrices
 from heed_client.summary import summary
 from tests.support.client_calls import SDPA
 
-ROOT = Path(__file__).parents[2]
-SENTENCE = [SDPA, "--request", "examples/sentence.json", "--labels", "examples/sentence.tokens.json"]
+EXAMPLES = Path(__file__).parents[2] / "examples"
+REQUEST = EXAMPLES / "sentence.json"
+SENTENCE = [SDPA, "--request", REQUEST, "--labels", EXAMPLES / "sentence.tokens.json"]
 
 
-def on_terminal(url, *flags) -> str:
-    ours, theirs = pty.openpty()
-    environment = os.environ | {"HEED_URL": url, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'clients'}"}
-    command = [sys.executable, "-m", "heed_client", *SENTENCE, *flags]
-    with subprocess.Popen(command, cwd=ROOT, env=environment, stdout=theirs) as process:
-        os.close(theirs)
-        said = b""
-        try:
-            while part := os.read(ours, 65536):
-                said += part
-        except OSError:  # the terminal is closed
-            pass
-        os.close(ours)
-    assert process.returncode == 0
-    return said.decode().replace("\r\n", "\n")
-
-
-def test_a_terminal_gets_a_summary_and_with_json_all_numbers(client):
-    url = str(client.base_url)
-    said = on_terminal(url, "--head", "1")
-    with Client(url) as heed:
-        request = json.loads((ROOT / "examples" / "sentence.json").read_text())
-        weights = heed.attend(SDPA, **request, heads=1).weights
-    assert f"weights  [1, 1, 16, 16]   float32  {weights.min():.4g} to {weights.max():.4g}\n" in said
-    assert "the largest weight of each query, the first 8 of 16\n" in said
-    assert f"  {weights.max():.3f}  " in said
-    assert len(said) < 1000
-    all_numbers = json.loads(on_terminal(url, "--head", "1", "--json"))
+def test_a_terminal_gets_a_summary_and_with_json_all_numbers(attend, sync_heed, monkeypatch):
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    status, printed, wrong = attend(*SENTENCE, "--head", "1")
+    assert (status, wrong) == (0, "")
+    weights = sync_heed.attend(SDPA, **json.loads(REQUEST.read_text()), heads=1).weights
+    assert f"weights  [1, 1, 16, 16]   float32  {weights.min():.4g} to {weights.max():.4g}\n" in printed
+    assert "the largest weight of each query, the first 8 of 16\n" in printed
+    assert f"  {weights.max():.3f}  " in printed
+    assert len(printed) < 1000
+    all_numbers = json.loads(attend(*SENTENCE, "--head", "1", "--json")[1])
     np.testing.assert_allclose(all_numbers["weights"], weights, rtol=1e-6)
 
 
@@ -79,8 +58,8 @@ def test_matrices_are_named_by_what_was_selected():
 
 
 def test_files_are_named(attend, tmp_path):
-    flags = ["--request", ROOT / "examples" / "sentence.json", "--head", "1"]
-    status, said, wrote = attend(SDPA, *flags, "--plot", tmp_path / "w.png", "--html", tmp_path / "w.html")
+    paths = ["--plot", tmp_path / "w.png", "--html", tmp_path / "w.html"]
+    status, said, wrote = attend(SDPA, "--request", REQUEST, "--head", "1", *paths)
     assert (status, said) == (0, "")
     what = "weights[0, 1] of 16 queries and 16 keys"
     assert wrote == f"wrote {tmp_path / 'w.png'}: {what}\nwrote {tmp_path / 'w.html'}: {what}\n"

@@ -1,13 +1,11 @@
-"""Texts in the client and in ``heed run``, of a small model with a tokenizer."""
+"""Texts in the client and in ``heed run``, of a small language model with a tokenizer."""
 
-import asyncio
 import json
 
 import numpy as np
 import pytest
 
-from heed_client import AsyncClient, BadRequest, Client
-from heed_client.__main__ import main
+from heed_client import BadRequest
 from tests.support.language_model import LOGITS, write_language_model
 from tests.support.server import serving
 from tests.support.texts import SPECIAL, TEXTS, WORDS
@@ -16,73 +14,61 @@ pytestmark = pytest.mark.filterwarnings("ignore")  # those of transformers
 
 
 @pytest.fixture(scope="module")
-def url(texts_repository):
-    """A server with a small BERT, which truncates texts to 12 tokens."""
-    with serving(texts_repository) as client:
+def url(tmp_path_factory):
+    """A server with the language model ``lm``, which takes 12 tokens."""
+    folder = tmp_path_factory.mktemp("language model")
+    write_language_model(folder / "lm" / "1", limit=12)
+    with serving(folder) as client:
         yield str(client.base_url)
 
 
+@pytest.fixture
+def heed(url, connect):
+    return connect(url)
+
+
+@pytest.fixture
+def attend_text(url, attend, monkeypatch):
+    """Runs ``heed run lm`` on texts; answers what it printed."""
+
+    def run(*flags):
+        monkeypatch.setenv("HEED_URL", url)
+        status, printed, wrong = attend("lm", *flags)
+        assert (status, wrong) == (0, "")
+        return printed
+
+    return run
+
+
 @pytest.mark.parametrize("binary", [True, False])
-def test_a_text_is_answered_with_its_tokens(binary, url):
-    with Client(url) as heed:
-        answer = heed.attend("bert", text=TEXTS[0], outputs=["weights"], binary=binary)
+def test_a_text_is_answered_with_its_tokens(heed, binary):
+    answer = heed.attend("lm", text=TEXTS[0], outputs=["weights"], binary=binary)
     assert answer.tokens == ["<s>", *TEXTS[0].split(), "</s>"]
     assert answer.weights.shape[-2:] == (len(answer.tokens), len(answer.tokens))
     assert list(answer) == ["weights"]
 
 
-def test_a_list_of_texts_is_padded(url):
-    async def attend():
-        async with AsyncClient(url) as heed:
-            return await heed.attend("bert", text=TEXTS, outputs="embedding"), await heed.tokenize("bert", TEXTS)
-
-    answer, tokens = asyncio.run(attend())
+def test_a_list_of_texts_is_padded(heed):
+    texts = {"text": TEXTS, "truncation": True}
+    answer, tokens = heed.attend("lm", **texts, outputs="output"), heed.tokenize("lm", **texts)
     assert answer.tokens == tokens.tokens
     assert answer.truncated == [False, True]
-    assert np.shape(tokens.attention_mask) == np.shape(tokens.input_ids) == (2, 12)
-    assert answer.embedding.shape == (2, 8)
+    assert np.shape(tokens.attention_mask) == np.shape(tokens.input_ids) == answer.output.shape[:2] == (2, 12)
 
 
-def test_what_is_wrong_with_a_text_names_its_field(url):
-    with Client(url) as heed:
-        with pytest.raises(BadRequest) as empty:
-            heed.attend("bert", text="")
-        assert empty.value.field == "text"
-        with pytest.raises(BadRequest) as other:
-            heed.attend("bert", text=TEXTS[0], text_target=TEXTS[0])
-        assert other.value.field == "text_target"
+@pytest.mark.parametrize(
+    ("texts", "field"),
+    [({"text": ""}, "text"), ({"text": TEXTS[0], "text_target": TEXTS[0]}, "text_target")],
+    ids=["text", "text_target"],
+)
+def test_what_is_wrong_with_a_text_names_its_field(heed, texts, field):
+    with pytest.raises(BadRequest) as error:
+        heed.attend("lm", **texts)
+    assert error.value.field == field
 
 
-def test_heed_run_labels_a_heat_map_with_tokens(url, capsys):
-    flags = ["--text", TEXTS[0], "--url", url]
-    assert main(["bert", *flags, "--at", "0,1", "--show"]) == 0
-    shown = capsys.readouterr().out
-    assert all(f" {word} " in shown for word in TEXTS[0].split())
-    assert main(["bert", *flags, "--at", "0,0", "--layers", "0", "--heads", "1", "--queries", "1:3", "--show"]) == 0
-    assert " mat " not in capsys.readouterr().out
-    assert main(["bert", *flags, "--weights-pool", "2", "--at", "0,0", "--show"]) == 0
-    assert "…" in capsys.readouterr().out
-    assert main(["bert", *flags]) == 0
-    assert json.loads(capsys.readouterr().out)["tokens"][:2] == ["<s>", "the"]
-
-
-def test_heed_run_takes_several_texts(url, capsys):
-    assert main(["bert", "--text", TEXTS[0], "--text", TEXTS[1], "--url", url, "--outputs", "output"]) == 0
-    assert np.shape(json.loads(capsys.readouterr().out)["output"])[0] == 2
-
-
-@pytest.fixture(scope="module")
-def language_model(tmp_path_factory):
-    """The URL of a server with a language model, ``lm``."""
-    folder = tmp_path_factory.mktemp("language model")
-    write_language_model(folder / "lm" / "1")
-    with serving(folder) as client:
-        yield str(client.base_url)
-
-
-def test_next_tokens(language_model, connect):
+def test_next_tokens(heed):
     """Beside all outputs, some, or none, with options and masks, as the server answers them."""
-    heed = connect(language_model)
     text = {"text": "a cat", "add_special_tokens": False}
     expected = np.argsort(-LOGITS[[*SPECIAL, *WORDS].index("cat")])[:3].tolist()
     for outputs in (None, ["weights"], []):
@@ -90,7 +76,9 @@ def test_next_tokens(language_model, connect):
         assert [one["id"] for one in answer.next_tokens] == expected
         assert answer.tokens == ["a", "cat"]
         assert list(answer) == (["output", "weights"] if outputs is None else outputs)
-    masked = heed.attend("lm", text=TEXTS, outputs=["weights"], next_tokens=2, head_mask=np.zeros((1, 1)), queries="-1")
+    masked = heed.attend(
+        "lm", text=TEXTS, truncation=True, outputs=["weights"], next_tokens=2, head_mask=np.zeros((1, 1)), queries="-1"
+    )
     assert [[one["id"] for one in of] for of in masked.next_tokens] == [[0, 1], [0, 1]]
     assert masked.weights.shape[-2] == 1
     with pytest.raises(BadRequest) as error:
@@ -100,13 +88,25 @@ def test_next_tokens(language_model, connect):
         heed.attend("lm", **text, next_tokens=1, memory="no memory of this server")
 
 
-def test_heed_run_prints_next_tokens(language_model, capsys, tmp_path):
-    flags = ["lm", "--text", "a cat", "--url", language_model, "--next-tokens", "2"]
-    assert main(flags) == 0
-    answer = json.loads(capsys.readouterr().out)
-    assert [set(one) for one in answer["next_tokens"]] == [{"id", "token", "probability"}] * 2
-    for others in (["--show"], ["--out", str(tmp_path / "out.npz")]):
-        assert main([*flags, *others]) == 0
-        assert json.loads(capsys.readouterr().out.splitlines()[-1]) == answer["next_tokens"]
-    assert main([*flags[:-1], "101"]) == 2
-    assert "--next-tokens: expected a whole number from 1 to 100" in capsys.readouterr().err
+def test_heed_run_labels_a_heat_map_with_tokens(attend_text):
+    flags = ["--text", TEXTS[0], "--at", "0", "--show"]
+    shown = attend_text(*flags)
+    assert all(f" {word} " in shown for word in TEXTS[0].split())
+    assert " mat " not in attend_text(*flags, "--layers", "0", "--heads", "0", "--queries", "1:3")
+    assert "…" in attend_text(*flags, "--weights-pool", "2")
+
+
+def test_heed_run_takes_several_texts(attend_text):
+    assert json.loads(attend_text("--text", TEXTS[0]))["tokens"][:2] == ["<s>", "the"]
+    several = attend_text("--text", TEXTS[0], "--text", TEXTS[1], "--truncation", "--outputs", "output")
+    assert len(json.loads(several)["output"]) == 2
+
+
+def test_heed_run_prints_next_tokens(attend_text, attend, tmp_path):
+    flags = ["--text", "a cat", "--next-tokens", "2"]
+    tokens = json.loads(attend_text(*flags))["next_tokens"]
+    assert [set(one) for one in tokens] == [{"id", "token", "probability"}] * 2
+    for others in (["--show"], ["--out", tmp_path / "out.npz"]):
+        assert json.loads(attend_text(*flags, *others).splitlines()[-1]) == tokens
+    status, _, wrong = attend("lm", *flags[:-1], "101")
+    assert (status, "--next-tokens: expected a whole number from 1 to 100" in wrong) == (2, True)

@@ -31,11 +31,11 @@ def test_poisson_through_a_stall():
 
 
 def test_a_slow_one_ends_at_once():
-    async def listen() -> float:
+    """And not with its next arrival, after a thousand seconds: longer than a test may take."""
+
+    async def listen() -> None:
         arrivals = Arrivals(asyncio.get_running_loop(), 0.001, Random(0), [].append)
         arrivals.start()
-        start = time.perf_counter()
         arrivals.stop()
-        return time.perf_counter() - start
 
-    assert asyncio.run(listen()) < 5
+    asyncio.run(listen())

@@ -1,6 +1,8 @@
 """Answers of every form; and what is none."""
 
 import asyncio
+from contextlib import suppress
+from functools import partial
 
 import pytest
 
@@ -25,42 +27,35 @@ OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"
 def test_answers(sent, told):
     """Two requests on one connection, each answered so; nothing sent closes it."""
 
-    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            while await reader.read(4):
-                for part in sent:
-                    if not part:
-                        return
-                    writer.write(part)
-                    await asyncio.sleep(0.01)
-        except ConnectionError:
-            pass
-        finally:
+    async def ask() -> list[int | str]:
+        results: list[int | str] = []
+        lost, ended = asyncio.get_running_loop().create_future(), asyncio.Event()
+
+        async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            with suppress(ConnectionError):
+                while await reader.read(4):
+                    for part in sent:
+                        if not part:
+                            raise ConnectionError
+                        writer.write(part)
+                        await asyncio.sleep(0.01)
             writer.close()
             ended.set()
 
-    async def ask() -> list[int | str]:
-        found: list[int | str] = []
-        lost = asyncio.get_running_loop().create_future()
-
-        def done(request: Request, began: float, how: int | str) -> None:
-            found.append(how)
-
         def free(connection: Connection) -> None:
-            if len(found) < 2:
+            if len(results) < 2:
                 connection.post(Request(b"ping", 0), 0, 0)
             else:
                 connection.abort("over")
 
         server = await asyncio.start_server(answer, "127.0.0.1", 0)
         address = server.sockets[0].getsockname()
-        await asyncio.get_running_loop().create_connection(lambda: Connection(done, free, lost.set_result), *address)
+        make = partial(Connection, lambda _request, _began, result: results.append(result), free, lost.set_result)
+        await asyncio.get_running_loop().create_connection(make, *address)
         await asyncio.wait_for(lost, 10)
         await asyncio.wait_for(ended.wait(), 10)
-        await asyncio.sleep(0.05)
         server.close()
         await server.wait_closed()
-        return found
+        return results
 
-    ended = asyncio.Event()
     assert asyncio.run(ask()) == told

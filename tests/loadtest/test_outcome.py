@@ -1,4 +1,4 @@
-"""What is made of windows: all that was measured, late answers, and what the load generator says of itself."""
+"""What is made of windows and of the server's counters: a level's numbers, and whether they are steady."""
 
 from collections import Counter, defaultdict
 
@@ -8,20 +8,45 @@ import pytest
 from loadtest.measure import Measurement
 from loadtest.outcome import Level, outcome, ratios
 from loadtest.plots import BARS, _bar_ms
-from loadtest.window import Window
-from tests.loadtest.test_stages import counts
+from loadtest.stages import between, summarize
+from loadtest.thresholds import parse, violations
+from loadtest.window import Window, disagreement
 
 
-def window(phase="measured", latencies=(1.0,) * 99 + (9.0,), cores=0.3, late=0.1, errors=0, kind=0):
+def window(phase="measured", latencies=(1.0,) * 99 + (9.0,), arrived=None, cores=0.3, late=0.1, errors=0, kind=0):
     count = len(latencies)
     return Window(
-        phase, 2.0, count, count, np.array(latencies, np.float32), np.full(count, kind, np.uint16),
-        Counter({"status 503": errors} if errors else {}), cores, np.full(50, late, np.float32), 0,
+        phase, 2.0, count if arrived is None else arrived, count, np.array(latencies, np.float32),
+        np.full(count, kind, np.uint16), Counter({"status 503": errors} if errors else {}), cores,
+        np.full(50, late, np.float32), 0,
     )  # fmt: skip
+
+
+def alike(answered, median=1.0, arrived=None):
+    """A window of so many requests, which took equally long."""
+    return window(latencies=[median] * answered, arrived=arrived)
 
 
 def taken(*windows, warmed=None, steady=None, counters=None):
     return Measurement(list(windows), warmed, steady, counters, 1)
+
+
+def counts(n):
+    """``n`` requests: half within 1 ms, half between 1 and 2 ms."""
+    counters = defaultdict(float)
+    for metric, stages in (
+        ("heed_stage_duration_seconds", ("decode", "queue", "compute", "encode")),
+        ("heed_request_duration_seconds", ("",)),
+    ):
+        for stage in stages:
+            counters |= {
+                (f"{metric}_bucket", stage, of): n * share for of, share in (("0.001", 0.5), ("0.002", 1), ("+Inf", 1))
+            }
+            counters |= {(f"{metric}_count", stage, ""): n, (f"{metric}_sum", stage, ""): n * 0.001}
+    return counters | {
+        ("heed_batch_size_count", "", ""): n / 2, ("heed_batch_size_sum", "", ""): n,
+        ("process_cpu_seconds_total", "", ""): n / 100, ("process_resident_memory_bytes", "", ""): n * 1e6,
+    }  # fmt: skip
 
 
 def test_what_counts():
@@ -66,6 +91,13 @@ def test_unsteady_turns_are_counted():
     assert not found["steady"]
 
 
+def test_where_nothing_was_measured_nothing_is_known_to_have_failed():
+    """As of a server that stands still: no answer and no error."""
+    result = outcome(Level(concurrency=1), "A", ["x"], [taken(window(latencies=[]))])
+    assert result["failed"] is None
+    assert violations([parse("failed>50%")], [result], {}) == ["1 connection: failed>50%: nothing was measured"]
+
+
 def test_ratios_are_of_adjacent_turns():
     mine = [taken(window(latencies=[1.0] * n)) for n in (100, 300, 50)]
     theirs = [taken(window(latencies=[2.0] * n)) for n in (100, 100, 100)]
@@ -78,7 +110,7 @@ def test_ratios_are_of_adjacent_turns():
 @pytest.mark.parametrize(("latency_ms", "rest_ms"), [(1.5, 0.5), (0.75, 0.0)])
 def test_rest_is_what_the_client_waits_outside_the_server(latency_ms, rest_ms):
     """The server's mean is 1 ms; where its metrics are of other requests, rest is not below zero."""
-    turn = taken(window(latencies=[latency_ms] * 100), counters=defaultdict(float, counts(100)))
+    turn = taken(window(latencies=[latency_ms] * 100), counters=counts(100))
     found = outcome(Level(concurrency=1), "A", ["x"], [turn])
     assert found["server_side"]["rest"]["mean"] == pytest.approx(rest_ms)
     assert found["growth"] == 100e6
@@ -90,3 +122,31 @@ def test_rest_is_what_the_client_waits_outside_the_server(latency_ms, rest_ms):
 def test_without_the_servers_metrics_growth_is_not_known():
     found = outcome(Level(concurrency=1), "A", ["x"], [taken(window())])
     assert found["server_side"] is found["growth"] is None
+
+
+def test_the_servers_counters_between_two_looks():
+    stages = summarize(between(counts(100), counts(300)), seconds=4)
+    assert stages["requests"] == 200
+    assert stages["stages"]["compute"]["mean"] == pytest.approx(1)
+    assert stages["total"]["p99"] == pytest.approx(1.98)
+    assert stages["requests_per_run"] == 2
+    assert stages["cores"] == pytest.approx(0.5)
+    assert stages["growth"] == 200e6
+    assert between(None, None) is summarize(defaultdict(float), 1) is None
+
+
+@pytest.mark.parametrize(
+    ("windows", "is_open", "said"),
+    [
+        ([alike(100), alike(105), alike(95)], False, None),
+        ([alike(100), alike(100), alike(130)], False, "rate from 50 to 65"),
+        ([alike(100), alike(100), alike(130)], True, None),
+        ([alike(100), alike(100, 1.3), alike(100)], False, "median from 1 to 1.3 ms"),
+        ([alike(100), alike(100, arrived=130)], True, "answered / offered from 0.7692 to 1"),
+        ([alike(50, arrived=100)] * 3, True, "answers only 50% of the offered load"),
+        ([alike(100), alike(0)], False, "a window without an answer"),
+        ([], False, "a window without an answer"),
+    ],
+)
+def test_disagreement(windows, is_open, said):
+    assert disagreement(windows, is_open) == said

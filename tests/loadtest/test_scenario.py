@@ -41,8 +41,3 @@ def test_mistakes(tmp_path, text, said):
     with pytest.raises(ScenarioError) as caught:
         read(file)
     assert said in str(caught.value)
-
-
-def test_no_file(tmp_path):
-    with pytest.raises(ScenarioError, match="No such file"):
-        read(tmp_path / "none.toml")

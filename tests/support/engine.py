@@ -15,19 +15,22 @@ MANY = 1e7  # nanoseconds of a hop, with which all that can share a run does
 
 
 @asynccontextmanager
-async def engine(hop=None, **settings):
-    made = Engine(Settings(**{"max_concurrent_runs": 1, **settings}).sized())
+async def open_engine(hop=None, **settings):
+    engine = Engine(Settings(**{"max_concurrent_runs": 1, **settings}).sized())
     try:
-        await made.open()
-        made._hop_ns = made._hop_ns if hop is None else hop
-        yield made
-        await until_async(lambda: not made.running)
-        assert made.queued == 0
-        assert made._run_bytes == 0
-        assert all(not lane.waiting._candidates and lane.waiting.forecast_ns() == 0 for lane in made._lanes)
+        await engine.open()
+        engine._hop_ns = engine._hop_ns if hop is None else hop
+        yield engine
+        await until_async(lambda: not engine.running)
+        assert engine.queued == 0
+        assert engine._run_bytes == 0
+        assert all(not lane.waiting._candidates and lane.waiting.forecast_ns() == 0 for lane in engine._lanes)
     finally:
-        made.close()
-    assert not any(thread.is_alive() for thread in made._threads)
+        engine.close()
+    assert not any(thread.is_alive() for thread in engine._threads)
+
+
+engine = open_engine  # its name in tests/service/memories/test_streaming.py
 
 
 class Gate:
@@ -46,10 +49,10 @@ class Gate:
         monkeypatch.setattr(model, "run", run)
 
     @asynccontextmanager
-    async def shut(self, made, work):
-        """With one work in the only thread, until the block ends."""
-        running = asyncio.create_task(made.run(work))
-        await until_async(lambda: made.running)
+    async def shut(self, engine, task):
+        """With one task in the only thread, until the block ends."""
+        running = asyncio.create_task(engine.run(task))
+        await until_async(lambda: engine.running)
         try:
             yield
         finally:
@@ -57,6 +60,25 @@ class Gate:
             await running
 
 
+async def queue(engine, tasks):
+    """The runs of these tasks, once all wait behind the one that a gate holds."""
+    waiting = [asyncio.create_task(engine.run(task)) for task in tasks]
+    await until_async(lambda: engine.queued == len(waiting))
+    return waiting
+
+
+def run_behind(gate, first, others, hop=None, **settings):
+    """The answers of tasks, or their errors, that were queued while the first one ran; and the counts of the engine."""
+
+    async def go():
+        async with open_engine(hop, **settings) as engine:
+            async with gate.shut(engine, first):
+                waiting = await queue(engine, others)
+            return await asyncio.gather(*waiting, return_exceptions=True), engine.counts
+
+    return asyncio.run(go())
+
+
 def simple(model, length=4, seed=0, **urgency):
-    work = drawn(model, length, length, 1, "plain", seed, ["output", "weights"])
-    return InferenceTask(model, work.estimate, work.inputs, work.outputs, **urgency)
+    task = drawn(model, length, length, 1, "plain", seed, ["output", "weights"])
+    return InferenceTask(model, task.estimate, task.inputs, task.outputs, **urgency)

@@ -71,7 +71,6 @@ def without(settings: Mapping[str, Any], *names: str, **others: Any) -> dict[str
 FAMILIES = {
     "bert": Family("BertForQuestionAnswering", TEXT),
     "vit": Family("ViTForImageClassification", {**IMAGE, "num_labels": 3}),
-    # From here on: make test-families.
     "llama": Family("LlamaForCausalLM", GROUPED),
     "bart": Family("BartForConditionalGeneration", BOTH),
     "roberta": Family("RobertaForQuestionAnswering", TEXT),
@@ -165,7 +164,6 @@ FAMILIES = {
     ),
     "xlm roberta": Family("XLMRobertaForTokenClassification", TEXT),
 }
-FEW = list(FAMILIES)[:2]
 SWIN = {"image_size": 16, "patch_size": 2, "embed_dim": 16, "depths": [2, 2], "num_heads": [2, 4], "window_size": 4}
 MAMBA = {"vocab_size": 60, "hidden_size": 32, "num_hidden_layers": 2}
 XLNET = {"vocab_size": 60, "d_model": 32, "n_layer": 2, "n_head": 4, "d_inner": 48}

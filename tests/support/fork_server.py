@@ -4,6 +4,7 @@ The service forks its own workers like that, and the server's ``main``, argument
 command. What starts with the command itself is in tests/test_heed.py, tests/test_readme.py and tests/deploy.
 """
 
+import atexit
 import json
 import os
 import resource
@@ -67,6 +68,12 @@ class ForkServer:
         with theirs:
             arguments = [sys.executable, "-m", __name__, str(theirs.fileno())]
             self._process = subprocess.Popen(arguments, cwd=ROOT, env=ENVIRONMENT, pass_fds=[theirs.fileno()])
+        atexit.register(self._close)
+
+    def _close(self) -> None:
+        """End the process, which ends when its channel is closed."""
+        self._channel.close()
+        self._process.wait()
 
     def start(
         self,

@@ -75,16 +75,19 @@ def open_connections(server: Addressed, count: int, stack: ExitStack) -> list[Co
 
 
 class Clients:
-    """``count`` clients that ask without pause and note what failed; then, and when the server closes a connection,
-    they open another, or leave it at that."""
+    """``count`` clients that ask without pause and note what failed, until the server refuses their connections.
 
-    def __init__(self, server: Addressed, count: int, reopen: bool = True) -> None:
+    When a request fails or the server closes a connection, a client opens another, or with ``reopen`` False leaves it
+    at that; with ``keep`` False it opens one for each request.
+    """
+
+    def __init__(self, server: Addressed, count: int, reopen: bool = True, keep: bool = True) -> None:
         self.connections = [Connection(server.port) for _ in range(count)]
         self.asked = [0] * count
         self.failed: list[int] = []  # the client's port, for each request
         self.wrong: list[BaseException] = []
         self._server = server
-        self._reopen = reopen
+        self._reopen, self._keep = reopen, keep
         self._stop = threading.Event()
         self._threads = [threading.Thread(target=self._ask, args=(number,)) for number in range(count)]
 
@@ -114,11 +117,14 @@ class Clients:
                     self.failed.append(connection.own_port)
                     connection.closing = True
                 self.asked[number] += 1
-                if connection.closing:
+                if connection.closing or not self._keep:
                     connection.close()
                     if not self._reopen:
                         return
-                    connection = self.connections[number] = Connection(self._server.port)
+                    try:
+                        connection = self.connections[number] = Connection(self._server.port)
+                    except ConnectionRefusedError:
+                        return
         except BaseException as error:
             self.wrong.append(error)
         finally:

@@ -4,13 +4,18 @@ from models.catalogue import BLOCKS
 from models.examples import OPTIONS, draw
 from service.engine.task import InferenceTask
 from service.model.loader import load_version
-from service.ort.provider import Provider
+from service.ort.provider import Provider, open_session
 
 HEADS = {"heads": 2, "kv_heads": 1, "layers": 1, "d_k": 5, "d_v": 3, "past": 3}
 
 
 def opened(folder, batch_models="") -> object:
     return load_version(folder, Provider("cpu", "asked for"), 1, 64, batch_models)
+
+
+def open_on_cpu(file, _provider, threads, prepack=True):
+    """``service.ort.provider.open_session`` where a provider called cuda has no GPU."""
+    return open_session(file, Provider("cpu", "asked for"), threads, prepack)
 
 
 def work_of(model, inputs, outputs=None):

@@ -35,28 +35,25 @@ def test_each_number_is_rounded_exactly(data, decimals, largest):
     halves = st.integers(-1000, 1000).map(lambda eighths: eighths / 8 / max(1, 125 / largest))
     few = data.draw(st.lists(st.floats(-largest, largest) | halves, min_size=1, max_size=40))
     array = np.resize(np.array(few, np.float32), MIN_NUMBERS)
-    for number, text in zip(array[: len(few)].tolist(), texts(array, decimals), strict=False):
-        if write_is_fixed(array, decimals):
+    written = texts(array, decimals)
+    is_fixed = all(len(text.partition(".")[2]) == decimals for text in written)  # orjson writes the fewest digits
+    for number, text in zip(array[: len(few)].tolist(), written, strict=False):
+        if is_fixed:
             assert Decimal(text.strip()) == exact(number, decimals)
         else:
             assert np.float32(text) == np.float32(exact(number, decimals))
 
 
-def write_is_fixed(array: np.ndarray, decimals: int) -> bool:
-    """Whether all numbers have as many decimals as asked for: orjson writes the fewest digits."""
-    return all(len(text.partition(".")[2]) == decimals for text in texts(array, decimals))
-
-
 @given(arrays.arrays(FLOATS, arrays.array_shapes(max_dims=4, max_side=20), elements={"allow_subnormal": False}))
 def test_any_array_is_json_with_null_for_what_is_not_finite(array):
     for decimals in (0, 3, 7):
-        found = np.array(orjson.loads(bytes(write_fixed(array, decimals))), np.float64)
-        assert found.shape == array.shape
+        read = np.array(orjson.loads(bytes(write_fixed(array, decimals))), np.float64)
+        assert read.shape == array.shape
         finite = np.isfinite(array)
-        assert np.isnan(found[~finite]).all()
+        assert np.isnan(read[~finite]).all()
         numbers = array[finite].astype(np.float64)
         allowed = 0.5 * 10.0**-decimals + np.abs(numbers) * np.finfo(array.dtype).eps
-        assert (np.abs(found[finite] - numbers) <= allowed).all()
+        assert (np.abs(read[finite] - numbers) <= allowed).all()
 
 
 @pytest.mark.parametrize(
@@ -87,7 +84,7 @@ def test_large_arrays_are_written_in_pieces(shape):
 @pytest.mark.parametrize("largest", [1e5, 3e38, np.inf, np.nan])
 def test_one_number_out_of_range_changes_no_other(largest):
     array = np.tile(np.float32([0.123456, largest]), MIN_NUMBERS)
-    found = orjson.loads(bytes(write_fixed(array, 3)))
-    assert set(found[::2]) == {0.123}
-    (other,) = set(found[1::2])
+    read = orjson.loads(bytes(write_fixed(array, 3)))
+    assert set(read[::2]) == {0.123}
+    (other,) = set(read[1::2])
     assert np.float32(np.inf if other is None else other) == np.float32(largest) or (np.isnan(largest) and not other)

@@ -53,41 +53,32 @@ def test_the_place_of_a_fault(before, fault):
     assert said(before + fault + b"}") == f"{place(before)}: {FAULTS[fault]}"
 
 
-@pytest.mark.parametrize("seed", range(50))
+@pytest.mark.parametrize("seed", range(20))
 def test_it_is_where_another_parser_stops(seed):
     draw = random.Random(seed)
-    body = json.dumps(
-        {"query": [[draw.random() for _ in range(3)] for _ in range(3)], "a": None}, indent=draw.choice([None, 1])
-    )
-    start = draw.randrange(len(body))
+    numbers = [[draw.random() for _ in range(3)] for _ in range(3)]
+    body = json.dumps({"query": numbers, "a": None}, indent=draw.choice([None, 1]))
+    start = draw.randrange(body.index("[", 1), len(body))
     broken = body[:start] + draw.choice("?;@$") + body[start:]
-    line = 0
-    try:
+    with pytest.raises(json.JSONDecodeError) as refused:
         json.loads(broken)
-    except json.JSONDecodeError as error:
-        line = error.lineno
-    if not line:
-        pytest.skip("it lies in a text")
-    assert said(broken.encode()).startswith(f"line {line}, column ")
+    assert said(broken.encode()).startswith(f"line {refused.value.lineno}, column ")
 
 
-def test_a_body_that_ends_too_early():
+def test_a_body_that_ends_too_early_or_is_compressed():
     assert said(b'{"a": [1,\n 2') == "line 2, column 3: the body ends here, too early"
     assert said(b'{"a": "\xc3\xa9') == "line 1, column 9: the body ends here, too early"
+    compressed = said(b"\x1f\x8b\x08\x00")
+    assert compressed.endswith("got the byte 0x8b; compressed bodies need Content-Encoding: gzip")
 
 
 def test_only_the_beginning_is_searched(monkeypatch):
     monkeypatch.setattr(json_fault, "MAX_READ_BYTES", 100)
     assert said(b'{"a": [%bx]}' % (b'"",' * 50)).startswith("behind 1 MiB: The JSON document has an improper structure")
-    assert said(b'{"a": [%bx, %b]}' % (b'"",' * 10, b'"",' * 50)).startswith(
-        "line 1, column 38: expected a value, got x"
-    )
+    near = b'{"a": [%bx, %b]}' % (b'"",' * 10, b'"",' * 50)
+    assert said(near).startswith("line 1, column 38: expected a value, got x")
     for length in range(85, 105):  # the limit may lie within a character
         assert said(b'{"a": "%b\xc3\xa9\xc3\xa9\xc3\xa9", x}' % (b"a" * length))
-
-
-def test_what_is_compressed_without_saying_so():
-    assert said(b"\x1f\x8b\x08\x00").endswith("got the byte 0x8b; compressed bodies need Content-Encoding: gzip")
 
 
 def test_lines_of_very_long_parts_are_not_counted(monkeypatch):

@@ -1,41 +1,51 @@
 """CUDA where there is none: what is said, what falls back, and what a failure in the midst of serving does."""
 
 import json
-import subprocess
-import sys
-from contextlib import closing, contextmanager
-from pathlib import Path
+import os
+from dataclasses import replace
+from unittest.mock import Mock
 
 import numpy as np
 import onnx
 import onnxruntime
 import pytest
 from onnx import TensorProto, helper
+from onnxruntime.capi.onnxruntime_pybind11_state import Fail, RuntimeException
 
-from service.errors import DeviceLost, OutOfMemory
+from service.errors import DeviceLost, NotReady, OutOfMemory
 from service.ort import cuda, provider
 from service.ort.cuda import PROBE, NoCuda, health_check
 from service.ort.failures import FailureKind, classify, short_message
 from service.ort.placement import CPU, CUDA
 from service.ort.provider import Provider, ProviderUnavailable, choose, open_session
+from service.ort.session import Session
+from service.repository.repository import Repository
+from service.settings import Settings
 from tests.support import graphs
-from tests.support.http_client import ADD, Connection
-from tests.support.server import launched
+from tests.support.application import running
+from tests.support.http_requests import add, http
+from tests.support.in_process import Client, serving_in_process
+from tests.support.v2 import tensor
 from tests.support.waiting import until
 
-ROOT = Path(__file__).parents[3]
 RAN = "[ONNXRuntimeError] : 6 : RUNTIME_EXCEPTION : Non-zero status code returned while running MatMul node. Name:'m' "
 WHERE = "GPU=0 ; hostname=secret ; file=/onnxruntime_src/cuda_call.cc ; line=1 ; expr=cudaMalloc((void**)&p, size); "
 ILLEGAL = f"{RAN}CUDA failure 700: an illegal memory access was encountered ; {WHERE}"
+
+
+@pytest.fixture(scope="module")
+def adder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("models")
+    graphs.adder(folder / "adder" / "1")
+    return folder
 
 
 def test_the_graph_that_is_tried_is_a_product_and_a_softmax():
     a, b, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [64, 64]) for name in "aby")
     nodes = [helper.make_node("MatMul", ["a", "b"], ["c"]), helper.make_node("Softmax", ["c"], ["y"])]
     graph = helper.make_graph(nodes, "probe", [a, b], [y])
-    assert onnx.load_from_string(PROBE) == helper.make_model(
-        graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8
-    )
+    opset = helper.make_opsetid("", 13)
+    assert onnx.load_from_string(PROBE) == helper.make_model(graph, opset_imports=[opset], ir_version=8)
 
 
 def test_numbers_and_nodes_are_held_to_what_they_should_be():
@@ -77,7 +87,10 @@ def test_cuda_that_falls_back_is_no_cuda(monkeypatch):
     assert choose("auto").name == "cpu"
 
 
-@pytest.mark.skipif(CUDA in onnxruntime.get_available_providers(), reason="this ONNX Runtime knows CUDA")
+@pytest.mark.extended
+@pytest.mark.skipif(
+    CUDA in onnxruntime.get_available_providers(), reason="pip install onnxruntime in place of onnxruntime-gpu"
+)
 def test_what_this_build_says_when_it_is_asked_for_cuda(monkeypatch):
     """The whole way, but for the question that would end it at once."""
     monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: [CUDA, CPU])
@@ -110,196 +123,66 @@ def test_kinds_of_failure(words, expected):
     assert "secret" not in short_message(words)
 
 
-def test_a_run_that_asks_too_much_of_cuda_is_not_the_end_of_it():
-    still = Provider("cuda", "asked for", health_check=lambda: None)
-    assert still.translate(RuntimeError(ILLEGAL)) is None
-    assert not still.lost_reason
-
-
-def test_a_device_that_cannot_be_used_again_is_lost():
-    calls = []
-
-    def gone():
-        raise RuntimeError(f"CUDA failure 700: an illegal memory access was encountered ; {WHERE}")
-
-    lost = Provider("cuda", "asked for", health_check=gone, on_lost=lambda: calls.append(True))
-    assert isinstance(
-        lost.translate(RuntimeError(f"{RAN}Available memory of 1 is smaller than requested bytes of 2")), OutOfMemory
-    )
-    assert not lost.lost_reason
+def test_a_device_that_cannot_be_used_again_is_lost(adder):
+    repository = Repository(Settings(model_repository=adder).sized())
+    lost = repository.open()
+    lost.name, lost.health_check = "cuda", lambda: None
+    repository.load()
+    assert lost.translate(RuntimeError(ILLEGAL)) is None  # of one run, and no end of CUDA
+    full = RuntimeError(f"{RAN}Available memory of 1 is smaller than requested bytes of 2")
+    assert isinstance(lost.translate(full), OutOfMemory)
+    repository.must_be_ready()
+    lost.health_check = Mock(side_effect=RuntimeError(ILLEGAL))
     for _ in range(2):
         assert isinstance(lost.translate(RuntimeError(ILLEGAL)), DeviceLost)
-    assert calls == [True]
+        with pytest.raises(NotReady, match="its device is lost"):
+            repository.must_be_ready()
+    assert repository.unrecoverable
     assert "700" in lost.lost_reason
     assert "secret" not in lost.lost_reason
 
 
-SMALL = """
-import sys
-import onnxruntime
-from service.ort import provider
+def test_a_run_without_room_is_refused_and_nothing_else(two_blocks, monkeypatch):
+    run, translate = Session.run, Provider.translate
 
-memory = onnxruntime.OrtMemoryInfo("Cpu", onnxruntime.OrtAllocatorType.ORT_ARENA_ALLOCATOR, 0,
-                                   onnxruntime.OrtMemType.DEFAULT)
-onnxruntime.create_and_register_allocator(memory, onnxruntime.OrtArenaCfg({"max_mem": 24 << 20}))
-provider._open_arena = lambda _limit: None
-translate = provider.Provider.translate
+    def in_a_full_arena(session, given, *more):
+        if any(array.size > 1000 for array in given.values()):
+            raise RuntimeException(f"{RAN}bfc_arena.cc:360 Available memory of 6 is smaller than requested bytes of 7")
+        return run(session, given, *more)
 
-def as_on_a_gpu(self, error):
-    name, self.name = self.name, "cuda"
-    try:
-        return translate(self, error)
-    finally:
-        self.name = name
-
-provider.Provider.translate = as_on_a_gpu
-"""  # an arena that is full as a GPU's would be
-
-SERVES = """
-from service.cli.serve import main
-sys.exit(main(sys.argv[1:]))
-"""
-
-SHARES = """
-from pathlib import Path
-import numpy as np
-from service.errors import OutOfMemory
-from service.ort.provider import Provider
-from service.engine.run import Run, run_alone
-from service.model.loader import load_version
-from service.engine.task import InferenceTask
-
-model = load_version(Path(sys.argv[1]), Provider("cpu", "asked for"), 1, 64)
-
-def work(seed, n=700):
-    x = np.random.default_rng(seed).standard_normal((1, 1, n, 2), np.float32)
-    inputs = {"query": x, "key": x, "value": x}
-    return InferenceTask(model, model.estimate(inputs, ["weights"], model.bind(inputs)), inputs, ["weights"])
-
-works = [work(seed) for seed in range(8)]
-expected = [run_alone(one)["weights"].tobytes() for one in works]
-shared = Run(works[0])
-shared.tasks = works
-for answered, answer in shared.execute():
-    assert not isinstance(answer, Exception), answer
-    assert answered.run_rows == 1, "it was answered by the shared run, which had room"
-    assert answer["weights"].tobytes() == expected[works.index(answered)]
-large = work(0, 3000)
-((_, answer),) = Run(large).execute()
-assert isinstance(answer, OutOfMemory), answer
-"""
-
-LOSES = f"""
-import sys
-from onnxruntime.capi.onnxruntime_pybind11_state import Fail
-from service.repository import repository
-from service.model import loader
-from service.ort.session import Session
-from service.cli.serve import main
-from service.ort.provider import Provider, choose
-
-is_lost = False
-run = Session.run
-
-def fails_once_700_is_given(session, given, wanted, options=None):
-    global is_lost
-    is_lost = is_lost or any((array == 700).any() for array in given.values())
-    if is_lost and on_gpu:
-        raise Fail({ILLEGAL!r})
-    return run(session, given, wanted, options)
-
-def prove():
-    if is_lost:
-        raise Fail({ILLEGAL!r})
-
-def choosing(wanted, *more):
-    global on_gpu
-    on_gpu = not is_lost
-    return Provider("cuda" if on_gpu else "cpu", "CUDA works" if on_gpu else "CUDA does not work", health_check=prove)
-
-def on_cpu(file, _provider, *more, **named):
-    return opened(file, Provider("cpu", "asked for"), *more, **named)
-
-on_gpu = True
-opened, loader.open_session = loader.open_session, on_cpu
-Session.run = fails_once_700_is_given
-repository.choose = choosing
-sys.exit(main(sys.argv[1:]))
-"""  # a GPU of which nothing is real but the words of its end
-
-LOST = ADD.replace("[1, 2, 3]", "[700, 2, 3]")
+    paths = {"/v1/attention/dot_product": (native, 507), "/v2/models/dot_product/infer": (of_v2, 503)}
+    with running(two_blocks) as client:
+        monkeypatch.setattr(Session, "run", in_a_full_arena)
+        monkeypatch.setattr(Provider, "translate", lambda self, error: translate(replace(self, name="cuda"), error))
+        for path, (body, status) in paths.items():
+            refused = client.post(path, json=body(2048))
+            assert (refused.status_code, refused.headers["Retry-After"]) == (status, "1")
+            assert "too little memory left" in refused.text
+            assert client.post(path, json=body(64)).status_code == 200
+        assert client.get("/v2/health/ready").status_code == 200
+        assert 'heed_requests_rejected_total{reason="device_memory"} 2.0' in client.get("/metrics").text
 
 
-@contextmanager
-def running(script, folder, log, *flags):
-    arguments = [sys.executable, "-c", script, "--port", "0", "--model-repository", str(folder), *flags]
-    with launched(arguments, log, environment={"HEED_PROVIDER": "auto"}) as service:
-        until(service.is_ready)
-        yield service
+def native(n):
+    return dict.fromkeys(("query", "key", "value"), [[1]] * n)
 
 
-def post(service, path, body):
-    with closing(Connection(service.port)) as connection:
-        connection.request("POST", path, body)
-        response = connection.getresponse()
-        return response.status, response.headers, response.read().decode()
+def of_v2(n):
+    return {"inputs": [tensor(name, np.ones((1, 1, n, 1))) for name in ("query", "key", "value")]}
 
 
-@pytest.fixture(scope="module")
-def adder(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("models")
-    graphs.adder(folder / "adder" / "1")
-    return folder
-
-
-def test_a_run_without_room_is_refused_and_nothing_else(repository, tmp_path):
-    (tmp_path / "models").mkdir()
-    (tmp_path / "models" / "scaled_dot_product").symlink_to(repository / "scaled_dot_product")
-
-    def request(n):
-        rows = np.ones((n, 1)).tolist()
-        return json.dumps({"query": rows, "key": rows, "value": rows, "outputs": ["weights"], "weights_top_k": 1})
-
-    with running(SMALL + SERVES, tmp_path / "models", tmp_path / "log") as service:
-        status, headers, said = post(service, "/v1/attention/scaled_dot_product", request(2048))
-        assert (status, headers["Retry-After"]) == (507, "1")
-        assert json.loads(said)["title"] == "Insufficient Storage"
-        assert "too little memory left" in json.loads(said)["detail"]
-        tensor = {"shape": [1, 1, 2048, 1], "datatype": "FP32", "data": [1] * 2048}
-        inputs = [{"name": name, **tensor} for name in ("query", "key", "value")]
-        status, headers, said = post(service, "/v2/models/scaled_dot_product/infer", json.dumps({"inputs": inputs}))
-        assert (status, headers["Retry-After"]) == (503, "1")
-        assert "too little memory left" in json.loads(said)["error"]
-        assert post(service, "/v1/attention/scaled_dot_product", request(64))[0] == 200
-        assert service.is_ready()
-        with closing(Connection(service.port)) as connection:
-            assert 'heed_requests_rejected_total{reason="device_memory"} 2.0' in connection.ask("/metrics").decode()
-
-
-def test_requests_that_have_no_room_together_are_run_alone(repository):
-    command = [sys.executable, "-c", SMALL + SHARES, str(repository / "scaled_dot_product" / "1")]
-    subprocess.run(command, check=True, cwd=ROOT)
-
-
-def test_a_lost_device_ends_the_process(adder, tmp_path):
-    with running(LOSES, adder, tmp_path / "log", "--drain-seconds", "1") as service:
-        assert post(service, "/v2/models/adder/infer", ADD)[0] == 200
-        status, _, said = post(service, "/v2/models/adder/infer", LOST)
-        assert (status, json.loads(said)) == (503, {"error": "the device that models run on is lost"})
-        assert not service.is_ready()
-        status, _, said = post(service, "/v2/models/adder/infer", ADD)
-        assert (status, json.loads(said)) == (503, {"error": "Server not ready: its device is lost"})
-        assert service.ended() == 70
-    assert "provider cuda is lost: CUDA failure 700: an illegal memory access" in (tmp_path / "log").read_text()
-
-
-def test_a_worker_that_lost_its_device_is_replaced(adder, tmp_path):
-    with running(LOSES, adder, tmp_path / "log", "--workers", "2") as service:
-        before = service.workers()
-        assert post(service, "/v2/models/adder/infer", LOST)[0] == 503
-        until(lambda: len(service.workers()) == 2 and service.workers() != before)
-        until(lambda: (tmp_path / "log").read_text().count("ready: adder") == 3)
-        assert len(service.workers() & before) == 1
-        assert all(post(service, "/v2/models/adder/infer", ADD)[0] == 200 for _ in range(4))
-        service.process.terminate()
-        assert service.ended() == 0
+def test_a_lost_device_ends_the_process(adder, monkeypatch, caplog):
+    """Not before the time to drain is over, with the status after which a worker is replaced."""
+    statuses = []
+    monkeypatch.setattr(os, "_exit", statuses.append)
+    with serving_in_process(adder, drain_seconds=1) as service, Client(service) as client:
+        assert client.ask(http(add(1))).status == 200
+        lost = service.server._repository.provider
+        lost.name, lost.health_check = "cuda", Mock(side_effect=Fail(ILLEGAL))
+        monkeypatch.setattr(Session, "run", lost.health_check)
+        answers = [client.ask(http(add(2))) for _ in range(2)]
+        assert [answer.status for answer in answers] == [503, 503]
+        assert json.loads(answers[0].body) == {"error": "the device that models run on is lost"}
+        assert json.loads(answers[1].body) == {"error": "Server not ready: its device is lost"}
+        until(lambda: statuses == [70])
+    assert "provider cuda is lost: CUDA failure 700: an illegal memory access" in caplog.text

@@ -4,6 +4,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[3]
 SCRIPT = """
 import gc, random, sys
@@ -50,5 +52,6 @@ assert resident() - settled < 32, ("freed", settled, one, resident())
 """
 
 
+@pytest.mark.extended
 def test_of_changing_shapes_and_models(repository):
     subprocess.run([sys.executable, "-c", SCRIPT, str(repository)], check=True, cwd=ROOT)

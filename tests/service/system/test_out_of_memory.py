@@ -2,7 +2,6 @@
 
 import base64
 import json
-import re
 import resource
 import subprocess
 import sys
@@ -15,6 +14,7 @@ import pytest
 import uvicorn
 from onnxruntime.capi.onnxruntime_pybind11_state import RuntimeException
 
+from heed_client.v2 import binary_request
 from service.engine.counters import RequestCounters
 from service.errors import NotEnoughMemory, OutOfMemory
 from service.http import fast_path as protocol
@@ -24,90 +24,74 @@ from tests.support import graphs
 from tests.support.http_client import Connection
 from tests.support.in_process import Client, known, serving_in_process
 from tests.support.server import MIB, started
+from tests.support.v2 import tensor
 from tests.support.waiting import until
 
 SDPA = "/v1/attention/scaled_dot_product"
 INFER = "/v2/models/scaled_dot_product/infer"
+NAMES = ("query", "key", "value")
+NOTATIONS = ["lists", "flat", "base64", "v2", "binary"]
 ROWS = 2000  # queries and keys: 16 MB of weights, 60 MB of JSON
 
 
 @pytest.fixture(scope="module")
-def models(repository, tmp_path_factory) -> Path:
+def service(repository, tmp_path_factory):
     folder = tmp_path_factory.mktemp("models")
     (folder / "scaled_dot_product").symlink_to(repository / "scaled_dot_product")
     graphs.adder(folder / "adder" / "1")
-    return folder
-
-
-@pytest.fixture(scope="module")
-def service(models, tmp_path_factory):
     flags = ["--workers", "1", "--inline-microseconds", "1000000000"]
-    with started(models, tmp_path_factory.mktemp("log") / "log", *flags) as service:
+    with started(folder, tmp_path_factory.mktemp("log") / "log", *flags) as service:
         for notation in NOTATIONS * 2:  # glibc ends a process that has no memory for a new thread's own data
-            path, body, headers = tensors(notation, ROWS)
-            httpx.post(f"http://127.0.0.1:{service.port}{path}", content=body, headers=headers, timeout=60)
+            path, body, headers = request(notation, ROWS)
+            httpx.post(service.url + path, content=body, headers=headers, timeout=60)
         yield service
 
 
-def tensors(notation: str, rows: int) -> list[tuple[str, bytes, dict[str, str]]]:
-    numbers = np.linspace(-1, 1, rows, dtype=np.float32)
-    names = ("query", "key", "value")
+def request(notation: str, rows: int) -> tuple[str, bytes, dict[str, str]]:
+    """Path, body and headers."""
+    numbers = np.linspace(-1, 1, rows, dtype=np.float32)[:, None]
     if notation == "binary":
-        raw = numbers.tobytes()
-        parameters = {"binary_data_size": len(raw)}
-        inputs = [{"name": n, "shape": [1, 1, rows, 1], "datatype": "FP32", "parameters": parameters} for n in names]
-        head = json.dumps({"inputs": inputs}).encode()
-        return INFER, head + raw * 3, {"Inference-Header-Content-Length": str(len(head))}
+        headers, pieces = binary_request(dict.fromkeys(NAMES, numbers[None, None]))
+        return INFER, b"".join(pieces), headers
     if notation == "v2":
-        data = numbers.tolist()
-        inputs = [{"name": n, "shape": [1, 1, rows, 1], "datatype": "FP32", "data": data} for n in names]
-        return INFER, json.dumps({"inputs": inputs}).encode(), {}
-    of = {
-        "lists": numbers[:, None].tolist(),
-        "flat": {"shape": [rows, 1], "data": numbers.tolist()},
-        "base64": {
-            "shape": [rows, 1],
-            "dtype": "float32",
-            "base64": base64.b64encode(numbers.tobytes()).decode(),
-        },
+        return INFER, json.dumps({"inputs": [tensor(name, numbers[None, None]) for name in NAMES]}).encode(), {}
+    encoded = base64.b64encode(numbers.tobytes()).decode()
+    form = {
+        "lists": numbers.tolist(),
+        "flat": {"shape": [rows, 1], "data": numbers.ravel().tolist()},
+        "base64": {"shape": [rows, 1], "dtype": "float32", "base64": encoded},
     }[notation]
-    return SDPA, json.dumps(dict.fromkeys(names, of)).encode(), {}
+    return SDPA, json.dumps(dict.fromkeys(NAMES, form)).encode(), {}
 
 
-NOTATIONS = ["lists", "flat", "base64", "v2", "binary"]
-
-
+@pytest.mark.extended
 @pytest.mark.parametrize("notation", NOTATIONS)
 @pytest.mark.parametrize("room", [8, 40])  # MiB
 def test_what_finds_no_memory_is_503(service, notation, room):
     """Wherever it runs out: for the body, the arrays, the run, or the answer."""
-    address = f"http://127.0.0.1:{service.port}"
-    path, body, headers = tensors(notation, ROWS)
-    large = tensors(notation, 400_000) if notation != "lists" else tensors(notation, 200_000)
-    used = int(re.search(r"VmSize:\s+(\d+)", Path(f"/proc/{service.process.pid}/status").read_text())[1]) << 10
+    path, body, headers = request(notation, ROWS)
+    large = request(notation, 200_000 if notation == "lists" else 400_000)
     before = resource.prlimit(service.process.pid, resource.RLIMIT_AS)
-    resource.prlimit(service.process.pid, resource.RLIMIT_AS, (used + room * MIB, before[1]))
+    resource.prlimit(service.process.pid, resource.RLIMIT_AS, (service.resident("VmSize") + room * MIB, before[1]))
     try:
-        with httpx.Client(base_url=address, timeout=60) as client:
-            statuses = []
+        with httpx.Client(base_url=service.url, timeout=60) as client:
+            answers = []
             for target, content, fields in [(path, body, headers), large] * 2:
                 with suppress(httpx.TransportError):  # an answer that had begun can only be cut off
-                    response = client.post(target, content=content, headers=fields)
-                    statuses.append(response.status_code)
-                    if response.status_code == 503:
-                        assert "memory" in response.text
-                        assert response.headers["Retry-After"] == "1"
-                    else:
-                        assert response.status_code in (200, 400, 413), response.text
-            assert statuses
+                    answers.append(client.post(target, content=content, headers=fields))
     finally:
         resource.prlimit(service.process.pid, resource.RLIMIT_AS, before)
+    assert answers
+    for response in answers:
+        assert response.status_code in (200, 400, 413, 503), response.text
+        if response.status_code == 503:
+            assert ("memory" in response.text, response.headers["Retry-After"]) == (True, "1")
     with closing(Connection(service.port)) as connection:
         connection.add()
-    assert httpx.post(address + path, content=body, headers=headers, timeout=60).status_code == 200
+    assert httpx.post(service.url + path, content=body, headers=headers, timeout=60).status_code == 200
     log = service.log.read_text()  # the event loop's own buffers may fail, too; its traceback has none of these files
     assert str(Path(protocol.__file__).parent) not in log, log[-3000:]
-    metrics = httpx.get(address + "/metrics").text
+    metrics = httpx.get(f"{service.url}/metrics").text
     assert 'heed_requests_rejected_total{reason="memory"}' in metrics
     assert 'status="500"' not in metrics
 
@@ -116,14 +100,10 @@ def test_every_way_to_say_it_is_503():
     bad_alloc = RuntimeException("Exception: std::bad_alloc")
     arena = RuntimeError("Failed to allocate memory for requested buffer of size 4096")
     on_cpu, on_cuda = Provider("cpu", "asked for"), Provider("cuda", "asked for")
-    errors = [
-        MemoryError(),
-        array_error(),
-        on_cpu.translate(bad_alloc),
-        on_cpu.translate(arena),
-        on_cuda.translate(bad_alloc),
-    ]
-    for error in errors:
+    with pytest.raises(MemoryError) as of_numpy:
+        np.empty(1 << 60, np.uint8)
+    translated = [on_cpu.translate(bad_alloc), on_cpu.translate(arena), on_cuda.translate(bad_alloc)]
+    for error in (MemoryError(), of_numpy.value, *translated):
         for path, api in (("/v1/attention/x", "native"), ("/v2/models/x/infer", "v2")):
             response = error_response(path, error)
             assert (response.status_code, response.headers["retry-after"]) == (503, "1")
@@ -135,49 +115,42 @@ def test_every_way_to_say_it_is_503():
     assert isinstance(on_cpu.translate(arena), NotEnoughMemory)
 
 
-def array_error() -> MemoryError:
-    with pytest.raises(MemoryError) as raised:
-        np.empty(1 << 60, np.uint8)
-    return raised.value
-
-
-def test_the_quick_way_too(models, monkeypatch):
-    """An answer that finds no memory where it is joined."""
-    with serving_in_process(models) as running, Client(running) as client:
-        request = known(client)
-
-        def fail(pieces):
-            raise MemoryError
-
-        monkeypatch.setattr(protocol, "join", fail)
-        answer = client.ask_quick(request)
-        assert (answer.status, answer.fields["retry-after"]) == (503, "1")
-        assert client.is_closed()
-        monkeypatch.undo()
-        assert running.server.protocol.keywords["counts"].refused["memory"] == 1
-    with serving_in_process(models) as running, Client(running) as client:
-        request = known(client)
-        monkeypatch.setattr(running.server._repository.model("adder"), "run", failing)
-        assert client.ask(request).status == 503
-
-
 def failing(*_, **__):
     raise MemoryError
 
 
-def test_a_tick_that_finds_none_does_not_end_the_server(models, monkeypatch):
+@pytest.fixture
+def running(adder):
+    with serving_in_process(adder) as running:
+        yield running
+
+
+def test_a_run_that_finds_none_and_an_answer_of_the_fast_path_where_it_is_joined(running, monkeypatch):
+    with Client(running) as client, monkeypatch.context() as patch:
+        request = known(client)
+        patch.setattr(running.server._repository.model("adder"), "run", failing)
+        assert client.ask(request).status == 503
+    with Client(running) as client:
+        request = known(client)
+        monkeypatch.setattr(protocol, "join", failing)
+        answer = client.ask_quick(request)
+        assert (answer.status, answer.fields["retry-after"]) == (503, "1")
+        assert client.is_closed()
+    assert running.server.protocol.keywords["counts"].refused["memory"] == 2
+
+
+def test_a_tick_that_finds_none_does_not_end_the_server(running, monkeypatch):
     ticks = []
 
     async def without_memory(server, counter):
         ticks.append(counter)
         raise MemoryError
 
-    with serving_in_process(models) as running, Client(running) as client:
+    with Client(running) as client, monkeypatch.context() as patch:
         request = known(client)
-        monkeypatch.setattr(uvicorn.Server, "on_tick", without_memory)
+        patch.setattr(uvicorn.Server, "on_tick", without_memory)
         until(lambda: len(ticks) > 2)
         assert client.ask(request).status == 200
-        monkeypatch.undo()
 
 
 def test_there_may_be_none_for_the_thread_of_the_last_resort():

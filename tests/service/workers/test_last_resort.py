@@ -8,19 +8,19 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import graphs
 from tests.support.http_client import Connection
 from tests.support.server import is_pending, launched
 from tests.support.waiting import until
 
+EXTENDED = pytest.mark.extended
+WORKERS = pytest.mark.parametrize("workers", [1, pytest.param(2, marks=EXTENDED)])
 SCRIPT = Path(__file__).with_name("stuck.py")
 
 
 @contextmanager
-def stuck(folder, workers, hung=300.0):
+def stuck(models, folder, workers, hung=300.0):
     """A service of which one process is stuck, and that process's id."""
-    graphs.adder(folder / "models" / "adder" / "1")
-    flags = ["--port", "0", "--workers", str(workers), "--model-repository", str(folder / "models")]
+    flags = ["--port", "0", "--workers", str(workers), "--model-repository", str(models)]
     file = folder / "stuck"
     root = Path(__file__).parents[3]
     environment = {"HUNG": str(hung), "STUCK": str(file), "PYTHONPATH": f"{root}{os.pathsep}{root / 'clients'}"}
@@ -47,9 +47,9 @@ def gone(pid: int) -> bool:
         return True
 
 
-@pytest.mark.parametrize("workers", [1, 2])
-def test_a_second_signal_ends_it(tmp_path, workers):
-    with stuck(tmp_path, workers) as (service, pid):
+@WORKERS
+def test_a_second_signal_ends_it(adder, tmp_path, workers):
+    with stuck(adder, tmp_path, workers) as (service, pid):
         service.process.terminate()
         until(lambda: not is_pending(service.process.pid, signal.SIGTERM))
         if workers > 1:
@@ -60,10 +60,10 @@ def test_a_second_signal_ends_it(tmp_path, workers):
         until(lambda: gone(pid))
 
 
-@pytest.mark.parametrize("workers", [1, 2])
-def test_it_ends_without_a_signal(tmp_path, workers):
+@WORKERS
+def test_it_ends_without_a_signal(adder, tmp_path, workers):
     """With what each thread was doing in the log; a worker is replaced, a process alone has status 1."""
-    with stuck(tmp_path, workers, hung=2) as (service, pid):
+    with stuck(adder, tmp_path, workers, hung=2) as (service, pid):
         if workers == 1:
             assert service.ended() == 1
         else:
@@ -73,18 +73,20 @@ def test_it_ends_without_a_signal(tmp_path, workers):
         assert "stuck.py" in service.log.read_text()
 
 
-def test_a_stuck_worker_does_not_outlive_its_supervisor(tmp_path):
+@EXTENDED
+def test_a_stuck_worker_does_not_outlive_its_supervisor(adder, tmp_path):
     """It cannot notice that the supervisor was killed, and ends when it has stood still for too long."""
-    with stuck(tmp_path, 2, hung=3) as (service, pid):
+    with stuck(adder, tmp_path, 2, hung=3) as (service, pid):
         others = service.workers() - {pid}
         service.process.kill()
         until(lambda: all(map(gone, others)))
         until(lambda: gone(pid))
 
 
-def test_one_signal_ends_a_stuck_worker_whose_supervisor_was_killed(tmp_path):
+@EXTENDED
+def test_one_signal_ends_a_stuck_worker_whose_supervisor_was_killed(adder, tmp_path):
     """The end of the supervisor was the first."""
-    with stuck(tmp_path, 2) as (service, pid):
+    with stuck(adder, tmp_path, 2) as (service, pid):
         service.process.kill()
         service.process.wait()
         until(lambda: not is_pending(pid, signal.SIGTERM))

@@ -14,16 +14,18 @@ from tests.support.http_client import Connection
 from tests.support.server import ServerProcess, started
 from tests.support.waiting import until
 
+EXTENDED = pytest.mark.extended
+WORKERS = pytest.mark.parametrize("workers", [1, pytest.param(2, marks=EXTENDED)])
 CONNECTIONS = 256
 BACKLOG = 1500
 MAX_ANSWERS = 32  # to one connection, before all have one
 
 
-@pytest.mark.parametrize("workers", [1, 2])
-def test_new_connections_do_not_wait_behind_the_requests_of_others(models, tmp_path, workers):
+@WORKERS
+def test_new_connections_do_not_wait_behind_the_requests_of_others(adder, tmp_path, workers):
     """All are opened while the server stands still. If it accepts one in each turn, the first gets far more answers."""
     answers: Counter[Connection] = Counter()
-    with started(models, tmp_path / "log", "--workers", str(workers)) as service, ExitStack() as stack:
+    with started(adder, tmp_path / "log", "--workers", str(workers)) as service, ExitStack() as stack:
         selector = stack.enter_context(DefaultSelector())
         with standing_still(service):
             for connection in asking(service, CONNECTIONS, stack):
@@ -31,59 +33,61 @@ def test_new_connections_do_not_wait_behind_the_requests_of_others(models, tmp_p
         while len(answers) < CONNECTIONS:
             for key, _ in selector.select(timeout=60):
                 connection = key.data
-                response = connection.getresponse()
-                assert response.read()
-                assert response.status == 200
+                assert_live(connection)
                 answers[connection] += 1
                 connection.request("GET", "/v2/health/live")
     assert max(answers.values()) < MAX_ANSWERS
 
 
-def test_more_connections_than_descriptors_wait(models, tmp_path):
-    """They are answered when others go; nobody is turned away."""
-    with started(models, tmp_path / "log", descriptors=100) as service, ExitStack() as stack:
-        connections = asking(service, 120, stack)
-        until(lambda: "cannot accept connections" in service.log.read_text())
+@pytest.mark.parametrize(("workers", "descriptors"), [(1, 100), pytest.param(2, 140, marks=EXTENDED)])
+def test_more_connections_than_descriptors_wait(adder, tmp_path, workers, descriptors):
+    """They are answered when others go; none is refused."""
+    flags = ["--workers", str(workers)]
+    with started(adder, tmp_path / "log", *flags, descriptors=descriptors) as service, ExitStack() as stack:
+        connections = asking(service, descriptors + 20, stack)
+        until(lambda: "cannot accept connections" in service.log.read_text() or service.spread() == [70, 70])
         for connection in connections:
-            assert connection.getresponse().read() == b'{"live":true}'
+            assert_live(connection)
             connection.close()
 
 
-def test_who_waits_for_a_descriptor_is_answered_at_the_end(models, tmp_path):
-    with started(models, tmp_path / "log", descriptors=100) as service, ExitStack() as stack:
-        for _ in range(120):
-            stack.enter_context(closing(Connection(service.port)))
-        until(lambda: "cannot accept connections" in service.log.read_text())
-        waiting = asking(service, 40, stack)
-        service.process.terminate()
-        for connection in waiting:
-            assert connection.getresponse().read() == b'{"live":true}'
-        assert service.ended() == 0
-
-
-@pytest.mark.parametrize("workers", [1, 2])
-def test_who_waits_to_be_accepted_is_answered_at_the_end(models, tmp_path, workers):
-    """More connections than fit into the workers' channels."""
-    with started(models, tmp_path / "log", "--workers", str(workers)) as service, ExitStack() as stack:
-        with standing_still(service):
-            waiting = asking(service, BACKLOG, stack)
+@pytest.mark.parametrize(
+    ("workers", "descriptors"),
+    [
+        pytest.param(1, None, id="process"),
+        pytest.param(2, None, id="workers", marks=EXTENDED),
+        pytest.param(1, 100, id="descriptors"),
+    ],
+)
+def test_connections_that_are_not_accepted_yet_are_answered_at_the_end(adder, tmp_path, workers, descriptors):
+    """More than fit into the workers' channels, while the server stands still; or than it has descriptors for."""
+    flags = ["--workers", str(workers)]
+    with started(adder, tmp_path / "log", *flags, descriptors=descriptors) as service, ExitStack() as stack:
+        if descriptors:
+            for _ in range(descriptors + 20):
+                stack.enter_context(closing(Connection(service.port)))
+            until(lambda: "cannot accept connections" in service.log.read_text())
+            waiting = asking(service, 40, stack)
             service.process.terminate()
+        else:
+            with standing_still(service):
+                waiting = asking(service, BACKLOG, stack)
+                service.process.terminate()
         for connection in waiting:
-            assert connection.getresponse().read() == b'{"live":true}'
+            assert_live(connection)
         assert service.ended() == 0
 
 
-@pytest.mark.parametrize("workers", [1, 2])
-def test_an_idle_tls_client_does_not_delay_the_end(models, tmp_path, certificate, workers):
+@WORKERS
+def test_an_idle_tls_client_does_not_delay_the_end(adder, tmp_path, certificate, workers):
     """It does not answer the end of its connection, as it reads nothing."""
     tls = "--tls-certificate", certificate / "certificate", "--tls-key", certificate / "key"
     trust = ssl.create_default_context(cafile=certificate / "certificate")
     with (
-        started(models, tmp_path / "log", "--workers", str(workers), *map(str, tls), trust=trust) as service,
+        started(adder, tmp_path / "log", "--workers", str(workers), *map(str, tls), trust=trust) as service,
         closing(service.connect()) as connection,
     ):
-        connection.request("GET", "/v2/health/live")
-        assert connection.getresponse().read() == b'{"live":true}'
+        assert connection.ask("/v2/health/live") == b'{"live":true}'
         service.process.terminate()
         assert service.ended() == 0
         assert "shutdown exceeded" not in service.log.read_text()
@@ -106,3 +110,8 @@ def asking(service: ServerProcess, count: int, stack: ExitStack) -> list[Connect
     for connection in connections:
         connection.request("GET", "/v2/health/live")
     return connections
+
+
+def assert_live(connection: Connection) -> None:
+    """The answer to a request that was sent."""
+    assert connection.getresponse().read() == b'{"live":true}'
