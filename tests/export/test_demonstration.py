@@ -48,27 +48,20 @@ def equal(first, second):
     return first.keys() == second.keys() and all(torch.equal(first[name], second[name]) for name in first)
 
 
-def test_a_block_of_other_sizes(tmp_path, without_fast_paths, few_examples, capsys):
-    assert run("multi_head", PAIR, "--seed", 1, "--repository", tmp_path) == 0
-    assert "small: random demonstration weights, seed 1, verified against the float64" in capsys.readouterr().out
+def test_a_block_of_other_sizes(tmp_path, monkeypatch, few_examples, capsys):
+    monkeypatch.setattr("export.__main__.MANY_BYTES", 0)
+    assert run("luong_general", SMALL["luong_general"], "--seed", 1, "--repository", tmp_path) == 0
+    captured = capsys.readouterr()
+    assert "small needs about 0 GiB of memory to be exported" in captured.err
+    assert "small: random demonstration weights, seed 1, verified against the float64" in captured.out
     served = session(tmp_path / "small" / "1" / "model.onnx")
     card = json.loads(served.get_modelmeta().custom_metadata_map["heed"])
     assert (card["block"], card["weights"]) == ("small", "random demonstration weights, seed 1")
-    assert (card["config"]["d_model"], card["config"]["num_heads"], card["config"]["d_k"]) == (6, 3, 2)
-    x = np.random.default_rng(0).standard_normal((1, 4, 6), dtype=np.float32)
-    module = with_seed("multi_head", "small", {"d_model": "6", "num_heads": "3"}, 1).block.build()
-    with torch.no_grad():
-        expected = module(*[torch.from_numpy(x)] * 3).output
-    np.testing.assert_allclose(
-        served.run(["output"], dict.fromkeys(("query", "key", "value"), x))[0], expected, atol=1e-6
-    )
-
-
-def test_in_half_precision(tmp_path, few_examples):
-    assert run("luong_general", SMALL["luong_general"], "--dtype", "float16", "--repository", tmp_path) == 0
-    served = session(tmp_path / "small_float16" / "1" / "model.onnx")
-    card = json.loads(served.get_modelmeta().custom_metadata_map["heed"])
-    assert (card["dtype"], card["weights"]) == ("float16", "random demonstration weights, seed 0")
+    assert {name: card["config"][name] for name in SMALL["luong_general"]} == SMALL["luong_general"]
+    weights = state("luong_general", SMALL["luong_general"], 1)
+    eye = {"query": np.eye(3, dtype=np.float32)[None], "key": np.eye(4, dtype=np.float32)[None]}
+    (scores,) = served.run(["scores"], eye | {"value": np.zeros((1, 4, 5), np.float32)})
+    np.testing.assert_array_equal(scores[0, 0], weights["q_proj.weight"].T)
 
 
 @pytest.mark.parametrize("kind", FAMILIES)
@@ -94,23 +87,14 @@ WRONG = {
     "heads that do not divide": ("multi_head", PAIR | {"num_heads": 4}, "d_model 6 is not a multiple of num_heads 4"),
     "no heads": ("multi_head", PAIR | {"num_heads": 0}, "num_heads must be at least 1, got 0"),
     "negative": ("encoder", STACK | {"vocab_size": -1}, "vocab_size must be at least 0, got -1"),
-    "unknown": ("multi_head", PAIR | {"heads": 3}, "--set heads: there is no such setting"),
-    "of a checkpoint": (
-        "multi_head",
-        PAIR | {"add_zero_attn": "false"},
-        "--set add_zero_attn: there is no such setting",
-    ),
+    "of a checkpoint": ("multi_head", PAIR | {"add_zero_attn": "false"}, "--set add_zero_attn: there is no such setti"),
     "no number": ("multi_head", PAIR | {"d_model": "six"}, "d_model should be int, got 'six'"),
     "missing": ("multi_head", {"d_model": 6}, "needs num_heads; say --set num_heads=..."),
     "no groups": ("grouped_query", PAIR, "needs num_kv_heads"),
     "the block's own": ("projected", PAIR, "num_heads is 3 by --set, but 1 by the block projected"),
-    "no vocabulary": (
-        "encoder",
-        STACK | {"max_positions": 9},
-        "max_positions, type_vocab_size and embedding_norm need",
-    ),
+    "no vocabulary": ("encoder", STACK | {"max_positions": 9}, "max_positions, type_vocab_size and embedding_norm n"),
     "no family": ("cosine", {}, "cosine has no sizes to --set; these blocks have: projected"),
-    "no block": ("nonesuch", {}, "unknown block 'nonesuch'"),
+    "no block": ("scaled", {}, "unknown block 'scaled'; there are dot_product, scaled_dot_product"),
     "many weights": ("multi_head", {"d_model": 10**6, "num_heads": 1}, "GiB of memory, and this machine has"),
     "many layers": ("encoder", STACK | {"num_layers": HUGE}, "num_layers=1000000000000000"),
     "wide values": ("luong_general", {"d_q": 1, "d_k": 1, "d_v": HUGE}, "GiB of memory, and this machine has"),
@@ -132,32 +116,48 @@ def test_a_setting_given_twice(tmp_path, capsys):
     assert "--set d_model is given as '6' and as '9'" in capsys.readouterr().err
 
 
-def test_a_large_export_says_its_memory(tmp_path, monkeypatch, few_examples, capsys):
-    monkeypatch.setattr("export.__main__.MANY_BYTES", 0)
-    assert run("luong_general", SMALL["luong_general"], "--repository", tmp_path) == 0
-    assert "small needs about 0 GiB of memory to be exported" in capsys.readouterr().err
-
-
-def test_an_export_that_fails_writes_nothing(tmp_path, monkeypatch, few_examples, capsys):
-    def refuse(*_):
+def test_an_export_that_fails(tmp_path, monkeypatch, capsys):
+    def fail(block, *_):
+        assert (block.name, block.dtype) == ("small_float16", "float16")
+        assert block.weights == "random demonstration weights, seed 0"
         raise ExportError("a check failed")
 
-    monkeypatch.setattr("export.artifact.refuse_failed", refuse)
-    assert run("luong_general", SMALL["luong_general"], "--repository", tmp_path) == 1
-    assert "a check failed\nNothing was written for small." in capsys.readouterr().err
-    assert not list(tmp_path.glob("**/*.onnx"))
+    monkeypatch.setattr("export.__main__.export_block", fail)
+    assert run("multi_head", PAIR, "--dtype", "float16", "--repository", tmp_path) == 1
+    assert "a check failed\nNothing was written for small_float16." in capsys.readouterr().err
 
 
-FLAGS = {
-    "no name": (["multi_head", "--set", "d_model=6"], "need exactly one BLOCK, and --name"),
-    "a seed for all": (["--seed", "1"], "need exactly one BLOCK, and --name"),
-    "two blocks": (["multi_head", "encoder", "--name", "a"], "need exactly one BLOCK, and --name"),
-    "a map": (["multi_head", "--name", "a", "--map", "x"], "--map and --prefix need --weights"),
-    "a prefix": (["multi_head", "--name", "a", "--prefix", "x"], "--map and --prefix need --weights"),
-    "weights": (["multi_head", "--name", "a", "--seed", "1", "--weights", "x"], "--weights cannot be given with it"),
-    "a negative seed": (["multi_head", "--name", "a", "--seed=-1"], "expected a whole number from 0 to 2**64 - 1"),
-    "a large seed": (["multi_head", "--name", "a", "--seed", str(1 << 64)], "expected a whole number from 0"),
-}
+FLAGS = (
+    {
+        "no name": (["multi_head", "--set", "d_model=6"], "need exactly one BLOCK, and --name"),
+        "a seed for all": (["--seed", "1"], "need exactly one BLOCK, and --name"),
+        "two blocks": (["multi_head", "encoder", "--name", "a"], "need exactly one BLOCK, and --name"),
+        "a map": (["multi_head", "--name", "a", "--map", "x"], "--map and --prefix need --weights"),
+        "a prefix": (["multi_head", "--name", "a", "--prefix", "x"], "--map and --prefix need --weights"),
+        "weights": (
+            ["multi_head", "--name", "a", "--seed", "1", "--weights", "x"],
+            "--weights cannot be given with it",
+        ),
+        "a negative seed": (["multi_head", "--name", "a", "--seed=-1"], "expected a whole number from 0 to 2**64 - 1"),
+        "weights without a name": (["multi_head", "--weights", "x"], "--weights needs exactly one BLOCK, and --name"),
+        "weights without a block": (["--weights", "x"], "--weights needs exactly one BLOCK, and --name"),
+        "a large seed": (["multi_head", "--name", "a", "--seed", str(1 << 64)], "expected a whole number from 0"),
+    }
+    | {
+        f"a name {name!r}": (["multi_head", f"--name={name}"], "expected a name of letters, digits, '_', '-' and '.'")
+        for name in ("../up", "a/b", "", ".hidden", "-x")
+    }
+    | {
+        f"a version {version!r}": (["dot_product", f"--version={version}"], "expected a whole number from 1")
+        for version in ("0", "-1", "one", "1.5")
+    }
+    | {
+        "a dtype": (
+            ["dot_product", "--dtype", "float8"],
+            "--dtype: expected float32, float16 or bfloat16, got 'float8'",
+        ),
+    }
+)
 
 
 @pytest.mark.parametrize(("arguments", "expected"), FLAGS.values(), ids=FLAGS.keys())

@@ -1,5 +1,6 @@
-"""An interrupted export leaves no files, a killed one none after the next export; and the versions of a block."""
+"""An interrupted export leaves no files, and a killed one none after the next export."""
 
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -14,12 +15,10 @@ from export.__main__ import main
 from export.artifact import ExportError, written_whole
 from export.scratch import PREFIX, remove_leftovers, scratch
 from tests.support import waiting
-from tests.support.families import FAMILIES, save
 
 ROOT = Path(__file__).parents[2]
 TIMEOUT_S = 300
-
-
+FORK = multiprocessing.get_context("fork")  # a fork has imported all that another process would import in seconds
 until = partial(waiting.until, timeout_s=TIMEOUT_S)
 
 
@@ -37,50 +36,76 @@ def enable_signals():
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
+def export(error, arguments):
+    """``heed export`` in a forked process, which writes its standard error to the file ``error``."""
+    enable_signals()
+    sys.stderr = error.open("w")
+    sys.exit(main(arguments))
+
+
+def export_interrupted(error, arguments):
+    """The same, with a SIGINT when it has forked a process."""
+    fork = os.fork
+
+    def fork_and_interrupt():
+        if child := fork():
+            os.kill(os.getpid(), signal.SIGINT)
+        return child
+
+    os.fork = fork_and_interrupt
+    export(error, arguments)
+
+
+@pytest.fixture
+def error(tmp_path_factory):
+    """The file of an export's standard error."""
+    return tmp_path_factory.mktemp("error") / "error"
+
+
 @contextmanager
-def exporting(repository, *arguments):
+def exporting(repository, error, *arguments):
     """An export in a process, once it has as many temporary folders as jobs."""
-    command = [sys.executable, "-m", "heed", "export", *arguments, "--repository", str(repository)]
-    pipes = {"stderr": subprocess.PIPE, "stdout": subprocess.DEVNULL, "text": True}
-    with subprocess.Popen(command, cwd=ROOT, preexec_fn=enable_signals, **pipes) as process:
-        try:
-            jobs = int(arguments[-1]) if "--jobs" in arguments else 1
-            until(lambda: process.poll() is not None or len(folders(repository)) == jobs)
-            assert process.poll() is None, process.stderr.read()
-            yield process
-        finally:
-            process.kill()
+    process = FORK.Process(target=export, args=(error, [*arguments, "--repository", str(repository)]))
+    process.start()
+    try:
+        jobs = int(arguments[-1]) if "--jobs" in arguments else 1
+        until(lambda: not process.is_alive() or len(folders(repository)) == jobs)
+        assert process.is_alive(), error.read_text()
+        yield process
+    finally:
+        process.kill()
+        process.join()
 
 
-def test_a_signal_ends_an_export_and_leaves_nothing(tmp_path):
-    """The other signals end the exports of the next tests."""
-    with exporting(tmp_path, "encoder") as process:
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(TIMEOUT_S) == 128 + signal.SIGTERM
+SIGNALS = {  # blocks that take longer than a signal does
+    "an export": (signal.SIGTERM, "export", ["encoder"], "encoder"),
+    "its processes": (signal.SIGINT, "export", ["encoder", "decoder", "--jobs", "2"], "encoder, decoder"),
+    "an export of transformers": (signal.SIGHUP, "export hf", ["hf", "MODEL", "--name", "mine"], "mine"),
+}
+
+
+@pytest.mark.parametrize(("number", "command", "arguments", "names"), SIGNALS.values(), ids=SIGNALS.keys())
+def test_a_signal_ends_it_and_leaves_nothing(number, command, arguments, names, sentence_model, error, tmp_path):
+    arguments = [str(sentence_model) if argument == "MODEL" else argument for argument in arguments]
+    with exporting(tmp_path, error, *arguments) as process:
+        os.kill(process.pid, number)
+        process.join(TIMEOUT_S)
+        assert process.exitcode == 128 + number
         assert list(tmp_path.iterdir()) == []
-        assert process.stderr.read() == "heed export: SIGTERM; nothing was written for encoder\n"
+        written = error.read_text()
+        assert written.endswith(f"heed {command}: {number.name}; nothing was written for {names}\n")
+        assert "Traceback" not in written
 
 
-def test_a_signal_ends_an_export_of_transformers_and_leaves_nothing(tmp_path):
-    save(FAMILIES["bert"], tmp_path / "model")
-    repository = tmp_path / "models"
-    with exporting(repository, "hf", str(tmp_path / "model"), "--name", "mine") as process:
-        process.send_signal(signal.SIGHUP)
-        assert process.wait(TIMEOUT_S) == 128 + signal.SIGHUP
-        assert list(repository.iterdir()) == []
-        assert process.stderr.read() == "heed export hf: SIGHUP; nothing was written for mine\n"
+FAST = [("export", signal.SIGINT), ("torch", signal.SIGTERM), ("end", signal.SIGINT)]
+MOMENTS = [
+    pytest.param(moment, number, marks=() if (moment, number) in FAST else pytest.mark.extended)
+    for number in (signal.SIGINT, signal.SIGTERM)
+    for moment in ("argparse", "export", "torch", "torch.nn", "onnxruntime", "transformers", "end")
+]
 
 
-def test_a_signal_ends_the_processes_of_an_export(tmp_path):
-    with exporting(tmp_path, "encoder", "decoder", "--jobs", "2") as process:
-        process.send_signal(signal.SIGINT)
-        assert process.wait(TIMEOUT_S) == 128 + signal.SIGINT
-        assert list(tmp_path.iterdir()) == []
-        assert process.stderr.read() == "heed export: SIGINT; nothing was written for encoder, decoder\n"
-
-
-@pytest.mark.parametrize("moment", ["argparse", "export", "torch", "torch.nn", "onnxruntime", "transformers", "end"])
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["SIGINT", "SIGTERM"])
+@pytest.mark.parametrize(("moment", "number"), MOMENTS)
 def test_a_signal_at_any_moment_ends_the_command(tmp_path, moment, number):
     """When a module is about to be imported, and when Python ends."""
     arguments = ["hf", str(tmp_path)] if moment == "transformers" else ["no_such_block"]
@@ -105,54 +130,43 @@ heed.process()
     assert files(tmp_path) == []
 
 
-def test_a_signal_while_processes_start_ends_an_export(tmp_path):
-    script = f"""
-import os, signal, sys, heed
-
-fork = os.fork
-
-def fork_and_interrupt():
-    child = fork()
-    if child:
-        os.kill(os.getpid(), signal.SIGINT)
-    return child
-
-os.fork = fork_and_interrupt
-sys.argv = ["heed", "export", "additive", "cosine", "--jobs", "2", "--repository", "{tmp_path}"]
-heed.process()
-"""
-    command = [sys.executable, "-c", script]
-    done = subprocess.run(command, cwd=ROOT, preexec_fn=enable_signals, capture_output=True, text=True)
-    assert done.returncode == 128 + signal.SIGINT
-    assert done.stderr == "heed export: SIGINT; nothing was written for additive, cosine\n"
+def test_a_signal_while_processes_start_ends_an_export(error, tmp_path):
+    arguments = ["additive", "cosine", "--jobs", "2", "--repository", str(tmp_path)]
+    process = FORK.Process(target=export_interrupted, args=(error, arguments))
+    process.start()
+    process.join(TIMEOUT_S)
+    assert process.exitcode == 128 + signal.SIGINT
+    assert error.read_text() == "heed export: SIGINT; nothing was written for additive, cosine\n"
     assert files(tmp_path) == []
 
 
-def test_processes_whose_parent_is_killed_end_and_leave_nothing(tmp_path):
-    with exporting(tmp_path, "encoder", "decoder", "--jobs", "2") as process:
+def test_processes_whose_parent_is_killed_end_and_leave_nothing(error, tmp_path):
+    with exporting(tmp_path, error, "encoder", "decoder", "--jobs", "2") as process:
         process.kill()
-        process.wait()
+        process.join()
         until(lambda: not list(tmp_path.iterdir()))
 
 
-def test_leftovers_of_a_killed_export_are_removed_by_the_next(tmp_path):
-    with exporting(tmp_path, "encoder") as process:
+def test_leftovers_of_a_killed_export_are_removed_by_the_next(error, tmp_path):
+    with exporting(tmp_path, error, "encoder") as process:
         remove_leftovers(tmp_path)
         assert len(folders(tmp_path)) == 1  # its process still runs
         process.kill()
-        process.wait()
+        process.join()
         assert len(folders(tmp_path)) == 1
         remove_leftovers(tmp_path)
         assert list(tmp_path.iterdir()) == []
 
 
-def test_the_command_removes_what_was_left(tmp_path, monkeypatch):
+def test_the_command_removes_what_was_left_and_restores_signal_handlers(tmp_path, monkeypatch):
     (tmp_path / "minilm" / f"{PREFIX}abc" / "fresh").mkdir(parents=True)
     (tmp_path / "minilm" / f"{PREFIX}abc" / "fresh" / "weights.bin").write_bytes(bytes(100))
     (tmp_path / "kept" / "1").mkdir(parents=True)
     monkeypatch.setattr("export.__main__.export_builtin", lambda *_: tmp_path)
+    before = signal.getsignal(signal.SIGTERM)
     assert main(["cosine", "--repository", str(tmp_path)]) == 0
     assert [path.name for path in tmp_path.iterdir()] == ["kept"]
+    assert signal.getsignal(signal.SIGTERM) is before
 
 
 def test_a_folder_stays_where_there_is_a_version(tmp_path):
@@ -171,46 +185,6 @@ def test_a_killed_worker_is_an_error_message(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("export.__main__.export_builtin", killed)
     assert main(["cosine", "--repository", str(tmp_path)]) == 1
     assert "a process was ended: a child process terminated abruptly" in capsys.readouterr().err
-
-
-def test_signals_are_handled_as_before_afterwards(tmp_path, monkeypatch):
-    monkeypatch.setattr("export.__main__.export_builtin", lambda *_: tmp_path)
-    before = signal.getsignal(signal.SIGTERM)
-    assert main(["cosine", "--repository", str(tmp_path)]) == 0
-    assert signal.getsignal(signal.SIGTERM) is before
-
-
-@pytest.fixture(scope="module")
-def versions(tmp_path_factory):
-    """Three exports of one name, the last with --force; and the files after each."""
-    repository = tmp_path_factory.mktemp("versions")
-    written = []
-    for flags in ([], [], ["--force"]):
-        assert main(["efficient", "--repository", str(repository), *flags]) == 0
-        written.append({file.relative_to(repository): file.stat().st_ino for file in files(repository)})
-    return repository, written
-
-
-def test_an_existing_name_gets_the_next_version(versions):
-    _, (first, second, _) = versions
-    assert {path.parts[1] for path in first} == {"1"}
-    assert {path.parts[1] for path in second} == {"1", "2"}
-    assert first.items() <= second.items()  # the same files
-
-
-def test_force_replaces_the_newest(versions):
-    _, (first, second, third) = versions
-    assert second.keys() == third.keys()
-    assert first.items() <= third.items()
-    newest = {path for path in second if path.parts[1] == "2"}
-    assert all(second[path] != third[path] for path in newest)
-
-
-def test_a_version_that_exists_stays(versions, capsys, monkeypatch):
-    repository, (*_, last) = versions
-    assert main(["efficient", "--repository", str(repository), "--version", "1"]) == 1
-    assert "efficient/1 exists; --force replaces it" in capsys.readouterr().err
-    assert {file.relative_to(repository): file.stat().st_ino for file in files(repository)} == last
 
 
 def test_a_version_written_meanwhile_stays(tmp_path):

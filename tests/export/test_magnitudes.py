@@ -2,14 +2,12 @@
 
 import json
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
-import onnx
-import onnxruntime
 import pytest
 import torch
 from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from export.graph import export_graph
 from export.verification import (
@@ -35,21 +33,14 @@ INNER_PRODUCTS = ["scaled_dot_product", "dot_product", "luong_dot"]
 @pytest.fixture(scope="module")
 def graphs(repository):
     """A function from a block's name to its sessions, with the parameters that each graph fixes."""
-    opened = {}
 
-    def graphs_of(name):
-        if name not in opened:
-            files = sorted((repository / name / "1").glob("*.onnx"))
-            opened[name] = {file.stem: (session(file), _fixes(file)) for file in files}
-        return opened[name]
+    @cache
+    def opened(name):
+        runs = {file.stem: session(file) for file in sorted((repository / name / "1").glob("*.onnx"))}
+        cards = {stem: json.loads(run.get_modelmeta().custom_metadata_map["heed"]) for stem, run in runs.items()}
+        return {stem: (run, cards[stem].get("fixes", {})) for stem, run in runs.items()}
 
-    return graphs_of
-
-
-def _fixes(file):
-    properties = onnx.load(file, load_external_data=False).metadata_props
-    (card,) = [json.loads(each.value) for each in properties if each.key == "heed"]
-    return card.get("fixes", {})
+    return opened
 
 
 def outputs_by(graphs, inputs):
@@ -60,11 +51,12 @@ def outputs_by(graphs, inputs):
             yield graph, run_outputs(run, [output.name for output in run.get_outputs()], feeds)
 
 
+@pytest.mark.parametrize("draws", [10, pytest.param(30, marks=pytest.mark.extended)])
 @pytest.mark.parametrize("name", BLOCKS)
-def test_correct_or_not_finite(graphs, name):
+def test_correct_or_not_finite(graphs, name, draws):
     opened = graphs(name)
 
-    @settings(max_examples=30)
+    @settings(max_examples=draws)
     @given(drawn=inputs_of(BLOCKS[name]))
     def check(drawn):
         inputs, moderate = drawn
@@ -86,12 +78,9 @@ def test_a_sum_with_partial_sums_that_overflow(graphs, name, softcap):
     key[..., 0, :5] = np.array([-3e19, -3e19, 3e19, 3e19, 3e19])
     inputs = {"query": query, "key": key, "value": rng.standard_normal((1, 1, 16, 8), np.float32)}
     inputs |= {"softcap": np.array(softcap, np.float32)} if softcap else {}
-    seen = 0
-    for graph, outputs in outputs_by(graphs(name), inputs):
-        seen += 1
-        if is_answer({"output": outputs["output"]}):
-            assert not wrong(name, inputs, {"output": outputs["output"]}), graph
-    assert seen >= 2
+    answers = {graph: {"output": outputs["output"]} for graph, outputs in outputs_by(graphs(name), inputs)}
+    assert len(answers) >= 2
+    assert not {graph for graph, answer in answers.items() if is_answer(answer) and wrong(name, inputs, answer)}
 
 
 @pytest.mark.parametrize("name", INNER_PRODUCTS)
@@ -102,20 +91,6 @@ def test_an_overflow_stays_in_its_row_of_the_batch(graphs, name):
     for graph, outputs in outputs_by(graphs(name), inputs):
         assert np.isnan(outputs["output"][0]).any(), graph
         assert np.isfinite(outputs["output"][1]).all(), graph
-
-
-@settings(max_examples=40)
-@given(exponents=st.tuples(*2 * [st.floats(-44, 37)]), seed=st.integers(0, 2**32))
-def test_cosine_of_any_length(graphs, exponents, seed):
-    """Vectors of different lengths, some of subnormal numbers: every output is correct."""
-    rng = np.random.default_rng(seed)
-    inputs = draw(BLOCKS["cosine"], SIZES["distinct"], ExampleOptions(), seed)
-    for name, exponent in zip(("query", "key"), exponents, strict=True):
-        lengths = 10.0 ** rng.uniform(*sorted((exponent, rng.uniform(-44, 37))), (*inputs[name].shape[:-1], 1))
-        inputs[name] = (inputs[name] * lengths).astype(np.float32)
-    for graph, outputs in outputs_by(graphs("cosine"), inputs):
-        assert is_answer(outputs), graph
-        assert not wrong("cosine", inputs, outputs), graph
 
 
 @pytest.mark.parametrize(("query", "key"), [(-200, 0), (0, -200), (-200, -90), (1e38, 1e38), (-200, 1e30), (1e20, -99)])
@@ -129,12 +104,11 @@ def test_linear_far_from_zero(graphs, query, key, lengths):
         inputs["nonpad_kv_seqlen"] = np.array(lengths)
         inputs["key"][0, :, 3:] = 3e38  # padding
     exact = BLOCKS["linear"].reference(Linear(), inputs, np.float64)
-    seen = 0
-    for graph, outputs in outputs_by(graphs("linear"), inputs):
+    results = list(outputs_by(graphs("linear"), inputs))
+    assert len(results) >= 2
+    for graph, outputs in results:
         for name in outputs.keys() - {"scores"}:
-            seen += 1
             np.testing.assert_allclose(outputs[name], exact[name], rtol=3e-5, atol=3e-5, err_msg=f"{graph} {name}")
-    assert seen >= 3
 
 
 def test_linear_keys_that_underflow_beside_a_later_one(graphs):
@@ -164,8 +138,7 @@ def test_a_stack_over_x_that_overflows(norm):
     """Where squares of a layer norm overflow, the output is NaN; torch would return the bias."""
     config = TransformerConfig(8, 2, 1, 8, norm=norm, final_norm=True)
     block = encoder.encoder(config)
-    model = export_graph(block, block.build(), ["x"], ["output"])
-    run = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    run = session(export_graph(block, block.build(), ["x"], ["output"]).SerializeToString())
     x = draw(block, SIZES["distinct"], ExampleOptions())["x"]
     exact = block.reference(block.build(), {"x": x}, np.float64)["output"]
     np.testing.assert_allclose(run.run(["output"], {"x": x})[0], exact, atol=1e-5)
@@ -179,18 +152,13 @@ def test_cosine_in_half_precision(dtype):
     """Vectors with lengths over the whole range of the type."""
     block = replace(BLOCKS["cosine"], dtype=dtype)
     module = block.build()
-    checked = 0
-    for example, drawn in examples(block, ["distinct", "one_query"]):
-        if "lengths" in example:
-            inputs = rounded(drawn, dtype)
-            exact = block.reference(module, inputs, np.float64)
-            actual = in_torch(block, module, inputs)
-            eps = torch.finfo(getattr(torch, dtype)).eps
-            for name in ("weights", "scores"):
-                assert largest_error(actual[name], exact[name]) < 4 * eps, f"{example} {name}"
-            assert np.abs(inputs["query"]).max() > 1e4
-            checked += 1
-    assert checked == 4
+    given = [rounded(x, dtype) for name, x in examples(block, ["distinct", "one_query"]) if "lengths" in name]
+    assert len(given) == 4
+    for inputs in given:
+        assert np.abs(inputs["query"]).max() > 1e4
+        exact, actual = block.reference(module, inputs, np.float64), in_torch(block, module, inputs)
+        for name in ("weights", "scores"):
+            assert largest_error(actual[name], exact[name]) < 4 * torch.finfo(getattr(torch, dtype)).eps, name
 
 
 def test_a_check_with_an_infinite_budget_fails():

@@ -62,6 +62,7 @@ def test_its_outputs_are_those_of_the_reference(folder):
         assert np.abs(output - exact).max() <= budget, name
 
 
+@pytest.mark.extended
 def test_exporting_twice_gives_the_same_bytes(folder, without_fast_paths, tmp_path):
     again = export_block(WIDE, tmp_path)
     names = {file.name for file in again.iterdir()}

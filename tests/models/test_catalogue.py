@@ -9,21 +9,7 @@ from models.additive import Additive, AdditiveConfig
 from models.catalogue import BLOCKS
 from models.examples import OPTIONS, SIZES, draw
 from models.linear import CHUNK, Linear
-from models.multi_head import MultiHead, MultiHeadConfig
-
-
-def count(module):
-    return sum(parameter.numel() for parameter in module.parameters())
-
-
-@pytest.mark.parametrize("num_heads", [1, 2, 4, 8, 64])
-def test_splitting_over_heads_leaves_the_number_of_parameters(num_heads):
-    assert count(MultiHead(MultiHeadConfig(64, num_heads))) == count(MultiHead(MultiHeadConfig(64, 1))) == 4 * 64 * 65
-
-
-def test_sharing_keys_saves_parameters():
-    full, grouped, one = (count(MultiHead(MultiHeadConfig(64, 8, num_kv_heads=kv, bias=False))) for kv in (8, 2, 1))
-    assert (full, grouped, one) == (4 * 64 * 64, 2 * 64 * 64 + 2 * 64 * 16, 2 * 64 * 64 + 2 * 64 * 8)
+from models.multi_head import MultiHeadConfig
 
 
 def test_every_source_is_a_paper_and_every_formula_latex():
@@ -116,14 +102,10 @@ def test_efficient_by_its_two_softmaxes():
 def test_cosine_ignores_length_and_kernel_ignores_place():
     rng = np.random.default_rng(0)
     query, key, value = rng.standard_normal((3, 1, 1, 5, 4))
-    np.testing.assert_allclose(
-        reference.cosine(7 * query, 0.1 * key, value)["output"], reference.cosine(query, key, value)["output"]
-    )
     truth = torch.nn.functional.cosine_similarity(torch.tensor(query[0, 0])[:, None], torch.tensor(key[0, 0])[None], -1)
-    np.testing.assert_allclose(reference.cosine(query, key, value)["scores"][0, 0], truth, rtol=1e-12)
-    np.testing.assert_allclose(
-        reference.kernel(query + 3, key + 3, value)["output"], reference.kernel(query, key, value)["output"], rtol=1e-9
-    )
+    np.testing.assert_allclose(reference.cosine(7 * query, 0.1 * key, value)["scores"][0, 0], truth, rtol=1e-12)
+    moved, actual = (reference.kernel(query + by, key + by, value)["output"] for by in (3, 0))
+    np.testing.assert_allclose(moved, actual, rtol=1e-9)
 
 
 def test_kernel_of_far_keys_is_the_nearest_value():
@@ -143,8 +125,3 @@ def test_multiplicative_with_a_mask():
     added = rng.standard_normal((5, 5))
     found = reference.multiplicative(query, key, value, scale=2, attn_mask=np.where(np.eye(5), -np.inf, added))
     np.testing.assert_allclose(found["weights"], np.where(np.eye(5), 0, 2 * products + added))
-
-
-def test_multiplicative_of_x_alone():
-    x = np.random.default_rng(0).standard_normal((1, 1, 5, 3))
-    np.testing.assert_allclose(reference.multiplicative(x, x, x)["output"][0, 0], (x[0, 0] @ x[0, 0].T) @ x[0, 0])

@@ -29,49 +29,28 @@ EVERY = [*BLOCKS.values(), *VARIANTS]
 every = pytest.mark.parametrize("block", EVERY, ids=[f"{block.name}-{i}" for i, block in enumerate(EVERY)])
 
 
-def texts(block):
-    tensors = {**block.inputs, **block.outputs}
-    return {"description": block.description} | {name: spec.description for name, spec in tensors.items()}
-
-
-def names(block):
-    """All names that a description may use: tensors, parameters, dimensions, the configuration."""
-    dims = [dim for spec in (*block.inputs.values(), *block.outputs.values()) for dim in spec.shape]
-    symbols = {symbol for dim in dims for symbol in re.findall(r"[a-z_]+", str(dim))}
-    return {*block.inputs, *block.outputs, *symbols, *block.config}
-
-
-def biases(block):
-    """The biases of linear layers; formulas do not have those of layer norms."""
-    return [name for name in block.build().state_dict() if name.endswith("bias") and "norm" not in name]
-
-
 @every
 def test_every_name_is_one_of_the_block(block):
-    for where, text in texts(block).items():
-        unknown = set(re.findall(r"\b[a-z]+(?:_[a-z]+)+\b", text)) - names(block)
-        assert not unknown, f"{where}: {text}"
+    """Tensors, parameters, dimensions and settings."""
+    tensors = {**block.inputs, **block.outputs}
+    symbols = {name for spec in tensors.values() for dim in spec.shape for name in re.findall(r"[a-z_]+", str(dim))}
+    for text in (block.description, *(spec.description for spec in tensors.values())):
+        assert set(re.findall(r"\b[a-z]+(?:_[a-z]+)+\b", text)) <= tensors.keys() | symbols | block.config.keys(), text
         for word in ("memory", "bandwidth", "softcap", "scale"):
-            used = re.search(rf"\b{word}\b(?! are linear)(?!, so)", text)
-            assert not used or word in block.inputs, f"{where}: {text}"
-        if re.search(r"\bpast\b", text):
-            assert "past_key" in block.inputs, f"{where}: {text}"
+            assert not re.search(rf"\b{word}\b(?! are linear)(?!, so)", text) or word in block.inputs, text
+        assert not re.search(r"\bpast\b", text) or "past_key" in block.inputs, text
         if re.search(r"before key|past_key and key", text):
-            assert "key" in block.inputs, f"{where}: {text}"
+            assert "key" in block.inputs, text
             assert block.inputs["key"].shape[-1] == block.outputs["present_key"].shape[-1], "it is not projected"
 
 
 @every
-def test_formula_and_description_have_the_biases_of_the_block(block):
-    assert bool(re.search(r"\bb(?:_\d|\^|\b)", block.formula)) == bool(biases(block)), block.formula
-    claim = re.search(r"no biases|without (?:a )?bias|with (?:a )?bias|has a bias", block.description)
-    if claim:
-        assert bool(biases(block)) == (not claim[0].startswith(("no", "without"))), block.description
-
-
-@every
-def test_the_formula_has_the_inputs_and_matrices_of_the_block(block):
+def test_the_formula_has_the_biases_inputs_and_matrices_of_the_block(block):
     state = block.build().state_dict()
+    has_biases = any(name.endswith("bias") and "norm" not in name for name in state)  # of linear layers, not of norms
+    assert bool(re.search(r"\bb(?:_\d|\^|\b)", block.formula)) == has_biases, block.formula
+    claim = re.search(r"no biases|without (?:a )?bias|with (?:a )?bias|has a bias", block.description)
+    assert not claim or has_biases == (not claim[0].startswith(("no", "without"))), block.description
     if "q_proj.weight" in state and block.name != "luong_general" and "v.weight" not in state:
         assert ("W^O" in block.formula) == ("out_proj.weight" in state)
         letters = {letter for letter in "QKVXM" if re.search(rf"(?<![\\^a-zA-Z]){letter}W", block.formula)}

@@ -82,26 +82,16 @@ def test_norms_of_vectors_whose_squares_overflow_or_underflow(magnitude):
 
 
 @pytest.mark.parametrize("name", ["encoder", "decoder"])
-def test_the_hidden_states_of_a_stack_are_what_each_layer_takes_and_returns(name):
-    module = BLOCKS[name].build().requires_grad_(False)
-    seen = []
-    for layer in module.layers:
-        layer.register_forward_hook(lambda _layer, given, attended: seen.append((given[0], attended.output)))
-    attended = module(input_ids=torch.tensor([[3, 1, 4, 1, 5]]))
-    states = attended.hidden_states
-    assert len(states) == len(module.layers) + 1
-    assert all(torch.equal(states[index], given) for index, (given, _) in enumerate(seen))
-    assert torch.equal(states[-1], module.final_norm(seen[-1][1]))
-    assert torch.equal(states[-1], attended.output)
-
-
-@pytest.mark.parametrize("name", ["encoder", "decoder"])
-def test_a_removed_head_of_a_stack(name):
+def test_a_stack_without_a_head_and_its_hidden_states(name):
+    """They are what each layer takes, and the output."""
     module = BLOCKS[name].build().double().requires_grad_(False)
-    ids = torch.tensor([[3, 1, 4, 1, 5]])
+    ids, states = torch.tensor([[3, 1, 4, 1, 5]]), []
+    for layer in module.layers:
+        layer.register_forward_pre_hook(lambda _layer, given: states.append(given[0]))
     mask = torch.ones(2, 4, dtype=torch.float64)
     mask[1, 2] = 0
     masked = module(input_ids=ids, head_mask=mask)
+    torch.testing.assert_close(masked.hidden_states, torch.stack([*states, masked.output]), rtol=0, atol=0)
     module.layers[1].attention.out_proj.weight[:, 16:24] = 0
     torch.testing.assert_close(masked.output, module(input_ids=ids).output, **CLOSE)
     assert [bool(weights.any()) for weights in masked.weights.flatten(0, 2)] == [True] * 6 + [False, True]

@@ -1,7 +1,6 @@
 """Rotary embeddings, linear biases, sinks and documents, by independent implementations and by hand."""
 
 import numpy as np
-import onnx
 import pytest
 import torch
 from onnx import helper
@@ -9,7 +8,7 @@ from onnx.reference import ReferenceEvaluator
 from transformers import AutoConfig
 from transformers.models.bloom.modeling_bloom import build_alibi_tensor
 from transformers.models.gpt_oss.modeling_gpt_oss import eager_attention_forward
-from transformers.models.llama.modeling_llama import LlamaAttention, LlamaRotaryEmbedding, apply_rotary_pos_emb
+from transformers.models.llama.modeling_llama import LlamaAttention, LlamaRotaryEmbedding
 
 from models.catalogue import BLOCKS
 from models.examples import OPTIONS, draw
@@ -24,18 +23,6 @@ def refer(**inputs):
 
 def drawn(**more):
     return draw(BLOCK, SIZES, OPTIONS["plain"]) | more
-
-
-def test_rope_is_that_of_llama():
-    config = AutoConfig.for_model("llama", hidden_size=32, num_attention_heads=4, head_dim=8, rope_theta=500.0)
-    positions = torch.tensor([[3, 0, 7, 100, 4], [1, 2, 3, 4, 5]])
-    inputs = drawn()
-    cos, sin = LlamaRotaryEmbedding(config)(torch.zeros(1), positions)
-    q, k = apply_rotary_pos_emb(torch.tensor(inputs["query"]), torch.tensor(inputs["key"]), cos, sin)
-    rotated = refer(**inputs, rope_theta=500.0, query_positions=positions.numpy(), key_positions=positions.numpy())
-    np.testing.assert_allclose(rotated["present_key"], k, atol=1e-5)
-    expected = refer(**inputs | {"query": q.numpy(), "key": k.numpy()})
-    np.testing.assert_allclose(rotated["scores"], expected["scores"], atol=1e-5)
 
 
 def test_grouped_queries_with_rope_are_the_attention_of_llama():
@@ -58,21 +45,21 @@ def test_grouped_queries_with_rope_are_the_attention_of_llama():
 
 @pytest.mark.parametrize("interleaved", [False, True])
 def test_rope_is_that_of_the_onnx_operator(interleaved):
-    """RotaryEmbedding of opset 23 on the new keys, as a user of its Attention calls it, makes the present_key."""
-    inputs = drawn()
-    angles = np.arange(5)[:, None] * 100.0 ** (-np.arange(4) / 4)
+    """RotaryEmbedding of opset 23, as a user of its Attention calls it, on queries and new keys."""
+    inputs, positions = drawn(), np.array([[3, 0, 7, 100, 4], [1, 2, 3, 4, 5]])
+    angles = np.arange(101)[:, None] * 100.0 ** (-np.arange(4) / 4)
     node = helper.make_node("RotaryEmbedding", ["x", "cos", "sin", "positions"], ["y"], interleaved=int(interleaved))
     value = helper.make_tensor_value_info
-    names = {"x": 1, "cos": 1, "sin": 1, "positions": 7}
-    graph = helper.make_graph(
-        [node], "rope", [value(name, kind, None) for name, kind in names.items()], [value("y", 1, None)]
-    )
-    model = helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 23)])
-    caches = {"cos": np.cos(angles).astype(np.float32), "sin": np.sin(angles).astype(np.float32)}
-    positions = np.tile(np.arange(5), (2, 1))
-    (key,) = ReferenceEvaluator(model).run(None, {"x": inputs["key"], **caches, "positions": positions})
-    rotated = refer(**inputs, rope_theta=100.0, rope_interleaved=interleaved)
+    infos = [value(name, kind, None) for name, kind in {"x": 1, "cos": 1, "sin": 1, "positions": 7}.items()]
+    graph = helper.make_graph([node], "rope", infos, [value("y", 1, None)])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 23)])
+    given = {"cos": np.cos(angles).astype(np.float32), "sin": np.sin(angles).astype(np.float32), "positions": positions}
+    query, key = (ReferenceEvaluator(model).run(None, {"x": inputs[x], **given})[0] for x in ("query", "key"))
+    options = {"rope_theta": 100.0, "rope_interleaved": interleaved}
+    rotated = refer(**inputs, **options, query_positions=positions, key_positions=positions)
     np.testing.assert_allclose(rotated["present_key"], key, atol=1e-5)
+    expected = refer(**inputs | {"query": query, "key": key})
+    np.testing.assert_allclose(rotated["scores"], expected["scores"], atol=1e-5)
 
 
 def test_rope_depends_on_distances_alone():

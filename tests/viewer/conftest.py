@@ -1,22 +1,28 @@
-"""A real browser on a real server. Chromium is Debian's; HEED_TEST_BROWSER=1 makes its absence a failure."""
+"""A real browser, Debian's Chromium, on a real server. All tests in it are extended, but those of test_smoke.py."""
 
-import os
 import re
 import shutil
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, ViewportSize, sync_playwright
+from playwright.sync_api import Browser, ConsoleMessage, Page, Request, ViewportSize, sync_playwright
 
-from tests.support.server import serving
+from heed_client.client import Client
 
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
 SCREEN: ViewportSize = {"width": 1280, "height": 900}
 BLOCKS = ("scaled_dot_product", "multi_head", "additive", "encoder")
+
+
+@pytest.hookimpl(tryfirst=True)  # before -m selects
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if "browser" in getattr(item, "fixturenames", ()) and item.path.name != "test_smoke.py":
+            item.add_marker(pytest.mark.extended)
 
 
 @pytest.fixture(scope="session")
@@ -30,8 +36,14 @@ def viewer_repository(texts_repository, repository, tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def viewer(viewer_repository) -> Iterator[httpx.Client]:
-    with serving(viewer_repository) as client:
+def viewer(shared_server, viewer_repository) -> Iterator[httpx.Client]:
+    with httpx.Client(base_url=shared_server(viewer_repository).url, timeout=120) as client:
+        yield client
+
+
+@pytest.fixture(scope="session")
+def heed(viewer) -> Iterator[Client]:
+    with Client(str(viewer.base_url)) as client:
         yield client
 
 
@@ -39,110 +51,100 @@ def viewer(viewer_repository) -> Iterator[httpx.Client]:
 def browser() -> Iterator[Browser]:
     """Ends with these tests: Playwright keeps an event loop running, and other tests start their own."""
     if CHROMIUM is None:
-        if os.environ.get("HEED_TEST_BROWSER"):
-            pytest.fail("no Chromium here: apt-get install chromium")
         pytest.skip("no Chromium here: apt-get install chromium")
     with sync_playwright() as playwright:
         yield playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
 
 
 @pytest.fixture(scope="package")
-def tab(browser) -> Iterator[Page]:
-    """The tab that most tests load the page in: a browser keeps its modules, which a new context would fetch anew."""
+def kept_tab(browser) -> Iterator[Page]:
+    """A browser keeps the page's modules, which a new context would fetch anew."""
     context = browser.new_context(viewport=SCREEN, accept_downloads=True)
     yield context.new_page()
     context.close()
 
 
-def empty(tab: Page) -> None:
-    """Leave the page, and take back what a test has changed of the tab."""
-    tab.unroute_all(behavior="ignoreErrors")
-    tab.evaluate("sessionStorage.clear()")
-    tab.goto("about:blank")
-    tab.mouse.move(0, 0)
-    tab.emulate_media(media="null", color_scheme="light")
-    tab.set_viewport_size(SCREEN)
-    tab.context.clear_permissions()
+@pytest.fixture
+def tab(kept_tab) -> Iterator[Page]:
+    """The tab that most tests load the page in; then it is left, and what a test has changed of it is taken back."""
+    yield kept_tab
+    kept_tab.unroute_all(behavior="ignoreErrors")
+    if kept_tab.url != "about:blank":
+        kept_tab.evaluate("sessionStorage.clear()")
+    kept_tab.goto("about:blank")
+    kept_tab.mouse.move(0, 0)
+    kept_tab.emulate_media(media="null", color_scheme="light")
+    kept_tab.set_viewport_size(SCREEN)
+    kept_tab.context.clear_permissions()
 
 
 @pytest.fixture
-def open_page(browser, tab, viewer) -> Iterator[Callable[..., Page]]:
-    """Opens the page with a fragment of settings. At the end no error may have been logged, no other host asked."""
-    base = str(viewer.base_url).rstrip("/")
+def new_page(browser) -> Iterator[Callable[..., Page]]:
+    """Opens a tab in a context of its own."""
+    with ExitStack() as contexts:
+
+        def opened(**options) -> Page:
+            context = browser.new_context(**{"viewport": SCREEN, "accept_downloads": True, **options})
+            contexts.callback(context.close)
+            return context.new_page()
+
+        yield opened
+
+
+@pytest.fixture
+def watch(tab, new_page) -> Iterator[Callable[..., None]]:
+    """``watch(page, host, expected)``: no error may be logged but with ``expected`` in it, no other host be asked."""
     wrong: list[str] = []
-    contexts: list[BrowserContext] = []
-    listeners: dict[str, Callable] = {}
+    with ExitStack() as listeners:
 
-    def check(url: str, host: str) -> None:
-        if urlsplit(url).scheme in ("http", "https", "ws", "wss") and urlsplit(url).netloc != host:
-            wrong.append(f"asked another host: {url}")
+        def watched(page: Page, host: str = "", expected: str = "no error") -> None:
+            def logged(message: ConsoleMessage) -> None:
+                if message.type in ("error", "warning") and expected not in message.text:
+                    wrong.append(message.text)
 
-    def opened(
-        fragment: str = "",
-        *,
-        url: str = base,
-        width: int = SCREEN["width"],
-        height: int = SCREEN["height"],
-        expected: str = "",
-        tensors: dict[str, Any] | None = None,
-        own: bool = False,
-        **options,
-    ) -> Page:
-        """``expected`` is a part of the messages that may be logged: a status that the test provokes. ``tensors`` come
-        in place of those of the page's own sentence. A second page has a context of its own, and so has one with
-        ``options`` or ``own``."""
-        viewport: ViewportSize = {"width": width, "height": height}
-        if listeners or options or own:
-            context = browser.new_context(viewport=viewport, accept_downloads=True, **options)
-            contexts.append(context)
-            page = context.new_page()
-        else:
-            page = tab
-            page.set_viewport_size(viewport)
-        page.set_default_timeout(20_000)
+            def requested(request: Request) -> None:
+                if re.match("(http|ws)s?:", request.url) and urlsplit(request.url).netloc != host:
+                    wrong.append(f"asked another host: {request.url}")
 
-        def logged(message) -> None:
-            if message.type in ("error", "warning") and not (expected and expected in message.text):
-                wrong.append(message.text)
+            handlers = {"console": logged, "request": requested, "pageerror": lambda error: wrong.append(str(error))}
+            for event, listener in handlers.items():
+                page.on(event, listener)
+                listeners.callback(page.remove_listener, event, listener)
 
-        own = {
-            "request": lambda request: check(request.url, urlsplit(url).netloc),
-            "pageerror": lambda error: wrong.append(str(error)),
-            "console": logged,
-        }
-        for event, listener in own.items():
-            page.on(event, listener)
-        if page is tab:
-            listeners.update(own)
-        if tensors is not None:
-            page.route("**/example.json", lambda route: route.fulfill(json=tensors))
-        page.goto(f"{url}/{f'#{fragment}' if fragment else ''}")
-        return page
-
-    yield opened
-    for event, listener in listeners.items():
-        tab.remove_listener(event, listener)
-    if listeners:
-        empty(tab)
-    for context in contexts:
-        context.close()
+        yield watched
     assert not wrong
 
 
 @pytest.fixture
-def open_file(browser):
-    """Opens a saved page in a browser without a network; it may log no error and ask for nothing."""
-    context = browser.new_context(offline=True)
-    wrong = []
+def open_page(tab, new_page, watch, viewer) -> Callable[..., Page]:
+    """Opens the page with a fragment of settings, under ``watch``.
 
-    def opened(path):
-        page = context.new_page()
-        page.on("console", lambda message: message.type in ("error", "warning") and wrong.append(message.text))
-        page.on("pageerror", lambda error: wrong.append(str(error)))
-        page.on("request", lambda request: re.match("https?:", request.url) and wrong.append(request.url))
+    ``tensors`` come in place of those of the page's own sentence. A second page has a context of its own, and so has
+    one with ``options`` or ``own``.
+    """
+    pages: list[Page] = []
+
+    def opened(fragment="", *, url=str(viewer.base_url), expected="no error", tensors=None, own=False, **options):
+        page = new_page(**options) if pages or options or own else tab
+        pages.append(page)
+        page.set_default_timeout(20_000)
+        watch(page, urlsplit(url).netloc, expected)
+        if tensors is not None:
+            page.route("**/example.json", lambda route: route.fulfill(json=tensors))
+        page.goto(f"{url.rstrip('/')}/{f'#{fragment}' if fragment else ''}")
+        return page
+
+    return opened
+
+
+@pytest.fixture
+def open_file(new_page, watch) -> Callable[[Path], Page]:
+    """Opens a saved page in a browser without a network, under ``watch``."""
+
+    def opened(path: Path, **options) -> Page:
+        page = new_page(offline=True, **options)
+        watch(page)
         page.goto(path.as_uri())
         return page
 
-    yield opened
-    context.close()
-    assert not wrong
+    return opened

@@ -1,16 +1,59 @@
-"""What tests of drawn views share: attention that the test chooses, and the pixels of a canvas."""
+"""What the tests share: what they give to the page, and the numbers and pixels that it shows."""
 
 import base64
+import io
+import json
+import re
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
-from playwright.sync_api import Locator, Page, expect
+from axe_playwright_python.sync_playwright import Axe
+from PIL import Image
+from playwright.sync_api import Download, Locator, Page, expect
+
+from tests.support.waiting import until
 
 HEAT_MAP = ".heat-map [role=application]"
 WORDS = ["it", "saw", "an", "old", "ship", "at", "sea", "."]
 SCORES = 30 * np.roll(np.eye(8), 3, axis=1)  # each word looks at the one 3 places on,
 SCORES[7] = 0  # "." at all words alike
+
+
+def softmax(scores: np.ndarray) -> np.ndarray:
+    """Of each row, in float64."""
+    powers = np.exp(scores - scores.max(-1, keepdims=True))
+    return powers / powers.sum(-1, keepdims=True)
+
+
+def attend(query: np.ndarray, key: np.ndarray, scale: float | None = None) -> np.ndarray:
+    """The weights [..., m, n] of scaled dot-product attention, in float64."""
+    query, key = np.asarray(query, np.float64), np.asarray(key, np.float64)
+    return softmax(query @ np.swapaxes(key, -1, -2) * (query.shape[-1] ** -0.5 if scale is None else scale))
+
+
+def selected(page: Page) -> dict[int, float]:
+    """The listed weights of the selected query, by key."""
+    items = page.locator(".selection li")
+    expect(items.first).to_be_visible()
+    weights = re.findall(r"\((\d+)\) ([-\d.e]+)", " ".join(items.all_inner_texts()))
+    return {int(key): float(weight) for key, weight in weights}
+
+
+def expect_row(page: Page, weights: np.ndarray) -> None:
+    """Wait until the selected query has these weights, of which the page shows the largest with four digits."""
+
+    def is_shown() -> bool:
+        shown = selected(page)
+        return len(shown) == min(8, len(weights)) and np.allclose(weights[list(shown)], list(shown.values()), 0, 5.2e-5)
+
+    until(is_shown, 20)
+
+
+def expect_value(page: Page, weight: float) -> None:
+    """Wait until the selected pair has this weight."""
+    expect(page.locator(".selection .value").first).to_have_text(f"{weight:.4f}")
 
 
 def fields_of(scores: np.ndarray) -> dict[str, Any]:
@@ -55,43 +98,30 @@ def drawn(page: Page) -> None:
     page.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
 
 
-def pixels(page: Page, selector: str, x: float, y: float, width: float = 1, height: float = 1) -> np.ndarray:
-    """Red, green, blue and alpha [height, width, 4] of a part of a canvas, in its pixels."""
+def pixels(page: Page, selector: str, x: float = 0, y: float = 0, width: float = 0, height: float = 0) -> np.ndarray:
+    """Red, green, blue and alpha [height, width, 4] of a canvas, or of a part of it, in its pixels."""
     drawn(page)
-    data = page.eval_on_selector(
+    width, height, data = page.eval_on_selector(
         selector,
         """(canvas, [x, y, width, height]) => {
-          const copy = new OffscreenCanvas(width, height).getContext("2d");
+          const copy = new OffscreenCanvas(width ||= canvas.width, height ||= canvas.height).getContext("2d");
           copy.drawImage(canvas, -x, -y);
-          return new Uint8Array(copy.getImageData(0, 0, width, height).data.buffer).toBase64();
+          return [width, height, new Uint8Array(copy.getImageData(0, 0, width, height).data.buffer).toBase64()];
         }""",
         [round(x), round(y), round(width), round(height)],
     )
-    return np.frombuffer(base64.b64decode(data), np.uint8).reshape(round(height), round(width), 4)
+    return np.frombuffer(base64.b64decode(data), np.uint8).reshape(height, width, 4)
 
 
 def plot(page: Page) -> tuple[int, int, int, int]:
     """Left, top, right and bottom of the cells in the canvas: found by the lines of its border."""
-    drawn(page)
-    found = page.wait_for_function(
-        """(selector) => {
-          const canvas = document.querySelector(selector);
-          const { width, height } = canvas ?? { width: 0, height: 0 };
-          if (height < 2) return null;
-          const copy = new OffscreenCanvas(width, height).getContext("2d");
-          copy.drawImage(canvas, 0, 0);
-          const { data } = copy.getImageData(0, 0, width, height);
-          const rows = new Uint32Array(height), columns = new Uint32Array(width);
-          for (let y = 0; y < height; y++)
-            for (let x = 0; x < width; x++)
-              if (data[4 * (y * width + x) + 3] === 255) [rows[y], columns[x]] = [rows[y] + 1, columns[x] + 1];
-          const y = [...rows.keys()].filter((y) => rows[y] > width / 2);
-          const x = [...columns.keys()].filter((x) => columns[x] > height / 2);
-          return y.length && x.length ? [x[0] + 1, y[0] + 1, x.at(-1), y.at(-1)] : null;
-        }""",
-        arg=HEAT_MAP,
-    )
-    return tuple(found.json_value())
+
+    def border() -> tuple[int, int, int, int] | None:
+        is_drawn = pixels(page, HEAT_MAP)[:, :, 3] == 255
+        x, y = (np.flatnonzero(is_drawn.mean(axis) > 0.5) for axis in (0, 1))
+        return (int(x[0]) + 1, int(y[0]) + 1, int(x[-1]), int(y[-1])) if len(x) and len(y) else None
+
+    return until(border)
 
 
 def cells(page: Page, m: int, n: int) -> np.ndarray:
@@ -109,3 +139,83 @@ def fragment(page: Page) -> str:
     """The settings in the page's address."""
     drawn(page)
     return page.evaluate("location.hash")
+
+
+def centre(page: Page, row: int, column: int) -> tuple[float, float]:
+    """The middle of one of 8 x 8 cells on the page."""
+    left, top, right, bottom = np.array(plot(page)) / page.evaluate("devicePixelRatio")
+    box = page.locator(HEAT_MAP).bounding_box()
+    return box["x"] + left + (column + 0.5) * (right - left) / 8, box["y"] + top + (row + 0.5) * (bottom - top) / 8
+
+
+def picture_of_view(page: Page) -> Image.Image:
+    """The view as it is painted, once two pictures in a row are alike."""
+    pictures = [Image.new("RGB", (1, 1))]
+
+    def rests() -> bool:
+        drawn(page)
+        shot = page.get_by_role("tabpanel").screenshot()
+        pictures.append(Image.open(io.BytesIO(shot)).convert("RGB"))
+        return alike(*pictures[-2:])
+
+    until(rests)
+    return pictures[-1]
+
+
+def alike(one: Image.Image, other: Image.Image) -> bool:
+    return one.size == other.size and int(np.abs(np.asarray(one, np.int16) - np.asarray(other, np.int16)).max()) <= 4
+
+
+def paste(page: Page, text: str = "", **tensors) -> Locator:
+    """Give tensors, or another ``text``, as JSON; the box that has it."""
+    page.get_by_role("radio", name="file or JSON").check()
+    box = page.get_by_role("textbox", name="JSON")
+    box.fill(text or json.dumps(tensors))
+    return box
+
+
+def choose(page: Page, *paths: Path) -> None:
+    """Give files."""
+    page.get_by_role("radio", name=re.compile("^(file or JSON|tensors)$")).check()
+    page.get_by_label("files", exact=True).set_input_files(list(paths))
+
+
+def drag(page: Page, events: Sequence[str], name: str, content: bytes, kind: str = "") -> None:
+    """Send the body events of a file that is dragged."""
+    transfer = page.evaluate_handle(
+        """async ([name, type, text]) => {
+          const transfer = new DataTransfer();
+          transfer.items.add(new File([Uint8Array.fromBase64(text)], name, { type }));
+          return transfer;
+        }""",
+        [name, kind, base64.b64encode(content).decode()],
+    )
+    for event in events:
+        page.locator("body").dispatch_event(event, {"dataTransfer": transfer})
+
+
+def take(page: Page, name: str) -> Download:
+    """Press a button of the menu "Take it along", and read the file."""
+    button = page.get_by_role("button", name=name, exact=True)
+    if not button.is_visible():
+        page.get_by_text("Take it along").click()
+    with page.expect_download() as download:
+        button.click()
+    return download.value
+
+
+def copied(page: Page, name: str) -> str:
+    """Press one of the menu's buttons that copy, and read the clipboard."""
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    button = page.get_by_role("button", name=re.compile(f"^copy (as )?{name}$"))
+    if not button.is_visible():
+        page.get_by_text("Take it along").click()
+    button.click()
+    expect(page.locator(".take [role=status]")).to_have_text(f"{name} copied")
+    return page.evaluate("navigator.clipboard.readText()")
+
+
+def violations(page: Page, **options) -> list[tuple[str, str]]:
+    """What axe finds that keeps people out."""
+    found = Axe().run(page, options=options).response["violations"]
+    return [(one["id"], one["nodes"][0]["html"]) for one in found if one["impact"] in ("serious", "critical")]

@@ -5,9 +5,10 @@ import math
 import re
 
 import numpy as np
+import pytest
 from playwright.sync_api import expect
 
-from tests.viewer.numbers import attend, expect_row, selected
+from tests.viewer.pages import attend, copied, drawn, expect_row, paste, selected, take
 
 BLOCK = "model=scaled_dot_product&view=head"
 QUERY = [[1.0, 2.0], [0.5, -1.0], [0.0, 3.0]]
@@ -15,25 +16,22 @@ KEY = [[0.3, 1.0], [-2.0, 0.1]]
 VALUE = [[1.0], [2.0]]
 
 
-def test_tokens_are_counted_and_a_long_text_is_cut(open_page):
-    page = open_page("model=bert&text=the+cat+sat")
-    panel = page.get_by_role("region", name="input")
-    expect(panel.locator(".count")).to_have_text("5 of 12 tokens")
-    page.get_by_role("textbox", name="text", exact=True).fill("the cat sat on the mat " * 5)
-    expect(panel.locator(".count")).to_have_text("12 of 12 tokens")
-    expect(panel).to_contain_text("its end was left out")
-
-
-def test_without_a_text_nothing_is_run(open_page):
+def test_a_text_is_counted_and_cut_and_without_one_nothing_is_run(open_page):
     page = open_page("model=bert")
     runs = []
-    page.on("request", lambda request: runs.append(request.url) if request.method == "POST" else None)
-    expect(page.get_by_role("region", name="input")).to_contain_text("Type a text")
-    page.wait_for_timeout(600)
-    assert not runs
+    page.on("request", lambda request: request.method == "POST" and runs.append(request.post_data or ""))
+    panel = page.get_by_role("region", name="input")
+    expect(panel).to_contain_text("Type a text")
     page.get_by_role("button", name="take a sentence").click()
     expect(page.locator(".thumbnail")).to_have_count(4)
-    page.get_by_role("textbox", name="text", exact=True).fill("  ")
+    assert "The animal" in runs[0]  # what was run without a text would be before it
+    box = page.get_by_role("textbox", name="text", exact=True)
+    box.fill("the cat sat")
+    expect(panel.locator(".count")).to_have_text("5 of 12 tokens")
+    box.fill("the cat sat on the mat " * 5)
+    expect(panel.locator(".count")).to_have_text("12 of 12 tokens")
+    expect(panel).to_contain_text("its end was left out")
+    box.fill("  ")
     expect(page.locator(".thumbnail")).to_have_count(0)
     expect(page.get_by_role("alert")).to_have_count(0)
 
@@ -51,55 +49,66 @@ def test_a_pair_of_texts(open_page):
     expect(page.locator(".count")).to_have_text("4 of 12 tokens")
 
 
+def test_a_text_model_that_is_chosen_starts_with_a_sentence(open_page):
+    page = open_page(BLOCK)
+    model = page.get_by_role("combobox", name="model", exact=True)
+    model.select_option("bert")
+    box = page.get_by_role("textbox", name="text", exact=True)
+    expect(box).to_have_value(re.compile("^The animal"))
+    box.fill("the cat")
+    model.select_option("additive")
+    model.select_option("bert")
+    expect(box).to_have_value("the cat")
+
+
 def test_a_request_is_pasted_and_its_tokens_named(open_page):
     page = open_page(f"{BLOCK}&query=1")
-    page.get_by_role("radio", name="file or JSON").check()
-    box = page.get_by_role("textbox", name="JSON")
-    box.fill(json.dumps({"query": QUERY, "key": KEY, "value": VALUE, "scale": 0.25, "outputs": ["weights"]}))
-    weights = attend(np.array(QUERY), np.array(KEY), 0.25)
-    expect_row(page, weights[1])
+    paste(page, query=QUERY, key=KEY, value=VALUE, scale=0.25, outputs=["weights"])
+    expect_row(page, attend(QUERY, KEY, 0.25)[1])
     panel = page.get_by_role("region", name="input")
     expect(panel.get_by_role("list", name="tensors that are given")).to_contain_text("query 1 × 1 × 3 × 2")
     expect(panel).to_contain_text("Not used: outputs")
     expect(panel.get_by_role("spinbutton", name="scale")).to_have_value("0.25")
-    page.get_by_role("textbox", name="labels of tokens").fill('["new york", "rain"]')
+    labels = page.get_by_role("textbox", name="labels of tokens")
+    labels.fill('["new york", "rain"]')
     expect(page.locator(".selection li", has_text="new york")).to_be_visible()
-    page.get_by_role("textbox", name="labels of tokens").fill("a b c d")
+    labels.fill("a b c d")
     expect(panel).to_contain_text("4 labels, 3 queries, 2 keys: their places are shown.")
+    page.evaluate("location.hash = 'model=additive'")  # tensors stay with their model
+    expect(page.get_by_role("radio", name="example")).to_be_checked()
+    expect(page.locator(".thumbnail").first).to_be_visible()
 
 
 def test_one_tensor_is_pasted_by_its_name(open_page):
     page = open_page(f"{BLOCK}&query=0")
     page.get_by_role("radio", name="file or JSON").check()
-    for name, value in {"query": QUERY, "key": KEY}.items():
-        page.get_by_role("combobox", name="paste").select_option(name)
-        page.get_by_role("textbox", name="JSON").fill(json.dumps(value))
-        if name == "query":
-            expect(page.get_by_role("region", name="input")).to_contain_text("Still needed: key.")
-    expect_row(page, attend(np.array(QUERY), np.array(KEY))[0])
+    page.get_by_role("combobox", name="paste").select_option("query")
+    paste(page, json.dumps(QUERY))
+    expect(page.get_by_role("region", name="input")).to_contain_text("Still needed: key.")
+    page.get_by_role("combobox", name="paste").select_option("key")
+    paste(page, json.dumps(KEY))
+    expect_row(page, attend(QUERY, KEY)[0])
 
 
-WRONG = [
-    ('{"query": [[1, 2], [3]]', "is not JSON"),
-    ('{"query": [[1, 2], [3], [4, 5, 6]]}', "query: the rows are not equally long"),
-    ('{"query": [["a"]]}', 'query: expected numbers, got "a"'),
-    ('{"query": {"shape": [2, 2], "data": [1, 2, 3]}}', "query: expected a shape and a flat list"),
-    ('{"query": {"shape": [1], "dtype": "float32", "base64": "AAA="}}', "query: shape [1] needs 4 bytes"),
-    ('{"nonpad_kv_seqlen": [1.5]}', "nonpad_kv_seqlen: expected whole numbers"),
-    ("[[1, 2]]", "expected an object with the tensors by name"),
-    ("7", "expected a list or an object"),
-]
+WRONG = {
+    '{"query": [[1, 2], [3]]': "is not JSON",
+    '{"query": [[1, 2], [3], [4, 5, 6]]}': "query: the rows are not equally long",
+    '{"query": [["a"]]}': 'query: expected numbers, got "a"',
+    '{"query": {"shape": [2, 2], "data": [1, 2, 3]}}': "query: expected a shape and a flat list",
+    '{"query": {"shape": [1], "dtype": "float32", "base64": "AAA="}}': "query: shape [1] needs 4 bytes",
+    '{"nonpad_kv_seqlen": [1.5]}': "nonpad_kv_seqlen: expected whole numbers",
+    "[[1, 2]]": "expected an object with the tensors by name",
+    "7": "expected a list or an object",
+}
 
 
 def test_what_is_wrong_with_json(open_page):
     page = open_page(BLOCK)
-    page.get_by_role("radio", name="file or JSON").check()
-    box = page.get_by_role("textbox", name="JSON")
-    for text, message in WRONG:
-        box.fill(text)
+    for text, message in WRONG.items():
+        box = paste(page, text)
         expect(page.get_by_role("alert")).to_contain_text(message)
         expect(box).to_have_attribute("aria-invalid", "true")
-        box.fill(json.dumps({"query": QUERY, "key": KEY}))
+        paste(page, query=QUERY, key=KEY)
         expect(page.get_by_role("alert")).to_have_count(0)
 
 
@@ -125,24 +134,22 @@ def test_random_tensors_are_the_same_for_the_same_seed(open_page):
     page.get_by_role("radio", name="random").check()
     sizes = {"batch": 2, "heads": 2, "m": 4, "n": 6, "d_k": 3, "kv_heads": 2, "d_v": 1, "seed": 5}
     for name, size in sizes.items():
-        page.get_by_role("group", name="random tensors").get_by_role("spinbutton", name=name, exact=True).fill(
-            str(size)
-        )
+        page.get_by_role("group", name="random tensors").get_by_label(name, exact=True).fill(str(size))
+    draws = normal(mulberry32(1), 100_000)
+    assert (draws.mean(), draws.std()) == pytest.approx((0, 1), abs=0.01)
     uniform = mulberry32(5)
     weights = attend(normal(uniform, 2, 2, 4, 3), normal(uniform, 2, 2, 6, 3))
     expect_row(page, weights[0, 1, 2])
     page.get_by_role("combobox", name="row of the batch").select_option("1")
     expect_row(page, weights[1, 1, 2])
-    again = open_page(page.url.split("#")[1])
-    expect_row(again, weights[1, 1, 2])
+    expect_row(open_page(page.url.split("#")[1]), weights[1, 1, 2])
     page.get_by_role("radio", name="example").check()
     expect(page).not_to_have_url(re.compile("random"))
 
 
 def test_a_size_is_typed_key_by_key(open_page):
     page = open_page(f'{BLOCK}&query=0&random={{"seed":1,"sizes":{{"m":3,"n":4}}}}')
-    sizes = page.get_by_role("group", name="random tensors")
-    field = sizes.get_by_role("spinbutton", name="n", exact=True)
+    field = page.get_by_role("group", name="random tensors").get_by_role("spinbutton", name="n", exact=True)
     field.press("Control+a")
     for key, shown in {"Backspace": "", "0": "0", "Delete": "0", "End": "0"}.items():
         field.press(key)
@@ -155,29 +162,20 @@ def test_a_size_is_typed_key_by_key(open_page):
     expect(page.get_by_role("list", name="tensors that are given")).to_contain_text("key 1 × 1 × 12 × 1")
 
 
-def test_options_have_plain_names_beside_those_of_the_request(open_page):
-    options = open_page(BLOCK).get_by_role("group", name="options")
+def test_parameters_are_answered_live(open_page, heed):
+    page = open_page(f"{BLOCK}&query=0")
+    example = heed.describe("scaled_dot_product").example
+    query, key = (np.array(example[name], np.float32)[0, 0] for name in ("query", "key"))
+    options = page.get_by_role("group", name="options")
     expect(options.get_by_role("checkbox", name="is_causal")).to_have_accessible_name("causal is_causal")
     expect(options.get_by_text("left window size")).to_be_visible()
     expect(options.locator("code")).to_contain_text(["is_causal", "left_window_size"])
-
-
-def test_a_draw_is_standard_normal():
-    values = normal(mulberry32(1), 100_000)
-    assert abs(values.mean()) < 0.01
-    assert abs(values.std() - 1) < 0.01
-
-
-def test_parameters_are_answered_live(open_page, viewer):
-    page = open_page(f"{BLOCK}&query=0")
-    example = viewer.get("/v1/attention/scaled_dot_product").json()["example"]
-    query, key = (np.array(example[name], np.float32)[0, 0] for name in ("query", "key"))
-    options = page.get_by_role("group", name="options")
     expect_row(page, attend(query, key)[0])
     options.get_by_role("spinbutton", name="scale").fill("2")
     expect_row(page, attend(query, key, 2)[0])
-    expect(options.get_by_role("slider", name="scale, slider")).to_have_value("2")
-    options.get_by_role("slider", name="scale, slider").fill("1.5")
+    slider = options.get_by_role("slider", name="scale, slider")
+    expect(slider).to_have_value("2")
+    slider.fill("1.5")
     expect_row(page, attend(query, key, 1.5)[0])
     assert re.search("parameters=.*scale.*1.5", page.url)
     options.get_by_role("button", name="scale: default").click()
@@ -186,6 +184,22 @@ def test_parameters_are_answered_live(open_page, viewer):
     options.get_by_role("combobox", name="look at").select_option("scores")
     expect(page.locator(".selection")).to_contain_text("masked")
     assert "parameters=%7B%22is_causal%22%3Atrue%7D" in page.url
+
+
+def test_a_number_is_typed_key_by_key(open_page):
+    page = open_page(BLOCK)
+    options = page.get_by_role("group", name="options")
+    field = options.get_by_role("spinbutton", name="scale")
+    for number in ("0.05", "-0.5", "1e-2"):
+        for character in number:
+            field.press(character)
+            drawn(page)
+        expect(field).to_have_value(number)
+        field.blur()
+        expect(field).to_have_value(str(float(number)))
+        assert f"parameters=%7B%22scale%22%3A{float(number)}%7D" in page.url
+        options.get_by_role("button", name="scale: default").click()
+        expect(field).to_have_value("")
 
 
 def test_an_error_stands_beside_its_field(open_page):
@@ -199,26 +213,10 @@ def test_an_error_stands_beside_its_field(open_page):
     assert selected(page) == before
     field.fill("1")
     expect(page.get_by_role("alert")).to_have_count(0)
-    page.get_by_role("radio", name="file or JSON").check()
-    page.get_by_role("textbox", name="JSON").fill(json.dumps({"query": QUERY, "key": [[1, 2, 3]]}))
+    paste(page, query=QUERY, key=[[1, 2, 3]])
+    message = "key: expected axis 3 (d_k) to be 2, as in query, got 3 (shape [1, 1, 1, 3])"
     tensors = page.get_by_role("list", name="tensors that are given")
-    expect(tensors.get_by_role("alert")).to_have_text(
-        "key: expected axis 3 (d_k) to be 2, as in query, got 3 (shape [1, 1, 1, 3])"
-    )
-
-
-def test_a_number_is_typed_key_by_key(open_page):
-    page = open_page(BLOCK)
-    options = page.get_by_role("group", name="options")
-    field = options.get_by_role("spinbutton", name="scale")
-    for number in ("0.05", "-0.5", "1e-2"):
-        field.press_sequentially(number, delay=30)
-        expect(field).to_have_value(number)
-        field.blur()
-        expect(field).to_have_value(str(float(number)))
-        assert f"parameters=%7B%22scale%22%3A{float(number)}%7D" in page.url
-        options.get_by_role("button", name="scale: default").click()
-        expect(field).to_have_value("")
+    expect(tensors.get_by_role("alert")).to_have_text(message)
 
 
 def test_a_run_that_failed_does_not_rename_what_is_drawn(open_page):
@@ -229,10 +227,7 @@ def test_a_run_that_failed_does_not_rename_what_is_drawn(open_page):
     answer = page.locator(".answer.stale")
     expect(answer).to_contain_text("The last run that succeeded is drawn: the server does not answer")
     assert selected(page) == before
-    page.get_by_text("Take it along").click()
-    with page.expect_download() as download:
-        page.get_by_role("button", name="JSON", exact=True).click()
-    assert "scores" not in download.value.path().read_text()
+    assert "scores" not in take(page, "JSON").path().read_text()
     page.unroute("**/infer")
     page.get_by_role("button", name="try again").click()
     expect(answer).to_have_count(0)
@@ -249,11 +244,7 @@ def test_it_starts_again_after_a_failure(open_page):
         page.unroute(url)
         page.get_by_role("button", name="try again").click()
         expect(page.locator(".selection")).to_contain_text("looks at")
-    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
-    page.get_by_text("Take it along").click()
-    page.get_by_role("button", name="copy as curl").click()
-    expect(page.locator(".take [role=status]")).to_have_text("curl copied")
-    assert page.evaluate("`'${location.origin}/v1/`") in page.evaluate("navigator.clipboard.readText()")
+    assert page.evaluate("`'${location.origin}/v1/`") in copied(page, "curl")
 
 
 def test_a_key_that_is_asked_for_later_runs_again(open_page):
@@ -261,57 +252,10 @@ def test_a_key_that_is_asked_for_later_runs_again(open_page):
     before = selected(page)
     page.route("**/infer", lambda route: route.fulfill(status=401, json={"error": "unknown API key"}))
     page.get_by_role("spinbutton", name="scale").fill("2")
-    page.get_by_label("API key").wait_for()
+    key = page.get_by_label("API key")
+    key.wait_for()
     page.unroute("**/infer")
-    page.get_by_label("API key").fill("another")
+    key.fill("another")
     page.get_by_role("button", name="use it").click()
-    expect(page.get_by_label("API key")).to_have_count(0)
+    expect(key).to_have_count(0)
     expect(page.locator(".selection")).not_to_contain_text(f"{before[1]:.4f}")
-
-
-def test_tensors_stay_with_their_model(open_page):
-    page = open_page(BLOCK)
-    page.get_by_role("radio", name="file or JSON").check()
-    page.get_by_role("textbox", name="JSON").fill(json.dumps({"query": QUERY, "key": KEY}))
-    expect(page.get_by_role("list", name="tensors that are given")).to_contain_text("query 1 × 1 × 3 × 2")
-    page.evaluate("location.hash = 'model=additive'")
-    expect(page.get_by_role("radio", name="example")).to_be_checked()
-    expect(page.locator(".thumbnail").first).to_be_visible()
-
-
-def test_files_of_other_names(open_page, tmp_path):
-    arrays = {"query": np.array(QUERY), "key": np.array(KEY), "value": np.array(VALUE)}
-    for name, array in arrays.items():
-        np.save(tmp_path / f"{name[0].upper()}.npy", array)
-        np.save(tmp_path / f"my_{name}.npy", array)
-    page = open_page(f"{BLOCK}&query=1")
-    page.get_by_role("radio", name="file or JSON").check()
-    files = page.get_by_label("files", exact=True)
-    files.set_input_files([tmp_path / f"{name}.npy" for name in "QKV"])
-    expect_row(page, attend(arrays["query"], arrays["key"])[1])
-    page.get_by_role("radio", name="example").check()
-    page.get_by_role("radio", name="file or JSON").check()
-    files.set_input_files([tmp_path / f"my_{name}.npy" for name in arrays])
-    for name in arrays:
-        page.get_by_role("combobox", name=f"take my_{name} as").select_option(name)
-    expect(page.get_by_role("combobox", name=re.compile("^take "))).to_have_count(0)
-    expect(page.get_by_role("list", name="tensors that are given")).to_contain_text("value 1 × 1 × 2 × 1")
-    expect_row(page, attend(arrays["query"], arrays["key"])[1])
-
-
-def test_the_sentence_leaves_the_link_with_its_tensors(open_page):
-    page = open_page()
-    expect(page).to_have_url(re.compile("sentence=true"))
-    page.get_by_role("radio", name="random").check()
-    expect(page).not_to_have_url(re.compile("sentence"))
-
-
-def test_a_text_model_that_is_chosen_starts_with_a_sentence(open_page):
-    page = open_page(BLOCK)
-    page.get_by_role("combobox", name="model", exact=True).select_option("bert")
-    box = page.get_by_role("textbox", name="text", exact=True)
-    expect(box).to_have_value(re.compile("^The animal"))
-    box.fill("the cat")
-    page.get_by_role("combobox", name="model", exact=True).select_option("additive")
-    page.get_by_role("combobox", name="model", exact=True).select_option("bert")
-    expect(box).to_have_value("the cat")

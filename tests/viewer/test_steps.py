@@ -1,25 +1,18 @@
 """The view Steps: the numbers from two vectors to a weight and an output, for blocks of which they are true."""
 
-import json
 import re
 
 import numpy as np
 import pytest
 from playwright.sync_api import expect
 
-from tests.viewer.numbers import attend, softmax
+from tests.support.waiting import until
+from tests.viewer.pages import attend, paste, softmax
 
 QUERY = [[1.0, 2.0, -0.5], [0.5, -1.0, 0.25]]
 KEY = [[0.3, 1.0, 0.0], [-2.0, 0.1, 1.0], [0.7, 0.7, 0.7]]
 VALUE = [[1.0, -1.0], [2.0, 0.5], [0.0, 3.0]]
 ERROR = 2e-6
-
-
-def paste(page, **request):
-    page.get_by_role("radio", name="file or JSON").check()
-    page.get_by_role("textbox", name="JSON").fill(json.dumps(request))
-    shape = " × ".join(str(size) for size in (1, 1, *np.shape(request["query"]))[-4:])
-    expect(page.get_by_role("list", name="tensors that are given")).to_contain_text(f"query {shape}")
 
 
 def number(page, label):
@@ -28,11 +21,8 @@ def number(page, label):
 
 
 def wait_for(page, label, value):
-    for _ in range(100):
-        if page.locator(".steps").get_by_label(label, exact=True).count() and abs(number(page, label) - value) < ERROR:
-            return
-        page.wait_for_timeout(50)
-    assert number(page, label) == pytest.approx(value, abs=ERROR)
+    value_of = page.locator(".steps").get_by_label(label, exact=True)
+    until(lambda: value_of.count() and abs(number(page, label) - value) < ERROR)
 
 
 def cells(page, label):
@@ -49,11 +39,14 @@ def test_each_step_of_a_pair(open_page):
     weights = softmax(scores)
     wait_for(page, "weight", weights[1, 2])
     np.testing.assert_allclose(cells(page, "products"), q[1] * k[2], atol=ERROR)
-    assert number(page, "sum of the products") == pytest.approx(q[1] @ k[2], abs=ERROR)
-    assert number(page, "times scale") == pytest.approx(q[1] @ k[2] * 0.8, abs=ERROR)
-    assert number(page, "softcap") == pytest.approx(capped[1, 2], abs=ERROR)
-    assert number(page, "mask") == pytest.approx(scores[1, 2], abs=ERROR)
-    assert number(page, "score") == pytest.approx(scores[1, 2], abs=ERROR)
+    steps = {
+        "sum of the products": q[1] @ k[2],
+        "times scale": q[1] @ k[2] * 0.8,
+        "softcap": capped[1, 2],
+        "mask": scores[1, 2],
+        "score": scores[1, 2],
+    }
+    assert {label: number(page, label) for label in steps} == pytest.approx(steps, abs=ERROR)
     assert number(page, "exp(score − lse)") == pytest.approx(number(page, "weight"), abs=ERROR)
     np.testing.assert_allclose(cells(page, "weight times value"), weights[1, 2] * v[2], atol=ERROR)
     np.testing.assert_allclose(cells(page, "output"), weights[1] @ v, atol=ERROR)
@@ -90,37 +83,33 @@ def test_grouped_heads_and_a_masked_key(open_page):
     expect(page.locator(".steps").get_by_label("score", exact=True)).to_have_text("masked")
 
 
-def test_other_scores_are_no_dot_products(open_page, viewer):
-    answer = viewer.post("/v1/attention/additive", json={
-        **viewer.get("/v1/attention/additive").json()["example"], "outputs": ["scores", "weights", "output"],
-    }).json()  # fmt: skip
+def test_other_scores_are_no_dot_products(open_page, heed):
+    request = {**heed.describe("additive").example, "outputs": ["scores", "weights", "output"]}
+    answer = heed.attend("additive", **request)
     page = open_page("model=additive&view=steps&query=0&key=0")
-    wait_for(page, "weight", np.array(answer["weights"]).reshape(-1)[0])
-    assert number(page, "score") == pytest.approx(np.array(answer["scores"]).reshape(-1)[0], abs=ERROR)
-    np.testing.assert_allclose(cells(page, "output"), np.array(answer["output"])[0, 0], atol=ERROR)
+    wait_for(page, "weight", answer.weights.ravel()[0])
+    assert number(page, "score") == pytest.approx(answer.scores.ravel()[0], abs=ERROR)
+    np.testing.assert_allclose(cells(page, "output"), answer.output[0, 0], atol=ERROR)
     expect(page.get_by_label("sum of the products")).to_have_count(0)
     expect(page.get_by_role("list", name="products")).to_have_count(0)
+    expect(page.get_by_role("tab", name="Ablate")).to_have_count(0)  # it has no head mask
 
 
-def test_projected_values_are_not_averaged(open_page):
+def test_blocks_of_which_the_steps_are_not_true(open_page):
     page = open_page("model=multi_head&view=steps&query=0&key=0")
     expect(page.get_by_role("tabpanel")).to_contain_text("computes its output in another way")
     expect(page.get_by_role("list", name="products")).to_have_count(0)
-
-
-def test_models_without_query_and_key_have_no_steps(open_page):
-    page = open_page("model=encoder&view=steps")
-    expect(page.get_by_role("tab", name="Ablate")).to_be_visible()
+    page.goto(page.url.partition("#")[0] + "#model=encoder&view=steps")  # without query and key
     expect(page.get_by_role("tab", name="Steps")).to_have_count(0)
+    expect(page.get_by_role("tab", name="Ablate")).to_be_visible()
 
 
-def test_a_head_that_is_switched_off(open_page, viewer):
-    request = {**viewer.get("/v1/attention/multi_head").json()["example"], "outputs": ["weights"]}
-    heads = np.array(viewer.post("/v1/attention/multi_head", json=request).json()["weights"]).shape[1]
-    mask = [[0 if head == 1 else 1 for head in range(heads)]]
-    masked = viewer.post("/v1/attention/multi_head", json={**request, "head_mask": mask}).json()
+def test_a_head_that_is_switched_off(open_page, heed):
+    request = {**heed.describe("multi_head").example, "outputs": ["weights"]}
+    heads = heed.attend("multi_head", **request).weights.shape[1]
+    masked = heed.attend("multi_head", **request, head_mask=[[0 if head == 1 else 1 for head in range(heads)]])
     page = open_page("model=multi_head&view=steps&query=0&key=0&head=1&ablated=[[0,1]]")
-    wait_for(page, "weight", np.array(masked["weights"])[0, 1, 0, 0])
+    wait_for(page, "weight", masked.weights[0, 1, 0, 0])
     page = open_page("model=multi_head&view=steps&query=0&key=0&head=1")
     expect(page.locator(".steps").get_by_label("weight", exact=True)).not_to_have_text("0")
 

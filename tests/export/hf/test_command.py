@@ -1,12 +1,7 @@
 """``heed export hf``: what it writes, what it says, and what it refuses."""
 
-import contextlib
-import io
 import json
-import os
 import re
-import shutil
-import subprocess
 import sys
 
 import numpy as np
@@ -16,64 +11,43 @@ import transformers
 from safetensors.torch import load_file, save_file
 
 from export.__main__ import main
+from export.artifact import ExportError
+from export.hf import command as hf
 from export.hf.description import block_of
-from export.hf.pretrained import ModelRefused, load
+from export.hf.pretrained import load
 from export.verification import session
-from tests.support.documents import ROOT
-from tests.support.families import FAMILIES, IMAGE, T5, TEXT, Family, build, save
-from tests.support.texts import save_tokenizer
+from tests.support.families import FAMILIES, IMAGE, TEXT, Family, build, save
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # those of transformers
 TINY = Family("BertForSequenceClassification", {**TEXT, "num_hidden_layers": 1, "hidden_size": 8})
 BASE = Family("BertModel", TINY.config)
+CLIP = Family("CLIPModel", {"text_config": TEXT, "vision_config": IMAGE})
 GRAPHS = {"model.onnx", "weights.onnx", "output.onnx", "fused.onnx", "masked.onnx"}
 
 
 @pytest.fixture(scope="module")
 def tiny(once):
-    """The directory of a small BERT with a classifier and the files of a tokenizer."""
-
-    def fill(folder):
-        save(TINY, folder)
-        save_tokenizer(folder)
-        (folder / "preprocessor_config.json").write_text("{}")
-
-    return once("tiny bert", fill)
-
-
-@pytest.fixture(scope="module")
-def exported(once, tiny):
-    """A repository with ``tiny``, whose name there is the directory's."""
-    return once("tiny bert exported", lambda folder: run(tiny, "--repository", folder))
-
-
-@pytest.fixture(scope="module")
-def headless(once):
-    """A folder with the directory ``model``, a BERT with a classifier and no pooler, and ``models`` without its head.
-
-    Checkpoints of masked language models have no pooler. Hidden states do not depend on it.
-    """
-
-    def fill(folder):
-        save(TINY, folder / "model")
-        file = folder / "model" / "model.safetensors"
-        state = {name: tensor for name, tensor in load_file(file).items() if "pooler" not in name}
-        save_file(state, file, {"format": "pt"})
-        with contextlib.redirect_stderr(io.StringIO()) as written, pytest.MonkeyPatch.context() as patched:
-            patched.setattr("export.hf.artifact.fast_paths", lambda *_: {})
-            run(folder / "model", "--head", "none", "--name", "mine", "--repository", folder / "models")
-        (folder / "stderr").write_text(written.getvalue())
-
-    return once("headless bert exported", fill)
+    """The directory of a small BERT with a classifier."""
+    return once("tiny bert", lambda folder: save(TINY, folder))
 
 
 def run(*arguments):
     return main(["hf", *map(str, arguments)])
 
 
+def saved(family, folder):
+    save(family, folder)
+    return folder
+
+
+def configured(folder):
+    build(TINY).config.save_pretrained(folder)
+    return folder
+
+
 def changed(source, folder, **settings):
     """A copy of the directory ``source`` with other settings in its config."""
-    folder.mkdir()
+    folder.mkdir(exist_ok=True)
     for file in source.iterdir():
         (folder / file.name).write_bytes(file.read_bytes())
     config = json.loads((folder / "config.json").read_text())
@@ -81,82 +55,65 @@ def changed(source, folder, **settings):
     return folder
 
 
-def test_a_version_has_its_graphs_and_the_files_of_the_tokenizer(exported):
-    names = {file.name for file in (exported / "tiny_bert" / "1").iterdir()}
-    assert names == GRAPHS | {"tokenizer.json", "tokenizer_config.json", "preprocessor_config.json"}
-
-
-def test_the_metadata_says_what_was_verified_against_what(exported):
-    card = json.loads(session(exported / "tiny_bert" / "1" / "model.onnx").get_modelmeta().custom_metadata_map["heed"])
-    assert card["title"] == "BertForSequenceClassification (bert)"
+def test_a_version_has_its_graphs_and_the_files_of_the_tokenizer(texts_repository):
+    folder = texts_repository / "bert" / "1"
+    assert {file.name for file in folder.iterdir()} == GRAPHS | {"tokenizer.json", "tokenizer_config.json"}
+    card = json.loads(session(folder / "model.onnx").get_modelmeta().custom_metadata_map["heed"])
+    assert card["title"] == "BertModel (bert)"
     assert card["config"]["architectures"] == ["BertForSequenceClassification"]
     version = transformers.__version__
-    expected = f"on the CPU, against transformers {version} with eager attention in float64, n up to 48"
+    expected = f"on the CPU, against transformers {version} with eager attention in float64, n up to 16"
     assert card["verified"] == expected
-    assert card["limits"] == {"n": 48}
+    assert card["limits"] == {"n": 16}
     assert "sha256:" in card["weights"]
 
 
-def test_without_a_name_it_has_the_directorys(exported):
-    assert [path.name for path in exported.iterdir()] == ["tiny_bert"]
+def test_the_flags_reach_the_export(tiny, tmp_path, monkeypatch, capsys):
+    """Without a name it has the directory's; what is not exported leaves a message and no folder."""
+    calls = []
+
+    def export_model(pretrained, name, repository, version, force, report):
+        calls.append((pretrained.kind, [path.name for path in pretrained.companions], name, repository, version, force))
+        raise ExportError("a check failed")
+
+    monkeypatch.setattr("export.hf.artifact.export_model", export_model)
+    (directory := changed(tiny, tmp_path / "tiny bert") / "preprocessor_config.json").write_text("{}")
+    assert run(directory.parent, "--repository", tmp_path / "models") == 1
+    flags = ["--name", "mine", "--head", "none", "--version", 2, "--force"]
+    assert run(directory.parent, *flags, "--repository", tmp_path) == 1
+    assert calls == [
+        (TINY.model, ["preprocessor_config.json"], "tiny_bert", tmp_path / "models", None, False),
+        (BASE.model, ["preprocessor_config.json"], "mine", tmp_path, 2, True),
+    ]
+    assert "a check failed\nNothing was written for mine.\n" in capsys.readouterr().err
 
 
-@pytest.fixture
-def without_fast_paths(monkeypatch):
-    """For tests of the folders and the canonical graph."""
-    monkeypatch.setattr("export.hf.artifact.fast_paths", lambda *_: {})
-
-
-def test_an_existing_name_gets_the_next_version(tiny, exported, without_fast_paths, tmp_path, capsys):
-    shutil.copytree(exported, tmp_path, dirs_exist_ok=True)
-    model = tmp_path / "tiny_bert"
-    assert run(tiny, "--repository", tmp_path) == 0
-    assert sorted(path.name for path in model.iterdir()) == ["1", "2"]
-    before = (model / "2" / "model.onnx").stat().st_ino
-    assert run(tiny, "--repository", tmp_path, "--version", 2) == 1
+def test_an_existing_version_stays(tiny, tmp_path, capsys):
+    (tmp_path / "mine" / "2").mkdir(parents=True)
+    assert run(tiny, "--name", "mine", "--repository", tmp_path, "--version", 2) == 1
     assert "--force replaces it" in capsys.readouterr().err
-    assert (model / "2" / "model.onnx").stat().st_ino == before
-    assert run(tiny, "--repository", tmp_path, "--version", 2, "--force") == 0
-    assert (model / "2" / "model.onnx").stat().st_ino != before
+    assert [path.name for path in (tmp_path / "mine").rglob("*")] == ["2"]
 
 
-def test_without_its_head_a_model_answers_hidden_states(headless):
+def test_many_weights_of_a_model_without_its_head_are_one_file(tmp_path, capsys):
+    """Checkpoints of masked language models have no pooler. Hidden states, the answer, do not depend on it."""
+    save(Family(TINY.model, {**TINY.config, "vocab_size": 130_000}), tmp_path / "model")
+    file = tmp_path / "model" / "model.safetensors"
+    state = {name: tensor for name, tensor in load_file(file).items() if "pooler" not in name}
+    save_file(state, file, {"format": "pt"})
+    assert load(tmp_path / "model", "none").random == ("pooler.dense.bias", "pooler.dense.weight")
+    assert run(tmp_path / "model", "--head", "none", "--name", "mine", "--repository", tmp_path) == 0
     ignored = "ignored, as BertModel has no such tensors: classifier.bias, classifier.weight"
-    assert ignored in (headless / "stderr").read_text()
-    ids = np.array([[5, 6, 7]])
-    output = session(headless / "models" / "mine" / "1" / "model.onnx").run(["output"], {"input_ids": ids})[0]
-    model = transformers.BertModel.from_pretrained(headless / "model")
-    with torch.no_grad():
-        expected = model(input_ids=torch.from_numpy(ids)).last_hidden_state
-    np.testing.assert_allclose(output, expected, atol=1e-4)
-
-
-def test_a_missing_pooler_does_not_matter(headless):
-    assert load(headless / "model", "none").random == ("pooler.dense.bias", "pooler.dense.weight")
-    assert (headless / "models" / "mine" / "1" / "model.onnx").exists()
-
-
-def test_many_weights_are_one_file(tmp_path):
-    save(Family("BertModel", {**TINY.config, "vocab_size": 130_000}), tmp_path / "model")
-    assert run(tmp_path / "model", "--name", "mine", "--repository", tmp_path / "models") == 0
-    files = {file.name: file.stat().st_size for file in (tmp_path / "models" / "mine" / "1").iterdir()}
+    assert ignored in capsys.readouterr().err
+    folder = tmp_path / "mine" / "1"
+    files = {file.name: file.stat().st_size for file in folder.iterdir()}
     assert files.keys() == GRAPHS | {"weights.bin"}
     assert files["weights.bin"] > 4 * 8 * 130_000 > 10 * max(files[graph] for graph in GRAPHS)
-
-
-UNKNOWN_TO_KERNELS = {
-    "bias": Family("T5EncoderModel", {**T5, "num_layers": 1, "d_model": 8, "d_ff": 8, "num_heads": 2}),
-    **({"two stacks": FAMILIES["t5"], "sink": FAMILIES["gpt oss"]} if os.environ.get("HEED_TEST_FAMILIES") else {}),
-}
-
-
-@pytest.mark.parametrize("family", UNKNOWN_TO_KERNELS.values(), ids=UNKNOWN_TO_KERNELS.keys())
-def test_a_model_that_no_kernel_computes_has_the_graph_of_the_formula(family, tmp_path):
-    """T5 adds a bias to the scores, GPT-OSS a sink to the keys."""
-    save(family, tmp_path / "model")
-    assert run(tmp_path / "model", "--name", "mine", "--repository", tmp_path / "models") == 0
-    names = {file.name for file in (tmp_path / "models" / "mine" / "1").iterdir()}
-    assert names == {"model.onnx", "weights.onnx", "output.onnx"}
+    ids = np.array([[5, 6, 7]])
+    output = session(folder / "model.onnx").run(["output"], {"input_ids": ids})[0]
+    with torch.no_grad():
+        expected = transformers.BertModel.from_pretrained(tmp_path / "model")(torch.from_numpy(ids)).last_hidden_state
+    np.testing.assert_allclose(output, expected, atol=1e-4)
 
 
 def test_shards_are_read(tmp_path):
@@ -172,6 +129,19 @@ def test_half_precision_is_converted_to_float32(tmp_path):
     assert {parameter.dtype for parameter in load(tmp_path).model.parameters()} == {torch.float32}
 
 
+def with_code(tiny, folder):
+    """Code that would write a file, if it ran."""
+    own = changed(tiny, folder / "x", model_type="own", auto_map={"AutoConfig": "own.Config"})
+    (own / "own.py").write_text(f"open({str(folder / 'run')!r}, 'w')")
+    return own
+
+
+def damaged(tiny, folder):
+    file = changed(tiny, folder / "x") / "model.safetensors"
+    file.write_bytes(file.read_bytes()[:1000])
+    return file.parent
+
+
 REFUSED = {
     "no directory": (lambda _, folder: folder / "absent", "no such directory"),
     "no config": (lambda _, folder: folder, "has no config.json"),
@@ -180,10 +150,8 @@ REFUSED = {
         lambda tiny, folder: changed(tiny, folder / "x", model_type="unknown"),
         "cannot load it: .*unknown",
     ),
-    "code": (
-        lambda tiny, folder: changed(tiny, folder / "x", model_type="own", auto_map={"AutoConfig": "own.Config"}),
-        "it needs the code in its directory, which is never run",
-    ),
+    "code": (with_code, "it needs the code in its directory, which is never run"),
+    "a damaged file": (damaged, "transformers cannot load it"),
     "an unknown class": (
         lambda tiny, folder: changed(tiny, folder / "x", architectures=["BertForNothing"]),
         "architectures names BertForNothing, which transformers",
@@ -206,17 +174,6 @@ REFUSED = {
         "config.json has no image_size, from which the shape of pixel_values follows",
     ),
 }
-CLIP = Family("CLIPModel", {"text_config": TEXT, "vision_config": IMAGE})
-
-
-def saved(family, folder):
-    save(family, folder)
-    return folder
-
-
-def configured(folder):
-    build(TINY).config.save_pretrained(folder)
-    return folder
 
 
 @pytest.mark.parametrize(("directory", "reason"), REFUSED.values(), ids=REFUSED.keys())
@@ -226,23 +183,7 @@ def test_a_refusal_says_why_and_writes_nothing(directory, reason, tiny, tmp_path
     error = capsys.readouterr().err
     assert re.search(reason, error), error
     assert error.endswith("Nothing was written for mine.\n")
-    assert not (tmp_path / "models").exists()
-
-
-def test_code_in_the_directory_is_not_run(tiny, tmp_path):
-    own = changed(tiny, tmp_path / "own", model_type="own", auto_map={"AutoConfig": "own.Config"})
-    (own / "own.py").write_text(f"open({str(tmp_path / 'run')!r}, 'w')")
-    with pytest.raises(ModelRefused, match="never run"):
-        load(own)
-    assert not (tmp_path / "run").exists()
-
-
-def test_a_damaged_file_is_refused(tiny, tmp_path):
-    damaged = changed(tiny, tmp_path / "damaged")
-    file = damaged / "model.safetensors"
-    file.write_bytes(file.read_bytes()[:1000])
-    with pytest.raises(ModelRefused, match="transformers cannot load it"):
-        load(damaged)
+    assert not {"models", "run"} & {path.name for path in tmp_path.iterdir()}
 
 
 def test_a_default_that_changes_the_answer_is_no_input(tmp_path):
@@ -261,10 +202,9 @@ def test_a_roberta_has_fewer_positions_than_its_table(tmp_path):
     assert block.limits == {"n": 48 - 2}
 
 
-def test_without_transformers_it_says_what_to_install():
-    program = (
-        "import sys; sys.modules['transformers'] = None; from export.__main__ import main; sys.exit(main(['hf', '.']))"
-    )
-    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode == 1
-    assert done.stderr == ("heed export hf: transformers is not installed; pip install 'heed-attention[hf]'\n")
+def test_without_transformers_it_says_what_to_install(monkeypatch, capsys):
+    monkeypatch.delitem(sys.modules, "export.hf.artifact", raising=False)
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    assert hf.main(["."]) == 1
+    error = capsys.readouterr().err
+    assert error == "heed export hf: transformers is not installed; pip install 'heed-attention[hf]'\n"

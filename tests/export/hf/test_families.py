@@ -1,10 +1,6 @@
-"""Families of transformers, from a directory to answers over HTTP that are equal to transformers' own.
-
-``make test-families`` runs all of them; two run otherwise.
-"""
+"""Families of transformers, from a directory to answers over HTTP that are equal to transformers' own."""
 
 import json
-import os
 import re
 
 import numpy as np
@@ -14,11 +10,11 @@ import transformers
 
 from export.__main__ import main
 from export.hf.verification.float64 import in_float64
-from tests.support.families import FAMILIES, FEW, REFUSED, save
+from tests.support.families import FAMILIES, REFUSED, save
 from tests.support.server import serving
 from tests.support.texts import TARGETS, TEXTS, save_tokenizer
 
-EVERY = bool(os.environ.get("HEED_TEST_FAMILIES"))
+FAST = "bert"  # the others are extended
 EPS = np.finfo(np.float32).eps
 SIZES = {"n": 9, "m": 6}
 TEXT_SLACK = 4  # the error of one draw may be so many times the limit of another
@@ -46,6 +42,7 @@ PROJECTIONS = {
         "cross_attn_head_mask": r"decoder\..*\.EncDecAttention\.o",
     },
 }
+FORMULA = {"t5", "t5, encoder", "gpt oss"}  # no kernel adds a bias to the scores, or a sink to the keys
 MASKED = {"decoder_head_mask": "weights", "cross_attn_head_mask": "cross_weights"}
 # Attention that does not go through transformers' AttentionInterface.
 WITHOUT_MASK = {"bloom", "deberta v2", "deberta v2, relative", "falcon", "gpt j", "gpt neo", "mpnet"}
@@ -91,6 +88,28 @@ def answered(model, inputs, dtype):
     return {"output": output.numpy()} | {name: torch.stack(of).numpy() for name, of in layers.items()}
 
 
+def loaded(folder):
+    """The model of a directory, with eager attention and experts."""
+    model = getattr(transformers, transformers.AutoConfig.from_pretrained(folder).architectures[0])
+    model = model.from_pretrained(folder, attn_implementation="eager").eval()
+    if model._can_set_experts_implementation():
+        model.set_experts_implementation("eager")
+    return model
+
+
+def answered_twice(model, inputs):
+    """What it answers in float32, and in float64."""
+    plain = answered(model, inputs, torch.float32)
+    model.double()
+    with in_float64():
+        return plain, answered(model, inputs, torch.float64)
+
+
+def limit_of(plain, exact):
+    """Twice the error of transformers in float32."""
+    return 2 * np.abs(plain - exact).max() + EPS * np.abs(exact).max()
+
+
 def remove_head(model, projection, heads):
     """Set to zero the columns of the output projection that take head HEAD of layer LAYER."""
     matrix = [part.weight for name, part in model.named_modules() if re.search(f"{projection}$", name)][LAYER]
@@ -118,22 +137,16 @@ def tokenized(block, folder):
 
 
 def compared(client, folder, inputs, body, path="attention", removed=None):
-    """The error of each answer of the server to ``body``, and the limit: twice transformers' own float32 error.
+    """The error of each answer of the server to ``body``, and its limit.
 
     With ``removed``, the name and the shape of a mask, and the name of an output projection, a head is removed: by that
     mask, and from that matrix in transformers.
     """
-    model = getattr(transformers, transformers.AutoConfig.from_pretrained(folder).architectures[0])
-    model = model.from_pretrained(folder, attn_implementation="eager").eval()
-    if model._can_set_experts_implementation():
-        model.set_experts_implementation("eager")
+    model = loaded(folder)
     if removed:
         mask, (layers, heads), projection = removed
         remove_head(model, projection, heads)
-    plain = answered(model, inputs, torch.float32)
-    model.double()
-    with in_float64():
-        exact = answered(model, inputs, torch.float64)
+    plain, exact = answered_twice(model, inputs)
     if removed:
         body = body | {mask: [[float((i, j) != (LAYER, HEAD)) for j in range(heads)] for i in range(layers)]}
         masked = MASKED.get(mask, "encoder_weights" if "encoder_weights" in exact else "weights")
@@ -145,21 +158,13 @@ def compared(client, folder, inputs, body, path="attention", removed=None):
         if isinstance(body.get("text"), str):
             computed = np.expand_dims(computed, 0 if name == "output" else 1)
         assert np.shape(computed) == exact[name].shape, name
-        limit = 2 * np.abs(plain[name] - exact[name]).max() + EPS * np.abs(exact[name]).max()
-        yield name, np.abs(np.array(computed) - exact[name]).max(), limit
+        yield name, np.abs(np.array(computed) - exact[name]).max(), limit_of(plain[name], exact[name])
 
 
 def check_next_tokens(client, folder, inputs, body):
     """The next tokens that the server answers are the most probable of transformers in float64, within its error."""
-    model = getattr(transformers, transformers.AutoConfig.from_pretrained(folder).architectures[0])
-    model = model.from_pretrained(folder, attn_implementation="eager").eval()
-    if model._can_set_experts_implementation():
-        model.set_experts_implementation("eager")
-    plain = answered(model, inputs, torch.float32)["output"]
-    model.double()
-    with in_float64():
-        exact = answered(model, inputs, torch.float64)["output"]
-    limit = TEXT_SLACK * (2 * np.abs(plain - exact).max() + EPS * np.abs(exact).max())  # of a logit
+    plain, exact = (answers["output"] for answers in answered_twice(loaded(folder), inputs))
+    limit = TEXT_SLACK * limit_of(plain, exact)  # of a logit
     mask = inputs.get("decoder_attention_mask" if "decoder_input_ids" in inputs else "attention_mask")
     answer = client.post("/v1/text/mine", json=body | {"outputs": [], "next_tokens": 7}).json()["next_tokens"]
     several = isinstance(body["text"], list)
@@ -172,7 +177,9 @@ def check_next_tokens(client, folder, inputs, body):
         np.testing.assert_allclose(chosen, np.sort(p)[::-1][:7], rtol=np.expm1(2 * limit))
 
 
-@pytest.mark.parametrize("name", [name for name in FAMILIES if EVERY or name in FEW])
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name == FAST else pytest.mark.extended) for name in FAMILIES]
+)
 def test_answers_are_those_of_transformers(name, tmp_path):
     save(FAMILIES[name], tmp_path / "model")
     takes_text = "vocab_size" in FAMILIES[name].config and name != "whisper"
@@ -181,6 +188,8 @@ def test_answers_are_those_of_transformers(name, tmp_path):
     if name in SPECIAL_TOKENS:
         (tmp_path / "model" / "preprocessor_config.json").write_text(json.dumps(PREPROCESSOR))
     assert main(["hf", str(tmp_path / "model"), "--name", "mine", "--repository", str(tmp_path / "models")]) == 0
+    graphs = {file.stem for file in (tmp_path / "models" / "mine" / "1").glob("*.onnx")}
+    assert name not in FORMULA or graphs == {"model", "weights", "output"}
     with serving(tmp_path / "models") as client:
         block = client.get("/v1/attention/mine").json()
         shapes = {spec["name"]: spec["shape"] for spec in block["inputs"]}
@@ -210,7 +219,8 @@ def test_answers_are_those_of_transformers(name, tmp_path):
                 check_next_tokens(client, tmp_path / "model", inputs, body)
 
 
-@pytest.mark.parametrize("name", REFUSED if EVERY else [])
+@pytest.mark.extended
+@pytest.mark.parametrize("name", REFUSED)
 def test_what_cannot_be_had_is_refused(name, tmp_path, capsys):
     family, reason = REFUSED[name]
     save(family, tmp_path / "model")

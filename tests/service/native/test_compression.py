@@ -2,16 +2,17 @@
 
 import gzip
 import json
+import shutil
 import zlib
-from collections.abc import Iterator
 
-import httpx
 import numpy as np
 import pytest
 
+from tests.support.application import running
 from tests.support.attending import post
-from tests.support.server import serving
+from tests.support.language_model import write_language_model
 
+pytestmark = pytest.mark.filterwarnings("ignore")  # those of transformers
 COMPRESS = {"gzip": gzip.compress, "deflate": zlib.compress}
 WBITS = {"gzip": 31, "deflate": 15}
 ROWS = np.random.default_rng(3).normal(size=(40, 8)).astype("f").tolist()
@@ -20,17 +21,19 @@ PATH = "/v1/attention/scaled_dot_product"
 
 
 @pytest.fixture(scope="module")
-def small(texts_repository) -> Iterator[httpx.Client]:
-    """A server of texts that takes small bodies."""
-    with serving(texts_repository, "--max-body-bytes", "100000") as client:
+def small(two_blocks, tmp_path_factory):
+    """An application with a block and a language model that takes small bodies."""
+    folder = tmp_path_factory.mktemp("texts")
+    shutil.copytree(two_blocks / "dot_product", folder / "dot_product")
+    write_language_model(folder / "lm" / "1", limit=None)
+    with running(folder, max_body_bytes=100_000) as client:
         yield client
 
 
 @pytest.mark.parametrize("encoding", COMPRESS)
-@pytest.mark.parametrize("times", [1, 3])
-def test_a_compressed_body_is_answered_as_a_plain_one(client, encoding, times):
+def test_a_compressed_body_is_answered_as_a_plain_one(client, encoding):
     plain = post(client, "scaled_dot_product", BODY)
-    for _ in range(times):  # one connection sends the same head again
+    for _ in range(3):  # one connection sends the same head again
         packed = post(client, "scaled_dot_product", COMPRESS[encoding](BODY), **{"Content-Encoding": encoding})
         assert (packed.status_code, packed.content) == (200, plain.content)
     assert post(client, "scaled_dot_product", BODY).content == plain.content
@@ -62,8 +65,8 @@ def test_a_short_answer_and_an_error_are_plain(client):
     ("path", "body", "status"),
     [
         ("/v1/attention/dot_product", {"query": [[1]], "key": [[1]], "value": [[1]]}, 200),
-        ("/v1/text/bert", {"text": "the cat sat"}, 200),
-        ("/v1/tokenize/bert", {"text": "the cat sat"}, 200),
+        ("/v1/text/lm", {"text": "the cat sat"}, 200),
+        ("/v1/tokenize/lm", {"text": "the cat sat"}, 200),
         ("/v1/memories", {"key": [[1]], "value": [[1]]}, 201),
     ],
 )
@@ -83,11 +86,11 @@ def test_every_body_may_be_compressed_within_bounds(small, path, body, status):
 
 
 def test_tokens_are_compressed_too(small):
-    content = json.dumps({"text": ["the cat sat on the mat"] * 30}).encode()
-    plain = small.post("/v1/tokenize/bert", content=content, headers={"Content-Type": "application/json"})
-    for path in ("/v1/tokenize/bert", "/v1/text/bert"):
-        headers = {"Accept-Encoding": "gzip", "Content-Type": "application/json"}
-        packed = small.post(path, content=content, headers=headers)
+    body = {"text": ["the cat sat on the mat"] * 30}
+    plain = small.post("/v1/tokenize/lm", json=body, headers={"Accept-Encoding": "identity"})
+    assert "content-encoding" not in plain.headers
+    for path in ("/v1/tokenize/lm", "/v1/text/lm"):
+        packed = small.post(path, json=body, headers={"Accept-Encoding": "gzip"})
         assert packed.headers["content-encoding"] == "gzip"
         assert packed.json()["tokens"] == plain.json()["tokens"]
 

@@ -2,33 +2,29 @@
 
 import base64
 import json
-import socket
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
 
+from tests.support.application import running
 from tests.support.attending import attend, coded, post
-from tests.support.server import serving
 from tests.support.v2 import infer, tensor
 
 Q, K, V = [[1, 0], [0, 1]], [[1, 0], [0, 1], [1, 1]], [[1, 0], [0, 1], [0.5, 0.5]]
 GOOD = {"query": Q, "key": K, "value": V}
-
+PAST = {"past_key": K, "past_value": V}
+ONE_NUMBER = {"query": [[1.0]], "key": [[1.0]], "value": [[1.0]]}
 
 MALFORMED = {
     "truncated": b'{"query": [[1, 2',
     "empty": b"",
-    "blank": b"  \n ",
     "no object": b"[1, 2]",
     "a number": b"3",
     "NaN literal": b'{"query": [[NaN]], "key": [[1]], "value": [[1]]}',
-    "Infinity literal": b'{"query": [[Infinity]], "key": [[1]], "value": [[1]]}',
-    "past double": b'{"query": [[1e400]], "key": [[1]], "value": [[1]]}',
-    "not UTF-8": b'{"query\xff": 1}',
     "trailing": b'{"query": [[1]]} {}',
     "very deep": b"[" * 5000 + b"]" * 5000,
     "twice": b'{"query": [[1]], "query": [[2]], "key": [[1]], "value": [[1]]}',
-    "two texts": b"\x00\x01\x02",
 }
 
 
@@ -39,6 +35,7 @@ def test_400_malformed(client, body):
 
 UNKNOWN = {
     "field": ({"qeury": Q}, "qeury", "did you mean 'query'?"),
+    "a parameter of another block": ({"bandwidth": 1}, "bandwidth", "unknown field"),
     "batch_size": ({"batch_size": 3}, "batch_size", "unknown field"),
     "output": ({"outputs": ["output", "attention"]}, "outputs", "did you mean 'weights'? There are output, weights"),
     "tensor field": ({"query": {"shape": [2, 2], "values": [1, 2, 3, 4]}}, "query", '"shape" and "data"'),
@@ -51,10 +48,6 @@ def test_400_unknown(client, change, field, said):
     body = problem(post(client, "scaled_dot_product", {**GOOD, **change}), 400)
     assert body["field"] == field
     assert said in body["detail"]
-
-
-def test_400_a_parameter_another_block_has(client):
-    assert problem(post(client, "dot_product", {**GOOD, "bandwidth": 1}), 400)["field"] == "bandwidth"
 
 
 INVALID = {
@@ -79,31 +72,15 @@ INVALID = {
     "empty axis": ({"query": {"shape": [0, 2], "data": []}}, "query", "empty"),
     "missing": ({"value": None}, "value", "got null"),
     "rank 5": ({"query": [[[Q]]]}, "query", "expected shape [batch, heads, m, d_k], or its last 1 to 3, got shape"),
-    "value beside one query": (
-        {"query": [1, 0], "value": [V]},
-        "value",
-        "expected shape [n, d_v] beside query of shape [2], got shape [1, 3, 2]",
-    ),
+    "value beside one query": ({"query": [1, 0], "value": [V]}, "value", "shape [n, d_v] beside query of shape [2]"),
     "rank 20": ({"query": json.loads("[" * 20 + "1" + "]" * 20)}, "query", "nested more than 16 deep"),
     "rank of key": ({"key": [K]}, "key", "expected shape [n, d_k] beside query of shape [2, 2], got shape [1, 3, 2]"),
     "d_k": ({"key": [[1, 0, 1]] * 3}, "key", "expected axis 1 (d_k) to be 2, as in query, got 3 (shape [3, 3])"),
     "n": ({"value": V[:2]}, "value", "expected axis 0 (n) to be 3, as in key, got 2 (shape [2, 2])"),
-    "batch": (
-        {"query": [Q, Q], "key": [K], "value": [V, V]},
-        "key",
-        "expected axis 0 (batch) to be 2, as in query, got 1 (shape [1, 3, 2])",
-    ),
-    "heads": (
-        {"query": [[Q] * 3], "key": [[K] * 2], "value": [[V] * 2]},
-        "key",
-        "expected kv_heads that divides 3 (heads of query), got 2",
-    ),
+    "batch": ({"query": [Q, Q], "key": [K], "value": [V, V]}, "key", "axis 0 (batch) to be 2, as in query, got 1"),
+    "heads": ({"query": [[Q] * 3], "key": [[K] * 2], "value": [[V] * 2]}, "key", "divides 3 (heads of query), got 2"),
     "mask shape": ({"attn_mask": [[True, False]] * 2}, "attn_mask", "1 or 3"),
-    "mask rank": (
-        {"attn_mask": [[[[True]]]]},
-        "attn_mask",
-        "expected shape [m, past + n] beside query of shape [2, 2], got shape [1, 1, 1, 1]",
-    ),
+    "mask rank": ({"attn_mask": [[[[True]]]]}, "attn_mask", "shape [m, past + n] beside query of shape [2, 2]"),
     "mask text": ({"attn_mask": [[True, "true", False]] * 2}, "attn_mask", "at [0, 1]"),
     "mask tricky text": ({"attn_mask": [[True, "t", False]] * 2}, "attn_mask", "at [0, 1]"),
     "mask mixed": ({"attn_mask": [[True, 0, False]] * 2}, "attn_mask", "expected booleans, got 0 at [0, 1]"),
@@ -124,22 +101,10 @@ INVALID = {
     "softcap negative": ({"softcap": -1}, "softcap", "expected at least 0, got -1.0"),
     "nonpad too many": ({"nonpad_kv_seqlen": 4}, "nonpad_kv_seqlen", "expected at most 3 (n), got 4"),
     "nonpad negative": ({"nonpad_kv_seqlen": -1}, "nonpad_kv_seqlen", "expected at least 0, got -1"),
-    "nonpad list": (
-        {"nonpad_kv_seqlen": [2]},
-        "nonpad_kv_seqlen",
-        "expected a single number beside query of shape [2, 2], got shape [1]",
-    ),
+    "nonpad list": ({"nonpad_kv_seqlen": [2]}, "nonpad_kv_seqlen", "a single number beside query of shape [2, 2], got"),
     "past alone": ({"past_key": K}, "past_key", "needs past_value"),
-    "past with nonpad": (
-        {"past_key": K, "past_value": V, "nonpad_kv_seqlen": 1},
-        "nonpad_kv_seqlen",
-        "cannot be given together with past_key",
-    ),
-    "past d_k": (
-        {"past_key": [[1, 2, 3]], "past_value": [[1, 2]]},
-        "past_key",
-        "expected axis 1 (d_k) to be 1 or 2, as in query, got 3 (shape [1, 3])",
-    ),
+    "past with nonpad": ({**PAST, "nonpad_kv_seqlen": 1}, "nonpad_kv_seqlen", "cannot be given together with past_key"),
+    "past d_k": ({**PAST, "past_key": [[1, 2, 3]] * 3}, "past_key", "axis 1 (d_k) to be 1 or 2, as in query, got 3"),
     "negative shape": ({"query": {"shape": [-1, 2], "data": [1, 2]}}, "query", "negative size"),
     "huge shape": ({"query": {"shape": [2**40, 2**40], "data": [1, 2]}}, "query", "needs 1208925819614629174706176"),
     "shape past int64": ({"query": {"shape": [2**63, 2], "data": [1, 2]}}, "query", "does not fit in int64"),
@@ -163,11 +128,8 @@ INVALID = {
     "outputs word": ({"outputs": "output"}, "outputs", "a list of names"),
     "outputs numbers": ({"outputs": [1]}, "outputs", "a list of names"),
     "average word": ({"average_attn_weights": "yes"}, "average_attn_weights", "a boolean"),
-    "average without weights": ({"average_attn_weights": True, "outputs": ["output"]}, "average_attn_weights", "needs"),
     "top 0": ({"weights_top_k": 0}, "weights_top_k", "whole number from 1"),
     "top true": ({"weights_top_k": True}, "weights_top_k", "whole number from 1"),
-    "top too many": ({"weights_top_k": 4}, "weights_top_k", "expected at most 3"),
-    "top without weights": ({"weights_top_k": 1, "outputs": ["output"]}, "weights_top_k", "needs weights"),
 }
 
 
@@ -177,13 +139,11 @@ def test_422(client, change, field, said):
     assert body["field"] == field
     assert said in body["detail"]
     assert body["detail"].startswith(f"{field}: ")
+    assert attend(client, "dot_product", **ONE_NUMBER)["output"].tolist() == [[1.0]]  # the next request is right
 
 
-def test_422_missing(client):
+def test_422_of_another_block_or_without_a_tensor(client):
     assert problem(post(client, "scaled_dot_product", {"query": Q, "value": V}), 422)["field"] == "key"
-
-
-def test_422_learned_width(client):
     body = problem(post(client, "multi_head", GOOD), 422)
     assert body["detail"] == "query: expected axis 1 to be 64, got 2 (shape [2, 2])"
 
@@ -203,15 +163,10 @@ def test_404(client):
     assert client.get("/v2/nothing").json()["error"].startswith("Not Found")
 
 
-def test_405(client):
+def test_405_and_415(client):
     problem(client.put("/v1/attention/scaled_dot_product"), 405)
-
-
-@pytest.mark.parametrize(
-    "headers", [{"Content-Type": "text/plain"}, {"Content-Type": "application/x-npy"}, {"Content-Encoding": "br"}]
-)
-def test_415(client, headers):
-    problem(post(client, "scaled_dot_product", GOOD, **headers), 415)
+    for headers in ({"Content-Type": "text/plain"}, {"Content-Type": "application/x-npy"}, {"Content-Encoding": "br"}):
+        problem(post(client, "scaled_dot_product", GOOD, **headers), 415)
 
 
 def test_json_with_a_charset_is_json(client):
@@ -222,86 +177,35 @@ def test_json_with_a_charset_is_json(client):
 def test_base64_may_be_broken_into_lines(client, ending):
     """As many encoders write it: base64.encodebytes of Python, libb64, the command base64."""
     rows = np.arange(40, dtype=np.float32).reshape(2, 20)
-    plain = coded(rows)
-    broken = {**plain, "base64": base64.encodebytes(rows.tobytes()).decode().replace("\n", ending)}
+    broken = coded(rows, base64=base64.encodebytes(rows.tobytes()).decode().replace("\n", ending))
     assert broken["base64"].count(ending) > 1
-    answers = [
-        post(client, "dot_product", {"query": given, "key": given, "value": given}).json() for given in (plain, broken)
-    ]
-    assert answers[0] == answers[1]
-    assert answers[0]["output"]
+    found, expected = (attend(client, "dot_product", query=x, key=x, value=x)["output"] for x in (broken, rows))
+    np.testing.assert_array_equal(found, expected)
 
 
 def test_413(two_blocks):
-    with serving(two_blocks, "--max-body-bytes", "1000", "--max-memory-bytes", "100000") as client:
+    with running(two_blocks, max_body_bytes=1000, max_memory_bytes=100_000) as client:
         body = problem(post(client, "dot_product", b" " * 1001), 413)
-        assert (
-            "the body has 1,001 bytes, which exceeds the maximum allowed (max_body_bytes), 1,000 bytes"
-            in body["detail"]
-        )
-        chunked = client.post(
-            "/v1/attention/dot_product", content=iter([b" " * 600] * 3), headers={"Content-Type": "application/json"}
-        )
-        problem(chunked, 413)
-        many = {"shape": [200, 1], "dtype": "int8", "base64": base64.b64encode(bytes(200)).decode()}
+        assert "the body has 1,001 bytes, which exceeds the maximum allowed (max_body_bytes), 1,000" in body["detail"]
+        chunks = iter([b" " * 600] * 3)
+        headers = {"Content-Type": "application/json"}
+        problem(client.post("/v1/attention/dot_product", content=chunks, headers=headers), 413)
+        many = coded(np.zeros((200, 1), np.int8))
         body = problem(post(client, "dot_product", {"query": many, "key": many, "value": many}), 413)
         assert "max_memory_bytes" in body["detail"]
         assert post(client, "dot_product", GOOD).status_code == 200
 
 
-def test_500_shows_nothing_but_the_request_id(repository, tmp_path):
-    """A graph that takes something out of a list of one that depends on the numbers; the client sees no word of it."""
-    import shutil
-
-    import onnx
-    from onnx.helper import make_node
-
-    folder = tmp_path / "lying" / "1"
-    shutil.copytree(repository / "dot_product" / "1", folder)
-    for file in folder.iterdir():
-        graph = onnx.load(file)
-        for node in graph.graph.node:
-            node.output[:] = ["output_before" if name == "output" else name for name in node.output]
-        graph.graph.initializer.extend(
-            [
-                onnx.numpy_helper.from_array(np.array([0], np.float32), "list_of_one"),
-                onnx.numpy_helper.from_array(np.array(1e6, np.float32), "million"),
-            ]
-        )
-        graph.graph.node.extend(
-            [
-                make_node("ReduceMax", ["query"], ["largest"], keepdims=0),
-                make_node("Greater", ["largest", "million"], ["over"]),
-                make_node("Cast", ["over"], ["place"], to=onnx.TensorProto.INT64),
-                make_node("Gather", ["list_of_one", "place"], ["nothing"]),
-                make_node("Add", ["output_before", "nothing"], ["output"]),
-            ]
-        )
-        onnx.save(graph, file)
-    with serving(tmp_path) as client:
-        response = post(client, "lying", {"query": [[2e6]], "key": [[1.0]], "value": [[1.0]]})
-        body = problem(response, 500)
-        assert body["detail"] == "The server failed; its log names this request's X-Request-ID."
-        given = [tensor(name, np.full((1, 1, 1, 1), 2e6)) for name in ("query", "key", "value")]
-        response = infer(client, "lying", {"inputs": given})
-        assert (response.status_code, response.json()) == (500, {"error": body["detail"]})
+def test_500_shows_nothing_but_the_request_id(two_blocks, monkeypatch):
+    with running(two_blocks) as client:
+        model = client.app.repository.block("dot_product")
+        monkeypatch.setattr(model, "run", Mock(side_effect=RuntimeError("a secret")))
+        detail = "The server failed; its log names this request's X-Request-ID."
+        assert problem(post(client, "dot_product", ONE_NUMBER), 500)["detail"] == detail
+        inputs = [tensor(name, np.ones((1, 1, 1, 1))) for name in ONE_NUMBER]
+        response = infer(client, "dot_product", {"inputs": inputs})
+        assert (response.status_code, response.json()) == (500, {"error": detail})
         assert client.get("/v2/health/ready").status_code == 200
-
-
-def test_after_an_error_the_next_request_is_right(client):
-    for change, _, _ in [*INVALID.values(), *UNKNOWN.values()]:
-        post(client, "scaled_dot_product", {**GOOD, **change})
-    found = attend(client, query=[[0.0]], key=[[1.0], [2.0]], value=[[1.0], [3.0]])
-    assert found["output"].tolist() == [[2.0]]
-
-
-def test_a_client_that_hangs_up_harms_nobody(client):
-    with socket.create_connection((client.base_url.host, client.base_url.port)) as raw:
-        raw.sendall(
-            b"POST /v1/attention/dot_product HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
-            b'Content-Length: 500\r\n\r\n{"query": [['
-        )
-    assert post(client, "dot_product", GOOD).status_code == 200
 
 
 def problem(response, status):

@@ -43,16 +43,14 @@ def test_one_head_without_a_batch_has_no_axis_for_heads(client, name, option):
     assert top["values"].shape == (*found["weights"].shape[:-1], 2)
 
 
-def test_a_batch_keeps_the_axis_of_one_head(client):
-    x = np.random.default_rng(0).standard_normal((2, 5, 32), np.float32)
-    found = attend(client, "self_attention", x=x, outputs=["weights", "present_key"])
-    assert (found["weights"].shape, found["present_key"].shape) == ((2, 1, 5, 5), (2, 1, 5, 16))
-
-
-def test_one_head_of_keys_is_an_axis_where_there_are_more_of_queries(client):
-    x = np.random.default_rng(0).standard_normal((5, 64), np.float32)
-    found = attend(client, "multi_query", x=x, outputs=["weights", "present_key"])
-    assert (found["weights"].shape, found["present_key"].shape) == ((8, 5, 5), (1, 5, 8))
+@pytest.mark.parametrize(
+    ("block", "shape", "weights", "present_key"),
+    [("self_attention", (2, 5, 32), (2, 1, 5, 5), (2, 1, 5, 16)), ("multi_query", (5, 64), (8, 5, 5), (1, 5, 8))],
+    ids=["one head in a batch", "one head of keys, more of queries"],
+)
+def test_one_head_is_an_axis(client, block, shape, weights, present_key):
+    found = attend(client, block, x=np.ones(shape, np.float32), outputs=["weights", "present_key"])
+    assert (found["weights"].shape, found["present_key"].shape) == (weights, present_key)
 
 
 @pytest.mark.parametrize("name", ["sinks", "alibi_slopes"])

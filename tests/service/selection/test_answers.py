@@ -43,10 +43,7 @@ OPTIONS = {  # the request's, and what numpy makes of all weights
     "average": ({"average_attn_weights": True}, lambda w: mean(w, -3)),
     "max of heads, a query": ({"reduce_heads": "max", "queries": "3"}, lambda w: w.max(-3)[..., 3:4, :]),
     "pool": ({"weights_pool": 4}, lambda w: pooled(w.astype(np.float64), 4, np.mean)),
-    "pool by max": (
-        {"weights_pool": 2, "weights_pool_by": "max", "heads": 0},
-        lambda w: pooled(w[..., :1, :, :], 2, np.max),
-    ),
+    "pool by max": ({"weights_pool": 2, "weights_pool_by": "max"}, lambda w: pooled(w, 2, np.max)),
     "float16": ({"weights_dtype": "float16"}, lambda w: w.astype(np.float16)),
     "float32": ({"weights_dtype": "float32", "queries": "1,0"}, lambda w: w[..., [1, 0], :]),
 }
@@ -64,9 +61,14 @@ CASES = [
 
 
 def native(client, block, outputs, **options):
+    """The answer of the native API; the parts of the largest weights are named as in V2."""
     response = post(client, block, {**INPUTS[block], "outputs": outputs, **options})
     assert response.status_code == 200, response.text
-    return {name: value for name, value in response.json().items() if name != "block"}
+    found = {}
+    for name, value in response.json().items():
+        found |= {f"{name}_{part}": value[part] for part in value} if isinstance(value, dict) else {name: value}
+    assert found.pop("block") == block
+    return found
 
 
 def v2(client, block, outputs, binary, **options):
@@ -89,6 +91,19 @@ def v2(client, block, outputs, binary, **options):
     }
 
 
+def answers(client, block, outputs, **options):
+    """The arrays of V2's answer in binary, which are those of V2's JSON and of the native API."""
+    binary, in_json = (v2(client, block, outputs, is_binary, **options) for is_binary in (True, False))
+    natively = native(client, block, outputs, **options)
+    assert [*binary] == [*in_json]
+    assert binary.keys() == natively.keys()
+    for name, array in binary.items():
+        np.testing.assert_array_equal(in_json[name], array, strict=True)
+        numbers = np.asarray(natively[name]).astype(array.dtype)
+        np.testing.assert_array_equal(numbers if numbers.ndim else numbers[None], array, strict=True)
+    return binary
+
+
 @pytest.fixture(scope="module")
 def whole(client):
     """All weights of each block."""
@@ -97,16 +112,9 @@ def whole(client):
 
 @pytest.mark.parametrize(("block", "name", "options", "expected"), CASES, ids=[f"{c[0]} {c[1]}" for c in CASES])
 def test_weights(client, whole, block, name, options, expected):
-    found = [
-        np.asarray(native(client, block, ["weights"], **options)["weights"], np.float32),
-        *(v2(client, block, ["weights"], binary, **options)["weights"] for binary in (False, True)),
-    ]
-    assert found[1].dtype == found[2].dtype == (np.float16 if name == "float16" else np.float32)
-    wanted = expected(whole[block])
-    for one in found:
-        np.testing.assert_allclose(one, wanted, rtol=1e-6 if name != "float16" else 1e-3, atol=1e-7)
-    np.testing.assert_array_equal(found[0].astype(found[1].dtype), found[1])
-    np.testing.assert_array_equal(found[1], found[2])
+    found = answers(client, block, ["weights"], **options)["weights"]
+    assert found.dtype == (np.float16 if name == "float16" else np.float32)
+    np.testing.assert_allclose(found, expected(whole[block]), rtol=1e-6 if name != "float16" else 1e-3, atol=1e-7)
 
 
 @pytest.mark.parametrize("block", ["scaled_dot_product", "multi_head"])
@@ -130,43 +138,14 @@ def test_derived_outputs(client, whole, block):
     if block in SELF_ATTENTION:
         expected["head_statistics"] = true_head_statistics(w, range(6))
     listed = client.get(f"/v1/attention/{block}").json()["derived"]
-    assert [one["name"] for one in listed] == list(expected)
     properties = client.get(f"/v2/models/{block}").json()["properties"]
     assert {name for name in DERIVED if f"{name} (output on request)" in properties} == set(expected)
-    natively = native(client, block, list(expected))
-    assert list(natively) == list(expected)
-    in_binary, in_json = (v2(client, block, list(expected), binary) for binary in (True, False))
+    found = answers(client, block, list(expected))
+    assert [one["name"] for one in listed] == list(found) == list(expected)
     for one in listed:
-        name = one["name"]
-        assert in_binary[name].ndim == len(one["shape"])
-        np.testing.assert_allclose(in_binary[name], expected[name], rtol=1e-5, atol=2e-6)
-        np.testing.assert_array_equal(in_binary[name], in_json[name], strict=True)
-        np.testing.assert_array_equal(in_binary[name], np.asarray(natively[name], np.float32))
-    assert (in_binary["entropy"] <= math.log(w.shape[-1]) + 1e-6).all()
-
-
-def test_options_of_derived_outputs(client, whole):
-    w = whole["encoder"]
-    outputs = ["entropy", "received", "rollout"]
-    found = v2(client, "encoder", outputs, True, heads="1,3", queries="2:5", reduce_heads="max", reduce_layers="mean")
-    selected = w[:, :, [1, 3]]
-    np.testing.assert_allclose(found["entropy"], true_entropy(selected[..., 2:5, :]).max(2).mean(0), rtol=1e-5)
-    np.testing.assert_allclose(found["received"], true_received(selected[..., 2:5, :]).max(2).mean(0), rtol=1e-5)
-    np.testing.assert_allclose(found["rollout"], true_rollout(selected, np.max)[:, 2:5], rtol=1e-5, atol=1e-7)
-    pool = v2(client, "encoder", ["rollout"], True, weights_pool=3)["rollout"]
-    np.testing.assert_allclose(pool, pooled(true_rollout(w), 3, np.mean), rtol=1e-5)
-    last = v2(client, "encoder", ["rollout"], True, layers="1")["rollout"]
-    np.testing.assert_allclose(last, true_rollout(w[1:]), rtol=1e-5, atol=1e-7)
-
-
-def test_options_of_head_statistics(client, whole):
-    w = whole["encoder"]
-    options = {"heads": "1,3", "queries": "4,0:2", "reduce_heads": "max", "reduce_layers": "mean"}
-    found = v2(client, "encoder", ["head_statistics"], True, **options)["head_statistics"]
-    selected = true_head_statistics(w[:, :, [1, 3]][..., [4, 0, 1], :], [4, 0, 1])
-    np.testing.assert_allclose(found, selected.max(2).mean(0), rtol=1e-5, atol=1e-6)
-    last = v2(client, "encoder", ["head_statistics"], True, layers="1", queries="2")["head_statistics"]
-    np.testing.assert_allclose(last, true_head_statistics(w[1:, ..., 2:3, :], [2]), rtol=1e-5, atol=1e-6)
+        assert found[one["name"]].ndim == len(one["shape"])
+        np.testing.assert_allclose(found[one["name"]], expected[one["name"]], rtol=1e-5, atol=2e-6)
+    assert (found["entropy"] <= math.log(w.shape[-1]) + 1e-6).all()
 
 
 def test_head_statistics_with_a_past(client):
@@ -178,41 +157,28 @@ def test_head_statistics_with_a_past(client):
     assert w.shape[-2:] == (6, 9)
     expected = true_head_statistics(w, range(3, 9))
     np.testing.assert_allclose(found["head_statistics"], expected, rtol=1e-5, atol=1e-6)
-    natively = attend(client, "self_attention", x=x[0], outputs=["head_statistics"], queries=[1, 0])
-    assert natively["head_statistics"].shape == (5,)
 
 
 @pytest.mark.parametrize("block", INPUTS)
 @pytest.mark.parametrize("options", [{}, {"heads": "0", "queries": "1:4"}, {"reduce_heads": "mean"}], ids=str)
 def test_the_largest(client, block, options):
     weights = v2(client, block, ["weights"], True, **options)["weights"]
-    found = v2(client, block, ["output", "weights"], True, weights_top_k=3, **options)
+    found = answers(client, block, ["output", "weights"], weights_top_k=3, **options)
     assert list(found) == ["output", "weights_indices", "weights_values"]
     order = np.argsort(-weights, axis=-1, kind="stable")[..., :3]
     np.testing.assert_array_equal(found["weights_indices"], order, strict=True)
     np.testing.assert_array_equal(found["weights_values"], np.take_along_axis(weights, order, -1), strict=True)
-    natively = native(client, block, ["output", "weights"], weights_top_k=3, **options)["weights"]
-    np.testing.assert_array_equal(natively["indices"], order)
-    np.testing.assert_array_equal(np.asarray(natively["values"], np.float32), found["weights_values"])
 
 
 @pytest.mark.parametrize("block", INPUTS)
-def test_uint8(client, whole, block):
-    for top_k in ({}, {"weights_top_k": 2}):
-        name = "weights_values" if top_k else "weights"
-        found = v2(client, block, ["weights"], True, weights_dtype="uint8", **top_k)
-        assert list(found)[-2:] == [name, "weights_scale"]
-        assert found["weights_scale"].shape == (1,)
-        exact = v2(client, block, ["weights"], True, **top_k)[name]
-        scale = float(found["weights_scale"][0])
-        assert scale == pytest.approx(whole[block].max() / 255, rel=1e-6)
-        assert np.abs(found[name] * scale - exact).max() <= scale / 2 * (1 + 1e-5)
-        in_json = v2(client, block, ["weights"], False, weights_dtype="uint8", **top_k)
-        natively = native(client, block, ["weights"], weights_dtype="uint8", **top_k)
-        assert np.float32(natively["weights_scale"]) == found["weights_scale"][0] == in_json["weights_scale"][0]
-        levels = natively["weights"]["values"] if top_k else natively["weights"]
-        np.testing.assert_array_equal(found[name], levels)
-        np.testing.assert_array_equal(found[name], in_json[name], strict=True)
+@pytest.mark.parametrize(("top_k", "name"), [({}, "weights"), ({"weights_top_k": 2}, "weights_values")])
+def test_uint8(client, whole, block, top_k, name):
+    found = answers(client, block, ["weights"], weights_dtype="uint8", **top_k)
+    assert list(found)[-2:] == [name, "weights_scale"]
+    scale = float(found["weights_scale"].item())
+    assert scale == pytest.approx(whole[block].max() / 255, rel=1e-6)
+    exact = v2(client, block, ["weights"], True, **top_k)[name]
+    assert np.abs(found[name] * scale - exact).max() <= scale / 2 * (1 + 1e-5)
 
 
 @pytest.mark.parametrize("options", [{"heads": 0}, {"reduce_heads": "max", "queries": [0, 2]}, {"weights_top_k": 1}])
@@ -229,24 +195,6 @@ def test_axes_that_the_query_leaves_out_are_left_out(client, options):
             array, less, least = (one if part is None else one[part] for one in (answer, no_heads[name], neither[name]))
             np.testing.assert_array_equal(array.squeeze(1) if heads else array, less)
             np.testing.assert_array_equal(less[0], least)
-
-
-def test_one_head_without_a_batch(client):
-    x = INPUTS["self_attention"]["x"][0]
-    assert attend(client, "self_attention", x=x, outputs=["entropy"])["entropy"].shape == (6,)
-    assert attend(client, "self_attention", x=x, outputs=["weights"], queries=[1])["weights"].shape == (1, 6)
-    assert attend(client, "self_attention", x=x, outputs=["weights"], reduce_heads="mean")["weights"].shape == (6, 6)
-
-
-def test_layers_of_a_graph_in_every_form(client, whole):
-    """A tensor, a number, text, and in V2 a parameter."""
-    for layers in ([1], 1, "1", "-1", "1:", {"shape": [1], "data": [1]}):
-        found = native(client, "encoder", ["weights"], layers=layers)["weights"]
-        np.testing.assert_array_equal(np.asarray(found, np.float32), whole["encoder"][1:])
-    for layers in (1, "1", "-1:"):
-        np.testing.assert_array_equal(
-            v2(client, "encoder", ["weights"], True, layers=layers)["weights"], whole["encoder"][1:]
-        )
 
 
 def test_only_entropy_runs_the_graph_with_weights(client):
@@ -274,8 +222,6 @@ def test_decimals_round_floats_in_json(client, decimals, options):
     exact, rounded = (v2(client, block, outputs, False, **options, **more) for more in ({}, {"decimals": decimals}))
     binary = v2(client, block, outputs, True, **options, decimals=decimals)
     natively = native(client, block, outputs, **options, decimals=decimals)
-    largest = natively.pop("weights") if "weights_top_k" in options else {}
-    natively |= {f"weights_{name}": value for name, value in largest.items()}
     for name, array in exact.items():
         np.testing.assert_array_equal(binary[name], array)
         if array.dtype.kind != "f" or name == "weights_scale":
@@ -284,22 +230,3 @@ def test_decimals_round_floats_in_json(client, decimals, options):
             wanted = np.round(array.astype(np.float64), decimals).astype(array.dtype)
             np.testing.assert_array_equal(rounded[name], wanted)
         np.testing.assert_array_equal(np.reshape(natively[name], array.shape).astype(array.dtype), rounded[name])
-
-
-def test_decimals_of_many_numbers_are_fixed(client):
-    """Above the size from which numbers are looked up in tables."""
-    rng = np.random.default_rng(8)
-    tensors = {name: rng.standard_normal((60, 8), np.float32) for name in ("query", "key", "value")}
-    response = post(client, "scaled_dot_product", {**tensors, "outputs": ["weights"], "decimals": 4})
-    exact = post(client, "scaled_dot_product", {**tensors, "outputs": ["weights"]})
-    assert len(response.content) < 0.8 * len(exact.content)
-    rows = response.text.partition("[[")[2].removesuffix("]]}").split("],[")
-    assert {len(number) for row in rows for number in row.split(",")} == {6}
-    np.testing.assert_allclose(response.json()["weights"], exact.json()["weights"], rtol=0, atol=0.5000001e-4)
-
-
-def test_decimals_of_any_model(client):
-    """Blocks or not: the parameter is about text."""
-    body = {"inputs": [tensor("input_ids", [[1, 2, 3]], "INT64")], "outputs": [{"name": "output"}]}
-    (output,) = infer(client, "encoder", {**body, "parameters": {"decimals": 2}}).json()["outputs"]
-    assert all(round(number, 2) == number for number in output["data"])

@@ -8,23 +8,19 @@ import pytest
 
 from heed_client.v2 import binary_request
 from service.native.endpoint import AttentionEndpoint
-from service.repository.repository import Repository
 from service.selection.answer import plan_answer
 from service.selection.options import read_selection
-from service.settings import Settings
 from service.v2.infer.endpoint import InferEndpoint
 from tests.support.decoding import context, drain, endpoint
+from tests.support.tasks import opened
 
 SIZES = {"batch": 1, "n": 256, "layers": 2}
 KIB = 1 << 10
 
 
 @pytest.fixture(scope="module")
-def models(repository):
-    made = Repository(Settings(model_repository=repository, intra_op_threads=1))
-    made.open()
-    made.load()
-    return made
+def model(repository):
+    return opened(repository / "encoder" / "1")
 
 
 @pytest.fixture(scope="module")
@@ -32,8 +28,8 @@ def weights():
     return np.random.default_rng(0).random((2, 1, 4, 256, 256), np.float32)  # 2 MiB
 
 
-def planned(models, outputs, **options):
-    return plan_answer(models.block("encoder").signature, outputs, read_selection(options), SIZES, "encoder")
+def planned(model, outputs, **options):
+    return plan_answer(model.signature, outputs, read_selection(options), SIZES, "encoder")
 
 
 MOST_KIB = {  # that is allocated for one answer; a matrix has 256 KiB
@@ -51,9 +47,9 @@ MOST_KIB = {  # that is allocated for one answer; a matrix has 256 KiB
 
 
 @pytest.mark.parametrize(("outputs", "options", "most"), MOST_KIB.values(), ids=MOST_KIB)
-def test_memory(models, weights, outputs, options, most):
+def test_memory(model, weights, outputs, options, most):
     """What is allocated is bounded by what is answered, and is in the estimate."""
-    answer = planned(models, outputs, **options)
+    answer = planned(model, outputs, **options)
     arrays = {"weights": weights}
     answer.apply(arrays)
     tracemalloc.start()
@@ -64,31 +60,29 @@ def test_memory(models, weights, outputs, options, most):
     own = sum(array.nbytes for array in answered.values())
     parts = 4 * 2**20  # temporary arrays of a part, which do not grow with the answer
     assert peak <= own + answer.memory + parts
-    assert [output.count for output in answer.outputs] == [answered[output.name].size for output in answer.outputs]
-    assert [output.item_bytes for output in answer.outputs] == [
-        answered[output.name].dtype.itemsize for output in answer.outputs
-    ]
-    assert all(array.flags.c_contiguous for array in answered.values())
+    for output in answer.outputs:
+        array = answered[output.name]
+        assert (output.count, output.item_bytes) == (array.size, array.dtype.itemsize)
+        assert array.flags.c_contiguous
 
 
-def request(models, kind, **options):
+def request(model, kind, **options):
     """A decoded request for the weights of 256 tokens."""
-    model = models.block("encoder")
     ids = np.arange(256).reshape(1, 256) % 100
     if kind is AttentionEndpoint:
         body = json.dumps({"input_ids": ids.tolist(), "outputs": ["weights"], **options}).encode(), b""
         return drain(endpoint(kind).decode(model, body, context()))
     headers, pieces = binary_request({"input_ids": ids}, ["weights"], options)
-    made = context()
-    made.headers[b"inference-header-content-length"] = headers["Inference-Header-Content-Length"].encode()
-    return drain(endpoint(kind).decode(model, (pieces[0], b"".join(pieces[1:])), made))
+    of_request = context()
+    of_request.headers[b"inference-header-content-length"] = headers["Inference-Header-Content-Length"].encode()
+    return drain(endpoint(kind).decode(model, (pieces[0], b"".join(pieces[1:])), of_request))
 
 
 @pytest.mark.parametrize("kind", [AttentionEndpoint, InferEndpoint])
-def test_the_budget_and_the_estimates(models, kind):
-    whole = request(models, kind)
-    one = request(models, kind, layers="0", heads="1")
-    derived = request(models, kind, outputs=["entropy"]) if kind is AttentionEndpoint else None
+def test_the_budget_and_the_estimates(model, kind):
+    whole = request(model, kind)
+    one = request(model, kind, layers="0", heads="1")
+    derived = request(model, kind, outputs=["entropy"]) if kind is AttentionEndpoint else None
     assert whole.response_bytes >= 2 * 4 * 256 * 256 * 4
     assert one.response_bytes <= whole.response_bytes / 4  # one of two layers is the graph's own selection
     if derived:
@@ -97,15 +91,15 @@ def test_the_budget_and_the_estimates(models, kind):
         assert one.plan.output_count == 256 * 256
         assert list(derived.task.outputs) == ["weights"]
     assert whole.plan.answer is None
-    assert whole.task.memory == request(models, kind, heads="1").task.memory  # the graph computes all
+    assert whole.task.memory == request(model, kind, heads="1").task.memory  # the graph computes all
 
 
 @pytest.mark.parametrize("kind", [AttentionEndpoint, InferEndpoint])
-def test_large_work_is_a_stage(models, kind):
+def test_large_work_is_a_stage(model, kind):
     """Only work of some microseconds is done at once on the event loop."""
     served = endpoint(kind)
-    small = planned(models, ["weights"], layers=None, heads="0", queries="0")
-    large = planned(models, ["entropy"])
+    small = planned(model, ["weights"], layers=None, heads="0", queries="0")
+    large = planned(model, ["entropy"])
     arrays = {"weights": np.full((2, 1, 4, 256, 256), 1 / 256, np.float32)}
     with pytest.raises(StopIteration) as done:
         next(served.select(small, arrays))

@@ -9,74 +9,47 @@ from tests.support.v2 import error, infer, tensor
 QKV = {name: np.ones((1, 4, 3, 2), np.float32) for name in ("query", "key", "value")}
 TOKENS = {"input_ids": np.array([[1, 2, 3]])}
 SDPA = "scaled_dot_product"
-WRONG = {  # block, options, outputs, field, what the error says
-    "head out of range": (SDPA, {"heads": 4}, None, "heads", "from -4 to 3, for 4 heads of weights, got 4"),
-    "head too negative": (SDPA, {"heads": "0,-5"}, None, "heads", "from -4 to 3, for 4 heads of weights, got -5"),
-    "query out of range": (SDPA, {"queries": "3"}, None, "queries", "from -3 to 2, for 3 queries of weights, got 3"),
-    "an empty range": (SDPA, {"queries": "3:"}, None, "queries", "selects none of the 3 queries of weights"),
-    "layer out of range": ("encoder", {"layers": "2"}, None, "layers", "from -2 to 1"),
-    "layers of one": (SDPA, {"layers": 0}, None, "layers", "has no axis of layers"),
-    "reduced layers of one": (SDPA, {"reduce_layers": "mean"}, None, "reduce_layers", "has no axis of layers"),
-    "fraction": (SDPA, {"heads": 0.5}, None, "heads", "expected an index"),
-    "flag as index": (SDPA, {"heads": True}, None, "heads", "expected an index"),
-    "unknown reduction": (SDPA, {"reduce_heads": "sum"}, None, "reduce_heads", "expected mean or max"),
-    "number as reduction": (SDPA, {"reduce_heads": 1}, None, "reduce_heads", "expected mean or max"),
-    "contradiction": (
-        SDPA,
-        {"average_attn_weights": True, "reduce_heads": "max"},
-        None,
-        "average_attn_weights",
-        "reduce_heads is max",
-    ),
-    "unknown type": (SDPA, {"weights_dtype": "int8"}, None, "weights_dtype", "expected float32, float16 or uint8"),
-    "too many decimals": (SDPA, {"decimals": 8}, None, "decimals", "expected a whole number from 0 to 7"),
-    "decimals as text": (SDPA, {"decimals": "2"}, None, "decimals", "expected a whole number from 0 to 7"),
-    "decimals as a flag": (SDPA, {"decimals": True}, None, "decimals", "expected a whole number from 0 to 7"),
-    "pool of nothing": (SDPA, {"weights_pool": 0}, None, "weights_pool", "whole number from 1"),
-    "pool by without pool": (SDPA, {"weights_pool_by": "max"}, None, "weights_pool_by", "needs weights_pool"),
-    "pool and the largest": (SDPA, {"weights_pool": 2, "weights_top_k": 1}, None, "weights_top_k", "together"),
-    "top too many": (SDPA, {"weights_top_k": 4}, None, "weights_top_k", "expected at most 3, the number of keys"),
-    "selection of no attention": (SDPA, {"heads": 0}, ["output"], "heads", "needs weights or scores or entropy"),
-    "largest of entropy": (SDPA, {"weights_top_k": 1}, ["entropy"], "weights_top_k", "needs weights among"),
-    "type of scores": (SDPA, {"weights_dtype": "uint8"}, ["scores"], "weights_dtype", "needs weights among"),
-    "pool of entropy": (SDPA, {"weights_pool": 1}, ["entropy"], "weights_pool", "needs weights or scores among"),
-    "layers of rollout": (
-        "encoder",
-        {"reduce_layers": "max"},
-        ["rollout"],
-        "reduce_layers",
-        "needs weights or scores or entropy",
-    ),
-    "uint8 of what is negative": (
-        "multiplicative",
-        {"weights_dtype": "uint8", "scale": -1.0},
-        ["weights"],
-        "weights_dtype",
-        "uint8 needs weights from 0, got -2",
-    ),
-    "entropy of what is negative": (
-        "multiplicative",
-        {"scale": -1.0},
-        ["entropy"],
-        "outputs",
-        "entropy needs weights from 0, got -2",
-    ),
+AVERAGE, LAYERS, UINT8 = {"average_attn_weights": True}, {"reduce_layers": "max"}, {"weights_dtype": "uint8"}
+ENTROPY, NEGATIVE = {"outputs": ["entropy"]}, {"scale": -1.0}
+WRONG = {  # options and outputs, field, what the error says; block, unless it is scaled_dot_product
+    "head out of range": ({"heads": 4}, "heads", "from -4 to 3, for 4 heads of weights, got 4"),
+    "query out of range": ({"queries": "3"}, "queries", "from -3 to 2, for 3 queries of weights, got 3"),
+    "layer out of range": ({"layers": "2"}, "layers", "from -2 to 1", "encoder"),
+    "layers of one": ({"layers": 0}, "layers", "has no axis of layers"),
+    "reduced layers of one": ({"reduce_layers": "mean"}, "reduce_layers", "has no axis of layers"),
+    "fraction": ({"heads": 0.5}, "heads", "expected an index"),
+    "unknown reduction": ({"reduce_heads": "sum"}, "reduce_heads", "expected mean or max"),
+    "contradiction": (AVERAGE | {"reduce_heads": "max"}, "average_attn_weights", "reduce_heads is max"),
+    "unknown type": ({"weights_dtype": "int8"}, "weights_dtype", "expected float32, float16 or uint8"),
+    "too many decimals": ({"decimals": 8}, "decimals", "expected a whole number from 0 to 7"),
+    "decimals as text": ({"decimals": "2"}, "decimals", "expected a whole number from 0 to 7"),
+    "pool of nothing": ({"weights_pool": 0}, "weights_pool", "whole number from 1"),
+    "pool by without pool": ({"weights_pool_by": "max"}, "weights_pool_by", "needs weights_pool"),
+    "pool and the largest": ({"weights_pool": 2, "weights_top_k": 1}, "weights_top_k", "together"),
+    "top too many": ({"weights_top_k": 4}, "weights_top_k", "expected at most 3, the number of keys"),
+    "selection of no attention": ({"heads": 0, "outputs": ["output"]}, "heads", "needs weights or scores or entropy"),
+    "average of no weights": (AVERAGE | {"outputs": ["output"]}, "average_attn_weights", "needs weights"),
+    "largest of entropy": ({"weights_top_k": 1, "outputs": ["entropy"]}, "weights_top_k", "needs weights among"),
+    "type of scores": ({"weights_dtype": "uint8", "outputs": ["scores"]}, "weights_dtype", "needs weights among"),
+    "pool of entropy": ({"weights_pool": 1, "outputs": ["entropy"]}, "weights_pool", "needs weights or scores among"),
+    "layers of rollout": (LAYERS | {"outputs": ["rollout"]}, "reduce_layers", "needs weights or scores", "encoder"),
+    "uint8 of what is negative": (NEGATIVE | UINT8, "weights_dtype", "weights from 0, got -2", "multiplicative"),
+    "entropy of what is negative": (NEGATIVE | ENTROPY, "outputs", "needs weights from 0, got -2", "multiplicative"),
 }
 
 
-@pytest.mark.parametrize(("block", "options", "outputs", "field", "said"), WRONG.values(), ids=WRONG)
-def test_wrong_options(client, block, options, outputs, field, said):
-    tensors = TOKENS if block == "encoder" else QKV
+@pytest.mark.parametrize("case", WRONG.values(), ids=WRONG)
+def test_wrong_options(client, case):
+    options, field, said, block = case if len(case) == 4 else (*case, SDPA)
+    tensors, kind = (TOKENS, "INT64") if block == "encoder" else (QKV, "FP32")
+    parameters = {name: value for name, value in options.items() if name != "outputs"}
+    body = {"inputs": [tensor(name, array, kind) for name, array in tensors.items()], "parameters": parameters}
+    if "outputs" in options:
+        body["outputs"] = [{"name": name, "parameters": {"binary_data": True}} for name in options["outputs"]]
     for _ in range(2):  # nothing wrong is remembered
-        response = post(client, block, {**tensors, **options, "outputs": outputs})
-        assert response.status_code == 422, response.text
-        problem = response.json()
-        assert problem["field"] == field
-        assert said in problem["detail"]
-        kind = "INT64" if block == "encoder" else "FP32"
-        body = {"inputs": [tensor(name, array, kind) for name, array in tensors.items()], "parameters": options}
-        if outputs:
-            body["outputs"] = [{"name": name, "parameters": {"binary_data": True}} for name in outputs]
+        response = post(client, block, {**tensors, **options})
+        assert (response.status_code, response.json().get("field")) == (422, field), response.text
+        assert said in response.json()["detail"]
         error(infer(client, block, body), 400, f"{field}: ", said)
 
 

@@ -11,7 +11,7 @@ from service.selection.answer import answered_names, graph_outputs, plan_answer
 from service.selection.options import read_selection
 from service.tensors.bfloat16 import BFLOAT16, astype, to_float32
 from service.tensors.spec import TensorSpec
-from tests.support.attention import true_entropy, true_head_statistics, true_rollout
+from tests.support.attention import true_entropy, true_head_statistics, true_received, true_rollout
 
 SIZES = {"batch": 2, "m": 3, "n": 5}
 SHAPES = {
@@ -71,12 +71,31 @@ def test_both_stacks(dtype):
     found = answered(signature, arrays, names, weights_top_k=2, weights_dtype="float16")
     assert found["weights_indices"].shape == (4, 2, 2, 3, 2)
     assert found["encoder_weights"].dtype == np.float16
-    derived = answered(signature, arrays, ["entropy", "rollout", "head_statistics"], heads="1", queries="2,0")
-    w = exact["weights"][:, :, 1:]
-    np.testing.assert_allclose(derived["entropy"], true_entropy(w[..., [2, 0], :]), rtol=1e-5)
-    np.testing.assert_allclose(derived["rollout"], true_rollout(w)[:, [2, 0]], rtol=1e-5)
-    statistics = true_head_statistics(w[..., [2, 0], :], [2, 0])
-    np.testing.assert_allclose(derived["head_statistics"], statistics, rtol=1e-5, atol=1e-6)
+
+
+def test_derived_outputs_are_of_the_selected_weights():
+    signature, arrays = stacks(np.dtype(np.float32))
+    names, w = ["entropy", "received", "rollout", "head_statistics"], arrays["weights"][:, :, [1]]
+    rows = w[..., [2, 0], :]
+    expected = {
+        "entropy": true_entropy(rows),
+        "received": true_received(rows),
+        "head_statistics": true_head_statistics(rows, [2, 0]),
+    }
+    found = answered(signature, arrays, names, heads="1", queries="2,0")
+    reduced = answered(signature, arrays, names, heads="1", queries="2,0", reduce_heads="max", reduce_layers="mean")
+    for name, array in expected.items():
+        np.testing.assert_allclose(found[name], array, rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(reduced[name], array.max(2).mean(0), rtol=1e-5, atol=1e-6)
+    whole = arrays["weights"]
+    for options, rollout in (
+        ({"queries": "2,0"}, true_rollout(whole)[:, [2, 0]]),
+        ({"heads": "1", "layers": "1:"}, true_rollout(w[1:])),
+        ({"reduce_heads": "max"}, true_rollout(whole, np.max)),
+        ({"weights_pool": 1}, true_rollout(whole).mean((1, 2), keepdims=True)),
+    ):
+        found = answered(signature, arrays, ["rollout"], **options)["rollout"]
+        np.testing.assert_allclose(found, rollout, rtol=1e-5, atol=1e-7)
 
 
 def _first_cell(matrices):

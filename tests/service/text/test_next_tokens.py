@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from tests.support.language_model import LOGITS, VOCABULARY, write_language_model
-from tests.support.server import serving
+from tests.support.language_model import LOGITS, VOCABULARY
 from tests.support.texts import SPECIAL, TEXTS, WORDS
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # those of transformers
@@ -12,76 +11,59 @@ TOKENS = [*SPECIAL, *WORDS]
 LAST = {"cat": "the cat", "dog": "who sat on the mat when it was tired the dog", "the": "the"}
 
 
-@pytest.fixture(scope="module")
-def served(tmp_path_factory):
-    """A client of a server with language models that pad at the right and at the left, and a masked one."""
-    folder = tmp_path_factory.mktemp("language models")
-    write_language_model(folder / "right" / "1")
-    write_language_model(folder / "left" / "1", "LlamaForCausalLM", "left")
-    write_language_model(folder / "masked" / "1", "BertForMaskedLM")
-    with serving(folder) as client:
-        yield client
-
-
-def ask(client, model="right", **body):
-    response = client.post(f"/v1/text/{model}", json={"add_special_tokens": False, **body})
-    assert response.status_code == 200, response.text
-    return response.json()
-
-
 def expected(word, count, factor=1):
     """The most probable tokens after ``word``."""
     powers = np.exp(factor * LOGITS[TOKENS.index(word)].astype(np.float64))
     p = powers / powers.sum()
+    tokens = [*TOKENS, *[None] * (VOCABULARY - len(TOKENS))]
     order = sorted(range(VOCABULARY), key=lambda index: (-p[index], index))[:count]
-    return [
-        {
-            "id": index,
-            "token": TOKENS[index] if index < len(TOKENS) else None,
-            "probability": pytest.approx(p[index], rel=1e-12),
-        }
-        for index in order
-    ]
+    return [{"id": i, "token": tokens[i], "probability": pytest.approx(p[i], rel=1e-12)} for i in order]
+
+
+@pytest.fixture
+def ask_words(ask):
+    """``ask_words(model, **body)``: the answer for texts without special tokens."""
+    return lambda model="right", **body: ask(f"text/{model}", add_special_tokens=False, **body)
 
 
 @pytest.mark.parametrize("model", ["right", "left"])
-def test_probabilities_are_those_after_the_last_token(served, model):
+def test_probabilities_are_those_after_the_last_token(ask_words, model):
     """Of texts of different lengths, and so with padding, at one of the sides."""
-    answer = ask(served, model, text=[*LAST.values()], next_tokens=5, outputs=["weights"])
+    answer = ask_words(model, text=[*LAST.values()], next_tokens=5, outputs=["weights"])
     assert answer["next_tokens"] == [expected(word, 5) for word in LAST]
     assert list(answer)[-2:] == ["next_tokens", "weights"]
     for word, text in LAST.items():
-        assert ask(served, model, text=text, next_tokens=5, outputs=["weights"])["next_tokens"] == expected(word, 5)
+        assert ask_words(model, text=text, next_tokens=5, outputs=["weights"])["next_tokens"] == expected(word, 5)
 
 
-def test_every_token(served):
-    found = ask(served, text="a cat", next_tokens=VOCABULARY)["next_tokens"]
+def test_every_token(ask_words):
+    found = ask_words(text="a cat", next_tokens=VOCABULARY)["next_tokens"]
     assert found == expected("cat", VOCABULARY)
     assert sum(one["probability"] for one in found) == pytest.approx(1, rel=1e-12)
     assert [one["token"] for one in found].count(None) == 3
 
 
-def test_a_head_mask_changes_the_probabilities(served):
+def test_a_head_mask_changes_the_probabilities(ask_words):
     """This model's factor is that of its only head; with 0 all tokens are alike, and the lowest ids come first."""
     for factor in (0, 0.5):
-        found = ask(served, text="a cat", next_tokens=3, head_mask=[[factor]], outputs=["weights"])["next_tokens"]
+        found = ask_words(text="a cat", next_tokens=3, head_mask=[[factor]], outputs=["weights"])["next_tokens"]
         assert found == expected("cat", 3, factor)
-    found = ask(served, text="a cat", next_tokens=3, head_mask=[[0]])["next_tokens"]
+    found = ask_words(text="a cat", next_tokens=3, head_mask=[[0]])["next_tokens"]
     assert [one["id"] for one in found] == [0, 1, 2]
 
 
-def test_the_other_outputs_are_those_of_a_request_without(served):
+def test_the_other_outputs_are_those_of_a_request_without(texts, ask_words):
     for outputs in (["output", "weights"], ["output"], ["weights"], ["entropy", "head_statistics"], None):
         for options in ({}, {"heads": 0, "weights_top_k": 2}):
             if options and "weights" not in (outputs or ["weights"]):
                 continue
-            plain = ask(served, text=TEXTS, outputs=outputs, **options)
-            found = ask(served, text=TEXTS, outputs=outputs, next_tokens=2, **options)
+            plain = ask_words(text=TEXTS, outputs=outputs, **options)
+            found = ask_words(text=TEXTS, outputs=outputs, next_tokens=2, **options)
             assert len(found.pop("next_tokens")) == 2
             assert found == plain
-    alone = ask(served, text=TEXTS, outputs=[], next_tokens=2)
+    alone = ask_words(text=TEXTS, outputs=[], next_tokens=2)
     assert set(plain) - set(alone) == {"output", "weights"}
-    assert served.post("/v1/text/right", json={"text": "a", "outputs": []}).status_code == 422
+    assert texts.post("/v1/text/right", json={"text": "a", "outputs": []}).status_code == 422
 
 
 BAD = {
@@ -97,30 +79,30 @@ BAD = {
 
 
 @pytest.mark.parametrize(("model", "count", "status", "detail"), BAD.values(), ids=BAD)
-def test_errors(served, model, count, status, detail):
-    response = served.post(f"/v1/text/{model}", json={"text": "a cat", "next_tokens": count})
+def test_errors(texts, model, count, status, detail):
+    response = texts.post(f"/v1/text/{model}", json={"text": "a cat", "next_tokens": count})
     problem = response.json()
     assert (response.status_code, problem["field"]) == (status, "next_tokens"), problem
     assert detail in problem["detail"]
 
 
-def test_it_is_a_field_of_texts_alone(served):
-    assert ask(served, "masked", text="a cat", next_tokens=None)["tokens"] == ["a", "cat"]
+def test_it_is_a_field_of_texts_alone(texts, ask_words):
+    assert ask_words("masked", text="a cat", next_tokens=None)["tokens"] == ["a", "cat"]
     for path, body in (("tokenize", {"text": "a"}), ("attention", {"input_ids": [1]})):
-        response = served.post(f"/v1/{path}/right", json={**body, "next_tokens": 1})
+        response = texts.post(f"/v1/{path}/right", json={**body, "next_tokens": 1})
         assert (response.status_code, response.json()["field"]) == (400, "next_tokens")
 
 
-def test_logits_that_are_not_finite_are_refused(served):
-    response = served.post("/v1/text/right", json={"text": "a", "next_tokens": 1, "head_mask": [[3e38]], "outputs": []})
+def test_logits_that_are_not_finite_are_refused(texts):
+    response = texts.post("/v1/text/right", json={"text": "a", "next_tokens": 1, "head_mask": [[3e38]], "outputs": []})
     assert (response.status_code, response.json()["field"]) == (422, "next_tokens")
     assert "output is not finite" in response.json()["detail"]
 
 
-def test_the_description_and_the_documentation_say_which_models_have_it(served):
-    described = {name: served.get(f"/v1/attention/{name}").json()["tokenizer"] for name in ("right", "masked")}
+def test_the_description_and_the_documentation_say_which_models_have_it(texts):
+    described = {name: texts.get(f"/v1/attention/{name}").json()["tokenizer"] for name in ("right", "masked")}
     assert {name: of["next_tokens"] for name, of in described.items()} == {"right": True, "masked": False}
-    schemas = served.get("/openapi.json").json()["components"]["schemas"]
+    schemas = texts.get("/openapi.json").json()["components"]["schemas"]
     for name, has in (("right", True), ("masked", False)):
         for part in ("request", "answer"):
             assert ("next_tokens" in schemas[f"{name}_text_{part}"]["properties"]) == has

@@ -3,99 +3,83 @@
 import json
 import shutil
 
-import httpx
 import numpy as np
 import pytest
-from transformers import AutoTokenizer
 
-from tests.support.server import serving, started
-from tests.support.texts import TEXTS
+from tests.support.application import running
+from tests.support.texts import TEXTS, tokenizer
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # those of transformers
 SHORT, LONG = TEXTS
-
-
-@pytest.fixture(scope="module")
-def texts(texts_repository):
-    """A client of a server with these models."""
-    with serving(texts_repository, "--max-text-bytes", "5000") as client:
-        yield client
-
-
-def ask(client, path, **body):
-    response = client.post(f"/v1/{path}", json=body)
-    assert response.status_code == 200, response.text
-    return response.json()
+PATHS = ("text", "tokenize")
+NAMES = {"input_ids": "input_ids", "attention_mask": "attention_mask", "offsets": "offset_mapping"}  # theirs
 
 
 @pytest.mark.parametrize("text", [SHORT, [SHORT], TEXTS], ids=["one", "list of one", "two"])
 @pytest.mark.parametrize("special", [True, False])
-def test_tokens_are_those_of_transformers(text, special, texts, sentence_model):
-    tokenizer = AutoTokenizer.from_pretrained(sentence_model)
-    expected = tokenizer(
-        text, padding=True, add_special_tokens=special, return_offsets_mapping=True, truncation=True, max_length=12
-    )
-    answer = ask(texts, "tokenize/bert", text=text, add_special_tokens=special)
-    for name, theirs in {
-        "input_ids": "input_ids",
-        "attention_mask": "attention_mask",
-        "offsets": "offset_mapping",
-    }.items():
+def test_tokens_are_those_of_transformers(text, special, ask):
+    options = {"add_special_tokens": special, "truncation": True, "max_length": 12, "return_offsets_mapping": True}
+    expected = tokenizer()(text, padding=True, **options)
+    answer = ask("tokenize/bert", text=text, add_special_tokens=special)
+    for name, theirs in NAMES.items():
         assert answer[name] == json.loads(json.dumps(expected[theirs])), name
     rows = [answer["tokens"]] if isinstance(text, str) else answer["tokens"]
     assert rows == [expected.tokens(index) for index in range(len(rows))]
 
 
-def test_offsets_are_the_characters_of_the_tokens(texts):
-    answer = ask(texts, "tokenize/bert", text="the  cat é𝄞 sat")
+def test_offsets_are_the_characters_of_the_tokens(ask):
     text = "the  cat é𝄞 sat"
+    answer = ask("tokenize/bert", text=text)
     assert [text[first:last] for first, last in answer["offsets"]] == ["", "the", "cat", "é𝄞", "sat", ""]
     assert answer["tokens"] == ["<s>", "the", "cat", "<unk>", "sat", "</s>"]
 
 
-def test_pairs_have_two_sequences(texts, sentence_model):
-    tokenizer = AutoTokenizer.from_pretrained(sentence_model)
-    expected = tokenizer("a cat", "who ran")
-    answer = ask(texts, "tokenize/bert", text="a cat", text_pair="who ran")
-    assert answer["input_ids"] == expected["input_ids"]
+def test_pairs_have_two_sequences(ask):
+    answer = ask("tokenize/bert", text="a cat", text_pair="who ran")
+    assert answer["input_ids"] == tokenizer()("a cat", "who ran")["input_ids"]
     assert answer["sequence_ids"] == [None, 0, 0, None, 1, 1, None]
     assert answer["token_type_ids"] == [0, 0, 0, 0, 1, 1, 1]
 
 
-def test_what_is_truncated_is_reported(texts):
-    assert ask(texts, "tokenize/bert", text=TEXTS)["truncated"] == [False, True]  # to 12 tokens, as the files say
-    long = ask(texts, "tokenize/bert", text=LONG, truncation=False)
+def test_what_is_truncated_is_reported(ask):
+    assert ask("tokenize/bert", text=TEXTS)["truncated"] == [False, True]  # to 12 tokens, as the file says
+    long = ask("tokenize/bert", text=LONG, truncation=False)
     assert (long["truncated"], len(long["tokens"])) == (False, 14)
 
 
 @pytest.mark.parametrize("text", [SHORT, TEXTS], ids=["one", "two"])
-def test_outputs_are_those_of_the_token_ids(text, texts):
-    outputs = ["output", "embedding", "weights"]
-    answer = ask(texts, "text/bert", text=text, outputs=outputs)
-    tokens = ask(texts, "tokenize/bert", text=text)
-    inputs = {name: tokens[name] for name in ("input_ids", "attention_mask", "token_type_ids")}
-    expected = ask(texts, "attention/bert", **inputs, outputs=outputs)
-    for name in outputs:
-        np.testing.assert_allclose(answer[name], expected[name], rtol=0, atol=1e-6)
-    assert {name: answer[name] for name in ("tokens", "offsets", "input_ids", "truncated")} == {
-        name: tokens[name] for name in ("tokens", "offsets", "input_ids", "truncated")
-    }
+def test_outputs_are_those_of_the_token_ids(text, ask):
+    outputs = ["output", "weights"]
+    answer = ask("text/bert", text=text, outputs=outputs)
+    tokens = ask("tokenize/bert", text=text)
+    inputs = {name: tokens[name] for name in ("input_ids", "attention_mask")}
+    expected = ask("attention/bert", **inputs, outputs=outputs)
+    assert {name: answer[name] for name in outputs} == {name: expected[name] for name in outputs}
+    same = ("tokens", "offsets", "input_ids", "truncated")
+    assert {name: answer[name] for name in same} == {name: tokens[name] for name in same}
     assert list(answer)[:2] == ["block", "tokens"]
+    assert np.shape(ask("text/bert", text=text, weights_top_k=2)["weights"]["indices"])[-1] == 2
 
 
-def test_options_of_the_block_are_taken(texts):
-    answer = ask(texts, "text/bert", text=SHORT, outputs=["weights"], average_attn_weights=True)
-    whole = ask(texts, "text/bert", text=SHORT, outputs=["weights"])
-    np.testing.assert_allclose(answer["weights"], np.mean(whole["weights"], axis=-3), rtol=0, atol=1e-6)
-    assert np.shape(ask(texts, "text/bert", text=SHORT, weights_top_k=2)["weights"]["indices"])[-1] == 2
+@pytest.mark.extended  # it is exported
+def test_an_exported_model_has_embeddings_that_do_not_depend_on_the_other_texts(texts_repository):
+    outputs = ["output", "embedding", "weights"]
+    with running(texts_repository) as client:
 
+        def answer(path, **body):
+            return client.post(f"/v1/{path}/bert", json=body).raise_for_status().json()
 
-@pytest.mark.parametrize("count", [1, 20], ids=["one run", "two runs"])
-def test_embeddings_do_not_depend_on_the_other_texts(texts, count):
-    alone = [ask(texts, "text/bert", text=text, outputs=["embedding"])["embedding"] for text in TEXTS]
-    together = ask(texts, "text/bert", text=count * TEXTS, outputs=["embedding"])["embedding"]
-    np.testing.assert_allclose(together, count * alone, rtol=0, atol=1e-6)
-    np.testing.assert_allclose(np.linalg.norm(together, axis=-1), 1, rtol=0, atol=1e-6)
+        tokens = answer("tokenize", text="a cat", text_pair="who ran")
+        inputs = {name: tokens[name] for name in ("input_ids", "attention_mask", "token_type_ids")}
+        found = answer("text", text="a cat", text_pair="who ran", outputs=outputs)
+        expected = answer("attention", **inputs, outputs=outputs)
+        for name in outputs:
+            np.testing.assert_allclose(found[name], expected[name], rtol=0, atol=1e-6)
+        alone = [answer("text", text=text, outputs=["embedding"])["embedding"] for text in TEXTS]
+        for count in (1, 20):  # one run, and two
+            together = answer("text", text=count * TEXTS, outputs=["embedding"])["embedding"]
+            np.testing.assert_allclose(together, count * alone, rtol=0, atol=1e-6)
+            np.testing.assert_allclose(np.linalg.norm(together, axis=-1), 1, rtol=0, atol=1e-6)
 
 
 BAD = {
@@ -115,7 +99,7 @@ BAD = {
     "no decoder": ({"text": SHORT, "text_target": SHORT}, 422, "text_target", "no decoder_input_ids"),
     "truncation": ({"text": SHORT, "truncation": "yes"}, 422, "truncation", "a boolean"),
     "too long": ({"text": " ".join(["cat"] * 20), "truncation": False}, 422, "text", "at most 16 tokens, got 22"),
-    "too many bytes": ({"text": "a " * 3000}, 413, "text", "max_text_bytes"),
+    "too many bytes": ({"text": "a " * 30_000}, 413, "text", "max_text_bytes"),
     "ids, too": ({"text": SHORT, "input_ids": [1, 2]}, 400, "input_ids", "made of text"),
     "mask, too": ({"text": TEXTS, "attention_mask": [[1]]}, 400, "attention_mask", "made of text"),
     "mask without padding, too": ({"text": SHORT, "attention_mask": [1] * 8}, 400, "attention_mask", "made of text"),
@@ -123,11 +107,12 @@ BAD = {
 }
 
 
-@pytest.mark.parametrize("path", ["text", "tokenize"])
-@pytest.mark.parametrize(("body", "status", "field", "detail"), BAD.values(), ids=BAD.keys())
-def test_bad_texts(body, status, field, detail, path, texts):
-    if path == "tokenize" and body.keys() & {"input_ids", "attention_mask"}:
-        pytest.skip("tokenize takes texts only")
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("name", BAD)
+def test_bad_texts(path, name, texts):
+    body, status, field, detail = BAD[name]
+    if path == "tokenize" and field in ("input_ids", "attention_mask"):
+        detail = "no field of /v1/tokenize, which takes text, "
     response = texts.post(f"/v1/{path}/bert", json=body)
     problem = response.json()
     assert (response.status_code, problem["field"]) == (status, field), problem
@@ -135,7 +120,7 @@ def test_bad_texts(body, status, field, detail, path, texts):
     assert response.headers["content-type"] == "application/problem+json"
 
 
-@pytest.mark.parametrize("path", ["text", "tokenize"])
+@pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize(
     ("model", "status", "detail"), [("dot_product", 422, "no tokenizer"), ("nope", 404, "unknown block")]
 )
@@ -145,53 +130,50 @@ def test_models_without_texts(model, status, detail, path, texts):
     assert detail in response.json()["detail"]
 
 
-@pytest.mark.parametrize("path", ["text", "tokenize"])
-@pytest.mark.parametrize("body", [b"", b"[]", b'{"text": "a"', b'{"text": "\\ud800"}', b'{"text": "\xff"}'])
-def test_what_is_no_json_is_refused(body, path, texts):
-    response = texts.post(f"/v1/{path}/bert", content=body, headers={"Content-Type": "application/json"})
-    assert response.status_code == 400, response.text
-    other = texts.post(f"/v1/{path}/bert", content=b"text", headers={"Content-Type": "text/plain"})
-    assert other.status_code == 415
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize(
+    ("body", "media", "status"),
+    [
+        *((body, "application/json", 400) for body in (b"", b"[]", b'{"text": "a"', b'{"text": "\\ud800"}')),
+        (b'{"text": "\xff"}', "application/json", 400),
+        (b"text", "text/plain", 415),
+    ],
+)
+def test_what_is_no_json_is_refused(body, media, status, path, texts):
+    response = texts.post(f"/v1/{path}/bert", content=body, headers={"Content-Type": media})
+    assert response.status_code == status, response.text
 
 
-def test_long_texts_of_a_large_body_are_read(texts_repository):
+def test_long_texts_of_a_large_body_are_read(language_models):
     """A long string is cut out of a document of megabytes; its escapes are read all the same."""
-    with serving(texts_repository) as client:
-        text = 'the "cat"\n[sat] ' * 30_000
-        body = json.dumps({"text": text, "truncation": True}) + " " * (1 << 20)
+    text = 'the "cat"\n[sat] ' * 30_000
+    body = json.dumps({"text": text, "truncation": True}) + " " * (1 << 20)
+    with running(language_models) as client:
         response = client.post("/v1/tokenize/bert", content=body, headers={"Content-Type": "application/json"})
     assert response.status_code == 200, response.text
     assert response.json()["truncated"]
     assert response.json()["tokens"][1:3] == ["the", "<unk>"]
 
 
-def test_a_broken_tokenizer_fails_the_load_with_its_reason(texts_repository, tmp_path):
+def test_a_broken_tokenizer_fails_the_load_with_its_reason(language_models, tmp_path):
     merge = b'{"model": {"type": "BPE", "vocab": {"a": 0}, "merges": ["b c"]}}'
     for name, content in {"empty": b"{}", "text": b"not json", "merge": merge}.items():
-        shutil.copytree(texts_repository / "bert", tmp_path / "models" / name)
-        (tmp_path / "models" / name / "1" / "tokenizer.json").write_bytes(content)
-    log = tmp_path / "log"
-    with started(tmp_path / "models", log, becomes_ready=False) as server, httpx.Client(base_url=server.url) as client:
-        response = client.post("/v1/text/text", json={"text": SHORT})
+        shutil.copytree(language_models / "bert", tmp_path / name)
+        (tmp_path / name / "1" / "tokenizer.json").write_bytes(content)
+    with running(tmp_path) as client:
+        assert client.post("/v1/text/text", json={"text": SHORT}).status_code == 503
         index = client.post("/v2/repository/index").json()
-    assert response.status_code == 503
     assert len(index) == 3
     for model in index:
         assert "tokenizer.json cannot be loaded" in model["reason"]
 
 
-def test_the_description_and_the_documentation_have_texts(texts):
-    assert texts.get("/v1/attention/bert").json()["tokenizer"] == {
-        "max_tokens": 16,
-        "truncates_to": 12,
-        "next_tokens": False,
-    }
+def test_the_description_and_the_documentation_have_texts(texts, ask):
+    described = {"max_tokens": 16, "truncates_to": 12, "next_tokens": False}
+    assert texts.get("/v1/attention/bert").json()["tokenizer"] == described
     assert texts.get("/v1/attention/dot_product").json()["tokenizer"] is None
     paths = texts.get("/openapi.json").json()["paths"]
-    assert {path for path in paths if path.startswith(("/v1/text", "/v1/tokenize"))} == {
-        "/v1/text/bert",
-        "/v1/tokenize/bert",
-    }
-    for name in ("text", "tokenize"):
+    for name in PATHS:
+        assert f"/v1/{name}/dot_product" not in paths
         example = paths[f"/v1/{name}/bert"]["post"]["requestBody"]["content"]["application/json"]["example"]
-        ask(texts, f"{name}/bert", **example)
+        ask(f"{name}/bert", **example)
