@@ -14,7 +14,7 @@ from safetensors.torch import save_file
 
 from export.checkpoint import CheckpointError, load
 from export.verification import session
-from tests.export.importing import attention_module, bert_folder, imported, refused, run, transformer
+from tests.export.importing import attention_module, bert_folder, imported, reference, refused, run, transformer
 
 FOUR = {"num_heads": 4, "add_zero_attn": False}
 EIGHT = {f"{name}_proj.weight": torch.ones(8, 8) for name in "qkv"}
@@ -223,16 +223,55 @@ def test_a_format_that_is_not_supported(name, tmp_path):
     assert ("safetensors.numpy.save_file" in str(info.value)) == name.endswith((".h5", ".keras", ".npz"))
 
 
+def converted(file, before=""):
+    """The tensors that the Python code in the error about ``file`` writes, after the code ``before``."""
+    with pytest.raises(CheckpointError) as info:
+        load(file)
+    script = (
+        f"import numpy, safetensors.numpy\n{before}\n" + str(info.value).partition("in Python: ")[2].partition(";")[0]
+    )
+    environment = os.environ | {"KERAS_BACKEND": "torch"}
+    subprocess.run([sys.executable, "-c", script], check=True, cwd=file.parent, env=environment)
+    return load(file.with_name("weights.safetensors")).tensors
+
+
 def test_the_conversion_from_npz_works(tmp_path):
     arrays = {"q_proj.weight": np.arange(6, dtype=np.float32).reshape(2, 3).T}
     np.savez(tmp_path / "m.npz", **arrays)
-    with pytest.raises(CheckpointError) as info:
-        load(tmp_path / "m.npz")
-    code = str(info.value).partition("in Python: ")[2].partition(";")[0]
-    script = f"import numpy, safetensors.numpy\n{code}"
-    subprocess.run([sys.executable, "-c", script], check=True, cwd=tmp_path)
-    converted = load(tmp_path / "weights.safetensors").tensors
-    np.testing.assert_array_equal(converted["q_proj.weight"], arrays["q_proj.weight"])
+    np.testing.assert_array_equal(converted(tmp_path / "m.npz")["q_proj.weight"], arrays["q_proj.weight"])
+
+
+KERAS = """
+import keras
+query, value = (numpy.random.default_rng(0).standard_normal((2, n, 8), numpy.float32) for n in (5, 7))
+inputs = [keras.Input(x.shape[1:]) for x in (query, value)]
+layer = keras.layers.MultiHeadAttention(num_heads=3, key_dim=4, value_dim=6, output_shape=11, name="attention")
+model = keras.Model(inputs, layer(*inputs, return_attention_scores=True))
+model.set_weights([numpy.random.default_rng(1).standard_normal(x.shape) for x in model.get_weights()])
+output, weights = (keras.ops.convert_to_numpy(x) for x in model([query, value]))
+model.save("m.keras")
+numpy.savez("arrays.npz", query=query, key=value, value=value, output=output, weights=weights)
+"""
+
+
+@pytest.mark.extended
+def test_a_converted_attention_of_keras(tmp_path):
+    """With a mapping of kernels [in, heads, d] and [heads, d, out]."""
+    (tmp_path / "m.keras").touch()
+    converted(tmp_path / "m.keras", KERAS)
+    names = {"q_proj": "query", "k_proj": "key", "v_proj": "value", "out_proj": "attention_output"}
+    mapping = {f"{ours}.bias": f"attention/{theirs}/bias" for ours, theirs in names.items()}
+    for ours, theirs in names.items():
+        mapping[f"{ours}.weight"] = {"from": f"attention/{theirs}/kernel", "transpose": True}
+    (tmp_path / "map.json").write_text(json.dumps(mapping))
+    block = imported(
+        "multi_head", tmp_path / "weights.safetensors", mapping=tmp_path / "map.json", **FOUR | {"num_heads": 3}
+    )
+    with np.load(tmp_path / "arrays.npz") as file:
+        arrays = dict(file)
+    actual = reference(block, **{name: arrays[name] for name in ("query", "key", "value")})
+    np.testing.assert_allclose(actual["output"], arrays["output"], rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(actual["weights"], arrays["weights"], rtol=1e-4, atol=1e-6)
 
 
 def test_a_checkpoint_in_half_precision(few_examples, tmp_path):

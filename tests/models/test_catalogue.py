@@ -44,18 +44,18 @@ def test_a_large_block_takes_no_matrices():
     assert "rope_theta" in large.inputs
 
 
-def test_the_short_additive_form_is_one_dimension_and_v_one():
+def test_additive_by_its_formula():
     rng = np.random.default_rng(0)
-    query, key, value = rng.standard_normal((2, 3)), rng.standard_normal((4, 3)), rng.standard_normal((4, 2))
-    w_q, w_k = rng.standard_normal((3, 1)), rng.standard_normal((3, 1))
-    short = reference.softmax(np.tanh(query @ w_q + (key @ w_k).T)) @ value
-    block = Additive(AdditiveConfig(3, 3, 1, 2)).double()
-    block.load_state_dict(
-        {"q_proj.weight": torch.tensor(w_q.T), "k_proj.weight": torch.tensor(w_k.T), "v.weight": torch.ones(1, 1)}
-    )
+    query, key, value = rng.standard_normal((2, 3)), rng.standard_normal((4, 5)), rng.standard_normal((4, 2))
+    w_q, w_k, v = rng.standard_normal((6, 3)), rng.standard_normal((6, 5)), rng.standard_normal((1, 6))
+    scores = [[v[0] @ np.tanh(w_q @ q + w_k @ k) for k in key] for q in query]
+    block = Additive(AdditiveConfig(3, 5, 6, 2)).double()
+    state = {"q_proj.weight": w_q, "k_proj.weight": w_k, "v.weight": v}
+    block.load_state_dict({name: torch.tensor(x) for name, x in state.items()})
     with torch.no_grad():
         actual = block(*(torch.tensor(x)[None] for x in (query, key, value)))
-    np.testing.assert_allclose(actual.output[0], short, rtol=1e-12)
+    np.testing.assert_allclose(actual.scores[0, 0], scores, rtol=1e-12)
+    np.testing.assert_allclose(actual.output[0], reference.softmax(np.array(scores)) @ value, rtol=1e-12)
 
 
 def test_luong_concat_is_one_matrix_over_both():

@@ -48,6 +48,12 @@ def infer(client: httpx.Client, model: str, body: dict[str, Any] | bytes, versio
     return client.post(path, content=content, headers=headers)
 
 
+def infer_attached(client: httpx.Client, model: str, body: dict[str, Any], content: bytes, version: int | None = None):
+    """POST to infer with the JSON of ``body`` and these bytes behind it."""
+    head = json.dumps(body).encode()
+    return infer(client, model, head + content, version, **{"Inference-Header-Content-Length": str(len(head))})
+
+
 def binary(client: httpx.Client, model: str, arrays: dict[str, np.ndarray], datatypes: dict[str, str], **fields: Any):
     """POST to infer with every tensor in binary, both ways."""
     headers, pieces = binary_request(arrays, datatypes=datatypes, **fields)

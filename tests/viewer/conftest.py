@@ -21,8 +21,11 @@ BLOCKS = ("scaled_dot_product", "multi_head", "additive", "encoder")
 @pytest.hookimpl(tryfirst=True)  # before -m selects
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if "browser" in getattr(item, "fixturenames", ()) and item.path.name != "test_smoke.py":
-            item.add_marker(pytest.mark.extended)
+        if "browser" in getattr(item, "fixturenames", ()):
+            if item.path.name != "test_smoke.py":
+                item.add_marker(pytest.mark.extended)
+            if CHROMIUM is None:
+                item.add_marker(pytest.mark.skip("no Chromium here: apt-get install chromium"))
 
 
 @pytest.fixture(scope="session")
@@ -50,8 +53,6 @@ def heed(viewer) -> Iterator[Client]:
 @pytest.fixture(scope="package")
 def browser() -> Iterator[Browser]:
     """Ends with these tests: Playwright keeps an event loop running, and other tests start their own."""
-    if CHROMIUM is None:
-        pytest.skip("no Chromium here: apt-get install chromium")
     with sync_playwright() as playwright:
         yield playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
 

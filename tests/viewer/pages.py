@@ -58,13 +58,8 @@ def expect_value(page: Page, weight: float) -> None:
 
 def fields_of(scores: np.ndarray) -> dict[str, Any]:
     """A query, key and value for ``scaled_dot_product`` whose scores are ``scores`` [m, n]."""
-    m, n = scores.shape
-    if m == n and np.count_nonzero(scores) == 1:  # two dimensions are enough for one cell
-        (row,), (column,) = np.nonzero(scores)
-        query, key = np.zeros((m, 2)), np.zeros((n, 2))
-        query[row, 0], key[column, 0] = scores[row, column] * np.sqrt(2), 1
-    else:
-        query, key = scores * np.sqrt(n), np.eye(n)
+    columns = np.flatnonzero(scores.any(0))  # a dimension for each is enough
+    query, key = scores[:, columns] * np.sqrt(len(columns)), np.eye(scores.shape[1])[:, columns]
     return {name: values[None, None].tolist() for name, values in {"query": query, "key": key, "value": key}.items()}
 
 

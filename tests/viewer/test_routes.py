@@ -11,11 +11,11 @@ from starlette.testclient import TestClient
 
 from heed_client.page import page
 from service.app import create_app
-from service.settings import Settings
+from service.cli.options import read_settings
 
 
-def application(**settings) -> TestClient:
-    return TestClient(create_app(Settings(**settings)))
+def application(*flags: str) -> TestClient:
+    return TestClient(create_app(read_settings(flags)))
 
 
 @pytest.fixture(scope="module")
@@ -48,9 +48,9 @@ def test_nothing_else_is_served(app, path):
 
 
 def test_it_can_be_switched_off_and_framed():
-    off = application(viewer=False)
+    off = application("--no-viewer")
     assert [off.get(path).status_code for path in ("/", "/viewer/main.js")] == [404, 404]
-    framed = application(viewer_frame_ancestors="https://a.example").get("/")
+    framed = application("--viewer-frame-ancestors", "https://a.example").get("/")
     assert framed.headers["content-security-policy"].endswith("frame-ancestors https://a.example")
 
 

@@ -143,12 +143,6 @@ def test_the_picture_of_a_comparison_has_both_sides_and_their_difference(page, h
     assert_png(page, svg, middles, tmp_path / "picture.png")
 
 
-def test_a_comparison_without_a_second_side_is_saved_as_the_first(open_page):
-    page = open_page("model=bert&text=the+cat&view=compare&other={%22text%22:%22%22}")
-    expect(page.get_by_role("region", name="second")).to_contain_text("Type a text")
-    assert len(svg_of(page).findall("{*}g")) == 1
-
-
 def test_a_matrix_is_saved_under_its_own_head_only(open_page):
     """While another head of a long input is loaded, nothing of the one before is drawn or saved."""
     sizes = '{"seed":1,"sizes":{"batch":1,"m":80,"n":80}}'

@@ -21,7 +21,6 @@ from tests.support.families import FAMILIES, IMAGE, TEXT, Family, build, save
 pytestmark = pytest.mark.filterwarnings("ignore")  # those of transformers
 TINY = Family("BertForSequenceClassification", {**TEXT, "num_hidden_layers": 1, "hidden_size": 8})
 BASE = Family("BertModel", TINY.config)
-CLIP = Family("CLIPModel", {"text_config": TEXT, "vision_config": IMAGE})
 GRAPHS = {"model.onnx", "weights.onnx", "output.onnx", "fused.onnx", "masked.onnx"}
 
 
@@ -33,16 +32,6 @@ def tiny(once):
 
 def run(*arguments):
     return main(["hf", *map(str, arguments)])
-
-
-def saved(family, folder):
-    save(family, folder)
-    return folder
-
-
-def configured(folder):
-    build(TINY).config.save_pretrained(folder)
-    return folder
 
 
 def changed(source, folder, **settings):
@@ -116,17 +105,14 @@ def test_many_weights_of_a_model_without_its_head_are_one_file(tmp_path, capsys)
     np.testing.assert_allclose(output, expected, atol=1e-4)
 
 
-def test_shards_are_read(tmp_path):
-    model = build(TINY)
+def test_shards_and_half_precision_are_read_into_float32(tmp_path):
+    model = build(TINY).to(torch.bfloat16)
     model.save_pretrained(tmp_path, max_shard_size="2KB")
     assert len(list(tmp_path.glob("*.safetensors"))) > 2
-    loaded = load(tmp_path).model.state_dict()
-    assert all(torch.equal(tensor, loaded[name]) for name, tensor in model.state_dict().items())
-
-
-def test_half_precision_is_converted_to_float32(tmp_path):
-    build(TINY).to(torch.bfloat16).save_pretrained(tmp_path)
-    assert {parameter.dtype for parameter in load(tmp_path).model.parameters()} == {torch.float32}
+    loaded = load(tmp_path).model
+    assert {parameter.dtype for parameter in loaded.parameters()} == {torch.float32}
+    state = loaded.state_dict()
+    assert all(torch.equal(tensor.to(state[name].dtype), state[name]) for name, tensor in model.state_dict().items())
 
 
 def with_code(tiny, folder):
@@ -142,35 +128,36 @@ def damaged(tiny, folder):
     return file.parent
 
 
-REFUSED = {
+def configured(_, folder):
+    build(TINY).config.save_pretrained(folder)
+    return folder
+
+
+def headless(_, folder):
+    save(BASE, folder / "base")
+    return changed(folder / "base", folder / "x", architectures=[TINY.model])
+
+
+REFUSED = {  # a family, changes of the config of ``tiny``, or a function that makes the directory; and the reason
     "no directory": (lambda _, folder: folder / "absent", "no such directory"),
     "no config": (lambda _, folder: folder, "has no config.json"),
-    "no weights": (lambda _, folder: configured(folder), "has no weights; expected model.safetensors or"),
-    "an unknown type": (
-        lambda tiny, folder: changed(tiny, folder / "x", model_type="unknown"),
-        "cannot load it: .*unknown",
-    ),
+    "no weights": (configured, "has no weights; expected model.safetensors or"),
+    "an unknown type": ({"model_type": "unknown"}, "cannot load it: .*unknown"),
     "code": (with_code, "it needs the code in its directory, which is never run"),
     "a damaged file": (damaged, "transformers cannot load it"),
-    "an unknown class": (
-        lambda tiny, folder: changed(tiny, folder / "x", architectures=["BertForNothing"]),
-        "architectures names BertForNothing, which transformers",
-    ),
-    "quantized": (
-        lambda tiny, folder: changed(tiny, folder / "x", quantization_config={"quant_method": "gptq"}),
-        "its weights are quantized",
-    ),
-    "a head without numbers": (
-        lambda _, folder: changed(saved(BASE, folder / "base"), folder / "x", architectures=[TINY.model]),
-        "has no numbers for classifier.bias, classifier.weight, which BertForSequenceClassification needs; --head none",
-    ),
+    "an unknown class": ({"architectures": ["BertForNothing"]}, "names BertForNothing, which transformers"),
+    "quantized": ({"quantization_config": {"quant_method": "gptq"}}, "its weights are quantized"),
+    "no head": (headless, "no numbers for classifier.bias, classifier.weight, which BertForSeq.* needs; --head none"),
     "several answers": (
-        lambda _, folder: saved(Family("BertForPreTraining", TINY.config), folder / "x"),
+        Family("BertForPreTraining", TINY.config),
         "its call returns prediction_logits, seq_relationship_logits.*--head none",
     ),
-    "several models": (lambda _, folder: saved(CLIP, folder / "x"), r"has several models in one \(text_config, vis"),
+    "several models": (
+        Family("CLIPModel", {"text_config": TEXT, "vision_config": IMAGE}),
+        r"has several models in one \(text_config, vis",
+    ),
     "no size of images": (
-        lambda _, folder: saved(Family("ResNetModel", {"embedding_size": 4, "hidden_sizes": [4, 4]}), folder / "x"),
+        Family("ResNetModel", {"embedding_size": 4, "hidden_sizes": [4, 4]}),
         "config.json has no image_size, from which the shape of pixel_values follows",
     ),
 }
@@ -178,7 +165,12 @@ REFUSED = {
 
 @pytest.mark.parametrize(("directory", "reason"), REFUSED.values(), ids=REFUSED.keys())
 def test_a_refusal_says_why_and_writes_nothing(directory, reason, tiny, tmp_path, capsys):
-    folder = directory(tiny, tmp_path)
+    if isinstance(directory, Family):
+        save(directory, folder := tmp_path / "x")
+    else:
+        folder = (
+            changed(tiny, tmp_path / "x", **directory) if isinstance(directory, dict) else directory(tiny, tmp_path)
+        )
     assert run(folder, "--name", "mine", "--repository", tmp_path / "models") == 2
     error = capsys.readouterr().err
     assert re.search(reason, error), error

@@ -9,24 +9,19 @@ import httpx
 import pytest
 
 from service.cli.serve import main
-from service.http.auth import ApiKeyAuth
+from service.http.auth import ApiKeyAuth, KeyFile
 from service.settings import Settings
-from tests.support import graphs
+from tests.support.application import running
 from tests.support.http_client import ADD, ADDED
+from tests.support.in_process import serving_in_process
 from tests.support.server import started
 from tests.support.waiting import until
 
 INFER = "/v2/models/adder/infer"
 ADMINISTRATION = ["/v2/repository/models/adder/load", "/v2/repository/models/adder/unload", "/v2/logging"]
+INDEX = "/v2/repository/index"
 API, ADMIN = "an-api-key", "an-admin-key"
 UNREADABLE = "/proc/self/mem"  # even to root
-
-
-@pytest.fixture(scope="module")
-def models(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("models")
-    graphs.adder(folder / "adder" / "1")
-    return folder
 
 
 @pytest.fixture(scope="module")
@@ -38,14 +33,23 @@ def files(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def guarded(models, files, tmp_path_factory):
-    """A server that asks for keys, and lets administrators control it."""
-    flags = ["--api-keys-file", f"{files}/api", "--admin-keys-file", f"{files}/admin", "--workers", "1"]
-    log = tmp_path_factory.mktemp("log") / "log"
-    with started(models, log, *flags, "--model-control-mode", "explicit") as service:
-        with httpx.Client(base_url=f"http://127.0.0.1:{service.port}", timeout=30) as client:
-            yield client
-        assert not any(key in log.read_text() for key in (API, ADMIN))
+def guarded(adder, files):
+    """A client of a server that asks for keys, and lets administrators control it."""
+    keys = {"api_keys_file": files / "api", "admin_keys_file": files / "admin"}
+    with (
+        serving_in_process(adder, model_control_mode="explicit", access_log="all", **keys) as service,
+        httpx.Client(base_url=f"http://127.0.0.1:{service.port}", timeout=30) as client,
+    ):
+        yield client
+
+
+@pytest.fixture(autouse=True)
+def no_key_is_logged(caplog):
+    caplog.set_level("INFO", "heed")
+    yield
+    logged = str([vars(record) for record in caplog.get_records("call")])
+    assert API not in logged
+    assert ADMIN not in logged
 
 
 def bearer(key: str) -> dict[str, str]:
@@ -96,107 +100,119 @@ def test_administration_needs_a_key_of_its_own(guarded, path, trick):
         assert guarded.post(path, headers=bearer(ADMIN), json={}).status_code == 200
 
 
-def test_keys_change_without_a_restart(models, tmp_path):
-    file = tmp_path / "keys"
-    file.write_text("old\n")
-    with started(models, tmp_path / "log", "--api-keys-file", str(file), "--workers", "2") as service:
-        url = f"http://127.0.0.1:{service.port}/v2"
-
-        def opens(key: str) -> bool:
-            """What both workers say: each call is a connection of its own."""
-            return all(httpx.get(url, headers=bearer(key)).status_code == 200 for _ in range(4))
-
-        assert opens("old")
-        assert not opens("new")
-        (tmp_path / "next").write_text("new\nold\n")
-        os.replace(tmp_path / "next", file)
-        until(lambda: opens("new") and opens("old"))
-        file.write_text("new\n")
-        until(lambda: not opens("old"))
-        file.unlink()
-        until(lambda: "stay as they were" in service.log.read_text() or not opens("new"))
-        assert opens("new")
-        file.write_text("")
-        until(lambda: not opens("new"))
-
-
-def test_admin_keys_alone_leave_inference_open(tmp_path):
-    (tmp_path / "admin").write_text(ADMIN)
-    access = ApiKeyAuth(None, Settings(admin_keys_file=tmp_path / "admin"))
-    assert access.denied({}, INFER, "POST") is None
-    assert access.denied({}, "/v2/repository/index", "POST").status == 401
-    assert access.denied({}, "/v2/logging", "GET") is None
-    assert access.denied({}, "/v2/logging", "POST").status == 401
-    assert access.denied({b"x-api-key": ADMIN.encode()}, "/v2/logging", "POST") is None
+def test_strangers_learn_no_version(guarded):
+    for path in ("/v2/health/live", "/nowhere", "/v2"):
+        response = guarded.get(path)
+        assert "server" not in response.headers
+        assert not any(word in str(response.headers).lower() + response.text.lower() for word in ("uvicorn", "python"))
 
 
 @pytest.mark.parametrize(
-    ("flags", "said"),
+    ("kinds", "method", "path", "allowed"),
     [
-        (
-            ["--api-keys-file", "nowhere"],
-            "--api-keys-file (HEED_API_KEYS_FILE): 'nowhere' cannot be read: No such file",
-        ),
+        ({"admin"}, "POST", INFER, {"", API, ADMIN}),
+        ({"admin"}, "GET", "/v2/logging", {"", API, ADMIN}),
+        ({"admin"}, "POST", "/v2/logging", {ADMIN}),
+        ({"admin"}, "POST", INDEX, {ADMIN}),
+        ({"admin"}, "POST", f"{INDEX}/", {ADMIN}),
+        ({"api"}, "POST", INDEX, {API}),
+        ({"api", "admin"}, "POST", f"{INDEX}/", {API, ADMIN}),
+    ],
+)
+def test_each_file_guards_its_routes(files, kinds, method, path, allowed):
+    auth = ApiKeyAuth(None, Settings(**{f"{kind}_keys_file": files / kind for kind in kinds}))
+    for key in ("", API, ADMIN, "else"):
+        denied = auth.denied({b"x-api-key": key.encode()} if key else {}, path, method)
+        is_allowed = key in allowed or "" in allowed
+        assert (denied is None, denied and denied.status) == (is_allowed, None if is_allowed else 401)
+
+
+def test_a_file_of_keys_is_read_again_when_it_changes(tmp_path, caplog):
+    (tmp_path / "keys").write_text("old\n")
+    keys = KeyFile(tmp_path / "keys")
+    assert b"old" in keys
+    assert not keys.reload_if_changed()
+    (tmp_path / "next").write_text("new\nother\n")
+    os.replace(tmp_path / "next", tmp_path / "keys")
+    assert keys.reload_if_changed()
+    assert (b"old" in keys, b"new" in keys, b"other" in keys) == (False, True, True)
+    (tmp_path / "keys").unlink()
+    assert not keys.reload_if_changed()
+    assert "stay as they were" in caplog.text
+    assert b"new" in keys
+    (tmp_path / "keys").write_text("")
+    assert keys.reload_if_changed()
+    assert b"new" not in keys
+
+
+@pytest.mark.extended
+def test_keys_change_in_each_worker(adder, tmp_path):
+    (tmp_path / "keys").write_text("old\n")
+    flags = ["--api-keys-file", str(tmp_path / "keys"), "--workers", "2"]
+    with started(adder, tmp_path / "log", *flags) as service:
+
+        def statuses(key: str) -> list[int]:
+            """Those of both workers: each call is a connection of its own."""
+            return [httpx.get(f"{service.url}/v2", headers=bearer(key)).status_code for _ in range(4)]
+
+        assert (statuses("old"), statuses("new")) == ([200] * 4, [401] * 4)
+        (tmp_path / "keys").write_text("new\n")
+        until(lambda: (statuses("old"), statuses("new")) == ([401] * 4, [200] * 4))
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
         (["--admin-keys-file", "/tmp"], "--admin-keys-file (HEED_ADMIN_KEYS_FILE): '/tmp' cannot be read: Is a"),
         (["--api-keys-file", "x" * 9999], "xxx' cannot be read: File name too long"),
         (["--api-keys-file", UNREADABLE], f"(HEED_API_KEYS_FILE): '{UNREADABLE}' cannot be read: Input/output"),
         (["--tls-certificate", UNREADABLE, "--tls-key", __file__], "(HEED_TLS_CERTIFICATE): '/proc"),
         (["--tls-certificate", __file__, "--tls-key", UNREADABLE], "(HEED_TLS_KEY): '/proc"),
         (["--tls-certificate", __file__], "--tls-certificate and --tls-key are needed together"),
-        (["--tls-certificate", __file__, "--tls-key", __file__], "(HEED_TLS_KEY): expected a certificate and its key"),
         (
             ["--model-control-mode", "explicit", "--api-keys-file", __file__],
             "explicit beside api_keys_file needs admin_keys_file",
         ),
     ],
 )
-def test_wrong_settings_are_named(flags, said, capsys):
+def test_wrong_settings_are_named(flags, message, capsys):
     assert main(flags) == 2
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
-def test_pages_of_other_origins(models, tmp_path, files):
+def test_pages_of_other_origins(adder, files):
     page = {"Origin": "https://a.example"}
     asking = {**page, "Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "authorization"}
-    with started(models, tmp_path / "closed", "--workers", "1") as service:
-        closed = f"http://127.0.0.1:{service.port}"
-        assert "access-control-allow-origin" not in httpx.get(f"{closed}/v2", headers=page).headers
-        assert httpx.options(closed + INFER, headers=asking).status_code == 405
-    flags = ["--cors-origins", "https://a.example, https://b.example", "--api-keys-file", f"{files}/api"]
-    with started(models, tmp_path / "open", "--workers", "1", *flags) as service:
-        url = f"http://127.0.0.1:{service.port}{INFER}"
-        preflight = httpx.options(url, headers=asking)
+    with running(adder) as closed:
+        assert "access-control-allow-origin" not in closed.get("/v2", headers=page).headers
+        assert closed.options(INFER, headers=asking).status_code == 405
+    origins = "https://a.example, https://b.example"
+    with running(adder, cors_origins=origins, api_keys_file=files / "api") as client:
+        preflight = client.options(INFER, headers=asking)
         assert preflight.status_code == 200
         assert preflight.headers["access-control-allow-headers"] == "authorization"
         for key, status in ((API, 200), ("wrong", 401)):
-            answer = httpx.post(url, content=ADD, headers={**page, **bearer(key)})
+            answer = client.post(INFER, content=ADD, headers={**page, **bearer(key)})
             assert answer.status_code == status
             assert answer.headers["access-control-allow-origin"] == "https://a.example"
             assert "X-Request-ID" in answer.headers["access-control-expose-headers"]
-        stranger = httpx.post(url, content=ADD, headers={"Origin": "https://c.example", **bearer(API)})
+        stranger = client.post(INFER, content=ADD, headers={"Origin": "https://c.example", **bearer(API)})
         assert "access-control-allow-origin" not in stranger.headers
 
 
-@pytest.mark.parametrize("workers", [1, 2])
-def test_tls(models, tmp_path, certificate, workers):
+@pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.extended)])
+def test_tls(adder, tmp_path, certificate, workers):
     flags = ["--tls-certificate", f"{certificate}/certificate", "--tls-key", f"{certificate}/key"]
     trust = ssl.create_default_context(cafile=certificate / "certificate")
-    with started(models, tmp_path / "log", "--workers", str(workers), *flags, trust=trust) as service:
+    with started(adder, tmp_path / "log", "--workers", str(workers), *flags, trust=trust) as service:
         for _ in range(4):  # no handshake
             with closing(socket.create_connection(("127.0.0.1", service.port))) as raw:
                 raw.sendall(b"GET /v2 HTTP/1.1\r\n\r\n")
                 assert not raw.recv(100).startswith(b"HTTP")
-        with httpx.Client(base_url=f"https://127.0.0.1:{service.port}", verify=trust) as client:
+        with httpx.Client(base_url=service.url, verify=trust) as client:
             for _ in range(3):
                 assert client.post(INFER, content=ADD).json()["outputs"][0]["data"] == ADDED
         if workers > 1:
             until(lambda: service.spread() == [0, 0])
         service.process.terminate()
         assert service.ended() == 0
-
-
-def test_strangers_learn_no_version(guarded):
-    for path in ("/v2/health/live", "/nowhere", "/v2"):
-        response = guarded.get(path)
-        assert "server" not in response.headers
-        assert not any(word in str(response.headers).lower() + response.text.lower() for word in ("uvicorn", "python"))

@@ -1,7 +1,6 @@
 """Clients that ask each server for HTTP/2 at first: Java's HttpClient by its defaults, and ``curl --http2``.
 
-The real ones are run where they are installed (Debian: ``openjdk-17-jdk-headless``, ``curl``). What Java's sends is
-kept here as it came over the wire, and is always tried.
+What Java's sends is kept here as it came over the wire, and is always tried; the real ones are extended.
 """
 
 import json
@@ -19,8 +18,6 @@ BODIES = {
     SDPA: {"query": [[1.0]], "key": [[1.0]], "value": [[3.0]]},
     INFER: {"inputs": [{"name": name, **TENSOR} for name in ("query", "key", "value")]},
 }
-JAVA = shutil.which("javac") and shutil.which("java")  # a source file is run by what a JDK has, and a JRE has not
-CURL = shutil.which("curl")
 
 # The head of a POST by OpenJDK 17, with any path and length.
 RECORDED = (
@@ -35,9 +32,15 @@ RECORDED = (
 )
 
 
-def is_right(answer: dict) -> bool:
-    outputs = {of["name"]: of["data"] for of in answer["outputs"]} if "outputs" in answer else answer
+def has_output(answer: str | bytes) -> bool:
+    parsed = json.loads(answer)
+    outputs = {of["name"]: of["data"] for of in parsed["outputs"]} if "outputs" in parsed else parsed
     return bool(outputs["output"])
+
+
+def run(*command: str) -> list[str]:
+    """The lines that a program prints."""
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout.splitlines()
 
 
 @pytest.fixture(params=BODIES, ids=["native", "v2"])
@@ -45,7 +48,7 @@ def path(request) -> str:
     return request.param
 
 
-def test_what_java_sends_is_answered_twice_on_one_connection(client, path):
+def test_a_request_of_java_is_answered_twice_on_one_connection(client, path):
     body = json.dumps(BODIES[path]).encode()
     request = RECORDED % (path.encode(), len(body)) + body
     with socket.create_connection((client.base_url.host, client.base_url.port), timeout=30) as raw:
@@ -58,33 +61,29 @@ def test_what_java_sends_is_answered_twice_on_one_connection(client, path):
             while (line := file.readline()) != b"\r\n":
                 if line.startswith(b"content-length: "):
                     length = int(line.split()[1])
-            assert is_right(json.loads(file.read(length)))
+            assert has_output(file.read(length))
 
 
-@pytest.mark.skipif(CURL is None, reason="curl is not installed")
+@pytest.mark.extended
+@pytest.mark.skipif(not shutil.which("curl"), reason="no curl here: apt-get install curl")
 @pytest.mark.parametrize("lines", [[], ["Transfer-Encoding: chunked"], ["Expect: 100-continue"]], ids=str)
 def test_curl(client, path, lines):
     headers = [flag for line in ["Content-Type: application/json", *lines] for flag in ("--header", line)]
-    url = f"{client.base_url}{path[1:]}" if str(client.base_url).endswith("/") else f"{client.base_url}{path}"
-    command = [CURL, "--silent", "--http2", *headers, "--data", json.dumps(BODIES[path]), url, url]
-    ran = subprocess.run(
-        [*command, "--write-out", r"\n%{http_version} %{http_code}\n"], capture_output=True, text=True, timeout=60
-    )
-    first, status, second, again = ran.stdout.splitlines()
+    url, body = str(client.base_url.join(path)), json.dumps(BODIES[path])
+    flags = ["--silent", "--http2", *headers, "--data", body, "--write-out", r"\n%{http_version} %{http_code}\n"]
+    first, status, second, again = run("curl", *flags, url, url)
     assert status == again == "1.1 200"
-    assert is_right(json.loads(first))
-    assert is_right(json.loads(second))
+    assert has_output(first)
+    assert has_output(second)
 
 
-@pytest.mark.skipif(JAVA is None, reason="no JDK is installed")
+@pytest.mark.extended
+@pytest.mark.skipif(not shutil.which("javac"), reason="no JDK here: apt-get install default-jdk-headless")
 def test_java(client, path):
-    program = Path(__file__).parent / "java" / "Attend.java"
-    url = str(client.base_url).rstrip("/") + path
-    command = [JAVA, "-XX:TieredStopAtLevel=1", str(program), url, json.dumps(BODIES[path])]
-    ran = subprocess.run(command, capture_output=True, text=True, timeout=120)
-    lines = ran.stdout.splitlines()
-    assert len(lines) == 11, ran.stderr
+    program, url = Path(__file__).parent / "java" / "Attend.java", client.base_url.join(path)
+    lines = run("java", "-XX:TieredStopAtLevel=1", str(program), str(url), json.dumps(BODIES[path]))
+    assert len(lines) == 11
     for line in lines:
         status, _, body = line.partition(" ")
         assert status == "200", line
-        assert is_right(json.loads(body))
+        assert has_output(body)

@@ -1,129 +1,107 @@
-"""The log of a real server: one line an event, in both forms, with ids and stage times; nothing of probes."""
+"""The log: one line an event, in both forms, with ids and stage times; nothing of probes, and no key."""
 
 import json
 import logging
 import re
-from contextlib import closing
 
+import httpx
 import pytest
 
 from service.telemetry.logs import Json, Text
 from tests.support import graphs
-from tests.support.http_client import ADD, Connection
-from tests.support.server import ServerProcess, started
+from tests.support.application import running
+from tests.support.http_client import ADD
+from tests.support.server import started
+from tests.support.v2 import tensor
 from tests.support.waiting import until
 
 LINE = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z (DEBUG|INFO|WARNING|ERROR|CRITICAL) +(\S.*)")
 STAGES = {"decode", "queue", "compute", "encode"}
 
 
-def call(service: ServerProcess) -> None:
+def call(client: httpx.Client) -> None:
     """A good request, a bad one, one for no model, two probes, a scrape."""
-    with closing(Connection(service.port)) as connection:
-        for method, path, body in (
-            ("POST", "/v2/models/adder/infer", ADD),
-            ("POST", "/v2/models/adder/infer", "{"),
-            ("POST", "/v1/attention/no%0Asuch", "{}"),
-            ("GET", "/v2/health/live", None),
-            ("GET", "/v2/health/ready/", None),
-            ("GET", "/metrics", None),
-        ):
-            connection.request(method, path, body, {"X-Request-ID": f"{method}-{len(body or '')}"})
-            connection.getresponse().read()
+    for method, path, body in (
+        ("POST", "/v2/models/adder/infer", ADD),
+        ("POST", "/v2/models/adder/infer", "{"),
+        ("POST", "/v1/attention/no%0Asuch", "{}"),
+        ("GET", "/v2/health/live", ""),
+        ("GET", "/v2/health/ready/", ""),
+        ("GET", "/metrics", ""),
+    ):
+        client.request(method, path, content=body, headers={"X-Request-ID": f"{method}-{len(body)}"})
 
 
-def requests(service: ServerProcess, count: int) -> list[dict]:
-    """The lines of requests, ``count`` of them."""
+def test_every_line_of_a_server_is_json(tmp_path, monkeypatch):
+    """Those of the start, of the supervisor, of uvicorn and of requests, and what ONNX Runtime has lines of its own for:
+    a load that fails, and a run."""
+    monkeypatch.setenv("HEED_PORTT", "1")
+    (tmp_path / "keys").write_text("very-secret\n")
+    models = tmp_path / "models"
+    graphs.adder(models / "adder" / "1")
+    graphs.lookup(models / "lookup" / "1")
+    (models / "broken" / "1").mkdir(parents=True)
+    (models / "broken" / "1" / "model.onnx").write_bytes(b"no model")
+    flags = ["--workers", "2", "--ready-when", "any", "--log-format", "json", "--access-log", "all"]
+    with started(models, tmp_path / "log", *flags, "--api-keys-file", str(tmp_path / "keys")) as service:
 
-    def logged() -> list[dict]:
-        lines = [json.loads(line) for line in service.log.read_text().splitlines() if line.endswith("}")]
-        return [line for line in lines if line["message"] == "request"]
+        def logged(message: str) -> list[dict]:
+            lines = [json.loads(line) for line in service.log.read_text().splitlines() if line.endswith("}")]
+            return [line for line in lines if message in line["message"]]
 
-    until(lambda: len(logged()) >= count)
-    assert len(logged()) == count
-    return logged()
-
-
-def test_every_line_is_json(models, tmp_path):
-    """Those of the supervisor, of uvicorn and of requests."""
-    flags = ("--log-format", "json", "--access-log", "all")
-    with started(models, tmp_path / "log", "--workers", "2", *flags) as service:
-        call(service)
-        good, bad, none = requests(service, 3)
+        with httpx.Client(base_url=service.url, headers={"X-API-Key": "very-secret"}) as client:
+            call(client)
+            bad_id = {"inputs": [tensor("ids", [[7]], "INT64")]}
+            assert client.post("/v2/models/lookup/infer", json=bad_id).status_code == 400
+        until(lambda: len(logged("request")) >= 4 and logged("model lookup refused a request"))
         service.process.terminate()
         assert service.ended() == 0
-        lines = [json.loads(line) for line in service.log.read_text().splitlines()]
-    for line in lines:
-        assert LINE.fullmatch(f"{line['time']} {line['level'].upper()} {line['message']}")
-    said = " ".join(line["message"] for line in lines)
-    for part in (
-        "listening on",
-        "starts 2 workers",
-        "Started server process",
-        "ready: adder, slow",
-        "ending 2 workers",
-    ):
-        assert part in said
-    assert good["request_id"] == f"POST-{len(ADD)}"
+        log = service.log.read_text()
+        for line in map(json.loads, log.splitlines()):
+            assert LINE.fullmatch(f"{line['time']} {line['level'].upper()} {line['message']}")
+        for part in ("listening on", "starts 2 workers", "Started server process", "ready: ", "ending 2 workers"):
+            assert logged(part), part
+        good, bad, none, refused = (line for line in logged("request") if line["message"] == "request")
+        (settings,) = logged("settings that differ")
+        (unknown,) = logged("is no setting")
+        assert any(line["level"] == "error" for line in logged("model broken"))
+        loads = [line["by"] for line in logged("model loaded") if line["model"] == "adder"]
+    assert (good["request_id"], good["level"]) == (f"POST-{len(ADD)}", "info")
     assert (good["status"], good["model"], good["path"]) == (200, "adder", "/v2/models/adder/infer")
-    assert good["level"] == "info"
     assert 0 < sum(good[stage] for stage in STAGES) < good["milliseconds"]
     assert (bad["request_id"], bad["status"], bad["level"]) == ("POST-1", 400, "warning")
     assert (none["status"], none["model"], none["path"]) == (404, "no\nsuch", "/v1/attention/no\nsuch")
     assert not STAGES & none.keys()
+    assert refused["status"] == 400
+    assert (settings["workers"], settings["api_keys_file"]) == (2, str(tmp_path / "keys"))
+    assert (unknown["level"], unknown["message"]) == ("warning", "HEED_PORTT is no setting; did you mean HEED_PORT?")
+    assert loads == ["start", "start"]  # each worker has a copy
+    assert "very-secret" not in log
 
 
-def test_a_run_or_a_load_that_fails_is_logged_as_all_else(tmp_path):
-    """ONNX Runtime has lines of its own for both."""
-    graphs.lookup(tmp_path / "models" / "lookup" / "1")
-    (tmp_path / "models" / "broken" / "1").mkdir(parents=True)
-    (tmp_path / "models" / "broken" / "1" / "model.onnx").write_bytes(b"no model")
-    body = {"inputs": [{"name": "ids", "shape": [1, 1], "datatype": "INT64", "data": [7]}]}
-    flags = ["--workers", "1", "--log-format", "json", "--ready-when", "any"]
-    with started(tmp_path / "models", tmp_path / "log", *flags) as service:
-        with closing(Connection(service.port)) as connection:
-            connection.request("POST", "/v2/models/lookup/infer", json.dumps(body))
-            assert connection.getresponse().status == 400
-        until(lambda: "model lookup refused a request" in service.log.read_text())
-        lines = [json.loads(line) for line in service.log.read_text().splitlines()]
-    assert any("model broken" in line["message"] and line["level"] == "error" for line in lines)
-    assert any("model lookup refused a request" in line["message"] for line in lines)
-
-
-def test_errors_alone(models, tmp_path):
-    with started(
-        models, tmp_path / "log", "--workers", "1", "--log-format", "json", "--access-log", "errors"
-    ) as service:
-        call(service)
-        assert [line["status"] for line in requests(service, 2)] == [400, 404]
-
-
-def test_slow_requests_are_logged_with_errors(models, tmp_path):
-    flags = ("--log-format", "json", "--access-log", "errors", "--slow-milliseconds", "0")
-    with started(models, tmp_path / "log", "--workers", "1", *flags) as service:
-        call(service)
-        assert [line["status"] for line in requests(service, 3)] == [200, 400, 404]
-
-
-def test_text_is_a_line_an_event_whatever_a_stranger_sends(models, tmp_path):
-    with started(models, tmp_path / "log", "--workers", "1", "--access-log", "all") as service:
-        call(service)
-        until(lambda: "status=404" in service.log.read_text())
-        lines = service.log.read_text().splitlines()
+@pytest.mark.parametrize(
+    ("settings", "statuses"),
+    [
+        ({}, []),
+        ({"access_log": "errors"}, [400, 404]),
+        ({"access_log": "errors", "slow_milliseconds": 0}, [200, 400, 404]),
+        ({"access_log": "all"}, [200, 400, 404]),
+    ],
+)
+def test_which_requests_are_logged_and_in_one_line_each(adder, caplog, settings, statuses):
+    caplog.set_level("INFO", "heed")
+    with running(adder, **settings) as client:
+        caplog.clear()
+        call(client)
+        records = [record for record in caplog.records if record.name == "heed"]
+    assert [record.status for record in records] == statuses
+    lines = [Text().format(record) for record in records]
     assert all(LINE.fullmatch(line) for line in lines), lines
-    events = [line for line in lines if " request " in line]
-    assert len(events) == 3
-    assert re.search(
-        rf" INFO +request request_id=POST-{len(ADD)} .*status=200 .*model=adder .*compute=[\d.]+", events[0]
-    )
-    assert r'path="/v1/attention/no\nsuch"' in events[2]
-
-
-def test_nothing_is_logged_of_requests_by_default(models, tmp_path):
-    with started(models, tmp_path / "log", "--workers", "1") as service:
-        before = service.log.read_text()
-        call(service)
-        assert service.log.read_text() == before
+    if 200 in statuses:
+        good = rf".* INFO +request request_id=POST-{len(ADD)} .*status=200 .*model=adder .*compute=[\d.]+.*"
+        assert re.fullmatch(good, lines[0])
+    if 404 in statuses:
+        assert r'path="/v1/attention/no\nsuch"' in lines[-1]
 
 
 @pytest.mark.parametrize("form", [Text, Json])
@@ -131,13 +109,13 @@ def test_an_exception_is_told(form):
     try:
         raise ValueError("broken")
     except ValueError as error:
-        found = (ValueError, error, error.__traceback__)
-    record = logging.makeLogRecord({"msg": "no %s", "args": ("good",), "exc_info": found, "request_id": "x y"})
-    said = form().format(record)
+        raised = (ValueError, error, error.__traceback__)
+    record = logging.makeLogRecord({"msg": "no %s", "args": ("good",), "exc_info": raised, "request_id": "x y"})
+    text = form().format(record)
     if form is Json:
-        event = json.loads(said)
+        event = json.loads(text)
         assert (event["message"], event["request_id"]) == ("no good", "x y")
-        said = event["exception"]
+        text = event["exception"]
     else:
-        assert 'no good request_id="x y"' in said
-    assert said.endswith("ValueError: broken")
+        assert 'no good request_id="x y"' in text
+    assert text.endswith("ValueError: broken")

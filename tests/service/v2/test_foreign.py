@@ -5,20 +5,19 @@ import json
 import numpy as np
 import pytest
 
-from tests.support.v2 import error, infer, parts, tensor
+from tests.support.v2 import error, infer, infer_attached, parts, tensor
 
 WORDS = ["one", "", "drei", "[4]"]
 COUNT, WIDE = np.array([[1, 2], [3, 4], [5, 6], [-7, 2**31 - 1]], np.int32), np.arange(8.0).reshape(4, 2) / 3
 FLAG = [True, False, False, True]
 
 
-def given():
-    return [
-        {"name": "count", "shape": [4, 2], "datatype": "INT32", "data": COUNT.tolist()},
-        {"name": "words", "shape": [4], "datatype": "BYTES", "data": WORDS},
-        {"name": "flag", "shape": [4], "datatype": "BOOL", "data": FLAG},
-        {"name": "wide", "shape": [4, 2], "datatype": "FP64", "data": WIDE.reshape(-1).tolist()},
-    ]
+GIVEN = [
+    tensor("count", COUNT, "INT32"),
+    {"name": "words", "shape": [4], "datatype": "BYTES", "data": WORDS},
+    tensor("flag", FLAG, "BOOL"),
+    tensor("wide", WIDE, "FP64"),
+]
 
 
 def test_metadata(server):
@@ -43,43 +42,38 @@ def test_configuration(server):
 
 
 def test_in_json(server):
-    answer = infer(server, "mixed", {"inputs": given()}).json()
-    found = {of["name"]: of for of in answer["outputs"]}
-    np.testing.assert_array_equal(np.reshape(found["total"]["data"], (4, 2)), COUNT + WIDE)
-    assert found["said"]["data"] == WORDS
-    assert found["unflagged"]["data"] == [not flag for flag in FLAG]
-    assert found["negative"]["data"] == (-COUNT).reshape(-1).tolist()
+    answer = infer(server, "mixed", {"inputs": GIVEN}).json()
+    found = {of["name"]: of["data"] for of in answer["outputs"]}
+    np.testing.assert_array_equal(np.reshape(found["total"], (4, 2)), COUNT + WIDE)
+    assert found["said"] == WORDS
+    assert found["unflagged"] == [not flag for flag in FLAG]
+    assert found["negative"] == (-COUNT).reshape(-1).tolist()
 
 
 def test_in_binary(server):
     words = b"".join(len(word).to_bytes(4, "little") + word.encode() for word in WORDS)
     contents = [COUNT.tobytes(), words, bytes(FLAG), WIDE.tobytes()]
     inputs = [
-        {
-            "name": of["name"],
-            "shape": of["shape"],
-            "datatype": of["datatype"],
-            "parameters": {"binary_data_size": len(c)},
-        }
-        for of, c in zip(given(), contents, strict=True)
+        {name: of[name] for name in ("name", "shape", "datatype")} | {"parameters": {"binary_data_size": len(content)}}
+        for of, content in zip(GIVEN, contents, strict=True)
     ]
-    head = json.dumps({"inputs": inputs, "parameters": {"binary_data_output": True}}).encode()
-    headers = {"Inference-Header-Content-Length": str(len(head))}
-    _, found = parts(infer(server, "mixed", head + b"".join(contents), **headers))
-    assert found["total"] == (COUNT + WIDE).tobytes()
-    assert found["said"] == words
-    assert found["unflagged"] == bytes(not flag for flag in FLAG)
-    assert found["negative"] == (-COUNT).tobytes()
+    body = {"inputs": inputs, "parameters": {"binary_data_output": True}}
+    _, found = parts(infer_attached(server, "mixed", body, b"".join(contents)))
+    assert found == {
+        "total": (COUNT + WIDE).tobytes(),
+        "said": words,
+        "unflagged": bytes(not flag for flag in FLAG),
+        "negative": (-COUNT).tobytes(),
+    }
 
 
 @pytest.mark.parametrize("rows", [3, 5])
 def test_its_batch_is_fixed(server, rows):
-    body = given()
-    body[2] = {"name": "flag", "shape": [rows], "datatype": "BOOL", "data": [True] * rows}
-    error(infer(server, "mixed", {"inputs": body}), 400, f"for model 'mixed'. Expected [4], got [{rows}]")
+    body = {"inputs": [*GIVEN[:2], tensor("flag", [True] * rows, "BOOL"), GIVEN[3]]}
+    error(infer(server, "mixed", body), 400, f"input 'flag' for model 'mixed'. Expected [4], got [{rows}]")
 
 
-def test_a_batch_limit_of_its_own(server, zoo):
+def test_a_batch_limit_of_its_own(server):
     """A load may say how many rows; then the configuration's dims leave the batch out."""
     config = json.dumps({"max_batch_size": 2, "version_policy": {"latest": {"num_versions": 1}}})
     path = "/v2/repository/models/adder"
@@ -88,7 +82,7 @@ def test_a_batch_limit_of_its_own(server, zoo):
         said = server.get("/v2/models/adder/config").json()
         assert (said["max_batch_size"], said["input"][0]["dims"]) == (2, [3])
         assert server.get("/v2/models/adder").json()["inputs"][0]["shape"] == [-1, 3]
-        rows = [{"name": name, "shape": [3, 3], "datatype": "FP32", "data": [0] * 9} for name in "xz"]
+        rows = [tensor(name, np.zeros((3, 3))) for name in "xz"]
         error(infer(server, "adder", {"inputs": rows}), 400, "inference request batch-size must be <= 2 for 'adder'")
         assert server.post(f"{path}/load").status_code == 200  # keeps what the load before said
         assert server.get("/v2/models/adder/config").json()["max_batch_size"] == 2

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+pytestmark = pytest.mark.extended
 CONFIG = {"max_batch_size": 4, "version_policy": {"all": {}}}
 BATCHES_OF_4 = {"parameters": {"config": json.dumps(CONFIG)}}
 

@@ -5,10 +5,8 @@ import logging
 from itertools import product
 
 import pytest
-from fastapi.testclient import TestClient
 
-from service.app import create_app
-from service.settings import Settings
+from tests.support.application import running
 
 LOG = logging.getLogger("heed")
 LEVELS = {
@@ -22,11 +20,7 @@ LEVELS = {
 @pytest.fixture
 def client(tmp_path):
     level, filters = LOG.level, [*LOG.filters]
-    with TestClient(
-        create_app(Settings(model_repository=tmp_path, model_control_mode="explicit", ready_when="live"))
-    ) as client:
-        while client.get("/v2/health/ready").status_code != 200:
-            pass
+    with running(tmp_path, model_control_mode="explicit", ready_when="live") as client:
         yield client
     LOG.setLevel(level)
     LOG.filters = filters

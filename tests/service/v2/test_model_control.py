@@ -7,53 +7,21 @@ import shutil
 import textwrap
 
 import pytest
-import tritonclient.http as triton
-from tritonclient.utils import InferenceServerException
 
 from service.repository.repository import Repository
 from service.settings import Settings
 from tests.support import graphs
-from tests.support.server import serving
+from tests.support.application import running
 from tests.support.v2 import ADD, infer
 
 LOAD, UNLOAD = (f"/v2/repository/models/adder/{what}" for what in ("load", "unload"))
 BATCHES_OF_4 = json.dumps({"max_batch_size": 4})
 
 
-def test_the_calls_of_simple_http_model_control(address):
-    """Those of Triton's example of that name, in its order, of its model."""
-    with triton.InferenceServerClient(address) as client:
-        assert {"name": "simple", "version": "1", "state": "READY"} in client.get_model_repository_index()
-        client.load_model("simple")
-        assert client.is_model_ready("simple")
-        with pytest.raises(InferenceServerException, match="failed to load"):
-            client.load_model("simple", config='"parameters": {"config": {{"max_batch_size": "16"}}}')
-        client.load_model("simple", config='{"max_batch_size":"16"}')
-        assert client.get_model_config("simple")["max_batch_size"] == 16
-        client.unload_model("simple")
-        assert not client.is_model_ready("simple")
-        with pytest.raises(InferenceServerException, match="failed to load"):
-            client.load_model("wrong_model_name")
-        client.load_model("simple")
-
-
-@pytest.mark.parametrize("ending", ["\n", "\r\n"])
-def test_base64_in_lines_as_libb64_writes_it(server, tmp_path, ending):
-    """Triton's C++ client breaks it each 72 characters, and ends it with a line break."""
-    graphs.adder(tmp_path, 10.0)
-    text = base64.b64encode((tmp_path / "model.onnx").read_bytes()).decode()
-    lines = ending.join([*textwrap.wrap(text, 72), ""])
-    assert lines.count(ending) > 2
-    body = {"parameters": {"config": "{}", "file:1/model.onnx": lines}}
-    assert server.post("/v2/repository/models/in_lines/load", json=body).status_code == 200
-    assert infer(server, "in_lines", ADD).json()["outputs"][0]["data"] == [12, 14, 16]
-    assert server.post("/v2/repository/models/in_lines/unload").status_code == 200
-
-
 @pytest.fixture
 def control(tmp_path):
     graphs.adder(tmp_path / "adder" / "1")
-    with serving(tmp_path, "--model-control-mode", "explicit") as client:
+    with running(tmp_path, model_control_mode="explicit") as client:
         yield client
 
 
@@ -66,7 +34,22 @@ def load(client, **parameters):
     assert response.status_code == 200, response.text
 
 
-def test_what_a_load_has_said_is_kept_until_an_unload(control, tmp_path):
+def encoded_adder(folder):
+    """In base64, with the addend 10."""
+    graphs.adder(folder, 10.0)
+    return base64.b64encode((folder / "model.onnx").read_bytes()).decode()
+
+
+@pytest.mark.parametrize("ending", ["\n", "\r\n"])
+def test_base64_in_lines_as_libb64_writes_it(control, tmp_path, ending):
+    """Triton's C++ client breaks it each 72 characters, and ends it with a line break."""
+    lines = ending.join([*textwrap.wrap(encoded_adder(tmp_path / "elsewhere"), 72), ""])
+    assert lines.count(ending) > 2
+    load(control, **{"config": "{}", "file:1/model.onnx": lines})
+    assert infer(control, "adder", ADD).json()["outputs"][0]["data"] == [12, 14, 16]
+
+
+def test_what_a_load_has_said_is_kept_until_an_unload(control):
     load(control, config=BATCHES_OF_4)
     load(control)
     assert rows(control) == 4
@@ -83,9 +66,7 @@ def test_what_a_load_has_said_is_kept_until_an_unload(control, tmp_path):
 
 def test_a_plain_load_after_one_with_files_is_of_the_repository(control, tmp_path):
     """As in Triton, which keeps the configuration of a load unless files came with it."""
-    graphs.adder(tmp_path / "elsewhere", 10.0)
-    content = base64.b64encode((tmp_path / "elsewhere" / "model.onnx").read_bytes()).decode()
-    load(control, **{"config": BATCHES_OF_4, "file:5/model.onnx": content})
+    load(control, **{"config": BATCHES_OF_4, "file:5/model.onnx": encoded_adder(tmp_path / "elsewhere")})
     assert infer(control, "adder", ADD).json()["outputs"][0]["data"] == [12, 14, 16]
     assert rows(control) == 4
     load(control)
@@ -168,11 +149,10 @@ def test_a_config_pbtxt_is_named_in_a_warning(tmp_path, caplog):
     assert repository.model("adder").max_batch_size == 1024
 
 
-def test_a_timeout_is_a_deadline_by_setting(tmp_path):
-    graphs.adder(tmp_path / "adder" / "1")
+@pytest.mark.parametrize(("settings", "status"), [({}, 200), ({"allow_timeout_override": True}, 504)])
+def test_a_timeout_is_a_deadline_by_setting(adder, settings, status):
     late = {**ADD, "parameters": {"timeout": 1}}
-    for flags, status in (((), 200), (("--allow-timeout-override",), 504)):
-        with serving(tmp_path, *flags) as client:
-            for _ in range(3):  # the first is read as a whole, the others by the plan of the first
-                assert infer(client, "adder", late).status_code == status
-            assert ("dynamic_batching" in client.get("/v2/models/adder/config").json()) == (status == 504)
+    with running(adder, **settings) as client:
+        for _ in range(3):  # the first is read as a whole, the others by the plan of the first
+            assert infer(client, "adder", late).status_code == status
+        assert ("dynamic_batching" in client.get("/v2/models/adder/config").json()) == (status == 504)

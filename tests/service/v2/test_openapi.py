@@ -2,13 +2,12 @@
 
 from collections.abc import Iterator
 
-import httpx
 import pytest
 import schemathesis
 from hypothesis import HealthCheck, given, settings
-from schemathesis import GenerationMode, checks
+from schemathesis import BaseSchema, GenerationMode, checks
 
-from tests.support.attending import MODULES
+from models.catalogue import BLOCKS
 from tests.support.server import serving
 from tests.support.v2 import infer
 
@@ -16,18 +15,14 @@ EXAMPLES = 25
 CHECKS = ["not_a_server_error", "status_code_conformance", "content_type_conformance", "response_schema_conformance"]
 
 
-@pytest.fixture(scope="session")
-def explored(two_blocks) -> Iterator[httpx.Client]:
-    """A server of its own: what is sent may unload models."""
+@pytest.fixture(scope="module")
+def api(two_blocks) -> Iterator[BaseSchema]:
+    """Of a server of its own: what is sent may unload models."""
     with serving(two_blocks, "--model-control-mode", "explicit", "--max-body-bytes", "100000") as client:
-        yield client
+        yield schemathesis.openapi.from_url(str(client.base_url.join("/openapi.json")))
 
 
-@pytest.fixture(scope="session")
-def api(explored):
-    return schemathesis.openapi.from_url(str(explored.base_url.join("/openapi.json")))
-
-
+@pytest.mark.extended  # hundreds of requests
 @pytest.mark.parametrize("mode", [GenerationMode.POSITIVE, GenerationMode.NEGATIVE], ids=["valid", "invalid"])
 def test_every_operation(api, mode):
     """Parametrized by hand: schemathesis's pytest plugin does not run under pytest 9.2."""
@@ -47,11 +42,11 @@ def test_every_operation(api, mode):
         explore()
 
 
-@pytest.mark.parametrize("name", MODULES)
-def test_each_block_has_an_example_that_runs(server, name):
-    document = server.get("/openapi.json").json()
+@pytest.mark.parametrize("name", BLOCKS)
+def test_each_block_has_an_example_that_runs(client, name):
+    document = client.get("/openapi.json").json()
     for path in ("/v2/models/{model}/infer", "/v2/models/{model}/versions/{version}/infer"):
         content = document["paths"][path]["post"]["requestBody"]["content"]["application/json"]
-        answer = infer(server, name, content["examples"][name]["value"])
+        answer = infer(client, name, content["examples"][name]["value"])
         assert answer.status_code == 200, answer.text
         assert [of["name"] for of in answer.json()["outputs"]] == ["output", "weights"]

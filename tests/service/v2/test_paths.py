@@ -4,26 +4,15 @@ import pytest
 
 from tests.support.v2 import infer, parts, tensor
 
+OF_A_MODEL = ("", "/ready", "/config", "/stats")
 GETS = [
-    "/v2",
-    "/v2/health/live",
-    "/v2/health/ready",
-    "/v2/models",
-    "/v2/models/stats",
-    "/v2/models/adder",
-    "/v2/models/adder/ready",
-    "/v2/models/adder/config",
-    "/v2/models/adder/stats",
-    "/v2/models/adder/versions/1",
-    "/v2/models/adder/versions/1/ready",
-    "/v2/models/adder/versions/1/config",
-    "/v2/models/adder/versions/1/stats",
-    "/v2/logging",
-    "/v2/trace/setting",
-    "/v2/models/adder/trace/setting",
-    "/v2/systemsharedmemory/status",
-    "/v2/cudasharedmemory/region/r/status",
+    *(f"/v2{path}" for path in ("", "/health/live", "/health/ready", "/models", "/models/stats", "/logging")),
+    *(f"/v2/models/adder{version}{path}" for version in ("", "/versions/1") for path in OF_A_MODEL),
+    *("/v2/trace/setting", "/v2/models/adder/trace/setting"),
+    *("/v2/systemsharedmemory/status", "/v2/cudasharedmemory/region/r/status"),
 ]
+POSTS = ["/v2/repository/index", "/v2/trace/setting", "/v2/systemsharedmemory/unregister"]
+ZEROS = {"inputs": [tensor(name, [[0, 0, 0]]) for name in ("x", "z")]}
 
 
 @pytest.mark.parametrize("path", GETS)
@@ -32,9 +21,6 @@ def test_get(server, path, ending):
     response = server.get(path + ending)
     assert response.status_code == 200, response.text
     assert response.headers["content-type"] == "application/json"
-
-
-POSTS = ["/v2/repository/index", "/v2/trace/setting", "/v2/systemsharedmemory/unregister"]
 
 
 @pytest.mark.parametrize("path", POSTS)
@@ -47,8 +33,7 @@ def test_post(server, path, ending, body):
 @pytest.mark.parametrize("version", ["", "/versions/1", "/versions/2"])
 @pytest.mark.parametrize("ending", ["", "/"])
 def test_infer(server, version, ending):
-    body = {"inputs": [tensor("x", [[0, 0, 0]]), tensor("z", [[0, 0, 0]])]}
-    response = server.post(f"/v2/models/adder{version}/infer{ending}", json=body)
+    response = server.post(f"/v2/models/adder{version}/infer{ending}", json=ZEROS)
     answer, _ = parts(response)
     expected = version[-1:] or "2"  # the highest is served where none is named
     assert answer["model_version"] == expected
@@ -59,8 +44,7 @@ def test_infer(server, version, ending):
 
 @pytest.mark.parametrize("media", ["text/plain", "application/x-www-form-urlencoded", ""])
 def test_the_content_type_does_not_matter(server, media):
-    body = {"inputs": [tensor("x", [[0, 0, 0]]), tensor("z", [[0, 0, 0]])]}
-    assert infer(server, "adder", body, **{"Content-Type": media}).status_code == 200
+    assert infer(server, "adder", ZEROS, **{"Content-Type": media}).status_code == 200
 
 
 def test_the_server(server):

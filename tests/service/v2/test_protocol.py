@@ -5,67 +5,49 @@ import pytest
 
 from tests.support.v2 import NUMBERS, infer, tensor
 
+TEXT, BOOLEAN, TEXTS = {"type": "string"}, {"type": "boolean"}, {"type": "array", "items": {"type": "string"}}
 PARAMETERS = {"type": "object", "additionalProperties": {"type": ["string", "number", "boolean"]}}
-TENSOR = {
-    "type": "object",
-    "required": ["name", "datatype", "shape"],
-    "properties": {
-        "name": {"type": "string"},
-        "datatype": {
-            "enum": [f"{sign}INT{bits}" for sign in ("", "U") for bits in (8, 16, 32, 64)]
-            + ["BOOL", "FP16", "FP32", "FP64", "BYTES", "BF16"]
-        },
-        "shape": {"type": "array", "items": {"type": "integer"}},
-        "parameters": PARAMETERS,
-    },
+DATATYPES = [f"{sign}INT{bits}" for sign in ("", "U") for bits in (8, 16, 32, 64)]
+DATATYPES += ["BOOL", "FP16", "FP32", "FP64", "BYTES", "BF16"]
+
+
+def schema(required: str, **properties: dict) -> dict:
+    """Of an object."""
+    return {"type": "object", "required": required.split(), "properties": properties}
+
+
+TENSOR_FIELDS = {
+    "name": TEXT,
+    "datatype": {"enum": DATATYPES},
+    "shape": {"type": "array", "items": {"type": "integer"}},
+    "parameters": PARAMETERS,
 }
-OUTPUT = {
-    **TENSOR,
-    "required": [*TENSOR["required"], "data"],
-    "properties": {**TENSOR["properties"], "data": {"type": "array"}},
-}
+TENSORS = {"type": "array", "items": schema("name datatype shape", **TENSOR_FIELDS)}
+OUTPUT = schema("name datatype shape data", **TENSOR_FIELDS, data={"type": "array"})
 SCHEMAS = {
-    "/v2": {
-        "type": "object",
-        "required": ["name", "version", "extensions"],
-        "properties": {
-            "name": {"type": "string"},
-            "version": {"type": "string"},
-            "extensions": {"type": "array", "items": {"type": "string"}},
-        },
-    },
-    "/v2/health/live": {"type": "object", "required": ["live"], "properties": {"live": {"type": "boolean"}}},
-    "/v2/health/ready": {"type": "object", "required": ["ready"], "properties": {"ready": {"type": "boolean"}}},
-    "/v2/models/{model}/ready": {
-        "type": "object",
-        "required": ["name", "ready"],
-        "properties": {"name": {"type": "string"}, "ready": {"type": "boolean"}},
-    },
-    "/v2/models/{model}": {
-        "type": "object",
-        "required": ["name", "platform"],
-        "properties": {
-            "name": {"type": "string"},
-            "versions": {"type": "array", "items": {"type": "string"}},
-            "platform": {"type": "string"},
-            "inputs": {"type": "array", "items": TENSOR},
-            "outputs": {"type": "array", "items": TENSOR},
-            "properties": {"type": "object", "additionalProperties": {"type": "string"}},
-        },
-    },
+    "/v2": schema("name version extensions", name=TEXT, version=TEXT, extensions=TEXTS),
+    "/v2/health/live": schema("live", live=BOOLEAN),
+    "/v2/health/ready": schema("ready", ready=BOOLEAN),
+    "/v2/models/{model}/ready": schema("name ready", name=TEXT, ready=BOOLEAN),
+    "/v2/models/{model}": schema(
+        "name platform",
+        name=TEXT,
+        versions=TEXTS,
+        platform=TEXT,
+        inputs=TENSORS,
+        outputs=TENSORS,
+        properties={"type": "object", "additionalProperties": TEXT},
+    ),
 }
-ANSWER = {
-    "type": "object",
-    "required": ["model_name", "outputs"],
-    "properties": {
-        "model_name": {"type": "string"},
-        "model_version": {"type": "string"},
-        "id": {"type": "string"},
-        "parameters": PARAMETERS,
-        "outputs": {"type": "array", "items": OUTPUT},
-    },
-}
-ERROR = {"type": "object", "required": ["error"], "properties": {"error": {"type": "string"}}}
+ANSWER = schema(
+    "model_name outputs",
+    model_name=TEXT,
+    model_version=TEXT,
+    id=TEXT,
+    parameters=PARAMETERS,
+    outputs={"type": "array", "items": OUTPUT},
+)
+ERROR = schema("error", error=TEXT)
 MODELS = ["scaled_dot_product", "multi_head", "mixed", "adder", "scalar", "identity_BF16"]
 
 

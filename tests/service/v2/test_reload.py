@@ -1,27 +1,26 @@
 """Models come and go while requests go on: none is lost, each is answered by one version, whole."""
 
 import errno
-import json
 import os
 import shutil
 import threading
-import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import httpx
-import numpy as np
 import pytest
 
 from service.repository.repository import Repository
 from service.settings import Settings
 from tests.support import graphs
+from tests.support.application import running
+from tests.support.engine import Gate
+from tests.support.in_process import serving_in_process
 from tests.support.server import serving
 from tests.support.v2 import infer, tensor
 from tests.support.waiting import until
 
 BODY = {"inputs": [tensor("x", [[0, 0, 0]]), tensor("z", [[0, 0, 0]])]}
-
-
 MIN_ANSWERS = 50
 
 
@@ -31,18 +30,16 @@ class Load(threading.Thread):
     def __init__(self, address):
         super().__init__()
         self.address, self.stopped, self.answers = address, threading.Event(), []
-        self.began = threading.Event()
 
     def run(self):
         with httpx.Client(base_url=self.address, timeout=30) as client:
             while not self.stopped.is_set():
                 response = infer(client, "adder", BODY)
                 self.answers.append((response.status_code, response.json()))
-                self.began.set()
 
     def __enter__(self):
         self.start()
-        assert self.began.wait(60)
+        until(lambda: self.answers)
         return self
 
     def __exit__(self, *_):
@@ -97,29 +94,30 @@ def test_poll_follows_the_folder(tmp_path):
     assert load.check() == {"1", "2", "3"}
 
 
-def test_a_request_in_flight_finishes_on_the_version_it_started_on(tmp_path):
-    graphs.slow(tmp_path / "slow" / "1", 2000)
-    rows = {"inputs": [tensor("x", np.ones((512, 512)))]}
-    body = json.dumps(rows).encode()
-    with serving(tmp_path, "--model-control-mode", "explicit") as client:
-        answers = []
+def test_a_request_in_flight_finishes_on_the_version_it_started_on(adder, monkeypatch):
+    with (
+        serving_in_process(adder, model_control_mode="explicit", inline_microseconds=0) as service,
+        httpx.Client(base_url=f"http://127.0.0.1:{service.port}", timeout=60) as client,
+        ThreadPoolExecutor() as threads,
+    ):
+        gate = Gate(service.server._repository.model("adder"), monkeypatch)
+        in_flight = threads.submit(infer, client, "adder", BODY)
+        try:
+            until(lambda: gate.ran)
+            assert client.get("/v2/health/ready").status_code == 200  # the event loop is free while it computes
+            assert client.post("/v2/repository/models/adder/unload").status_code == 200
+            assert client.get("/v2/models/adder/ready").status_code == 404
+            assert not in_flight.done()
+        finally:
+            gate.open.set()
+        assert in_flight.result().json()["model_version"] == "1"
 
-        def ask():
-            with httpx.Client(base_url=client.base_url, timeout=60) as own:
-                answers.append(infer(own, "slow", body))
 
-        flying = threading.Thread(target=ask)
-        flying.start()
-        until(lambda: "\nheed_runs_in_progress 1.0\n" in client.get("/metrics").text)
-        assert client.get("/v2/health/ready").status_code == 200
-        assert flying.is_alive()  # the event loop is free while it computes
-        assert client.post("/v2/repository/models/slow/unload").status_code == 200
-        in_flight = flying.is_alive()
-        assert client.get("/v2/models/slow/ready").status_code == 404
-        flying.join()
-    assert in_flight
-    assert answers[0].status_code == 200
-    assert answers[0].json()["model_version"] == "1"
+def opened(folder, **settings):
+    repository = Repository(Settings(model_repository=folder, **settings).sized())
+    repository.open()
+    repository.load()
+    return repository
 
 
 @pytest.mark.parametrize(
@@ -129,18 +127,14 @@ def test_a_request_in_flight_finishes_on_the_version_it_started_on(tmp_path):
 def test_version_policies(tmp_path, policy, served):
     for version in (1, 2, 10):
         graphs.adder(tmp_path / "adder" / str(version), float(version))
-    repository = Repository(Settings(model_repository=tmp_path, versions=policy).sized())
-    repository.open()
-    repository.load()
+    repository = opened(tmp_path, versions=policy)
     assert list(map(str, repository.models["adder"])) == served
     assert str(repository.model("adder").version) == served[-1]
 
 
 def test_a_changed_file_that_fails_leaves_the_old(tmp_path):
     graphs.adder(tmp_path / "adder" / "1", 1.0)
-    repository = Repository(Settings(model_repository=tmp_path).sized())
-    repository.open()
-    repository.load()
+    repository = opened(tmp_path)
     old = repository.model("adder")
     repository.poll()
     assert repository.model("adder") is old
@@ -166,67 +160,59 @@ def test_explicit_control_needs_one_process():
         Settings(workers=2, model_control_mode="explicit")
 
 
-def away(repository):
-    """As an unmounted volume leaves it: without the folder, or with its empty mount point; and how it comes back."""
-    aside = repository.with_name("aside")
-    repository.rename(aside)
-    return lambda: (shutil.rmtree(repository, ignore_errors=True), aside.rename(repository))
-
-
-@pytest.mark.parametrize("mount_point", [False, True])
-def test_a_repository_that_vanishes_unloads_nothing(tmp_path, mount_point):
-    """All is served on, and said once, not at each look; what changed meanwhile is followed when it is back."""
-    folder = tmp_path / "models"
+@pytest.fixture(params=["without its folder", "with an empty mount point"])
+def vanish(request, tmp_path):
+    """Takes ``models`` away as an unmounted volume leaves it; what it returns brings it back."""
+    folder, aside = tmp_path / "models", tmp_path / "aside"
     for name in ("adder", "other"):
-        graphs.adder(folder / name / "1", 1.0)
+        graphs.adder(folder / name / "1")
 
-    def readable(client):
-        return "heed_model_repository_readable 1.0" in client.get("/metrics").text
-
-    with serving(folder, "--model-control-mode", "poll", "--model-poll-seconds", "0.1") as client:
-        before = infer(client, "adder", BODY).content
-        assert readable(client)
-        back = away(folder)
-        if mount_point:
+    def vanish():
+        folder.rename(aside)
+        if "mount point" in request.param:
             folder.mkdir()
-        until(lambda: not readable(client))
-        time.sleep(0.5)
+        return lambda: (shutil.rmtree(folder, ignore_errors=True), aside.rename(folder))
+
+    return vanish
+
+
+def test_a_repository_that_vanishes_unloads_nothing(tmp_path, vanish):
+    """All is served on; what changed meanwhile is followed when it is back."""
+    with running(tmp_path / "models", model_control_mode="poll", model_poll_seconds=0.05) as client:
+
+        def readable():
+            return "heed_model_repository_readable 1.0" in client.get("/metrics").text
+
+        assert readable()
+        back = vanish()
+        until(lambda: not readable())
         assert client.get("/v2/models").json()["models"] == ["adder", "other"]
-        assert infer(client, "adder", BODY).content == before
+        assert infer(client, "adder", BODY).status_code == 200
         assert client.get("/v2/health/ready").status_code == 200
         back()
-        until(lambda: readable(client))
-        shutil.rmtree(folder / "other")
+        until(readable)
+        shutil.rmtree(tmp_path / "models" / "other")
         until(lambda: client.get("/v2/models").json()["models"] == ["adder"])
 
 
-def opened(folder):
-    repository = Repository(Settings(model_repository=folder).sized())
-    repository.open()
-    repository.load()
-    return repository
-
-
-@pytest.mark.parametrize("mount_point", [False, True])
-def test_the_log_tells_once_that_a_repository_vanished(tmp_path, caplog, mount_point):
-    graphs.adder(tmp_path / "models" / "adder" / "1")
+def test_the_log_tells_once_that_a_repository_vanished(tmp_path, caplog, vanish):
     repository = opened(tmp_path / "models")
-    back = away(tmp_path / "models")
-    if mount_point:
-        (tmp_path / "models").mkdir()
+    old = repository.model("adder")
+    back = vanish()
     caplog.set_level("INFO", "heed")
     caplog.clear()
     for _ in range(3):
         repository.poll()
+    why = "holds no model any more" if (tmp_path / "models").exists() else "cannot be read: No such file or directory"
     back()
     for _ in range(3):
         repository.poll()
-    why = "holds no model any more" if mount_point else "cannot be read: No such file or directory"
-    assert [record.getMessage() for record in caplog.records] == [
+    assert caplog.messages == [
         f"the model repository {tmp_path / 'models'} {why}; what was loaded from it is served on, until a restart",
         "the model repository can be read again",
     ]
-    assert list(repository.models) == ["adder"]
+    assert list(repository.models) == ["adder", "other"]
+    assert repository.model("adder") is old
 
 
 def test_a_model_on_a_volume_of_its_own_that_vanishes_stays(tmp_path):

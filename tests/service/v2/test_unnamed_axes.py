@@ -1,17 +1,43 @@
 """Foreign models whose batch axis has no name: Triton's ``simple`` and ``simple_string``, scikit-learn's classifier."""
 
 import json
+from collections.abc import Iterator
 
+import httpx
 import numpy as np
 import pytest
 import tritonclient.http as triton
+from tritonclient.utils import InferenceServerException
 
+from tests.support import graphs
+from tests.support.in_process import serving_in_process
+from tests.support.triton_inputs import tensors
 from tests.support.v2 import binary, error, infer, parts, tensor
 
 FLOWERS = np.array([[5.1, 3.5, 1.4, 0.2], [5.0, 2.0, 3.5, 1.0], [5.9, 3.0, 5.1, 1.8]], np.float32)
 LABELS = ["setosa", "versicolor", "virginica"]
 PROBABILITIES = [[0.984703, 0.015297, 0.0], [0.021654, 0.96209, 0.016257], [0.003053, 0.29365, 0.703297]]  # sklearn's
 A, B = np.arange(48, dtype=np.int32).reshape(3, 16), np.ones((3, 16), np.int32)
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory) -> Iterator[httpx.Client]:
+    folder = tmp_path_factory.mktemp("unnamed")
+    graphs.triton_simple(folder / "simple" / "1")
+    graphs.triton_simple(folder / "simple_string" / "1", "BYTES")
+    graphs.scikit_learn(folder / "iris" / "1")
+    graphs.mixed(folder / "mixed" / "1")
+    with (
+        serving_in_process(folder, model_control_mode="explicit") as service,
+        httpx.Client(base_url=f"http://127.0.0.1:{service.port}", timeout=120) as client,
+    ):
+        yield client
+
+
+@pytest.fixture
+def triton_client(server):
+    with triton.InferenceServerClient(f"{server.base_url.host}:{server.base_url.port}") as client:
+        yield client
 
 
 def simple(*arrays):
@@ -29,25 +55,44 @@ def simple(*arrays):
 def test_metadata_and_configuration_say_that_it_takes_batches(server, model, inputs, outputs):
     config = server.get(f"/v2/models/{model}/config").json()
     assert config["max_batch_size"] == 1024
-    assert {of["name"]: of["dims"] for of in config["input"]} == inputs
-    assert {of["name"]: of["dims"] for of in config["output"]} == outputs
     said = server.get(f"/v2/models/{model}").json()
-    assert {of["name"]: of["shape"] for of in said["inputs"]} == {name: [-1, *dims] for name, dims in inputs.items()}
-    assert {of["name"]: of["shape"] for of in said["outputs"]} == {name: [-1, *dims] for name, dims in outputs.items()}
+    for place, expected in (("input", inputs), ("output", outputs)):
+        assert {of["name"]: of["dims"] for of in config[place]} == expected
+        assert {of["name"]: of["shape"] for of in said[f"{place}s"]} == {k: [-1, *dims] for k, dims in expected.items()}
 
 
-def test_triton_s_own_client(address):
-    client = triton.InferenceServerClient(address)
-    for name, datatype, a, b in (
-        ("simple", "INT32", A, B),
-        ("simple_string", "BYTES", *(np.array(of, str).astype(object) for of in (A, B))),
-    ):
-        inputs = [triton.InferInput(f"INPUT{i}", [3, 16], datatype) for i in range(2)]
-        for tensor_of, array in zip(inputs, (a, b), strict=True):
-            tensor_of.set_data_from_numpy(array)
-        result = client.infer(name, inputs)
-        for output, expected in (("OUTPUT0", A + B), ("OUTPUT1", A - B)):
-            np.testing.assert_array_equal(result.as_numpy(output).astype(np.int32), expected)
+@pytest.mark.parametrize(("model", "datatype"), [("simple", "INT32"), ("simple_string", "BYTES")])
+def test_triton_s_own_client(triton_client, model, datatype):
+    a, b = (array if datatype == "INT32" else array.astype(str).astype(object) for array in (A, B))
+    result = triton_client.infer(model, tensors(INPUT0=(a, datatype), INPUT1=(b, datatype)))
+    for output, expected in (("OUTPUT0", A + B), ("OUTPUT1", A - B)):
+        np.testing.assert_array_equal(result.as_numpy(output).astype(np.int32), expected)
+
+
+def test_the_calls_of_simple_http_model_control(triton_client):
+    """Those of Triton's example of that name, in its order, of its model."""
+    assert {"name": "simple", "version": "1", "state": "READY"} in triton_client.get_model_repository_index()
+    triton_client.load_model("simple")
+    assert triton_client.is_model_ready("simple")
+    with pytest.raises(InferenceServerException, match="failed to load"):
+        triton_client.load_model("simple", config='"parameters": {"config": {{"max_batch_size": "16"}}}')
+    triton_client.load_model("simple", config='{"max_batch_size":"16"}')
+    assert triton_client.get_model_config("simple")["max_batch_size"] == 16
+    triton_client.unload_model("simple")
+    assert not triton_client.is_model_ready("simple")
+    with pytest.raises(InferenceServerException, match="failed to load"):
+        triton_client.load_model("wrong_model_name")
+    triton_client.load_model("simple")
+
+
+def classes(content: bytes) -> list[str]:
+    """The texts of an output in binary."""
+    found = []
+    while content:
+        end = 4 + int.from_bytes(content[:4], "little")
+        found.append(content[4:end].decode())
+        content = content[end:]
+    return found
 
 
 @pytest.mark.parametrize("rows", [1, 3])
@@ -56,27 +101,19 @@ def test_classification_answers_each_row(server, rows, wire):
     wanted = [{"name": "label"}, {"name": "probabilities", "parameters": {"classification": 2}}]
     if wire == "json":
         answer = infer(server, "iris", {"inputs": [tensor("X", FLOWERS[:rows])], "outputs": wanted}).json()
-        label, best = answer["outputs"]
-        assert label["data"] == LABELS[:rows]
-        assert (best["datatype"], best["shape"]) == ("BYTES", [rows, 2])
-        found = best["data"]
+        assert answer["outputs"][0]["data"] == LABELS[:rows]
+        found = answer["outputs"][1]["data"]
     else:
         wanted[1]["parameters"]["binary_data"] = True
         answer, content = parts(binary(server, "iris", {"X": FLOWERS[:rows]}, {"X": "FP32"}, outputs=wanted))
-        assert [of["shape"] for of in answer["outputs"]] == [[rows], [rows, 2]]
-        packed = content["probabilities"]
-        found = []
-        while packed:
-            length = int.from_bytes(packed[:4], "little")
-            found.append(packed[4 : 4 + length].decode())
-            packed = packed[4 + length :]
+        found = classes(content["probabilities"])
+    assert [(of["datatype"], of["shape"]) for of in answer["outputs"]] == [("BYTES", [rows]), ("BYTES", [rows, 2])]
     expected = []
     for row in PROBABILITIES[:rows]:
         expected += sorted(((value, index) for index, value in enumerate(row)), reverse=True)[:2]
-    assert [int(text.split(":")[1]) for text in found] == [index for _, index in expected]
-    np.testing.assert_allclose(
-        [float(text.split(":")[0]) for text in found], [value for value, _ in expected], atol=1e-5
-    )
+    values, indices = zip(*(text.split(":")[:2] for text in found), strict=True)
+    assert [int(index) for index in indices] == [index for _, index in expected]
+    np.testing.assert_allclose([float(value) for value in values], [value for value, _ in expected], atol=1e-5)
 
 
 def test_statistics_count_rows(server):
@@ -111,17 +148,9 @@ def test_a_load_sets_the_batch_size(server):
         assert load(server, "simple", max_batch_size=1024).status_code == 200
 
 
-@pytest.mark.parametrize(
-    ("model", "reason"),
-    [
-        ("centred", "in a trial run a row of output 'y' depended on the other rows"),
-        ("product", "a trial run of two rows failed, of each alone it did not"),
-        ("mixed", "input 'count' has the fixed first dimension 4"),
-        ("encoder", "output 'hidden_states' has the fixed first dimension 3"),
-    ],
-)
-def test_a_load_whose_batch_size_cannot_be_honoured_is_refused(server, model, reason):
-    message = f"failed to load '{model}', max_batch_size 8 cannot be honoured, no batch axis: {reason}"
-    error(load(server, model, max_batch_size=8), 400, message)
-    assert server.get(f"/v2/models/{model}/config").json()["max_batch_size"] == 0
-    assert load(server, model, max_batch_size=0).status_code == 200
+def test_a_load_whose_batch_size_cannot_be_honoured_is_refused(server):
+    """The other reasons are those of tests/service/model/test_batch_axis.py."""
+    reason = "max_batch_size 8 cannot be honoured, no batch axis: input 'count' has the fixed first dimension 4"
+    error(load(server, "mixed", max_batch_size=8), 400, f"failed to load 'mixed', {reason}")
+    assert server.get("/v2/models/mixed/config").json()["max_batch_size"] == 0
+    assert load(server, "mixed", max_batch_size=0).status_code == 200

@@ -5,7 +5,12 @@ import pytest
 
 from tests.support.v2 import ADD, error, infer, one, tensor
 
+BLOCK = "scaled_dot_product"
 QKV = [tensor(name, np.ones((1, 1, 2, 2))) for name in ("query", "key", "value")]
+
+
+def query_key_value(**parameters):
+    return {"inputs": QKV, "parameters": parameters}
 
 
 OTHERS = {
@@ -15,18 +20,6 @@ OTHERS = {
         "expected 4 inputs but got 1 inputs for model 'mixed'. Got input(s) ['flag'], but missing required input(s) "
         "['count', 'words', 'wide']. Please provide all required input(s).",
     ),
-    "fixed dimension": (
-        "mixed",
-        {
-            "inputs": [
-                tensor("flag", [True] * 3, "BOOL"),
-                tensor("count", [[1]] * 4, "INT32"),
-                tensor("wide", [[1]] * 4, "FP64"),
-                {"name": "words", "shape": [4], "datatype": "BYTES", "data": ["a"] * 4},
-            ]
-        },
-        "unexpected shape for input 'flag' for model 'mixed'. Expected [4], got [3]",
-    ),
     "batch disagrees": (
         "adder",
         {"inputs": [ADD["inputs"][0], tensor("z", [[1, 2, 3]] * 2)]},
@@ -34,7 +27,7 @@ OTHERS = {
     ),
     "batch too large": (
         "adder",
-        {"inputs": [tensor("x", np.ones((1025, 3))), tensor("z", np.ones((1025, 3)))]},
+        {"inputs": [tensor(name, np.ones((1025, 3))) for name in ("x", "z")]},
         "inference request batch-size must be <= 1024 for 'adder'",
     ),
     "shapes only the runtime knows": (
@@ -55,54 +48,38 @@ OTHERS = {
         "class result not available for output 'y'",
     ),
     "our own shapes": (
-        "scaled_dot_product",
+        BLOCK,
         {"inputs": [QKV[0], tensor("key", np.ones((1, 1, 2, 3))), QKV[2]]},
         "key: expected axis 3 (d_k) to be 2, as in query, got 3 (shape [1, 1, 2, 3])",
     ),
     "our own rank": (
-        "scaled_dot_product",
+        BLOCK,
         {"inputs": [tensor("query", np.ones((2, 2))), *QKV[1:]]},
-        "unexpected shape for input 'query' for model 'scaled_dot_product'. Expected [-1,-1,-1,-1], got [2,2]",
+        f"unexpected shape for input 'query' for model '{BLOCK}'. Expected [-1,-1,-1,-1], got [2,2]",
     ),
-    "our own parameters": (
-        "scaled_dot_product",
-        {"inputs": QKV, "parameters": {"softcap": -1}},
-        "softcap: expected at least 0",
-    ),
-    "a parameter's type": (
-        "scaled_dot_product",
-        {"inputs": QKV, "parameters": {"is_causal": 1}},
-        "is_causal: expected a boolean, got 1",
-    ),
-    "a parameter that is null": (
-        "scaled_dot_product",
-        {"inputs": QKV, "parameters": {"is_causal": None}},
-        "is_causal: expected a boolean, got null",
-    ),
+    "our own parameters": (BLOCK, query_key_value(softcap=-1), "softcap: expected at least 0"),
+    "a parameter's type": (BLOCK, query_key_value(is_causal=1), "is_causal: expected a boolean, got 1"),
+    "a parameter that is null": (BLOCK, query_key_value(is_causal=None), "is_causal: expected a boolean, got null"),
     "a parameter misspelt": (
-        "scaled_dot_product",
-        {"inputs": QKV, "parameters": {"is_casual": True}},
-        "unknown parameter 'is_casual' for model 'scaled_dot_product'; did you mean 'is_causal'? Its parameters:",
+        BLOCK,
+        query_key_value(is_casual=True),
+        f"unknown parameter 'is_casual' for model '{BLOCK}'; did you mean 'is_causal'? Its parameters:",
     ),
-    "a parameter in another case": (
-        "linear",
-        {"inputs": QKV, "parameters": {"IS-CAUSAL": True}},
-        "did you mean 'is_causal'?",
-    ),
+    "a parameter in another case": ("linear", query_key_value(**{"IS-CAUSAL": True}), "did you mean 'is_causal'?"),
     "a misspelt parameter that this block lacks": (
         "efficient",
-        {"inputs": QKV, "parameters": {"is_casual": True}},
+        query_key_value(is_casual=True),
         "unknown parameter 'is_casual' for model 'efficient'; its parameters: none",
     ),
     "a misspelt option of the weights": (
-        "scaled_dot_product",
-        {"inputs": QKV, "parameters": {"weights_topk": 1}},
-        "unknown parameter 'weights_topk' for model 'scaled_dot_product'; did you mean 'weights_top_k'?",
+        BLOCK,
+        query_key_value(weights_topk=1),
+        f"unknown parameter 'weights_topk' for model '{BLOCK}'; did you mean 'weights_top_k'?",
     ),
     "a tensor as parameter": (
-        "scaled_dot_product",
-        {"inputs": QKV, "parameters": {"attn_mask": True}},
-        "'attn_mask' of model 'scaled_dot_product' is a tensor: give it among the inputs",
+        BLOCK,
+        query_key_value(attn_mask=True),
+        f"'attn_mask' of model '{BLOCK}' is a tensor: give it among the inputs",
     ),
     "another model's tensor as parameter": (
         "adder",
@@ -111,7 +88,7 @@ OTHERS = {
     ),
     "another block's parameter": (
         "cosine",
-        {"inputs": QKV, "parameters": {"softcap": 1}},
+        query_key_value(softcap=1),
         "unknown parameter 'softcap' for model 'cosine'",
     ),
 }
@@ -123,5 +100,5 @@ def test_400_of_the_model(server, model, body, said):
 
 
 def test_400_an_internal_path_is_never_shown(server):
-    bad = {"inputs": [tensor("a", np.ones((2, 3))), tensor("b", np.ones((4, 2)))]}
-    assert "/" not in infer(server, "product", bad).json()["error"]
+    _, body, _ = OTHERS["shapes only the runtime knows"]
+    assert "/" not in infer(server, "product", body).json()["error"]

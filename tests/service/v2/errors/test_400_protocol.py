@@ -13,6 +13,14 @@ def without(field):
     return body
 
 
+def request(**parameters):
+    return one() | {"parameters": parameters}
+
+
+def output(**parameters):
+    return one() | {"outputs": [{"name": "y", "parameters": parameters}]}
+
+
 PROTOCOL = {
     "malformed": (b'{"inputs": [', "failed to parse the request JSON buffer"),
     "empty": (b"", "empty"),
@@ -55,10 +63,7 @@ PROTOCOL = {
         one(datatype="INT32"),
         "inference input 'x' data-type is 'INT32', but model 'identity_INT64' expects 'INT64'",
     ),
-    "rank": (
-        one(shape=[2]),
-        "unexpected shape for input 'x' for model 'identity_INT64'. Expected [-1,-1], got [2]",
-    ),
+    "rank": (one(shape=[2]), "unexpected shape for input 'x' for model 'identity_INT64'. Expected [-1,-1], got [2]"),
     "unknown input": (
         {"inputs": [{**one()["inputs"][0], "name": "q"}]},
         "unexpected inference input 'q' for model 'identity_INT64'",
@@ -67,40 +72,27 @@ PROTOCOL = {
     "outputs an object": ({**one(), "outputs": {}}, "expected 'outputs' to be a list"),
     "unknown output": ({**one(), "outputs": [{"name": "q"}]}, "unexpected inference output 'q' for model 'identity"),
     "output twice": ({**one(), "outputs": [{"name": "y"}] * 2}, "output 'y' already exists in request"),
-    "output in shared memory": (
-        {**one(), "outputs": [{"name": "y", "parameters": {"shared_memory_region": "r"}}]},
-        "not offered",
-    ),
-    "binary_data a number": ({**one(), "outputs": [{"name": "y", "parameters": {"binary_data": 1}}]}, "a boolean"),
-    "classification": ({**one(), "outputs": [{"name": "y", "parameters": {"classification": -1}}]}, "a whole number"),
+    "output in shared memory": (output(shared_memory_region="r"), "not offered"),
+    "binary_data a number": (output(binary_data=1), "a boolean"),
+    "classification": (output(classification=-1), "a whole number"),
     "parameters a list": ({**one(), "parameters": []}, "expected parameters to be an object"),
-    "a parameter a list": (
-        {**one(), "parameters": {"timeout": [1]}},
-        "'timeout' to be text, a number or a boolean, got a list",
-    ),
+    "a parameter a list": (request(timeout=[1]), "'timeout' to be text, a number or a boolean, got a list"),
     "a client's parameter an object": (
-        {**one(), "parameters": {"content_type": {}}},
+        request(content_type={}),
         "'content_type' to be text, a number or a boolean, got an object",
     ),
-    "many parameters": (
-        {**one(), "parameters": {f"p{n}": n for n in range(257)}},
-        "expected at most 256 parameters, got 257",
-    ),
-    "triton's own parameter": ({**one(), "parameters": {"triton_x": 1}}, "'triton_x' is reserved"),
-    "headers": ({**one(), "parameters": {"headers": "x"}}, "'headers' is reserved"),
-    "timeout": ({**one(), "parameters": {"timeout": -1}}, "'timeout' to be a whole number"),
-    "priority": ({**one(), "parameters": {"priority": "high"}}, "'priority' to be a whole number"),
-    "sequence_id": ({**one(), "parameters": {"sequence_id": 1.5}}, "'sequence_id'"),
-    "sequence_start": ({**one(), "parameters": {"sequence_start": 1}}, "'sequence_start' to be a boolean"),
+    "many parameters": (request(**{f"p{n}": n for n in range(257)}), "expected at most 256 parameters, got 257"),
+    "triton's own parameter": (request(triton_x=1), "'triton_x' is reserved"),
+    "headers": (request(headers="x"), "'headers' is reserved"),
+    "timeout": (request(timeout=-1), "'timeout' to be a whole number"),
+    "priority": (request(priority="high"), "'priority' to be a whole number"),
+    "sequence_id": (request(sequence_id=1.5), "'sequence_id'"),
+    "sequence_start": (request(sequence_start=1), "'sequence_start' to be a boolean"),
 }
 
 
 @pytest.mark.parametrize(("body", "said"), PROTOCOL.values(), ids=PROTOCOL)
 def test_400_of_the_protocol(server, body, said):
+    """And the next request is answered as ever."""
     error(infer(server, "identity_INT64", body), 400, said)
-
-
-def test_after_every_error_the_next_request_is_right(server):
-    for body, _ in PROTOCOL.values():
-        infer(server, "identity_INT64", body)
     assert infer(server, "adder", ADD, 1).json()["outputs"][0]["data"] == [3, 5, 7]

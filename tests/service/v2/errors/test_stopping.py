@@ -11,6 +11,7 @@ from tests.support.http_client import ADD, ADDED, Connection, rows_of_512
 from tests.support.server import started
 from tests.support.waiting import until
 
+pytestmark = pytest.mark.extended  # a server process for each test, which takes seconds to end
 LONG = rows_of_512(1000)
 
 

@@ -1,14 +1,14 @@
-"""404 and 405: there is no such model, version or URL, or not with this method."""
+"""404 and 405: there is no such model, version or URL, or not with this method. 501: a part of the protocol that is
+not offered."""
 
 import pytest
 
 from tests.support.v2 import ADD, error, infer
 
 UNKNOWN = "Request for unknown model: 'nothing' is not found"
-ON_EVERY_ROUTE = ["", "/ready", "/config", "/stats", "/trace/setting"]
 
 
-@pytest.mark.parametrize("route", ON_EVERY_ROUTE)
+@pytest.mark.parametrize("route", ["", "/ready", "/config", "/stats", "/trace/setting"])
 def test_404_an_unknown_model(server, route):
     error(server.get(f"/v2/models/nothing{route}"), 404, UNKNOWN)
 
@@ -29,9 +29,21 @@ def test_404_an_unknown_url(server, path):
     error(server.get(path), 404, "Not Found")
 
 
+@pytest.mark.parametrize("encoding", ["br", "zstd", "gzip, gzip"])
+def test_501_an_unknown_encoding(server, encoding):
+    response = infer(server, "adder", ADD, **{"Content-Encoding": encoding})
+    error(response, 501, f"Content-Encoding '{encoding}' is not supported")
+    assert response.headers["accept-encoding"] == "gzip, deflate"
+
+
 @pytest.mark.parametrize(
-    ("method", "path"),
-    [("GET", "/v2/models/adder/infer"), ("POST", "/v2"), ("DELETE", "/v2/models/adder"), ("PUT", "/v2/logging")],
+    ("path", "said"),
+    [
+        *((f"repository/other/{of}", "there is one repository") for of in ("index", "models/adder/load")),
+        ("repository/other/models/adder/unload", "there is one repository"),
+        ("trace/setting", "tracing is not offered"),
+        ("systemsharedmemory/region/r/register", "shared memory is not offered"),
+    ],
 )
-def test_405(server, method, path):
-    error(server.request(method, path), 405, "Method Not Allowed")
+def test_501_what_is_not_offered(server, path, said):
+    error(server.post(f"/v2/{path}", json={"trace_file": "x"}), 501, said)
