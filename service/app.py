@@ -19,6 +19,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from service import guide
 from service.background import background_tasks
+from service.budget import MemoryBudget
 from service.engine.counters import RequestCounters
 from service.engine.engine import RUNS_IN_FLIGHT_PER_GPU, Engine
 from service.errors import HeedError
@@ -72,6 +73,7 @@ class Application:
         readiness: Readiness,
         fast_path: FastPath,
         counts: RequestCounters,
+        budget: MemoryBudget,
         clock: EventLoopClock,
     ) -> None:
         self._outermost = outermost
@@ -79,6 +81,7 @@ class Application:
         self.readiness = readiness
         self.fast_path = fast_path
         self.counts = counts
+        self.budget = budget
         self.clock = clock
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -180,7 +183,7 @@ def create_app(
         )
         task_headers = fast_path.task_headers | {b"origin"}
         fast_path = replace(fast_path, task_headers=task_headers, response_fields=[(b"vary", b"Origin")])
-    return Application(outermost, repository, readiness, fast_path, engine.counts, clock)
+    return Application(outermost, repository, readiness, fast_path, engine.counts, engine.budget, clock)
 
 
 def _set_run_limits(engine: Engine, provider: Provider, requested: Settings) -> None:

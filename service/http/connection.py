@@ -16,13 +16,16 @@ import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.protocols.utils import is_ssl
 
+from service.http.chunks import ChunkedBody, WrongFraming
 from service.telemetry.event_loop import EventLoopClock
 from service.telemetry.logs import MALFORMED, peer
 
 CALLBACKS = [name for name in dir(HttpToolsProtocol) if name.startswith("on_")]
 END_OF_HEAD = b"\r\n\r\n"
+MAX_HEADER_FIELDS = 100
 HOST = re.compile(rb"(?:\[[\w.:%~-]+\]|[\w.~!$&'()*+;=%-]*)(?::\d*)?")
 BLANKS = b" \t"
+LINE_BREAKS = re.compile(rb"[\r\n]+")  # before a request, which the parser ignores
 PROBE_DELAY_S = 0.02  # a half-closed connection is probed if its request is still unanswered after this time
 PROBE_ANSWER_S = 0.02  # in which a closed client's machine answers a probe with a reset
 PROBE = b"HTTP/1.1 100 Continue\r\n\r\n"  # every client of HTTP/1.1 has to accept and ignore it
@@ -53,9 +56,10 @@ class Connection(HttpToolsProtocol):
         self.url = b""  # of the request that is coming, as far as it was read
         self._unparsed = b""
         self._position = 0  # in the unparsed bytes: those before it have been parsed
-        self._tail = b""  # the last bytes parsed of a head or of chunks: the end of a line may lie in two pieces
+        self._tail = b""  # the last bytes parsed of a head, whose end may lie in two pieces
         self._head_start: int | None = None  # of the head that is parsed, in the unparsed bytes, if it is whole
         self._body_left: int | None = None  # bytes of a body whose length is declared
+        self._chunks: ChunkedBody | None = None  # of a body whose length is not declared
         self._version = ""  # of HTTP, in the head that was parsed last
         self._has_begun = False  # a first request has begun
         self._between = True  # requests: the parser is at the beginning of one
@@ -103,6 +107,9 @@ class Connection(HttpToolsProtocol):
         name, value = name.lower(), value.strip(BLANKS)
         if name == b"expect" and value.lower() == b"100-continue":
             self.expect_100_continue = True
+        if len(self.headers) == MAX_HEADER_FIELDS:
+            self._unsupported = UnsupportedRequest(431, f"The head has more than {MAX_HEADER_FIELDS} fields.")
+            raise self._unsupported
         self.headers.append((name, value))
 
     def on_message_begin(self) -> None:
@@ -116,7 +123,7 @@ class Connection(HttpToolsProtocol):
         self._in_body = True  # only now: where there is no memory for what comes before, nobody answers it yet
 
     def on_message_complete(self) -> None:
-        self._between, self._in_body, self._tail = True, False, b""
+        self._between, self._in_body, self._tail, self._chunks = True, False, b"", None
         if not self._deferred:
             super().on_message_complete()
 
@@ -191,6 +198,9 @@ class Connection(HttpToolsProtocol):
                 self.flow.pause_reading()
                 return
             start = self._position
+            if self._chunks is not None:
+                self._feed_chunks(self._chunks, data, start)
+                continue
             self._head_start = start if self._between and not self._tail else None
             end = self._position = self._end_of_piece(data, start)
             if self._deferred:
@@ -221,14 +231,13 @@ class Connection(HttpToolsProtocol):
         self.timeout_keep_alive_task = self.loop.call_later(delay_s, self.timeout_keep_alive_handler)
 
     def _end_of_piece(self, data: bytes, start: int) -> int:
-        """Where the next piece for the parser ends: with a body of known length, or with the next empty line.
-
-        A head ends with an empty line, and so does a body in chunks.
-        """
+        """Where the next piece for the parser ends: with a body of known length, or with the empty line of a head."""
         if self._body_left is not None:
             end = min(start + self._body_left, len(data))
             self._body_left -= end - start
             return end
+        if self._between and not self._tail and (breaks := LINE_BREAKS.match(data, start)):
+            return breaks.end()
         end = -1
         if self._tail:
             split = (self._tail + data[start : start + len(END_OF_HEAD) - 1]).find(END_OF_HEAD)
@@ -241,6 +250,17 @@ class Connection(HttpToolsProtocol):
             return len(data)
         self._tail = b""
         return end
+
+    def _feed_chunks(self, chunks: ChunkedBody, data: bytes, start: int) -> None:
+        """Give the parser the next chunks. Only with the end of the last it can complete the message."""
+        try:
+            self._position, piece = chunks.take(data, start)
+        except WrongFraming as wrong:
+            MALFORMED.warning("malformed request refused: %s", wrong.reason, **peer(self.client))
+            self._refuse(wrong.status, wrong.reason)
+            return
+        if piece:
+            self._feed(memoryview(piece))
 
     def _feed(self, piece: memoryview) -> None:
         """Give the parser a piece that ends no later than the head, or the message, that it belongs to."""
@@ -287,6 +307,7 @@ class Connection(HttpToolsProtocol):
         try:
             if not self.parser.should_upgrade():
                 self._body_left = self._declared_length()
+                self._chunks = ChunkedBody() if self._body_left is None else None
                 self.on_headers_complete()
             elif self.parser.get_method() == b"CONNECT":
                 raise UnsupportedRequest(501, "CONNECT is not offered: this server is no proxy.")

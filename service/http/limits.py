@@ -18,8 +18,9 @@ from typing import Any
 
 from starlette.exceptions import HTTPException
 
+from service.budget import MemoryBudget, Reservation
 from service.engine.counters import RequestCounters
-from service.errors import NotEnoughMemory
+from service.errors import HeedError, NotEnoughMemory
 from service.http.connection import Connection
 from service.http.response import error_response
 from service.settings import Settings
@@ -39,7 +40,7 @@ TOO_LONG = {
 class LimitedProtocol(Connection):
     """The protocol of one connection, within the limits of ``settings``; ``counts`` has what they refuse.
 
-    ``on_closed`` is called when the connection is closed.
+    ``budget`` has the heads of requests that have not come whole. ``on_closed`` is called when the connection is closed.
     """
 
     def __init__(
@@ -47,6 +48,7 @@ class LimitedProtocol(Connection):
         *args: Any,
         settings: Settings,
         counts: RequestCounters,
+        budget: MemoryBudget,
         on_closed: Callable[[], None] | None = None,
         **kwargs: Any,
     ) -> None:
@@ -57,6 +59,8 @@ class LimitedProtocol(Connection):
         self.read_timeout_seconds = settings.read_timeout_seconds
         self.write_timeout_seconds = settings.write_timeout_seconds
         self.counts = counts
+        self._head = Reservation(budget)
+        self._head_bytes = 0  # of the request whose body is coming
         self._on_closed = on_closed
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
@@ -74,6 +78,7 @@ class LimitedProtocol(Connection):
             super().data_received(data)
         except MemoryError:
             self._refuse_for_memory()
+        self._reserve_head()
         if self._in_body and not self._deferred and not self._is_unanswered and not self.flow.read_paused:
             self.flow.pause_reading()  # the rest of a refused body is read, but slowly: others wait for it
             self.loop.call_later(DISCARD_DELAY_S, self.flow.resume_reading)
@@ -88,6 +93,7 @@ class LimitedProtocol(Connection):
         super()._feed(piece)
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self._head.release()
         if self._on_closed is not None:
             self._on_closed()
         super().connection_lost(exc)
@@ -97,12 +103,14 @@ class LimitedProtocol(Connection):
         super().on_message_begin()
 
     def on_headers_complete(self) -> None:
+        self._head_bytes = self._limited_bytes
         self._max_limited_bytes = self.max_wire_bytes if self._body_left is None else None
         super().on_headers_complete()
 
     def on_message_complete(self) -> None:
         self._awaited_since = math.inf
-        self._limited_bytes, self._max_limited_bytes = 0, self.max_header_bytes
+        self._head_bytes = self._limited_bytes = 0
+        self._max_limited_bytes = self.max_header_bytes
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
@@ -170,6 +178,7 @@ class LimitedProtocol(Connection):
         if limit:
             self.counts.refused[limit] += 1
         self._awaited_since = math.inf
+        self._head.release()
         retry = {"Retry-After": "1"} if status == 503 else None
         answer = error_response(self.url.decode("latin-1"), HTTPException(status, detail, retry))
         fields = {**dict(self.server_state.default_headers), **dict(answer.raw_headers), b"connection": b"close"}
@@ -178,6 +187,17 @@ class LimitedProtocol(Connection):
         if self._in_body and self.cycle.response_started:
             self._final_response = b""
         self._write_final_response()
+
+    def _reserve_head(self) -> None:
+        """Reserve what the head of a request takes that has not come whole; release it where all requests have."""
+        size = self._limited_bytes if self._max_limited_bytes == self.max_header_bytes else self._head_bytes
+        try:
+            if size > self._head.bytes:
+                self._head.add(size - self._head.bytes)
+            elif self._head.bytes and not size:
+                self._head.release()
+        except HeedError as error:  # counted by the budget
+            self._refuse(error.status, str(error))
 
     def _refuse_for_memory(self) -> None:
         error = NotEnoughMemory()

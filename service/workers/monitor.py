@@ -18,7 +18,9 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from service.budget import MemoryBudget
 from service.engine.counters import RequestCounters
+from service.errors import Overloaded
 from service.http.envelope import Envelope, RequestIds
 from service.http.limits import LimitedProtocol
 from service.http.response import error_response
@@ -32,6 +34,7 @@ from service.workers.channel import ServiceState
 from service.workers.server import configuration
 
 END_S = 2.0  # for the process to end
+MAX_HEADS_BYTES = 4 << 20  # of requests that have not come whole
 
 
 @contextmanager
@@ -81,8 +84,10 @@ def _serve(
         other.close()
     config = configuration(_application(state, shared_metrics, settings), settings)
     config.load()
+    counts = RequestCounters()
+    budget = MemoryBudget(MAX_HEADS_BYTES, Overloaded, counts.refused)
     config.http_protocol_class = partial(  # type: ignore[assignment]  # uvicorn only calls it
-        LimitedProtocol, settings=settings, counts=RequestCounters(), clock=EventLoopClock()
+        LimitedProtocol, settings=settings, counts=counts, budget=budget, clock=EventLoopClock()
     )
     _Server(config).run([*listeners])
 

@@ -122,7 +122,12 @@ class Server(uvicorn.Server):
         self._state = state  # of the service, where this process is all of it
         self.config.lifespan_class = _Lifespan
         self.protocol = partial(
-            FastProtocol, settings=settings, counts=app.counts, clock=app.clock, fast_path=app.fast_path
+            FastProtocol,
+            settings=settings,
+            counts=app.counts,
+            budget=app.budget,
+            clock=app.clock,
+            fast_path=app.fast_path,
         )
         app.clock.connections = lambda: self.server_state.connections
         self.max_connections_per_turn = MAX_HANDSHAKES_PER_TURN if self.config.is_ssl else MAX_CONNECTIONS_PER_TURN

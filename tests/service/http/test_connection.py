@@ -4,13 +4,16 @@ import asyncio
 import json
 import re
 import time
+from collections import Counter
 from itertools import pairwise
 
 import pytest
 import uvicorn
 from uvicorn.server import ServerState
 
+from service.budget import MemoryBudget
 from service.engine.counters import RequestCounters
+from service.errors import Overloaded
 from service.http import connection
 from service.http.limits import LimitedProtocol
 from service.settings import Settings
@@ -87,6 +90,7 @@ async def exchange(
         app_state={},
         settings=settings,
         counts=RequestCounters(),
+        budget=MemoryBudget(1 << 20, Overloaded, Counter()),
         clock=EventLoopClock(),
     )
     one.connection_made(transport)

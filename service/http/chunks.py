@@ -1,0 +1,95 @@
+"""The framing of a body in chunks (RFC 9112, 7.1): where its chunks and its trailers end, within limits."""
+
+import re
+
+from service.wording import size_words
+
+CRLF = b"\r\n"
+END_OF_TRAILERS = CRLF + CRLF
+SIZE = re.compile(rb"([0-9A-Fa-f]{1,15})(?:[ \t]*;[^\r\n]*)?\r\n")
+MAX_LINE_BYTES = 1 << 10  # before a chunk: its size, and extensions
+MAX_TRAILER_BYTES = 8 << 10
+# The framing of a whole message: chunks of less than some 36 bytes are only allowed for the first 13,000 of them.
+MAX_FRAMING_BYTES = 64 << 10
+MAX_FRAMING_SHARE = 6  # and a sixth of the data
+
+
+class WrongFraming(Exception):
+    """Chunks that are malformed, or exceed a limit; answered with ``status``."""
+
+    def __init__(self, status: int, reason: str) -> None:
+        super().__init__(reason)
+        self.status = status
+        self.reason = reason
+
+
+class ChunkedBody:
+    """Follows the chunks of one message as they come. The parser gets them as they are, without the trailers.
+
+    Trailers are ignored: they must not change how a message is framed, routed, authenticated or read (RFC 9110, 6.5.1).
+    """
+
+    __slots__ = ("_data", "_framing", "_left", "_line", "_trailer_bytes", "_trailer_end")
+
+    def __init__(self) -> None:
+        self._left = 0  # bytes of a chunk, and of the line break behind it, that have not come
+        self._line = b""  # the start of a line whose end has not come
+        self._data = self._framing = self._trailer_bytes = 0
+        self._trailer_end: bytes | None = None  # the last bytes of the trailers; None before the last chunk
+
+    def take(self, content: bytes, start: int) -> tuple[int, bytes | memoryview]:
+        """How far ``content`` belongs together from ``start`` on, and what of it the parser gets.
+
+        The message ends where the parser gets an empty line.
+
+        Raises:
+            WrongFraming: it is no chunk, or a limit is exceeded.
+        """
+        if self._trailer_end is not None:
+            return self._take_trailers(content, start, self._trailer_end)
+        place, length = start, len(content)
+        while place < length and self._trailer_end is None:
+            if self._left:
+                step = min(self._left, length - place)
+                self._left -= step
+                place += step
+            else:
+                place = self._take_line(content, place)
+        return place, memoryview(content)[start:place]
+
+    def _take_line(self, content: bytes, start: int) -> int:
+        """The end of the line before a chunk, or of its part that has come."""
+        end = content.find(b"\n", start, start + MAX_LINE_BYTES) + 1
+        self._line += content[start : end or len(content)]
+        if len(self._line) > MAX_LINE_BYTES:
+            raise WrongFraming(400, f"A line before a chunk is longer than {MAX_LINE_BYTES} bytes.")
+        if not end:
+            return len(content)
+        line, self._line = self._line, b""
+        size = SIZE.fullmatch(line)
+        if size is None:
+            raise WrongFraming(400, "A chunk does not begin with its size.")
+        data = int(size[1], 16)
+        self._data += data
+        self._framing += len(line) + len(CRLF)
+        if self._framing > MAX_FRAMING_BYTES + self._data // MAX_FRAMING_SHARE:
+            raise WrongFraming(
+                413,
+                f"The chunks are too small: beside the body they have more than {size_words(MAX_FRAMING_BYTES)} "
+                "and a sixth of its length.",
+            )
+        if data:
+            self._left = data + len(CRLF)
+        else:
+            self._trailer_end = CRLF
+        return end
+
+    def _take_trailers(self, content: bytes, start: int, before: bytes) -> tuple[int, bytes]:
+        joined = before + content[start : start + MAX_TRAILER_BYTES + len(END_OF_TRAILERS)]
+        place = joined.find(END_OF_TRAILERS)
+        end = len(content) if place < 0 else start + place + len(END_OF_TRAILERS) - len(before)
+        self._trailer_bytes += end - start
+        if self._trailer_bytes > MAX_TRAILER_BYTES:
+            raise WrongFraming(431, f"The trailers are longer than {size_words(MAX_TRAILER_BYTES)}.")
+        self._trailer_end = joined[1 - len(END_OF_TRAILERS) :]
+        return end, b"" if place < 0 else CRLF
