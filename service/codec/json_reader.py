@@ -159,7 +159,7 @@ class JsonReader:
                 return LongTensor(name, data, spec.dtype, mask, shape)
             if not isinstance(data, JsonArray):
                 raise Invalid(f"expected data to be a list of numbers, got {word(data)}", name)
-            array = self.nested(name, data, np.dtype(np.float64), booleans=mask, nulls=mask)
+            array = self.nested(name, data, spec.dtype, booleans=mask, nulls=mask)
         else:
             dtype, text = element["dtype"], self.part(element["base64"])
             if dtype not in NUMERIC:

@@ -50,7 +50,7 @@ class LongTensor:
     def _list(self, part: LongList, reservation: Reservation) -> Steps[np.ndarray]:
         shape = yield from part.shape(self.name)
         are_booleans = part.is_boolean and (self.mask or self.dtype.kind == "b")
-        kind = "b" if are_booleans else self.dtype.kind if self.dtype.kind in "iu" and self.shape is None else "f"
+        kind = "b" if are_booleans else self.dtype.kind if self.dtype.kind in "iu" else "f"
         reservation.add(prod(shape) * self.dtype.itemsize)
         pieces = part.pieces(self.name, kind, shape, nulls=self.mask and kind == "f")
         return (yield from fill(self.name, pieces, shape, self.dtype, self.mask))
