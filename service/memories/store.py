@@ -6,7 +6,6 @@ The folder is the only state that workers share: there is no index that could di
 import errno
 import fcntl
 import logging
-import math
 import os
 import re
 import resource
@@ -15,7 +14,7 @@ import shutil
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from pathlib import Path
 
@@ -36,6 +35,9 @@ ID = re.compile(r"[A-Za-z0-9_-]{24}")
 ID_BYTES = 18  # random: nobody can guess another's id
 UNFINISHED = re.compile(r"\.[A-Za-z0-9_-]{24}(\.[0-9a-f]{8})?")  # such a name
 LOCK = ".lock"
+BLOCK_BYTES = 512  # that stat counts in
+OVERHEAD_BYTES = 5 * 4096  # of a memory on the disk: its folder, and the last pages of its four files
+MTIME_STEP_NS = 1_000_000_000  # a folder that changed less long ago may have changed again at the same time
 MAX_OPEN = 256  # memories that a process keeps open, where it may open enough files
 DESCRIPTORS_SHARE = 16  # of all descriptors, one for a memory, which takes 4: at most a quarter for memories
 
@@ -57,7 +59,8 @@ class MemoryStore:
         self._open_lock = threading.Lock()
         descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         self._max_open = MAX_OPEN if descriptors < 0 else max(1, min(MAX_OPEN, descriptors // DESCRIPTORS_SHARE))
-        self._expiries: dict[str, float] = {}
+        self._descriptions: dict[str, Description | None] = {}  # of the last sweep; None for a damaged one
+        self._sizes: dict[str, tuple[int, int]] = {}  # of each folder: when its files changed last, in ns, and bytes
         self.queries = self.misses = self.evictions = 0
         self.counted = self.counted_bytes = 0  # memories, and bytes of their files, at the last sweep
 
@@ -82,7 +85,7 @@ class MemoryStore:
         state = State(0, 0, capacity, checksums(description, (key, value), [0] * len(lengths), lengths), lengths)
         try:
             with self._lock():
-                self.make_room(description.nbytes(capacity))
+                self.make_room(description.nbytes(capacity) + OVERHEAD_BYTES)
                 scratch.mkdir()
                 allocate(scratch, description, state)
             for name, array in (("key", key), ("value", value)):
@@ -142,11 +145,15 @@ class MemoryStore:
             except NotFound:
                 continue
 
-    def find(self, content: str, owner: str) -> Memory | None:
-        """A memory of ``owner`` to which nothing was appended since this ``content`` was stored in it."""
-        for memory in self.all(owner):
-            if isinstance(memory, Memory) and memory.description.content == content and not memory.state().sequence:
-                return memory
+    def find(self, contents: Collection[str], owner: str) -> Memory | None:
+        """A memory of ``owner`` to which nothing was appended since one of ``contents`` was stored in it."""
+        for id in self._ids():
+            description = self._description(id)
+            if description is None or description.owner != owner or description.content not in contents:
+                continue
+            with suppress(Gone, NotFound):
+                if not (memory := self._find(id, owner)).state().sequence:
+                    return memory
         return None
 
     def delete(self, id: str, owner: str | None) -> None:
@@ -230,16 +237,28 @@ class MemoryStore:
             raise _translated(error) from None
 
     def used_bytes(self) -> int:
-        """The bytes of all memories' files, those that are being written included."""
-        own = [entry for entry in self._entries() if ID.fullmatch(entry.name) or UNFINISHED.fullmatch(entry.name)]
-        return sum(_folder_bytes(Path(entry)) for entry in own)
+        """What all memories take of the disk, those that are being written included.
+
+        The size of a folder is known as long as no file was added to it or removed.
+        """
+        sizes, now = {}, time.time_ns()
+        for entry in self._entries():
+            if ID.fullmatch(entry.name) or UNFINISHED.fullmatch(entry.name):
+                with suppress(OSError):  # deleted since
+                    changed = entry.stat().st_mtime_ns
+                    known = self._sizes.get(entry.name)
+                    if known is None or known[0] != changed or now - changed < MTIME_STEP_NS:
+                        known = changed, _folder_bytes(Path(entry))
+                    sizes[entry.name] = known
+        self._sizes = sizes
+        return sum(size for _, size in sizes.values())
 
     def sweep(self) -> None:
         """Delete expired memories, close those that other processes deleted, and count the rest."""
         now, ids = time.time(), self._ids()
-        self._expiries = {id: self._expiry(id) for id in ids}
-        for id, expires in self._expiries.items():
-            if now > expires:
+        self._descriptions = {id: self._description(id) for id in ids}
+        for id, description in self._descriptions.items():
+            if description is not None and description.expires is not None and now > description.expires:
                 self._remove(id)
         for memory in [*self._open.values()]:
             if not memory.exists():  # else the files that another process deleted stay on the disk
@@ -247,16 +266,17 @@ class MemoryStore:
                     self._open.pop(memory.id, None)
         self.counted, self.counted_bytes = len(ids), self.used_bytes()
 
-    def _expiry(self, id: str) -> float:
-        """When a memory expires, in seconds since 1970; infinity if it never does, or its description is damaged."""
-        known = self._expiries.get(id)
-        if known is None:
+    def _description(self, id: str) -> Description | None:
+        """The description of a memory, which never changes; None if it is damaged, or the memory was deleted."""
+        if id not in self._descriptions:
             try:
-                description = Description.model_validate_json((self.folder / id / DESCRIPTION).read_bytes())
-                known = math.inf if description.expires is None else description.expires
-            except (OSError, ValidationError):
-                known = math.inf
-        return known
+                content = (self.folder / id / DESCRIPTION).read_bytes()
+                self._descriptions[id] = Description.model_validate_json(content)
+            except OSError:
+                return None
+            except ValidationError:
+                self._descriptions[id] = None
+        return self._descriptions[id]
 
     def remove_unfinished(self) -> None:
         """Delete what a killed server had begun to write or to delete; only before the folder is used."""
@@ -330,8 +350,9 @@ def open_store(path: Path | None, limit: int) -> MemoryStore:
 
 
 def _folder_bytes(folder: Path) -> int:
+    """What a folder and its files take of the disk."""
     try:
-        return sum(entry.stat().st_size for entry in os.scandir(folder))
+        return sum(BLOCK_BYTES * path.stat().st_blocks for path in (folder, *os.scandir(folder)))
     except OSError:  # deleted since
         return 0
 

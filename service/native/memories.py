@@ -39,8 +39,8 @@ class MemoriesEndpoint:
         """Store keys and values: 201, or 200 where ``If-None-Match`` names what is stored already."""
         headers: Headers = request.state.headers
         owner = self._memories.owner(headers)
-        for tag in ENTITY_TAG.findall(headers.get(b"if-none-match", b"")):
-            existing = await self._thread(self._store.find, tag.decode(), owner)
+        if tags := {tag.decode() for tag in ENTITY_TAG.findall(headers.get(b"if-none-match", b""))}:
+            existing = await self._thread(self._store.find, tags, owner)
             if existing is not None:
                 return _answer(existing, 200)
         reservation = Reservation(self._blocks.engine.budget)

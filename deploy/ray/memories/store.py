@@ -1,6 +1,6 @@
 """The memories of a cluster, in place of those of one machine: what a replica of the service sees of them."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -98,11 +98,11 @@ class ClusterStore:
         for listed in self.call("all", owner):
             yield ClusterMemory(listed) if isinstance(listed, Snapshot) else (listed[0], Gone(listed[1]))
 
-    def find(self, content: str, owner: str) -> ClusterMemory | None:
-        """A memory of ``owner`` to which nothing was appended since this ``content`` was stored in it."""
+    def find(self, contents: Collection[str], owner: str) -> ClusterMemory | None:
+        """A memory of ``owner`` to which nothing was appended since one of ``contents`` was stored in it."""
         for memory in self.all(owner):
             is_whole = isinstance(memory, ClusterMemory) and not memory.snapshot.appends
-            if isinstance(memory, ClusterMemory) and is_whole and memory.description.content == content:
+            if isinstance(memory, ClusterMemory) and is_whole and memory.description.content in contents:
                 return memory
         return None
 
