@@ -10,13 +10,15 @@ SLOWER_WEIGHT, FASTER_WEIGHT = 0.05, 0.3
 class CostModel:
     """Nanoseconds of one kind of work by its size: multiply-adds of a graph, bytes of JSON, numbers written.
 
-    Nothing is assumed before the first measurement. Sizes of one order (a power of two) share a rate, which so includes
+    Nothing is assumed before the first measurement. No measurement is taken for less than ``min_rate`` nanoseconds for
+    one unit: clients choose what is measured. Sizes of one order (a power of two) share a rate, which so includes
     fixed costs and the effect of caches. There is no lock, as a lost measurement does no harm.
     """
 
-    __slots__ = ("_learned_ns", "_rates", "_runs")
+    __slots__ = ("_learned_ns", "_min_rate", "_rates", "_runs")
 
-    def __init__(self) -> None:
+    def __init__(self, min_rate: float = 0.0) -> None:
+        self._min_rate = min_rate
         self._runs = 0
         self._learned_ns = 0.0  # the time of all measurements, of each at most a 16th of LEARN_FIRST_NS
         self._rates: dict[int, float] = {}  # order of the size -> nanoseconds for one unit of it
@@ -33,13 +35,18 @@ class CostModel:
     def learn(self, size: int, nanoseconds: float) -> None:
         """Take note that work of ``size`` took ``nanoseconds``."""
         order = size.bit_length()
-        rate = nanoseconds / (size or 1)
+        rate = max(nanoseconds / (size or 1), self._min_rate)
         self._learned_ns += min(nanoseconds, LEARN_FIRST_NS / LEARN_EVERY)
         known = self._rates.get(order)
         if known is None:
             self._rates[order] = rate
         else:
             self._rates[order] = known + (rate - known) * (SLOWER_WEIGHT if rate > known else FASTER_WEIGHT)
+
+    def learn_failure(self, size: int, nanoseconds: float) -> None:
+        """Take note that work of ``size`` ended in an error after ``nanoseconds``, if it took longer than expected."""
+        if nanoseconds > self.expected(size):
+            self.learn(size, nanoseconds)
 
     def expected(self, size: int) -> float:
         """Nanoseconds that work of ``size`` takes; infinity before the first measurement.

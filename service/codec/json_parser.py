@@ -25,8 +25,11 @@ OBJECT = 'a JSON object, such as {"query": [[1, 0]]}'
 COMMA = ord(",")
 LOWEST = b"-1.7976931348623157e308"  # of float64; stands for null while a list is parsed
 PIECE_BYTES = 1 << 18  # of numbers; about a millisecond
-LONGEST_NUMBER = 1 << 10  # bytes; a comma is searched for in steps of as many
+SLOW_PIECE_BYTES = 1 << 16  # of numbers with many digits and exponents; up to 12 milliseconds
 MAX_SHARED_PARSER_BYTES = 1 << 20  # a longer body gets a parser of its own, whose buffers are freed with it
+MAX_FIELDS = 10_000  # of a document's object: some milliseconds
+MAX_GAP_BYTES = 1 << 16  # of a list without a comma: a number, brackets and blanks
+MAX_EXPONENTS = 2_000  # of numbers in a piece: each takes up to 7 microseconds where others take a tenth of one
 NONCE = secrets.token_hex(8)  # begins every placeholder; no client can know it
 _own = threading.local()  # a parser serves one document at a time
 
@@ -51,7 +54,8 @@ def numbers(content: memoryview, kind: str) -> Iterable[np.ndarray]:
     Raises:
         ValueError: it is no flat JSON list of such numbers; of a long list, while its pieces are read.
     """
-    return (parse_numbers(content, kind),) if len(content) <= PIECE_BYTES else _long_numbers(content, kind)
+    is_short = len(content) <= PIECE_BYTES and not has_many_exponents(content)
+    return (parse_numbers(content, kind),) if is_short else _long_numbers(content, kind)
 
 
 def _long_numbers(content: memoryview, kind: str) -> Iterator[np.ndarray]:
@@ -65,14 +69,29 @@ def _long_numbers(content: memoryview, kind: str) -> Iterator[np.ndarray]:
         raise ValueError("a list ends with a comma")
 
 
+def has_many_exponents(content: memoryview | bytes) -> bool:
+    """Whether the numbers in ``content`` may take longer to parse than one step should; not if it is short."""
+    if len(content) <= SLOW_PIECE_BYTES:
+        return False
+    text = bytes(content)
+    return text.count(b"e") + text.count(b"E") > MAX_EXPONENTS
+
+
 def split(content: memoryview) -> Iterator[bytes]:
-    """A list in pieces of about ``PIECE_BYTES`` that end where a comma stands, without these commas."""
+    """A list in pieces of about ``PIECE_BYTES`` that end where a comma stands, without these commas.
+
+    Raises:
+        Malformed: there is a long part without a comma.
+    """
     start, length = 0, len(content)
     while start < length:
-        end = min(start + PIECE_BYTES, length)
-        while end < length and content[end] != COMMA:
-            step = bytes(content[end : end + LONGEST_NUMBER]).find(b",")
-            end = min(end + LONGEST_NUMBER, length) if step < 0 else end + step
+        is_slow = has_many_exponents(content[start : start + PIECE_BYTES])
+        end = min(start + (SLOW_PIECE_BYTES if is_slow else PIECE_BYTES), length)
+        if end < length:
+            step = bytes(content[end : end + MAX_GAP_BYTES]).find(b",")
+            if step < 0 and end + MAX_GAP_BYTES < length:
+                raise Malformed(f"a list of numbers has more than {MAX_GAP_BYTES} bytes between two commas")
+            end = length if step < 0 else end + step
         yield bytes(content[start:end])
         start = end + 1
 
@@ -148,4 +167,6 @@ def _parse(parser: simdjson.Parser, body: bytes | memoryview, cuts: Sequence[Cut
     if not isinstance(parsed, JsonObject):
         got = "a list" if isinstance(parsed, JsonArray) else "text" if isinstance(parsed, str) else json.dumps(parsed)
         raise Malformed(f"expected {OBJECT}, got {got}")
+    if len(parsed) > MAX_FIELDS:
+        raise Malformed(f"the JSON object has {len(parsed)} fields, more than the {MAX_FIELDS} allowed")
     return parsed

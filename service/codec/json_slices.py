@@ -15,7 +15,15 @@ from typing import Any, ClassVar
 import numpy as np
 
 from service.codec.json_fault import MEANT
-from service.codec.json_parser import COMMA, NONCE, PIECE_BYTES, parse_numbers, placeholder, split
+from service.codec.json_parser import (
+    COMMA,
+    NONCE,
+    PIECE_BYTES,
+    has_many_exponents,
+    parse_numbers,
+    placeholder,
+    split,
+)
 from service.codec.steps import Steps
 from service.errors import Invalid, Malformed, TooLarge
 from service.wording import size_words
@@ -124,7 +132,9 @@ class LongList:
 
 def is_large(body: bytes | memoryview) -> bool:
     """Whether ``body`` would take long to parse in one call."""
-    return len(body) > LARGE_BODY_BYTES or (len(body) > MIN_COUNTED_BYTES and bytes(body).count(b"[") > MAX_ROWS)
+    if len(body) > LARGE_BODY_BYTES or len(body) <= MIN_COUNTED_BYTES:
+        return len(body) > LARGE_BODY_BYTES
+    return bytes(body).count(b"[") > MAX_ROWS or has_many_exponents(body)
 
 
 def cut(body: bytes) -> Steps[tuple[bytes, list[LongText | LongList]]]:

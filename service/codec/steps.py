@@ -37,6 +37,9 @@ async def run_cooperatively(cost: CostModel, size: int, steps: Steps[T]) -> T:
                 cost.learn(size, spent + time.thread_time_ns() - start)
                 result: T = end.value
                 return result
+            except Exception:
+                cost.learn_failure(size, spent + time.thread_time_ns() - start)
+                raise
             step = time.thread_time_ns() - start
             if step > MAX_TURN_NS:
                 spent += step

@@ -41,7 +41,11 @@ class Offload:
 
         def timed() -> T:
             start = time.thread_time_ns()
-            result = function(*args, **kwargs)
+            try:
+                result = function(*args, **kwargs)
+            except Exception:
+                cost.learn_failure(size, time.thread_time_ns() - start)
+                raise
             cost.learn(size, time.thread_time_ns() - start)
             return result
 

@@ -1,6 +1,7 @@
 """An inference route: decode, run, encode. Raw ASGI, as this path has to be short."""
 
 import asyncio
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing
@@ -35,6 +36,7 @@ from service.settings import Settings
 from service.timing import Timing
 
 WATCH_DELAY_S = 0.02  # for which a request waits before its client is watched: most are done by then
+MIN_BYTE_NS = 2.0  # of a body that is read; dense numbers take five times as long
 SMALL_WORK = 20_000  # of an answer with options that is computed at once; about nanoseconds
 T = TypeVar("T")
 
@@ -89,7 +91,7 @@ class InferenceEndpoint(ABC, Generic[R]):
         self.settings = settings
         self.engine = engine
         self.memories = memories
-        self.cutting, self.decoding, self.reading = CostModel(), CostModel(), CostModel()
+        self.cutting, self.decoding, self.reading = (CostModel(MIN_BYTE_NS) for _ in range(3))
         self.selecting, self.preparing = CostModel(), CostModel()
         self._writing, self._rounding = CostModel(), CostModel()
         self._deflating = CostModel()
@@ -317,7 +319,7 @@ class InferenceEndpoint(ABC, Generic[R]):
 
         The result is None where they are expected to take too long for the event loop.
         """
-        result, expected_ns = None, 0.0
+        result, expected_ns, start = None, 0.0, time.perf_counter_ns()
         while True:
             try:
                 stage = stages.send(result)
@@ -329,7 +331,11 @@ class InferenceEndpoint(ABC, Generic[R]):
                     stages.close()
                     return None, expected_ns
             work = stage.work
-            result = drain(work) if isinstance(work, GeneratorType) else work()  # type: ignore[operator]
+            try:
+                result = drain(work) if isinstance(work, GeneratorType) else work()  # type: ignore[operator]
+            except Exception:
+                stage.cost.learn_failure(stage.size, time.perf_counter_ns() - start)
+                raise
 
     def _count(self, model: Model, task: InferenceTask, timing: Timing) -> None:
         run_rows = task.run_rows if task.counts_run else None

@@ -40,7 +40,7 @@ TOO_LONG = {
 class LimitedProtocol(Connection):
     """The protocol of one connection, within the limits of ``settings``; ``counts`` has what they refuse.
 
-    ``budget`` has the heads of requests that have not come whole. ``on_closed`` is called when the connection is closed.
+    ``budget`` has the heads of requests that have not come whole. ``on_closed`` is called when the connection closes.
     """
 
     def __init__(

@@ -90,16 +90,18 @@ def parse(
         NotFound: there is no such block.
     """
     with parse_object(content, parts) as json, np.errstate(over="ignore"):
-        reader, fields = JsonReader(parts), {name: json[name] for name in json}
-        block = fields.get("block") if memory is None else memory.description.block
+        reader = JsonReader(parts)
+        block = json.get("block") if memory is None else memory.description.block
         model = None if block is None else _model(block, repository)
-        dtype = _dtype(fields.get("dtype")) if memory is None else memory.dtype
+        dtype = _dtype(json.get("dtype")) if memory is None else memory.dtype
         specs = _plain_specs(dtype) if model is None else {name: model.inputs[name] for name in key_inputs(model)}
         allowed = (*specs, *(CREATE_FIELDS if memory is None else APPEND_FIELDS))
-        for name in fields:
+        names = dict.fromkeys(json)
+        for name in names:
             if name not in allowed:
                 hint = field_hint(name, Offer(allowed)) or f"; there are {', '.join(allowed)}"
                 raise Malformed(f"unknown field{hint}", name)
+        fields = {name: json[name] for name in names}  # each look-up looks through all fields
         binary = BinaryTensors(attached)
         given = [name for name in fields if name in specs and fields[name] is not None]
         tensors = {name: _tensor(specs[name], fields[name], reader, binary) for name in given}

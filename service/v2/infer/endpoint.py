@@ -18,7 +18,7 @@ from service.engine.engine import Engine
 from service.engine.task import InferenceTask
 from service.errors import Malformed
 from service.http.body import JSON_LENGTH, Body, Headers
-from service.http.endpoint import InferenceEndpoint, RequestContext, Stage, Stages
+from service.http.endpoint import MIN_BYTE_NS, InferenceEndpoint, RequestContext, Stage, Stages
 from service.http.response import JSON, Fields, Pieces, length_of
 from service.memories.access import Memories
 from service.model.model import Model
@@ -41,7 +41,7 @@ class InferEndpoint(InferenceEndpoint[InferRequest]):
 
     def __init__(self, repository: Repository, settings: Settings, engine: Engine, memories: Memories) -> None:
         super().__init__(repository, settings, engine, memories)
-        self._parsing = CostModel()
+        self._parsing = CostModel(MIN_BYTE_NS)
 
     def model(self, path_params: Mapping[str, Any]) -> Model:
         return self.repository.model(path_params["model"], path_params.get("version"))

@@ -47,12 +47,14 @@ def fields(owner: str, element: Any) -> dict[str, Any]:
     """A ``parameters`` object; none is an empty one. Its values may be anything: most keys belong to clients.
 
     Raises:
-        Malformed: no object.
+        Malformed: no object, or more than ``MAX_PARAMETERS``.
     """
     if element is None:
         return {}
     if not isinstance(element, JsonObject):
         raise Malformed(f"{owner}: expected parameters to be an object, got {word(element)}")
+    if len(element) > MAX_PARAMETERS:
+        raise Malformed(f"{owner}: expected at most {MAX_PARAMETERS} parameters, got {len(element)}")
     return dict(element.items())  # a look-up for each name would look through all of them, each time
 
 
@@ -60,10 +62,8 @@ def reserved(given: dict[str, Any]) -> dict[str, Any]:
     """Those of a request's parameters that the protocol reserves, after a check of their types.
 
     Raises:
-        Malformed: another type, a key reserved for servers, a value that is a list or an object, or too many of them.
+        Malformed: another type, a key reserved for servers, a value that is a list or an object.
     """
-    if len(given) > MAX_PARAMETERS:
-        raise Malformed(f"expected at most {MAX_PARAMETERS} parameters, got {len(given)}")
     for name, value in given.items():
         if isinstance(value, (dict, list, LongList)):
             raise Malformed(f"expected parameter '{name}' to be text, a number or a boolean, got {word(value)}")

@@ -32,6 +32,7 @@ from service.v2.infer.plan import JsonInput, RequestContent, RequestedOutput, Re
 from service.v2.infer.tensors import BinaryInput, fit, from_json, from_raw, read_shape
 
 MAX_ENTRIES = 1024  # inputs or outputs in a request
+MAX_CLASSES = 10_000  # of each row of an output
 
 
 @dataclass(slots=True)
@@ -276,6 +277,8 @@ def _output(name: str, given: dict[str, Any]) -> RequestedOutput:
         raise Malformed(f"output '{name}': expected binary_data to be a boolean, got {word(binary)}")
     if type(classes) is not int or classes < 0:
         raise Malformed(f"output '{name}': expected classification to be a whole number from 0, got {word(classes)}")
+    if classes > MAX_CLASSES:
+        raise Malformed(f"output '{name}': classification is at most {MAX_CLASSES}, got {classes}")
     return RequestedOutput(name, binary, classes)
 
 

@@ -17,6 +17,7 @@ from service.tensors.cast import cast
 from service.v2.datatypes import BOOL, BYTES, Datatype, datatype, decode_string, string_array, unpack_strings
 from service.v2.signature import wire_shape
 
+MAX_TEXTS = 1 << 15  # of an input in JSON: some 10 milliseconds
 MAX_EMPTY_PRODUCT = 2**48  # of the sizes that are not 0 in an empty shape: numpy can still write such a shape
 
 
@@ -175,6 +176,8 @@ def _texts(name: str, data: JsonArray, reader: JsonReader) -> list[str]:
     while stack:
         item = stack.pop()
         if isinstance(item, JsonArray):
+            if len(stack) + len(strings) + len(item) > MAX_TEXTS:
+                raise Invalid(f"input '{name}': expected at most {MAX_TEXTS} strings in JSON; send them as binary data")
             reader.brackets += 1
             stack.extend(reversed(list(item)))
         elif isinstance(item, str):

@@ -4,7 +4,7 @@ import numpy as np
 import orjson
 import pytest
 
-from service.codec.json_parser import LONGEST_NUMBER, PIECE_BYTES, numbers
+from service.codec.json_parser import PIECE_BYTES, numbers
 from service.codec.json_writer import MAX_PIECE_NUMBERS, write_json
 from service.codec.steps import drain
 
@@ -29,7 +29,7 @@ def test_pieces_make_what_orjson_writes_at_once(shape):
     assert (len(pieces) > 5) == (array.size > MAX_PIECE_NUMBERS)
 
 
-@pytest.mark.parametrize("text", [b"1,,1", b"1,null", b"1 1", b"1,[2", b"1,", b'1,"2"', b"1" * 2 * LONGEST_NUMBER])
+@pytest.mark.parametrize("text", [b"1,,1", b"1,null", b"1 1", b"1,[2", b"1,", b'1,"2"', b"1" * 2048])
 def test_what_is_no_list_of_numbers_is_none_in_pieces(text):
     ones = b"1," * PIECE_BYTES
     for place in (b"%b,%b1" % (text, ones), b"%b%b,%b1" % (ones, text, ones), ones + text):
