@@ -1,0 +1,52 @@
+"""Whatever the bytes of a document are, a step of reading it takes some milliseconds at most."""
+
+import pytest
+
+from service.codec.json_parser import (
+    MAX_EXPONENTS,
+    MAX_FIELDS,
+    MAX_GAP_BYTES,
+    PIECE_BYTES,
+    SLOW_PIECE_BYTES,
+    numbers,
+    parse_object,
+    split,
+)
+from service.codec.json_slices import is_large
+from service.errors import Malformed
+
+SLOW = b"1.2345678901234567890123e-300,"
+
+
+@pytest.mark.parametrize("gap", [b" ", b"1", b"["], ids=["blanks", "digits", "brackets"])
+def test_a_list_has_a_comma_in_each_part(gap):
+    filled = b"1," * PIECE_BYTES
+    list(split(memoryview(filled + gap * MAX_GAP_BYTES)))
+    with pytest.raises(Malformed, match=f"more than {MAX_GAP_BYTES} bytes between two commas"):
+        list(split(memoryview(filled + gap * (PIECE_BYTES + MAX_GAP_BYTES + 1) + b",1")))
+
+
+def test_numbers_with_exponents_are_parsed_in_smaller_pieces():
+    slow = SLOW * (2 * PIECE_BYTES // len(SLOW)) + b"1"
+    assert max(map(len, split(memoryview(slow)))) < SLOW_PIECE_BYTES + len(SLOW)
+    assert max(map(len, split(memoryview(slow.replace(b"e-", b"00"))))) > PIECE_BYTES - len(SLOW)
+    (*_, last) = numbers(memoryview(b"[%b]" % slow), "f")
+    assert last[-1] == 1
+
+
+@pytest.mark.parametrize(("content", "large"), [(SLOW * (MAX_EXPONENTS + 1), True), (SLOW * MAX_EXPONENTS, False)])
+def test_a_short_body_with_many_exponents_is_cut(content, large):
+    assert len(content) > SLOW_PIECE_BYTES - len(SLOW) * 200
+    assert is_large(b" " * SLOW_PIECE_BYTES + content) == large
+
+
+def test_an_object_has_a_limited_number_of_fields():
+    fields = [b'"%d":1' % number for number in range(MAX_FIELDS + 1)]
+    with parse_object(b"{%b}" % b",".join(fields[1:])) as json:
+        assert len(json) == MAX_FIELDS
+        del json
+    with (
+        pytest.raises(Malformed, match=f"{MAX_FIELDS + 1} fields, more than the {MAX_FIELDS} allowed"),
+        parse_object(b"{%b}" % b",".join(fields)),
+    ):
+        pass
