@@ -47,3 +47,20 @@ def timed_of(runs: int, *, nanoseconds: float) -> int:
             cost.learn(1000, nanoseconds)
             timed += 1
     return timed
+
+
+def test_a_failure_only_makes_work_more_expensive():
+    cost = CostModel()
+    cost.learn_failure(1000, 10)
+    assert cost.expected(1000) == float("inf")
+    cost.learn(1000, 10_000)
+    cost.learn_failure(1000, 10)
+    assert cost.expected(1000) == 10_000
+    cost.learn_failure(1000, 10_000_000)
+    assert cost.expected(1000) > 100_000
+
+
+def test_no_measurement_undercuts_the_least_rate():
+    cost = CostModel(min_rate=2.0)
+    cost.learn(1000, 1)
+    assert cost.expected(1000) == 2000
