@@ -1,4 +1,4 @@
-"""On a real Ray cluster: the plain service's bytes, whatever the replicas; what a lost node costs; what Ray tells of."""
+"""On a real Ray cluster: the plain service's bytes, whatever the replicas; what a lost node costs."""
 
 import json
 import subprocess

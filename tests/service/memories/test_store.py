@@ -11,6 +11,7 @@ import numpy as np
 import orjson
 import pytest
 
+from service.memories.store import OVERHEAD_BYTES
 from tests.support.application import running
 from tests.support.attending import attend, post
 from tests.support.memories import append, lengths, normal, send, store
@@ -29,7 +30,7 @@ def status_of(client, memory):
 @pytest.fixture
 def small(two_blocks, tmp_path):
     """An application with room for four memories of half a MiB."""
-    with running(two_blocks, memories=tmp_path / "memories", memories_bytes=2 * MIB + 8192) as client:
+    with running(two_blocks, memories=tmp_path / "memories", memories_bytes=2 * MIB + 4 * OVERHEAD_BYTES) as client:
         yield client
 
 

@@ -33,8 +33,7 @@ def call(client: httpx.Client) -> None:
 
 
 def test_every_line_of_a_server_is_json(tmp_path, monkeypatch):
-    """Those of the start, of the supervisor, of uvicorn and of requests, and what ONNX Runtime has lines of its own for:
-    a load that fails, and a run."""
+    """Those of the start, the supervisor, uvicorn and requests, and of ONNX Runtime: a load that fails, and a run."""
     monkeypatch.setenv("HEED_PORTT", "1")
     (tmp_path / "keys").write_text("very-secret\n")
     models = tmp_path / "models"
