@@ -6,6 +6,7 @@
 
 import gc
 import json
+import logging
 import logging.config
 import os
 import shutil
@@ -68,6 +69,15 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
             "`make test-all` runs the other tests: all of the viewer's in a browser, families of transformers, half "
             "precision, a Ray cluster, the wheel, the benchmarks' commands, clients of others"
         )
+
+
+@pytest.fixture(autouse=True)
+def unchanged_log_level() -> Iterator[None]:
+    """A request to an application in this process may change the level of its log."""
+    log = logging.getLogger("heed")
+    level = log.level
+    yield
+    log.setLevel(level)
 
 
 @pytest.fixture(scope="session")

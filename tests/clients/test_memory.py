@@ -169,7 +169,7 @@ def test_large_keys_are_sent_in_parts(heed, dtype, monkeypatch):
 @pytest.fixture(scope="module")
 def small_server(two_blocks):
     """It takes bodies of 10,000 bytes, and memories of 100,000."""
-    with serving(two_blocks, "--max-body-bytes", "10000", "--memories-bytes", "100000") as server:
+    with serving(two_blocks, "--max-body-bytes", "10000", "--memories-bytes", "200000") as server:
         yield server
 
 

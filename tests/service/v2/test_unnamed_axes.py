@@ -21,12 +21,13 @@ A, B = np.arange(48, dtype=np.int32).reshape(3, 16), np.ones((3, 16), np.int32)
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory) -> Iterator[httpx.Client]:
+def server(repository, tmp_path_factory) -> Iterator[httpx.Client]:
     folder = tmp_path_factory.mktemp("unnamed")
     graphs.triton_simple(folder / "simple" / "1")
     graphs.triton_simple(folder / "simple_string" / "1", "BYTES")
     graphs.scikit_learn(folder / "iris" / "1")
     graphs.mixed(folder / "mixed" / "1")
+    (folder / "encoder").symlink_to(repository / "encoder")
     with (
         serving_in_process(folder, model_control_mode="explicit") as service,
         httpx.Client(base_url=f"http://127.0.0.1:{service.port}", timeout=120) as client,
@@ -148,9 +149,16 @@ def test_a_load_sets_the_batch_size(server):
         assert load(server, "simple", max_batch_size=1024).status_code == 200
 
 
-def test_a_load_whose_batch_size_cannot_be_honoured_is_refused(server):
-    """The other reasons are those of tests/service/model/test_batch_axis.py."""
-    reason = "max_batch_size 8 cannot be honoured, no batch axis: input 'count' has the fixed first dimension 4"
-    error(load(server, "mixed", max_batch_size=8), 400, f"failed to load 'mixed', {reason}")
-    assert server.get("/v2/models/mixed/config").json()["max_batch_size"] == 0
-    assert load(server, "mixed", max_batch_size=0).status_code == 200
+@pytest.mark.parametrize(
+    ("model", "reason"),
+    [
+        ("mixed", "input 'count' has the fixed first dimension 4"),
+        ("encoder", "output 'hidden_states' has the fixed first dimension 3"),
+    ],
+)
+def test_a_load_whose_batch_size_cannot_be_honoured_is_refused(server, model, reason):
+    """Other reasons are those of tests/service/model/test_batch_axis.py."""
+    message = f"failed to load '{model}', max_batch_size 8 cannot be honoured, no batch axis: {reason}"
+    error(load(server, model, max_batch_size=8), 400, message)
+    assert server.get(f"/v2/models/{model}/config").json()["max_batch_size"] == 0
+    assert load(server, model, max_batch_size=0).status_code == 200
