@@ -72,12 +72,13 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 
 
 @pytest.fixture(autouse=True)
-def unchanged_log_level() -> Iterator[None]:
-    """A request to an application in this process may change the level of its log."""
+def unchanged_log() -> Iterator[None]:
+    """A request to an application in this process may change the level and the filters of its log."""
     log = logging.getLogger("heed")
-    level = log.level
+    level, filters = log.level, [*log.filters]
     yield
     log.setLevel(level)
+    log.filters = filters
 
 
 @pytest.fixture(scope="session")

@@ -19,11 +19,8 @@ LEVELS = {
 
 @pytest.fixture
 def client(tmp_path):
-    level, filters = LOG.level, [*LOG.filters]
     with running(tmp_path, model_control_mode="explicit", ready_when="live") as client:
         yield client
-    LOG.setLevel(level)
-    LOG.filters = filters
 
 
 @pytest.fixture
