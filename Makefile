@@ -14,7 +14,7 @@ export PYTHONDONTWRITEBYTECODE :=
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --no-compile
 INSTALL := $(PIP) --constraint constraints.txt
 
-.PHONY: help serve wheel exports model_repository test test-all test-perf-analyzer fresh mutants container soak bench bench-gpu bench-loadtest bench-viewer docs lint format clean
+.PHONY: help serve wheel exports model_repository test test-all test-ray test-perf-analyzer fresh mutants container soak bench bench-gpu bench-loadtest bench-viewer docs lint format clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -31,6 +31,8 @@ test: $(VENV)/.dev $(if $(HEED_TEST_REPOSITORY),,exports)  ## install, export wh
 
 test-all: $(VENV)/.all node_modules/.package-lock.json exports  ## run the tests that `make test` leaves out: some twenty minutes
 	$(BIN)/pytest -m extended --ignore tests/deploy/ray $(PARALLEL)
+
+test-ray: $(VENV)/.ray  ## run the service on a Ray cluster of several nodes on this machine, and lose one
 	$(BIN)/pytest -m extended tests/deploy/ray
 
 test-perf-analyzer: $(VENV)/.dev  ## drive the service with NVIDIA's perf_analyzer, which is fetched first
@@ -112,6 +114,11 @@ $(VENV)/.bench: $(VENV)/.installed
 	@touch $@
 
 $(VENV)/.all: $(VENV)/.dev
-	@echo "installing into $(VENV): Ray, and a library of mutants"
-	@$(INSTALL) --group ray --group mutants
+	@echo "installing into $(VENV): a library of mutants"
+	@$(INSTALL) --group mutants
+	@touch $@
+
+$(VENV)/.ray: $(VENV)/.dev
+	@echo "installing into $(VENV): Ray"
+	@$(INSTALL) --group ray
 	@touch $@

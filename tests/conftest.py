@@ -67,7 +67,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     if config.option.markexpr == "not extended":
         terminalreporter.write_line(
             "`make test-all` runs the other tests: all of the viewer's in a browser, families of transformers, half "
-            "precision, a Ray cluster, the wheel, the benchmarks' commands, clients of others"
+            "precision, the wheel, the benchmarks' commands, clients of others"
         )
 
 

@@ -141,7 +141,7 @@ def running(count: int) -> Iterator[Nodes]:
             "RAY_AUTH_TOKEN": os.environ.get("RAY_AUTH_TOKEN") or secrets.token_hex(32),  # read once by a process
             "RAY_TMPDIR": folder,
         }
-        ray = pytest.importorskip("ray", reason="no Ray here: make test-all installs it")
+        ray = pytest.importorskip("ray", reason="no Ray here: make test-ray installs it")
         from ray import serve
 
         nodes = Nodes(count, Path(folder))
