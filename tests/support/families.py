@@ -164,17 +164,6 @@ FAMILIES = {
     ),
     "xlm roberta": Family("XLMRobertaForTokenClassification", TEXT),
 }
-# Their layers differ, or heads of them are removed; the others have fewer layers, which takes less time to export.
-DEEP = {
-    "bert", "vit", "llama", "bart", "roberta", "whisper", "t5", "gemma 2", "gemma 3", "gpt oss", "gpt neo", "modernbert"
-}  # fmt: skip
-FEWER = dict.fromkeys(("num_hidden_layers", "n_layer", "n_layers", "num_layers", "encoder_layers"), 1)
-FEWER |= {"decoder_layers": 2, "num_decoder_layers": 2}
-FAMILIES |= {
-    name: Family(family.model, {**family.config, **{key: FEWER[key] for key in FEWER.keys() & family.config.keys()}})
-    for name, family in FAMILIES.items()
-    if name not in DEEP
-}
 SWIN = {"image_size": 16, "patch_size": 2, "embed_dim": 16, "depths": [2, 2], "num_heads": [2, 4], "window_size": 4}
 MAMBA = {"vocab_size": 60, "hidden_size": 32, "num_hidden_layers": 2}
 XLNET = {"vocab_size": 60, "d_model": 32, "n_layer": 2, "n_head": 4, "d_inner": 48}
