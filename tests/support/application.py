@@ -8,6 +8,7 @@ from typing import Any
 from fastapi.testclient import TestClient
 
 from service.app import create_app
+from service.repository.repository import Repository
 from service.settings import Settings
 
 
@@ -18,3 +19,11 @@ def running(folder: Path, **settings: Any) -> Iterator[TestClient]:
     with TestClient(app) as client:
         assert app.repository.ready.wait(60)
         yield client
+
+
+def opened(folder: Path, **settings: Any) -> Repository:
+    """A repository without an application, once it has loaded its models."""
+    repository = Repository(Settings(model_repository=folder, provider="cpu", **settings).sized())
+    repository.open()
+    repository.load()
+    return repository

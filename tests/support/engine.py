@@ -30,9 +30,6 @@ async def open_engine(hop=None, **settings):
     assert not any(thread.is_alive() for thread in engine._threads)
 
 
-engine = open_engine  # its name in tests/service/memories/test_streaming.py
-
-
 class Gate:
     """Lets a model's runs wait, so that what comes meanwhile is queued; the runs themselves are real."""
 

@@ -9,7 +9,7 @@ from tests.support.v2 import tensor
 CRLF = b"\r\n"
 ADDER = "/v2/models/adder/infer"
 SDPA = "/v1/attention/scaled_dot_product"
-SLOW = {"inputs": [tensor("x", np.ones((64, 512)))]}
+SLOW = "/v2/models/slow/infer"
 
 
 def http(body: dict | bytes, path: str = ADDER, *lines: str, method: str = "POST", version: str = "1.1") -> bytes:
@@ -50,3 +50,8 @@ def named(x: float, name: str) -> bytes:
 
 def attend(x: float) -> dict:
     return {"query": [[x]], "key": [[1.0]], "value": [[x]]}
+
+
+def slow(version: str = "1.1") -> bytes:
+    """A request to the slow model."""
+    return http({"inputs": [tensor("x", np.ones((64, 512)))]}, SLOW, version=version)

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import math
 import re
 import socket
 import threading
@@ -119,6 +120,24 @@ class Client:
     def __exit__(self, *_) -> None:
         self.file.close()
         self.socket.close()
+
+    @property
+    def connection(self) -> fast_path.FastProtocol:
+        """The server's end."""
+        address = self.socket.getsockname()
+        return until(lambda: next((of for of in list(self.service.connections) if of.client == address), None))
+
+    def end_read_time(self, early_s: float = 0) -> None:
+        """Let the server look at what is awaited as it does when the time for it is over, or ``early_s`` before."""
+        own = self.connection
+        until(lambda: own._awaited_since < math.inf)
+        assert own._awaited_since > time.monotonic() - 60, "it counts from a request before"
+        now = own._awaited_since + own.read_timeout_seconds + 0.1 - early_s
+        own.loop.call_soon_threadsafe(own.close_if_overdue, now)
+
+    def reset(self) -> None:
+        """Have the connection be reset, not ended, when it is closed."""
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
 
     def send(self, *pieces: bytes) -> None:
         """Each in a packet of its own, as far as the machine lets it."""

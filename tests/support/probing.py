@@ -6,12 +6,12 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-HEAVY = ("fastapi", "pydantic", "onnxruntime", "numpy")
+HEAVY = ("fastapi", "pydantic", "starlette", "uvicorn", "onnxruntime", "numpy", "httpx")
 
 
 def probe(port: int | None, *flags: str, **environment: str) -> subprocess.CompletedProcess:
-    """``heed probe``, which prints at the end how many modules it has imported, and which of the heavy ones."""
-    show = f"print(len(sys.modules), *(sys.modules.keys() & {set(HEAVY)}))"
+    """``heed probe``, which prints at the end the modules that it has imported of the service and of heavy packages."""
+    show = f"print(*(name for name in sys.modules if name.partition('.')[0] in {('service', *HEAVY)}))"
     script = f"import sys, heed; status = heed.main(); {show}; sys.exit(status)"
     command = [sys.executable, "-c", script, "probe", *flags]
     environment = {**os.environ, **({"HEED_PORT": str(port)} if port is not None else {}), **environment}

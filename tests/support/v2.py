@@ -20,6 +20,7 @@ NUMBERS = {  # two values of each datatype, most of them its ends
     "INT32": [-(2**31), 2**31 - 1],
     "INT64": [-(2**63), 2**63 - 1],
     "FP16": [0.5, -65504],
+    "BF16": [0.5, -3],
     "FP32": [1, 0.1],
     "FP64": [0.1, 1e300],
     "BOOL": [True, False],
@@ -36,6 +37,14 @@ def tensor(name: str, array: Any, datatype: str = "FP32", **more: Any) -> dict[s
 ADD = {"inputs": [tensor(name, [[1, 2, 3]]) for name in ("x", "z")]}  # a good request to an adder
 
 
+QKV = [tensor(name, np.ones((1, 1, 2, 2))) for name in ("query", "key", "value")]  # a good one to a block
+
+
+def binary_input(name: str, shape: list[int], size: Any, datatype: str = "FP32") -> dict[str, Any]:
+    """An input whose ``size`` bytes follow the JSON."""
+    return {"name": name, "shape": shape, "datatype": datatype, "parameters": {"binary_data_size": size}}
+
+
 def one(**change: Any) -> dict[str, Any]:
     """A request to an identity model of INT64, changed."""
     return {"inputs": [{"name": "x", "shape": [1, 2], "datatype": "INT64", "data": [1, 2], **change}]}
@@ -48,10 +57,15 @@ def infer(client: httpx.Client, model: str, body: dict[str, Any] | bytes, versio
     return client.post(path, content=content, headers=headers)
 
 
-def infer_attached(client: httpx.Client, model: str, body: dict[str, Any], content: bytes, version: int | None = None):
+def infer_bytes(client: httpx.Client, model: str, body: dict[str, Any], content: bytes, version: int | None = None):
     """POST to infer with the JSON of ``body`` and these bytes behind it."""
     head = json.dumps(body).encode()
     return infer(client, model, head + content, version, **{"Inference-Header-Content-Length": str(len(head))})
+
+
+def packed(texts: list[str]) -> bytes:
+    """Texts as BYTES in binary."""
+    return b"".join(len(text.encode()).to_bytes(4, "little") + text.encode() for text in texts)
 
 
 def binary(client: httpx.Client, model: str, arrays: dict[str, np.ndarray], datatypes: dict[str, str], **fields: Any):

@@ -1,6 +1,5 @@
 """What the log of a server says at its start."""
 
-import json
 import logging
 import socket
 from contextlib import closing
@@ -9,7 +8,6 @@ import pytest
 
 from service.cli.startup import log_settings, log_unknown_variables, log_unprotected_keys
 from service.settings import Settings
-from tests.support.server import started
 
 
 def test_settings_that_differ(caplog, tmp_path):
@@ -66,20 +64,3 @@ def test_keys_without_tls(caplog, tmp_path, host, is_warned):
         tls = Settings(api_keys_file=tmp_path / "keys").model_copy(update={"tls_certificate": tmp_path / "cert"})
         log_unprotected_keys(tls, [listener])
         assert not caplog.messages
-
-
-def test_a_server(models, tmp_path, monkeypatch):
-    """The lines come once, and as fields where the log is JSON; no key is among them."""
-    monkeypatch.setenv("HEED_PORTT", "1")
-    (tmp_path / "keys").write_text("very-secret\n")
-    flags = ("--workers", "2", "--log-format", "json", "--api-keys-file", str(tmp_path / "keys"))
-    with started(models, tmp_path / "log", *flags) as service:
-        text = service.log.read_text()
-    lines = [json.loads(line) for line in text.splitlines()]
-    (settings,) = [line for line in lines if line["message"].startswith("settings that differ")]
-    assert (settings["workers"], settings["api_keys_file"]) == (2, str(tmp_path / "keys"))
-    (unknown,) = [line for line in lines if "is no setting" in line["message"]]
-    assert (unknown["level"], unknown["message"]) == ("warning", "HEED_PORTT is no setting; did you mean HEED_PORT?")
-    loads = [line for line in lines if line["message"] == "model loaded" and line["model"] == "adder"]
-    assert [line["by"] for line in loads] == ["start", "start"]  # each worker has a copy
-    assert "very-secret" not in text

@@ -12,24 +12,27 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.support.server import serving
+from tests.support.in_process import serving_in_process
+from tests.support.language_model import write_language_model
 
 TABLE = tomllib.loads(Path(__file__).with_name("mistakes.toml").read_text(encoding="utf-8"))["mistake"]
-BLOCKS = ("scaled_dot_product", "self_attention", "multi_head")
-OPTIONS = ("--max-memory-bytes", "20000000", "--max-body-bytes", "3000000", "--max-text-bytes", "1000")
+BLOCKS = ("dot_product", "scaled_dot_product", "self_attention", "multi_head")
+LIMITS = {"max_memory_bytes": 20_000_000, "max_body_bytes": 3_000_000, "max_text_bytes": 1000}
 GOOD = {"query": [[1, 0], [0, 1]], "key": [[1, 0], [0, 1], [1, 1]], "value": [[1, 0], [0, 1], [0.5, 0.5]]}
 COMPRESS = {"gzip": gzip.compress, "deflate": zlib.compress}
 
 
 @pytest.fixture(scope="module")
-def five_models(texts_repository, repository, tmp_path_factory) -> Iterator[httpx.Client]:
-    """A server with ``bert``, which has a tokenizer, ``dot_product`` and three other blocks."""
+def five_models(repository, tmp_path_factory) -> Iterator[httpx.Client]:
+    """A client of a server with ``bert``, which has a tokenizer, and four blocks."""
     folder = tmp_path_factory.mktemp("five models")
-    for name in ("bert", "dot_product"):
-        shutil.copytree(texts_repository / name, folder / name)
+    write_language_model(folder / "bert" / "1", "BertModel", "right", 16)
     for name in BLOCKS:
         shutil.copytree(repository / name, folder / name)
-    with serving(folder, *OPTIONS) as client:
+    with (
+        serving_in_process(folder, **LIMITS) as service,
+        httpx.Client(base_url=f"http://127.0.0.1:{service.port}", timeout=60) as client,
+    ):
         yield client
 
 

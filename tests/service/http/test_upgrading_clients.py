@@ -1,16 +1,16 @@
 """Clients that ask each server for HTTP/2 at first: Java's HttpClient by its defaults, and ``curl --http2``.
 
-What Java's sends is kept here as it came over the wire, and is always tried; the real ones are extended.
+What they send is tried in test_connection.py, wherever it is cut.
 """
 
 import json
 import shutil
-import socket
 import subprocess
 from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.extended
 SDPA = "/v1/attention/scaled_dot_product"
 INFER = "/v2/models/scaled_dot_product/infer"
 TENSOR = {"shape": [1, 1, 1, 1], "datatype": "FP32", "data": [1.0]}
@@ -19,20 +19,8 @@ BODIES = {
     INFER: {"inputs": [{"name": name, **TENSOR} for name in ("query", "key", "value")]},
 }
 
-# The head of a POST by OpenJDK 17, with any path and length.
-RECORDED = (
-    b"POST %b HTTP/1.1\r\n"
-    b"Connection: Upgrade, HTTP2-Settings\r\n"
-    b"Content-Length: %d\r\n"
-    b"Host: 127.0.0.1:8000\r\n"
-    b"HTTP2-Settings: AAEAAEAAAAIAAAAAAAMAAAAAAAQBAAAAAAUAAEAAAAYABgAA\r\n"
-    b"Upgrade: h2c\r\n"
-    b"User-Agent: Java-http-client/17.0.15\r\n"
-    b"Content-Type: application/json\r\n\r\n"
-)
 
-
-def has_output(answer: str | bytes) -> bool:
+def has_output(answer: str) -> bool:
     parsed = json.loads(answer)
     outputs = {of["name"]: of["data"] for of in parsed["outputs"]} if "outputs" in parsed else parsed
     return bool(outputs["output"])
@@ -48,23 +36,6 @@ def path(request) -> str:
     return request.param
 
 
-def test_a_request_of_java_is_answered_twice_on_one_connection(client, path):
-    body = json.dumps(BODIES[path]).encode()
-    request = RECORDED % (path.encode(), len(body)) + body
-    with socket.create_connection((client.base_url.host, client.base_url.port), timeout=30) as raw:
-        file = raw.makefile("rb")
-        for cut in (0, request.index(b"\r\n\r\n") + 4):
-            for piece in filter(None, (request[:cut], request[cut:])):
-                raw.sendall(piece)
-            assert file.readline() == b"HTTP/1.1 200 OK\r\n"
-            length = 0
-            while (line := file.readline()) != b"\r\n":
-                if line.startswith(b"content-length: "):
-                    length = int(line.split()[1])
-            assert has_output(file.read(length))
-
-
-@pytest.mark.extended
 @pytest.mark.skipif(not shutil.which("curl"), reason="no curl here: apt-get install curl")
 @pytest.mark.parametrize("lines", [[], ["Transfer-Encoding: chunked"], ["Expect: 100-continue"]], ids=str)
 def test_curl(client, path, lines):
@@ -77,7 +48,6 @@ def test_curl(client, path, lines):
     assert has_output(second)
 
 
-@pytest.mark.extended
 @pytest.mark.skipif(not shutil.which("javac"), reason="no JDK here: apt-get install default-jdk-headless")
 def test_java(client, path):
     program, url = Path(__file__).parent / "java" / "Attend.java", client.base_url.join(path)

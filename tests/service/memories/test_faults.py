@@ -23,15 +23,19 @@ ROW = normal(1, 2, 1, 64)
 
 
 def scores(client, memory):
-    return attend(client, query=normal(1, 2, 1, 64), memory=memory, outputs=["scores", "output"])
+    return attend(client, query=ROW, memory=memory, outputs=["scores", "output"])
 
 
-def append_until(memory, url, ended):
+def connected(service):
+    return httpx.Client(base_url=service.url, timeout=60)
+
+
+def append_until(memory, service, ended):
     """The status of each append of a row by one client; 0 where the connection broke."""
     statuses = []
     while not ended():
         try:
-            with httpx.Client(base_url=url, timeout=60) as client:
+            with connected(service) as client:
                 statuses.append(append(client, memory, key=ROW, value=ROW).status_code)
         except httpx.TransportError:
             statuses.append(0)
@@ -44,13 +48,11 @@ def test_a_killed_server_loses_nothing_that_it_confirmed(two_blocks, tmp_path):
     folder = tmp_path / "memories"
     key, value = normal(1, 2, 300, 64), normal(1, 2, 300, 64, seed=1)
     with started(two_blocks, tmp_path / "first", "--memories", str(folder)) as service:
-        with httpx.Client(base_url=service.url, timeout=60) as client:
+        with connected(service) as client:
             memory, other = (store(client, key=key, value=value) for _ in range(2))
         with ThreadPoolExecutor(1) as threads:
-            appending = threads.submit(
-                append_until, memory["id"], service.url, lambda: service.process.poll() is not None
-            )
-            with httpx.Client(base_url=service.url, timeout=60) as client:
+            appending = threads.submit(append_until, memory["id"], service, lambda: service.process.poll() is not None)
+            with connected(service) as client:
                 until(lambda: lengths(client, memory["id"])[0] > 310)
             os.kill(service.process.pid, signal.SIGKILL)
             confirmed = appending.result().count(200)
@@ -61,8 +63,9 @@ def test_a_killed_server_loses_nothing_that_it_confirmed(two_blocks, tmp_path):
         assert length in (300 + confirmed, 301 + confirmed)
         again = send(client, "/v1/memories", key=key, value=value, headers={"If-None-Match": f'"{other["content"]}"'})
         assert (again.status_code, again.json()["id"]) == (200, other["id"])
-        whole = [np.concatenate([part, *[ROW] * (length - 300)], 2) for part in (key, value)]
-        expected = attend(client, query=normal(1, 2, 1, 64), key=whole[0], value=whole[1], outputs=["scores", "output"])
+        more = [ROW] * (length - 300)
+        whole = {"key": np.concatenate([key, *more], 2), "value": np.concatenate([value, *more], 2)}
+        expected = attend(client, query=ROW, **whole, outputs=["scores", "output"])
         for name, array in scores(client, memory["id"]).items():
             np.testing.assert_array_equal(array, expected[name])
         assert not unfinished.exists()
@@ -72,13 +75,13 @@ def test_a_killed_server_loses_nothing_that_it_confirmed(two_blocks, tmp_path):
 def test_a_worker_killed_while_it_appends_leaves_the_memory_before_or_after(two_blocks, tmp_path):
     flags = ("--memories", str(tmp_path / "memories"), "--workers", "2")
     with started(two_blocks, tmp_path / "log", *flags) as service, ThreadPoolExecutor(3) as threads:
-        with httpx.Client(base_url=service.url, timeout=60) as client:
+        with connected(service) as client:
             memory = store(client, key=ROW, value=ROW)["id"]
         done = threading.Event()
         try:
-            appending = [threads.submit(append_until, memory, service.url, done.is_set) for _ in range(3)]
+            appending = [threads.submit(append_until, memory, service, done.is_set) for _ in range(3)]
             for _ in range(3):
-                with httpx.Client(base_url=service.url, timeout=60) as client:
+                with connected(service) as client:
                     before = lengths(client, memory)[0]
                     until(lambda client=client, before=before: lengths(client, memory)[0] > before + 5)
                 os.kill(min(service.workers()), signal.SIGKILL)
@@ -87,7 +90,7 @@ def test_a_worker_killed_while_it_appends_leaves_the_memory_before_or_after(two_
             done.set()
         statuses = [status for each in appending for status in each.result()]
         until(lambda: service.gauge("workers_ready") == 2)
-        with httpx.Client(base_url=service.url, timeout=60) as client:
+        with connected(service) as client:
             (length,) = lengths(client, memory)
             assert statuses.count(200) <= length - 1 <= statuses.count(200) + statuses.count(0)
             assert np.unique(scores(client, memory)["scores"][0, 0]).size == 1
@@ -120,7 +123,7 @@ def test_a_temporary_folder_is_deleted_at_the_end(two_blocks, tmp_path, monkeypa
         with started(two_blocks, tmp_path / "log") as service:
             until(service.is_ready)
             assert len([*tmp_path.glob("heed-memories-*")]) == before
-            with httpx.Client(base_url=service.url) as client:
+            with connected(service) as client:
                 store(client, key=ROW, value=ROW)  # now it makes its own, and deletes what others left
             assert len([*tmp_path.glob("heed-memories-*")]) == 1
             service.process.send_signal(sent)

@@ -7,6 +7,7 @@ import resource
 import shutil
 import time
 import weakref
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager, nullcontext
 from unittest.mock import Mock
 
@@ -14,7 +15,7 @@ import numpy as np
 import orjson
 import pytest
 
-from service.errors import Gone, NoRoom, NotFound
+from service.errors import Conflict, Gone, NoRoom, NotFound
 from service.memories import folder as folder_module
 from service.memories.folder import TEMPORARY, Folder
 from service.memories.memory import DESCRIPTION, STATE, Description, Memory
@@ -53,8 +54,9 @@ def contents(memory):
     return [array[0, 0, :, 0].tolist() for array in memory.arrays()[1:]]
 
 
-def grow(_):
-    return nullcontext()
+def append(memory, number, grow=lambda _: nullcontext()):
+    with memory.appending(rows(number), rows(number), grow):
+        pass
 
 
 def test_folders_of_others_stay(folder):
@@ -96,8 +98,9 @@ def test_an_expired_memory_is_not_found_and_swept(memories):
         memories.get(expired.id, "")
     assert [memory.id for memory in memories.all("")] == [living.id]
     memories.sweep()
-    assert not expired.exists()
-    assert (memories.counted, living.exists()) == (2, True)
+    assert (expired.exists(), living.exists()) == (False, True)
+    memories.sweep()
+    assert (memories.counted, memories.counted_bytes) == (1, memories.used_bytes())
 
 
 def test_an_append_that_was_not_finished_changes_nothing(memories):
@@ -110,15 +113,39 @@ def test_an_append_that_was_not_finished_changes_nothing(memories):
     assert contents(Memory(memory.folder)) == [[1, 1, 7, 7]] * 2
 
 
+@pytest.mark.parametrize(("lengths", "words"), [((2, 2), "2"), ((2, 1), "rows of 2, 1")], ids=["even", "uneven"])
+def test_an_append_to_other_lengths_is_a_conflict(memories, lengths, words):
+    array = np.ones((2, 1, 2, 2), np.float32)
+    memory = memories.create(description(lead=(2, 1)), array, array, lengths)
+    with pytest.raises(Conflict, match=f"expected a memory of 3 keys, got {words}"):
+        memories.append(memory, array, array, [3, 3], [2, 2])
+    assert memory.state().lengths == lengths
+
+
+def test_appends_at_once_all_count(memories):
+    """320, of threads of one process and of others: each is there once, and in one piece."""
+    memory = stored(memories)
+
+    def append_all(place):
+        own = memory if place < 4 else Memory(memory.folder)
+        for number in range(2 + 40 * place, 42 + 40 * place):
+            append(own, number)
+
+    with ThreadPoolExecutor(8) as threads:
+        [*threads.map(append_all, range(8))]
+    for first, second in (np.reshape(each, (-1, 2)).T for each in contents(memory)):
+        assert first.tolist() == second.tolist()
+        assert sorted(first) == [*range(1, 322)]
+
+
 def test_a_failed_append_leaves_no_view_of_its_files(memories):
     """Another process then names its longer files as the failed append named those that it deleted."""
     mine = stored(memories)
     mine.arrays()
-    with pytest.raises(ZeroDivisionError), mine.appending(rows(5), rows(5), grow):
+    with pytest.raises(ZeroDivisionError), mine.appending(rows(5), rows(5), lambda _: nullcontext()):
         raise ZeroDivisionError
     others = Memory(mine.folder)
-    with others.appending(rows(7), rows(7), grow):
-        pass
+    append(others, 7)
     for memory in (mine, others):
         assert contents(memory) == [[1, 1, 7, 7]] * 2
 
@@ -126,8 +153,7 @@ def test_a_failed_append_leaves_no_view_of_its_files(memories):
 def test_numbers_are_checked_while_another_process_replaces_the_files(memories, monkeypatch):
     memory = Memory(stored(memories).folder)
     old = memory.state()
-    with Memory(memory.folder).appending(rows(7), rows(7), grow):
-        pass
+    append(Memory(memory.folder), 7)
     looks = iter([old])
     now = memory.state
     monkeypatch.setattr(memory, "state", lambda: next(looks, None) or now())
@@ -144,8 +170,8 @@ def test_a_memory_that_is_deleted_while_it_grows_is_not_found(memories):
             memories.delete(memory.id, "")
             yield
 
-    with pytest.raises(NotFound), memory.appending(rows(2), rows(2), grow_deleted):
-        pytest.fail("it was deleted")
+    with pytest.raises(NotFound):
+        append(memory, 2, grow_deleted)
 
 
 def test_a_list_keeps_what_is_in_use_open(memories):
@@ -182,7 +208,8 @@ def test_a_lack_of_descriptors_is_no_damage(memories, monkeypatch):
 
 
 CHANGES = ({"batch_axis": 7}, {"dtype": "float22"}, {"created": 1e300}, {"lead": []}, {"d_k": 0}, {"lead": [1, -1]})
-DAMAGES = [  # a file, its content afterwards
+DAMAGES = [  # a file, its content afterwards; None: without it
+    *[(name, None) for name in (STATE, "key.0")],
     *((DESCRIPTION, lambda content, change=change: orjson.dumps(orjson.loads(content) | change)) for change in CHANGES),
     (DESCRIPTION, lambda _: b"{"),
     (STATE, lambda content: b"\1" * len(content)),
@@ -196,19 +223,14 @@ DAMAGES = [  # a file, its content afterwards
 def test_a_damaged_memory_is_gone_and_the_others_live(memories, name, damage):
     memory, other = stored(memories), stored(memories)
     file = memory.folder / name
-    file.write_bytes(damage(file.read_bytes()))
-    with pytest.raises(Gone):
+    if damage:
+        file.write_bytes(damage(file.read_bytes()))
+    else:
+        file.unlink()
+    with pytest.raises(Gone, match=None if damage else "missing"):
         Memory(memory.folder).verify()
-    listed = [found.id for found in MemoryStore(memories._folder, MIB).all("") if isinstance(found, Memory)]
+    listed = [each.id for each in MemoryStore(memories._folder, MIB).all("") if isinstance(each, Memory)]
     assert (other.id in listed, memory.id in listed) == (True, name not in (DESCRIPTION, STATE))
-
-
-@pytest.mark.parametrize("name", [STATE, "key.0"])
-def test_a_memory_without_a_file_is_gone(memories, name):
-    memory = stored(memories)
-    (memory.folder / name).unlink()
-    with pytest.raises(Gone, match="missing"):
-        Memory(memory.folder).verify()
 
 
 def test_a_memory_that_another_process_deleted_is_let_go(memories):
@@ -225,18 +247,18 @@ def test_a_memory_that_another_process_deleted_is_let_go(memories):
 def test_a_request_does_not_wait_while_an_evicted_memory_is_deleted(memories, monkeypatch):
     """It would wait in the event loop."""
     memory, rmtree = stored(memories), shutil.rmtree
-    found = []
+    removed = []
 
     def rmtree_slowly(path, **options):
         with pytest.raises(NotFound), memory.use():
             pytest.fail("it is hidden already")
-        found.append(path)
+        removed.append(path)
         rmtree(path, **options)
 
     monkeypatch.setattr(shutil, "rmtree", rmtree_slowly)
     memories.limit = memories.used_bytes()
     memories.make_room(1)
-    assert len(found) == 1
+    assert len(removed) == 1
 
 
 def test_a_temporary_folder_is_claimed_before_other_servers_see_it(tmp_path, monkeypatch):
@@ -255,9 +277,7 @@ def test_a_temporary_folder_is_claimed_before_other_servers_see_it(tmp_path, mon
     monkeypatch.setattr(folder_module, "_claimed", start_another)
     first = Folder(None)
     first.claim()
-    assert first.path.is_dir()
-    assert second[0].path.is_dir()
-    assert not left.exists()
+    assert (first.path.is_dir(), second[0].path.is_dir(), left.exists()) == (True, True, False)
     for folder in (first, second[0]):
         folder.close()
     assert not [*tmp_path.iterdir()]
@@ -273,8 +293,7 @@ def test_nothing_is_evicted_for_what_does_not_fit(memories):
 
 def test_keys_that_changed_places_are_noticed(memories):
     memory = memories.create(description(), *(np.arange(12, dtype="f4").reshape(1, 1, 6, 2) for _ in range(2)), (6,))
-    with memory.appending(rows(20), rows(20), grow):
-        pass
+    append(memory, 20)
     Memory(memory.folder).verify()
     file = memory.folder / f"key.{memory.state().generation}"
     content = np.frombuffer(file.read_bytes(), "f4").reshape(-1, 2).copy()

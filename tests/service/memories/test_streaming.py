@@ -1,7 +1,7 @@
 """Attention over stored keys, in blocks, parts and threads of any size, against the float64 reference."""
 
-import asyncio
 import tracemalloc
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,16 +11,13 @@ from hypothesis import strategies as st
 from models.catalogue import BLOCKS
 from models.examples import OPTIONS, draw
 from service.engine.run import AllEnded, Run
-from service.engine.task import InferenceTask
 from service.memories import streaming
 from service.memories.sharing import SHARED_PASS
 from service.memories.streaming import StreamingSession, Terminated, from_float16, streaming_graph
-from service.model.estimate import RunEstimate
 from service.model.graph import RunOptions
 from tests.support.attending import assert_close
-from tests.support.engine import MANY, Gate, engine
-from tests.support.tasks import HEADS, opened
-from tests.support.waiting import until_async
+from tests.support.engine import MANY, Gate, run_behind
+from tests.support.tasks import HEADS, opened, work_of
 
 OUTPUTS = ["output", "weights", "scores", "lse"]
 LIMITS = ("MAX_ROWS", "MAX_BLOCK_KEYS", "MAX_COPY_NUMBERS", "PART_KEYS", "MAX_PARTS", "MAX_NARROW_ROWS")
@@ -271,30 +268,18 @@ def tasks_of(sdpa, count):
     model, graph = sdpa
     rng = np.random.default_rng(0)
     memory = {name: rng.standard_normal((1, 1, 300, 5), dtype=np.float32) for name in ("key", "value")}
-    tasks = []
-    for query in rng.standard_normal((count, 1, 2, 1, 5), dtype=np.float32):
-        inputs = {"query": query, **memory}
-        sizes = model.bind(inputs)
-        estimate = model.estimate(inputs, ["output"], sizes)
-        tasks.append(
-            InferenceTask(model, RunEstimate(sizes, graph, estimate.size, estimate.memory), inputs, ["output"])
-        )
+    queries = rng.standard_normal((count, 1, 2, 1, 5), dtype=np.float32)
+    tasks = [work_of(model, {"query": query, **memory}, ["output"]) for query in queries]
+    for task in tasks:
+        task.estimate = replace(task.estimate, graph=graph)
     return tasks
 
 
 def test_tasks_that_wait_for_one_memory_share_a_pass(sdpa, monkeypatch):
     first, *others = tasks_of(sdpa, 5)
     gate = Gate(sdpa[0], monkeypatch)
-
-    async def go():
-        async with engine(MANY) as running:
-            async with gate.shut(running, first):
-                waiting = [asyncio.create_task(running.run(task)) for task in others]
-                await until_async(lambda: running.queued == len(waiting))
-            return await asyncio.gather(*waiting), running.counts.runs
-
-    answers, runs = asyncio.run(go())
-    assert runs == {1: 1, 4: 1}
+    answers, counts = run_behind(gate, first, others, MANY)
+    assert counts.runs == {1: 1, 4: 1}
     assert [inputs["query"].shape for inputs in gate.ran] == [(1, 2, 1, 5), (1, 8, 1, 5)]
     for task, answer in zip(others, answers, strict=True):
         assert_right(answer, task.inputs)

@@ -32,18 +32,15 @@ def test_the_file(content, expected, tmp_path):
     assert load_preprocessor(tmp_path) == (None if expected is None else Preprocessor(None, *expected))
 
 
-@pytest.mark.parametrize(
-    ("size", "expected"),
-    [
-        (224, (224,)),
-        ({"shortest_edge": 256}, (256,)),
-        ({"height": 256, "width": 192}, (256, 192)),
-        ({"shortest_edge": "256"}, None),
-        ({"height": 256}, None),
-        (0, None),
-        (None, None),
-    ],
-)
+SIZES = [
+    (224, (224,)),
+    ({"shortest_edge": 256}, (256,)),
+    ({"height": 256, "width": 192}, (256, 192)),
+    *((size, None) for size in ({"shortest_edge": "256"}, {"height": 256}, 0, None)),
+]
+
+
+@pytest.mark.parametrize(("size", "expected"), SIZES)
 def test_what_is_cut_out(size, expected, tmp_path):
     for more, resize in (
         ({"do_center_crop": True}, expected),
@@ -56,15 +53,14 @@ def test_what_is_cut_out(size, expected, tmp_path):
         assert load_preprocessor(tmp_path).resize == resize
 
 
-def model(positions, config, pixels=("batch", 3, 16, 24)):
-    def tensor(*shape):
-        return SimpleNamespace(shape=shape)
-
-    return SimpleNamespace(
-        preprocessor=Preprocessor((20,), 0.5, (0.5,), (0.25,)),
-        spec=SimpleNamespace(config=config),
-        inputs={"pixel_values": tensor(*pixels)},
-        outputs={"weights": tensor(2, "batch", 4, positions, positions)},
+def described(positions, config, pixels=("batch", 3, 16, 24)):
+    return describe_preprocessor(
+        SimpleNamespace(
+            preprocessor=Preprocessor((20,), 0.5, (0.5,), (0.25,)),
+            spec=SimpleNamespace(config=config),
+            inputs={"pixel_values": SimpleNamespace(shape=pixels)},
+            outputs={"weights": SimpleNamespace(shape=(2, "batch", 4, positions, positions))},
+        )
     )
 
 
@@ -82,13 +78,13 @@ def model(positions, config, pixels=("batch", 3, 16, 24)):
     ],
 )
 def test_patches_and_positions_before_them(positions, config, patch_size, special_tokens):
-    described = describe_preprocessor(model(positions, config))
-    assert (described.channels, described.height, described.width, described.resize) == (3, 16, 24, (20,))
-    assert (described.patch_size, described.special_tokens) == (patch_size, special_tokens)
+    images = described(positions, config)
+    assert (images.channels, images.height, images.width, images.resize) == (3, 16, 24, (20,))
+    assert (images.patch_size, images.special_tokens) == (patch_size, special_tokens)
 
 
 def test_images_of_any_size_are_not_described():
-    assert describe_preprocessor(model(25, {}, ("batch", 3, "height", "width"))) is None
+    assert described(25, {}, ("batch", 3, "height", "width")) is None
 
 
 def test_a_block_without_images(client):

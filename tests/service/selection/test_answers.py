@@ -1,16 +1,15 @@
-"""Every option over HTTP: both APIs answer the same numbers, which are numpy's of all weights."""
+"""Every option over HTTP: both APIs answer the numbers that numpy makes of all weights, or name the wrong field."""
 
 import math
 
 import numpy as np
-import orjson
 import pytest
 
 from heed_client.v2 import binary_request
 from service.selection.derived import DERIVED
 from tests.support.attending import attend, post
 from tests.support.attention import true_entropy, true_head_statistics, true_pool, true_received, true_rollout
-from tests.support.v2 import DTYPES, infer, parts, tensor
+from tests.support.v2 import DTYPES, error, infer, parts, tensor
 
 RNG = np.random.default_rng(5)
 INPUTS = {
@@ -20,6 +19,7 @@ INPUTS = {
     "encoder": {"input_ids": RNG.integers(0, 100, (2, 6)), "nonpad_kv_seqlen": np.array([6, 4])},
     "decoder": {"input_ids": RNG.integers(0, 100, (2, 6))},
 }
+SDPA = "scaled_dot_product"
 STACKS = ("encoder", "decoder")
 SELF_ATTENTION = ("self_attention", *STACKS)  # the keys are of the queries' dimension, or that of a past and theirs
 
@@ -71,24 +71,24 @@ def native(client, block, outputs, **options):
     return found
 
 
+def send_v2(client, block, tensors, outputs, options, binary=False):
+    if binary:
+        headers, pieces = binary_request(tensors, outputs, options)
+        return client.post(f"/v2/models/{block}/infer", content=b"".join(pieces), headers=headers)
+    inputs = [tensor(name, array, {"f": "FP32", "i": "INT64"}[array.dtype.kind]) for name, array in tensors.items()]
+    listed = {"outputs": [{"name": name} for name in outputs]} if outputs else {}
+    return infer(client, block, {"inputs": inputs, "parameters": options, **listed})
+
+
 def v2(client, block, outputs, binary, **options):
     """The arrays of a V2 answer, and its names in their order."""
-    if binary:
-        headers, pieces = binary_request(INPUTS[block], outputs, options)
-        response = client.post(f"/v2/models/{block}/infer", content=b"".join(pieces), headers=headers)
-    else:
-        kinds = {"f": "FP32", "i": "INT64"}
-        inputs = [tensor(name, array, kinds[array.dtype.kind]) for name, array in INPUTS[block].items()]
-        body = {"inputs": inputs, "outputs": [{"name": name} for name in outputs], "parameters": options}
-        response = infer(client, block, body)
-    answer, attached = parts(response)
-    return {
-        one["name"]: np.asarray(
-            np.frombuffer(attached[one["name"]], DTYPES[one["datatype"]]) if binary else one["data"],
-            DTYPES[one["datatype"]],
-        ).reshape(one["shape"])
-        for one in answer["outputs"]
-    }
+    answer, attached = parts(send_v2(client, block, INPUTS[block], outputs, options, binary))
+    arrays = {}
+    for one in answer["outputs"]:
+        name, dtype = one["name"], DTYPES[one["datatype"]]
+        data = np.frombuffer(attached[name], dtype) if binary else np.asarray(one["data"], dtype)
+        arrays[name] = data.reshape(one["shape"])
+    return arrays
 
 
 def answers(client, block, outputs, **options):
@@ -187,14 +187,22 @@ def test_axes_that_the_query_leaves_out_are_left_out(client, options):
     inputs = {name: array[:1, :1] for name, array in INPUTS["scaled_dot_product"].items()}
     outputs = ["weights", "entropy", "received"]
     full = attend(client, **inputs, outputs=outputs, **options)
-    no_heads = attend(client, **{name: array[0] for name, array in inputs.items()}, outputs=outputs, **options)
-    neither = attend(client, **{name: array[0, 0] for name, array in inputs.items()}, outputs=outputs, **options)
+    no_heads, neither = (
+        attend(client, **{name: array[place] for name, array in inputs.items()}, outputs=outputs, **options)
+        for place in (0, (0, 0))
+    )
     heads = 0 if "reduce_heads" in options else 1
     for name, answer in full.items():
         for part in answer if isinstance(answer, dict) else [None]:
             array, less, least = (one if part is None else one[part] for one in (answer, no_heads[name], neither[name]))
             np.testing.assert_array_equal(array.squeeze(1) if heads else array, less)
             np.testing.assert_array_equal(less[0], least)
+
+
+@pytest.mark.parametrize("layers", [[1], {"shape": [1], "data": [1]}], ids=["list", "tensor"])
+def test_layers_of_a_graph_are_a_tensor_too(client, whole, layers):
+    found = native(client, "encoder", ["weights"], layers=layers)["weights"]
+    np.testing.assert_array_equal(np.asarray(found, np.float32), whole["encoder"][1:])
 
 
 def test_only_entropy_runs_the_graph_with_weights(client):
@@ -206,10 +214,9 @@ def test_only_entropy_runs_the_graph_with_weights(client):
 
 def test_the_default_is_unchanged(client):
     """Derived outputs are answered by name alone."""
-    answer = orjson.loads(infer(client, "encoder", {"inputs": [tensor("input_ids", [[1, 2]], "INT64")]}).content)
-    assert [one["name"] for one in answer["outputs"]] == ["output", "weights"]
     metadata = client.get("/v2/models/encoder").json()
     assert [one["name"] for one in metadata["outputs"]] == ["output", "weights"]
+    assert list(v2(client, "encoder", None, False)) == ["output", "weights"]
     assert list(native(client, "encoder", None)) == ["output", "weights"]
 
 
@@ -230,3 +237,66 @@ def test_decimals_round_floats_in_json(client, decimals, options):
             wanted = np.round(array.astype(np.float64), decimals).astype(array.dtype)
             np.testing.assert_array_equal(rounded[name], wanted)
         np.testing.assert_array_equal(np.reshape(natively[name], array.shape).astype(array.dtype), rounded[name])
+
+
+QKV = {name: np.ones((1, 4, 3, 2), np.float32) for name in ("query", "key", "value")}
+TOKENS = {"input_ids": np.array([[1, 2, 3]])}
+AVERAGE, LAYERS, UINT8 = {"average_attn_weights": True}, {"reduce_layers": "max"}, {"weights_dtype": "uint8"}
+ENTROPY, NEGATIVE = {"outputs": ["entropy"]}, {"scale": -1.0}
+WRONG = {  # options and outputs, field, what the error says; block, unless it is scaled_dot_product
+    "head out of range": ({"heads": 4}, "heads", "from -4 to 3, for 4 heads of weights, got 4"),
+    "query out of range": ({"queries": "3"}, "queries", "from -3 to 2, for 3 queries of weights, got 3"),
+    "layer out of range": ({"layers": "2"}, "layers", "from -2 to 1", "encoder"),
+    "reduced layers of one": ({"reduce_layers": "mean"}, "reduce_layers", "has no axis of layers"),
+    "too many decimals": ({"decimals": 8}, "decimals", "expected a whole number from 0 to 7"),
+    "pool of nothing": ({"weights_pool": 0}, "weights_pool", "whole number from 1"),
+    "top too many": ({"weights_top_k": 4}, "weights_top_k", "expected at most 3, the number of keys"),
+    "selection of no attention": ({"heads": 0, "outputs": ["output"]}, "heads", "needs weights or scores or entropy"),
+    "average of no weights": (AVERAGE | {"outputs": ["output"]}, "average_attn_weights", "needs weights"),
+    "type of scores": ({"weights_dtype": "uint8", "outputs": ["scores"]}, "weights_dtype", "needs weights among"),
+    "pool of entropy": ({"weights_pool": 1, "outputs": ["entropy"]}, "weights_pool", "needs weights or scores among"),
+    "layers of rollout": (LAYERS | {"outputs": ["rollout"]}, "reduce_layers", "needs weights or scores", "encoder"),
+    "uint8 of what is negative": (NEGATIVE | UINT8, "weights_dtype", "weights from 0, got -2", "multiplicative"),
+    "entropy of what is negative": (NEGATIVE | ENTROPY, "outputs", "needs weights from 0, got -2", "multiplicative"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG.values(), ids=WRONG)
+def test_wrong_options(client, case):
+    options, field, said, block = case if len(case) == 4 else (*case, SDPA)
+    tensors = TOKENS if block == "encoder" else QKV
+    parameters = {name: value for name, value in options.items() if name != "outputs"}
+    for _ in range(2):  # nothing wrong is remembered
+        response = post(client, block, {**tensors, **options})
+        assert (response.status_code, response.json().get("field")) == (422, field), response.text
+        assert said in response.json()["detail"]
+        error(send_v2(client, block, tensors, options.get("outputs"), parameters), 400, f"{field}: ", said)
+
+
+@pytest.mark.parametrize("value", [[[1]], {}, [None], ["0"], list(range(5000)), [0] * 100_000, "0," * 5000])
+def test_wrong_lists(client, value):
+    response = post(client, SDPA, {**QKV, "heads": value})
+    assert (response.status_code, response.json()["field"]) == (422, "heads"), response.text
+
+
+def test_rollout_needs_as_many_keys_as_queries(client):
+    past = np.ones((2, 1, 4, 5, 8), np.float32)
+    body = {**TOKENS, "past_key": past, "past_value": past}
+    assert post(client, "decoder", {**body, "outputs": ["entropy"]}).status_code == 200
+    detail = post(client, "decoder", {**body, "outputs": ["rollout"]}).json()["detail"]
+    assert detail.startswith("outputs: rollout needs as many keys as queries, got 3 queries and 8 keys")
+
+
+def test_a_block_without_layers_has_no_rollout(client):
+    response = post(client, SDPA, {**QKV, "outputs": ["rollout"]})
+    assert response.status_code == 400
+    assert "unknown output 'rollout'; there are output, weights, scores" in response.json()["detail"]
+    error(send_v2(client, SDPA, QKV, ["rollout"], {}), 400, "unexpected inference output 'rollout'")
+
+
+def test_what_overflows_is_an_error(client):
+    large = {name: 1e30 * array for name, array in QKV.items()}
+    for options in ({"outputs": ["entropy"]}, {"outputs": ["weights"], "weights_dtype": "uint8"}):
+        response = post(client, SDPA, {**large, **options})
+        assert response.status_code == 422
+        assert "is not finite" in response.json()["detail"]

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from service.errors import Invalid
 from service.selection import reductions
 from service.selection.derived import entropy, head_statistics, received, rollout
-from service.selection.reductions import largest, pool, quantize, reduce, select
+from service.selection.reductions import largest, pool, quantize, select
 from tests.support.attention import true_entropy, true_head_statistics, true_pool, true_received, true_rollout
 
 
@@ -151,13 +151,6 @@ def test_uint8_of_nothing_and_of_what_it_cannot_hold():
         quantize("weights", np.array([-1, 1], np.float32))
     with pytest.raises(Invalid, match="cross_weights is not finite"):
         quantize("cross_weights", np.array([np.inf, 1], np.float32))
-
-
-@pytest.mark.parametrize("by", ["mean", "max"])
-def test_reductions(by):
-    array = weights(3, 2, 4, 5, 6)
-    expected = getattr(np, by)(array.astype(np.float64), axis=2)
-    np.testing.assert_allclose(reduce(array, 2, by), expected, rtol=1e-6)
 
 
 @given(st.data())

@@ -7,7 +7,7 @@ import socket
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 
 import httpx
 import pytest
@@ -176,6 +176,51 @@ def test_every_worker_has_the_counts_of_all_and_renewed_ones_go_on(two):
         assert value(client, "heed_requests_total", **ADDER) == 40
 
 
+def add_some(service: ServerProcess) -> None:
+    """40 requests, over eight connections."""
+    with ExitStack() as stack:
+        for connection in open_connections(service, 8, stack):
+            for _ in range(4):
+                connection.add()
+
+
+@pytest.mark.extended
+def test_no_count_goes_down_when_workers_are_killed(two):
+    """Neither those of the metrics nor, as both are of the same records, those of the statistics."""
+    stop, decreased = threading.Event(), []
+
+    def watch() -> None:
+        highest: dict[tuple[str, ...], float] = {}
+        while not stop.is_set():
+            with suppress(httpx.TransportError):  # the worker that was asked has just been killed
+                now = {
+                    (sample.name, *sorted(sample.labels.items())): sample.value
+                    for family in text(client.get("/metrics").text)
+                    if FAMILIES[family.name].kind != "gauge"
+                    for sample in family.samples
+                }
+                decreased.extend(key for key, before in highest.items() if now.get(key, -1) < before)
+                highest.update(now)
+
+    with httpx.Client(base_url=two.url, headers={"Connection": "close"}) as client, ThreadPoolExecutor() as threads:
+        add_some(two)
+        until(lambda: value(client, "heed_requests_total", **ADDER) == 40)
+        watching = threads.submit(watch)
+        try:
+            for _ in range(2):
+                killed = min(two.workers())
+                os.kill(killed, signal.SIGKILL)
+                until(lambda gone=killed: len(two.workers() - {gone}) == 2)
+                until(lambda: all(two.is_ready() for _ in range(4)))
+            add_some(two)
+        finally:
+            stop.set()
+        watching.result()
+        until(lambda: value(client, "heed_requests_total", **ADDER) == 80)
+        assert not decreased
+        assert value(client, "heed_workers") == 2
+
+
 @pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.extended)])
 def test_a_port_of_their_own(adder, tmp_path, free_port, workers):
     """Without keys, and with nothing else; the service's own port has no metrics; it is closed with the service."""
@@ -192,6 +237,7 @@ def test_a_port_of_their_own(adder, tmp_path, free_port, workers):
             scraped = httpx.get(metrics + path)
             assert (scraped.status_code, counted in scraped.text) == (200, True)
             assert f"heed_workers {workers}.0" in scraped.text
+        until(lambda: httpx.get(f"{metrics}/v2/health/ready").status_code == 200)  # it hears of it at the next tick
         head = httpx.head(f"{metrics}/metrics")
         assert (head.status_code, head.content) == (200, b"")
         assert httpx.get(f"{service.url}/metrics", headers=key).status_code == 404

@@ -1,26 +1,29 @@
-"""Traces of a real server, as an OpenTelemetry collector receives them."""
+"""Traces, as an OpenTelemetry collector receives them."""
 
 import http.server
+import logging
 import re
-import socket
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 
+import httpx
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, SpanFlags, Status
 
-from service.telemetry import tracing
-from tests.support.http_client import ADD, Connection
-from tests.support.server import ServerProcess, command, started
+from service.cli.serve import main
+from service.telemetry import spans, tracing
+from tests.support.application import running
+from tests.support.http_client import ADD
+from tests.support.server import started
 from tests.support.waiting import until
 
 ROOT = Path(__file__).parents[3]
+INFER, SPAN = "/v2/models/adder/infer", "POST /v2/models/{model}/infer"
 TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 
 
@@ -54,7 +57,7 @@ class Receiver(http.server.BaseHTTPRequestHandler):
 
 @pytest.fixture
 def collector(monkeypatch) -> Iterator[Collector]:
-    """One that the servers a test starts send to."""
+    """The collector of all applications and servers that a test starts."""
     with Collector() as collector:
         thread = threading.Thread(target=collector.serve_forever, args=(0.05,))
         thread.start()
@@ -66,119 +69,117 @@ def collector(monkeypatch) -> Iterator[Collector]:
         thread.join()
 
 
-def ask(service: ServerProcess, method: str, path: str, body: str | None = None, **headers: str) -> tuple[int, str]:
-    """The status and the Server-Timing of an answer."""
-    with closing(Connection(service.port)) as connection:
-        connection.request(method, path, body, headers)
-        response = connection.getresponse()
-        response.read()
-        return response.status, response.headers["Server-Timing"]
+def add(client: httpx.Client, times: int = 1, **headers: str) -> httpx.Response:
+    """The last of so many good answers."""
+    for _ in range(times):
+        response = client.post(INFER, content=ADD, headers=headers)
+        assert response.status_code == 200
+    return response
 
 
 def attributes(span: Span) -> dict[str, object]:
     return {of.key: getattr(of.value, of.value.WhichOneof("value")) for of in span.attributes}
 
 
-def test_a_client_s_trace_goes_on_with_a_span_for_each_stage(models, tmp_path, collector):
-    with started(models, tmp_path / "log", "--workers", "1") as service:
+def test_a_client_s_trace_goes_on_with_a_span_for_each_stage(adder, collector):
+    with running(adder) as client:
         before = time.time_ns()
-        traceparent = {"traceparent": f"00-{TRACE}-{PARENT}-01", "X-Request-ID": "mine"}
-        status, told = ask(service, "POST", "/v2/models/adder/infer", ADD, **traceparent)
+        response = add(client, **{"traceparent": f"00-{TRACE}-{PARENT}-01", "X-Request-ID": "mine"})
         after = time.time_ns()
-        assert status == 200
-        (request,) = until(lambda: collector.named("POST /v2/models/{model}/infer"))
+        (request,) = until(lambda: collector.named(SPAN))
         stages = [span for span in collector.spans if span.parent_span_id == request.span_id]
     assert (request.trace_id.hex(), request.parent_span_id.hex()) == (TRACE, PARENT)
     assert request.kind == Span.SPAN_KIND_SERVER
     assert attributes(request) == {
         "http.request.method": "POST",
-        "url.path": "/v2/models/adder/infer",
+        "url.path": INFER,
         "http.route": "/v2/models/{model}/infer",
         "http.response.status_code": 200,
         "heed.model": "adder",
         "heed.request_id": "mine",
     }
-    assert before <= request.start_time_unix_nano <= after  # it ends a moment after the client has its answer
+    assert before <= request.start_time_unix_nano <= after
     assert [span.name for span in stages] == ["decode", "queue", "compute", "encode"]
     moments = [moment for span in stages for moment in (span.start_time_unix_nano, span.end_time_unix_nano)]
     assert sorted(moments) == moments
     assert request.start_time_unix_nano <= moments[0] <= moments[-1] <= request.end_time_unix_nano
-    said = {name: float(duration) for name, duration in re.findall(r"(\w+);dur=([\d.]+)", told)}
+    timing = re.findall(r"(\w+);dur=([\d.]+)", response.headers["Server-Timing"])
+    told = {name: float(duration) for name, duration in timing}
     for span in stages:
         assert span.trace_id.hex() == TRACE
         milliseconds = (span.end_time_unix_nano - span.start_time_unix_nano) / 1e6
-        assert milliseconds == pytest.approx(said[span.name], abs=0.001)
+        assert milliseconds == pytest.approx(told[span.name], abs=0.001)
     assert collector.services == {"heed"}
 
 
-def test_what_is_traced_and_what_is_not(models, tmp_path, collector):
-    """Of errors the span says so; probes, scrapes, and what the client does not sample leave none."""
-    with started(models, tmp_path / "log", "--workers", "2", "--access-log", "all") as service:
-        assert ask(service, "GET", "/v2/health/ready")[0] == 200
-        assert ask(service, "GET", "/metrics")[0] == 200
-        unsampled = {"traceparent": f"00-{TRACE}-{PARENT}-00"}
-        assert ask(service, "POST", "/v2/models/adder/infer", ADD, **unsampled)[0] == 200
-        assert ask(service, "POST", "/v1/attention/stranger", "{}")[0] == 404
-        assert ask(service, "GET", "/v2/models/adder")[0] == 200
-        assert ask(service, "GET", "/stranger")[0] == 404
-        until(lambda: len(collector.spans) == 3)
-        time.sleep(0.2)
-        by_name = {span.name: span for span in collector.spans}
-        assert by_name.keys() == {"POST /v1/attention/{block}", "GET /v2/models/{model}", "GET"}
-        assert all(span.status.code == Status.STATUS_CODE_UNSET for span in by_name.values())
-        assert len({span.trace_id for span in collector.spans}) == 3
-        ids = {span.trace_id.hex() for span in by_name.values()} | {TRACE}
-        assert set(re.findall(r"trace_id=(\w+)", service.log.read_text())) == ids
+def test_what_is_traced_and_what_is_not(adder, collector, caplog):
+    """Probes, scrapes, and requests that the client does not sample leave no span; the access log names all traces."""
+    caplog.set_level(logging.INFO, "heed")
+    with running(adder, access_log="all") as client:
+        assert client.get("/v2/health/ready").status_code == 200
+        assert client.get("/metrics").status_code == 200
+        add(client, traceparent=f"00-{TRACE}-{PARENT}-00")
+        assert client.post("/v1/attention/stranger", content="{}").status_code == 404
+        assert client.get("/v2/models/adder").status_code == 200
+        assert client.get("/stranger").status_code == 404
+    by_name = {span.name: span for span in collector.spans}
+    assert by_name.keys() == {"POST /v1/attention/{block}", "GET /v2/models/{model}", "GET"}
+    assert all(span.status.code == Status.STATUS_CODE_UNSET for span in by_name.values())
+    ids = {span.trace_id.hex() for span in collector.spans}
+    assert len(ids) == len(collector.spans) == 3
+    assert {record.trace_id for record in caplog.records if record.message == "request"} == ids | {TRACE}
 
 
-def test_the_sdk_s_limit_of_texts_and_the_trace_state_hold(models, tmp_path, collector, monkeypatch):
+def test_the_sdk_s_limit_of_texts_and_the_trace_state_hold(adder, collector, monkeypatch):
     monkeypatch.setenv("OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT", "4")
-    with started(models, tmp_path / "log", "--workers", "1") as service:
-        headers = {"traceparent": f"00-{TRACE}-{PARENT}-01", "tracestate": "vendor=1,other=2"}
-        assert ask(service, "POST", "/v2/models/adder/infer", ADD, **headers)[0] == 200
-        (request,) = until(lambda: collector.named("POST /v2/models/{model}/infer"))
+    with running(adder) as client:
+        add(client, traceparent=f"00-{TRACE}-{PARENT}-01", tracestate="vendor=1,other=2")
+    (request,) = collector.named(SPAN)
     assert attributes(request)["url.path"] == "/v2/"
-    assert len(collector.spans) == 5
+    assert len(collector.spans) == len({span.span_id for span in collector.spans}) == 5
     assert {span.trace_state for span in collector.spans} == {"vendor=1,other=2"}
-    assert len({span.span_id for span in collector.spans}) == 5
     remote = [span.flags for span in collector.spans if span.flags & SpanFlags.SPAN_FLAGS_CONTEXT_IS_REMOTE_MASK]
     assert remote == [request.flags]
 
 
-def test_a_full_queue_drops_requests(models, tmp_path, monkeypatch):
-    """The collector accepts connections and never answers; what is queued while a batch is being sent is bounded."""
-    with socket.create_server(("127.0.0.1", 0)) as silent:
-        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{silent.getsockname()[1]}")
-        monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "1")
-        monkeypatch.setenv("OTEL_BSP_MAX_QUEUE_SIZE", "2")
-        with started(models, tmp_path / "log", "--workers", "1") as service:
-            for _ in range(8):
-                assert ask(service, "POST", "/v2/models/adder/infer", ADD)[0] == 200
-            until(lambda: "requests were not traced" in service.log.read_text())
-
-
-def test_spans_are_sent_before_the_end(models, tmp_path, collector, monkeypatch):
+def test_spans_are_sent_before_the_end(adder, tmp_path, collector, monkeypatch):
     monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "60000")
     monkeypatch.setenv("OTEL_SERVICE_NAME", "ours")
-    with started(models, tmp_path / "log", "--workers", "2") as service:
-        for _ in range(4):
-            assert ask(service, "POST", "/v2/models/adder/infer", ADD)[0] == 200
+    with started(adder, tmp_path / "log", "--workers", "2") as service:
+        with httpx.Client(base_url=service.url, headers={"Connection": "close"}) as client:
+            add(client, times=4)
         assert not collector.spans
         service.process.terminate()
         assert service.ended() == 0
-    assert len(collector.named("POST /v2/models/{model}/infer")) == 4
+    assert len(collector.named(SPAN)) == 4
     assert collector.services == {"ours"}
 
 
-def test_a_collector_that_is_not_there_harms_nobody(models, tmp_path, monkeypatch):
-    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9")
-    monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "50")
-    with started(models, tmp_path / "log", "--workers", "1") as service:
-        for _ in range(4):
-            assert ask(service, "POST", "/v2/models/adder/infer", ADD)[0] == 200
-            time.sleep(0.1)
-        service.process.terminate()
-        assert service.ended() == 0
+class Exporter:
+    """In place of the SDK's: holds up its caller until ``gate`` is set, then fails."""
+
+    def __init__(self) -> None:
+        self._client, self.gate = self, threading.Event()
+
+    def export(self, _content: bytes) -> None:
+        assert self.gate.wait(60)
+        raise ConnectionError
+
+    def shutdown(self) -> None:
+        pass
+
+
+def test_a_collector_that_is_slow_or_fails_harms_nobody(adder, collector, monkeypatch, caplog):
+    """What is queued while a batch is being sent is bounded."""
+    exporter = Exporter()
+    monkeypatch.setattr(spans, "OTLPSpanExporter", lambda: exporter)
+    monkeypatch.setenv("OTEL_BSP_MAX_QUEUE_SIZE", "2")
+    with running(adder) as client:
+        add(client, times=8)
+        exporter.gate.set()
+        until(lambda: "requests were not traced" in caplog.text)
+        add(client)
+    assert "traces cannot be sent" in caplog.text
 
 
 def test_without_the_variables_the_sdk_is_not_loaded():
@@ -208,15 +209,14 @@ def test_the_standard_variables_decide(environment, wanted):
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "said"),
+    ("name", "value", "message"),
     [
         ("OTEL_TRACES_EXPORTER", "zipkin", "OTEL_TRACES_EXPORTER: expected otlp or none, got 'zipkin'"),
         ("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc", "OTEL_EXPORTER_OTLP_PROTOCOL: expected http/protobuf, got 'grpc'"),
     ],
 )
-def test_what_is_not_offered_fails_at_start(models, monkeypatch, name, value, said):
+def test_what_is_not_offered_fails_at_start(adder, monkeypatch, capsys, name, value, message):
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9")
     monkeypatch.setenv(name, value)
-    done = subprocess.run(command(models), capture_output=True, text=True, cwd=ROOT)
-    assert done.returncode == 2
-    assert done.stderr == f"heed serve: {said}\n"
+    assert main(["--port", "0", "--model-repository", str(adder)]) == 2
+    assert capsys.readouterr().err == f"heed serve: {message}\n"

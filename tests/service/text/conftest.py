@@ -1,11 +1,13 @@
-"""An application in this process over language models that are written by hand, and a block without texts."""
+"""A server in this process over language models that are written by hand, and a block without texts."""
 
 import shutil
 
+import httpx
 import pytest
 from tokenizers import Tokenizer
 
 from tests.support.application import running
+from tests.support.in_process import serving_in_process
 from tests.support.language_model import write_language_model
 
 MODELS = {  # class, side of the padding, most tokens
@@ -33,7 +35,17 @@ def language_models(repository, tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def texts(language_models):
-    with running(language_models, max_text_bytes=50_000) as client:
+    with (
+        serving_in_process(language_models, max_text_bytes=50_000) as service,
+        httpx.Client(base_url=f"http://127.0.0.1:{service.port}", timeout=60) as client,
+    ):
+        yield client
+
+
+@pytest.fixture
+def fresh(language_models):
+    """An application of which nothing was asked."""
+    with running(language_models) as client:
         yield client
 
 

@@ -11,7 +11,7 @@ from tests.support import graphs
 from tests.support.server import serving
 
 collect_ignore = [] if "PERF_ANALYZER" in os.environ else ["test_perf_analyzer.py"]
-BLOCKS = ("scaled_dot_product", "dot_product", "multi_head", "linear", "efficient", "cosine")
+BLOCKS = ("scaled_dot_product", "dot_product", "multi_head", "linear", "efficient", "cosine", "encoder")
 
 
 @pytest.fixture(scope="session")
@@ -22,6 +22,9 @@ def zoo(repository, tmp_path_factory) -> Path:
         (folder / name).symlink_to(repository / name)
     for name in ("mixed", "product", "scalar", "rows", "columns", "detector"):
         getattr(graphs, name)(folder / name / "1")
+    graphs.triton_simple(folder / "simple" / "1")
+    graphs.triton_simple(folder / "simple_string" / "1", "BYTES")
+    graphs.scikit_learn(folder / "iris" / "1")
     graphs.adder(folder / "adder" / "1")
     graphs.adder(folder / "adder" / "2", 2.0)
     for name in graphs.ONNX:

@@ -5,8 +5,8 @@ Siblings differ in what a client changes from one request to the next (numbers, 
 
 import json
 import re
-from dataclasses import dataclass
 from math import prod
+from typing import NamedTuple
 
 from hypothesis import strategies as st
 
@@ -21,6 +21,8 @@ COLONS, COMMAS = [":", ":", ": ", " :", ":\n", "\t: "], [",", ",", ", ", "\n,"]
 ODD = ["true", "null", "1.5", "-1", "1e400", "1e39", "300", "18446744073709551616", "NaN", '"]"', "[1]", "{}", "01"]
 IDS = ["", "a", "1f0b7c52-0d7c-4c1e", "]", '"data":[1]', "\\", 'say "data"', "ü", "\n", "\0", "\x7f", "{[,", "\u2028"]
 MANGLED = [b"", *(bytes([of]) for of in b'"[]{},:\\ 0\0\xff'), b'"data":[1]', b'"id":"b",']
+TEXTS = [b"\2\0\0\0ab", b'\2\0\0\0"]', b"\2\0\0\0[]"]
+ODD_TEXTS = [*TEXTS[:2], b"\2\0\0\0\xff\xfe"]
 EXTRA = [
     ('"data"', TWO),
     ('"data"', "null"),
@@ -37,8 +39,7 @@ EXTRA = [
 ]
 
 
-@dataclass(frozen=True)
-class Request:
+class Request(NamedTuple):
     """The JSON, and the bytes behind it."""
 
     content: bytes
@@ -52,10 +53,10 @@ def siblings(draw, model: Model) -> list[Request]:
     form, behind = drawing.form(model)
     requests = [drawing.request(form, behind) for _ in range(2)]
     if drawing.odd(2):
-        content = requests[1].content
+        content, attached = requests[1]
         place = draw(st.integers(0, len(content)))
         mangled = content[:place] + drawing.one(MANGLED) + content[place + draw(st.integers(0, 1)) :]
-        requests.append(Request(mangled, requests[1].attached))
+        requests.append(Request(mangled, attached))
     return requests
 
 
@@ -79,7 +80,7 @@ class _Drawing:
         return self.draw(st.lists(st.sampled_from(of), min_size=count, max_size=count))
 
     def form(self, model):
-        """The text with its holes, and what lies behind it: bytes, or texts, and how many."""
+        """The text with its holes, and the strategies of the bytes behind it."""
         behind = []
         given = [of for of in model.inputs.values() if of.required or self.rarely(9)]
         fields = [('"inputs"', tuple(self.entry(of, behind) for of in given))]
@@ -103,7 +104,8 @@ class _Drawing:
         if self.rarely(3):
             size = count * (6 if said is BYTES else said.dtype.itemsize)
             fields.append(('"parameters"', [('"binary_data_size"', str(size))]))
-            behind.append((said is BYTES, count if said is BYTES else size))
+            texts = st.lists(st.sampled_from(ODD_TEXTS if self.is_odd else TEXTS), min_size=count, max_size=count)
+            behind.append(texts.map(b"".join) if said is BYTES else st.binary(min_size=size, max_size=size))
         elif said is BYTES:
             fields.append(('"data"', json.dumps(self.some(IDS, count), ensure_ascii=False)))
         elif of.dtype.kind == "b" or self.odd(9):
@@ -122,26 +124,19 @@ class _Drawing:
 
     def request(self, form, behind):
         """The form, filled in."""
-        content = HOLES.sub(lambda hole: self.numbers(int(hole[1])) if hole[1] else self.id(), form)
-        attached = b"".join(self.texts(count) if of_texts else self.bytes(count) for of_texts, count in behind)
-        return Request(content.encode(), attached + bytes(self.odd(9)))
+        content = HOLES.sub(self.fill, form)
+        return Request(content.encode(), b"".join(map(self.draw, behind)) + bytes(self.odd(9)))
 
-    def id(self):
-        return json.dumps(self.one(IDS), ensure_ascii=self.draw(st.booleans()))
-
-    def numbers(self, count):
+    def fill(self, hole):
+        """An id, or a list of numbers."""
+        if not hole[1]:
+            return json.dumps(self.one(IDS), ensure_ascii=self.draw(st.booleans()))
+        count = int(hole[1])
         count += self.one([-1, 1]) if count and self.odd(9) else 0
         numbers = self.some(["0", "1", "2", "1e0"] if self.is_odd else ["0", "1", "2", "3"], count)
         if numbers and self.odd(4):
             numbers[-1] = self.one(ODD)
         return f"[{self.one([',', ', ', ' ,']).join(numbers)}]"
-
-    def bytes(self, count):
-        return self.draw(st.binary(min_size=count, max_size=count))
-
-    def texts(self, count):
-        texts = [b"ab", b'"]', b"\xff\xfe" if self.is_odd else b"[]"]
-        return b"".join(b"\2\0\0\0" + text for text in self.some(texts, count))
 
 
 def _text(value, colon: str, comma: str) -> str:

@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from service.http.compression import MIN_BYTES, choose_encoding
 from service.ort.provider import Provider, open_session
+from service.v2.infer.response import classify
 from tests.support import graphs
 from tests.support.application import running
-from tests.support.v2 import ADD, NUMBERS, binary, error, infer, infer_attached, parts, tensor
-
-QKV = [tensor(name, np.ones((1, 1, 2, 2))) for name in ("query", "key", "value")]
+from tests.support.v2 import ADD, NUMBERS, QKV, binary, binary_input, error, infer, infer_bytes, packed, parts, tensor
 
 
 @pytest.mark.parametrize("datatype", NUMBERS)
@@ -22,6 +22,8 @@ def test_json_there_and_back(server, datatype, nested):
     values = NUMBERS[datatype]
     given = {"name": "x", "shape": [2, 1], "datatype": datatype, "data": [[v] for v in values] if nested else values}
     answer = infer(server, f"identity_{datatype}", {"inputs": [given], "id": "[[", "unknown": [1, [2]]}).json()
+    kind = {"BOOL": bool, "BYTES": str}.get(datatype, int if "INT" in datatype else float)
+    assert {type(value) for value in answer["outputs"][0]["data"]} == {kind}
     expected = pytest.approx(values) if datatype == "FP32" else values
     assert answer == {
         "model_name": f"identity_{datatype}",
@@ -42,23 +44,18 @@ def test_binary_bytes_are_not_touched(server, datatype):
     assert answer["outputs"][0]["datatype"] == datatype
 
 
-def test_binary_answers_are_the_engine_s_bytes(server, zoo):
+@pytest.mark.parametrize("is_causal", [True, False])
+def test_binary_answers_are_the_engine_s_bytes(server, zoo, is_causal):
     rng = np.random.default_rng(1)
     inputs = {name: rng.standard_normal((2, 2, 7, 16), np.float32) for name in ("query", "key", "value")}
-    outputs = ["output", "weights", "scores"]
-    response = binary(
-        server,
-        "scaled_dot_product",
-        inputs,
-        dict.fromkeys(inputs, "FP32"),
-        parameters={"is_causal": True},
-        outputs=[{"name": name, "parameters": {"binary_data": True}} for name in outputs],
-    )
-    _, found = parts(response)
+    inputs["is_causal"] = np.asarray(is_causal)
+    datatypes = dict.fromkeys(inputs, "FP32") | {"is_causal": "BOOL"}
+    names = ["output", "weights", "scores"]
+    outputs = [{"name": name, "parameters": {"binary_data": True}} for name in names]
+    _, found = parts(binary(server, "scaled_dot_product", inputs, datatypes, outputs=outputs))
     session = open_session(zoo / "scaled_dot_product" / "1" / "model.onnx", Provider("cpu", "test"), 2)
-    exact = session.run(outputs, {**inputs, "is_causal": np.asarray(True)})
-    for name, array in zip(outputs, exact, strict=True):
-        assert found[name] == array.tobytes()
+    exact = session.run(names, inputs)
+    assert found == {name: array.tobytes() for name, array in zip(names, exact, strict=True)}
 
 
 def test_any_byte_but_zero_is_true(server):
@@ -67,24 +64,14 @@ def test_any_byte_but_zero_is_true(server):
     assert found["y"] == b"\0\1\1\1"
 
 
-def test_a_flag_in_binary(server):
-    tensors = {name: np.ones((1, 1, 2, 2), np.float32) for name in ("query", "key", "value")}
-    datatypes = {**dict.fromkeys(tensors, "FP32"), "is_causal": "BOOL"}
-    wanted = [{"name": "weights", "parameters": {"binary_data": True}}]
-    for flag, first in ((True, [1, 0]), (False, [0.5, 0.5])):
-        arrays = {**tensors, "is_causal": np.array(flag)}
-        _, found = parts(binary(server, "scaled_dot_product", arrays, datatypes, outputs=wanted))
-        assert np.frombuffer(found["weights"], np.float32)[:2].tolist() == first
-
-
 SPECIAL = np.array([[np.nan, np.inf, -np.inf, 1]], np.float32)
-SPECIAL_INPUT = {"name": "x", "shape": [1, 4], "datatype": "FP32", "parameters": {"binary_data_size": 16}}
+SPECIAL_INPUT = binary_input("x", [1, 4], 16)
 Y = {"outputs": [{"name": "y"}]}
 
 
 def special(client, **fields):
     """NaN and both infinities in binary to an identity, whose answer is JSON."""
-    return infer_attached(client, "identity_FP32", {"inputs": [SPECIAL_INPUT], **fields}, SPECIAL.tobytes())
+    return infer_bytes(client, "identity_FP32", {"inputs": [SPECIAL_INPUT], **fields}, SPECIAL.tobytes())
 
 
 @pytest.fixture(scope="module")
@@ -97,8 +84,6 @@ def small(tmp_path_factory) -> Path:
 
 
 def test_nan_and_infinity_of_an_output_that_is_named_are_refused_in_json(server):
-    _, found = parts(binary(server, "identity_FP32", {"x": SPECIAL}, {"x": "FP32"}))
-    assert found["y"] == SPECIAL.tobytes()
     error(special(server, **Y), 400, "output 'y' holds NaN or infinity", "'binary_data'")
 
 
@@ -121,21 +106,20 @@ def test_what_nobody_named_does_not_fail_a_request(server):
         assert [score is None for score in found["scores"]] == [False, True, False, False]
 
 
-def test_minus_infinity_in_scores_that_are_named_is_never_null(server):
-    body = {"inputs": QKV, "parameters": {"is_causal": True}, "outputs": [{"name": "scores"}]}
-    assert infer(server, "scaled_dot_product", body).status_code == 400
-    body["outputs"] = [{"name": "scores", "parameters": {"binary_data": True}}, {"name": "weights"}]
+def test_minus_infinity_in_scores_that_are_named_is_sent_in_binary(server):
+    scores = {"name": "scores", "parameters": {"binary_data": True}}
+    body = {"inputs": QKV, "parameters": {"is_causal": True}, "outputs": [scores, {"name": "weights"}]}
     answer, found = parts(infer(server, "scaled_dot_product", body))
     assert np.isneginf(np.frombuffer(found["scores"], np.float32)[1])
     assert answer["outputs"][1]["data"] == [1, 0, 0.5, 0.5]
 
 
 def test_mixed_forms_in_one_request(server):
-    x = {"name": "x", "shape": [1, 3], "datatype": "FP32", "parameters": {"binary_data_size": 12}}
+    x = binary_input("x", [1, 3], 12)
     content = np.arange(3, dtype=np.float32).tobytes()
     for padding in range(4):  # at any length of the JSON, so that the numbers are not aligned
         body = {"inputs": [x, tensor("z", [[10, 20, 30]])], "id": "a" * padding}
-        answer = infer_attached(server, "adder", body, content, 1).json()
+        answer = infer_bytes(server, "adder", body, content, 1).json()
         assert answer["outputs"][0]["data"] == [11, 22, 33]
 
 
@@ -157,17 +141,16 @@ def test_an_output_that_is_listed_is_json_unless_it_says_otherwise(server, gener
 
 
 def test_the_header_may_span_pure_json(server):
-    response = infer_attached(server, "adder", ADD, b"")
+    response = infer_bytes(server, "adder", ADD, b"")
     assert response.headers["content-type"] == "application/json"
     assert response.json()["outputs"][0]["data"] == [4, 6, 8]
 
 
 @pytest.mark.parametrize("shape", [[0, 3], [2, 0]])
 def test_nothing_is_something(server, shape):
-    nothing = {"name": "x", "shape": shape, "datatype": "FP32"}
-    nested = [[] for _ in range(shape[0])]
-    for data in ([], nested):
-        answer = infer(server, "identity_FP32", {"inputs": [{**nothing, "data": data}]}).json()
+    for data in ([], [[]] * shape[0]):
+        nothing = {"name": "x", "shape": shape, "datatype": "FP32", "data": data}
+        answer = infer(server, "identity_FP32", {"inputs": [nothing]}).json()
         assert answer["outputs"] == [{"name": "y", "datatype": "FP32", "shape": shape, "data": []}]
     response = binary(server, "identity_FP32", {"x": np.empty(shape, np.float32)}, {"x": "FP32"})
     assert "inference-header-content-length" not in response.headers
@@ -181,20 +164,16 @@ def test_raw_requests(server):
     answer, found = parts(infer(server, "identity_FP64", numbers.tobytes(), **raw))
     assert answer["outputs"][0]["shape"] == [1, 5]
     assert found["y"] == numbers.tobytes()
-    assert infer(server, "adder", b"", **raw).json()["error"].startswith("a raw request needs a model with one input")
-    assert "mismatch" in infer(server, "identity_FP64", b"123", **raw).json()["error"]
-    answer, found = parts(infer(server, "identity_BYTES", b"text", **raw))
-    assert found["y"] == b"\x04\0\0\0text"
+    _, found = parts(infer(server, "identity_BYTES", b"text", **raw))
+    assert found["y"] == packed(["text"])
+    error(infer(server, "adder", b"", **raw), 400, "a raw request needs a model with one input")
+    error(infer(server, "identity_FP64", b"123", **raw), 400, "mismatch")
 
 
 def test_single_numbers(server):
     """As a parameter, as a tensor without axes, as a tensor of one."""
     x, parameter = tensor("x", [1, 2]), {"parameters": {"by": 3}}
-    for body in (
-        {"inputs": [x], **parameter},
-        {"inputs": [x, tensor("by", 3.0)]},
-        {"inputs": [x, tensor("by", [3.0])]},
-    ):
+    for body in ({"inputs": [x], **parameter}, *({"inputs": [x, tensor("by", by)]} for by in (3.0, [3.0]))):
         assert infer(server, "scalar", body).json()["outputs"][0]["data"] == [3, 6]
     error(infer(server, "scalar", {"inputs": [x]}), 400, "missing required input(s) ['by']")
     error(infer(server, "scalar", {"inputs": [x, tensor("by", 3.0)], **parameter}), 400, "as input and as parameter")
@@ -202,8 +181,22 @@ def test_single_numbers(server):
     assert {"name": "by", "datatype": "FP32", "shape": []} in metadata
 
 
+@pytest.mark.parametrize(
+    ("k", "batched", "expected"),
+    [
+        (2, True, [["9.000000:1", "9.000000:2"], ["8.500000:2", "7.000000:0"]]),
+        (9, True, [["9.000000:1", "9.000000:2", "3.000000:0"], ["8.500000:2", "7.000000:0", "-2.000000:1"]]),
+        (1, False, ["9.000000:1"]),
+    ],
+)
+def test_classes(k, batched, expected):
+    """Of values that are equal the first comes first."""
+    array = np.array([[3, 9, 9], [7, -2, 8.5]], np.float32)
+    assert classify("y", array, k, batched).tolist() == expected
+
+
 COMPRESS = {"gzip": gzip.compress, "deflate": zlib.compress}
-LARGE = {"inputs": [tensor(name, np.ones((400, 3))) for name in ("x", "z")]}
+LARGE = {"inputs": [tensor("x", np.ones((400, 50)))]}  # more numbers than are written at once
 
 
 @pytest.mark.parametrize("encoding", COMPRESS)
@@ -220,38 +213,27 @@ def test_requests_are_inflated_within_bounds(small, encoding):
 @pytest.mark.parametrize(
     ("accept", "expected"),
     [
-        ("gzip", "gzip"),
-        ("deflate", "deflate"),
-        ("gzip;q=0.5, identity", "gzip"),
-        ("gzip;q=0", None),
-        ("gzip, deflate", None),
-        ("gzip, deflate, br", None),
-        ("br", None),
-        ("*", None),
-        ("identity", None),
+        *(("gzip", "gzip"), ("deflate", "deflate"), ("GZIP", "gzip"), ("gzip;q=0.5, identity", "gzip")),
+        *((accept, None) for accept in ("gzip;q=0", "gzip, deflate", "gzip, deflate, br", "br", "*", "identity", "")),
         ("gzip;q=1.2.3;;,", "gzip"),
-        ("", None),
     ],
 )
-def test_answers_are_compressed_only_when_one_encoding_is_named(server, accept, expected):
-    with server.stream("POST", "/v2/models/adder/infer", json=LARGE, headers={"Accept-Encoding": accept}) as response:
-        content = b"".join(response.iter_raw())
-    assert response.headers.get("content-encoding") == expected
-    wbits = {"gzip": 31, "deflate": 15}
-    assert json.loads(zlib.decompress(content, wbits[expected]) if expected else content)["model_name"] == "adder"
-
-
-def test_short_answers_are_plain(server):
-    headers = {"Accept-Encoding": "gzip"}
-    assert "content-encoding" not in infer(server, "adder", ADD, **headers).headers
-    assert "content-encoding" not in server.get("/v2/models/mixed", headers=headers).headers
+def test_responses_are_compressed_only_when_one_encoding_is_named(accept, expected):
+    assert choose_encoding(accept, "requested", MIN_BYTES) == expected
+    assert choose_encoding(accept, "requested", MIN_BYTES - 1) is None
 
 
 @pytest.mark.parametrize(
     ("choice", "accept", "expected"),
-    [("never", "gzip", None), ("offered", "gzip;q=0.1, deflate, br", "deflate")],
+    [
+        ("requested", "gzip", "gzip"),
+        ("requested", "gzip, deflate", None),
+        ("never", "gzip", None),
+        ("offered", "gzip;q=0.1, deflate, br", "deflate"),
+    ],
 )
 def test_compression_is_a_setting(small, choice, accept, expected):
     with running(small, compress_responses=choice) as client:
-        response = infer(client, "adder", LARGE, **{"Accept-Encoding": accept})
-        assert response.headers.get("content-encoding") == expected
+        response = infer(client, "identity_FP32", LARGE, **{"Accept-Encoding": accept})
+    assert response.headers.get("content-encoding") == expected
+    assert response.json()["outputs"][0]["data"] == [1] * 20_000  # which httpx has decompressed

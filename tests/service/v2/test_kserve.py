@@ -5,51 +5,34 @@ import json
 import subprocess
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 pytestmark = pytest.mark.extended
-CONFIG = {"max_batch_size": 4, "version_policy": {"all": {}}}
-BATCHES_OF_4 = {"parameters": {"config": json.dumps(CONFIG)}}
+LOAD, UNLOAD = (f"/v2/repository/models/adder/{what}" for what in ("load", "unload"))
+BATCHES_OF_4 = {"parameters": {"config": json.dumps({"max_batch_size": 4, "version_policy": {"all": {}}})}}
 
 
-@pytest.fixture(scope="session")
-def said(kserve_python, server) -> dict:
-    script = Path(__file__).with_name("kserve_calls.py")
-    done = subprocess.run([kserve_python, script, str(server.base_url)], capture_output=True, text=True)
+def results(python: Path, name: str, address: str) -> dict | list:
+    script = Path(__file__).with_name("other_clients.py")
+    done = subprocess.run([python, script, name, address], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def test_health(said):
-    assert (said["live"], said["ready"], said["model ready"], said["nothing ready"]) == (True, True, True, False)
+def test_kserve(kserve_python, address):
+    found = results(kserve_python, "kserve", address)
+    assert found["ready"] == [True, True, True, False]
+    for form in ("json", "binary"):
+        assert found[form] == {"id": "one", "weights": [1, 0, 0.5, 0.5], "output": [1, 1, 1, 1]}
+    assert found["dict"] == [1, 1, 1, 1]
+    assert "unexpected inference output 'nothing'" in found["error"]
 
 
-@pytest.mark.parametrize("form", ["json", "binary"])
-def test_infer(said, form):
-    np.testing.assert_array_equal(np.reshape(said[form]["weights"], (2, 2)), [[1, 0], [0.5, 0.5]])
-    np.testing.assert_array_equal(np.reshape(said[form]["output"], (2, 2)), np.ones((2, 2)))
-    assert said[f"{form} id"] == "one"
-
-
-def test_a_plain_dict(said):
-    assert said["dict"] == [1, 1, 1, 1]
-
-
-@pytest.mark.parametrize("way", ["plain", "asyncio"])
-def test_tritony(kserve_python, server, way):
+def test_tritony(kserve_python, server, address):
     """It learns the model's inputs from its configuration, cuts ten rows into batches, and sends timeout 30."""
-    assert server.post("/v2/repository/models/adder/load", json=BATCHES_OF_4).status_code == 200
+    assert server.post(LOAD, json=BATCHES_OF_4).status_code == 200
     try:
-        script = Path(__file__).with_name("tritony_calls.py")
-        address = f"{server.base_url.host}:{server.base_url.port}"
-        done = subprocess.run([kserve_python, script, address, way], capture_output=True, text=True, timeout=60)
-        assert done.returncode == 0, done.stderr
-        assert json.loads(done.stdout.splitlines()[-1]) == [[float(2 * row + 1)] * 3 for row in range(10)]
+        of_rows = [[float(2 * row + 1)] * 3 for row in range(10)]
+        assert results(kserve_python, "tritony", address) == [of_rows, of_rows]
     finally:
-        for what in ("unload", "load"):
-            assert server.post(f"/v2/repository/models/adder/{what}").status_code == 200
-
-
-def test_an_error_is_told(said):
-    assert "unexpected inference output 'nothing'" in said["error"]
+        assert [server.post(path).status_code for path in (UNLOAD, LOAD)] == [200, 200]

@@ -8,10 +8,8 @@ import textwrap
 
 import pytest
 
-from service.repository.repository import Repository
-from service.settings import Settings
 from tests.support import graphs
-from tests.support.application import running
+from tests.support.application import opened, running
 from tests.support.v2 import ADD, infer
 
 LOAD, UNLOAD = (f"/v2/repository/models/adder/{what}" for what in ("load", "unload"))
@@ -34,21 +32,6 @@ def load(client, **parameters):
     assert response.status_code == 200, response.text
 
 
-def encoded_adder(folder):
-    """In base64, with the addend 10."""
-    graphs.adder(folder, 10.0)
-    return base64.b64encode((folder / "model.onnx").read_bytes()).decode()
-
-
-@pytest.mark.parametrize("ending", ["\n", "\r\n"])
-def test_base64_in_lines_as_libb64_writes_it(control, tmp_path, ending):
-    """Triton's C++ client breaks it each 72 characters, and ends it with a line break."""
-    lines = ending.join([*textwrap.wrap(encoded_adder(tmp_path / "elsewhere"), 72), ""])
-    assert lines.count(ending) > 2
-    load(control, **{"config": "{}", "file:1/model.onnx": lines})
-    assert infer(control, "adder", ADD).json()["outputs"][0]["data"] == [12, 14, 16]
-
-
 def test_what_a_load_has_said_is_kept_until_an_unload(control):
     load(control, config=BATCHES_OF_4)
     load(control)
@@ -64,9 +47,15 @@ def test_what_a_load_has_said_is_kept_until_an_unload(control):
     assert rows(control) == 1024
 
 
-def test_a_plain_load_after_one_with_files_is_of_the_repository(control, tmp_path):
-    """As in Triton, which keeps the configuration of a load unless files came with it."""
-    load(control, **{"config": BATCHES_OF_4, "file:5/model.onnx": encoded_adder(tmp_path / "elsewhere")})
+@pytest.mark.parametrize("ending", ["\n", "\r\n"])
+def test_a_plain_load_after_one_with_files_is_of_the_repository(control, tmp_path, ending):
+    """As in Triton, which keeps the configuration of a load unless files came with it. Triton's C++ client breaks their
+    base64 each 72 characters, and ends it with a line break."""
+    graphs.adder(tmp_path / "elsewhere", 10.0)
+    text = base64.b64encode((tmp_path / "elsewhere" / "model.onnx").read_bytes()).decode()
+    lines = ending.join([*textwrap.wrap(text, 72), ""])
+    assert lines.count(ending) > 2
+    load(control, **{"config": BATCHES_OF_4, "file:5/model.onnx": lines})
     assert infer(control, "adder", ADD).json()["outputs"][0]["data"] == [12, 14, 16]
     assert rows(control) == 4
     load(control)
@@ -83,19 +72,12 @@ def test_to_unload_what_is_not_loaded_changes_nothing(control):
     assert infer(control, "adder", ADD).status_code == 200
 
 
-def loaded(folder, **settings):
-    repository = Repository(Settings(model_repository=folder, versions="all", **settings).sized())
-    repository.open()
-    repository.load()
-    return repository
-
-
 def test_a_folder_with_leading_zeros_is_no_version(tmp_path, caplog):
     graphs.adder(tmp_path / "adder" / "2")
     for name in ("003", "0", "10a"):
         shutil.copytree(tmp_path / "adder" / "2", tmp_path / "adder" / name)
     with caplog.at_level(logging.WARNING, "heed"):
-        repository = loaded(tmp_path)
+        repository = opened(tmp_path, versions="all")
     assert list(repository.models["adder"]) == [2]
     assert [(line.name, line.version) for line in repository.index()] == [("adder", 2)]
     named = [record.getMessage() for record in caplog.records if "is no version" in record.getMessage()]
@@ -133,7 +115,7 @@ def test_a_config_pbtxt_is_named_in_a_warning(tmp_path, caplog):
         "the model file, the settings and a load's config count"
     )
     with caplog.at_level(logging.WARNING, "heed"):
-        repository = loaded(tmp_path)
+        repository = opened(tmp_path, versions="all")
         assert warned() == [expected]
         repository.poll()
         assert warned() == []

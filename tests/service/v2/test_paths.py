@@ -1,5 +1,7 @@
 """Both forms of every path: with and without a version, with and without a trailing slash; never a redirect."""
 
+from importlib.metadata import version
+
 import pytest
 
 from tests.support.v2 import infer, parts, tensor
@@ -11,7 +13,6 @@ GETS = [
     *("/v2/trace/setting", "/v2/models/adder/trace/setting"),
     *("/v2/systemsharedmemory/status", "/v2/cudasharedmemory/region/r/status"),
 ]
-POSTS = ["/v2/repository/index", "/v2/trace/setting", "/v2/systemsharedmemory/unregister"]
 ZEROS = {"inputs": [tensor(name, [[0, 0, 0]]) for name in ("x", "z")]}
 
 
@@ -23,7 +24,7 @@ def test_get(server, path, ending):
     assert response.headers["content-type"] == "application/json"
 
 
-@pytest.mark.parametrize("path", POSTS)
+@pytest.mark.parametrize("path", ["/v2/repository/index", "/v2/trace/setting", "/v2/systemsharedmemory/unregister"])
 @pytest.mark.parametrize("ending", ["", "/"])
 @pytest.mark.parametrize("body", [b"", b"{}"])
 def test_post(server, path, ending, body):
@@ -47,9 +48,23 @@ def test_the_content_type_does_not_matter(server, media):
     assert infer(server, "adder", ZEROS, **{"Content-Type": media}).status_code == 200
 
 
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("health/live", {"live": True}),
+        ("health/ready", {"ready": True}),
+        ("models/adder/ready", {"name": "adder", "ready": True}),
+        ("models/adder/versions/1/ready", {"name": "adder", "ready": True}),
+    ],
+)
+def test_health(server, path, expected):
+    assert server.get(f"/v2/{path}").json() == expected
+
+
 def test_the_server(server):
     said = server.get("/v2").json()
     assert said["name"] == "heed"
+    assert said["version"] == version("heed-attention")
     assert said["provider"] == "cpu"
     assert set(said["extensions"]) == {
         *("classification", "schedule_policy", "model_configuration", "binary_tensor_data", "parameters", "statistics"),

@@ -2,7 +2,7 @@
 
 import json
 import sys
-import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -14,21 +14,19 @@ from service.codec import json_parser as json_document
 from service.engine.run import run_alone
 from service.errors import HeedError
 from service.http.response import error_response
-from service.repository.repository import Repository
-from service.settings import Settings
 from service.v2.infer.endpoint import InferEndpoint
 from service.v2.infer.plan import MAX_TEMPLATE_BYTES, find_template
 from tests.service.v2.siblings import Request, siblings
 from tests.support import graphs
+from tests.support.application import opened
 from tests.support.decoding import context, drain, endpoint
-from tests.support.v2 import tensor
+from tests.support.v2 import QKV, binary_input, tensor
 
 IDENTITIES = ["FP32", "FP16", "INT64", "UINT8", "BOOL", "BYTES"]
 FEW = ["FP32", "BOOL", "BYTES", "adder", "mixed", "scaled_dot_product"]  # which take every path of the plan
 MORE = ["FP16", "INT64", "UINT8", "product", "scalar"]
 ENDPOINT = endpoint(InferEndpoint)
 MAX_PLANS = BoundedCache()._max_entries
-MASK = {"name": "attn_mask", "shape": [1, 1, 2, 2]}
 
 
 @pytest.fixture(scope="module")
@@ -39,10 +37,7 @@ def models(repository, tmp_path_factory):
     for name in IDENTITIES:
         graphs.identity(folder / name / "1", name)
     (folder / "scaled_dot_product").symlink_to(repository / "scaled_dot_product")
-    made = Repository(Settings(model_repository=folder, intra_op_threads=1))
-    made.open()
-    made.load()
-    return made
+    return opened(folder, intra_op_threads=1)
 
 
 def decoded(content, attached, model):
@@ -86,7 +81,7 @@ def said(*inputs, attached=b"", **fields):
 
 
 def plain(numbers, **fields):
-    return said({"name": "x", "shape": [1, 2], "datatype": "FP32", "data": numbers}, **fields)
+    return said(tensor("x", [numbers]), **fields)
 
 
 def raw(text, *fills):
@@ -94,8 +89,7 @@ def raw(text, *fills):
 
 
 X = '{"inputs":[{"name":"x","shape":[1,2],"datatype":"FP32",%s}]%s}'
-QKV = [tensor(name, np.ones((1, 1, 2, 2))) for name in ("query", "key", "value")]
-BEHIND = {"name": "z", "shape": [1, 3], "datatype": "FP32", "parameters": {"binary_data_size": 12}}
+Z = binary_input("z", [1, 3], 12)
 MISLEADING = {
     "an id after the inputs": ("FP32", raw(X % ('"data":[1,2]', ',"id":"?"'), "a", "b")),
     "a list that is no tensor's": ("FP32", raw(X % ('"data" :[1,2]', ',"data":[?]'), "1,2", "8,9")),
@@ -104,27 +98,20 @@ MISLEADING = {
     "numbers where booleans were": (
         "scaled_dot_product",
         [
-            said(*QKV, {**MASK, "datatype": "BOOL", "data": mask}, outputs=[{"name": "output"}])
+            said(*QKV, {"name": "attn_mask", "shape": [1, 1, 2, 2], "datatype": "BOOL", "data": mask})
             for mask in ([True, False, True, True], [1, 0, 1, 1])
         ],
     ),
     "wrong in two ways": (
         "adder",
         [
-            said(tensor("x", [[1, 2, 3]]), BEHIND, attached=bytes(12)),
-            said({"name": "x", "shape": [1, 3], "datatype": "FP32", "data": [1, 2]}, BEHIND, attached=bytes(13)),
+            said(tensor("x", [[1, 2, 3]]), Z, attached=bytes(12)),
+            said({"name": "x", "shape": [1, 3], "datatype": "FP32", "data": [1, 2]}, Z, attached=bytes(13)),
         ],
     ),
     "named in the order they were given": (
         "product",
-        [
-            said(
-                tensor("a", [[1, 2, 3]]),
-                {"name": "b", "shape": [2, 1], "datatype": "FP32", "parameters": {"binary_data_size": 8}},
-                attached=bytes(8),
-            )
-        ]
-        * 2,
+        [said(tensor("a", [[1, 2, 3]]), binary_input("b", [2, 1], 8), attached=bytes(8))] * 2,
     ),
 }
 
@@ -153,7 +140,7 @@ def test_plans_are_bounded_and_the_oldest_goes_first(models):
     model = models.model("FP32")
     ENDPOINT.cache(model).clear()
     for rows in range(1, MAX_PLANS + 10):
-        answer(model, said({"name": "x", "shape": [rows, 1], "datatype": "FP32", "data": [1] * rows}))
+        answer(model, said(tensor("x", [[1]] * rows)))
     plans = ENDPOINT.cache(model)._entries
     assert len(plans) == MAX_PLANS
     assert b"[10, 1]" in b"".join(next(iter(plans)))
@@ -187,30 +174,20 @@ def test_threads_share_plans(models, monkeypatch):
     """Each drops what another has just kept, or is about to use."""
     model = models.model("FP32")
     monkeypatch.setitem(ENDPOINT._caches, model, BoundedCache(1))
-    requests = [
-        said({"name": "x", "shape": [rows, 1], "datatype": "FP32", "data": [rows] * rows}) for rows in range(1, 4)
-    ]
-    wrong = []
+    requests = [said(tensor("x", [[rows]] * rows)) for rows in range(1, 4)]
 
     def ask(seed):
         for at in np.random.default_rng(seed).integers(0, len(requests), 2000):
-            try:
-                asked = decoded(requests[at].content, b"", model)
-                assert asked.task.inputs["x"].tolist() == [[at + 1]] * (at + 1)
-            except Exception as error:
-                wrong.append(error)
+            asked = decoded(requests[at].content, b"", model)
+            assert asked.task.inputs["x"].tolist() == [[at + 1]] * (at + 1)
 
-    threads = [threading.Thread(target=ask, args=(seed,)) for seed in range(4)]
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     try:
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        with ThreadPoolExecutor(4) as threads:
+            list(threads.map(ask, range(4)))
     finally:
         sys.setswitchinterval(interval)
-    assert wrong == []
     assert len(ENDPOINT.cache(model)) == 1
 
 

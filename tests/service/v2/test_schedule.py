@@ -1,71 +1,62 @@
 """Triton's schedule_policy: priority and timeout, where the only thread computes and others wait for it."""
 
-import json
 from collections.abc import Iterator
-from contextlib import closing
+from concurrent.futures import Future, ThreadPoolExecutor
 
+import httpx
 import pytest
 
 from tests.support.engine import Gate
-from tests.support.http_client import Connection, gauge
+from tests.support.http_client import gauge
 from tests.support.in_process import serving_in_process
-from tests.support.v2 import tensor
+from tests.support.v2 import ADD, error, infer, tensor
 from tests.support.waiting import until
 
 QUEUE = 4
-INFER = "/v2/models/adder/infer"
-
-
-def send(port: int, number: float, **parameters) -> Connection:
-    """A connection with a request of this number on its way."""
-    body = {"inputs": [tensor(name, [[number] * 3]) for name in ("x", "z")], "parameters": parameters}
-    connection = Connection(port)
-    connection.request("POST", INFER, json.dumps(body))
-    return connection
-
-
-def answer(connection: Connection) -> tuple[int, dict, dict]:
-    with closing(connection):
-        response = connection.getresponse()
-        return response.status, dict(response.getheaders()), json.loads(response.read())
 
 
 class Busy:
     """A server whose only thread is in a run until ``finish``."""
 
-    def __init__(self, port: int, gate: Gate) -> None:
-        self.port, self.gate = port, gate
-        self.waiting: list[Connection] = []
+    def __init__(self, client: httpx.Client, gate: Gate, threads: ThreadPoolExecutor) -> None:
+        self.client, self.gate, self.threads = client, gate, threads
+        self.first = self.send(0)
+        self.waiting: list[Future[httpx.Response]] = []
+        until(lambda: gate.ran)
+
+    def send(self, number: float, **parameters) -> Future[httpx.Response]:
+        inputs = [tensor(name, [[number] * 3]) for name in ("x", "z")]
+        return self.threads.submit(infer, self.client, "adder", {"inputs": inputs, "parameters": parameters})
 
     def queue(self, number: float, **parameters) -> None:
-        self.waiting.append(send(self.port, number, **parameters))
-        until(lambda: gauge(self.port, "requests_queued") == len(self.waiting))
+        self.waiting.append(self.send(number, **parameters))
+        until(lambda: gauge(self.client.base_url.port, "requests_queued") == len(self.waiting))
 
     def finish(self) -> list[float]:
         """The numbers in the order of their runs, all of which were answered."""
         self.gate.open.set()
-        assert [answer(connection)[0] for connection in self.waiting] == [200] * len(self.waiting)
+        assert [answer.result().status_code for answer in (self.first, *self.waiting)] == [200] * len(self.gate.ran)
         return [inputs["x"][0, 0] for inputs in self.gate.ran]
 
     def failed(self) -> int:
-        with closing(Connection(self.port)) as connection:
-            (of_model,) = json.loads(connection.ask("/v2/models/adder/stats"))["model_stats"]
+        (of_model,) = self.client.get("/v2/models/adder/stats").json()["model_stats"]
         return of_model["inference_stats"]["fail"]["count"]
 
 
 @pytest.fixture
 def busy(adder, monkeypatch) -> Iterator[Busy]:
     settings = {"max_concurrent_runs": 1, "inline_microseconds": 0, "max_queue": QUEUE, "allow_timeout_override": True}
-    with serving_in_process(adder, **settings) as service:
-        assert answer(send(service.port, 0))[0] == 200  # what never ran has a lane of its own
+    with (
+        serving_in_process(adder, **settings) as service,
+        httpx.Client(base_url=f"http://127.0.0.1:{service.port}", timeout=60) as client,
+        ThreadPoolExecutor(2 + QUEUE) as threads,
+    ):
+        assert infer(client, "adder", ADD).status_code == 200  # what never ran has a lane of its own
         gate = Gate(service.server._repository.model("adder"), monkeypatch)
-        first = send(service.port, 0)
-        until(lambda: gate.ran)
         try:
-            yield Busy(service.port, gate)
+            yield Busy(client, gate, threads)
         finally:
             gate.open.set()
-        assert answer(first)[0] == 200
 
 
 def test_the_urgent_overtake(busy):
@@ -76,18 +67,18 @@ def test_the_urgent_overtake(busy):
 
 def test_504_while_it_is_queued_counts_as_failed(busy):
     busy.queue(1, timeout=60_000_000)
-    status, _, body = answer(send(busy.port, 2, timeout=100_000))
-    assert (status, busy.failed()) == (504, 1)
-    assert "Request timeout expired: it waited " in body["error"]
-    assert "microseconds in the queue" in body["error"]
+    error(
+        busy.send(2, timeout=100_000).result(), 504, "Request timeout expired: it waited ", "microseconds in the queue"
+    )
+    assert busy.failed() == 1
     assert busy.finish() == [0, 1]
 
 
 def test_503_when_the_queue_is_full(busy):
     for number in range(QUEUE):
         busy.queue(number)
-    status, headers, body = answer(send(busy.port, 9, priority=1))
-    assert (status, busy.failed()) == (503, 1)
-    assert f"{QUEUE} requests wait, the most there may (max_queue)" in body["error"]
-    assert int(headers["retry-after"]) >= 1
+    refused = busy.send(9, priority=1).result()
+    error(refused, 503, f"{QUEUE} requests wait, the most there may (max_queue)")
+    assert int(refused.headers["retry-after"]) >= 1
+    assert busy.failed() == 1
     assert busy.finish() == [0, *range(QUEUE)]

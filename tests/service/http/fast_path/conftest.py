@@ -1,12 +1,14 @@
 """Servers in this process, with two clients."""
 
 import shutil
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from service.http import fast_path
+from service.model.model import Model
 from tests.support import graphs
 from tests.support.in_process import Client, ServerThread, serving_in_process
 
@@ -21,9 +23,9 @@ def patient(monkeypatch) -> None:
 def models(repository, tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("models")
     shutil.copytree(repository / "scaled_dot_product", folder / "scaled_dot_product")
-    graphs.adder(folder / "adder" / "1")
-    graphs.adder(folder / "adder%31" / "1", 5.0)
-    graphs.adder(folder / "adder1" / "1", 9.0)
+    for name, addend in (("adder", 1.0), ("adder%31", 5.0), ("adder1", 9.0)):
+        graphs.adder(folder / name / "1", addend)
+    graphs.identity(folder / "identity" / "1", "FP32")
     graphs.lookup(folder / "lookup" / "1")
     graphs.slow(folder / "slow" / "1", 200)
     return folder
@@ -48,7 +50,21 @@ def other(service) -> Iterator[Client]:
 
 
 @pytest.fixture(scope="module")
-def hasty(models) -> Iterator[ServerThread]:
-    """A server that waits two seconds for a request to come, and runs all in threads."""
-    with serving_in_process(models, read_timeout_seconds=2, inline_microseconds=0) as service:
+def threaded(models) -> Iterator[ServerThread]:
+    """A server that runs all in threads."""
+    with serving_in_process(models, inline_microseconds=0) as service:
         yield service
+
+
+@pytest.fixture
+def gate(monkeypatch) -> Iterator[threading.Event]:
+    """What the runs of the server ``threaded`` wait for."""
+    event, run = threading.Event(), Model.run
+
+    def wait_and_run(*arguments):
+        assert event.wait(60)
+        return run(*arguments)
+
+    monkeypatch.setattr(Model, "run", wait_and_run)
+    yield event
+    event.set()

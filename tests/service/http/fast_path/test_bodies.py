@@ -9,12 +9,9 @@ import pytest
 
 from service.budget import MemoryBudget
 from service.http import fast_path
-from service.http.connection import Connection
-from tests.support.http_requests import ADDER, CRLF, SLOW, add, add_binary, http
-from tests.support.in_process import Client, ServerThread, known
+from tests.support.http_requests import ADDER, CRLF, add, add_binary, http, slow
+from tests.support.in_process import ServerThread, known
 from tests.support.waiting import until
-
-SLOWLY = http(SLOW, "/v2/models/slow/infer")
 
 
 def budget(service: ServerThread) -> MemoryBudget:
@@ -23,18 +20,13 @@ def budget(service: ServerThread) -> MemoryBudget:
     return route.endpoint.engine.budget
 
 
-def connection(service: ServerThread, client: Client) -> Connection:
-    (own,) = (of for of in service.connections if of.client == client.socket.getsockname())
-    return own
-
-
 def large(rows: int, seed: int) -> bytes:
     """A request with random numbers behind its JSON, which is answered in binary."""
     numbers = np.random.default_rng(seed).standard_normal((rows, 512), np.float32)
     x = {"name": "x", "shape": [rows, 512], "datatype": "FP32", "parameters": {"binary_data_size": numbers.nbytes}}
     content = json.dumps({"inputs": [x], "parameters": {"binary_data_output": True}}).encode()
     length = f"Inference-Header-Content-Length: {len(content)}"
-    return http(content + numbers.tobytes(), "/v2/models/slow/infer", length)
+    return http(content + numbers.tobytes(), "/v2/models/identity/infer", length)
 
 
 @pytest.mark.parametrize("rows", [40, 500])
@@ -60,8 +52,7 @@ def test_a_body_for_which_there_is_no_memory_is_not_reserved(is_known, service, 
         raise MemoryError
 
     monkeypatch.setattr(fast_path, "BodyBuffer", fail)
-    refused = client.ask(request[:-5])
-    assert refused.status == 503
+    assert client.ask(request[:-5]).status == 503
     assert client.is_closed()
     assert not budget(service).used
 
@@ -69,7 +60,7 @@ def test_a_body_for_which_there_is_no_memory_is_not_reserved(is_known, service, 
 def test_the_time_to_read_a_request_counts_from_its_first_byte(service, client, monkeypatch):
     monkeypatch.setattr(fast_path, "BODY_TIMEOUT_S", 0.1)
     request = known(client)
-    own, before = connection(service, client), service.tasks
+    own, before = client.connection, service.tasks
     client.send(request[:-5])
     until(lambda: own._request is not None)
     began = own._awaited_since
@@ -90,7 +81,7 @@ def test_a_body_behind_another_request_does_not_wait_for_ever(service, client, m
 def test_a_client_that_sends_no_more_between_two_answers_gets_both(service, client):
     """Its end is read when one request is answered, and the next one has come and is not yet parsed."""
     request = known(client)
-    own = connection(service, client)
+    own = client.connection
     complete = own.on_response_complete
 
     def read_end() -> None:
@@ -100,7 +91,7 @@ def test_a_client_that_sends_no_more_between_two_answers_gets_both(service, clie
             own.transport.close()
 
     own.on_response_complete = read_end
-    client.send(SLOWLY + request)
+    client.send(slow() + request)
     assert json.loads(client.answer().body)["model_name"] == "slow"
     assert client.answer().sum() == [3.5] * 3
     assert client.is_closed()
@@ -109,7 +100,7 @@ def test_a_client_that_sends_no_more_between_two_answers_gets_both(service, clie
 @pytest.mark.parametrize("length", [20, -5])
 def test_a_client_that_sends_no_more_within_a_request_is_not_waited_for(length, service, client):
     request = known(client)
-    client.send(SLOWLY + request + request[:length])
+    client.send(slow() + request + request[:length])
     client.socket.shutdown(socket.SHUT_WR)
     assert json.loads(client.answer().body)["model_name"] == "slow"
     assert client.answer().sum() == [3.5] * 3

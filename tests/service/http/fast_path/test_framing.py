@@ -1,12 +1,11 @@
 """Malformed heads, requests in pieces, and several of them in one packet."""
 
 import json
-import socket
 
 import pytest
 
 from service.http import fast_path
-from tests.support.http_requests import ADDER, CRLF, SDPA, SLOW, add, add_binary, head, http
+from tests.support.http_requests import ADDER, CRLF, SDPA, add, add_binary, head, http, slow
 from tests.support.in_process import Client, known, serving_in_process
 from tests.support.waiting import until
 
@@ -97,20 +96,16 @@ def test_requests_in_one_packet(client):
     assert client.is_closed()
 
 
-def test_a_request_in_two_pieces(client):
-    request = known(client)
-    body = request.index(CRLF * 2) + 4
-    for cut in [1, 5, body - 3, body - 1, body, body + 1, len(request) - 1]:
-        assert client.ask_quick(request[:cut], request[cut:]).sum() == [3.5] * 3
-
-
 @pytest.mark.parametrize("request_", [http(add(2.5)), add_binary(2.5)], ids=["json", "binary"])
-def test_a_request_byte_by_byte(request_, client):
+def test_a_request_in_pieces(request_, client):
+    """In two, byte by byte, and with the head in one piece."""
     alike = client.learn(request_).alike
     body = request_.index(CRLF * 2) + 4
-    assert client.ask_quick(*(request_[i : i + 1] for i in range(len(request_)))).alike == alike
-    quick = client.ask_quick(request_[:body], *(request_[i : i + 1] for i in range(body, len(request_))))
-    assert quick.alike == alike
+    for cut in (1, 5, body - 3, body - 1, body, body + 1, len(request_) - 1):
+        assert client.ask_quick(request_[:cut], request_[cut:]).alike == alike
+    for head_length in (1, body):
+        rest = (request_[i : i + 1] for i in range(head_length, len(request_)))
+        assert client.ask_quick(request_[:head_length], *rest).alike == alike
 
 
 def test_a_body_that_does_not_come_goes_the_ordinary_way(service, client, monkeypatch):
@@ -126,14 +121,14 @@ def test_a_body_that_does_not_come_goes_the_ordinary_way(service, client, monkey
 def test_a_known_request_waits_for_the_one_before(service, client):
     request = known(client)
     before = service.tasks
-    client.send(http(SLOW, "/v2/models/slow/infer"))
+    client.send(slow())
     until(lambda: service.tasks == before + 1)
     client.send(request)
     assert json.loads(client.answer().body)["model_name"] == "slow"
     assert client.answer().sum() == [3.5] * 3
 
 
-LAST = {  # what comes behind a request that is still being answered, and what is said to it then
+LAST = {  # what comes behind a request that is still being answered, and the status then
     "no HTTP": (b"\0", 400),
     "a broken head": (MALFORMED["two lengths"], 400),
     "a broken chunk": (head(f"POST {ADDER} HTTP/1.1", "Transfer-Encoding: chunked") + b"2\r\n{}\r\n-1\r\n", 400),
@@ -144,53 +139,51 @@ LAST = {  # what comes behind a request that is still being answered, and what i
 
 
 @pytest.mark.parametrize("name", LAST)
-def test_what_is_refused_waits_for_the_answers_before(name, hasty):
+def test_a_refusal_waits_for_the_answers_before(name, threaded, gate):
     last, status = LAST[name]
-    with Client(hasty) as client:
-        client.send(http(SLOW, "/v2/models/slow/infer") + http(add(4.5)) + last)
-        assert json.loads(client.answer().body)["model_name"] == "slow"
-        assert client.answer().sum() == [5.5] * 3
+    with Client(threaded) as client:
+        client.send(http(add(3.5)) + http(add(4.5)) + last)
+        until(lambda: client.connection.has_unparsed)
+        gate.set()
+        assert [client.answer().sum() for _ in range(2)] == [[4.5] * 3, [5.5] * 3]
+        if status == 408:
+            client.end_read_time()
         refused = client.answer()
         assert (refused.status, refused.fields["connection"]) == (status, "close")
         assert json.loads(refused.body).keys() & {"error", "detail"}
         assert client.is_closed()
 
 
-TWO_LENGTHS = ("Content-Length: 2", "Content-Length: 3")
-
-
-REFUSED = {
-    "no HTTP": (b"\0\0\0\0\r\n\r\n", None),
-    "of V2": (head(f"POST {ADDER} HTTP/1.1", *TWO_LENGTHS), ADDER),
-    "of the native API": (head(f"POST {SDPA} HTTP/1.1", *TWO_LENGTHS), SDPA),
-}
-
-
-@pytest.mark.parametrize("name", REFUSED)
-def test_a_refusal_of_the_parser_is_an_error_of_the_api(name, client):
-    request, path = REFUSED[name]
-    refused = client.ask(request)
-    assert refused.status == 400
-    what = "Invalid HTTP request received."
+@pytest.mark.parametrize("path", [ADDER, SDPA], ids=["v2", "native"])
+def test_a_refusal_of_the_parser_is_an_error_of_the_api(path, client):
+    refused = client.ask(head(f"POST {path} HTTP/1.1", "Content-Length: 2", "Content-Length: 3"))
+    body, detail = json.loads(refused.body), "Invalid HTTP request received."
     if path == ADDER:
         assert refused.fields["content-type"] == "application/json"
-        assert json.loads(refused.body) == {"error": what}
+        assert body == {"error": detail}
     else:
         assert refused.fields["content-type"] == "application/problem+json"
-        problem = json.loads(refused.body)
-        assert (problem["status"], problem["title"], problem["detail"]) == (400, "Bad Request", what)
+        assert (body["status"], body["title"], body["detail"]) == (400, "Bad Request", detail)
+    assert refused.status == 400
     assert client.is_closed()
 
 
-def test_a_client_that_hangs_up_with_requests_in_the_pipe(hasty, caplog):
+def test_a_refusal_of_no_http_is_an_error_of_the_native_api(client):
+    refused = client.ask(b"\0\0\0\0\r\n\r\n")
+    assert (refused.status, refused.fields["content-type"]) == (400, "application/problem+json")
+    assert client.is_closed()
+
+
+@pytest.mark.parametrize("last", [b"", LAST["a broken chunk"][0]], ids=["requests", "a broken one"])
+def test_a_client_that_hangs_up_with_requests_in_the_pipe(last, threaded, gate, caplog):
     """The one that runs is not written to a connection that is gone, though others came behind it."""
-    for last in (b"", LAST["a broken chunk"][0]):
-        with Client(hasty) as client:
-            client.send(http(add(4.5)) + http(SLOW, "/v2/models/slow/infer") + http(add(5.5)) + last)
-            assert client.answer().sum() == [5.5] * 3
-            client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
-    until(lambda: not hasty.connections)
-    until(lambda: not hasty.server.server_state.tasks)
+    with Client(threaded) as client:
+        client.send(http(add(4.5)) + http(add(5.5)) + last)
+        until(lambda: client.connection.has_unparsed)
+        client.reset()
+    gate.set()
+    until(lambda: not threaded.connections)
+    until(lambda: not threaded.server.server_state.tasks)
     assert "Traceback" not in caplog.text
 
 

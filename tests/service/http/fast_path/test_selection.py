@@ -7,6 +7,7 @@ import pytest
 
 from heed_client.v2 import binary_request
 from tests.support.http_requests import SDPA, http
+from tests.support.v2 import tensor
 
 V2 = "/v2/models/scaled_dot_product/infer"
 RNG = np.random.default_rng(3)
@@ -30,6 +31,13 @@ OPTIONS = [
     {"weights_pool": 2, "weights_pool_by": "max"},
 ]
 OUTPUTS = [["output", "weights"], ["entropy"], ["weights", "received"]]
+OF_ROWS = {"heads", "queries", "reduce_heads", "average_attn_weights"}  # the options that apply without weights
+CASES = [
+    (options, outputs)
+    for options in OPTIONS
+    for outputs in OUTPUTS
+    if "weights" in outputs or not options.keys() - OF_ROWS
+]
 
 
 def native(options, outputs, scale):
@@ -38,34 +46,23 @@ def native(options, outputs, scale):
 
 
 def v2_json(options, outputs, scale):
-    inputs = [
-        {"name": name, "shape": array.shape, "datatype": "FP32", "data": (scale * array).reshape(-1).tolist()}
-        for name, array in TENSORS.items()
-    ]
-    named = [{"name": name} for name in outputs]
-    return http({"inputs": inputs, "outputs": named, "parameters": options}, V2)
+    inputs = [tensor(name, scale * array) for name, array in TENSORS.items()]
+    return http({"inputs": inputs, "outputs": [{"name": name} for name in outputs], "parameters": options}, V2)
 
 
 def v2_binary(options, outputs, scale):
     tensors = {name: np.float32(scale) * array for name, array in TENSORS.items()}
     headers, pieces = binary_request(tensors, outputs, options)
-    length = f"Inference-Header-Content-Length: {headers['Inference-Header-Content-Length']}"
-    return http(b"".join(pieces), V2, length)
+    return http(b"".join(pieces), V2, *(f"{name}: {value}" for name, value in headers.items()))
 
 
 @pytest.mark.parametrize("write", [native, v2_json, v2_binary])
 def test_both_ways_answer_alike(client, other, write):
     """Each request is asked on the fast path with the plans of all others known, and with other numbers."""
-    cases = [
-        (options, outputs)
-        for options in OPTIONS
-        for outputs in OUTPUTS
-        if "weights" in outputs or not options.keys() - {"heads", "queries", "reduce_heads", "average_attn_weights"}
-    ]
-    for options, outputs in cases:
+    for options, outputs in CASES:
         client.learn(write(options, outputs, 1))
     answers = set()
-    for options, outputs in cases:
+    for options, outputs in CASES:
         request = write(options, outputs, 2)
         quick, ordinary = client.ask_quick(request), other.ask_ordinary(request)
         assert quick.status == 200
@@ -74,22 +71,18 @@ def test_both_ways_answer_alike(client, other, write):
     without_effect = {"average_attn_weights"}  # beside the mean of heads
     if write is v2_binary:
         without_effect.add("decimals")
-    same = sum(not without_effect.isdisjoint(options) for options, _ in cases)
-    assert len(answers) == len(cases) - same
+    same = sum(not without_effect.isdisjoint(options) for options, _ in CASES)
+    assert len(answers) == len(CASES) - same
 
 
-def test_an_error_is_not_remembered(client, other):
-    for options in ({"heads": 3}, {"heads": 2}, {"heads": 3}):
-        for write in (native, v2_json):
-            request = write(options, ["weights"], 1)
-            expected = (422 if write is native else 400) if options["heads"] == 3 else 200
-            quick, ordinary = client.ask(request), other.ask_ordinary(request)
-            assert quick.status == expected
-            assert quick.alike == ordinary.alike
-            if expected == 200:
-                assert np.shape(_weights(quick.body)) == ((2, 1, 5, 5) if write is native else (50,))
-
-
-def _weights(body):
-    answer = json.loads(body)
-    return answer["weights"] if "weights" in answer else answer["outputs"][0]["data"]
+@pytest.mark.parametrize(("write", "wrong", "shape"), [(native, 422, (2, 1, 5, 5)), (v2_json, 400, (50,))])
+def test_an_error_is_not_remembered(client, other, write, wrong, shape):
+    for head, status in ((3, wrong), (2, 200), (3, wrong)):
+        request = write({"heads": head}, ["weights"], 1)
+        quick, ordinary = client.ask(request), other.ask_ordinary(request)
+        assert quick.status == status
+        assert quick.alike == ordinary.alike
+        if status == 200:
+            answer = json.loads(quick.body)
+            weights = answer["weights"] if write is native else answer["outputs"][0]["data"]
+            assert np.shape(weights) == shape

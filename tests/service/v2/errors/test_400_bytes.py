@@ -6,9 +6,9 @@ import pytest
 
 from tests.support.application import running
 from tests.support.in_process import serving_in_process
-from tests.support.v2 import ADD, error, infer, infer_attached
+from tests.support.v2 import ADD, binary_input, error, infer, infer_bytes
 
-X = {"name": "x", "shape": [1, 3], "datatype": "FP32", "parameters": {"binary_data_size": 12}}
+X = binary_input("x", [1, 3], 12)
 HEADER = "expected Inference-Header-Content-Length"
 
 
@@ -28,22 +28,18 @@ def test_400_of_the_header(server, length, said):
 
 
 @pytest.mark.parametrize(
-    ("change", "content", "said"),
+    ("given", "content", "said"),
     [
-        ({}, bytes(13), "unexpected additional input data for model 'adder'"),
-        ({}, bytes(9), "unexpected size for input 'x', expecting 3 additional bytes for model 'adder'"),
-        (
-            {"parameters": {"binary_data_size": 8}},
-            bytes(8),
-            "input byte size mismatch for input 'x' for model 'adder'. Expected 12, got 8",
-        ),
-        ({"shape": [2**60, 2**60]}, bytes(12), "input byte size mismatch"),
-        ({"parameters": {"binary_data_size": "12"}}, bytes(12), "expected binary_data_size to be a whole number"),
-        ({"parameters": {"binary_data_size": -1}}, bytes(12), "expected binary_data_size"),
+        (X, bytes(13), "unexpected additional input data for model 'adder'"),
+        (X, bytes(9), "unexpected size for input 'x', expecting 3 additional bytes for model 'adder'"),
+        (binary_input("x", [1, 3], 8), bytes(8), "mismatch for input 'x' for model 'adder'. Expected 12, got 8"),
+        (binary_input("x", [2**60, 2**60], 12), bytes(12), "input byte size mismatch"),
+        (binary_input("x", [1, 3], "12"), bytes(12), "expected binary_data_size to be a whole number"),
+        (binary_input("x", [1, 3], -1), bytes(12), "expected binary_data_size"),
     ],
 )
-def test_400_of_the_bytes(server, change, content, said):
-    error(infer_attached(server, "adder", {"inputs": [X | change, ADD["inputs"][1]]}, content), 400, said)
+def test_400_of_the_bytes(server, given, content, said):
+    error(infer_bytes(server, "adder", {"inputs": [given, ADD["inputs"][1]]}, content), 400, said)
 
 
 @pytest.mark.parametrize(
@@ -56,18 +52,16 @@ def test_400_of_the_bytes(server, change, content, said):
     ],
 )
 def test_400_of_texts(server, content, said):
-    given = X | {"shape": [1, 2], "datatype": "BYTES", "parameters": {"binary_data_size": len(content)}}
-    error(infer_attached(server, "identity_BYTES", {"inputs": [given]}, content), 400, said)
+    given = {"inputs": [binary_input("x", [1, 2], len(content), "BYTES")]}
+    error(infer_bytes(server, "identity_BYTES", given, content), 400, said)
 
 
 def test_400_oversize(two_blocks):
     with running(two_blocks, max_body_bytes=4000, max_memory_bytes=100_000) as client:
         error(infer(client, "dot_product", bytes(4001)), 400, "4,001 bytes", "exceeds the maximum allowed")
-        sizes = {"shape": [1, 1, 200, 1], "parameters": {"binary_data_size": 800}}
-        many = {"inputs": [X | sizes | {"name": name} for name in ("query", "key", "value")]}
-        error(
-            infer_attached(client, "dot_product", many, bytes(2400)), 400, "exceeds the maximum allowed", "max_memory"
-        )
+        many = {"inputs": [binary_input(name, [1, 1, 200, 1], 800) for name in ("query", "key", "value")]}
+        response = infer_bytes(client, "dot_product", many, bytes(2400))
+        error(response, 400, "exceeds the maximum allowed", "max_memory")
 
 
 def test_400_oversize_is_read_to_its_end_by_the_client(adder):

@@ -1,6 +1,7 @@
 """503: not now. A full queue is in ``test_schedule``."""
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from fastapi.testclient import TestClient
@@ -26,8 +27,8 @@ def test_control_that_is_not_allowed(adder, mode):
 
 def test_while_models_are_being_loaded(adder):
     client = TestClient(create_app(Settings(model_repository=adder)))  # its lifespan, which loads, never runs
-    error(client.get("/v2/models/adder"), 503, "Server not ready")
-    error(client.get("/v2/models/adder/ready"), 503, "Server not ready")
+    for path in ("", "/ready"):
+        error(client.get(f"/v2/models/adder{path}"), 503, "Server not ready")
     error(client.post("/v2/models/adder/infer", json={}), 503, "Server not ready")
     assert client.get("/v2").status_code == 200
 
@@ -43,17 +44,16 @@ def test_a_version_that_is_being_loaded(tmp_path, monkeypatch):
         return real(self, folder, terms)
 
     monkeypatch.setattr(Repository, "_open", slowly)
-    with running(tmp_path, versions="all", model_control_mode="explicit") as client:
+    with running(tmp_path, versions="all", model_control_mode="explicit") as client, ThreadPoolExecutor() as threads:
         graphs.adder(tmp_path / "adder" / "2", 2.0)
-        loading = threading.Thread(target=client.post, args=("/v2/repository/models/adder/load",))
-        loading.start()
+        loading = threads.submit(client.post, "/v2/repository/models/adder/load")
         assert begun.wait(30)
         for path in ("", "/ready", "/config", "/stats"):
             said = client.get(f"/v2/models/adder/versions/2{path}")
             error(said, 503, "Request for unknown model: 'adder' version 2 is not at ready state")
         assert infer(client, "adder", ADD).json()["model_version"] == "1"
         allowed.set()
-        loading.join()
+        assert loading.result().status_code == 200
         assert infer(client, "adder", ADD, 2).json()["outputs"][0]["data"] == [4, 6, 8]
 
 

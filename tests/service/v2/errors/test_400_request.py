@@ -1,10 +1,13 @@
-"""400: the request is not the protocol, or its JSON is wrong."""
+"""400: the request is not the protocol, its JSON is wrong, or it is not what the model takes."""
 
 import json
 
+import numpy as np
 import pytest
 
-from tests.support.v2 import ADD, error, infer, one
+from tests.support.v2 import ADD, QKV, error, infer, one, tensor
+
+BLOCK = "scaled_dot_product"
 
 
 def without(field):
@@ -19,6 +22,10 @@ def request(**parameters):
 
 def output(**parameters):
     return one() | {"outputs": [{"name": "y", "parameters": parameters}]}
+
+
+def block(**parameters):
+    return {"inputs": QKV, "parameters": parameters}
 
 
 PROTOCOL = {
@@ -89,10 +96,80 @@ PROTOCOL = {
     "sequence_id": (request(sequence_id=1.5), "'sequence_id'"),
     "sequence_start": (request(sequence_start=1), "'sequence_start' to be a boolean"),
 }
+MODELS = {
+    "missing inputs": (
+        "mixed",
+        {"inputs": [tensor("flag", [True] * 4, "BOOL")]},
+        "expected 4 inputs but got 1 inputs for model 'mixed'. Got input(s) ['flag'], but missing required input(s) "
+        "['count', 'words', 'wide']. Please provide all required input(s).",
+    ),
+    "batch disagrees": (
+        "adder",
+        {"inputs": [ADD["inputs"][0], tensor("z", [[1, 2, 3]] * 2)]},
+        "input 'z' batch size does not match other inputs for 'adder'",
+    ),
+    "batch too large": (
+        "adder",
+        {"inputs": [tensor(name, np.ones((1025, 3))) for name in ("x", "z")]},
+        "inference request batch-size must be <= 1024 for 'adder'",
+    ),
+    "shapes only the runtime knows": (
+        "product",
+        {"inputs": [tensor("a", np.ones((2, 3))), tensor("b", np.ones((4, 2)))]},
+        "model 'product' cannot be run on these inputs: a [2, 3], b [4, 2]",
+    ),
+    "booleans for numbers": ("identity_BOOL", one(datatype="BOOL", data=[1, 0]), "expected booleans, got numbers"),
+    "past int8": ("identity_INT8", one(datatype="INT8", data=[1, 128]), "past the range of int8"),
+    "below uint8": ("identity_UINT8", one(datatype="UINT8", data=[1, -1]), "does not fit in uint64"),
+    "past float16": ("identity_FP16", one(datatype="FP16", data=[1, 1e6]), "past the range of float16"),
+    "past float32": ("identity_FP32", one(datatype="FP32", data=[1, 1e39]), "past the range of float32"),
+    "past bfloat16": ("identity_BF16", one(datatype="BF16", data=[1, 3.4e38]), "past the range of bfloat16"),
+    "a number for text": ("identity_BYTES", one(datatype="BYTES"), "expected strings, got 1"),
+    "class of text": (
+        "identity_BYTES",
+        one(datatype="BYTES", data=["a", "b"]) | {"outputs": [{"name": "y", "parameters": {"classification": 1}}]},
+        "class result not available for output 'y'",
+    ),
+    "our own shapes": (
+        BLOCK,
+        {"inputs": [QKV[0], tensor("key", np.ones((1, 1, 2, 3))), QKV[2]]},
+        "key: expected axis 3 (d_k) to be 2, as in query, got 3 (shape [1, 1, 2, 3])",
+    ),
+    "our own rank": (
+        BLOCK,
+        {"inputs": [tensor("query", np.ones((2, 2))), *QKV[1:]]},
+        f"unexpected shape for input 'query' for model '{BLOCK}'. Expected [-1,-1,-1,-1], got [2,2]",
+    ),
+    "our own parameters": (BLOCK, block(softcap=-1), "softcap: expected at least 0"),
+    "a parameter's type": (BLOCK, block(is_causal=1), "is_causal: expected a boolean, got 1"),
+    "a parameter that is null": (BLOCK, block(is_causal=None), "is_causal: expected a boolean, got null"),
+    "a parameter misspelt": (
+        BLOCK,
+        block(is_casual=True),
+        f"unknown parameter 'is_casual' for model '{BLOCK}'; did you mean 'is_causal'? Its parameters:",
+    ),
+    "a parameter in another case": ("linear", block(**{"IS-CAUSAL": True}), "did you mean 'is_causal'?"),
+    "a misspelt parameter that this block lacks": (
+        "efficient",
+        block(is_casual=True),
+        "unknown parameter 'is_casual' for model 'efficient'; its parameters: none",
+    ),
+    "a misspelt option of the weights": (BLOCK, block(weights_topk=1), "; did you mean 'weights_top_k'?"),
+    "a tensor as parameter": (BLOCK, block(attn_mask=True), "is a tensor: give it among the inputs"),
+    "a tensor of a model as parameter": (
+        "adder",
+        ADD | {"parameters": {"z": 1}},
+        "'z' of model 'adder' is a tensor",
+    ),
+    "another block's parameter": ("cosine", block(softcap=1), "unknown parameter 'softcap' for model 'cosine'"),
+}
+CASES = {name: ("identity_INT64", *case) for name, case in PROTOCOL.items()} | MODELS
 
 
-@pytest.mark.parametrize(("body", "said"), PROTOCOL.values(), ids=PROTOCOL)
-def test_400_of_the_protocol(server, body, said):
-    """And the next request is answered as ever."""
-    error(infer(server, "identity_INT64", body), 400, said)
+@pytest.mark.parametrize(("model", "body", "said"), CASES.values(), ids=CASES)
+def test_400_of_a_request(server, model, body, said):
+    """No path of this machine is shown, and the next request is answered as ever."""
+    response = infer(server, model, body)
+    error(response, 400, said)
+    assert "/" not in response.json()["error"]
     assert infer(server, "adder", ADD, 1).json()["outputs"][0]["data"] == [3, 5, 7]
