@@ -6,6 +6,7 @@ from service.wording import size_words
 
 CRLF = b"\r\n"
 END_OF_TRAILERS = CRLF + CRLF
+TRAILERS = re.compile(rb"(?:\r\n[!#$%&'*+\-.^_`|~0-9A-Za-z]+:[\t\x20-\x7e\x80-\xff]*)*\r\n\r\n")
 SIZE = re.compile(rb"([0-9A-Fa-f]{1,15})(?:[ \t]*;[^\r\n]*)?\r\n")
 MAX_LINE_BYTES = 1 << 10  # before a chunk: its size, and extensions
 MAX_TRAILER_BYTES = 8 << 10
@@ -29,13 +30,13 @@ class ChunkedBody:
     Trailers are ignored: they must not change how a message is framed, routed, authenticated or read (RFC 9110, 6.5.1).
     """
 
-    __slots__ = ("_data", "_framing", "_left", "_line", "_trailer_bytes", "_trailer_end")
+    __slots__ = ("_data", "_framing", "_left", "_line", "_trailers")
 
     def __init__(self) -> None:
         self._left = 0  # bytes of a chunk, and of the line break behind it, that have not come
         self._line = b""  # the start of a line whose end has not come
-        self._data = self._framing = self._trailer_bytes = 0
-        self._trailer_end: bytes | None = None  # the last bytes of the trailers; None before the last chunk
+        self._data = self._framing = 0
+        self._trailers: bytes | None = None  # that have come, behind a line break; None before the last chunk
 
     def take(self, content: bytes, start: int) -> tuple[int, bytes | memoryview]:
         """How far ``content`` belongs together from ``start`` on, and what of it the parser gets.
@@ -45,10 +46,10 @@ class ChunkedBody:
         Raises:
             WrongFraming: it is no chunk, or a limit is exceeded.
         """
-        if self._trailer_end is not None:
-            return self._take_trailers(content, start, self._trailer_end)
+        if self._trailers is not None:
+            return self._take_trailers(content, start, self._trailers)
         place, length = start, len(content)
-        while place < length and self._trailer_end is None:
+        while place < length and self._trailers is None:
             if self._left:
                 step = min(self._left, length - place)
                 self._left -= step
@@ -81,15 +82,18 @@ class ChunkedBody:
         if data:
             self._left = data + len(CRLF)
         else:
-            self._trailer_end = CRLF
+            self._trailers = CRLF
         return end
 
     def _take_trailers(self, content: bytes, start: int, before: bytes) -> tuple[int, bytes]:
-        joined = before + content[start : start + MAX_TRAILER_BYTES + len(END_OF_TRAILERS)]
-        place = joined.find(END_OF_TRAILERS)
+        trailers = before + content[start : start + MAX_TRAILER_BYTES + len(END_OF_TRAILERS)]
+        place = trailers.find(END_OF_TRAILERS, max(0, len(before) - len(END_OF_TRAILERS)))
         end = len(content) if place < 0 else start + place + len(END_OF_TRAILERS) - len(before)
-        self._trailer_bytes += end - start
-        if self._trailer_bytes > MAX_TRAILER_BYTES:
+        if end - start + len(before) - len(CRLF) > MAX_TRAILER_BYTES:
             raise WrongFraming(431, f"The trailers are longer than {size_words(MAX_TRAILER_BYTES)}.")
-        self._trailer_end = joined[1 - len(END_OF_TRAILERS) :]
-        return end, b"" if place < 0 else CRLF
+        if place < 0:
+            self._trailers = trailers
+            return end, b""
+        if not TRAILERS.fullmatch(trailers, 0, place + len(END_OF_TRAILERS)):
+            raise WrongFraming(400, "The trailers are no header fields.")
+        return end, CRLF

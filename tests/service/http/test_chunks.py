@@ -39,10 +39,25 @@ def test_a_message_ends_in_the_same_place_wherever_packets_are_cut(trailers):
         (b"\r\n", 400),
         (b"1" * 16 + b"\r\n", 400),
         (b"5;" + b"x" * MAX_LINE_BYTES, 400),
+        (b"0\r\nX-API-Key\r\n\r\n", 400),
+        (b"0\r\nX: \0\r\n\r\n", 400),
+        (b"0\r\nX: y\n\r\n\r\n", 400),
         (b"0\r\n" + b"ab:\r\n" * (MAX_TRAILER_BYTES // 5 + 1), 431),
         (b"1\r\nx\r\n" * (MAX_FRAMING_BYTES // 4), 413),
     ],
-    ids=["no size", "negative", "no CR", "empty", "too large a size", "long line", "long trailers", "small chunks"],
+    ids=[
+        "no size",
+        "negative",
+        "no CR",
+        "empty",
+        "too large a size",
+        "long line",
+        "no field",
+        "NUL",
+        "no CR in trailers",
+        "long trailers",
+        "small chunks",
+    ],
 )
 def test_wrong_framing_is_refused(content, status):
     with pytest.raises(WrongFraming) as raised:
