@@ -4,153 +4,31 @@ A case sends its requests at the same time, each on its own connection, and coun
 """
 
 import asyncio
-import gzip
-import json
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 
-import numpy as np
 import onnx
 import uvloop
 from onnx import TensorProto, helper
 
 from benchmarks.peak import sampled_peak
 from benchmarks.server import Served, served
+from benchmarks.soak.cases import CASES, MIB, QUICK, Case, ordinary
 from benchmarks.soak.check import Check
 from benchmarks.soak.probe import probed
-from benchmarks.soak.wire import ATTEND, INFER, NAMES, Request, binary, native, read_response
+from benchmarks.soak.wire import read_response
 
-MIB = 1 << 20
 BUDGET_BYTES = 1 << 30  # of the setting memory_budget_bytes
-OVERHEAD_BYTES = 200 * MIB  # allowed beyond the budget
+OVERHEAD_BYTES = 200 * MIB  # limit_bytes beyond the budget
 RECOVERY_S = 15.0  # time limit until memory is returned
 MAX_RATIO = 1.2  # of the memory after recovery to the memory after the first ordinary requests
 PROBE_LIMIT_MS = 100
 CASE_S = 60.0  # time limit of a case
 SAMPLE_S = 0.02  # between two looks at the memory
-REJECTED = {400, 413, 422, 503}
-ANSWERED = {200} | REJECTED
-
-
-@dataclass(frozen=True)
-class Case:
-    """Requests to send at the same time; ``reads`` says whether the clients read the responses."""
-
-    requests: Sequence[bytes]
-    statuses: set[int] = field(default_factory=lambda: REJECTED)
-    reads: bool = True
-
-
-def ordinary() -> Case:
-    """A small request of each kind. What a process uses for the first time, such as threads, takes memory for good."""
-    array = np.ones((1, 2, 64, 16), np.float32)
-    tensors = dict.fromkeys(NAMES, array)
-    inputs = [{"name": name, "shape": array.shape, "datatype": "FP32", "data": array.tolist()} for name in NAMES]
-    json_body = json.dumps({"inputs": inputs}).encode()
-    bodies = [_post(INFER, json_body), _post(INFER, gzip.compress(json_body), "Content-Encoding: gzip")]
-    lists = native(dict.fromkeys(NAMES, array.tolist())).wire()
-    return Case([binary(tensors).wire(), *bodies, lists], {200})
-
-
-def high_rank(size: int) -> Case:
-    """A shape of ``size`` bytes of JSON, whose product has as many digits."""
-    axes = b",".join([b"%d" % (2**63 - 1)] * (size // 20))
-    body = b'{"query":{"shape":[%b],"data":[1]},"key":[[1]],"value":[[1]]}' % axes
-    return Case([_post(ATTEND, body)] * 4)
-
-
-def classification() -> Case:
-    """A small request for all 9,000,000 weights as strings."""
-    tensors = {name: np.ones((1, 1, 3000, 1), np.float32) for name in NAMES}
-    outputs = [{"name": "weights", "parameters": {"classification": 9_000_000}}]
-    return Case([binary(tensors, outputs=outputs).wire()] * 2, ANSWERED)
-
-
-def string_in_list() -> Case:
-    return Case([_post(ATTEND, b'{"query":[%b"x"]}' % (b"0," * (8 * MIB)))])
-
-
-def compressed(count: int = 32) -> Case:
-    """Compressed zeros that inflate a thousandfold."""
-    body = gzip.compress(bytes(127 * MIB))
-    return Case([_post(INFER, body, "Content-Encoding: gzip")] * count)
-
-
-def large_answers(count: int = 24, reads: bool = True) -> Case:
-    """Weights of 4,096 queries and keys as JSON, some 200 MB each."""
-    tensors = {name: [[0.01 * row] for row in range(4096)] for name in NAMES}
-    return Case([native(tensors, outputs=["weights"]).wire()] * count, ANSWERED, reads)
-
-
-def clients_that_never_read() -> Case:
-    return large_answers(40, reads=False)
-
-
-def control_bodies() -> Case:
-    return Case([_post("/v2/repository/index", b'{"ready":"%b"}' % (b"x" * (100 * MIB)))] * 40)
-
-
-def foreign_outer_product() -> Case:
-    """A model that computes 400,000 x 400,000 numbers from two vectors."""
-    vectors = {"a": np.ones((400_000, 1), np.float32), "b": np.ones((1, 400_000), np.float32)}
-    request = binary(vectors, outputs=["y"])
-    return Case([request._replace(path="/v2/models/outer/infer").wire()] * 2)
-
-
-def tiny_lists(size: int) -> Case:
-    body = b'{"query":[%b[0]],"key":[[1]],"value":[[1]]}' % (b"[0]," * (size // 4))
-    return Case([_post(ATTEND, body)], ANSWERED)
-
-
-def tiny_objects() -> Case:
-    return Case([_post(INFER, b'{"inputs":[%b{}]}' % (b"{}," * (16 * MIB // 3)))])
-
-
-def trace_settings() -> Case:
-    return Case([_post("/v2/trace/setting", b'{"x":[%b0]}' % (b"0," * (32 * MIB)))])
-
-
-def runs_of_minutes() -> Case:
-    """24 kB with two million queries and keys."""
-    rows = 2_000_000
-    sizes = dict.fromkeys(NAMES, rows * 4)
-    inputs = [
-        {"name": name, "shape": [1, 1, rows, 1], "datatype": "FP32", "parameters": {"binary_data_size": size}}
-        for name, size in sizes.items()
-    ]
-    head = json.dumps({"inputs": inputs, "outputs": [{"name": "output", "parameters": {"binary_data": True}}]})
-    body = gzip.compress(head.encode() + bytes(sum(sizes.values())))
-    lines = ("Content-Encoding: gzip", f"Inference-Header-Content-Length: {len(head)}")
-    return Case([_post(INFER, body, *lines)] * 2)
-
-
-CASES: dict[str, Callable[[], Case]] = {
-    "a shape of 1 MB": lambda: high_rank(MIB),
-    "a shape of 4 MB": lambda: high_rank(4 * MIB),
-    "classification of 9,000,000 weights": classification,
-    "a list of 16 MB that ends in a string": string_in_list,
-    "32 bodies that inflate to 127 MB": compressed,
-    "24 answers of 200 MB": large_answers,
-    "40 clients that never read": clients_that_never_read,
-    "40 control bodies of 100 MB": control_bodies,
-    "a foreign model with an output of 640 GB": foreign_outer_product,
-    "16 MB of lists of one number": lambda: tiny_lists(16 * MIB),
-    "120 MB of lists of one number": lambda: tiny_lists(120 * MIB),
-    "16 MB of empty objects": tiny_objects,
-    "64 MB to the trace settings": trace_settings,
-    "runs of minutes, compressed to 24 kB": runs_of_minutes,
-}
-QUICK = (
-    "a shape of 1 MB",
-    "a list of 16 MB that ends in a string",
-    "16 MB of lists of one number",
-    "16 MB of empty objects",
-)
 
 
 def attack(repository: Path, portion: float, case: str = "") -> list[Check]:
@@ -184,9 +62,10 @@ def _checked(server: Served, name: str, case: Case, start_bytes: int) -> Iterato
     slowest_ms = max(probes.times_ms, default=0.0)
     print(f"  {name}: {dict(statuses)}, {seconds:.1f} s, {peak[0] >> 20} MiB, probes {slowest_ms:.0f} ms", flush=True)
     if case.reads:
-        expected = ", ".join(map(str, sorted(case.statuses)))
+        expected = ", ".join(sorted(map(str, case.statuses)))
         yield Check(f"{name}: status {expected}", f"{dict(statuses)}", set(statuses) <= case.statuses)
-    limit_mib = (BUDGET_BYTES + OVERHEAD_BYTES) >> 20
+    limit_bytes = BUDGET_BYTES + OVERHEAD_BYTES if case.growth_bytes is None else start_bytes + case.growth_bytes
+    limit_mib = limit_bytes >> 20
     yield Check(f"{name}: at most {limit_mib} MiB", f"{peak[0] >> 20} MiB", peak[0] >> 20 <= limit_mib)
     yield Check(
         f"{name}: memory returns to within 20 % of the start in {RECOVERY_S:.0f} s",
@@ -225,10 +104,6 @@ async def _send(port: int, case: Case) -> Counter[int | str]:
 
     await asyncio.gather(*(send(wire) for wire in case.requests))
     return statuses
-
-
-def _post(path: str, body: bytes, *headers: str) -> bytes:
-    return Request(path, headers, body).wire()
 
 
 def _save_foreign(folder: Path) -> None:

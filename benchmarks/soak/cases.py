@@ -1,0 +1,220 @@
+"""The cases of ``attack``: requests made to stop the service or to fill its memory."""
+
+import gzip
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from benchmarks.soak.wire import ATTEND, INFER, NAMES, Request, binary, native
+
+MIB = 1 << 20
+REJECTED: set[int | str] = {400, 413, 422, 431, 503}
+CUT_OFF = REJECTED | {"closed"}  # an answer to a client that still sends may be lost
+ANSWERED = {200} | REJECTED
+MEMORIES = "/v1/memories"
+
+
+@dataclass(frozen=True)
+class Case:
+    """Requests to send at the same time.
+
+    ``reads`` says whether the clients read the responses; ``growth_bytes`` limits by how much the process may grow.
+    """
+
+    requests: Sequence[bytes]
+    statuses: set[int | str] = field(default_factory=lambda: {*REJECTED})
+    reads: bool = True
+    growth_bytes: int | None = None  # None: up to the budget
+
+
+def ordinary() -> Case:
+    """A small request of each kind. What a process uses for the first time, such as threads, takes memory for good."""
+    array = np.ones((1, 2, 64, 16), np.float32)
+    tensors = dict.fromkeys(NAMES, array)
+    inputs = [{"name": name, "shape": array.shape, "datatype": "FP32", "data": array.tolist()} for name in NAMES]
+    json_body = json.dumps({"inputs": inputs}).encode()
+    bodies = [_post(INFER, json_body), _post(INFER, gzip.compress(json_body), "Content-Encoding: gzip")]
+    lists = native(dict.fromkeys(NAMES, array.tolist())).wire()
+    return Case([binary(tensors).wire(), *bodies, lists], {200})
+
+
+def high_rank(size: int) -> Case:
+    """A shape of ``size`` bytes of JSON, whose product has as many digits."""
+    axes = b",".join([b"%d" % (2**63 - 1)] * (size // 20))
+    body = b'{"query":{"shape":[%b],"data":[1]},"key":[[1]],"value":[[1]]}' % axes
+    return Case([_post(ATTEND, body)] * 4)
+
+
+def classification(count: int) -> Case:
+    """A small request for all 9,000,000 weights as strings, or more."""
+    tensors = {name: np.ones((1, 1, 3000, 1), np.float32) for name in NAMES}
+    outputs = [{"name": "weights", "parameters": {"classification": count}}]
+    return Case([binary(tensors, outputs=outputs).wire()] * 2, ANSWERED)
+
+
+def string_in_list() -> Case:
+    return Case([_post(ATTEND, b'{"query":[%b"x"]}' % (b"0," * (8 * MIB)))])
+
+
+def compressed(count: int = 32) -> Case:
+    """Compressed zeros that inflate a thousandfold."""
+    body = gzip.compress(bytes(127 * MIB))
+    return Case([_post(INFER, body, "Content-Encoding: gzip")] * count)
+
+
+def large_answers(count: int = 24, reads: bool = True) -> Case:
+    """Weights of 4,096 queries and keys as JSON, some 200 MB each."""
+    tensors = {name: [[0.01 * row] for row in range(4096)] for name in NAMES}
+    return Case([native(tensors, outputs=["weights"]).wire()] * count, ANSWERED, reads)
+
+
+def clients_that_never_read() -> Case:
+    return large_answers(40, reads=False)
+
+
+def control_bodies() -> Case:
+    return Case([_post("/v2/repository/index", b'{"ready":"%b"}' % (b"x" * (100 * MIB)))] * 40)
+
+
+def foreign_outer_product() -> Case:
+    """A model that computes 400,000 x 400,000 numbers from two vectors."""
+    vectors = {"a": np.ones((400_000, 1), np.float32), "b": np.ones((1, 400_000), np.float32)}
+    request = binary(vectors, outputs=["y"])
+    return Case([request._replace(path="/v2/models/outer/infer").wire()] * 2)
+
+
+def tiny_lists(size: int) -> Case:
+    body = b'{"query":[%b[0]],"key":[[1]],"value":[[1]]}' % (b"[0]," * (size // 4))
+    return Case([_post(ATTEND, body)], ANSWERED)
+
+
+def tiny_objects() -> Case:
+    return Case([_post(INFER, b'{"inputs":[%b{}]}' % (b"{}," * (16 * MIB // 3)))])
+
+
+def trace_settings() -> Case:
+    return Case([_post("/v2/trace/setting", b'{"x":[%b0]}' % (b"0," * (32 * MIB)))])
+
+
+def runs_of_minutes() -> Case:
+    """24 kB with two million queries and keys."""
+    rows = 2_000_000
+    sizes = dict.fromkeys(NAMES, rows * 4)
+    inputs = [
+        {"name": name, "shape": [1, 1, rows, 1], "datatype": "FP32", "parameters": {"binary_data_size": size}}
+        for name, size in sizes.items()
+    ]
+    head = json.dumps({"inputs": inputs, "outputs": [{"name": "output", "parameters": {"binary_data": True}}]})
+    body = gzip.compress(head.encode() + bytes(sum(sizes.values())))
+    lines = ("Content-Encoding: gzip", f"Inference-Header-Content-Length: {len(head)}")
+    return Case([_post(INFER, body, *lines)] * 2)
+
+
+def unknown_fields(count: int) -> Case:
+    """Small uploads with unknown fields, then a large one: a cost learned from small failures must not mislead."""
+    small, large = ({f"f{number}": 0 for number in range(size)} for size in (10, count))
+    return Case([_post(MEMORIES, json.dumps(fields).encode()) for fields in (*[small] * 40, large)])
+
+
+def trailers() -> Case:
+    return Case(
+        [_chunked(b"2\r\n{}\r\n0\r\n" + b"ab:\r\n" * (26 * MIB // 5))], statuses=CUT_OFF, growth_bytes=100 * MIB
+    )
+
+
+def small_chunks() -> Case:
+    return Case([_chunked(b"1\r\n0\r\n" * (2 * MIB // 6))], statuses=CUT_OFF, growth_bytes=100 * MIB)
+
+
+def empty_lines_between_chunks() -> Case:
+    return Case([_chunked(b"2\r\n{}\r\n" + b"\r\n" * MIB)], statuses=CUT_OFF, growth_bytes=100 * MIB)
+
+
+def unfinished_heads() -> Case:
+    line = b"ab:\r\n"
+    head = b"POST / HTTP/1.1\r\nHost: here\r\n" + line * (60_000 // len(line))
+    long = b"POST / HTTP/1.1\r\nHost: here\r\nX: " + b"x" * 60_000
+    return Case([*[head] * 500, *[long] * 500], reads=False, growth_bytes=200 * MIB)
+
+
+def small_memories() -> Case:
+    """Each differs from the others, so that none is found by its content."""
+    uploads = ({"key": [[number]], "value": [[number]]} for number in range(500))
+    return Case([_post(MEMORIES, json.dumps(upload).encode()) for upload in uploads], {201})
+
+
+def tags() -> Case:
+    """900 contents that no memory has, beside the memories of the case before."""
+    names = ", ".join(f'"{number:064x}"' for number in range(900))
+    return Case([_post(MEMORIES, b'{"key":[[1]],"value":[[1]]}', f"If-None-Match: {names}")] * 4, {200, 201})
+
+
+def one_list(content: bytes) -> Case:
+    return Case([_post(ATTEND, b'{"query":[[%b]],"key":[[1]],"value":[[1]]}' % content)], ANSWERED)
+
+
+def long_numbers() -> Case:
+    return one_list(b",".join([b"0.123456789012345678901234567890e-12"] * (4 * MIB // 36)))
+
+
+def short_texts() -> Case:
+    texts = b",".join([b'""'] * (4 * MIB // 3))
+    return Case([_post(INFER, b'{"inputs":[{"name":"x","shape":[1],"datatype":"BYTES","data":[%b]}]}' % texts)])
+
+
+def many_parameters() -> Case:
+    parameters = json.dumps({f"p{number}": 0 for number in range(380_000)}).encode()
+    return Case([_post(INFER, b'{"parameters":%b,"inputs":[]}' % parameters)])
+
+
+def _post(path: str, body: bytes, *headers: str) -> bytes:
+    return Request(path, headers, body).wire()
+
+
+def _chunked(chunks: bytes) -> bytes:
+    return b"POST %b HTTP/1.1\r\nHost: here\r\nTransfer-Encoding: chunked\r\n\r\n" % ATTEND.encode() + chunks
+
+
+CASES: dict[str, Callable[[], Case]] = {
+    "a shape of 1 MB": lambda: high_rank(MIB),
+    "a shape of 4 MB": lambda: high_rank(4 * MIB),
+    "classification of 9,000,000 weights": lambda: classification(9_000_000),
+    "classification of 2,147,483,648 weights": lambda: classification(2**31),
+    "a list of 16 MB that ends in a string": string_in_list,
+    "32 bodies that inflate to 127 MB": compressed,
+    "24 answers of 200 MB": large_answers,
+    "40 clients that never read": clients_that_never_read,
+    "40 control bodies of 100 MB": control_bodies,
+    "a foreign model with an output of 640 GB": foreign_outer_product,
+    "16 MB of lists of one number": lambda: tiny_lists(16 * MIB),
+    "120 MB of lists of one number": lambda: tiny_lists(120 * MIB),
+    "16 MB of empty objects": tiny_objects,
+    "64 MB to the trace settings": trace_settings,
+    "runs of minutes, compressed to 24 kB": runs_of_minutes,
+    "a memory of 45,000 unknown fields": lambda: unknown_fields(45_000),
+    "a memory of 380,000 unknown fields": lambda: unknown_fields(380_000),
+    "26 MB of trailers": trailers,
+    "2 MB of chunks of one byte": small_chunks,
+    "2 MB of empty lines between chunks": empty_lines_between_chunks,
+    "1,000 heads without an end": unfinished_heads,
+    "500 small memories": small_memories,
+    "900 tags beside small memories": tags,
+    "40 MB of blanks in a list": lambda: one_list(b" " * (40 * MIB) + b"1"),
+    "a number of 30 MB": lambda: one_list(b"1" * (30 * MIB)),
+    "4 MB of numbers with 30 digits and exponents": long_numbers,
+    "4 MB of short texts": short_texts,
+    "380,000 parameters": many_parameters,
+}
+QUICK = (
+    "a memory of 45,000 unknown fields",
+    "26 MB of trailers",
+    "2 MB of chunks of one byte",
+    "a number of 30 MB",
+    "380,000 parameters",
+    "a shape of 1 MB",
+    "a list of 16 MB that ends in a string",
+    "16 MB of lists of one number",
+    "16 MB of empty objects",
+)
