@@ -81,7 +81,9 @@ def _outcomes(measurement: Measurement, mutants: Sequence[Mutant]) -> Iterator[O
     processes = os.cpu_count() or 1
     with ExitStack() as stack, ThreadPoolExecutor(processes) as pool:
         for _ in range(processes):
-            copies.put(stack.enter_context(_copy(measurement.root)))
+            copy = stack.enter_context(_copy(measurement.root))
+            _run(copy, ["--collect-only", "-m", FAST]).check_returncode()
+            copies.put(copy)
         yield from pool.map(outcome, mutants)
 
 
@@ -124,17 +126,20 @@ def chosen_tests(tests: Sequence[TestFile], mutant: Mutant, seconds: dict[TestFi
 
 
 def _fails(root: Path, tests: Sequence[TestFile], marker: str, seconds: float) -> bool:
-    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:randomly", "-p", "no:cacheprovider"]
     with tempfile.TemporaryDirectory(prefix="heed-mutants-") as folder:
+        arguments = ["-x", "-m", marker, f"--basetemp={folder}/tmp", *(test.path for test in tests)]
         try:
-            done = subprocess.run(
-                [*command, "-m", marker, f"--basetemp={folder}/tmp", *(test.path for test in tests)],
-                cwd=root, env=environment(root) | {"PYTHONDONTWRITEBYTECODE": "1"}, timeout=120 + 3 * seconds,
-                stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-            )  # fmt: skip
+            return _run(root, arguments, 120 + 3 * seconds).returncode not in NOT_KILLED
         except subprocess.TimeoutExpired:
             return True
-    return done.returncode not in NOT_KILLED
+
+
+def _run(root: Path, arguments: Sequence[str], timeout_s: float | None = None) -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:randomly", "-p", "no:cacheprovider", *arguments],
+        cwd=root, env=environment(root) | {"PYTHONDONTWRITEBYTECODE": "1"}, timeout=timeout_s,
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
 
 
 def _report(measurement: Measurement, outcomes: Sequence[Outcome], seed: int) -> Iterator[str]:
