@@ -53,7 +53,7 @@ def inputs(heads: Dim, queries: str = "m", keys: str = "n") -> dict[str, Input]:
             (),
             "Rotary embedding of query and key, before the scores: features are rotated in pairs, pair k by the "
             "position times rope_theta^(-2k/d_k); 0 = off. Keys in present_key are rotated, and those in past_key are "
-            "not rotated again. Of an odd d_k the last feature is not rotated.",
+            "not rotated again. With an odd d_k the last feature is not rotated, and the divisor is d_k - 1.",
             default=0.0,
             minimum=0,
         ),
