@@ -18,15 +18,18 @@ MEMORIES = "/v1/memories"
 
 @dataclass(frozen=True)
 class Case:
-    """Requests to send at the same time.
+    """Requests to send.
 
-    ``reads`` says whether the clients read the responses; ``growth_bytes`` limits by how much the process may grow.
+    ``reads`` says whether the clients read the responses, ``at_once`` how many are sent at the same time;
+    ``growth_bytes`` limits by how much the process may grow, ``probe_ms`` how long a probe may wait.
     """
 
     requests: Sequence[bytes]
     statuses: set[int | str] = field(default_factory=lambda: {*REJECTED})
     reads: bool = True
+    at_once: int = 1000
     growth_bytes: int | None = None  # None: up to the budget
+    probe_ms: int = 100
 
 
 def ordinary() -> Case:
@@ -136,13 +139,13 @@ def unfinished_heads() -> Case:
     line = b"ab:\r\n"
     head = b"POST / HTTP/1.1\r\nHost: here\r\n" + line * (60_000 // len(line))
     long = b"POST / HTTP/1.1\r\nHost: here\r\nX: " + b"x" * 60_000
-    return Case([*[head] * 500, *[long] * 500], reads=False, growth_bytes=200 * MIB)
+    return Case([*[head] * 500, *[long] * 500], reads=False, growth_bytes=200 * MIB, probe_ms=300)
 
 
 def small_memories() -> Case:
     """Each differs from the others, so that none is found by its content."""
     uploads = ({"key": [[number]], "value": [[number]]} for number in range(500))
-    return Case([_post(MEMORIES, json.dumps(upload).encode()) for upload in uploads], {201})
+    return Case([_post(MEMORIES, json.dumps(upload).encode()) for upload in uploads], {201}, at_once=8)
 
 
 def tags() -> Case:

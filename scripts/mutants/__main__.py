@@ -2,13 +2,15 @@
 
 usage: PYTHON -m scripts.mutants [--seed N] [--count N] [--folder FOLDER] [REPORT]
 
-First each file of tests runs once under coverage, for half an hour; FOLDER keeps the result. Then each mutant is
-applied in a copy of the last commit, and the files of tests that run its line are run: those of `make test`, and if
-the mutant survives, those of `make test-all`. The files beside the mutated one come first, then the fastest; those
-that would take longer than BUDGET_S together are not run. A mutant is killed by a failure or a test that hangs.
+First each file of tests runs once under coverage, for half an hour. Then each mutant is applied in a copy of the last
+commit, and the files of tests that run its line are run: those of `make test`, and if the mutant survives, those of
+`make test-all`. The files beside the mutated one come first, then the fastest; those that would take longer than
+BUDGET_S together are not run. A mutant is killed by a failure or a test that hangs. FOLDER keeps the coverage and the
+outcomes: a run that was ended goes on there.
 """
 
 import argparse
+import json
 import os
 import shutil
 import subprocess
@@ -28,6 +30,7 @@ from scripts.mutants.coverage_by_test import EXTENDED, FAST, FOLDERS, Measuremen
 from scripts.mutants.drawing import Mutant, draw
 
 BUDGET_S = 120  # of tests, as they took under coverage, for one mutant and marker
+KEPT = "outcomes.jsonl"  # in FOLDER
 NOT_KILLED = (0, 5)  # pytest's exit statuses: all passed, no tests
 
 
@@ -50,15 +53,30 @@ def main() -> int:
                 progress.print(f"failed: {failure.test.path} ({failure.test.marker}): {failure.log}")
         mutants = draw(measurement.root, FOLDERS, options.count, options.seed)
         task = progress.add_task("mutants", total=len(mutants))
-        outcomes = []
-        for outcome in _outcomes(measurement, mutants):
-            outcomes.append(outcome)
-            progress.advance(task)
+        known = _kept(measurement.folder)
+        outcomes = [known[mutant] for mutant in mutants if mutant in known]
+        progress.advance(task, len(outcomes))
+        with (measurement.folder / KEPT).open("a") as file:
+            for outcome in _outcomes(measurement, [mutant for mutant in mutants if mutant not in known]):
+                file.write(json.dumps([*outcome.mutant, *outcome[1:]], default=str) + "\n")
+                file.flush()
+                outcomes.append(outcome)
+                progress.advance(task)
     report = "\n".join(_report(measurement, outcomes, options.seed))
     print(report)
     if options.report:
         options.report.write_text(report + "\n")
     return 0
+
+
+def _kept(folder: Path) -> dict[Mutant, Outcome]:
+    """The outcomes of earlier runs with this coverage."""
+    file = folder / KEPT
+    lines = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+    outcomes = (
+        Outcome(Mutant(Path(name), *rest), *result) for name, *rest, result in ((*line[:4], line[4:]) for line in lines)
+    )
+    return {outcome.mutant: outcome for outcome in outcomes}
 
 
 def _outcomes(measurement: Measurement, mutants: Sequence[Mutant]) -> Iterator[Outcome]:
