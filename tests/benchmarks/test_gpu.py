@@ -15,7 +15,6 @@ from benchmarks.gpu.cells import LENGTHS, Engine, Http
 from benchmarks.gpu.check_block import nodes_on_cpu
 from benchmarks.gpu.clock import busy
 from benchmarks.gpu.opened import open_model
-from benchmarks.gpu.options import RESULTS, parse
 from benchmarks.gpu.rows import Rows
 from benchmarks.gpu.worker import WorkerFailed, run_worker
 from models.catalogue import BLOCKS
@@ -33,18 +32,10 @@ def bench(*arguments: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
 
 
-@pytest.fixture
-def two(repository, tmp_path):
-    """A repository of its own, of two blocks."""
-    for name in ("dot_product", "scaled_dot_product"):
-        shutil.copytree(repository / name, tmp_path / "models" / name)
-    return tmp_path / "models"
-
-
 @pytest.mark.extended
-def test_the_command_measures_and_goes_on(two, tmp_path):
+def test_the_command_measures_and_goes_on(two_blocks, tmp_path):
     out = tmp_path / "out.jsonl"
-    asked = [*TRIAL, "--blocks", "dot_product", "--repository", two, "--out", out, "--parts"]
+    asked = [*TRIAL, "--blocks", "dot_product", "--repository", two_blocks, "--out", out, "--parts"]
     done = bench(*asked, "numbers", "engine", "http")
     assert done.returncode == 0, done.stderr
     run, *rows = map(json.loads, out.read_text().splitlines())
@@ -75,28 +66,28 @@ def test_the_command_measures_and_goes_on(two, tmp_path):
 
 
 @pytest.mark.extended
-def test_tf32_in_place_of_float32_is_noticed(two, tmp_path):
+def test_tf32_in_place_of_float32_is_noticed(repository, tmp_path):
     """Inputs of MatMul with ten bits of their fractions: all that TF32 keeps, and float16 too."""
-    for file in (two / "dot_product" / "1").glob("*.onnx"):
+    shutil.copytree(repository / "dot_product", tmp_path / "models" / "dot_product")
+    for file in (tmp_path / "models").rglob("*.onnx"):
         if file.stem != "model":
             file.unlink()
-    model = onnx.load(file := two / "dot_product" / "1" / "model.onnx")
-    nodes, rounded = [], 0
+    (file,) = (tmp_path / "models").rglob("*.onnx")
+    model = onnx.load(file)
+    nodes = []
     for node in model.graph.node:
-        if node.op_type == "MatMul":
-            for i, name in enumerate(node.input):
-                half, back = f"{name}_half_{rounded}", f"{name}_back_{rounded}"
-                nodes.append(onnx.helper.make_node("Cast", [name], [half], to=onnx.TensorProto.FLOAT16))
-                nodes.append(onnx.helper.make_node("Cast", [half], [back], to=onnx.TensorProto.FLOAT))
-                node.input[i] = back
-                rounded += 1
+        for i, name in enumerate(node.input if node.op_type == "MatMul" else ()):
+            half, node.input[i] = f"{node.name}_{i}_half", f"{node.name}_{i}_back"
+            nodes.append(onnx.helper.make_node("Cast", [name], [half], to=onnx.TensorProto.FLOAT16))
+            nodes.append(onnx.helper.make_node("Cast", [half], [node.input[i]], to=onnx.TensorProto.FLOAT))
         nodes.append(node)
-    assert rounded == 4
+    assert len(nodes) == len(model.graph.node) + 2 * 4
     del model.graph.node[:]
     model.graph.node.extend(nodes)
     onnx.save(model, file)
     out = tmp_path / "out.jsonl"
-    done = bench(*TRIAL, "--parts", "numbers", "--blocks", "dot_product", "--repository", two, "--out", out)
+    asked = ["--parts", "numbers", "--blocks", "dot_product", "--repository", tmp_path / "models", "--out", out]
+    done = bench(*TRIAL, *asked)
     assert done.returncode == 1, done.stderr
     assert "| float32 on the provider |" in (text := out.with_suffix(".md").read_text())
     assert "**not met**" in text
@@ -105,19 +96,7 @@ def test_tf32_in_place_of_float32_is_noticed(two, tmp_path):
     assert row["wrong_count"] > 1
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        ([*TRIAL, "--out", f"{RESULTS}/trial.jsonl"], "a trial is no result"),
-        (["--parts", "speed"], "invalid choice: 'speed'"),
-    ],
-)
-def test_wrong_arguments(arguments, said, capsys):
-    with pytest.raises(SystemExit, match="2"):
-        parse(arguments)
-    assert said in capsys.readouterr().err
-
-
+@pytest.mark.extended
 @WITHOUT_CUDA
 def test_without_a_gpu_it_says_so(tmp_path):
     done = bench("--out", tmp_path / "out.jsonl")
@@ -126,6 +105,7 @@ def test_without_a_gpu_it_says_so(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.extended
 def test_what_cannot_be_measured_is_told(tmp_path):
     asked = {"block": "linear", "dtype": "float32", "short": True, "repository": str(tmp_path), "provider": "cpu"}
     with pytest.raises(WorkerFailed, match="linear is not in the repository"):

@@ -1,4 +1,4 @@
-"""Ratios, gates and the report, from lines as a run records them."""
+"""Ratios, gates and the report, from lines as a run records them; and the percentiles of wrk."""
 
 import json
 
@@ -7,6 +7,7 @@ import pytest
 from benchmarks.serving import report
 from benchmarks.serving.cell import Cell
 from benchmarks.serving.gates import gates
+from benchmarks.serving.load import percentile_ms, without_correction
 from benchmarks.serving.profiling import self_times
 from benchmarks.serving.results import Results
 
@@ -52,17 +53,12 @@ def results():
 
 
 def test_ratios_are_of_the_same_repeat(results):
+    """A repeat without an answer has none; those of few requests are rough."""
     found = results.ratio("heed", W2, "in-process")
     assert (found.median, found.low, found.high, found.count) == (1.2, 1.0, 2.0, 5)
-
-
-def test_a_repeat_without_an_answer_has_no_ratio(results):
     found = results.ratio("heed", W2, "mlserver")
     assert (found.median, found.count) == (0.5, 4)
     assert results.ratio("heed", W2, "litserve") is None
-
-
-def test_few_requests_are_rough(results):
     assert results.is_rough("heed", Cell("W4", "json", 64))
     assert not results.is_rough("heed", W2)
 
@@ -104,3 +100,28 @@ def test_self_times_leave_out_who_waits():
     frames = [{"name": "main", "file": "/a/main.py"}, {"name": "0x7f (libc.so.6)"}, {"name": "epoll_wait"}]
     document = {"shared": {"frames": frames}, "profiles": [{"samples": [[0], [0, 1], [0, 2]]}]}
     assert self_times(document) == {"main (main.py)": 2, None: 1}
+
+
+def corrected(counts: dict[int, int], interval: int) -> dict[int, int]:
+    """As wrk 4 corrects for coordinated omission (stats.c, stats_correct)."""
+    data = dict(counts)
+    for n in range(2 * interval, max(counts) + 1):
+        if count := data.get(n):
+            m = n - interval
+            while m > interval:
+                data[m] = data.get(m, 0) + count
+                m -= interval
+    return data
+
+
+def test_the_correction_is_undone():
+    real = {3: 5, 10: 100, 11: 7, 35: 4, 36: 1, 90: 2, 200: 1}
+    added = corrected(real, 10)
+    assert sum(added.values()) > sum(real.values())
+    assert without_correction(added, 10) == real
+
+
+def test_percentiles():
+    times = {1000: 98, 2000: 1, 9000: 1}
+    assert [percentile_ms(times, share) for share in (0.5, 0.99, 1.0)] == [1.0, 2.0, 9.0]
+    assert percentile_ms({}, 0.5) is None

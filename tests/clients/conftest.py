@@ -7,9 +7,8 @@ from functools import partial
 import httpx
 import pytest
 
+from heed import main
 from heed_client import AsyncClient, AsyncMemory, Client
-from heed_client.__main__ import main
-from heed_client.memories.command import main as memory_main
 from tests.support.app import closed_port
 
 
@@ -93,8 +92,9 @@ def nobody() -> Iterator[str]:
         yield address
 
 
-def command(main, client, capsys, monkeypatch) -> Callable:
-    """Runs ``main`` on the real server; answers its status, and what it wrote to both streams."""
+@pytest.fixture
+def command(client, capsys, monkeypatch) -> Callable:
+    """Runs ``heed`` on the real server; returns its status, and what it wrote to both streams."""
     monkeypatch.setenv("HEED_URL", str(client.base_url).rstrip("/"))
 
     def run(*arguments):
@@ -108,12 +108,12 @@ def command(main, client, capsys, monkeypatch) -> Callable:
 
 
 @pytest.fixture
-def attend(client, capsys, monkeypatch):
-    """``heed run``."""
-    return command(main, client, capsys, monkeypatch)
+def attend(command) -> Callable:
+    """Runs ``heed run``, which is to succeed; returns what it printed."""
 
+    def run(*arguments):
+        status, printed, wrong = command("run", *arguments)
+        assert (status, wrong) == (0, "")
+        return printed
 
-@pytest.fixture
-def memory_command(client, capsys, monkeypatch):
-    """``heed memory``."""
-    return command(memory_main, client, capsys, monkeypatch)
+    return run

@@ -1,4 +1,4 @@
-"""``heed run``: files in, files out, selected weights and their heat maps, and errors that name the argument."""
+"""``heed run`` and ``heed memory``: files in, files out, selected weights and their heat maps, errors by argument."""
 
 import base64
 import json
@@ -19,6 +19,7 @@ from tests.support.client_calls import SDPA, sdpa
 
 ROOT = Path(__file__).parents[2]
 WORDS = [f"w{place}" for place in range(6)]
+IDS = ["encoder", "--input-ids", "[[1, 2, 3]]"]
 
 
 @pytest.fixture
@@ -42,28 +43,29 @@ def written(folder, kind, tensors):
     return [part for name in tensors for part in (f"--{name}", path)]
 
 
-@pytest.mark.parametrize("kind", ["npy", "npz", "safetensors", "json"])
-def test_formats(attend, tmp_path, expected, kind):
-    out = "-" if kind == "npy" else tmp_path / f"out.{kind}"
-    status, printed, wrong = attend(SDPA, *written(tmp_path, kind, sdpa()), "--is-causal", "--out", out)
-    assert (status, wrong) == (0, "")
-    if kind == "npz":
-        outputs = dict(np.load(out))
-    elif kind == "safetensors":
-        outputs = safetensors.numpy.load_file(out)
-    else:
-        text = printed if out == "-" else out.read_text()
-        outputs = {name: np.asarray(value, np.float32) for name, value in json.loads(text).items()}
+def numbers(printed):
+    return {name: np.asarray(value, np.float32) for name, value in json.loads(printed).items()}
+
+
+READERS = {
+    "npy": lambda _, printed: numbers(printed),
+    "npz": lambda path, _: dict(np.load(path)),
+    "safetensors": lambda path, _: safetensors.numpy.load_file(path),
+    "json": lambda path, _: numbers(path.read_text()),
+}
+
+
+@pytest.mark.parametrize("kind", READERS)
+@pytest.mark.parametrize("whole", [False, True], ids=["tensors", "request"])
+def test_formats(attend, tmp_path, expected, kind, whole):
+    """A file holds each tensor or the whole request; .npy has one array: the outputs go to standard output."""
+    files, out = written(tmp_path, kind, sdpa()), tmp_path / f"out.{kind}"
+    flags = ["--request", files[-1]] if whole and kind != "npy" else files
+    outputs = READERS[kind](out, attend(SDPA, *flags, "--is-causal", "--out", "-" if kind == "npy" else out))
     assert outputs.keys() == {"output", "weights"}
     for name, array in outputs.items():
         np.testing.assert_array_equal(array, expected[name], strict=True)
-
-
-@pytest.mark.parametrize("kind", ["npz", "safetensors", "json"])
-def test_a_whole_request(attend, tmp_path, expected, kind):
-    *_, path = written(tmp_path, kind, sdpa())
-    status, *_ = attend(SDPA, "--request", path, "--is-causal", "--outputs", "weights", "--out", tmp_path / "w.npy")
-    assert status == 0
+    attend(SDPA, *flags, "--is-causal", "--outputs", "weights", "--out", tmp_path / "w.npy")
     np.testing.assert_array_equal(np.load(tmp_path / "w.npy"), expected.weights)
 
 
@@ -77,10 +79,10 @@ def test_json_holds_tensors_as_the_api_takes_them(attend, tmp_path, expected):
         "outputs": ["weights"],
     }
     (tmp_path / "r.json").write_text(json.dumps(request))
-    _, printed, _ = attend(SDPA, "--request", tmp_path / "r.json")
+    printed = attend(SDPA, "--request", tmp_path / "r.json")
     (tmp_path / "q.json").write_text(json.dumps(request.pop("query")))
     (tmp_path / "r.json").write_text(json.dumps(request))
-    assert attend(SDPA, "--request", tmp_path / "r.json", "--query", tmp_path / "q.json") == (0, printed, "")
+    assert attend(SDPA, "--request", tmp_path / "r.json", "--query", tmp_path / "q.json") == printed
     assert json.loads(printed) == {"weights": expected.weights.astype(str).astype(float).tolist()}
 
 
@@ -103,32 +105,28 @@ def test_standard_input_and_other_names(client, tmp_path, expected):
             stdin=content, env=os.environ | {"PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'clients'}"},
             cwd=tmp_path, capture_output=True, check=True,
         )  # fmt: skip
-    np.testing.assert_array_equal(np.asarray(json.loads(done.stdout)["weights"], np.float32), expected.weights)
+    np.testing.assert_array_equal(numbers(done.stdout)["weights"], expected.weights)
 
 
 def test_scores_and_the_largest(attend, tmp_path):
     files = written(tmp_path, "npy", sdpa())
-    _, printed, _ = attend(SDPA, *files, "--is-causal", "--outputs", "scores")
-    assert json.loads(printed)["scores"][0][1] is None
+    assert json.loads(attend(SDPA, *files, "--is-causal", "--outputs", "scores"))["scores"][0][1] is None
     attend(SDPA, *files, "--weights-top-k", 2, "--out", tmp_path / "o.npz")
     assert {name: array.shape for name, array in np.load(tmp_path / "o.npz").items()} == {
         "output": (5, 3), "weights_indices": (5, 2), "weights_values": (5, 2)
     }  # fmt: skip
-    _, printed, _ = attend(SDPA, *files, "--weights-top-k", 2, "--outputs", "weights,entropy")
-    assert json.loads(printed)["weights"].keys() == {"indices", "values"}
-    assert np.shape(json.loads(printed)["entropy"]) == (5,)
+    outputs = json.loads(attend(SDPA, *files, "--weights-top-k", 2, "--outputs", "weights,entropy"))
+    assert outputs["weights"].keys() == {"indices", "values"}
+    assert np.shape(outputs["entropy"]) == (5,)
 
 
 def test_lists_in_place_of_files(attend):
-    _, printed, _ = attend("dot_product", "--query", "[[1, 0]]", "--key", "[[0, 0], [0, 1]]", "--value", "[[2], [4]]")
+    printed = attend("dot_product", "--query", "[[1, 0]]", "--key", "[[0, 0], [0, 1]]", "--value", "[[2], [4]]")
     assert json.loads(printed) == {"output": [[3.0]], "weights": [[0.5, 0.5]]}
-    _, printed, _ = attend("encoder", "--input-ids", "[[1, 2, 3]]", "--layers", "[1]", "--outputs", "weights")
-    assert np.shape(json.loads(printed)["weights"]) == (1, 1, 4, 3, 3)
 
 
 def test_describe(attend, client):
-    status, printed, _ = attend("multi_head", "--describe")
-    assert status == 0
+    printed = attend("multi_head", "--describe")
     assert "\noutputs on request\n  entropy [" in printed
     described = client.get("/v1/attention/multi_head").json()
     for one in (*described["inputs"], *described["parameters"], *described["outputs"]):
@@ -138,8 +136,7 @@ def test_describe(attend, client):
 
 def test_help_names_every_block_input(attend, client):
     """Flags of their own for what the blocks take; ``--tensor`` and ``--set`` are for your own and learned matrices."""
-    status, printed, _ = attend("--help")
-    assert status == 0
+    printed = attend("--help")
     for line in client.get("/v1/attention").json()["blocks"]:
         described = client.get(f"/v1/attention/{line['block']}").json()
         for one in (*described["inputs"], *described["parameters"]):
@@ -157,8 +154,10 @@ def bad_files(tmp_path):
     (tmp_path / "list.json").write_text("[1, 2]")
     (tmp_path / "two.json").write_text('{"a": [1], "b": [1]}')
     (tmp_path / "odd.json").write_text('{"query": {"shape": [2]}}')
+    (tmp_path / "words.json").write_text(json.dumps(["word"] * 16))
     np.save(tmp_path / "pickled.npy", np.array([{}]), allow_pickle=True)
     np.save(tmp_path / "wide.npy", np.ones((7, 9)))
+    np.save(tmp_path / "int.npy", np.indices((5, 7)).sum(axis=0) % 2)
     return files
 
 
@@ -173,6 +172,7 @@ def bad_files(tmp_path):
         ("--query two.json", "--query two.json: holds no 'query'; there are a, b"),
         ("--request list.json", "--request list.json: expected tensors by name"),
         ("--key wide.npy", r"--key: expected axis 1 \(d_k\) to be 8, as in query, got 9 \(shape"),
+        ("--attn-mask int.npy --additive-mask", r"--attn-mask: expected booleans \(true = may attend\) or floats"),
         ("--heads 3", "--heads: expected indices from -1 to 0"),
         ("--reduce-layers mean", "--reduce-layers"),
         ("--layers no-such-file", "--layers no-such-file"),
@@ -182,7 +182,6 @@ def bad_files(tmp_path):
         ("--weights-top-k 99", "--weights-top-k: expected at most 7"),
         ("--out both.npy", "both.npy: .npy holds one array, there are output, weights"),
         ("--out no/out.npz", "no/out.npz: No such file"),
-        ("--show --at 1", r"--at: expected indices within \[\], the leading axes of the weights, got \[1\]"),
         ("--show --labels words.json", "--labels: 16 words for 5 queries"),
         ("--show --key-labels words.json", "--labels: 16 words for 7 keys"),
         ("--show --labels list.json", "--labels list.json: expected a JSON list of texts"),
@@ -190,42 +189,37 @@ def bad_files(tmp_path):
         ("--url http://[", "--url: expected a URL such as"),
     ],
 )
-def test_what_is_wrong_names_the_argument(attend, bad_files, tmp_path, monkeypatch, arguments, message):
-    (tmp_path / "words.json").write_text(json.dumps(["word"] * 16))
+def test_what_is_wrong_names_the_argument(command, bad_files, tmp_path, monkeypatch, arguments, message):
     monkeypatch.chdir(tmp_path)
-    status, printed, wrong = attend(SDPA, *bad_files, *arguments.split())
+    status, printed, wrong = command("run", SDPA, *bad_files, *arguments.split())
     assert (status, printed) == (2, "")
     assert re.match(f"heed run: .*{message}", wrong), wrong
     assert "Traceback" not in wrong
 
 
-def test_no_block_and_no_server(attend, nobody):
-    status, _, wrong = attend("none", "--query", "[[1]]")
+def test_no_block_and_no_server(command, nobody):
+    status, _, wrong = command("run", "none", "--query", "[[1]]")
     assert (status, "none" in wrong) == (2, True)
-    status, _, wrong = attend(SDPA, "--query", "[[1]]", "--url", nobody)
-    assert (status, wrong.startswith(f"heed run: --url: no answer from http://{nobody}")) == (1, True)
+    assert command("run", SDPA, "--query", "[[1]]", "--url", nobody)[0] == 1
 
 
 @pytest.mark.parametrize("form", ["lists", "flat"])
-def test_masks(attend, tmp_path, form):
-    """In JSON null is -infinity; 0 and 1 are refused unless they are meant, integers of a file always."""
+def test_masks(attend, command, tmp_path, form):
+    """In JSON null is -infinity; 0 and 1 are refused unless they are meant."""
     tensors = written(tmp_path, "npy", sdpa())
     bits = np.indices((5, 7)).sum(axis=0) % 2
 
-    def run(words, *flags):
+    def flags(words):
         named = np.array(words, object)[bits]
         mask = named.tolist() if form == "lists" else {"shape": bits.shape, "data": named.ravel().tolist()}
         (tmp_path / "mask.json").write_text(json.dumps(mask))
-        return attend(SDPA, *tensors, "--attn-mask", tmp_path / "mask.json", "--outputs", "weights", *flags)
+        return SDPA, *tensors, "--attn-mask", tmp_path / "mask.json", "--outputs", "weights"
 
     for zero, one in ((0, 1), (0.0, 1.0)):
-        status, _, error = run([zero, one])
+        status, _, error = command("run", *flags([zero, one]))
         assert (status, "--attn-mask: holds nothing but 0 and 1" in error) == (2, True)
-        assert run([zero, one], "--additive-mask")[0] == 0
-    np.save(tmp_path / "int.npy", bits)
-    status, _, error = attend(SDPA, *tensors, "--attn-mask", tmp_path / "int.npy", "--additive-mask")
-    assert (status, "--attn-mask: expected booleans (true = may attend) or floats" in error) == (2, True)
-    assert run([0, None]) == run([0.0, None]) == run([True, False])
+        attend(*flags([zero, one]), "--additive-mask")
+    assert attend(*flags([0, None])) == attend(*flags([0.0, None])) == attend(*flags([True, False]))
 
 
 @pytest.fixture
@@ -234,10 +228,6 @@ def request_file(tmp_path):
     (tmp_path / "request.json").write_text(json.dumps(inputs))
     (tmp_path / "labels.json").write_text(json.dumps(WORDS))
     return ["--request", tmp_path / "request.json"]
-
-
-def weights_of(printed):
-    return np.asarray(json.loads(printed)["weights"], np.float32)
 
 
 FLAGS = {
@@ -251,22 +241,16 @@ FLAGS = {
 
 @pytest.mark.parametrize(("flags", "options"), FLAGS.values(), ids=FLAGS)
 def test_flags(attend, sync_heed, request_file, flags, options):
-    status, printed, wrong = attend(SDPA, *request_file, *flags)
-    assert (status, wrong) == (0, "")
     expected = sync_heed.attend(SDPA, **sdpa(2, 3, m=6, n=6), **options).weights
-    np.testing.assert_array_equal(weights_of(printed), expected)
+    np.testing.assert_array_equal(numbers(attend(SDPA, *request_file, *flags))["weights"], expected)
 
 
 @pytest.mark.parametrize("layers", ["1", "-1", "1:", "[1]", "FILE"])
 def test_layers_are_a_selection_or_a_file(attend, tmp_path, layers):
     np.save(tmp_path / "layers.npy", np.array([1]))
     layers = str(tmp_path / "layers.npy") if layers == "FILE" else layers
-    status, printed, wrong = attend(
-        "encoder", "--input-ids", "[[1, 2, 3]]", f"--layers={layers}", "--reduce-layers", "max"
-    )
-    assert (status, wrong) == (0, "")
-    _, whole, _ = attend("encoder", "--input-ids", "[[1, 2, 3]]")
-    np.testing.assert_array_equal(weights_of(printed), weights_of(whole)[1])
+    weights = numbers(attend(*IDS, f"--layers={layers}", "--reduce-layers", "max"))["weights"]
+    np.testing.assert_array_equal(weights, numbers(attend(*IDS))["weights"][1])
 
 
 @pytest.mark.parametrize(
@@ -278,15 +262,14 @@ def test_layers_are_a_selection_or_a_file(attend, tmp_path, layers):
     ids=["words", "numbers"],
 )
 def test_the_rows_of_a_heat_map_are_the_selected_queries(attend, request_file, flags, rows):
-    status, printed, wrong = attend(SDPA, *request_file, *flags, "--show")
-    assert (status, wrong) == (0, "")
+    printed = attend(SDPA, *request_file, *flags, "--show")
     assert [line.split()[0] for line in printed.splitlines()][-len(rows) :] == rows
 
 
-def test_a_page_of_pooled_weights(attend, tmp_path, request_file):
+def test_a_page_of_pooled_weights(command, tmp_path, request_file):
     html = tmp_path / "page.html"
     flags = ["--labels", tmp_path / "labels.json", "--weights-pool", "4", "--weights-dtype", "float16", "--html", html]
-    assert attend(SDPA, *request_file, *flags)[0] == 0
+    assert command("run", SDPA, *request_file, *flags)[0] == 0
     data = json.loads(html.read_text().partition('id="data">')[2].partition("</script>")[0])
     assert data["shape"] == [2, 3, 4, 4]
     assert [label["text"] for label in data["rows"]] == ["w0", "w1…w2", "w3", "w4…w5"]
@@ -299,3 +282,24 @@ def test_labels():
     assert select_labels(WORDS, 3) == ["w3"]
     assert pool_labels(WORDS, 6) == WORDS
     assert pool_labels(WORDS, 1) == ["w0…w5"]
+
+
+def test_a_memory_is_stored_listed_queried_and_deleted(command, attend, tmp_path):
+    flags = written(tmp_path, "npy", sdpa(1, 2))
+    status, printed, wrong = command("memory", "store", *flags[2:], "--ttl-seconds", 60)
+    assert (status, wrong) == (0, "")
+    id = printed.strip()
+    assert f"{id} - float32 [1, 2, 7, 8] 616 bytes\n" in command("memory", "list")[1]
+    assert attend(SDPA, *flags[:2], "--set", f'memory="{id}"') == attend(SDPA, *flags)
+    assert command("memory", "delete", id) == (0, f"deleted {id}\n", "")
+    status, printed, wrong = command("memory", "list")
+    assert (status, id in printed, wrong) == (0, False, "")
+    status, _, wrong = command("memory", "delete", id)
+    assert (status, id in wrong) == (2, True)
+
+
+def test_what_is_wrong_with_a_memory(command, monkeypatch, nobody):
+    status, _, wrong = command("memory", "store", "--key", "[[1, 2]]")
+    assert (status, wrong) == (2, "heed memory: 422 Unprocessable Entity: value: required, and not given\n")
+    monkeypatch.setenv("HEED_URL", nobody)
+    assert command("memory", "list")[0] == 1

@@ -1,9 +1,11 @@
-"""What is shown of weights: in the terminal, as a picture, as a page."""
+"""What is shown of weights: in the terminal, as a picture, as a page; and the summary of ``heed run``."""
 
 import io
 import json
 import re
+import sys
 from html import unescape
+from pathlib import Path
 
 import matplotlib.image
 import numpy as np
@@ -11,11 +13,16 @@ import pytest
 from rich.console import Console
 
 from heed_client.answer import Answer
-from heed_client.matrix import matrices
+from heed_client.matrix import expanded, matrices
 from heed_client.page import page
 from heed_client.plot import plot
 from heed_client.show import COLOURS, show
+from heed_client.summary import summary
+from tests.support.client_calls import SDPA
 
+EXAMPLES = Path(__file__).parents[2] / "examples"
+REQUEST = EXAMPLES / "sentence.json"
+SENTENCE = [SDPA, "--request", REQUEST, "--labels", EXAMPLES / "sentence.tokens.json", "--head", "1"]
 WORDS = ["a", "bc", "</script>"]
 WEIGHTS = np.array([[[1, 0, 0], [0.5, 0.5, 0], [0.25, 0.25, 0.5]], [[0, 0, 1], [0, 1, 0], [1, 0, 0]]], np.float32)
 
@@ -76,12 +83,6 @@ def test_words(shape, keys, columns):
     assert (labelled.queries, labelled.keys) == (["a", "b"], list(columns))
 
 
-@pytest.mark.parametrize("at", [[2], [0, 0], [-1]])
-def test_indices_beyond_the_leading_axes(at):
-    with pytest.raises(ValueError, match="leading axes"):
-        matrices(WEIGHTS, at)
-
-
 @pytest.mark.parametrize(("suffix", "start"), [("svg", b"<?xml"), ("pdf", b"%PDF")])
 def test_plot(tmp_path, suffix, start):
     path = tmp_path / f"weights.{suffix}"
@@ -103,11 +104,6 @@ def test_a_plot_shows_the_weights(tmp_path):
     assert light[1][0] < 1 < 2 < light[1][1]
 
 
-def test_too_many_for_one_plot():
-    with pytest.raises(ValueError, match="--at"):
-        plot(matrices(np.zeros((65, 1, 1))), "never.png")
-
-
 def test_page_stands_alone():
     text = page(WEIGHTS, WORDS, title="<title>")
     own = re.sub(r"data:text/javascript;base64,[^\"]*", "", text)
@@ -117,16 +113,20 @@ def test_page_stands_alone():
 
 
 @pytest.mark.parametrize(
-    ("shape", "message"),
+    ("draw", "message"),
     [
-        ((2, 3, 1, 4, 4), "at: choose one of the 3 rows of the batch"),
-        ((4,), r"expected \[..., m, n\], got \[4\]"),
-        ((2, 0, 4, 4), "expected"),
+        (lambda: matrices(WEIGHTS, [2]), "leading axes"),
+        (lambda: matrices(WEIGHTS, [0, 0]), "leading axes"),
+        (lambda: matrices(WEIGHTS, [-1]), "leading axes"),
+        (lambda: plot(matrices(np.zeros((65, 1, 1))), "never.png"), "--at"),
+        (lambda: page(np.zeros((2, 3, 1, 4, 4))), "at: choose one of the 3 rows of the batch"),
+        (lambda: page(np.zeros(4)), r"expected \[..., m, n\], got \[4\]"),
+        (lambda: page(np.zeros((2, 0, 4, 4))), "expected"),
     ],
 )
-def test_what_a_page_cannot_show(shape, message):
+def test_what_cannot_be_shown(draw, message):
     with pytest.raises(ValueError, match=message):
-        page(np.zeros(shape, np.float32))
+        draw()
 
 
 def test_a_notebook_shows_the_page():
@@ -137,3 +137,52 @@ def test_a_notebook_shows_the_page():
         {"text": text, "special": text == "a", "padding": False, "part": 0} for text in WORDS
     ]
     assert "<td>output</td>" in Answer("sdpa", {"output": WEIGHTS})._repr_html_()
+
+
+def test_a_terminal_gets_a_summary_and_with_json_all_numbers(attend, sync_heed, monkeypatch):
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    printed = attend(*SENTENCE)
+    weights = sync_heed.attend(SDPA, **json.loads(REQUEST.read_text()), heads=1).weights
+    assert f"weights  [1, 1, 16, 16]   float32  {weights.min():.4g} to {weights.max():.4g}\n" in printed
+    assert "the largest weight of each query, the first 8 of 16\n" in printed
+    assert f"  {weights.max():.3f}  " in printed
+    assert len(printed) < 1000
+    all_numbers = json.loads(attend(*SENTENCE, "--json"))
+    np.testing.assert_allclose(all_numbers["weights"], weights, rtol=1e-6)
+
+
+def test_each_query_has_its_largest_weight():
+    weights = np.array([[[0.1, 0.9], [0.6, 0.4]], [[0.3, 0.7], [0.2, 0.8]]], np.float32)
+    text = summary({"weights": weights}, matrices(weights, (), ["the", "cat"]), {})
+    assert "  0.900  the -> cat  weights[0]\n  0.800  cat -> cat  weights[1]\n" in text
+    assert text.startswith("weights  [2, 2, 2]  float32  0.1 to 0.9\n")
+
+
+def test_masked_scores_and_tokens():
+    text = summary({"scores": np.array([[1.5, -np.inf]])}, None, {"tokens": ["a", "b"]})
+    assert text.startswith(
+        "scores  [1, 2]  float64  1.5 to 1.5, and 1 of -infinity (masked)\ntokens  [2]     list     a b\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("indices", "numbers"),
+    [("0,3,5:8", [0, 3, 5, 6, 7]), (4, [4]), ([2, 1], [2, 1]), ("-1", []), ("::2", []), (None, [])],
+)
+def test_selected_numbers(indices, numbers):
+    assert expanded(indices) == numbers
+
+
+def test_matrices_are_named_by_what_was_selected():
+    found = matrices(np.ones((1, 2, 3, 3)), (), (), (), {"heads": [4, 7]})
+    assert found.names == ["weights[0, 4]", "weights[0, 7]"]
+    assert matrices(np.ones((2, 1, 3, 3)), (1,), (), (), {"layers": [3, 5]}).names == ["weights[5, 0]"]
+
+
+def test_files_are_named(command, tmp_path):
+    paths = ["--plot", tmp_path / "w.png", "--html", tmp_path / "w.html"]
+    status, said, wrote = command("run", SDPA, "--request", REQUEST, "--head", "1", *paths)
+    assert (status, said) == (0, "")
+    what = "weights[0, 1] of 16 queries and 16 keys"
+    assert wrote == f"wrote {tmp_path / 'w.png'}: {what}\nwrote {tmp_path / 'w.html'}: {what}\n"
+    assert (tmp_path / "w.png").stat().st_size > 1000

@@ -8,7 +8,6 @@ import pytest
 import heed_client
 import heed_client.memories.calls
 from tests.support.client_calls import SDPA, V1, drawn, sdpa
-from tests.support.server import serving
 
 MEMORIES = "/v1/memories"
 
@@ -31,10 +30,6 @@ def same(answer, expected):
 
 def joined(*parts):
     return {name: np.concatenate([part[name] for part in parts], axis=-2) for name in parts[0]}
-
-
-def posts(heed):
-    return [asked for asked in heed.asked if "POST" in asked]
 
 
 @pytest.mark.parametrize("leading", [(), (1,), (2, 3)])
@@ -108,11 +103,12 @@ def test_append_and_step(heed):
 
 def test_a_step_whose_output_overflows_is_sent_once(heed):
     huge = np.full((1, 8), 3e38, np.float32)
+    heed.describe(SDPA)
     with heed.memory(**PLAIN) as memory:
         heed.asked.clear()
         with pytest.raises(heed_client.BadRequest, match="not finite"):
             memory.step(huge, huge, drawn(1, 3), outputs=["scores"])
-        assert posts(heed) == [f"POST /v2/models/{SDPA}/infer"]
+    assert heed.asked == [f"POST /v2/models/{SDPA}/infer", f"DELETE {MEMORIES}/{memory.id}"]
 
 
 @pytest.mark.parametrize(
@@ -157,7 +153,7 @@ def test_large_keys_are_sent_in_parts(heed, dtype, monkeypatch):
     lengths = [100, 37]
     monkeypatch.setattr(heed_client.memories.calls, "PART_BYTES", 6000)
     with heed.memory(**rows, dtype=dtype, nonpad_kv_seqlen=lengths) as memory:
-        sent = posts(heed)
+        sent = [*heed.asked]
         assert memory.lengths == (100, 37)
         answer = memory.query(query)
     assert sent == [f"POST {MEMORIES}"] + [f"POST {MEMORIES}/{memory.id}/append"] * (len(sent) - 1)
@@ -166,24 +162,14 @@ def test_large_keys_are_sent_in_parts(heed, dtype, monkeypatch):
     same(answer, heed.attend(SDPA, query=query, **rounded, nonpad_kv_seqlen=lengths))
 
 
-@pytest.fixture(scope="module")
-def small_server(two_blocks):
-    """It takes bodies of 10,000 bytes, and memories of 100,000."""
-    with serving(two_blocks, "--max-body-bytes", "10000", "--memories-bytes", "200000") as server:
-        yield server
-
-
-def test_parts_become_smaller_until_the_server_takes_them(small_server, connect):
+def test_parts_become_smaller_until_the_server_takes_them(shared_server, two_blocks, connect):
+    """It takes bodies of 10,000 bytes; nothing remains of a memory for which there is no room."""
+    heed = connect(shared_server(two_blocks, "--max-body-bytes", "10000", "--memories-bytes", "200000").url)
     query, rows = stored(n=200)
-    with connect(small_server.base_url).memory(**rows) as memory:
-        assert memory.lengths == (200,)
+    with heed.memory(**rows) as memory:
         assert memory.query(query).weights.shape == (1, 2, 5, 200)
         memory.append(**rows, at=200)
         assert memory.lengths == (400,)
-
-
-def test_nothing_remains_of_a_memory_for_which_there_is_no_room(small_server, connect):
-    heed = connect(small_server.base_url)
     with pytest.raises(heed_client.ServerError, match=r"^507 "):
         heed.memory(**stored(n=2000)[1])
     assert heed.memories() == []
@@ -208,32 +194,23 @@ def test_equal_keys_are_sent_once(heed, leading, lengths):
 
 
 @pytest.mark.parametrize(
-    ("change", "status", "field"),
+    ("change", "message"),
     [
-        ({"value": None}, 422, "value"),
-        ({"key": np.full((7, 8), np.nan)}, 422, "key"),
-        ({"kee": drawn(7, 8)}, 400, "kee"),
-        ({"ttl_seconds": 0}, 422, "ttl_seconds"),
+        ({"value": None}, "^422 .*: value: "),
+        ({"key": np.full((7, 8), np.nan)}, "^422 .*: key: "),
+        ({"kee": drawn(7, 8)}, "^400 .*: kee: "),
+        ({"ttl_seconds": 0}, "^422 .*: ttl_seconds: "),
+        ({"nonpad_kv_seqlen": [8]}, "^nonpad_kv_seqlen: expected numbers from 0 to 7"),
+        ({"key": [["a"]]}, "^key: "),
+        ({"x": drawn(3, 64), "key": None, "value": None, "block": "grouped_query", "reuse": True}, "^reuse: "),
     ],
+    ids=lambda given: ", ".join(given) if isinstance(given, dict) else "",
 )
-def test_what_is_wrong(heed, change, status, field):
-    with pytest.raises(heed_client.BadRequest) as caught:
+def test_what_is_wrong(heed, change, message):
+    """What is no tensor, or does not go together, is not sent."""
+    with pytest.raises((heed_client.BadRequest, ValueError, TypeError), match=message) as caught:
         heed.memory(**PLAIN | change)
-    assert (caught.value.status, caught.value.field) == (status, field)
-
-
-@pytest.mark.parametrize(
-    ("inputs", "error", "message"),
-    [
-        ({**PLAIN, "nonpad_kv_seqlen": [8]}, ValueError, "nonpad_kv_seqlen: expected numbers from 0 to 7"),
-        ({**PLAIN, "key": [["a"]]}, TypeError, "key: "),
-        ({"x": drawn(3, 64), "block": "grouped_query", "reuse": True}, ValueError, "reuse: "),
-    ],
-)
-def test_what_is_not_sent(heed, inputs, error, message):
-    with pytest.raises(error, match=f"^{message}"):
-        heed.memory(**inputs)
-    assert heed.asked == []
+    assert bool(heed.asked) == isinstance(caught.value, heed_client.BadRequest)
 
 
 def test_async_with(client):

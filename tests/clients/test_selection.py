@@ -8,8 +8,7 @@ from heed_client import Quantized, TopK
 from tests.support.client_calls import SDPA, both, drawn, sdpa
 
 IDS = {"input_ids": np.arange(12).reshape(2, 6)}
-STACK = {"outputs": ["weights", "entropy", "received", "rollout"]}
-MADE = {  # options, and what numpy makes of all weights
+EXPECTED = {  # options, and what numpy makes of all weights
     "text": ({"heads": "0,2", "queries": "-1"}, lambda w: w[:, [0, 2], -1:]),
     "a number": ({"heads": 1}, lambda w: w[:, 1:2]),
     "a list": ({"heads": [2, 0], "queries": [1]}, lambda w: w[:, [2, 0], 1:2]),
@@ -22,7 +21,7 @@ MADE = {  # options, and what numpy makes of all weights
 }
 
 
-@pytest.mark.parametrize(("options", "expected"), MADE.values(), ids=MADE)
+@pytest.mark.parametrize(("options", "expected"), EXPECTED.values(), ids=EXPECTED)
 def test_options(heed, options, expected):
     inputs = sdpa(2, 3)
     weights = heed.attend(SDPA, **inputs).weights
@@ -59,18 +58,23 @@ def test_axes_that_are_left_out_of_the_inputs_are_left_out_of_all_outputs(heed, 
     assert [array.shape for array in outputs.values()] == shapes
 
 
-@pytest.mark.parametrize("layers", ["1", 1, [1], "-1", np.array([1])], ids=str)
-def test_a_stack(heed, layers):
+LAYERS = {
+    **{
+        repr(one): ({"layers": one, "heads": "1:3"}, lambda w: w[1:, :, 1:3])
+        for one in ("1", 1, [1], "-1", np.ones(1, int))
+    },
+    "reduced": ({"reduce_heads": "mean", "reduce_layers": "max"}, lambda w: w.mean(2).max(0)),
+}
+
+
+@pytest.mark.parametrize(("options", "expected"), LAYERS.values(), ids=LAYERS)
+def test_a_stack(heed, options, expected):
     """``layers`` is an input of its graph."""
-    weights = heed.attend("encoder", **IDS).weights
-    outputs = both(heed, "encoder", **IDS, layers=layers, heads="1:3", **STACK)
-    np.testing.assert_array_equal(outputs["weights"], weights[1:, :, 1:3])
-    assert outputs["entropy"].shape == (1, 2, 2, 6)
-    assert outputs["rollout"].shape == (2, 6, 6)
+    weights = expected(heed.attend("encoder", **IDS).weights)
+    outputs = both(heed, "encoder", **IDS, **options, outputs=["weights", "entropy", "received", "rollout"])
+    np.testing.assert_allclose(outputs["weights"], weights, rtol=1e-6)
+    assert [array.shape for array in outputs.values()] == [weights.shape, *[weights.shape[:-1]] * 2, (2, 6, 6)]
     np.testing.assert_allclose(outputs["rollout"].sum(-1), 1, rtol=1e-6)
-    reduced = both(heed, "encoder", **IDS, reduce_heads="mean", reduce_layers="max", **STACK)
-    np.testing.assert_allclose(reduced["weights"], weights.mean(2).max(0), rtol=1e-6)
-    assert [array.shape for array in reduced.values()] == [(2, 6, 6), (2, 6), (2, 6), (2, 6, 6)]
 
 
 @pytest.mark.parametrize("binary", [False, True])

@@ -5,21 +5,19 @@ import json
 import numpy as np
 import pytest
 
-from heed_client import BadRequest
+from heed_client import BadRequest, Client
 from tests.support.language_model import LOGITS, write_language_model
-from tests.support.server import serving
 from tests.support.texts import SPECIAL, TEXTS, WORDS
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # those of transformers
 
 
-@pytest.fixture(scope="module")
-def url(tmp_path_factory):
+@pytest.fixture(scope="session")
+def url(tmp_path_factory, shared_server):
     """A server with the language model ``lm``, which takes 12 tokens."""
     folder = tmp_path_factory.mktemp("language model")
     write_language_model(folder / "lm" / "1", limit=12)
-    with serving(folder) as client:
-        yield str(client.base_url)
+    return shared_server(folder, "--workers", "1").url
 
 
 @pytest.fixture
@@ -28,16 +26,10 @@ def heed(url, connect):
 
 
 @pytest.fixture
-def attend_text(url, attend, monkeypatch):
-    """Runs ``heed run lm`` on texts; answers what it printed."""
-
-    def run(*flags):
-        monkeypatch.setenv("HEED_URL", url)
-        status, printed, wrong = attend("lm", *flags)
-        assert (status, wrong) == (0, "")
-        return printed
-
-    return run
+def attend_texts(url, attend, monkeypatch):
+    """Runs ``heed run lm``; returns what it printed."""
+    monkeypatch.setenv("HEED_URL", url)
+    return lambda *flags: attend("lm", *flags)
 
 
 @pytest.mark.parametrize("binary", [True, False])
@@ -46,6 +38,15 @@ def test_a_text_is_answered_with_its_tokens(heed, binary):
     assert answer.tokens == ["<s>", *TEXTS[0].split(), "</s>"]
     assert answer.weights.shape[-2:] == (len(answer.tokens), len(answer.tokens))
     assert list(answer) == ["weights"]
+
+
+@pytest.mark.extended
+@pytest.mark.parametrize("binary", [True, False])
+def test_the_embedding_of_each_text(texts_repository, shared_server, binary):
+    with Client(shared_server(texts_repository, "--workers", "1").url) as heed:
+        answer = heed.attend("bert", text=TEXTS, outputs="embedding", binary=binary)
+    assert list(answer) == ["embedding"]
+    np.testing.assert_allclose(np.linalg.norm(answer.embedding, axis=-1), [1, 1], atol=1e-6)
 
 
 def test_a_list_of_texts_is_padded(heed):
@@ -58,8 +59,13 @@ def test_a_list_of_texts_is_padded(heed):
 
 @pytest.mark.parametrize(
     ("texts", "field"),
-    [({"text": ""}, "text"), ({"text": TEXTS[0], "text_target": TEXTS[0]}, "text_target")],
-    ids=["text", "text_target"],
+    [
+        ({"text": ""}, "text"),
+        ({"text": TEXTS[0], "text_target": TEXTS[0]}, "text_target"),
+        ({"text": TEXTS[0], "next_tokens": 0}, "next_tokens"),
+        ({"text": TEXTS[0], "next_tokens": 1, "memory": "no memory of this server"}, "memory"),  # not ignored
+    ],
+    ids=["text", "text_target", "next_tokens", "memory"],
 )
 def test_what_is_wrong_with_a_text_names_its_field(heed, texts, field):
     with pytest.raises(BadRequest) as error:
@@ -81,32 +87,27 @@ def test_next_tokens(heed):
     )
     assert [[one["id"] for one in of] for of in masked.next_tokens] == [[0, 1], [0, 1]]
     assert masked.weights.shape[-2] == 1
-    with pytest.raises(BadRequest) as error:
-        heed.attend("lm", **text, next_tokens=0)
-    assert error.value.field == "next_tokens"
-    with pytest.raises(BadRequest):  # not ignored
-        heed.attend("lm", **text, next_tokens=1, memory="no memory of this server")
 
 
-def test_heed_run_labels_a_heat_map_with_tokens(attend_text):
+def test_heed_run_labels_a_heat_map_with_tokens(attend_texts):
     flags = ["--text", TEXTS[0], "--at", "0", "--show"]
-    shown = attend_text(*flags)
+    shown = attend_texts(*flags)
     assert all(f" {word} " in shown for word in TEXTS[0].split())
-    assert " mat " not in attend_text(*flags, "--layers", "0", "--heads", "0", "--queries", "1:3")
-    assert "…" in attend_text(*flags, "--weights-pool", "2")
+    assert " mat " not in attend_texts(*flags, "--layers", "0", "--heads", "0", "--queries", "1:3")
+    assert "…" in attend_texts(*flags, "--weights-pool", "2")
 
 
-def test_heed_run_takes_several_texts(attend_text):
-    assert json.loads(attend_text("--text", TEXTS[0]))["tokens"][:2] == ["<s>", "the"]
-    several = attend_text("--text", TEXTS[0], "--text", TEXTS[1], "--truncation", "--outputs", "output")
+def test_heed_run_takes_several_texts(attend_texts):
+    assert json.loads(attend_texts("--text", TEXTS[0]))["tokens"][:2] == ["<s>", "the"]
+    several = attend_texts("--text", TEXTS[0], "--text", TEXTS[1], "--truncation", "--outputs", "output")
     assert len(json.loads(several)["output"]) == 2
 
 
-def test_heed_run_prints_next_tokens(attend_text, attend, tmp_path):
+def test_heed_run_prints_next_tokens(attend_texts, command, tmp_path):
     flags = ["--text", "a cat", "--next-tokens", "2"]
-    tokens = json.loads(attend_text(*flags))["next_tokens"]
+    tokens = json.loads(attend_texts(*flags))["next_tokens"]
     assert [set(one) for one in tokens] == [{"id", "token", "probability"}] * 2
     for others in (["--show"], ["--out", tmp_path / "out.npz"]):
-        assert json.loads(attend_text(*flags, *others).splitlines()[-1]) == tokens
-    status, _, wrong = attend("lm", *flags[:-1], "101")
+        assert json.loads(attend_texts(*flags, *others).splitlines()[-1]) == tokens
+    status, _, wrong = command("run", "lm", *flags[:-1], "101")
     assert (status, "--next-tokens: expected a whole number from 1 to 100" in wrong) == (2, True)

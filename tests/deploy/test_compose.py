@@ -19,21 +19,21 @@ ROOT = Path(__file__).parents[2]
 FILE = ROOT / "docker-compose.yml"
 COMPOSE = yaml.safe_load(FILE.read_text())
 SERVICES = COMPOSE["services"]
-OVERLAYS = {
-    file.name: yaml.safe_load(file.read_text())
-    for file in (ROOT / "deploy/compose").glob("*.yml")
-    if file.name != "collector.yml"
-}
-ADDED = {
-    f"{file} {name}": service
-    for file, overlay in OVERLAYS.items()
-    for name, service in overlay["services"].items()
-    if name not in SERVICES
-}
+FILES = [file for file in (ROOT / "deploy/compose").glob("*.yml") if file.name != "collector.yml"]
+OVERLAYS = {file.name: yaml.safe_load(file.read_text()) for file in FILES}
+EVERY = {name: service for overlay in OVERLAYS.values() for name, service in overlay["services"].items()} | SERVICES
+DEPLOYED = [FILE, ROOT / "Dockerfile", *(ROOT / "deploy").rglob("*.y*ml")]
 
 
 def read(path: str):
     return yaml.safe_load((ROOT / "deploy" / path).read_text())
+
+
+@pytest.mark.parametrize("file", DEPLOYED, ids=lambda file: str(file.relative_to(ROOT)))
+def test_variables_are_settings(file):
+    """All that a file gives to a container; ``${HEED_PORT:-8000}`` is a variable of Compose itself."""
+    given = re.findall(r"(?<!\{)\bHEED_([A-Z_]+)", re.sub("#.*", "", file.read_text()))
+    assert {variable.lower() for variable in given} - {"api_key"} <= Settings.model_fields.keys()
 
 
 def checked(file: Path) -> subprocess.CompletedProcess:
@@ -41,28 +41,20 @@ def checked(file: Path) -> subprocess.CompletedProcess:
     return subprocess.run(check, capture_output=True, text=True)
 
 
-def test_the_specification_takes_it(tmp_path):
-    assert checked(FILE).returncode == 0, checked(FILE).stdout
+@pytest.mark.parametrize("file", [FILE, *FILES], ids=lambda file: file.name)
+def test_the_specification_takes_it(file, tmp_path):
+    assert checked(file).returncode == 0
     wrong = tmp_path / "wrong.yml"
-    wrong.write_text(FILE.read_text().replace("mem_limit", "memory_limit"))
+    wrong.write_text(file.read_text().replace("services:", "service:"))
     assert checked(wrong).returncode == 1
 
 
-@pytest.mark.parametrize("file", OVERLAYS)
-def test_the_specification_takes_what_is_added(file):
-    assert checked(ROOT / "deploy/compose" / file).returncode == 0
-
-
-@pytest.mark.parametrize("service", [*SERVICES.values(), *ADDED.values()], ids=[*SERVICES, *ADDED])
-def test_each_may_do_little_and_take_little(service):
+@pytest.mark.parametrize("service", EVERY.values(), ids=EVERY)
+def test_each_may_do_little_and_its_ports_may_be_chosen(service):
     assert service["cap_drop"] == ["ALL"]
     assert service["security_opt"] == ["no-new-privileges:true"]
     assert service["mem_limit"]
     assert "build" in service or int(service["user"].partition(":")[0]) > 0  # what is built says so itself
-
-
-@pytest.mark.parametrize("service", [*SERVICES.values(), *ADDED.values()], ids=[*SERVICES, *ADDED])
-def test_ports_and_their_addresses_may_be_chosen(service):
     for published in service.get("ports", []):
         assert re.fullmatch(r"\$\{HEED_HOST:-127\.0\.0\.1}:\$\{\w+_PORT:-\d+}:\d+", published)
 
@@ -111,15 +103,6 @@ def test_grafana_is_given_the_dashboard():
     home = SERVICES["grafana"]["environment"]["GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"]
     assert json.loads((ROOT / mounts[home]).read_text())["title"] == "Heed"
     assert home.startswith(provider["options"]["path"] + "/")
-
-
-def test_the_environment_is_of_settings():
-    for service in [
-        *SERVICES.values(),
-        *(one for overlay in OVERLAYS.values() for one in overlay["services"].values()),
-    ]:
-        names = {name for name in service.get("environment", {}) if name.startswith("HEED_")} - {"HEED_API_KEY"}
-        assert {name.removeprefix("HEED_").lower() for name in names} <= Settings.model_fields.keys()
 
 
 @pytest.mark.parametrize("file", OVERLAYS)

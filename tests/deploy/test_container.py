@@ -19,7 +19,6 @@ from urllib.request import urlopen
 import pytest
 import yaml
 
-from tests.support import graphs
 from tests.support.documents import CURLS, README
 from tests.support.http_client import SLOW, Clients, Connection, gauge
 from tests.support.waiting import until
@@ -28,7 +27,7 @@ ROOT = Path(__file__).parents[2]
 IMAGE = os.environ["HEED_IMAGE"]
 
 FLAGS = shlex.split(re.search(r"^docker run (.*) heed$", README, re.MULTILINE)[1].replace("--rm ", ""))
-MOST_BYTES = 300_000_000  # beyond the base image's
+MAX_IMAGE_BYTES = 300_000_000  # beyond the base image's
 
 
 def docker(*arguments: object) -> str:
@@ -75,12 +74,9 @@ def running(*flags: object) -> Iterator[Published]:
 
 
 @pytest.fixture(scope="module")
-def models(tmp_path_factory) -> Path:
-    folder = tmp_path_factory.mktemp("models")
-    graphs.adder(folder / "adder" / "1")
-    graphs.slow(folder / "slow" / "1", 2000)
-    folder.chmod(0o755)  # the container's user is another
-    return folder
+def models(models) -> Path:
+    models.chmod(0o755)  # the container's user is another
+    return models
 
 
 @pytest.fixture(scope="module")
@@ -123,7 +119,7 @@ def test_it_is_small():
     ours = layers[: 1 + next(n for n, layer in enumerate(layers) if "opencontainers.image.title" in layer)]
     added = sum(int(layer.partition(" ")[0]) for layer in ours)
     print(f"{added / 1e6:.0f} MB beyond the base image")
-    assert 0 < added < MOST_BYTES
+    assert 0 < added < MAX_IMAGE_BYTES
 
 
 def stopping_loses_nothing(published: Published, stop: tuple[object, ...]) -> None:

@@ -7,7 +7,6 @@ import json
 import os
 import re
 import subprocess
-import time
 import venv
 import zipfile
 from collections.abc import Iterator
@@ -31,14 +30,13 @@ def built(repository, tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def installed(built, tmp_path_factory) -> tuple[Path, float]:
-    """The folder of the new environment's commands, and the seconds that the installation took."""
+def commands(built, tmp_path_factory) -> Path:
+    """The folder of the new environment's commands."""
     folder = tmp_path_factory.mktemp("environment")
-    start = time.monotonic()
     venv.create(folder, with_pip=True, symlinks=True)
     pip = [folder / "bin" / "python", "-m", "pip", "--disable-pip-version-check", "install", "--quiet"]
     subprocess.run([*pip, f"{built}[cpu]"], check=True)
-    return folder / "bin", time.monotonic() - start
+    return folder / "bin"
 
 
 @pytest.fixture
@@ -78,44 +76,34 @@ def answered(url: str) -> dict:
         return json.load(response)
 
 
-@pytest.mark.extended
-def test_it_serves_without_torch_and_without_a_checkout(installed, tmp_path, capsys):
-    commands, seconds = installed
-    start = time.monotonic()
-    with serving([commands / "heed", "serve"], tmp_path) as (url, log):
-        assert answered(url) == ANSWER
-        took = time.monotonic() - start
-        assert "serving the built-in blocks of this installation" in log.read_text()
-    with capsys.disabled():
-        print(f"\n  from an empty environment to the first answer: {seconds:.1f} s + {took:.1f} s")
-    find = "import importlib.util as u; print([u.find_spec(name) for name in ('torch', 'onnx')])"
-    done = subprocess.run([commands / "python", "-c", find], cwd=tmp_path, capture_output=True, text=True, check=True)
-    assert done.stdout == "[None, None]\n"
-    listed = subprocess.run(
-        [commands / "heed", "list"], cwd=tmp_path, env=environment(), capture_output=True, text=True
-    )
-    assert (listed.returncode, "scaled_dot_product" in listed.stdout) == (0, True)
+def run(folder: Path, *command: object) -> subprocess.CompletedProcess:
+    return subprocess.run([*command], cwd=folder, env=environment(), capture_output=True, text=True)
 
 
 @pytest.mark.extended
 @pytest.mark.parametrize("start", [["heed"], ["python", "-m", "heed"]], ids=" ".join)
-def test_a_project_with_folders_of_the_same_names_does_not_break_it(installed, project, start):
+def test_it_serves_in_a_project_with_folders_of_the_same_names(commands, project, start):
     """``python -m`` puts the working directory first, PYTHONPATH puts it before what is installed."""
-    commands, _ = installed
-    command = [commands / start[0], *start[1:]]
-    with serving([*command, "serve"], project, PYTHONPATH=str(project)) as (url, _):
+    command = [commands / start[0], *start[1:], "serve"]
+    with serving(command, project, PYTHONPATH=str(project)) as (url, log):
         assert answered(url) == ANSWER
+        assert "serving the built-in blocks of this installation" in log.read_text()
+
+
+@pytest.mark.extended
+def test_it_has_neither_torch_nor_a_checkout(commands, tmp_path):
+    find = "import importlib.util as u; print([u.find_spec(name) for name in ('torch', 'onnx')])"
+    assert run(tmp_path, commands / "python", "-c", find).stdout == "[None, None]\n"
+    listed = run(tmp_path, commands / "heed", "list")
+    assert (listed.returncode, "scaled_dot_product" in listed.stdout) == (0, True)
 
 
 @pytest.mark.extended
 @pytest.mark.parametrize(
     ("command", "package", "extra"), [("export", "rich", "cpu,export"), ("run", "httpx", "client")]
 )
-def test_a_command_names_the_extra_that_is_missing(installed, tmp_path, command, package, extra):
-    heed = installed[0] / "heed"
-    done = subprocess.run(
-        [heed, command, "multi_head"], cwd=tmp_path, env=environment(), capture_output=True, text=True
-    )
+def test_a_command_names_the_extra_that_is_missing(commands, tmp_path, command, package, extra):
+    done = run(tmp_path, commands / "heed", command, "multi_head")
     assert done.returncode == 1
     assert f"the package {package} is not installed: pip install 'heed-attention[{extra}]'" in done.stderr
 

@@ -1,11 +1,10 @@
-"""Small ASGI servers in this process, each of which misbehaves in a way of its own, and a load test of the real one."""
+"""Load on small ASGI servers in this process, each of which misbehaves in a way of its own, or on a real one."""
 
-import csv
 import json
+import re
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, redirect_stdout
-from dataclasses import dataclass
-from io import StringIO
+from contextlib import ExitStack
+from html import unescape
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -35,14 +34,20 @@ def scenario(tmp_path) -> str:
 
 @pytest.fixture
 def measure(tmp_path) -> Callable[..., dict]:
-    """Runs the command, which is to end with ``status``; answers the document that it wrote."""
+    """Runs the command, which is to end with ``status``; returns the document that it wrote, or None."""
 
     def run(*flags: object, status: int = 0) -> dict:
         out = tmp_path / "out.json"
         assert main([*QUICK, *map(str, flags), "--json", str(out)]) == status
-        return json.loads(out.read_text())
+        return json.loads(out.read_text() or "null")
 
     return run
+
+
+@pytest.fixture
+def load(measure, scenario) -> Callable[..., dict]:
+    """The same, with requests that any server understands."""
+    return lambda *flags, status=0: measure("--scenario", scenario, *flags, status=status)
 
 
 @pytest.fixture(scope="session")
@@ -59,32 +64,9 @@ def junit_cases(file: Path) -> dict[str, tuple[str, str] | None]:
     }
 
 
-@dataclass
-class Sweep:
-    """All that one run of the command wrote: three levels of load on the real server."""
-
-    flags: list[str]
-    printed: str
-    folder: Path
-
-    @property
-    def document(self) -> dict:
-        return json.loads((self.folder / "out.json").read_text())
-
-    @property
-    def rows(self) -> list[dict[str, str]]:
-        return list(csv.DictReader((self.folder / "out.csv").read_text().splitlines()))
-
-
-@pytest.fixture(scope="session")
-def sweep(url, tmp_path_factory) -> Sweep:
-    folder = tmp_path_factory.mktemp("sweep")
-    files = {"--json": "out.json", "--csv": "out.csv", "--junit": "junit.xml", "--report": "report.html"}
-    flags = [
-        *SMALL, *QUICK, "-c", "1,2", "--soak", "0.6", "-H", "X-Api-Key: secret", "--api-key", "hidden",
-        "--fail-if", "p50>1us", "--fail-if", "p50>60s", "--fail-if", "rate<1/s",
-        *(part for flag, name in files.items() for part in (flag, str(folder / name))),
-    ]  # fmt: skip
-    with redirect_stdout(StringIO()) as printed:
-        assert main([url, *flags]) == 1
-    return Sweep(flags, printed.getvalue(), folder)
+def body_of(page: Path) -> str:
+    """The body of a report, which loads nothing."""
+    html = page.read_text()
+    body = html[html.index("<body>") :]
+    assert not re.search(r"""(src|href)=["']?http""", body)
+    return unescape(body)

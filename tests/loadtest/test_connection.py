@@ -1,8 +1,6 @@
 """Answers of every form; and what is none."""
 
-import asyncio
-from contextlib import suppress
-from functools import partial
+from unittest.mock import Mock
 
 import pytest
 
@@ -12,50 +10,41 @@ OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"
 
 
 @pytest.mark.parametrize(
-    ("sent", "told"),
+    ("parts", "expected", "end"),
     [
-        ([OK], [200, 200]),
-        ([OK[:20], OK[20:]], [200, 200]),
-        ([b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n", b"0\r\n\r\n"], [200, 200]),
-        ([b"HTTP/1.1 100 Continue\r\n\r\n" + OK], [200, 200]),
-        ([b"HTTP/1.1 503 Busy\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"], [503]),
-        ([b"what?\r\n\r\n"], ["not HTTP"]),
-        ([b""], ["connection lost"]),
-        ([OK[:20], b""], ["connection lost"]),
+        ([OK], [200, 200], ""),
+        ([OK[:20], OK[20:]], [200, 200], ""),
+        ([b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n", b"0\r\n\r\n"], [200, 200], ""),
+        ([b"HTTP/1.1 100 Continue\r\n\r\n" + OK], [200, 200], ""),
+        ([b"HTTP/1.1 503 Busy\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"], [503], "close"),
+        ([b"what?\r\n\r\n"], ["not HTTP"], "abort"),
+        ([], ["connection lost"], ""),
+        ([OK[:20]], ["connection lost"], ""),
     ],
 )
-def test_answers(sent, told):
-    """Two requests on one connection, each answered so; nothing sent closes it."""
+def test_answers(parts, expected, end):
+    """Two requests on one connection, each answered by ``parts``; then it is lost."""
+    transport, results, lost = Mock(), [], []
 
-    async def ask() -> list[int | str]:
-        results: list[int | str] = []
-        lost, ended = asyncio.get_running_loop().create_future(), asyncio.Event()
+    def post(connection: Connection) -> None:
+        if len(results) < 2:
+            connection.post(Request(b"ping", 0), 0, 0)
 
-        async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            with suppress(ConnectionError):
-                while await reader.read(4):
-                    for part in sent:
-                        if not part:
-                            raise ConnectionError
-                        writer.write(part)
-                        await asyncio.sleep(0.01)
-            writer.close()
-            ended.set()
+    connection = Connection(lambda _request, _start, result: results.append(result), post, lost.append)
+    connection.connection_made(transport)
+    for part in parts * len(expected):
+        connection.data_received(part)
+    connection.connection_lost(None)
+    assert results == expected
+    assert lost == [connection]
+    assert [name for name, *_ in transport.method_calls] == ["write"] * len(expected) + [end] * bool(end)
 
-        def free(connection: Connection) -> None:
-            if len(results) < 2:
-                connection.post(Request(b"ping", 0), 0, 0)
-            else:
-                connection.abort("over")
 
-        server = await asyncio.start_server(answer, "127.0.0.1", 0)
-        address = server.sockets[0].getsockname()
-        make = partial(Connection, lambda _request, _began, result: results.append(result), free, lost.set_result)
-        await asyncio.get_running_loop().create_connection(make, *address)
-        await asyncio.wait_for(lost, 10)
-        await asyncio.wait_for(ended.wait(), 10)
-        server.close()
-        await server.wait_closed()
-        return results
-
-    assert asyncio.run(ask()) == told
+def test_an_aborted_request_fails_with_the_reason():
+    results = []
+    connection = Connection(lambda *done: results.append(done), lambda _: None, lambda _: None)
+    connection.connection_made(transport := Mock())
+    connection.post(request := Request(b"ping", 0), 1.5, 2.0)
+    connection.abort("timeout")
+    assert results == [(request, 1.5, "timeout")]
+    transport.abort.assert_called_once()

@@ -33,19 +33,21 @@ outputs = ["output"]
 def test_a_mix_in_an_open_loop(url, measure, tmp_path):
     file = tmp_path / "mix.toml"
     file.write_text(MIX)
-    document = measure(url, "--scenario", file, "--rate", 300, "--seconds", 1)
+    document = measure(url, "--scenario", file, "--rate", 300, "--seconds", 1, "--processes", 2)
     assert [(of["name"], of["bodies"]) for of in document["requests"]] == [("small", 2), ("dot_product, v2 binary", 1)]
     (result,) = document["results"]
+    assert result["requests"] == pytest.approx(300, abs=5 * 300**0.5)  # Poisson's deviation is the root
+    assert result["generator"]["processes"] == 2
     small, other = result["kinds"]
     assert small["requests"] + other["requests"] == result["requests"]
     assert small["requests"] / result["requests"] == pytest.approx(0.75, abs=0.12)
     assert other["p50"] > 0
 
 
-def test_servers_are_compared_in_turns(served, scenario, measure):
+def test_servers_are_compared_in_turns(served, load):
     urls = [served(App()), served(App())]
     flags = ["--concurrency", 2, "--compare", urls[1], "--rounds", 2, "--seconds", 0.6, "--fail-if", "ratio<0.01"]
-    document = measure(urls[0], "--scenario", scenario, *flags)
+    document = load(urls[0], *flags)
     assert document["servers"] == dict(zip("AB", urls, strict=True))
     assert [result["server"] for result in document["results"]] == ["A", "B"]
     rate = document["ratios"]["2 connections"]["rate"]

@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from loadtest import options
 from loadtest.__main__ import main
-from tests.loadtest.conftest import QUICK, junit_cases
+from tests.loadtest.conftest import QUICK, body_of, junit_cases
 from tests.support.app import App, closed_port
 
 ROOT = Path(__file__).parents[2]
@@ -24,12 +23,6 @@ def no_variables(monkeypatch):
         monkeypatch.delenv(name, raising=False)
 
 
-@pytest.fixture
-def load(scenario):
-    """Runs the command, one connection; answers its exit status."""
-    return lambda *flags: main([*QUICK, "-c", "1", "--scenario", scenario, *map(str, flags)])
-
-
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 429, 500, 503])
 def test_a_refusal_is_called_by_its_status(served, capsys, status):
     url = served(App(status, after=0))
@@ -39,47 +32,53 @@ def test_a_refusal_is_called_by_its_status(served, capsys, status):
     assert ("HEED_API_KEY" in wrong) == (status in (401, 403))
 
 
-def test_files_about_servers_without_an_answer(served, load, tmp_path):
-    file, table = tmp_path / "junit.xml", tmp_path / "out.csv"
-    files = ["--junit", file, "--csv", table]
-    assert load(served(App(status=503, after=2)), *files) == 2
-    kind, message = junit_cases(file)["1 connection: answered"]
+def test_two_servers_of_which_one_fails(served, load, tmp_path, capsys):
+    """Its first answer is good, no other: statuses are counted and not timed. What is not known is left out."""
+    urls = [served(App()), served(App(status=503, after=2))]
+    page, file, table = (tmp_path / name for name in ("report.html", "junit.xml", "out.csv"))
+    flags = ["--rate", 50, "--rounds", 1, "--fail-if", "p50>1us", "--report", page, "--junit", file, "--csv", table]
+    good, bad = load(urls[0], "--compare", urls[1], *flags, status=2)["results"]
+    assert (good["server"], good["errors"], good["requests"] > 0) == ("A", {}, True)
+    assert bad["errors"].keys() == {"status 503"}
+    assert (bad["server"], bad["requests"], bad["failed"], bad["steady"]) == ("B", 0, 1, False)
+    printed, wrong = capsys.readouterr()
+    assert "times status 503" in printed
+    assert f"{urls[1]} answered no request with 200" in wrong
+    assert urls[0] not in wrong
+    kind, message = junit_cases(file)[f"{bad['level']}: answered"]
     assert (kind, message[:33]) == ("error", "no request was answered with 200 ")
     assert "times status 503" in message
-    (row,) = csv.DictReader(table.read_text().splitlines())
+    _, row = csv.DictReader(table.read_text().splitlines())
     assert (row["p99_ms"], row["requests"], row["server_mean_ms"]) == ("", "0", "")
+    body = body_of(page)
+    assert "no metrics of Heed" in body
+    assert "open loop, Poisson" in body
+    assert "Where the time goes" not in body
+
+
+@pytest.mark.parametrize("beside", [False, True], ids=["alone", "beside one that answers"])
+def test_a_server_that_does_not_answer(served, load, tmp_path, beside):
+    file = tmp_path / "junit.xml"
     with closed_port() as nobody:
-        assert load(nobody, *files) == 2
+        assert not load(*([served(App()), "--compare"] if beside else []), nobody, "--junit", file, status=2)
     ((kind, message),) = junit_cases(file).values()
     assert kind == "error"
-    assert "does not answer" in message
+    assert f"{nobody} does not answer" in message
 
 
-def test_keys(served, load, capsys):
+def test_keys(served, load, scenario, capsys):
     url = served(App(key="an-api-key"))
-    assert load(url) == 2
+    load(url, status=2)
     assert f"{url} answers 401 to /any; --api-key or HEED_API_KEY gives a key" in capsys.readouterr().err
-    assert load(url, "--api-key", "wrong") == 2
-    assert load(url, "--api-key", "an-api-key") == 0
-
-
-def test_variables_are_defaults(monkeypatch):
-    monkeypatch.setenv("HEED_URL", "http://127.0.0.1:1")
-    monkeypatch.setenv("HEED_API_KEY", "a key")
-    parsed, _ = options.parse([])
-    assert (parsed.url, parsed.header) == ("http://127.0.0.1:1", [("Authorization", "Bearer a key")])
-    parsed, _ = options.parse(["http://127.0.0.1:2", "--header", "AUTHORIZATION: Basic x"])
-    assert (parsed.url, parsed.header) == ("http://127.0.0.1:2", [("AUTHORIZATION", "Basic x")])
-    monkeypatch.setenv("HEED_API_KEY", "a\nb")
-    with pytest.raises(SystemExit):
-        options.parse([])
+    load(url, "--api-key", "wrong", status=2)
+    assert main([url, *QUICK, "-c", "1", "--scenario", scenario, "--api-key", "an-api-key"]) == 0
 
 
 @pytest.mark.parametrize(("flags", "status"), [([], 2), (["--cacert", "certificate"], 0), (["-k"], 0)])
 def test_certificates(served, load, certificate, capsys, monkeypatch, flags, status):
     """In the first requests and in those of the load, which another process sends."""
     monkeypatch.chdir(certificate)
-    assert load(served(App(), certificate), *flags) == status
+    load(served(App(), certificate), "-c", 1, *flags, status=status)
     assert ("--cacert or SSL_CERT_FILE" in capsys.readouterr().err) == (not flags)
 
 
@@ -96,14 +95,3 @@ def test_a_certificate_named_by_a_relative_path(served, scenario, certificate, t
     )
     assert ended.returncode == status, ended.stderr
     assert ("its certificate is not trusted" in ended.stderr) == (status == 2)
-
-
-@pytest.mark.parametrize("content", [None, "no certificate"])
-def test_a_file_without_a_certificate(tmp_path, capsys, content):
-    file = tmp_path / "ca.pem"
-    if content:
-        file.write_text(content)
-    with pytest.raises(SystemExit) as ended:
-        main(["https://127.0.0.1:1", "--cacert", str(file)])
-    assert ended.value.code == 2
-    assert f"--cacert: {file}: " in capsys.readouterr().err

@@ -1,23 +1,63 @@
-"""What one run of the command says: its numbers, how to repeat it, and files for continuous integration."""
+"""What one run of the command says: its numbers, how to repeat it, files for continuous integration, the report."""
 
+import csv
+import json
+import os
 import re
 import shlex
+import shutil
+import subprocess
+from contextlib import redirect_stdout
 from importlib.metadata import version
+from io import StringIO
+from pathlib import Path
+from typing import Any, NamedTuple
 from xml.etree import ElementTree
 
 import pytest
 
 from loadtest import about
+from loadtest.__main__ import main
 from loadtest.server import Server
-from tests.loadtest.conftest import junit_cases
+from tests.loadtest.conftest import QUICK, SMALL, body_of, junit_cases
 from tests.support.app import App
 
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 LEVELS = ["1 connection", "2 connections", "2 connections, soak 0.6 s"]
 
 
+class Sweep(NamedTuple):
+    """All that one run of the command wrote."""
+
+    flags: list[str]
+    printed: str
+    folder: Path
+    document: dict[str, Any]
+
+
+@pytest.fixture(scope="session")
+def sweep(url, tmp_path_factory) -> Sweep:
+    """Three levels of load on the real server."""
+    folder = tmp_path_factory.mktemp("sweep")
+    files = {"--json": "out.json", "--csv": "out.csv", "--junit": "junit.xml", "--report": "report.html"}
+    flags = [
+        *SMALL, *QUICK, "-c", "1,2", "--soak", "0.6", "-H", "X-Api-Key: secret", "--api-key", "hidden",
+        "--fail-if", "p50>1us", "--fail-if", "p50>60s", "--fail-if", "rate<1/s",
+        *(part for flag, name in files.items() for part in (flag, str(folder / name))),
+    ]  # fmt: skip
+    with redirect_stdout(StringIO()) as printed:
+        assert main([url, *flags]) == 1
+    return Sweep(flags, printed.getvalue(), folder, json.loads((folder / "out.json").read_text()))
+
+
 def test_every_level_is_measured(sweep):
+    """A soak in more windows."""
     results = sweep.document["results"]
     assert [result["level"] for result in results] == LEVELS
+    assert [result["soak"] for result in results] == [False, False, True]
+    *short, soak = [sum(window["phase"] == "measured" for window in result["windows"]) for result in results]
+    assert max(short) <= 5 < soak <= 20  # fewer where the machine is busy
+    assert results[2]["seconds"] > 0.5
     assert [result["concurrency"] for result in results] == [1, 2, 2]
     for result in results:
         assert result["rate"] * result["seconds"] == pytest.approx(result["requests"])
@@ -36,24 +76,13 @@ def test_the_server_measured_the_same_requests(sweep):
         assert result["growth"] == inside["growth"] is not None
 
 
-def test_a_soak_is_measured_in_more_windows(sweep):
-    results = sweep.document["results"]
-    assert [result["soak"] for result in results] == [False, False, True]
-    assert [sum(window["phase"] == "measured" for window in result["windows"]) for result in results] == [5, 5, 20]
-    assert results[2]["seconds"] > results[1]["seconds"]
-
-
 def test_it_can_be_repeated_without_its_secrets(sweep, url):
     document = sweep.document
     assert "secret" not in str(document)
     assert "hidden" not in str(document)
     hidden = {"X-Api-Key: secret": "X-Api-Key: ...", "hidden": "..."}
-    assert shlex.split(document["command"]) == [
-        "heed",
-        "loadtest",
-        url,
-        *(hidden.get(flag, flag) for flag in sweep.flags),
-    ]
+    flags = [hidden.get(flag, flag) for flag in sweep.flags]
+    assert shlex.split(document["command"]) == ["heed", "loadtest", url, *flags]
     (request,) = document["requests"]
     assert request["shapes"] == [{"query": [1, 4, 4, 8], "key": [1, 4, 5, 8], "value": [1, 4, 5, 8]}]
     server = document["server_details"]["A"]
@@ -71,8 +100,9 @@ def test_the_terminal_shows_levels_units_and_what_failed(sweep):
 
 
 def test_csv(sweep, url):
-    assert [row["level"] for row in sweep.rows] == LEVELS
-    for row, result in zip(sweep.rows, sweep.document["results"], strict=True):
+    rows = list(csv.DictReader((sweep.folder / "out.csv").read_text().splitlines()))
+    assert [row["level"] for row in rows] == LEVELS
+    for row, result in zip(rows, sweep.document["results"], strict=True):
         assert (row["url"], row["server"], row["offered_per_s"]) == (url, "A", "")
         assert float(row["p99_ms"]) == result["p99"]
         assert float(row["rate_per_s"]) == result["rate"]
@@ -108,3 +138,46 @@ def test_the_url_of_a_variable_is_in_the_command():
 @pytest.mark.parametrize("app", [App(), App(status=500, after=0)], ids=["empty", "error"])
 def test_a_server_that_says_nothing_of_itself(served, app):
     assert about.about(Server(served(app), {})) == {}
+
+
+def test_the_report_says_what_was_measured(sweep, url):
+    body = body_of(sweep.folder / "report.html")
+    for text in ("2 connections", f"heed loadtest {url}", "query 1×4×4×8", "cpu (", "Where the time goes"):
+        assert text in body
+
+
+@pytest.fixture
+def render(tmp_path):
+    """Opens a page in the browser; answers its DOM and the lines of its console."""
+    if not CHROMIUM:
+        pytest.skip("no Chromium here: apt-get install chromium")
+
+    def run(page):
+        command = [
+            CHROMIUM, "--headless", "--disable-gpu", "--host-resolver-rules=MAP * ~NOTFOUND", "--enable-logging=stderr",
+            f"--user-data-dir={tmp_path / 'profile'}", "--virtual-time-budget=10000", "--dump-dom", page.as_uri(),
+        ]  # fmt: skip
+        command[2:2] = ["--no-sandbox"] * (os.geteuid() == 0)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        console = [line for line in done.stderr.splitlines() if "CONSOLE" in line]
+        # Plotly fits margins to labels in a few steps, and says so where it stops before the last pixel.
+        return done.stdout, [line for line in console if "Too many auto-margin redraws" not in line]
+
+    return run
+
+
+@pytest.mark.extended
+def test_a_browser_draws_every_plot_of_the_report(sweep, render):
+    dom, console = render(sweep.folder / "report.html")
+    assert not console
+    body = dom[dom.index("<body>") :]
+    assert len(re.findall(r'class="js-plotly-plot"|class="plotly-graph-div js-plotly-plot"', body)) == 5
+    assert len(re.findall(r'class="trace scatter', body)) == 3 + 1 + 3 + 3  # curves, rate, percentiles, time
+    assert len(re.findall(r'class="trace bars"', body)) == 6  # rest, stages, other
+
+
+@pytest.mark.extended
+def test_script_errors_would_be_seen(tmp_path, render):
+    page = tmp_path / "broken.html"
+    page.write_text("<script>nonesuch()</script>")
+    assert any("nonesuch" in line for line in render(page)[1])

@@ -9,10 +9,12 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import httpx
 import psutil
@@ -25,6 +27,8 @@ from tests.support.waiting import until
 COMMAND, NAME = re.search(r"^(serve run (.*))$", PAGES["docs/deployment.md"], re.MULTILINE).groups()
 MEMORY = 80 << 20  # bytes of each node's object store
 AT_ONCE = 2  # requests that a replica is given at a time
+ONE = {"intra_op_threads": 1, "max_concurrent_runs": 1}  # settings of a replica that shares a machine
+JSON = {"Content-Type": "application/json"}
 
 
 class Nodes:
@@ -87,6 +91,10 @@ class Nodes:
         status = self.status()
         return "\n".join([status.message, *(of.message for of in status.deployments.values())])
 
+    def serve_running(self, models: Path, replicas: int, **settings: Any) -> None:
+        self.serve(models, replicas, **ONE, **settings)
+        self.until_running(replicas)
+
     def until_running(self, replicas: int, seconds: float = 180) -> None:
         """Returns when the application runs on as many replicas, and no others."""
 
@@ -118,14 +126,62 @@ class Nodes:
             found |= dict.fromkeys(re.findall(r"request_id=(\S+)", log.read_text()), pid)
         return found
 
-    def close(self) -> None:
-        self._cluster.shutdown()
-
     @staticmethod
     def _processes(node: Any) -> list[psutil.Process]:
         (raylet,) = node.all_processes["raylet"]
         top = psutil.Process(raylet.process.pid)
         return [*top.children(recursive=True), top]
+
+
+class Answer(NamedTuple):
+    began: float
+    ended: float
+    status: int  # 0 if the connection broke
+    content: bytes
+
+
+class Load:
+    """``clients`` that post the same request without pause."""
+
+    def __init__(self, nodes: Nodes, clients: int, path: str, content: bytes | str) -> None:
+        self.answers: list[Answer] = []
+        self._stop = threading.Event()
+        self._nodes, self._path, self._content = nodes, path, content
+        self._threads = [threading.Thread(target=self._ask) for _ in range(clients)]
+
+    def __enter__(self) -> "Load":
+        for thread in self._threads:
+            thread.start()
+        until(lambda: len(self.answers) > 5 * len(self._threads))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        for thread in self._threads:
+            thread.join()
+
+    def more(self, count: int) -> list[Answer]:
+        """``count`` answers or more, to requests that begin from now on."""
+        start = time.monotonic()
+
+        def since() -> list[Answer]:
+            return [answer for answer in self.answers if answer.began > start]
+
+        until(lambda: len(since()) >= count)
+        return since()
+
+    @property
+    def failures(self) -> list[Answer]:
+        return [answer for answer in self.answers if answer.status != 200]
+
+    def _ask(self) -> None:
+        with self._nodes.client() as client:
+            while not self._stop.is_set():
+                began, status, content = time.monotonic(), 0, b""
+                with contextlib.suppress(httpx.TransportError):
+                    response = client.post(self._path, content=self._content, headers=JSON)
+                    status, content = response.status_code, response.content
+                self.answers.append(Answer(began, time.monotonic(), status, content))
 
 
 @contextmanager
@@ -151,4 +207,4 @@ def running(count: int) -> Iterator[Nodes]:
         finally:
             serve.shutdown()  # and forget its controller: the next cluster has another
             ray.shutdown()
-            nodes.close()
+            nodes._cluster.shutdown()

@@ -2,11 +2,9 @@
 
 import json
 import subprocess
-import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
@@ -15,24 +13,23 @@ import pytest
 
 from heed_client.v2 import binary_request
 from service.settings import Settings
-from tests.deploy.ray.nodes import AT_ONCE, Nodes, running
+from tests.deploy.ray.nodes import AT_ONCE, JSON, ONE, Load, Nodes, running
 from tests.support import graphs
 from tests.support.documents import CURLS, ROOT
+from tests.support.http_client import rows_of_512
 from tests.support.server import serving
 from tests.support.waiting import until
 
 pytestmark = [pytest.mark.extended, pytest.mark.filterwarnings("ignore")]  # the warnings are Ray's own
 
-ONE = {"intra_op_threads": 1, "max_concurrent_runs": 1}
 ITS_OWN = {"date", "server", "connection", "x-request-id", "server-timing"}  # headers of the server and of the moment
-JSON = {"Content-Type": "application/json"}
-SLOW = json.dumps({"inputs": [{"name": "x", "shape": [16, 512], "datatype": "FP32", "data": [1.0] * 16 * 512}]})
+SLOW = rows_of_512(16)
 
 
 @pytest.fixture(scope="module")
 def models(repository, tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("models")
-    for block in ("scaled_dot_product", "multi_head", "encoder"):
+    for block in ("scaled_dot_product", "encoder"):
         (folder / block).symlink_to(repository / block)
     graphs.adder(folder / "adder" / "1")
     graphs.slow(folder / "slow" / "1", 200)
@@ -61,28 +58,22 @@ def requests() -> Iterator[httpx.Request]:
 
     native, v2 = "/v1/attention/scaled_dot_product", "/v2/models/scaled_dot_product/infer"
     tensors = [{"name": n, "shape": a.shape, "datatype": "FP32", "data": a.ravel().tolist()} for n, a in drawn.items()]
-    for path in ("/v1/attention", native, "/v2", "/v2/models/multi_head", "/v2/models/adder/config", "/openapi.json"):
+    for path in ("/v1/attention", "/v2/models/adder/config", "/openapi.json", "/nowhere"):
         yield httpx.Request("GET", "http://heed" + path)
-    yield post(native, lists)
     yield post(native, {**lists, "is_causal": True, "outputs": ["weights", "scores"], "weights_top_k": 2})
-    yield post("/v1/attention/multi_head", {name: rng.standard_normal([2, 4, 64]).tolist() for name in drawn})
     yield post("/v1/attention/encoder", {"input_ids": [[1, 2, 3, 4]]})
-    yield post(v2, {"inputs": tensors, "parameters": {"is_causal": True}, "outputs": [{"name": "weights"}]})
     yield post(v2, {"inputs": tensors, "parameters": {"is_causal": True}})  # with scores, of which some are infinite
     yield post(v2, {"inputs": tensors}, **{"Accept-Encoding": "gzip"})
     yield binary("scaled_dot_product", drawn, outputs=["weights", "output"])
     yield binary("adder", {"x": np.ones([2, 3], "f4"), "z": np.full([2, 3], np.nan, "f4")})
     large = {name: rng.standard_normal([1, 8, 512, 64]).astype("f4") for name in ("query", "key", "value")}
     yield binary("scaled_dot_product", large)
-    for wrong in ("{", {**lists, "nobody": 1}, {**lists, "key": [[1.0]]}, {**lists, "query": [[1], [1, 2]]}):
+    for wrong in ("{", {**lists, "nobody": 1}, {**lists, "query": [[1], [1, 2]]}):
         yield post(native, wrong)
     yield post(native, lists, **{"Content-Type": "text/csv"})
-    yield post(v2, {"inputs": tensors[:2]})
     yield post(v2, b"x", **{"Content-Encoding": "zstd"})
-    yield post("/v1/attention/nobody", lists)
     yield post("/v2/models/nobody/infer", {"inputs": tensors})
     yield httpx.Request("DELETE", "http://heed" + native)
-    yield httpx.Request("GET", "http://heed/nowhere")
     yield binary("scaled_dot_product", {**drawn, "key": drawn["key"][:1, :, :0]})
 
 
@@ -102,8 +93,7 @@ def test_the_same_bytes_as_the_plain_service(nodes, models, replicas):
     with serving(models, *flags) as plain:
         expected = [(request, asked(plain, request)) for request in requests()]
     assert {status for _, (status, _, _) in expected} >= {200, 400, 404, 405, 415, 422, 501}
-    nodes.serve(models, replicas, **ONE)
-    nodes.until_running(replicas)
+    nodes.serve_running(models, replicas)
     times = 6 * replicas
     names = [f"r{replicas}.{turn}.{number}" for number in range(len(expected)) for turn in range(times)]
     with nodes.client() as client, ThreadPoolExecutor(8) as pool:
@@ -124,60 +114,19 @@ def test_the_same_bytes_as_the_plain_service(nodes, models, replicas):
 
 @pytest.mark.parametrize(("command", "shown"), CURLS)
 def test_the_commands_of_the_readme_answer_what_is_shown(nodes, models, command, shown):
-    nodes.serve(models, 2, **ONE)
-    nodes.until_running(2)
+    nodes.serve_running(models, 2)
     command = command.replace("http://127.0.0.1:8000", nodes.address)
     done = subprocess.run(["bash", "-c", command], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == shown.strip()
 
 
-class Load:
-    """``clients`` that ask without pause; ``answers`` holds when each request began, when it ended, and its status
-    (0 if the connection broke)."""
-
-    def __init__(self, nodes: Nodes, clients: int) -> None:
-        self.answers: list[tuple[float, float, int]] = []
-        self._stop = threading.Event()
-        self._nodes = nodes
-        self._threads = [threading.Thread(target=self._ask) for _ in range(clients)]
-
-    def since(self, moment: float) -> list[int]:
-        """The statuses of the requests that began after ``moment``."""
-        return [status for began, _, status in self.answers if began > moment]
-
-    @property
-    def failures(self) -> list[tuple[float, float, int]]:
-        return [answer for answer in self.answers if answer[2] != 200]
-
-    def _ask(self) -> None:
-        with self._nodes.client() as client:
-            while not self._stop.is_set():
-                began = time.monotonic()
-                try:
-                    status = client.post("/v2/models/slow/infer", content=SLOW).status_code
-                except httpx.TransportError:
-                    status = 0
-                self.answers.append((began, time.monotonic(), status))
-
-
-@contextmanager
-def load(nodes: Nodes, clients: int) -> Iterator[Load]:
-    load = Load(nodes, clients)
-    for thread in load._threads:
-        thread.start()
-    try:
-        until(lambda: len(load.answers) > 5 * clients)
-        yield load
-    finally:
-        load._stop.set()
-        for thread in load._threads:
-            thread.join()
+def load(nodes: Nodes, clients: int) -> Load:
+    return Load(nodes, clients, "/v2/models/slow/infer", SLOW)
 
 
 def test_a_lost_node_loses_what_ran_there_and_is_made_good(nodes, models):
     """At most the requests that a replica is given at a time; another replica takes its place by itself."""
-    nodes.serve(models, 3, **ONE)
-    nodes.until_running(3)
+    nodes.serve_running(models, 3)
     with load(nodes, 8) as clients:
         node = next(node for node in nodes.nodes if nodes.replicas(node))
         (replica,) = nodes.replicas(node)
@@ -186,27 +135,23 @@ def test_a_lost_node_loses_what_ran_there_and_is_made_good(nodes, models):
         nodes.lose(node)
         until(lambda: sum(len(nodes.replicas(node)) for node in nodes.nodes) == 3, 60)
         nodes.until_running(3)
-        mended = time.monotonic()
-        until(lambda: len(clients.since(mended)) > 50)
+        clients.more(50)
     nodes.add()
     assert len(clients.failures) <= AT_ONCE
-    assert all(began < lost < ended for began, ended, _ in clients.failures)
+    assert all(answer.began < lost < answer.ended for answer in clients.failures)
 
 
 def test_fewer_replicas_lose_nothing(nodes, models):
     """Those that go finish what they have."""
-    nodes.serve(models, 3, **ONE)
-    nodes.until_running(3)
+    nodes.serve_running(models, 3)
     with load(nodes, 8) as clients:
-        nodes.serve(models, 1, **ONE)
-        nodes.until_running(1)
+        nodes.serve_running(models, 1)
     assert not clients.failures
 
 
 def test_new_settings_lose_nothing(nodes, models):
     """Not even where one replica is all."""
-    nodes.serve(models, 1, **ONE)
-    nodes.until_running(1)
+    nodes.serve_running(models, 1)
     with load(nodes, 4) as clients, nodes.client() as client:
         nodes.serve(models, 1, server_name="renewed", **ONE)
         until(lambda: {client.get("/v2").json()["name"] for _ in range(10)} == {"renewed"}, 60)
@@ -229,8 +174,7 @@ def test_replicas_follow_the_load(nodes, models):
     ("wrong", "said"), [({"thread": 1}, "Extra inputs are not permitted"), ({"model_repository": "no"}, "no folder")]
 )
 def test_a_wrong_setting_is_told_and_the_service_stays(nodes, models, wrong, said):
-    nodes.serve(models, 1, **ONE)
-    nodes.until_running(1)
+    nodes.serve_running(models, 1)
     with nodes.client() as client:
         nodes.serve(models, 1, **wrong)
         until(lambda: nodes.status().status == "DEPLOY_FAILED", 90)

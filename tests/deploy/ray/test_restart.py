@@ -15,10 +15,9 @@ SDPA = "scaled_dot_product"
 def test_memories_with_a_folder_outlive_the_cluster(two_blocks, tmp_path):
     """Even if its nodes are lost and not stopped."""
     key, value, query = normal(500, 8), normal(500, 5, seed=1), normal(3, 8, seed=2)
-    settings = {"memories": str(tmp_path), "memory_part_bytes": 4096, "intra_op_threads": 1, "max_concurrent_runs": 1}
+    settings = {"memories": str(tmp_path), "memory_part_bytes": 4096}
     with running(2) as nodes, nodes.client() as client:
-        nodes.serve(two_blocks, 1, **settings)
-        nodes.until_running(1)
+        nodes.serve_running(two_blocks, 1, **settings)
         memory = store(client, key=key[:400], value=value[:400])["id"]
         assert append(client, memory, key=key[400:], value=value[400:]).status_code == 200
         deleted = store(client, key=key, value=value)["id"]
@@ -26,8 +25,7 @@ def test_memories_with_a_folder_outlive_the_cluster(two_blocks, tmp_path):
         for node in [*nodes.nodes]:
             nodes.lose(node)
     with running(2) as nodes, nodes.client() as client:
-        nodes.serve(two_blocks, 1, **settings)
-        nodes.until_running(1)
+        nodes.serve_running(two_blocks, 1, **settings)
         (listed,) = client.get("/v1/memories").json()["memories"]
         assert (listed["id"], listed["lengths"]) == (memory, [500])
         split = attend(client, SDPA, query=query, memory=memory)

@@ -1,8 +1,7 @@
-"""The Grafana dashboard and the scrape configuration fit what a real server exports."""
+"""The Grafana dashboard, the alerts and the scrape configuration fit what a server exports."""
 
 import json
 import re
-from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -10,26 +9,28 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 from promql_parser import AggregateExpr
 
+from service.engine.counters import REASONS
 from service.settings import Settings
 from tests.support import promql
+from tests.support.application import running
 from tests.support.documents import PAGES
-from tests.support.http_client import ADD, Connection
-from tests.support.server import started
+from tests.support.http_client import ADD
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 DASHBOARD = json.loads((DEPLOY / "grafana/heed.json").read_text())
 PANELS = [panel for panel in DASHBOARD["panels"] if panel["type"] != "row"]
 VARIABLES = {variable["name"]: variable for variable in DASHBOARD["templating"]["list"]}
 EXPRESSIONS = [target["expr"] for panel in PANELS for target in panel["targets"]]
+RULES = yaml.safe_load((DEPLOY / "prometheus/rules.yml").read_text())
+ALERTS = {rule["alert"]: rule for rule in RULES["groups"][0]["rules"]}
 
 
 @pytest.fixture(scope="module")
-def exported(models, tmp_path_factory) -> dict[str, set[str]]:
+def exported(models) -> dict[str, set[str]]:
     """Every name that /metrics tells, and its labels."""
-    log = tmp_path_factory.mktemp("log") / "log"
-    with started(models, log, "--workers", "1") as service, closing(Connection(service.port)) as connection:
-        connection.ask("/v2/models/adder/infer", ADD)
-        families = text_string_to_metric_families(connection.ask("/metrics").decode())
+    with running(models) as client:
+        client.post("/v2/models/adder/infer", content=ADD).raise_for_status()
+        families = text_string_to_metric_families(client.get("/metrics").text)
         return {sample.name: sample.labels.keys() | promql.SCRAPER for family in families for sample in family.samples}
 
 
@@ -87,3 +88,36 @@ def test_the_scrape_configuration_is_of_a_server_with_a_monitoring_port():
     assert f"heed serve --monitoring-port {port}" in PAGES["docs/metrics.md"]
     assert job.get("metrics_path", "/metrics") == "/metrics"
     assert [(DEPLOY / "prometheus" / name).exists() for name in configuration["rule_files"]] == [True]
+
+
+@pytest.mark.parametrize("alert", ALERTS.values(), ids=ALERTS)
+def test_alerts_ask_for_what_is_exported_and_name_labels_that_are_there(alert):
+    assert promql.faults(alert["expr"]) == []
+    assert set(promql.matched(alert["expr"], "job")) == ({"heed"} if 'job="' in alert["expr"] else set())
+    assert alert["labels"]["severity"] in ("warning", "critical")
+    selectors = [node for node in promql.nodes(promql.parsed(alert["expr"])) if getattr(node, "name", None)]
+    has = set.intersection(*(set(promql.SERIES[one.name]) for one in selectors))
+    assert promql.legend_labels(alert["annotations"]["summary"]) <= has
+
+
+@pytest.mark.parametrize(
+    ("expression", "fault"),
+    [
+        ("heed_requests_queue > 1", "no series heed_requests_queue"),
+        ('heed_connections{model="a"} > 1', "heed_connections has no model"),
+        ("sum by (stage) (rate(heed_requests_total[1m]))", "heed_requests_total has no stage"),
+        ("vector(1)", "no series at all"),
+    ],
+)
+def test_a_wrong_one_is_found(expression, fault):
+    assert promql.faults(expression) == [fault]
+
+
+def test_rejections_are_of_reasons_that_there_are():
+    (reasons,) = promql.matched(ALERTS["HeedRejected"]["expr"], "reason")
+    assert set(reasons.split("|")) <= set(REASONS)
+
+
+def test_kubernetes_has_the_same_alerts():
+    manifest = yaml.safe_load((DEPLOY / "kubernetes/components/monitoring/rules.yaml").read_text())
+    assert manifest["spec"] == RULES
