@@ -28,7 +28,7 @@ RUNNABLE = re.compile(r"(curl|python3?|grep|source|heed (run|memory|probe))\b.*"
 MODEL = re.compile(r"minilm|\bmine\b|attention\.pt")  # of the reader; the built-in blocks are others
 PROGRAMS = ("docker", "kubectl", "ray", "serve")  # what they are given is tested in tests/deploy
 JSON = {"Content-Type": "application/json"}
-IN_README = [of for of in EXAMPLES if of.page == "README.md"]
+IN_README = [example for example in EXAMPLES if example.page == "README.md"]
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 
 
@@ -40,9 +40,9 @@ def is_run(example: Example) -> bool:
     return example.language == "sh" and all(RUNNABLE.match(" ".join(words)) for words in example.commands())
 
 
-RUN = [of for of in EXAMPLES if is_run(of)]
-WALKED = [of for of in IN_README if not of.code.startswith(NOT_RUN)]
-CHECKED = [of for of in EXAMPLES if of.language == "sh" and of not in RUN + WALKED]
+RUN = [example for example in EXAMPLES if is_run(example)]
+WALKED = [example for example in IN_README if not example.code.startswith(NOT_RUN)]
+CHECKED = [example for example in EXAMPLES if example.language == "sh" and example not in RUN + WALKED]
 DATA = {"json": json.loads, "toml": tomllib.loads}
 
 
@@ -57,13 +57,13 @@ def folder(tmp_path_factory) -> Path:
     return folder
 
 
-def quick(example: Example) -> bool:
+def is_quick(example: Example) -> bool:
     """Whether the process of the command imports little."""
     return example.code.startswith("curl")
 
 
 @pytest.mark.parametrize(
-    "example", [pytest.param(of, marks=[] if quick(of) else pytest.mark.extended) for of in RUN], ids=str
+    "example", [pytest.param(run, marks=[] if is_quick(run) else pytest.mark.extended) for run in RUN], ids=str
 )
 def test_it_runs_and_prints_what_is_shown(client, folder, example):
     address = f"{client.base_url.host}:{client.base_url.port}"
@@ -119,25 +119,26 @@ def check_pip(words: list[str]) -> None:
 CHECKS = {"heed": check_heed, "make": check_make, "pip": check_pip}
 
 
-@pytest.mark.parametrize("example", [of for of in EXAMPLES if of.language in DATA], ids=str)
+@pytest.mark.parametrize("example", [example for example in EXAMPLES if example.language in DATA], ids=str)
 def test_data_can_be_read(example):
     assert DATA[example.language](example.code)
 
 
 @pytest.mark.parametrize("page", PAGES)
 def test_all_code_of_a_page_is_found(page):
-    found = [part for of in EXAMPLES if of.page == page for part in (of.code, of.shown) if part is not None]
-    assert len(found) == len(re.findall(r"^```\w", PAGES[page], re.MULTILINE))
+    examples = [example for example in EXAMPLES if example.page == page]
+    parts = [part for example in examples for part in (example.code, example.shown) if part is not None]
+    assert len(parts) == len(re.findall(r"^```\w", PAGES[page], re.MULTILINE))
 
 
 def test_every_language_is_known():
     known = {"sh", "python", "text", "mermaid", "yaml", *DATA}  # tests/deploy/test_kubernetes.py renders the YAML
-    assert {of.language for of in EXAMPLES} <= known
-    assert [of.page for of in EXAMPLES if of.language == "yaml"] == ["docs/deployment.md"]
+    assert {example.language for example in EXAMPLES} <= known
+    assert [example.page for example in EXAMPLES if example.language == "yaml"] == ["docs/deployment.md"]
 
 
 def test_requests_of_the_native_api_are_answered(client):
-    (shown,) = (of for of in EXAMPLES if of.page == "docs/native.md" and of.language == "json")
+    (shown,) = (example for example in EXAMPLES if example.page == "docs/native.md" and example.language == "json")
     assert client.post("/v1/attention/scaled_dot_product", content=shown.code, headers=JSON).status_code == 200
 
 
@@ -150,7 +151,7 @@ def test_the_request_of_a_block_s_page_is_answered(client: httpx.Client, name):
 
 @pytest.mark.extended
 def test_the_tutorial_from_top_to_bottom(tmp_path, repository):
-    walk([of for of in EXAMPLES if of.page == "docs/tutorial.md"], tmp_path, repository)
+    walk([example for example in EXAMPLES if example.page == "docs/tutorial.md"], tmp_path, repository)
     for title, shown, status, printed, error in json.loads((tmp_path / RESULTS).read_text()):
         assert status == 0, f"{title}\n{error}"
         assert shown is None or without_times(printed) == without_times(shown), title

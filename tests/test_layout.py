@@ -12,30 +12,12 @@ def test_a_fresh_service_process_has_no_torch(two_blocks):
     script = f"""
 import sys
 from pathlib import Path
-from service.cli.serve import main
-from service.app import create_app
-from service.settings import Settings
-from service.cache import BoundedCache
-from service.native.request import complete, read
-from service.native.response import prepare
-from service.budget import MemoryBudget, Reservation
-from collections import Counter
-from service.errors import Overloaded
-from service.codec.json_writer import write_json
-from service.repository.repository import Repository
-from service.codec.steps import drain
-from service.engine.run import run_alone
+import service.cli.serve
+from tests.support.application import running
 
-create_app(Settings(model_repository=Path({str(two_blocks)!r})))
-repository = Repository(Settings(model_repository=Path({str(two_blocks)!r})).sized())
-repository.open()
-repository.load()
-model = repository.block("scaled_dot_product")
-reservation = Reservation(MemoryBudget(10**9, Overloaded, Counter()))
-body = b'{{"query": [[1]], "key": [[1]], "value": [[1]]}}'
-parsed, tensors = drain(read(body, (), model, reservation))
-asked = complete(parsed, tensors, model, BoundedCache(), 10**9)
-assert b"weights" in b"".join(drain(write_json(*prepare(asked, run_alone(asked.task)))))
+with running(Path({str(two_blocks)!r})) as client:
+    answer = client.post("/v1/attention/scaled_dot_product", json=dict(query=[[1]], key=[[1]], value=[[1]]))
+    assert "weights" in answer.json(), answer.text
 bad = {{"torch", "models", "export", "onnx"}} & set(sys.modules)
 assert not bad, bad
 """

@@ -24,11 +24,11 @@ def projected():
 def test_weights_equal_those_that_transformers_reports(client, projected):
     """Both are float32: each may be off from float64 by its own budget."""
     _, tensors, reported = projected
-    found = attend(client, **tensors)["weights"]
+    weights = attend(client, **tensors)["weights"]
     exact, budget = truth("scaled_dot_product", tensors)
-    assert largest_error(found, exact["weights"]) <= budget["weights"]
+    assert largest_error(weights, exact["weights"]) <= budget["weights"]
     assert largest_error(reported, exact["weights"]) <= 2 * budget["weights"]
-    assert largest_error(found, reported.astype(np.float64)) <= 3 * budget["weights"]
+    assert largest_error(weights, reported.astype(np.float64)) <= 3 * budget["weights"]
 
 
 def test_the_file_holds_what_the_script_makes(projected):

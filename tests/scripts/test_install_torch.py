@@ -69,30 +69,27 @@ def run(python: Path, index: str) -> subprocess.CompletedProcess:
     return subprocess.run([python, SCRIPT], env=environment, capture_output=True, text=True)
 
 
-def is_installed(python: Path) -> bool:
-    return any(python.parents[1].glob(f"lib/python*/site-packages/torch-{VERSION}.dist-info"))
-
-
-def test_the_build_with_cuda_is_the_last_resort(python, index):
+@pytest.mark.parametrize(
+    ("requirements", "said"),
+    [
+        (["filelock"], [f"torch=={VERSION}: the CPU build that pip finds\n"]),
+        (
+            ["filelock", "nvidia-cudnn-cu13==9.20.0.48; platform_system == 'Linux'"],
+            ["GB", "no CPU build comes from https://download.pytorch.org/whl/cpu"],
+        ),
+    ],
+    ids=["a CPU build", "the build with CUDA"],
+)
+def test_the_build_in_the_index_is_installed_once(python, index, requirements, said):
     address, folder = index
-    put_torch(folder, "filelock", "nvidia-cudnn-cu13==9.20.0.48; platform_system == 'Linux'")
+    put_torch(folder, *requirements)
     done = run(python, address)
     assert done.returncode == 0, done.stderr
-    (line,) = done.stdout.splitlines()
-    assert "GB" in line
-    assert "no CPU build comes from https://download.pytorch.org/whl/cpu" in line
-    assert is_installed(python)
+    assert len(done.stdout.splitlines()) == 1
+    assert all(words in done.stdout for words in said)
+    assert any(python.parents[1].glob(f"lib/python*/site-packages/torch-{VERSION}.dist-info"))
     again = run(python, address)
     assert (again.returncode, again.stdout) == (0, "")
-
-
-def test_a_cpu_build_in_the_index_is_taken(python, index):
-    address, folder = index
-    put_torch(folder, "filelock")
-    done = run(python, address)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout == f"torch=={VERSION}: the CPU build that pip finds\n"
-    assert is_installed(python)
 
 
 def test_without_any_build_it_says_what_to_do(python, index):

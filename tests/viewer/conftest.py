@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 import httpx
 import pytest
-from playwright.sync_api import Browser, ConsoleMessage, Page, Request, ViewportSize, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Request, ViewportSize, sync_playwright
 
 from heed_client.client import Client
 
@@ -58,94 +58,46 @@ def browser() -> Iterator[Browser]:
 
 
 @pytest.fixture(scope="package")
-def kept_tab(browser) -> Iterator[Page]:
-    """A browser keeps the page's modules, which a new context would fetch anew."""
-    context = browser.new_context(viewport=SCREEN, accept_downloads=True)
-    yield context.new_page()
-    context.close()
+def context(browser) -> BrowserContext:
+    """Keeps the page's modules, which a new context would fetch anew."""
+    return browser.new_context(viewport=SCREEN)
 
 
 @pytest.fixture
-def tab(kept_tab) -> Iterator[Page]:
-    """The tab that most tests load the page in; then it is left, and what a test has changed of it is taken back."""
-    yield kept_tab
-    kept_tab.unroute_all(behavior="ignoreErrors")
-    if kept_tab.url != "about:blank":
-        kept_tab.evaluate("sessionStorage.clear()")
-    kept_tab.goto("about:blank")
-    kept_tab.mouse.move(0, 0)
-    kept_tab.emulate_media(media="null", color_scheme="light")
-    kept_tab.set_viewport_size(SCREEN)
-    kept_tab.context.clear_permissions()
+def open_page(browser, context, viewer) -> Iterator[Callable[..., Page]]:
+    """Opens the page with a fragment of settings: it may log no error but with ``expected`` in it, nor ask other hosts.
 
-
-@pytest.fixture
-def new_page(browser) -> Iterator[Callable[..., Page]]:
-    """Opens a tab in a context of its own."""
-    with ExitStack() as contexts:
-
-        def opened(**options) -> Page:
-            context = browser.new_context(**{"viewport": SCREEN, "accept_downloads": True, **options})
-            contexts.callback(context.close)
-            return context.new_page()
-
-        yield opened
-
-
-@pytest.fixture
-def watch(tab, new_page) -> Iterator[Callable[..., None]]:
-    """``watch(page, host, expected)``: no error may be logged but with ``expected`` in it, no other host be asked."""
+    ``tensors`` come in place of those of the page's own sentence. With ``options``, of a context, it has its own.
+    """
     wrong: list[str] = []
-    with ExitStack() as listeners:
+    with ExitStack() as opened:
 
-        def watched(page: Page, host: str = "", expected: str = "no error") -> None:
+        def open_(fragment="", *, url=str(viewer.base_url), expected="no error", tensors=None, **options) -> Page:
+            own = opened.enter_context(browser.new_context(**{"viewport": SCREEN, **options})) if options else context
+            page = opened.enter_context(own.new_page())
+            page.set_default_timeout(20_000)
+
             def logged(message: ConsoleMessage) -> None:
                 if message.type in ("error", "warning") and expected not in message.text:
                     wrong.append(message.text)
 
             def requested(request: Request) -> None:
-                if re.match("(http|ws)s?:", request.url) and urlsplit(request.url).netloc != host:
+                if re.match("(http|ws)s?:", request.url) and urlsplit(request.url).netloc != urlsplit(url).netloc:
                     wrong.append(f"asked another host: {request.url}")
 
-            handlers = {"console": logged, "request": requested, "pageerror": lambda error: wrong.append(str(error))}
-            for event, listener in handlers.items():
-                page.on(event, listener)
-                listeners.callback(page.remove_listener, event, listener)
+            page.on("console", logged)
+            page.on("request", requested)
+            page.on("pageerror", lambda error: wrong.append(str(error)))
+            if tensors is not None:
+                page.route("**/example.json", lambda route: route.fulfill(json=tensors))
+            page.goto(f"{url}#{fragment}" if fragment else url)
+            return page
 
-        yield watched
+        yield open_
     assert not wrong
 
 
 @pytest.fixture
-def open_page(tab, new_page, watch, viewer) -> Callable[..., Page]:
-    """Opens the page with a fragment of settings, under ``watch``.
-
-    ``tensors`` come in place of those of the page's own sentence. A second page has a context of its own, and so has
-    one with ``options`` or ``own``.
-    """
-    pages: list[Page] = []
-
-    def opened(fragment="", *, url=str(viewer.base_url), expected="no error", tensors=None, own=False, **options):
-        page = new_page(**options) if pages or options or own else tab
-        pages.append(page)
-        page.set_default_timeout(20_000)
-        watch(page, urlsplit(url).netloc, expected)
-        if tensors is not None:
-            page.route("**/example.json", lambda route: route.fulfill(json=tensors))
-        page.goto(f"{url.rstrip('/')}/{f'#{fragment}' if fragment else ''}")
-        return page
-
-    return opened
-
-
-@pytest.fixture
-def open_file(new_page, watch) -> Callable[[Path], Page]:
-    """Opens a saved page in a browser without a network, under ``watch``."""
-
-    def opened(path: Path, **options) -> Page:
-        page = new_page(offline=True, **options)
-        watch(page)
-        page.goto(path.as_uri())
-        return page
-
-    return opened
+def open_file(open_page) -> Callable[..., Page]:
+    """Opens a saved page in a browser without a network."""
+    return lambda path, **options: open_page(url=path.as_uri(), offline=True, **options)

@@ -66,17 +66,12 @@ def fields_of(scores: np.ndarray) -> dict[str, Any]:
 def show(
     open_page: Callable[..., Page], scores: np.ndarray, words: Sequence[str], view: str, settings: str = "", **options
 ) -> Page:
-    """Open the page on ``scores`` in place of its own sentence; ``words`` have "it", which is held at first."""
-    page = example(open_page, {"words": list(words), **fields_of(scores)}, settings, **options)
+    """Open the page on ``scores`` in place of its own sentence; ``words`` have "it", which is held no more."""
+    page = open_page(settings, tensors={"words": list(words), **fields_of(scores)}, **options)
+    expect(page.locator(".selection")).to_contain_text("looks at", timeout=30_000)
     page.get_by_role("button", name="clear").click()
     page.get_by_role("tab", name=view).click()
-    return page
-
-
-def example(open_page: Callable[..., Page], fields: dict[str, Any], settings: str = "", **options) -> Page:
-    """Open the page on tensors in place of its own sentence, with a fragment of ``settings``."""
-    page = open_page(settings, tensors=fields, **options)
-    expect(page.locator(".selection")).to_contain_text("looks at", timeout=30_000)
+    page.mouse.move(5, 5)
     return page
 
 

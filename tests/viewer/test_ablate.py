@@ -31,14 +31,14 @@ def numbers(text):
 
 def test_what_a_head_changes(open_page, answers):
     (before, output), (after, other) = answers
-    page = open_page(f"{MODEL}&layer=1")
+    page = open_page(f"{MODEL}&layer=1&head=0")
     off(page, 0, 1).click()
     expect(off(page, 0, 1)).to_have_attribute("aria-pressed", "true")
     change = np.abs(after - before).max((-1, -2))
     said = f"1 of 8 heads are off; the weights of the others change by at most {change[1].max():.4f}"
     expect(page.get_by_role("table")).to_contain_text(said)
-    for (layer, head), most in np.ndenumerate(change):
-        name = f"layer {layer}, head {head}: changes by at most {most:.4f}"
+    for (layer, head), largest in np.ndenumerate(change):
+        name = f"layer {layer}, head {head}: changes by at most {largest:.4f}"
         expect(page.get_by_role("button", name=name)).to_be_visible()
     chips = page.get_by_role("region", name="change of the output").get_by_role("listitem")
     expect(chips).to_have_count(len(output))
@@ -46,12 +46,12 @@ def test_what_a_head_changes(open_page, answers):
         cosine = one @ two / np.linalg.norm(one) / np.linalg.norm(two)
         assert numbers(chip.inner_text()) == pytest.approx([cosine, np.abs(one - two).max()], abs=6e-5)
     assert "ablated=%5B%5B0%2C1%5D%5D" in page.url
+    assert_pictures(page, before[1, 0], after[1, 0])
 
 
-def test_the_pictures_of_a_head_have_its_weights_before_and_after_and_their_change(open_page, answers):
-    before, after = (weights[1, 0] for weights, _ in answers)
+def assert_pictures(page, before, after):
+    """The selected head's pictures show its weights before and after, and their change."""
     change = after - before
-    page = open_page(f"{MODEL}&ablated=[[0,1]]&layer=1&head=0")
     region = page.get_by_role("region", name="selected head")
     expect(region.locator("canvas")).to_have_count(3)
     expect(region).to_contain_text(f"{np.abs(change).max():.4f}")
@@ -66,6 +66,7 @@ def test_the_pictures_of_a_head_have_its_weights_before_and_after_and_their_chan
 
 def test_with_the_keyboard_and_by_layer(open_page):
     page = open_page(MODEL)
+    table = page.get_by_role("table")
     off(page, 0, 0).focus()
     page.keyboard.press("ArrowRight")
     page.keyboard.press("ArrowDown")
@@ -74,12 +75,12 @@ def test_with_the_keyboard_and_by_layer(open_page):
     expect(off(page, 1, 1)).to_have_attribute("aria-pressed", "true")
     expect(off(page, 1, 1)).to_be_focused()
     page.get_by_role("button", name="layer 0: all off").click()
-    expect(page.get_by_role("table")).to_contain_text("5 of 8 heads are off")
+    expect(table).to_contain_text("5 of 8 heads are off")
     page.get_by_role("button", name="layer 1: all on").click()
-    expect(page.get_by_role("table")).to_contain_text("4 of 8 heads are off")
+    expect(table).to_contain_text("4 of 8 heads are off")
     expect(off(page, 1, 1)).to_have_attribute("aria-pressed", "false")
     page.get_by_role("button", name="switch all on").click()
-    expect(page.get_by_role("table")).to_contain_text("0 of 8 heads are off")
+    expect(table).to_contain_text("0 of 8 heads are off")
 
 
 def test_only_answers_of_the_same_heads_are_compared(open_page):

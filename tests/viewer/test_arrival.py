@@ -29,14 +29,21 @@ IN_PARTS = """() => {  // the next answer comes by half until the test calls rel
 }"""
 
 
-def settings(tokens: int, heads: int = HEADS) -> str:
-    sizes = {"batch": 1, "heads": heads, "kv_heads": heads, "m": tokens, "n": tokens}
+def settings(tokens: int) -> str:
+    sizes = {"batch": 1, "heads": HEADS, "kv_heads": HEADS, "m": tokens, "n": tokens}
     return f"model=scaled_dot_product&view=model&random={json.dumps({'seed': 1, 'sizes': sizes})}"
 
 
 def change(page: Page, fragment: str) -> None:
     """Ask for other settings."""
     page.evaluate("(fragment) => { location.hash = fragment; }", fragment)
+
+
+def expect_all(page: Page, tokens: int) -> None:
+    """Wait until all heads of so many tokens are drawn: those of more than 64 as smaller pictures."""
+    page.wait_for_function(f"() => document.querySelector('.thumbnail canvas')?.width === {min(tokens, 64)}")
+    expect(page.locator(HERE)).to_have_count(HEADS)
+    expect(page.locator(".answer")).to_have_attribute("aria-busy", "false")
 
 
 def picture(page: Page, head: int) -> np.ndarray:
@@ -47,7 +54,7 @@ def picture(page: Page, head: int) -> np.ndarray:
 @pytest.fixture
 def page(open_page) -> Page:
     page = open_page(settings(8))
-    expect(page.locator(HERE)).to_have_count(HEADS)
+    expect_all(page, 8)
     return page
 
 
@@ -56,25 +63,21 @@ def test_heads_are_drawn_before_the_last_byte_has_come(page, tokens):
     """And as when the answer comes at once."""
     looks = f"{settings(tokens)}&threshold=0.05&range=global"
     heads = (0, HEADS // 3, HEADS - 1)
-    answer = page.locator(".answer")
     change(page, looks)
-    page.wait_for_function(f"() => document.querySelector('.thumbnail canvas').width === {min(tokens, 64)}")
-    expect(answer).to_have_attribute("aria-busy", "false")
+    expect_all(page, tokens)
     whole = [picture(page, head) for head in heads]
     change(page, settings(8))
-    page.wait_for_function("() => document.querySelector('.thumbnail canvas').width === 8")
-    expect(answer).to_have_attribute("aria-busy", "false")
+    expect_all(page, 8)
     runs = []
     page.on("request", lambda request: "/infer" in request.url and runs.append(request))
     page.evaluate(IN_PARTS)
     change(page, looks)
     page.wait_for_function(SOME)
-    expect(answer).to_have_attribute("aria-busy", "true")
+    expect(page.locator(".answer")).to_have_attribute("aria-busy", "true")
     assert picture(page, 0).std() > 1
     assert not picture(page, HEADS - 1).any()
     page.evaluate("release()")
-    expect(page.locator(HERE)).to_have_count(HEADS)
-    expect(answer).to_have_attribute("aria-busy", "false")
+    expect_all(page, tokens)
     for head, expected in zip(heads, whole, strict=True):
         np.testing.assert_array_equal(picture(page, head), expected, strict=True)
     assert len(runs) == 1 + (tokens > 64)  # the other one is of the selected head
@@ -88,13 +91,11 @@ def test_a_lost_connection_is_said_and_the_heads_that_came_stay(page):
     expect(page.locator(".bad")).to_contain_text("Not all heads came: the connection was lost")
     page.wait_for_function(SOME)
     page.get_by_role("button", name="try again").click()
-    expect(page.locator(HERE)).to_have_count(HEADS)
+    expect_all(page, 100)
     expect(page.locator(".bad")).to_have_count(0)
 
 
-def test_a_newer_run_ends_the_answer_that_is_coming(open_page):
-    page = open_page(settings(8), own=True)  # its network is made slow
-    expect(page.locator(HERE)).to_have_count(HEADS)
+def test_a_newer_run_ends_the_answer_that_is_coming(page):
     failed = []
     page.on("requestfailed", lambda request: failed.append((request.url.split("/")[-1], request.failure)))
     network = {"offline": False, "latency": 0, "uploadThroughput": -1, "downloadThroughput": 10_000}
@@ -102,7 +103,5 @@ def test_a_newer_run_ends_the_answer_that_is_coming(open_page):
     change(page, settings(100))
     page.wait_for_function(SOME)
     change(page, settings(9))
-    page.wait_for_function("() => document.querySelector('.thumbnail canvas').width === 9")
-    expect(page.locator(HERE)).to_have_count(HEADS)
-    expect(page.locator(".answer")).to_have_attribute("aria-busy", "false")
+    expect_all(page, 9)
     assert failed == [("infer", "net::ERR_ABORTED")]

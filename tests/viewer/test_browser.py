@@ -34,6 +34,7 @@ def test_a_broken_link_is_no_broken_page(open_page, fragment):
 
 
 def test_the_sentence_is_in_the_link_and_leaves_it_with_its_tensors(open_page):
+    """Its words stay when a number is edited."""
     page = open_page()
     for _ in range(2):
         expect(page.locator(".selection")).to_contain_text("“it” (10) looks at “animal” (2)")
@@ -43,6 +44,14 @@ def test_the_sentence_is_in_the_link_and_leaves_it_with_its_tensors(open_page):
     expect(page).to_have_url(re.compile("sentence=true"))
     page.get_by_role("radio", name="random").check()
     expect(page).not_to_have_url(re.compile("sentence"))
+    page = open_page()
+    expect(page.locator(".selection")).to_contain_text("“it” (10) looks at “animal” (2)")
+    page.get_by_role("tab", name="Steps").click()
+    page.get_by_role("spinbutton", name="query 0", exact=True).fill("0.5")
+    page.get_by_role("tab", name="Head").click()
+    expect(page).not_to_have_url(re.compile("sentence=true"))
+    expect(page.locator(".selection")).to_contain_text("“it” (10) looks at “")
+    expect(page.locator(".special").first).to_have_attribute("title", "[CLS]")
 
 
 @pytest.mark.parametrize("model", ["attention_float16", "efficient_bfloat16"])

@@ -9,18 +9,7 @@ from tests.viewer.pages import paste, take
 PAGE = "model=bert&text=the+cat+sat&view=compare"
 
 
-def test_two_texts_of_different_lengths(open_page):
-    page = open_page(PAGE)
-    page.get_by_text("another text, model or option").click()
-    box = page.get_by_role("region", name="second").get_by_role("textbox", name="text", exact=True)
-    difference = page.get_by_role("region", name="difference")
-    box.fill("the cat sat on the mat")
-    expect(difference).to_contain_text("No difference is drawn: the first has 5 x 5")
-    box.fill("the dog ran")
-    expect(difference.locator("canvas").first).to_be_visible()
-
-
-def test_a_second_side_without_an_answer_shows_nothing(open_page):
+def test_the_difference_is_drawn_of_two_answers_of_one_size(open_page):
     page = open_page(PAGE + "&other={%22text%22:%22%22}")
     second = page.get_by_role("region", name="second")
     drawings = page.locator("[aria-label=second], [aria-label=difference]").locator("canvas")
@@ -29,8 +18,11 @@ def test_a_second_side_without_an_answer_shows_nothing(open_page):
     svg = ElementTree.fromstring(take(page, "SVG").path().read_text())
     assert len(svg.findall("{*}g")) == 1  # the first side
     box = second.get_by_role("textbox", name="text", exact=True)
+    difference = page.get_by_role("region", name="difference")
+    box.fill("the cat sat on the mat")
+    expect(difference).to_contain_text("No difference is drawn: the first has 5 x 5")
     box.fill("the dog ran")
-    expect(page.get_by_role("region", name="difference").locator("canvas").first).to_be_visible()
+    expect(difference.locator("canvas").first).to_be_visible()
     page.route("**/v1/tokenize/**", lambda _: None)  # never answered
     box.fill("the mat")
     expect(drawings).to_have_count(0)

@@ -25,24 +25,23 @@ def saved(folder, **arrays):
     return [folder / f"{name}.npy" for name in arrays]
 
 
-@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
-def test_npy_files_of_each_type(open_page, tmp_path, dtype):
+@pytest.mark.parametrize(
+    ("names", "asked", "dtype"),
+    [
+        (["query", "key", "value"], [], "float16"),
+        (["Q", "K", "V"], [], "float32"),
+        (["my_query", "my_key", "my_value"], ["query", "key", "value"], "float64"),
+    ],
+)
+def test_npy_files(open_page, tmp_path, names, asked, dtype):
     page = open_page(BLOCK)
-    choose(page, *saved(tmp_path, **{name: array.astype(dtype) for name, array in TENSORS.items()}))
-    expect_row(page, attend(QUERY.astype(dtype), KEY.astype(dtype))[1])
-
-
-def test_files_of_other_names(open_page, tmp_path):
-    page = open_page(BLOCK)
-    choose(page, *saved(tmp_path, Q=QUERY, K=KEY, V=VALUE))
-    expect_row(page, WEIGHTS)
-    page.get_by_role("radio", name="example").check()
-    choose(page, *saved(tmp_path, **{f"my_{name}": array for name, array in TENSORS.items()}))
-    for name in TENSORS:
+    arrays = [array.astype(dtype) for array in TENSORS.values()]
+    choose(page, *saved(tmp_path, **dict(zip(names, arrays, strict=True))))
+    for name in asked:
         page.get_by_role("combobox", name=f"take my_{name} as").select_option(name)
     expect(page.get_by_role("combobox", name=re.compile("^take "))).to_have_count(0)
     expect(page.get_by_role("list", name="tensors that are given")).to_contain_text("value 1 × 1 × 5 × 2")
-    expect_row(page, WEIGHTS)
+    expect_row(page, attend(arrays[0], arrays[1])[1])
 
 
 @pytest.mark.parametrize(("save", "masked"), [(np.savez, 2), (np.savez_compressed, 0)])
@@ -137,7 +136,14 @@ BAD = {
         safetensors({**FP32, "shape": [3]}, bytes(16)): "query: shape [3] needs 12 bytes of numbers, 16 are there",
         safetensors({**FP32, "shape": [-1], "data_offsets": "x"}): "query has no shape and data_offsets",
     },
-    "request.json": {b'{"query": [[1, 2], [3]]}': "query: the rows are not equally long", TEXT: "is not JSON"},
+    "request.json": {
+        TEXT: "is not JSON",
+        b'{"query": [[1, 2], [3], [4, 5, 6]]}': "query: the rows are not equally long",
+        b'{"query": {"shape": [2, 2], "data": [1, 2, 3]}}': "query: expected a shape and a flat list",
+        b'{"query": {"shape": [1], "dtype": "float32", "base64": "AAA="}}': "query: shape [1] needs 4 bytes",
+        b'{"nonpad_kv_seqlen": [1.5]}': "nonpad_kv_seqlen: expected whole numbers",
+        b"7": "expected a list or an object",
+    },
     "picture.png": {TEXT: "expected a file that ends with .npy, .npz, .safetensors, .json"},
 }
 

@@ -82,20 +82,6 @@ def test_lines_of_a_pair_are_told_apart(open_page):
     assert not any(weights(separator + 1))
 
 
-def test_two_thousand_words_are_few_elements(open_page):
-    scores = np.zeros((2048, 2048))
-    scores[2030, 3] = 30
-    page = show(open_page, scores, ["it", *(f"word{i}" for i in range(1, 2048))], "Head")
-    assert page.locator(".word-lists [role=option]").count() < 120
-    page.locator(".queries [role=option]").first.focus()
-    page.keyboard.press("End")
-    expect(page.locator(".queries [role=option]").last).to_have_text("word2047")
-    expect(page.locator(".queries").get_by_title("word2030", exact=True)).to_be_visible()
-    page.locator(".queries").get_by_title("word2030", exact=True).hover()
-    drawn(page)
-    assert page.locator(".word-lists [role=option]").count() < 120
-
-
 def lab(colours: np.ndarray) -> np.ndarray:
     """CIE L*a*b* of linear red, green and blue, each from 0 to 1 (illuminant D65)."""
     xyz = colours @ np.array([[0.4124, 0.2126, 0.0193], [0.3576, 0.7152, 0.1192], [0.1805, 0.0722, 0.9505]])

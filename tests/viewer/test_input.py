@@ -79,37 +79,27 @@ def test_a_request_is_pasted_and_its_tokens_named(open_page):
     expect(page.locator(".thumbnail").first).to_be_visible()
 
 
-def test_one_tensor_is_pasted_by_its_name(open_page):
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('{"query": [[1, 2], [3]]', "is not JSON"),
+        ("[[1, 2]]", "expected an object with the tensors by name"),
+        ('{"query": [["a"]]}', 'query: expected numbers, got "a"'),
+    ],
+)
+def test_one_tensor_is_pasted_by_its_name_after_what_is_wrong(open_page, text, message):
+    """test_files.py has what else is wrong with JSON."""
     page = open_page(f"{BLOCK}&query=0")
-    page.get_by_role("radio", name="file or JSON").check()
+    box = paste(page, text)
+    expect(page.get_by_role("alert")).to_contain_text(message)
+    expect(box).to_have_attribute("aria-invalid", "true")
     page.get_by_role("combobox", name="paste").select_option("query")
     paste(page, json.dumps(QUERY))
+    expect(page.get_by_role("alert")).to_have_count(0)
     expect(page.get_by_role("region", name="input")).to_contain_text("Still needed: key.")
     page.get_by_role("combobox", name="paste").select_option("key")
     paste(page, json.dumps(KEY))
     expect_row(page, attend(QUERY, KEY)[0])
-
-
-WRONG = {
-    '{"query": [[1, 2], [3]]': "is not JSON",
-    '{"query": [[1, 2], [3], [4, 5, 6]]}': "query: the rows are not equally long",
-    '{"query": [["a"]]}': 'query: expected numbers, got "a"',
-    '{"query": {"shape": [2, 2], "data": [1, 2, 3]}}': "query: expected a shape and a flat list",
-    '{"query": {"shape": [1], "dtype": "float32", "base64": "AAA="}}': "query: shape [1] needs 4 bytes",
-    '{"nonpad_kv_seqlen": [1.5]}': "nonpad_kv_seqlen: expected whole numbers",
-    "[[1, 2]]": "expected an object with the tensors by name",
-    "7": "expected a list or an object",
-}
-
-
-def test_what_is_wrong_with_json(open_page):
-    page = open_page(BLOCK)
-    for text, message in WRONG.items():
-        box = paste(page, text)
-        expect(page.get_by_role("alert")).to_contain_text(message)
-        expect(box).to_have_attribute("aria-invalid", "true")
-        paste(page, query=QUERY, key=KEY)
-        expect(page.get_by_role("alert")).to_have_count(0)
 
 
 def mulberry32(seed):
@@ -147,7 +137,7 @@ def test_random_tensors_are_the_same_for_the_same_seed(open_page):
     expect(page).not_to_have_url(re.compile("random"))
 
 
-def test_a_size_is_typed_key_by_key(open_page):
+def test_numbers_are_typed_key_by_key(open_page):
     page = open_page(f'{BLOCK}&query=0&random={{"seed":1,"sizes":{{"m":3,"n":4}}}}')
     field = page.get_by_role("group", name="random tensors").get_by_role("spinbutton", name="n", exact=True)
     field.press("Control+a")
@@ -160,6 +150,18 @@ def test_a_size_is_typed_key_by_key(open_page):
     field.press_sequentially("12")
     expect(field).to_have_value("12")
     expect(page.get_by_role("list", name="tensors that are given")).to_contain_text("key 1 × 1 × 12 × 1")
+    options = page.get_by_role("group", name="options")
+    field = options.get_by_role("spinbutton", name="scale")
+    for number in ("0.05", "-0.5", "1e-2"):
+        for character in number:
+            field.press(character)
+            drawn(page)
+        expect(field).to_have_value(number)
+        field.blur()
+        expect(field).to_have_value(str(float(number)))
+        assert f"parameters=%7B%22scale%22%3A{float(number)}%7D" in page.url
+        options.get_by_role("button", name="scale: default").click()
+        expect(field).to_have_value("")
 
 
 def test_parameters_are_answered_live(open_page, heed):
@@ -184,22 +186,6 @@ def test_parameters_are_answered_live(open_page, heed):
     options.get_by_role("combobox", name="look at").select_option("scores")
     expect(page.locator(".selection")).to_contain_text("masked")
     assert "parameters=%7B%22is_causal%22%3Atrue%7D" in page.url
-
-
-def test_a_number_is_typed_key_by_key(open_page):
-    page = open_page(BLOCK)
-    options = page.get_by_role("group", name="options")
-    field = options.get_by_role("spinbutton", name="scale")
-    for number in ("0.05", "-0.5", "1e-2"):
-        for character in number:
-            field.press(character)
-            drawn(page)
-        expect(field).to_have_value(number)
-        field.blur()
-        expect(field).to_have_value(str(float(number)))
-        assert f"parameters=%7B%22scale%22%3A{float(number)}%7D" in page.url
-        options.get_by_role("button", name="scale: default").click()
-        expect(field).to_have_value("")
 
 
 def test_an_error_stands_beside_its_field(open_page):
@@ -245,17 +231,3 @@ def test_it_starts_again_after_a_failure(open_page):
         page.get_by_role("button", name="try again").click()
         expect(page.locator(".selection")).to_contain_text("looks at")
     assert page.evaluate("`'${location.origin}/v1/`") in copied(page, "curl")
-
-
-def test_a_key_that_is_asked_for_later_runs_again(open_page):
-    page = open_page(f"{BLOCK}&query=0", expected="401")
-    before = selected(page)
-    page.route("**/infer", lambda route: route.fulfill(status=401, json={"error": "unknown API key"}))
-    page.get_by_role("spinbutton", name="scale").fill("2")
-    key = page.get_by_label("API key")
-    key.wait_for()
-    page.unroute("**/infer")
-    key.fill("another")
-    page.get_by_role("button", name="use it").click()
-    expect(key).to_have_count(0)
-    expect(page.locator(".selection")).not_to_contain_text(f"{before[1]:.4f}")

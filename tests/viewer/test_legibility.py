@@ -116,9 +116,9 @@ def test_of_long_inputs_the_server_sorts_and_counts_all_tokens(open_page, heed, 
     expect(page.locator("#view")).to_contain_text("hidden tokens count, too")
     expect(page.get_by_role("combobox", name="sort by")).to_contain_text("share on “7”, which is held")
     expect(page.locator(".thumbnail b").first).to_have_text(f"{received.max():.2f}")
-    found = thumbnails(page)
-    assert list(found.values()) == pytest.approx(sorted(received.ravel(), reverse=True), abs=6e-4)
-    assert next(iter(found)) == np.unravel_index(received.argmax(), received.shape)
+    shown = thumbnails(page)
+    assert list(shown.values()) == pytest.approx(sorted(received.ravel(), reverse=True), abs=6e-4)
+    assert next(iter(shown)) == np.unravel_index(received.argmax(), received.shape)
 
 
 def test_the_legend_of_a_logarithmic_scale_has_powers_of_ten(open_page, weights):

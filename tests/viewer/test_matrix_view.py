@@ -7,27 +7,31 @@ import numpy as np
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.viewer.pages import HEAT_MAP, SCORES, WORDS, cells, centre, drawn, example, fragment, pixels, plot, show
+from tests.viewer.pages import HEAT_MAP, SCORES, WORDS, cells, centre, drawn, fragment, pixels, plot, show
 
 POINTER = ".heat-map .pointer"
 
 
 @pytest.fixture
 def page(open_page) -> Page:
-    page = show(open_page, SCORES, WORDS, "Matrix", "palette=greys")
-    page.mouse.move(5, 5)
-    return page
+    return show(open_page, SCORES, WORDS, "Matrix", "palette=greys")
 
 
-def test_each_cell_has_the_colour_of_its_weight_and_a_click_holds_it(page):
+@pytest.mark.parametrize("ratio", [1, 2])
+def test_each_cell_has_the_colour_of_its_weight_and_a_click_holds_it(open_page, ratio):
+    """On a screen with two pixels in one, too, all of which are drawn."""
+    page = show(open_page, SCORES, WORDS, "Matrix", "palette=greys", device_scale_factor=ratio)
     dark = cells(page, 8, 8)[:7]
+    size = "(canvas) => [canvas.width, canvas.height, canvas.clientWidth, canvas.clientHeight]"
+    width, height, *inner = page.eval_on_selector(HEAT_MAP, size)
+    assert [width, height] == pytest.approx([ratio * length for length in inner], abs=1)
     assert (np.argmax(dark, axis=1) == (np.arange(7) + 3) % 8).all()
     assert dark.max(axis=1).min() > 0.6
     assert np.sort(dark, axis=1)[:, :-1].max() < 0.3
     page.mouse.move(*centre(page, 1, 4))
     expect(page.locator(".tip")).to_have_text("“saw” → “ship” 1.0000")
     page.mouse.click(*centre(page, 1, 4))
-    expect(page.locator(".selection")).to_contain_text("“saw” (1) looks at “ship” (4)")
+    expect(page.locator(".selection")).to_contain_text("“saw” (1) looks at “ship” (4) 1.0000")
     assert "query=1&key=4" in fragment(page)
     page.mouse.move(5, 5)
     expect(page.locator(".tip")).to_have_text("“saw” → “ship” 1.0000")
@@ -74,10 +78,8 @@ def test_keys_hold_move_zoom_and_release(page):
 
 
 def test_masked_cells_are_hatched(open_page):
-    fields = {"words": WORDS, **{name: [[[[1.0]] * 8]] for name in ("query", "key", "value")}}
-    page = example(open_page, fields, f"kind=scores&parameters={quote(json.dumps({'is_causal': True}))}")
-    page.get_by_role("button", name="clear").click()
-    page.get_by_role("tab", name="Matrix").click()
+    settings = f"kind=scores&parameters={quote(json.dumps({'is_causal': True}))}"
+    page = show(open_page, np.eye(8), WORDS, "Matrix", settings)
     expect(page.get_by_role("img", name="colours from")).to_contain_text("masked")
     left, top, right, bottom = plot(page)
     width, height = (right - left) // 8, (bottom - top) // 8
@@ -88,10 +90,10 @@ def test_masked_cells_are_hatched(open_page):
 
 
 def test_one_weight_of_four_million_is_seen_and_can_be_zoomed_to(open_page):
+    """And two thousand words are few elements."""
     scores = np.zeros((2048, 2048))
     scores[777, 1234] = 30
     page = show(open_page, scores, ["it", *(f"word{i}" for i in range(1, 2048))], "Matrix", "palette=greys")
-    page.mouse.move(5, 5)
     left, top, right, bottom = plot(page)
     width, height = right - left, bottom - top
 
@@ -127,24 +129,28 @@ def test_one_weight_of_four_million_is_seen_and_can_be_zoomed_to(open_page):
     page.get_by_role("button", name="whole matrix").click()
     page.mouse.move(5, 5)
     np.testing.assert_array_equal(dark(), whole)
+    assert_few_words(page)
 
 
-def test_a_screen_with_two_pixels_in_one_is_used(open_page):
-    """All pixels are drawn, and cells are where the pointer finds them."""
-    page = show(open_page, SCORES, WORDS, "Matrix", "palette=greys", device_scale_factor=2)
-    page.mouse.move(5, 5)
-    size = "(canvas) => [canvas.width, canvas.height, canvas.clientWidth, canvas.clientHeight]"
-    dark = cells(page, 8, 8)
-    width, height, *inner = page.eval_on_selector(HEAT_MAP, size)
-    assert [width, height] == pytest.approx([2 * length for length in inner], abs=1)
-    assert (np.argmax(dark[:7], axis=1) == (np.arange(7) + 3) % 8).all()
-    page.mouse.click(*centre(page, 1, 4))
-    expect(page.locator(".selection")).to_contain_text("“saw” (1) looks at “ship” (4) 1.0000")
+def assert_few_words(page: Page) -> None:
+    """The view Head has elements for the words in sight only."""
+    page.get_by_role("tab", name="Head").click()
+    words = page.locator(".word-lists [role=option]")
+    expect(words.first).to_be_visible()
+    assert words.count() < 120
+    queries = page.locator(".queries")
+    queries.locator("[role=option]").first.focus()
+    page.keyboard.press("End")
+    expect(queries.locator("[role=option]").last).to_have_text("word2047")
+    queries.get_by_title("word2030", exact=True).hover()
+    drawn(page)
+    assert words.count() < 120
 
 
 def test_fingers_hold_cells_zoom_and_scroll(open_page):
     phone = {"has_touch": True, "is_mobile": True, "viewport": {"width": 390, "height": 800}}
     page = show(open_page, SCORES, WORDS, "Matrix", "palette=greys", **phone)
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
     page.locator(HEAT_MAP).scroll_into_view_if_needed()
     page.touchscreen.tap(*centre(page, 1, 4))
     expect(page.locator(".selection")).to_contain_text("“saw” (1) looks at “ship” (4)")

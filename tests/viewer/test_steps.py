@@ -1,7 +1,5 @@
 """The view Steps: the numbers from two vectors to a weight and an output, for blocks of which they are true."""
 
-import re
-
 import numpy as np
 import pytest
 from playwright.sync_api import expect
@@ -95,16 +93,7 @@ def test_other_scores_are_no_dot_products(open_page, heed):
     expect(page.get_by_role("tab", name="Ablate")).to_have_count(0)  # it has no head mask
 
 
-def test_blocks_of_which_the_steps_are_not_true(open_page):
-    page = open_page("model=multi_head&view=steps&query=0&key=0")
-    expect(page.get_by_role("tabpanel")).to_contain_text("computes its output in another way")
-    expect(page.get_by_role("list", name="products")).to_have_count(0)
-    page.goto(page.url.partition("#")[0] + "#model=encoder&view=steps")  # without query and key
-    expect(page.get_by_role("tab", name="Steps")).to_have_count(0)
-    expect(page.get_by_role("tab", name="Ablate")).to_be_visible()
-
-
-def test_a_head_that_is_switched_off(open_page, heed):
+def test_a_head_that_is_switched_off_and_blocks_of_which_the_steps_are_not_true(open_page, heed):
     request = {**heed.describe("multi_head").example, "outputs": ["weights"]}
     heads = heed.attend("multi_head", **request).weights.shape[1]
     masked = heed.attend("multi_head", **request, head_mask=[[0 if head == 1 else 1 for head in range(heads)]])
@@ -112,14 +101,8 @@ def test_a_head_that_is_switched_off(open_page, heed):
     wait_for(page, "weight", masked.weights[0, 1, 0, 0])
     page = open_page("model=multi_head&view=steps&query=0&key=0&head=1")
     expect(page.locator(".steps").get_by_label("weight", exact=True)).not_to_have_text("0")
-
-
-def test_the_words_of_the_sentence_stay_when_a_number_is_edited(open_page):
-    page = open_page()
-    expect(page.locator(".selection")).to_contain_text("“it” (10) looks at “animal” (2)")
-    page.get_by_role("tab", name="Steps").click()
-    page.get_by_role("spinbutton", name="query 0", exact=True).fill("0.5")
-    page.get_by_role("tab", name="Head").click()
-    expect(page).not_to_have_url(re.compile("sentence=true"))
-    expect(page.locator(".selection")).to_contain_text("“it” (10) looks at “")
-    expect(page.locator(".special").first).to_have_attribute("title", "[CLS]")
+    expect(page.get_by_role("tabpanel")).to_contain_text("computes its output in another way")
+    expect(page.get_by_role("list", name="products")).to_have_count(0)
+    page.goto(page.url.partition("#")[0] + "#model=encoder&view=steps")  # without query and key
+    expect(page.get_by_role("tab", name="Steps")).to_have_count(0)
+    expect(page.get_by_role("tab", name="Ablate")).to_be_visible()

@@ -9,11 +9,17 @@ from playwright.sync_api import Page, expect
 
 from tests.viewer.pages import SCORES, WORDS, drawn, fragment, more, show
 
+WATCH_CHANGES = """() => {
+  window.changed = new Set();
+  const watch = (records) => records.forEach(({ target }) => window.changed.add(target.textContent));
+  new MutationObserver(watch).observe(document.querySelector(".token-text"),
+    { attributes: true, childList: true, subtree: true });
+}"""
+
 
 @pytest.fixture
 def page(open_page) -> Page:
-    page = show(open_page, SCORES, WORDS, "Tokens", "palette=greys")
-    return page
+    return show(open_page, SCORES, WORDS, "Tokens", "palette=greys")
 
 
 def darkness(page: Page) -> list[float]:
@@ -26,11 +32,14 @@ def darkness(page: Page) -> list[float]:
 
 
 def test_the_colours_are_the_weights_of_the_token_under_the_pointer(page):
+    """No chip changes whose text can be read."""
     assert darkness(page) == [0] * 8
+    page.evaluate(WATCH_CHANGES)
     chip = page.get_by_role("button", name="saw")
     chip.hover()
     assert np.argmax(darkness(page)) == 4
     assert darkness(page)[4] == 1
+    assert page.evaluate("[...window.changed]") == ["ship"]
     expect(page.get_by_role("button", name="ship")).to_have_css("color", "rgb(255, 255, 255)")
     expect(page.get_by_role("button", name="old")).to_have_css("color", "rgb(0, 0, 0)")
     box = chip.bounding_box()
@@ -45,20 +54,6 @@ def test_the_colours_are_the_weights_of_the_token_under_the_pointer(page):
     assert 0.05 < dark[7] < 0.3  # "." looks at all words alike
     page.mouse.move(5, 5)
     assert darkness(page) == [0] * 8
-
-
-def test_a_pointer_changes_no_chip_whose_text_can_be_read(page):
-    page.evaluate(
-        """() => {
-          window.changed = new Set();
-          const watch = (records) => records.forEach(({ target }) => window.changed.add(target.textContent));
-          new MutationObserver(watch).observe(document.querySelector(".token-text"),
-            { attributes: true, childList: true, subtree: true });
-        }"""
-    )
-    page.get_by_role("button", name="saw").hover()
-    assert np.argmax(darkness(page)) == 4
-    assert page.evaluate("[...window.changed]") == ["ship"]
 
 
 def test_colours_follow_chips_that_are_scrolled(open_page):
