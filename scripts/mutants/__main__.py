@@ -53,12 +53,12 @@ def main() -> int:
                 progress.print(f"failed: {failure.test.path} ({failure.test.marker}): {failure.log}")
         mutants = draw(measurement.root, FOLDERS, options.count, options.seed)
         task = progress.add_task("mutants", total=len(mutants))
-        known = _kept(measurement.folder)
+        known = kept_outcomes(measurement.folder)
         outcomes = [known[mutant] for mutant in mutants if mutant in known]
         progress.advance(task, len(outcomes))
         with (measurement.folder / KEPT).open("a") as file:
             for outcome in _outcomes(measurement, [mutant for mutant in mutants if mutant not in known]):
-                file.write(json.dumps([*outcome.mutant, *outcome[1:]], default=str) + "\n")
+                file.write(outcome_line(outcome))
                 file.flush()
                 outcomes.append(outcome)
                 progress.advance(task)
@@ -69,7 +69,12 @@ def main() -> int:
     return 0
 
 
-def _kept(folder: Path) -> dict[Mutant, Outcome]:
+def outcome_line(outcome: Outcome) -> str:
+    """A line of the file of outcomes."""
+    return json.dumps([*outcome.mutant, *outcome[1:]], default=str) + "\n"
+
+
+def kept_outcomes(folder: Path) -> dict[Mutant, Outcome]:
     """The outcomes of earlier runs with this coverage."""
     file = folder / KEPT
     lines = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []

@@ -57,3 +57,16 @@ def test_tests_beside_the_mutant_come_first_and_the_budget_bounds_the_others(che
     seconds = {beside: 20.0, quick: 1.0, slow: float(BUDGET_S)}
     mutant = Mutant(Path("shapes/area.py"), 3, "core/AddNot", 0)
     assert chosen_tests([slow, quick, beside], mutant, seconds) == [beside, quick]
+
+
+def test_outcomes_are_kept_for_a_run_that_goes_on(tmp_path):
+    pytest.importorskip("cosmic_ray", reason="no cosmic-ray here: make test-all installs it")
+    from scripts.mutants.__main__ import KEPT, Outcome, kept_outcomes, outcome_line
+    from scripts.mutants.coverage_by_test import EXTENDED
+    from scripts.mutants.drawing import Mutant
+
+    assert not kept_outcomes(tmp_path)
+    mutants = [Mutant(Path("shapes/area.py"), line, "core/AddNot", 0) for line in (3, 4)]
+    outcomes = {mutants[0]: Outcome(mutants[0], EXTENDED, 2), mutants[1]: Outcome(mutants[1], None, 1)}
+    (tmp_path / KEPT).write_text("".join(map(outcome_line, outcomes.values())))
+    assert kept_outcomes(tmp_path) == outcomes
