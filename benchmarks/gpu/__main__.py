@@ -102,7 +102,7 @@ def _planned(part: str, options: Namespace) -> Sequence[Cell]:
     if part == "numbers":
         return cells.numbers(options.blocks, options.dtypes, options.quick)
     if part == "tests":
-        return cells.tests(options.quick)
+        return cells.tests()
     return cells.engine(options.dtypes, options.quick) if part == "engine" else cells.http(options.quick)
 
 

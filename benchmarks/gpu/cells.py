@@ -75,9 +75,8 @@ def numbers(blocks: list[str], dtypes: list[str], short: bool) -> list[Numbers]:
     return [Numbers(block, dtype, short) for dtype in dtypes for block in blocks or BLOCKS]
 
 
-def tests(short: bool) -> list[Suite]:
-    files = ["test_properties.py"] if short else ["test_numbers.py", "test_properties.py"]
-    return [Suite(f"service/system/{file}") for file in files]
+def tests() -> list[Suite]:
+    return [Suite("service/system/test_numbers.py")]
 
 
 def engine(dtypes: list[str], short: bool) -> list[Engine]:

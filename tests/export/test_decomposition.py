@@ -1,4 +1,6 @@
-"""What torch's exporter need not compute again changes nothing in the graph."""
+"""What an export need not trace or compute again changes nothing in the graph."""
+
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -8,7 +10,11 @@ from torch.export import Dim
 from torch.onnx._internal.exporter import _core as exporter
 
 from export.decomposition import OPSET, operators, traced, without_repetition
+from export.fast_path import fast_paths
+from export.graph import export_graph
+from export.joint_trace import joint_graphs
 from export.verification import session
+from models.catalogue import find
 
 
 class MixedTypes(nn.Module):
@@ -47,3 +53,21 @@ def _nodes(model):
         (node.op_type, numbered(node.input), numbered(node.output), [str(attribute) for attribute in node.attribute])
         for node in model.graph.node
     ]
+
+
+def test_a_cut_out_graph_is_the_one_of_its_own_trace():
+    block = find("scaled_dot_product")
+    module, paths = block.build(), fast_paths(block, cuda=True)
+    graphs = joint_graphs(block, module, paths)
+    assert graphs.keys() == {"flash", "padded", "causal", "masked", "fused_padded", "fused_masked"}
+    for name, graph in graphs.items():
+        own = export_graph(block, module, *paths[name].graph(block), paths[name])
+        for part in ("input", "output", "initializer"):
+            assert _names(graph, part) == _names(own, part)
+        assert Counter(node.op_type for node in graph.graph.node) == Counter(node.op_type for node in own.graph.node)
+        assert [function.name for function in graph.functions] == [function.name for function in own.functions]
+        assert graph.opset_import == own.opset_import
+
+
+def _names(model, part):
+    return {entry.name for entry in getattr(model.graph, part)}

@@ -13,7 +13,7 @@ import pytest
 
 from export.__main__ import main
 from export.artifact import ExportError, written_whole
-from export.scratch import PREFIX, remove_leftovers, scratch
+from export.scratch import PREFIX, remove_leftovers
 from tests.support import waiting
 
 ROOT = Path(__file__).parents[2]
@@ -167,13 +167,6 @@ def test_the_command_removes_what_was_left_and_restores_signal_handlers(tmp_path
     assert main(["cosine", "--repository", str(tmp_path)]) == 0
     assert [path.name for path in tmp_path.iterdir()] == ["kept"]
     assert signal.getsignal(signal.SIGTERM) is before
-
-
-def test_a_folder_stays_where_there_is_a_version(tmp_path):
-    (tmp_path / "1").mkdir()
-    with scratch(tmp_path) as folder:
-        (folder / "file").touch()
-    assert [path.name for path in tmp_path.iterdir()] == ["1"]
 
 
 def test_a_killed_worker_is_an_error_message(tmp_path, monkeypatch, capsys):

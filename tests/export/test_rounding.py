@@ -16,7 +16,7 @@ from models.catalogue import BLOCKS
 from models.precision import in_precision
 from tests.support.halves import HALVES
 
-TYPES = {"float16": (TensorProto.FLOAT16, np.float16), "bfloat16": (TensorProto.BFLOAT16, ml_dtypes.bfloat16)}
+TYPES = {"float16": np.float16, "bfloat16": ml_dtypes.bfloat16}
 # Of the operators that blocks use, those that ONNX Runtime's CUDA provider has for bfloat16 (its OperatorKernels.md).
 ON_CUDA = {
     "Add", "Cast", "Concat", "Div", "Erf", "Expand", "Gather", "Gelu", "Identity", "LayerNormalization", "MatMul",
@@ -24,25 +24,20 @@ ON_CUDA = {
 }  # fmt: skip
 
 
-def by_hand(half, *nodes):
-    """A graph of ``nodes`` from a and b to y, all of type ``half``, with c = 0.1 in it."""
-    infos = [helper.make_tensor_value_info(name, half, ["n"]) for name in "aby"]
-    c = numpy_helper.from_array(np.array([0.1], dict(TYPES.values())[half]), "c")
-    graph = helper.make_graph(nodes, "by_hand", infos[:2], infos[2:], [c])
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
+def by_hand(dtype, nodes):
+    """A graph of ``nodes`` from a and b to y, all of type ``dtype``, with c = 0.1 in it."""
+    graph = f"by_hand (T[n] a, T[n] b) => (T[n] y) {{ {nodes} }}".replace("T[", f"{dtype}[")
+    model = onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["": 20]> {graph}')
+    model.graph.initializer.append(numpy_helper.from_array(np.array([0.1], TYPES[dtype]), "c"))
+    return model
 
 
 @pytest.mark.parametrize("dtype", TYPES)
 def test_the_twin_rounds_after_every_operator(dtype, tmp_path):
-    half, numpy_type = TYPES[dtype]
-    nodes = [
-        helper.make_node("Add", ["a", "b"], ["sum"]),
-        helper.make_node("Mul", ["sum", "c"], ["part"]),
-        helper.make_node("Cast", ["part"], ["wide"], to=TensorProto.DOUBLE),
-        helper.make_node("Exp", ["wide"], ["power"]),
-        helper.make_node("Cast", ["power"], ["y"], to=half),
-    ]
-    run = session(rounding_twin(by_hand(half, *nodes), tmp_path).SerializeToString())
+    numpy_type, half = TYPES[dtype], TensorProto.DataType.Value(dtype.upper())
+    half_precision = "sum = Add(a, b) part = Mul(sum, c)"
+    in_double = f"wide = Cast<to={TensorProto.DOUBLE}>(part) power = Exp(wide) y = Cast<to={half}>(power)"
+    run = session(rounding_twin(by_hand(dtype, f"{half_precision} {in_double}"), tmp_path).SerializeToString())
     a, b = np.random.default_rng(0).standard_normal((2, 10_000)).astype(numpy_type)
     power = np.exp(((a + b) * numpy_type(0.1)).astype(np.float64))
     actual = run.run(None, {"a": a.astype(np.float32), "b": b.astype(np.float32)})[0]
@@ -50,9 +45,7 @@ def test_the_twin_rounds_after_every_operator(dtype, tmp_path):
 
 
 def test_a_type_that_is_not_known_is_refused(tmp_path):
-    model = by_hand(
-        TensorProto.BFLOAT16, helper.make_node("Unheard", ["a"], ["x"]), helper.make_node("Neg", ["x"], ["y"])
-    )
+    model = by_hand("bfloat16", "x = Unheard(a) y = Neg(x)")
     with pytest.raises(ValueError, match="the type of x, an output of Unheard, is not known"):
         rounding_twin(model, tmp_path)
 

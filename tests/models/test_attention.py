@@ -1,14 +1,12 @@
 """The attention of the reference and that of the torch modules, by hand, by torch's own, and beside each other."""
 
-import math
-
 import numpy as np
 import pytest
 import torch
 
 from models import reference
 from models.attention import attention
-from models.catalogue import BLOCKS, find
+from models.catalogue import BLOCKS
 from models.examples import SIZES, examples
 from models.multi_head import MultiHeadConfig
 
@@ -25,17 +23,6 @@ def in_torch(*tensors, **options):
 @pytest.fixture(params=[reference.attention, in_torch], ids=["reference", "torch"])
 def attend(request):
     return request.param
-
-
-def test_two_keys_by_hand(attend):
-    actual = attend([[[[1.0]]]], [[[[0.0], [math.log(3)]]]], [[[[10.0], [20.0]]]])
-    np.testing.assert_allclose(actual["weights"], [[[[0.25, 0.75]]]], rtol=1e-15)
-    np.testing.assert_allclose(actual["output"], [[[[17.5]]]], rtol=1e-15)
-
-
-def test_softcap_by_hand(attend):
-    actual = attend([[[[4.0]]]], [[[[1.0]]]], [[[[1.0]]]], softcap=2.0, scale=1.0)
-    np.testing.assert_allclose(actual["scores"], [[[[2 * math.tanh(2)]]]], rtol=1e-15)
 
 
 PAST = {"past_key": np.ones((1, 1, 3, 1)), "past_value": np.ones((1, 1, 3, 1))}
@@ -101,16 +88,6 @@ def test_every_example_in_double(name, sizes):
             np.testing.assert_allclose(
                 actual[output].numpy(), exact, rtol=1e-6, atol=1e-7, err_msg=f"{example} {output}"
             )
-
-
-def test_weights_of_a_block_are_the_same_each_time():
-    first, second = (BLOCKS["multi_head"].build().state_dict() for _ in range(2))
-    assert all(torch.equal(first[name], second[name]) for name in first)
-
-
-def test_an_unknown_block_is_an_error_with_all_names():
-    with pytest.raises(ValueError, match="scaled_dot_product"):
-        find("scaled")
 
 
 @pytest.mark.parametrize(

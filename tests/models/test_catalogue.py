@@ -28,9 +28,9 @@ def test_replaced_matrices_are_those_of_a_block_that_has_them(name):
     other.load_state_dict({key: torch.tensor(x) for key, x in state.items()})
     plain = {key: x for key, x in inputs.items() if not block.inputs[key].learned}
     expected = block.reference(other, plain, np.float64)
-    found = block.reference(block.build(), inputs, np.float64)
+    actual = block.reference(block.build(), inputs, np.float64)
     for output, array in expected.items():
-        np.testing.assert_array_equal(found[output], array)
+        np.testing.assert_array_equal(actual[output], array)
     with torch.no_grad():
         attended = block.build()(**{key: torch.tensor(x) for key, x in inputs.items()})
     np.testing.assert_allclose(attended.output, expected["output"], atol=1e-4)
@@ -118,10 +118,10 @@ def test_multiplicative_with_a_mask():
     """Causality leaves the lower triangle of Q K^T; numbers in a mask are added to the products."""
     rng = np.random.default_rng(0)
     query, key, value = rng.standard_normal((3, 1, 2, 5, 4))
-    found = reference.multiplicative(query, key, value, is_causal=True)
+    actual = reference.multiplicative(query, key, value, is_causal=True)
     products = query @ key.swapaxes(-1, -2)
-    np.testing.assert_allclose(found["weights"], np.tril(products))
-    np.testing.assert_allclose(found["output"], np.tril(products) @ value)
+    np.testing.assert_allclose(actual["weights"], np.tril(products))
+    np.testing.assert_allclose(actual["output"], np.tril(products) @ value)
     added = rng.standard_normal((5, 5))
-    found = reference.multiplicative(query, key, value, scale=2, attn_mask=np.where(np.eye(5), -np.inf, added))
-    np.testing.assert_allclose(found["weights"], np.where(np.eye(5), 0, 2 * products + added))
+    actual = reference.multiplicative(query, key, value, scale=2, attn_mask=np.where(np.eye(5), -np.inf, added))
+    np.testing.assert_allclose(actual["weights"], np.where(np.eye(5), 0, 2 * products + added))

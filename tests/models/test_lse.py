@@ -51,7 +51,7 @@ def test_weights_are_exp_of_scores_less_lse(name):
     sizes = {"batch": 2, "heads": 2, "kv_heads": 1, "m": 4, "n": 3, "past": 0, "d_k": 5, "d_v": 6}
     inputs = draw(BLOCKS[name], sizes, OPTIONS["attn_mask"])
     inputs["attn_mask"][:, :, 1] = -np.inf
-    found = refer(name, inputs)
-    assert np.isneginf(found["lse"][:, :, 1]).all()
-    lse = np.where(np.isneginf(found["lse"]), 0, found["lse"])[..., None]
-    np.testing.assert_allclose(np.exp(found["scores"] - lse), found["weights"], rtol=1e-9, atol=1e-15)
+    actual = refer(name, inputs)
+    assert np.isneginf(actual["lse"][:, :, 1]).all()
+    lse = np.where(np.isneginf(actual["lse"]), 0, actual["lse"])[..., None]
+    np.testing.assert_allclose(np.exp(actual["scores"] - lse), actual["weights"], rtol=1e-9, atol=1e-15)

@@ -1,9 +1,9 @@
 """Rotary embeddings, linear biases, sinks and documents, by independent implementations and by hand."""
 
 import numpy as np
+import onnx
 import pytest
 import torch
-from onnx import helper
 from onnx.reference import ReferenceEvaluator
 from transformers import AutoConfig
 from transformers.models.bloom.modeling_bloom import build_alibi_tensor
@@ -38,9 +38,9 @@ def test_grouped_queries_with_rope_are_the_attention_of_llama():
     with torch.no_grad():
         output, weights = theirs(x, LlamaRotaryEmbedding(config)(x, torch.arange(6)[None]), causal)
     inputs = {"x": x.numpy(), "rope_theta": 500.0, "is_causal": True}
-    found = BLOCKS["grouped_query"].reference(module, inputs, np.float64)
-    np.testing.assert_allclose(found["output"], output, atol=1e-6)
-    np.testing.assert_allclose(found["weights"], weights, atol=1e-6)
+    actual = BLOCKS["grouped_query"].reference(module, inputs, np.float64)
+    np.testing.assert_allclose(actual["output"], output, atol=1e-6)
+    np.testing.assert_allclose(actual["weights"], weights, atol=1e-6)
 
 
 @pytest.mark.parametrize("interleaved", [False, True])
@@ -48,11 +48,9 @@ def test_rope_is_that_of_the_onnx_operator(interleaved):
     """RotaryEmbedding of opset 23, as a user of its Attention calls it, on queries and new keys."""
     inputs, positions = drawn(), np.array([[3, 0, 7, 100, 4], [1, 2, 3, 4, 5]])
     angles = np.arange(101)[:, None] * 100.0 ** (-np.arange(4) / 4)
-    node = helper.make_node("RotaryEmbedding", ["x", "cos", "sin", "positions"], ["y"], interleaved=int(interleaved))
-    value = helper.make_tensor_value_info
-    infos = [value(name, kind, None) for name, kind in {"x": 1, "cos": 1, "sin": 1, "positions": 7}.items()]
-    graph = helper.make_graph([node], "rope", infos, [value("y", 1, None)])
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 23)])
+    operator = f"RotaryEmbedding<interleaved={int(interleaved)}>(x, cos, sin, positions)"
+    graph = f"rope (float x, float cos, float sin, int64 positions) => (float y) {{ y = {operator} }}"
+    model = onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["": 23]> {graph}')
     given = {"cos": np.cos(angles).astype(np.float32), "sin": np.sin(angles).astype(np.float32), "positions": positions}
     query, key = (ReferenceEvaluator(model).run(None, {"x": inputs[x], **given})[0] for x in ("query", "key"))
     options = {"rope_theta": 100.0, "rope_interleaved": interleaved}
@@ -77,9 +75,9 @@ def test_decoding_with_a_past_equals_the_whole(option):
     past = {}
     for i in range(5):
         step = {name: x[:, :, i : i + 1] if name in ("query", "key", "value") else x for name, x in inputs.items()}
-        found = refer(**step, **past)
-        past = {"past_key": found["present_key"], "past_value": found["present_value"]}
-        np.testing.assert_allclose(found["output"], whole["output"][:, :, i : i + 1], atol=1e-12)
+        actual = refer(**step, **past)
+        past = {"past_key": actual["present_key"], "past_value": actual["present_value"]}
+        np.testing.assert_allclose(actual["output"], whole["output"][:, :, i : i + 1], atol=1e-12)
     np.testing.assert_allclose(past["past_key"], whole["present_key"], atol=1e-12)
 
 
@@ -98,17 +96,17 @@ def test_sinks_are_those_of_gpt_oss():
     module.sinks, module.num_key_value_groups, module.training = torch.tensor(sinks), 2, False
     q, k, v = (torch.tensor(inputs[name]) for name in ("query", "key", "value"))
     output, weights = eager_attention_forward(module, q, k, v, None, scaling=8**-0.5)
-    found = refer(**inputs, sinks=sinks)
-    np.testing.assert_allclose(found["weights"], weights, atol=1e-6)
-    np.testing.assert_allclose(found["output"], output.transpose(1, 2), atol=1e-6)
-    assert (found["weights"].sum(-1) < 1).all()
+    actual = refer(**inputs, sinks=sinks)
+    np.testing.assert_allclose(actual["weights"], weights, atol=1e-6)
+    np.testing.assert_allclose(actual["output"], output.transpose(1, 2), atol=1e-6)
+    assert (actual["weights"].sum(-1) < 1).all()
 
 
 def test_a_sink_counts_in_lse_and_alone_where_all_keys_are_masked():
     inputs = drawn(sinks=np.array([1.0, 2.0, 3.0, 4.0]), attn_mask=np.full((1, 1, 1, 5), -np.inf))
-    found = refer(**inputs)
-    assert not found["weights"].any()
-    np.testing.assert_array_equal(found["lse"][0, :, 0], [1, 2, 3, 4])
+    actual = refer(**inputs)
+    assert not actual["weights"].any()
+    np.testing.assert_array_equal(actual["lse"][0, :, 0], [1, 2, 3, 4])
 
 
 def test_documents_are_a_mask():

@@ -8,27 +8,13 @@ from typing import Any
 import torch
 import transformers
 
-TEXT = {
-    "vocab_size": 60,
-    "hidden_size": 32,
-    "num_attention_heads": 4,
-    "num_hidden_layers": 2,
-    "intermediate_size": 48,
-    "max_position_embeddings": 48,
-    "pad_token_id": 1,
-    "bos_token_id": 0,
-    "eos_token_id": 2,
-}
+LAYERS = {"hidden_size": 32, "num_attention_heads": 4, "num_hidden_layers": 2, "intermediate_size": 48}
+SPECIAL = {"pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2}
+TEXT = {"vocab_size": 60, "max_position_embeddings": 48, **LAYERS, **SPECIAL}
 GROUPED = {**TEXT, "num_key_value_heads": 2}
-IMAGE = {
-    "hidden_size": 32,
-    "num_attention_heads": 4,
-    "num_hidden_layers": 2,
-    "intermediate_size": 48,
-    "image_size": 16,
-    "patch_size": 4,
-}
+IMAGE = {**LAYERS, "image_size": 16, "patch_size": 4}
 BOTH = {
+    **SPECIAL,
     "vocab_size": 60,
     "d_model": 32,
     "encoder_layers": 2,
@@ -38,22 +24,13 @@ BOTH = {
     "encoder_ffn_dim": 48,
     "decoder_ffn_dim": 48,
     "max_position_embeddings": 48,
-    "pad_token_id": 1,
-    "bos_token_id": 0,
-    "eos_token_id": 2,
     "decoder_start_token_id": 2,
     "forced_eos_token_id": None,
 }
-T5 = {
-    "vocab_size": 60,
-    "d_model": 32,
-    "d_kv": 8,
-    "d_ff": 48,
-    "num_layers": 2,
-    "num_decoder_layers": 3,
-    "num_heads": 4,
-    "decoder_start_token_id": 0,
-}
+T5 = {"vocab_size": 60, "d_model": 32, "d_kv": 8, "d_ff": 48, "num_layers": 2, "num_decoder_layers": 3, "num_heads": 4}
+T5 |= {"decoder_start_token_id": 0}
+GPT = {"vocab_size": 60, "n_embd": 32, "n_head": 4, "n_layer": 2, "n_positions": 48}
+RELATIVE = {"relative_attention": True, "pos_att_type": ["p2c", "c2p"], "position_buckets": 8}
 
 
 @dataclass(frozen=True)
@@ -84,16 +61,7 @@ FAMILIES = {
     "clip vision": Family("CLIPVisionModel", IMAGE),
     "cohere": Family("CohereForCausalLM", GROUPED),
     "deberta v2": Family("DebertaV2ForSequenceClassification", {**TEXT, "type_vocab_size": 0}),
-    "deberta v2, relative": Family(
-        "DebertaV2Model",
-        {
-            **TEXT,
-            "type_vocab_size": 0,
-            "relative_attention": True,
-            "pos_att_type": ["p2c", "c2p"],
-            "position_buckets": 8,
-        },
-    ),
+    "deberta v2, relative": Family("DebertaV2Model", {**TEXT, "type_vocab_size": 0, **RELATIVE}),
     "deit": Family("DeiTModel", IMAGE),
     "dinov2": Family("Dinov2Model", without(IMAGE, "intermediate_size")),
     "distilbert": Family(
@@ -105,11 +73,8 @@ FAMILIES = {
     "gemma": Family("GemmaForCausalLM", {**GROUPED, "head_dim": 8}),
     "gemma 2": Family("Gemma2ForCausalLM", {**GROUPED, "head_dim": 8, "sliding_window": 4}),
     "gemma 3": Family("Gemma3ForCausalLM", {**GROUPED, "head_dim": 8, "sliding_window": 4}),
-    "gpt 2": Family("GPT2LMHeadModel", {"vocab_size": 60, "n_embd": 32, "n_head": 4, "n_layer": 2, "n_positions": 48}),
-    "gpt j": Family(
-        "GPTJForCausalLM",
-        {"vocab_size": 60, "n_embd": 32, "n_head": 4, "n_layer": 2, "n_positions": 48, "rotary_dim": 4},
-    ),
+    "gpt 2": Family("GPT2LMHeadModel", GPT),
+    "gpt j": Family("GPTJForCausalLM", {**GPT, "rotary_dim": 4}),
     "gpt neo": Family(
         "GPTNeoForCausalLM",
         {
@@ -130,10 +95,7 @@ FAMILIES = {
     "mbart": Family("MBartForConditionalGeneration", BOTH),
     "mistral": Family("MistralForCausalLM", {**GROUPED, "sliding_window": 4}),
     "mixtral": Family("MixtralForCausalLM", {**GROUPED, "num_local_experts": 4}),
-    "modernbert": Family(
-        "ModernBertForMaskedLM",
-        {**TEXT, "global_attn_every_n_layers": 2, "local_attention": 6},
-    ),
+    "modernbert": Family("ModernBertForMaskedLM", {**TEXT, "global_attn_every_n_layers": 2, "local_attention": 6}),
     "mpnet": Family("MPNetForMaskedLM", TEXT),
     "mt5": Family("MT5ForConditionalGeneration", T5),
     "olmo 2": Family("Olmo2ForCausalLM", GROUPED),
@@ -167,12 +129,11 @@ FAMILIES = {
 SWIN = {"image_size": 16, "patch_size": 2, "embed_dim": 16, "depths": [2, 2], "num_heads": [2, 4], "window_size": 4}
 MAMBA = {"vocab_size": 60, "hidden_size": 32, "num_hidden_layers": 2}
 XLNET = {"vocab_size": 60, "d_model": 32, "n_layer": 2, "n_head": 4, "d_inner": 48}
-SOUND = {"hidden_size": 32, "num_attention_heads": 4, "num_hidden_layers": 2, "intermediate_size": 48}
 REFUSED = {  # a family, and a pattern of the reason
     "longformer": (Family("LongformerModel", {**TEXT, "attention_window": 4}), "data-dependent expression"),
     "mamba": (Family("MambaForCausalLM", MAMBA), "returns no attentions"),
     "swin": (Family("SwinModel", SWIN), "have different shapes"),
-    "wav2vec 2": (Family("Wav2Vec2Model", SOUND), "takes input_values"),
+    "wav2vec 2": (Family("Wav2Vec2Model", LAYERS), "takes input_values"),
     "xlnet": (Family("XLNetModel", XLNET), "torch cannot export it: Cannot find a compatible OpOverload"),
 }
 

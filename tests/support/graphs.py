@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, parser
 
 ONNX = {
     "BOOL": TensorProto.BOOL,
@@ -35,50 +35,40 @@ def write(folder: Path, nodes, inputs, outputs, initializers=()) -> None:
     onnx.save(model, folder / "model.onnx")
 
 
+def parse(folder: Path, text: str) -> None:
+    """A model in ``folder`` from ONNX's own notation: (inputs) => (outputs) <constants> { nodes }."""
+    folder.mkdir(parents=True, exist_ok=True)
+    onnx.save(parser.parse_model(f'<ir_version: 10, opset_import: ["": 20]> by_hand {text}'), folder / "model.onnx")
+
+
+def notation(datatype: str) -> str:
+    """A datatype of the protocol as ONNX's notation has it."""
+    return TensorProto.DataType.Name(ONNX[datatype]).lower()
+
+
 def mixed(folder: Path) -> None:
     """Four types in, four out, a fixed batch of 4: total = count + wide, and three echoes."""
-    write(
-        folder,
-        [
-            helper.make_node("Cast", ["count"], ["counted"], to=TensorProto.DOUBLE),
-            helper.make_node("Add", ["counted", "wide"], ["total"]),
-            helper.make_node("Identity", ["words"], ["said"]),
-            helper.make_node("Not", ["flag"], ["unflagged"]),
-            helper.make_node("Neg", ["count"], ["negative"]),
-        ],
-        [("count", "INT32", [4, "n"]), ("words", "BYTES", [4]), ("flag", "BOOL", [4]), ("wide", "FP64", [4, "n"])],
-        [
-            ("total", "FP64", [4, "n"]),
-            ("said", "BYTES", [4]),
-            ("unflagged", "BOOL", [4]),
-            ("negative", "INT32", [4, "n"]),
-        ],
-    )
+    inputs = "int32[4, n] count, string[4] words, bool[4] flag, double[4, n] wide"
+    outputs = "double[4, n] total, string[4] said, bool[4] unflagged, int32[4, n] negative"
+    total = "counted = Cast<to=11>(count) total = Add(counted, wide)"
+    echoes = "said = Identity(words) unflagged = Not(flag) negative = Neg(count)"
+    parse(folder, f"({inputs}) => ({outputs}) {{ {total} {echoes} }}")
 
 
 def adder(folder: Path, addend: float = 1.0) -> None:
     """y = x + z + addend, with a free batch axis."""
-    write(
-        folder,
-        [helper.make_node("Add", ["x", "z"], ["sum"]), helper.make_node("Add", ["sum", "c"], ["y"])],
-        [("x", "FP32", ["batch", 3]), ("z", "FP32", ["batch", 3])],
-        [("y", "FP32", ["batch", 3])],
-        [onnx.numpy_helper.from_array(np.float32(addend), "c")],
-    )
+    tensors = "(float[batch, 3] x, float[batch, 3] z) => (float[batch, 3] y)"
+    parse(folder, f"{tensors} <float c = {{{addend}}}> {{ sum = Add(x, z) y = Add(sum, c) }}")
 
 
 def identity(folder: Path, datatype: str) -> None:
     """y = x, of one datatype, with a first dimension that no other tensor need share."""
-    node = helper.make_node("Identity", ["x"], ["y"])
-    write(folder, [node], [("x", datatype, ["n", "k"])], [("y", datatype, ["n", "k"])])
+    parse(folder, "(T[n, k] x) => (T[n, k] y) { y = Identity(x) }".replace("T", notation(datatype)))
 
 
 def product(folder: Path) -> None:
     """c = ab, whose inner dimensions have to agree, though no name says so."""
-    node = helper.make_node("MatMul", ["a", "b"], ["c"])
-    write(
-        folder, [node], [("a", "FP32", ["rows", "k"]), ("b", "FP32", ["j", "columns"])], [("c", "FP32", [None, None])]
-    )
+    parse(folder, "(float[rows, k] a, float[j, columns] b) => (float[?, ?] c) { c = MatMul(a, b) }")
 
 
 def slow(folder: Path, steps: int) -> None:
@@ -104,15 +94,13 @@ def slow_to_load(folder: Path, steps: int) -> None:
 
 def scalar(folder: Path) -> None:
     """y = x * by, where ``by`` is a single number that must be given."""
-    node = helper.make_node("Mul", ["x", "by"], ["y"])
-    write(folder, [node], [("x", "FP32", ["n"]), ("by", "FP32", [])], [("y", "FP32", ["n"])])
+    parse(folder, "(float[n] x, float by) => (float[n] y) { y = Mul(x, by) }")
 
 
 def lookup(folder: Path) -> None:
     """y = the rows of [[0], [10], [20]] that ``ids`` number; a run with another number fails."""
-    table = onnx.numpy_helper.from_array(np.array([0, 10, 20], np.float32), "table")
-    node = helper.make_node("Gather", ["table", "ids"], ["y"])
-    write(folder, [node], [("ids", "INT64", ["batch", 1])], [("y", "FP32", ["batch", 1])], [table])
+    tensors = "(int64[batch, 1] ids) => (float[batch, 1] y)"
+    parse(folder, f"{tensors} <float[3] table = {{0, 10, 20}}> {{ y = Gather(table, ids) }}")
 
 
 def rows(folder: Path) -> None:
@@ -124,53 +112,40 @@ def rows(folder: Path) -> None:
 
 def columns(folder: Path) -> None:
     """total = price + count, and the words again: an input for each column of a table."""
-    nodes = [
-        helper.make_node("Cast", ["count"], ["counted"], to=TensorProto.DOUBLE),
-        helper.make_node("Add", ["price", "counted"], ["total"]),
-        helper.make_node("Identity", ["word"], ["said"]),
-    ]
-    inputs = [("price", "FP64", ["batch", 1]), ("count", "INT64", ["batch", 1]), ("word", "BYTES", ["batch", 1])]
-    write(folder, nodes, inputs, [("total", "FP64", ["batch", 1]), ("said", "BYTES", ["batch", 1])])
+    inputs = "double[batch, 1] price, int64[batch, 1] count, string[batch, 1] word"
+    nodes = "counted = Cast<to=11>(count) total = Add(price, counted) said = Identity(word)"
+    parse(folder, f"({inputs}) => (double[batch, 1] total, string[batch, 1] said) {{ {nodes} }}")
 
 
 def detector(folder: Path) -> None:
     """Named as object detectors are: the sizes again, the means of the images, and these negated."""
-    nodes = [
-        helper.make_node("Identity", ["orig_target_sizes"], ["labels"]),
-        helper.make_node("GlobalAveragePool", ["images"], ["boxes"]),
-        helper.make_node("Neg", ["boxes"], ["scores"]),
-    ]
-    inputs = [("images", "FP32", ["batch", 3, "h", "w"]), ("orig_target_sizes", "INT64", ["batch", 2])]
-    boxes = [(name, "FP32", ["batch", 3, 1, 1]) for name in ("boxes", "scores")]
-    write(folder, nodes, inputs, [("labels", "INT64", ["batch", 2]), *boxes])
+    inputs = "float[batch, 3, h, w] images, int64[batch, 2] orig_target_sizes"
+    outputs = "int64[batch, 2] labels, float[batch, 3, 1, 1] boxes, float[batch, 3, 1, 1] scores"
+    nodes = "labels = Identity(orig_target_sizes) boxes = GlobalAveragePool(images) scores = Neg(boxes)"
+    parse(folder, f"({inputs}) => ({outputs}) {{ {nodes} }}")
 
 
 def triton_simple(folder: Path, datatype: str = "INT32") -> None:
     """``simple`` of Triton's own tests, or ``simple_string``: sum and difference, whose axes have no names."""
-    names = ["INPUT0", "INPUT1"]
-    nodes = [helper.make_node(kind, names, [f"{kind}ed"]) for kind in ("Add", "Sub")]
-    outputs = [helper.make_node("Identity", [node.output[0]], [f"OUTPUT{i}"]) for i, node in enumerate(nodes)]
+    nodes = "OUTPUT0 = Add(INPUT0, INPUT1) OUTPUT1 = Sub(INPUT0, INPUT1)"
     if datatype == "BYTES":
-        numbers = [f"{name}_number" for name in names]
-        casts = [helper.make_node("Cast", [a], [b], to=TensorProto.INT32) for a, b in zip(names, numbers, strict=True)]
-        nodes = [*casts, *(helper.make_node(node.op_type, numbers, node.output) for node in nodes)]
-        outputs = [helper.make_node("Cast", node.input, node.output, to=TensorProto.STRING) for node in outputs]
-    tensors = [[(f"{kind}{i}", datatype, [None, 16]) for i in range(2)] for kind in ("INPUT", "OUTPUT")]
-    write(folder, [*nodes, *outputs], *tensors)
+        numbers = "a = Cast<to=6>(INPUT0) b = Cast<to=6>(INPUT1) sum = Add(a, b) difference = Sub(a, b)"
+        nodes = f"{numbers} OUTPUT0 = Cast<to=8>(sum) OUTPUT1 = Cast<to=8>(difference)"
+    tensors = "(T[?, 16] INPUT0, T[?, 16] INPUT1) => (T[?, 16] OUTPUT0, T[?, 16] OUTPUT1)"
+    parse(folder, f"{tensors.replace('T[', notation(datatype) + '[')} {{ {nodes} }}")
 
 
 def triton_identity(folder: Path, datatype: str = "FP32") -> None:
     """OUTPUT0 = INPUT0, whose second axis is free as well; neither has a name."""
-    node = helper.make_node("Identity", ["INPUT0"], ["OUTPUT0"])
-    write(folder, [node], [("INPUT0", datatype, [None, None])], [("OUTPUT0", datatype, [None, None])])
+    kind = notation(datatype)
+    parse(folder, f"({kind}[?, ?] INPUT0) => ({kind}[?, ?] OUTPUT0) {{ OUTPUT0 = Identity(INPUT0) }}")
 
 
-def triton_add_sub(folder: Path, batch: str | None = None) -> None:
+def triton_add_sub(folder: Path, batch: str = "?") -> None:
     """As Triton's ``onnx_float32_float32_float32``: a vector of 16 a request, with ``batch`` as the name of the inputs'
     first axis and none for the outputs'."""
-    nodes = [helper.make_node(kind, ["INPUT0", "INPUT1"], [f"OUTPUT{i}"]) for i, kind in enumerate(("Add", "Sub"))]
-    inputs = [(f"INPUT{i}", "FP32", [batch, 16]) for i in range(2)]
-    write(folder, nodes, inputs, [(f"OUTPUT{i}", "FP32", [None, 16]) for i in range(2)])
+    tensors = f"(float[{batch}, 16] INPUT0, float[{batch}, 16] INPUT1) => (float[?, 16] OUTPUT0, float[?, 16] OUTPUT1)"
+    parse(folder, f"{tensors} {{ OUTPUT0 = Add(INPUT0, INPUT1) OUTPUT1 = Sub(INPUT0, INPUT1) }}")
 
 
 def scikit_learn(folder: Path) -> None:
@@ -182,69 +157,36 @@ def scikit_learn(folder: Path) -> None:
 
 def centred(folder: Path) -> None:
     """y = x less the mean of all rows: as many rows as x, and no batch axis."""
-    nodes = [
-        helper.make_node("ReduceMean", ["x", "axis"], ["mean"], keepdims=1),
-        helper.make_node("Sub", ["x", "mean"], ["y"]),
-    ]
-    axis = onnx.numpy_helper.from_array(np.array([0], np.int64), "axis")
-    write(folder, nodes, [("x", "FP32", [None, 3])], [("y", "FP32", [None, 3])], [axis])
+    nodes = "mean = ReduceMean<keepdims=1>(x, axis) y = Sub(x, mean)"
+    parse(folder, f"(float[?, 3] x) => (float[?, 3] y) <int64[1] axis = {{0}}> {{ {nodes} }}")
 
 
 def flipped(folder: Path) -> None:
     """y = x with its axes exchanged."""
-    write(
-        folder,
-        [helper.make_node("Transpose", ["x"], ["y"])],
-        [("x", "FP32", [None, None])],
-        [("y", "FP32", [None, None])],
-    )
+    parse(folder, "(float[?, ?] x) => (float[?, ?] y) { y = Transpose(x) }")
 
 
 def quotient(folder: Path) -> None:
     """y = -(2**63) // -x: where x = 1 the processor cannot say it, and ends the process by SIGFPE."""
-    nodes = [helper.make_node("Neg", ["x"], ["negative"]), helper.make_node("Div", ["least", "negative"], ["y"])]
-    least = onnx.numpy_helper.from_array(np.int64(-(2**63)), "least")
-    write(folder, nodes, [("x", "INT64", [None, 1])], [("y", "INT64", [None, 1])], [least])
+    nodes = "negative = Neg(x) y = Div(least, negative)"
+    parse(folder, f"(int64[?, 1] x) => (int64[?, 1] y) <int64 least = {{{-(2**63)}}}> {{ {nodes} }}")
 
 
 def huge(folder: Path) -> None:
     """y [None, 10**11] = 1, of an x [None, 1]: each row takes 400 GB."""
-    nodes = [
-        helper.make_node("Shape", ["x"], ["rows"], start=0, end=1),
-        helper.make_node("Concat", ["rows", "width"], ["shape"], axis=0),
-        helper.make_node("ConstantOfShape", ["shape"], ["y"]),
-    ]
-    width = onnx.numpy_helper.from_array(np.array([10**11], np.int64), "width")
-    write(folder, nodes, [("x", "FP32", [None, 1])], [("y", "FP32", [None, None])], [width])
+    nodes = "rows = Shape<start=0, end=1>(x) shape = Concat<axis=0>(rows, width) y = ConstantOfShape(shape)"
+    parse(folder, f"(float[?, 1] x) => (float[?, ?] y) <int64[1] width = {{{10**11}}}> {{ {nodes} }}")
 
 
 def endless(folder: Path) -> None:
     """y = x after a loop that never ends."""
-    body = helper.make_graph(
-        [helper.make_node("Identity", ["go"], ["go_on"]), helper.make_node("Identity", ["before"], ["after"])],
-        "body",
-        [
-            helper.make_tensor_value_info("turn", TensorProto.INT64, []),
-            helper.make_tensor_value_info("go", TensorProto.BOOL, []),
-            helper.make_tensor_value_info("before", TensorProto.FLOAT, [None, 1]),
-        ],
-        [
-            helper.make_tensor_value_info("go_on", TensorProto.BOOL, []),
-            helper.make_tensor_value_info("after", TensorProto.FLOAT, [None, 1]),
-        ],
-    )
-    loop = helper.make_node("Loop", ["", "yes", "x"], ["y"], body=body)
-    write(
-        folder,
-        [loop],
-        [("x", "FP32", [None, 1])],
-        [("y", "FP32", [None, 1])],
-        [onnx.numpy_helper.from_array(np.bool_(1), "yes")],
-    )
+    body = "body (int64 turn, bool go, float[?, 1] before) => (bool go_on, float[?, 1] after)"
+    turn = "go_on = Identity(go) after = Identity(before)"
+    loop = f'y = Loop<body = {body} {{ {turn} }}>("", yes, x)'
+    parse(folder, f"(float[?, 1] x) => (float[?, 1] y) <bool yes = {{1}}> {{ {loop} }}")
 
 
 def pairwise_scores(folder: Path) -> None:
     """scores = a bT, with the same free dimension twice in the output: no row of it is a request's."""
-    nodes = [helper.make_node("Transpose", ["b"], ["bT"]), helper.make_node("MatMul", ["a", "bT"], ["scores"])]
-    inputs = [(name, "FP32", ["batch", 2]) for name in "ab"]
-    write(folder, nodes, inputs, [("scores", "FP32", ["batch", "batch"])])
+    tensors = "(float[batch, 2] a, float[batch, 2] b) => (float[batch, batch] scores)"
+    parse(folder, f"{tensors} {{ bT = Transpose(b) scores = MatMul(a, bT) }}")

@@ -53,6 +53,15 @@ class ServerProcess:
             connection.request("GET", "/v2/health/ready")
             return connection.getresponse().status == 200
 
+    def add(self) -> None:
+        """A new connection's request to the adder is answered."""
+        with closing(self.connect()) as connection:
+            connection.add()
+
+    def logged(self, words: str) -> int:
+        """How many times the log says this."""
+        return self.log.read_text().count(words)
+
     def gauge(self, name: str) -> float:
         return gauge(self.port, name, self._trust)
 

@@ -12,31 +12,9 @@ from transformers import PreTrainedTokenizerFast
 from tests.support.families import FAMILIES, Family, save
 
 SPECIAL = ["<s>", "<pad>", "</s>", "<unk>"]
-WORDS = [
-    "the",
-    "animal",
-    "did",
-    "not",
-    "cross",
-    "street",
-    "because",
-    "it",
-    "was",
-    "too",
-    "tired",
-    "a",
-    "cat",
-    "sat",
-    "on",
-    "mat",
-    "who",
-    "when",
-    "where",
-    "dog",
-    "ran",
-]
 TEXTS = ["the cat sat on the mat", "the animal did not cross the street because it was too tired"]
 TARGETS = ["a dog ran", "who sat on the dog when it was tired"]
+WORDS = [*dict.fromkeys([*TEXTS[1].split(), "a", *TEXTS[0].split(), "who", "when", "where", "dog", "ran"])]
 
 
 def tokenizer(padding_side: str = "right") -> PreTrainedTokenizerFast:

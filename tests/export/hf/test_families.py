@@ -168,12 +168,12 @@ def check_next_tokens(client, folder, inputs, body):
     mask = inputs.get("decoder_attention_mask" if "decoder_input_ids" in inputs else "attention_mask")
     answer = client.post("/v1/text/mine", json=body | {"outputs": [], "next_tokens": 7}).json()["next_tokens"]
     several = isinstance(body["text"], list)
-    for row, found in enumerate(answer if several else [answer]):
+    for row, tokens in enumerate(answer if several else [answer]):
         last = -1 if mask is None else np.flatnonzero(mask[row])[-1]
         powers = np.exp(exact[row, last] - exact[row, last].max())
         p = powers / powers.sum()
-        chosen = np.array([one["probability"] for one in found])
-        np.testing.assert_allclose(chosen, p[[one["id"] for one in found]], rtol=np.expm1(2 * limit))
+        chosen = np.array([one["probability"] for one in tokens])
+        np.testing.assert_allclose(chosen, p[[one["id"] for one in tokens]], rtol=np.expm1(2 * limit))
         np.testing.assert_allclose(chosen, np.sort(p)[::-1][:7], rtol=np.expm1(2 * limit))
 
 

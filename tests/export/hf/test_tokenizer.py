@@ -1,6 +1,7 @@
 """What is read of a directory's tokenizer, and of sentence-transformers' modules."""
 
 import json
+from contextlib import nullcontext
 
 import pytest
 import torch
@@ -41,30 +42,23 @@ def modules(folder, kinds, config):
     (folder / "modules.json").write_text(json.dumps(listed))
 
 
-READ = [
-    ({"pooling_mode_mean_tokens": True, "pooling_mode_cls_token": False}, "mean"),
-    ({"pooling_mode_cls_token": True}, "cls"),
-    ({"pooling_mode": "max", "embedding_dimension": 3}, "max"),
-]
-UNKNOWN = {
-    "dense": (["Transformer", "Pooling", "Dense"], {"pooling_mode_mean_tokens": True}),
-    "two": (["Transformer", "Pooling"], {"pooling_mode_mean_tokens": True, "pooling_mode_cls_token": True}),
-    "another": (["Transformer", "Pooling"], {"pooling_mode_lasttoken": True}),
-    "none": (["Transformer", "Pooling"], {}),
+KINDS = ["Transformer", "Pooling", "Normalize"]
+POOLINGS = {  # the modules, the settings of the pooling, and what it is; None where it is another
+    "mean": (KINDS, {"pooling_mode_mean_tokens": True, "pooling_mode_cls_token": False}, "mean"),
+    "cls": (KINDS, {"pooling_mode_cls_token": True}, "cls"),
+    "max": (KINDS, {"pooling_mode": "max", "embedding_dimension": 3}, "max"),
+    "dense": ([*KINDS[:2], "Dense"], {"pooling_mode_mean_tokens": True}, None),
+    "two": (KINDS[:2], {"pooling_mode_mean_tokens": True, "pooling_mode_cls_token": True}, None),
+    "another": (KINDS[:2], {"pooling_mode_lasttoken": True}, None),
+    "none": (KINDS[:2], {}, None),
 }
 
 
-@pytest.mark.parametrize(("config", "mode"), READ)
-def test_the_pooling_is_read(config, mode, tmp_path):
-    modules(tmp_path, ["Transformer", "Pooling", "Normalize"], config)
-    assert pooling_of(tmp_path) == Pooling(mode, normalize=True)
-
-
-@pytest.mark.parametrize(("kinds", "config"), UNKNOWN.values(), ids=UNKNOWN.keys())
-def test_another_pooling_is_not_offered(kinds, config, tmp_path):
+@pytest.mark.parametrize(("kinds", "config", "mode"), POOLINGS.values(), ids=POOLINGS)
+def test_a_pooling_that_is_known_is_read(kinds, config, mode, tmp_path):
     modules(tmp_path, kinds, config)
-    with pytest.raises(UnknownPooling):
-        pooling_of(tmp_path)
+    with nullcontext() if mode else pytest.raises(UnknownPooling):
+        assert pooling_of(tmp_path) == Pooling(mode, normalize=True)
 
 
 def test_broken_modules_are_not_offered(tmp_path):

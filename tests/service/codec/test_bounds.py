@@ -1,4 +1,4 @@
-"""Whatever the bytes of a document are, a step of reading it takes some milliseconds at most."""
+"""JSON is read in pieces, of which each takes some milliseconds at most, whatever its bytes are."""
 
 import pytest
 
@@ -32,6 +32,14 @@ def test_numbers_with_exponents_are_parsed_in_smaller_pieces():
     assert max(map(len, split(memoryview(slow.replace(b"e-", b"00"))))) > PIECE_BYTES - len(SLOW)
     (*_, last) = numbers(memoryview(b"[%b]" % slow), "f")
     assert last[-1] == 1
+
+
+@pytest.mark.parametrize("text", [b"1,,1", b"1,null", b"1 1", b"1,[2", b"1,", b'1,"2"', b"1" * 2048])
+def test_what_is_no_list_of_numbers_is_none_in_pieces(text):
+    ones = b"1," * PIECE_BYTES
+    for place in (b"%b,%b1" % (text, ones), b"%b%b,%b1" % (ones, text, ones), ones + text):
+        with pytest.raises(ValueError):  # noqa: PT011
+            list(numbers(memoryview(b"[%b]" % place), "f"))
 
 
 @pytest.mark.parametrize(("content", "large"), [(SLOW * (MAX_EXPONENTS + 1), True), (SLOW * MAX_EXPONENTS, False)])

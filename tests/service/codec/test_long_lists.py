@@ -40,7 +40,20 @@ def decoded(body, model):
 
 
 FLOATS = np.random.default_rng(0).standard_normal((4, 5)).astype(np.float32)
+FULL_RANK = {name: {"shape": [1, 1, 4, 1], "data": [0, 1, 2, 3]} for name in ("query", "key", "value")}
+IDS = (2**53 + 1 + np.arange(4, dtype=np.int64)).tolist()  # float64 cannot hold them
+
+
+def ids(form):
+    return dict.fromkeys(("query_document_ids", "document_ids"), form)
+
+
 VALUES = {
+    "whole numbers": ids(IDS),
+    "flat whole numbers": ids({"shape": [4], "data": IDS}),
+    "nested whole numbers": FULL_RANK | ids({"shape": [1, 4], "data": [IDS]}),
+    "whole numbers in base64": ids(coded(np.array(IDS))),
+    "a fraction": ids({"shape": [4], "data": [0.5, *IDS[1:]]}),
     "base64": {"value": coded(FLOATS)},
     "base64 in lines": {"value": coded(FLOATS, base64=base64.encodebytes(FLOATS.tobytes()).decode())},
     "booleans": {"attn_mask": [[True, False, True, True]] * 4},
@@ -54,7 +67,7 @@ VALUES = {
 }
 
 
-SAID = {  # in fewer words than of a short one
+SAID = {  # where it is long, in fewer words than of a short one
     "long shape": "value: expected a list of whole numbers, got a list",
     "text": "value: expected a list of numbers, got text",
 }
@@ -71,6 +84,7 @@ def test_a_long_part_is_decoded_or_refused_as_a_short_one(model, name, monkeypat
         monkeypatch.setattr(json_slices, limit, size)
     assert decoded(body, model) == expected
     assert cuts
+    assert "whole" not in name or expected["document_ids"] == [IDS]
 
 
 @pytest.mark.parametrize(

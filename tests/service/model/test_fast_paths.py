@@ -2,22 +2,18 @@
 
 import json
 import shutil
-import subprocess
-import sys
 from dataclasses import replace
 from functools import cache, partial
-from pathlib import Path
 
 import numpy as np
 import onnx
 import pytest
 
-from service.engine.run import run_alone
 from service.model.calibration import warm_up
 from service.model.loader import open_version
 from service.ort.provider import Provider
-from tests.support.attending import assert_close
-from tests.support.tasks import open_on_cpu, work_of
+from tests.support.scripts import run_script
+from tests.support.tasks import open_on_cpu
 
 MB = 1 << 20
 SDPA = "scaled_dot_product"
@@ -180,26 +176,7 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
 )
 def test_memory_is_linear_in_fact(more, most, repository):
     """Scores of 4096 queries and keys alone would be 537 MB."""
-    command = [sys.executable, "-c", PEAK, str(repository / SDPA / "1"), json.dumps(more)]
-    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[3])
-    assert int(done.stdout) / 1000 < most
-
-
-@pytest.mark.parametrize(
-    "more",
-    [
-        {},
-        {"is_causal": np.asarray(True)},
-        {"is_causal": np.asarray(True), "left_window_size": np.asarray(50)},
-        {"nonpad_kv_seqlen": np.array([0, 411])},
-        {"attn_mask": np.where(np.arange(420) % 3, 0, -np.inf).astype(np.float32)[None, None, None]},
-    ],
-    ids=["plain", "causal", "window", "padded", "masked"],
-)
-def test_long_requests_are_answered_with_the_reference_s_numbers(more, opened):
-    rng = np.random.default_rng(0)
-    given = {name: rng.standard_normal((2, 2, 420, 8), np.float32) for name in ("query", "key", "value")} | more
-    assert_close(SDPA, run_alone(work_of(opened(SDPA), given, ["output"])), given)
+    assert int(run_script(PEAK, repository / SDPA / "1", json.dumps(more))) / 1000 < most
 
 
 @pytest.mark.extended

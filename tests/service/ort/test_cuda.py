@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
-from onnx import TensorProto, helper
+from onnx import parser, printer
 from onnxruntime.capi.onnxruntime_pybind11_state import Fail, RuntimeException
 
 from service.errors import DeviceLost, NotReady, OutOfMemory
@@ -21,7 +21,6 @@ from service.ort.provider import Provider, ProviderUnavailable, choose, open_ses
 from service.ort.session import Session
 from service.repository.repository import Repository
 from service.settings import Settings
-from tests.support import graphs
 from tests.support.application import running
 from tests.support.http_requests import add, http
 from tests.support.in_process import Client, serving_in_process
@@ -33,19 +32,10 @@ WHERE = "GPU=0 ; hostname=secret ; file=/onnxruntime_src/cuda_call.cc ; line=1 ;
 ILLEGAL = f"{RAN}CUDA failure 700: an illegal memory access was encountered ; {WHERE}"
 
 
-@pytest.fixture(scope="module")
-def adder(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("models")
-    graphs.adder(folder / "adder" / "1")
-    return folder
-
-
 def test_the_graph_that_is_tried_is_a_product_and_a_softmax():
-    a, b, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [64, 64]) for name in "aby")
-    nodes = [helper.make_node("MatMul", ["a", "b"], ["c"]), helper.make_node("Softmax", ["c"], ["y"])]
-    graph = helper.make_graph(nodes, "probe", [a, b], [y])
-    opset = helper.make_opsetid("", 13)
-    assert onnx.load_from_string(PROBE) == helper.make_model(graph, opset_imports=[opset], ir_version=8)
+    graph = "probe (float[64, 64] a, float[64, 64] b) => (float[64, 64] y) { c = MatMul(a, b) y = Softmax(c) }"
+    expected = parser.parse_model(f'<ir_version: 8, opset_import: ["": 13]> {graph}')
+    assert printer.to_text(onnx.load_from_string(PROBE)) == printer.to_text(expected)
 
 
 def test_numbers_and_nodes_are_held_to_what_they_should_be():

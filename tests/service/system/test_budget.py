@@ -1,11 +1,8 @@
-"""The memory budget: what is reserved is counted, refused past the limit, and released."""
+"""Memory: what is reserved is counted, refused past the limit, and released; what runs need is bounded."""
 
 import asyncio
-import subprocess
-import sys
 import zlib
 from collections import Counter
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -20,6 +17,7 @@ from service.model.model import Model
 from service.ort.provider import choose
 from service.settings import Settings
 from tests.support import graphs
+from tests.support.scripts import run_script
 from tests.support.waiting import until_async
 
 
@@ -122,9 +120,7 @@ def test_only_a_block_whose_run_is_forecast_to_take_too_long_is_refused(reposito
     end_run(engine, foreign, "client")
 
 
-def test_what_a_foreign_model_answers_is_bounded(tmp_path):
-    """Nothing tells before the run how much it is; the arena on the CPU has no room for it."""
-    script = """
+FOREIGN = """
 import sys
 from pathlib import Path
 import numpy as np
@@ -133,7 +129,7 @@ from service.model.loader import open_version
 from service.ort.provider import choose
 model = open_version(Path(sys.argv[1]), choose("cpu", host_memory=240 << 20), 1)
 def run(n):
-    return model.run(model.graphs[0], {"a": np.ones((n, 1), np.float32), "b": np.ones((1, n), np.float32)}, ["y"])["y"]
+    return model.run(model.graphs[0], {"a": np.ones((n, 1), np.float32), "b": np.ones((1, n), np.float32)}, ["c"])["c"]
 assert run(3000).shape == (3000, 3000)
 try:
     run(8000)
@@ -142,9 +138,59 @@ except NotEnoughMemory:
 else:
     raise SystemExit("8,000 times 8,000 numbers had room")
 """
-    node = graphs.helper.make_node("MatMul", ["a", "b"], ["y"])
-    vectors = [(name, "FP32", [None, None]) for name in ("a", "b")]
-    graphs.write(tmp_path / "outer" / "1", [node], vectors, [("y", "FP32", [None, None])])
-    subprocess.run(
-        [sys.executable, "-c", script, str(tmp_path / "outer" / "1")], check=True, cwd=Path(__file__).parents[3]
-    )
+
+
+def test_what_a_foreign_model_answers_is_bounded(tmp_path):
+    """Nothing tells before the run how much it is; the arena on the CPU has no room for it."""
+    graphs.product(tmp_path / "product" / "1")
+    run_script(FOREIGN, tmp_path / "product" / "1")
+
+
+CHANGING = """
+import gc, random, sys
+from pathlib import Path
+import numpy as np
+from service.machine import trim_heap
+from service.ort.provider import shrink_arena
+from service.repository.repository import Repository
+from service.settings import Settings
+
+MIB = 1 << 20
+repository = Repository(Settings(model_repository=Path(sys.argv[1]), provider="cpu", intra_op_threads=1).sized())
+repository.open()
+repository.load()
+draw = random.Random(1)
+
+def resident():
+    gc.collect()
+    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096 // MIB
+
+def ask(block, m, n, heads=1):
+    model = repository.block(block)
+    lengths = {"query": m, "key": n, "value": n}
+    inputs = {name: np.ones((1, heads, length, 16), np.float32) for name, length in lengths.items()}
+    need = model.estimate(inputs, ["output", "weights"], model.bind(inputs))
+    model.run(need.graph, inputs, ["output", "weights"])
+
+def changing(times):
+    for _ in range(times):
+        ask("scaled_dot_product", draw.randint(1, 200), draw.randint(1, 200), draw.choice([1, 2, 4, 8]))
+
+changing(500)
+settled = resident()
+changing(3000)
+assert resident() - settled < 8, ("changing shapes", settled, resident())
+ask("scaled_dot_product", 2048, 2048, 8)
+one = resident()
+for block in ("dot_product", "cosine", "multiplicative"):
+    ask(block, 2048, 2048, 8)
+assert resident() - one < 0.3 * (one - settled), ("more models", settled, one, resident())
+shrink_arena(repository.provider)
+trim_heap()
+assert resident() - settled < 32, ("freed", settled, one, resident())
+"""
+
+
+@pytest.mark.extended
+def test_memory_does_not_grow_with_changing_shapes_or_with_models_and_is_given_back(repository):
+    run_script(CHANGING, repository)

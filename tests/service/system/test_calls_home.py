@@ -12,55 +12,44 @@ ROOT = Path(__file__).parents[3]
 
 # Runs in a network of its own, where the only connections are those it counts: its own to the server.
 WATCHED = """
-import atexit, os, re, signal, socket, subprocess, sys, time
-from http.client import HTTPConnection
+import os, socket, subprocess, sys
+from contextlib import closing
 from pathlib import Path
-from tests.support.http_client import ADD, ADDED
+from tests.support.server import command, launched
+from tests.support.waiting import until
 
 models, log, workers = sys.argv[1:4]
-asked = 0
-
-def ask(method, path, body=None):
-    global asked
-    asked += 1
-    client = HTTPConnection("127.0.0.1", port)
-    client.request(method, path, body, {"Connection": "close"})
-    return client.getresponse().read().decode()
+paths = ("/docs", "/openapi.json", "/v2", "/v1/attention", "/nowhere")
 
 def counted():
     lines = [line.split() for line in Path("/proc/self/net/snmp").read_text().splitlines()]
-    found = {}
+    counts = {}
     for names, values in zip(lines[::2], lines[1::2]):
-        found |= {f"{names[0]}{name}": int(value) for name, value in zip(names[1:], values[1:])}
-    return {name: found[name] for name in ("Tcp:ActiveOpens", "Udp:OutDatagrams", "Ip:OutNoRoutes", "Icmp:OutMsgs")}
+        counts |= {f"{names[0]}{name}": int(value) for name, value in zip(names[1:], values[1:])}
+    return {name: counts[name] for name in ("Tcp:ActiveOpens", "Udp:OutDatagrams", "Ip:OutNoRoutes", "Icmp:OutMsgs")}
 
 subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
-command = [sys.executable, "-m", "service", "--port", "0", "--model-repository", models, "--workers", workers]
-with open(log, "w") as file:
-    server = subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT)
-atexit.register(server.kill)
-while Path(log).read_text().count("ready: ") < int(workers):
-    assert server.poll() is None, Path(log).read_text()
-    time.sleep(0.05)
-port = int(re.search(r"listening on http://127\\.0\\.0\\.1:(\\d+)", Path(log).read_text())[1])
-for _ in range(20):
-    assert str(ADDED).replace(" ", "") in ask("POST", "/v2/models/adder/infer", ADD)
-for path in ("/docs", "/openapi.json", "/v2", "/v1/attention", "/nowhere"):
-    assert ask("GET", path)
-children = Path(f"/proc/{server.pid}/task/{server.pid}/children").read_text().split()
-for process in [str(server.pid), *children]:
-    for descriptor in Path(f"/proc/{process}/fd").iterdir():
-        try:
-            target = os.readlink(descriptor)
-            flags = Path(f"/proc/{process}/fdinfo/{descriptor.name}").read_text()
-        except FileNotFoundError:
-            continue
-        may_write = int(flags.split("flags:")[1].split()[0], 8) & os.O_ACCMODE != os.O_RDONLY
-        if may_write and target.startswith("/") and not target.startswith("/dev/"):
-            assert target == log, target
-server.send_signal(signal.SIGTERM)
-assert server.wait(60) == 0
-expected = {"Tcp:ActiveOpens": asked, "Udp:OutDatagrams": 0, "Ip:OutNoRoutes": 0, "Icmp:OutMsgs": 0}
+with launched(command(models, "--workers", workers), Path(log)) as server:
+    until(lambda: server.logged("ready: ") == int(workers))
+    for _ in range(20):
+        server.add()
+    for path in paths:
+        with closing(server.connect()) as connection:
+            connection.request("GET", path)
+            assert connection.getresponse().read()
+    for process in [server.process.pid, *server.workers()]:
+        for descriptor in Path(f"/proc/{process}/fd").iterdir():
+            try:
+                target = os.readlink(descriptor)
+                flags = Path(f"/proc/{process}/fdinfo/{descriptor.name}").read_text()
+            except FileNotFoundError:
+                continue
+            may_write = int(flags.split("flags:")[1].split()[0], 8) & os.O_ACCMODE != os.O_RDONLY
+            if may_write and target.startswith("/") and not target.startswith("/dev/"):
+                assert target == log, target
+    server.process.terminate()
+    assert server.ended() == 0
+expected = {"Tcp:ActiveOpens": 20 + len(paths), "Udp:OutDatagrams": 0, "Ip:OutNoRoutes": 0, "Icmp:OutMsgs": 0}
 assert counted() == expected, (counted(), expected)
 try:  # a datagram to a stranger would be counted
     socket.socket(type=socket.SOCK_DGRAM).sendto(b"x", ("192.0.2.1", 53))

@@ -6,13 +6,13 @@ import os
 import socket
 import subprocess
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
 import pytest
 
-from tests.support.http_client import ADD, ADDED, Connection
+from tests.support.http_client import ADD, ADDED
 from tests.support.server import command, launched, listening_port
 from tests.support.waiting import until
 
@@ -56,15 +56,13 @@ def test_a_load_whose_files_find_no_room_is_refused(adder, tmp_path):
         model = (adder / "adder" / "1" / "model.onnx").read_bytes()
         for content, status in ((bytes(40_000), 503), (model, 200), (bytes(40_000), 503)):
             files = {"config": "{}", "file:1/model.onnx": base64.b64encode(content).decode()}
-            with closing(Connection(service.port)) as connection:
-                connection.request("POST", "/v2/repository/models/adder/load", json.dumps({"parameters": files}))
-                response = connection.getresponse()
-                said = response.read().decode()
-                assert response.status == status, said
-                if status == 503:
-                    assert "failed to load 'adder', its files cannot be written: File too large" in said
-                    assert response.headers["Retry-After"] == "1"
-                connection.add()
+            load = f"{service.url}/v2/repository/models/adder/load"
+            answer = httpx.post(load, json={"parameters": files}, timeout=60)
+            assert answer.status_code == status, answer.text
+            if status == 503:
+                assert "failed to load 'adder', its files cannot be written: File too large" in answer.text
+                assert answer.headers["Retry-After"] == "1"
+            service.add()
         assert "Traceback" not in service.log.read_text()
         service.process.terminate()
         assert service.ended() == 0

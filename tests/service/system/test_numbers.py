@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from models.catalogue import BLOCKS
 from models.examples import ExampleOptions, draw, examples
 from tests.support.attending import assert_close, attend, coded, post
+from tests.support.v2 import binary, error, parts
 
 SDPA = "scaled_dot_product"
 OUTPUTS = ["output", "weights", "scores", "lse", "present_key", "present_value"]
@@ -44,14 +45,17 @@ def requests(draw_):
     return name, inputs, left_out
 
 
+def with_coded_mask(inputs):
+    """JSON has no -inf."""
+    return inputs | ({"attn_mask": coded(inputs["attn_mask"])} if "attn_mask" in inputs else {})
+
+
 @settings(max_examples=150)
 @given(request_=requests())
 def test_random_requests(client, request_):
     name, inputs, left_out = request_
     body = {key: x.squeeze(tuple(axis for axis in left_out if axis < x.ndim)) for key, x in inputs.items()}
-    if "attn_mask" in body:  # JSON has no -inf
-        body["attn_mask"] = coded(body["attn_mask"])
-    answer = attend(client, name, **body, outputs=OUTPUTS)
+    answer = attend(client, name, **with_coded_mask(body), outputs=OUTPUTS)
     assert_close(name, answer, inputs)
     assert answer["output"].ndim == body["query"].ndim
 
@@ -60,11 +64,14 @@ def test_random_requests(client, request_):
     "name", [pytest.param(name, marks=[] if name in FAST else pytest.mark.extended) for name in BLOCKS]
 )
 def test_named_examples(client, name):
+    """V2 answers the same bits as the native API; tensors of heads, learned matrices and layers are among them."""
     outputs = list(BLOCKS[name].outputs)
     for example, inputs in examples(BLOCKS[name]):
-        body = inputs | ({"attn_mask": coded(inputs["attn_mask"])} if "attn_mask" in inputs else {})  # JSON has no -inf
         if not example.startswith(("long", "blocks")):  # export verifies them, on the same graphs
-            assert_close(name, attend(client, name, **body, outputs=outputs), inputs)
+            answer = attend(client, name, **with_coded_mask(inputs), outputs=outputs)
+            assert_close(name, answer, inputs)
+            _, content = parts(binary(client, name, inputs, {}, outputs=outputs))
+            assert content == {output: array.tobytes() for output, array in answer.items()}, example
 
 
 @pytest.mark.parametrize("option", [{"nonpad_kv_seqlen": [4]}, {"attn_mask": [[True] * 4 + [False] * 2]}])
@@ -86,31 +93,54 @@ def test_digits_survive_the_way(client):
         np.testing.assert_array_equal(answer["output"], value)
 
 
-def test_three_ways_to_write_a_tensor_give_the_same_answer(client):
-    rng = np.random.default_rng(0)
-    tensors = {name: rng.standard_normal((2, 3, 4), np.float32) for name in ("query", "key", "value")}
-    flat = {name: {"shape": x.shape, "data": x.ravel()} for name, x in tensors.items()}
-    bytes_ = {name: coded(x) for name, x in tensors.items()}
-    answers = [post(client, SDPA, body).content for body in (tensors, flat, bytes_)]
-    assert answers[0] == answers[1] == answers[2]
+RNG = np.random.default_rng(0)
+QKV = dict(zip(("query", "key", "value"), RNG.standard_normal((3, 2, 2, 3, 4), np.float32), strict=True))
+ALLOWED = RNG.random((3, 3)) < 0.6
+MASKS = [ALLOWED, {"shape": [3, 3], "data": ALLOWED.ravel()}, coded(ALLOWED)]
+MASKS += [coded(np.where(ALLOWED, 0, -np.inf).astype(np.float32))]
+MASKS += [np.broadcast_to(ALLOWED, shape).copy() for shape in ((1, 3, 3), (2, 3, 3), (2, 2, 3, 3), (2, 1, 3, 3))]
+X = dict.fromkeys(QKV, RNG.standard_normal((2, 5, 64), np.float32))
+OF_HEADS = np.array([1, 0, 1, 1, 0.5, 1, 0, 2], np.float32)
+INTEGERS = np.arange(6).reshape(3, 2)
+FORMS = [QKV, {name: {"shape": x.shape, "data": x.ravel()} for name, x in QKV.items()}]
+FORMS += [{name: coded(x) for name, x in QKV.items()}]
+NOTATIONS = {  # a block, and the bodies of one request
+    "tensors": (SDPA, FORMS),
+    "masks": (SDPA, [QKV | {"attn_mask": form} for form in MASKS]),
+    "masks of heads": ("multi_head", [X | {"head_mask": of} for of in (OF_HEADS, [OF_HEADS], [OF_HEADS] * 2)]),
+} | {
+    dtype: (SDPA, [dict.fromkeys(QKV, form) for form in (INTEGERS.tolist(), coded(INTEGERS.astype(dtype)))])
+    for dtype in ("float16", "float64", "int8", "uint16", "int64")
+}
 
 
-@pytest.mark.parametrize("dtype", ["float16", "float64", "int8", "uint16", "int64"])
-def test_base64_of_other_types(client, dtype):
-    x = np.arange(6).reshape(3, 2).astype(dtype)
-    plain, encoded = (attend(client, query=form, key=form, value=form) for form in (x.tolist(), coded(x)))
-    np.testing.assert_array_equal(encoded["output"], plain["output"])
+@pytest.mark.parametrize(("block", "bodies"), NOTATIONS.values(), ids=NOTATIONS)
+def test_the_notation_of_an_input_changes_nothing(client, block, bodies):
+    first, *others = (post(client, block, body) for body in bodies)
+    assert first.status_code == 200, first.text
+    assert {other.content for other in others} == {first.content}
 
 
-def test_masks_in_every_form(client):
-    rng = np.random.default_rng(0)
-    query, key, value = rng.standard_normal((3, 2, 2, 3, 4), np.float32)
-    allowed = rng.random((3, 3)) < 0.6
-    added = np.where(allowed, 0, -np.inf).astype(np.float32)
+def test_true_in_a_mask_is_may_attend(client):
+    assert ((attend(client, **QKV, attn_mask=ALLOWED)["weights"] > 0) == ALLOWED).all()
 
-    forms = [allowed, {"shape": [3, 3], "data": allowed.ravel()}, coded(allowed), coded(added)]
-    forms += [np.broadcast_to(allowed, shape).copy() for shape in ((1, 3, 3), (2, 3, 3), (2, 2, 3, 3), (2, 1, 3, 3))]
-    answers = [attend(client, query=query, key=key, value=value, attn_mask=form)["weights"] for form in forms]
-    for answer in answers[1:]:
-        np.testing.assert_array_equal(answer, answers[0])
-    assert ((answers[0] > 0) == allowed).all()
+
+IDS = {"input_ids": np.array([[3, 1, 4, 1, 5], [9, 2, 6, 5, 3]])}
+SHAPES = [
+    ("multi_head", X, "q_proj_weight", np.ones((64, 63)), "expected axis 1 to be 64, got 63"),
+    ("multi_head", X, "q_proj_bias", np.ones((1, 64)), "expected shape [64] beside query of shape"),
+    ("grouped_query", {"x": X["query"]}, "k_proj_weight", np.ones((64, 64)), "expected axis 0 to be 16, got 64"),
+    ("grouped_query", {"x": X["query"]}, "alibi_slopes", np.ones(3), "expected axis 0 to be 1 or 8, got 3"),
+    ("multi_head", X, "head_mask", np.ones((1, 7)), "expected axis 1 to be 1 or 8, got 7"),
+    ("multi_head", X, "head_mask", np.ones((3, 8)), "axis 0 (batch) to be 1 or 2, as in query, got 3"),
+    ("encoder", IDS, "head_mask", np.ones((1, 4)), "expected axis 0 to be 2, got 1"),
+    ("encoder", IDS, "head_mask", np.ones(4), "expected shape [2, "),
+]
+
+
+@pytest.mark.parametrize(("name", "inputs", "key", "array", "said"), SHAPES)
+def test_another_shape_of_heads_or_matrices_is_refused(client, name, inputs, key, array, said):
+    response = post(client, name, inputs | {key: array})
+    assert (response.status_code, response.json()["field"]) == (422, key)
+    assert said in response.json()["detail"]
+    error(binary(client, name, inputs | {key: array.astype(np.float32)}, {}), 400, key)

@@ -1,11 +1,8 @@
 """A process that is given no more memory: requests are refused with 503, none is a 500, and afterwards all is well."""
 
-import base64
 import json
 import resource
-import subprocess
-import sys
-from contextlib import closing, suppress
+from contextlib import suppress
 from pathlib import Path
 
 import httpx
@@ -21,8 +18,9 @@ from service.http import fast_path as protocol
 from service.http.response import error_response
 from service.ort.provider import Provider
 from tests.support import graphs
-from tests.support.http_client import Connection
+from tests.support.attending import coded
 from tests.support.in_process import Client, known, serving_in_process
+from tests.support.scripts import run_script
 from tests.support.server import MIB, started
 from tests.support.v2 import tensor
 from tests.support.waiting import until
@@ -55,11 +53,10 @@ def request(notation: str, rows: int) -> tuple[str, bytes, dict[str, str]]:
         return INFER, b"".join(pieces), headers
     if notation == "v2":
         return INFER, json.dumps({"inputs": [tensor(name, numbers[None, None]) for name in NAMES]}).encode(), {}
-    encoded = base64.b64encode(numbers.tobytes()).decode()
     form = {
         "lists": numbers.tolist(),
         "flat": {"shape": [rows, 1], "data": numbers.ravel().tolist()},
-        "base64": {"shape": [rows, 1], "dtype": "float32", "base64": encoded},
+        "base64": coded(numbers),
     }[notation]
     return SDPA, json.dumps(dict.fromkeys(NAMES, form)).encode(), {}
 
@@ -86,8 +83,7 @@ def test_what_finds_no_memory_is_503(service, notation, room):
         assert response.status_code in (200, 400, 413, 503), response.text
         if response.status_code == 503:
             assert ("memory" in response.text, response.headers["Retry-After"]) == (True, "1")
-    with closing(Connection(service.port)) as connection:
-        connection.add()
+    service.add()
     assert httpx.post(service.url + path, content=body, headers=headers, timeout=60).status_code == 200
     log = service.log.read_text()  # the event loop's own buffers may fail, too; its traceback has none of these files
     assert str(Path(protocol.__file__).parent) not in log, log[-3000:]
@@ -153,8 +149,7 @@ def test_a_tick_that_finds_none_does_not_end_the_server(running, monkeypatch):
         assert client.ask(request).status == 200
 
 
-def test_there_may_be_none_for_the_thread_of_the_last_resort():
-    code = """
+LAST_RESORT = """
 import resource
 from pathlib import Path
 from service.workers.last_resort import end_unless_called_again
@@ -167,5 +162,8 @@ end_unless_called_again(0.1)
 while True:
     pass
 """
-    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
-    assert (ended.returncode, "Timeout" in ended.stderr) == (1, True), ended.stderr
+
+
+def test_there_may_be_none_for_the_thread_of_the_last_resort():
+    with pytest.raises(AssertionError, match="Timeout"):
+        run_script(LAST_RESORT)

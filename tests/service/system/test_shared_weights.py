@@ -2,8 +2,6 @@
 
 import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -13,9 +11,9 @@ from onnx import TensorProto, helper
 
 from service.errors import Invalid
 from service.model.spec import WEIGHTS_FILE
-from service.repository.repository import Repository
-from service.settings import Settings
 from tests.support import graphs
+from tests.support.application import opened
+from tests.support.scripts import run_script
 
 SIDE, LARGE_SIDE = 256, 2048
 OUTSIDE = ("missing", "../../secret", "nested/../../../secret", "/secret", "link", "*/_ORT_MEM_ADDR_/*")
@@ -47,13 +45,6 @@ def fill(file: Path, number: float, side: int = SIDE) -> None:
     os.replace(fresh, file)
 
 
-def loaded(folder):
-    repository = Repository(Settings(model_repository=folder).sized())
-    repository.open()
-    repository.load()
-    return repository
-
-
 def answer(repository):
     x = np.zeros((1, SIDE), np.float32)
     x[0, 0] = 1
@@ -66,7 +57,7 @@ def test_a_change_of_the_weights_alone_is_followed(tmp_path, place):
     folder = tmp_path / "product" / "1"
     write(folder, place=place)
     fill(folder / WEIGHTS_FILE, 2)
-    repository = loaded(tmp_path)
+    repository = opened(tmp_path)
     old = repository.model("product")
     assert answer(repository) == 2
     repository.poll()
@@ -87,7 +78,7 @@ def test_a_model_reads_no_file_outside_its_folder(location, place, tmp_path):
     (folder / "link").symlink_to(tmp_path / "secret")
     location = str(tmp_path / "secret") if location == "/secret" else location
     write(folder, location, place)
-    repository = loaded(tmp_path)
+    repository = opened(tmp_path)
     assert "product" not in repository.models
     assert [(line.name, line.state) for line in repository.index()] == [("product", "UNAVAILABLE")]
     with pytest.raises(Invalid, match="failed to load 'product'") as refused:
@@ -101,7 +92,7 @@ def test_a_link_that_leads_out_is_explained(tmp_path):
     write(folder)
     fill(tmp_path / "blob", 7)
     (folder / WEIGHTS_FILE).symlink_to(tmp_path / "blob")
-    repository = loaded(tmp_path)
+    repository = opened(tmp_path)
     (line,) = repository.index()
     assert "'weights.bin' is a symbolic link that leads out of the version's folder" in line.reason
     assert str(tmp_path) not in line.reason
@@ -139,8 +130,6 @@ def test_one_copy_at_most_of_what_the_graphs_share(tmp_path):
     for name in ("one", "two", "three"):
         shutil.copy(folder / "model.onnx", folder / f"{name}.onnx")
     fill(folder / WEIGHTS_FILE, 1, LARGE_SIDE)
-    command = [sys.executable, "-c", PRIVATE, str(folder), str(LARGE_SIDE)]
-    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[3])
-    count, grown = map(int, done.stdout.split())
+    count, grown = map(int, run_script(PRIVATE, folder, LARGE_SIDE).split())
     assert count == 4
     assert grown * 1024 < 2 * 4 * LARGE_SIDE**2

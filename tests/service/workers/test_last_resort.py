@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.http_client import Connection
 from tests.support.server import is_pending, launched
 from tests.support.waiting import until
 
@@ -27,7 +26,7 @@ def stuck(models, folder, workers, hung=300.0):
     with launched([sys.executable, SCRIPT, *flags], folder / "log", environment=environment) as service:
         pids = {service.process.pid}
         try:
-            until(lambda: service.log.read_text().count("ready: ") == workers)
+            until(lambda: service.logged("ready: ") == workers)
             until(service.is_ready)
             pids |= service.workers()
             with closing(service.connect()) as connection:
@@ -68,8 +67,7 @@ def test_it_ends_without_a_signal(adder, tmp_path, workers):
             assert service.ended() == 1
         else:
             until(lambda: pid not in service.workers() and len(service.workers()) == 2)
-            with closing(Connection(service.port)) as connection:
-                connection.add()
+            service.add()
         assert "stuck.py" in service.log.read_text()
 
 

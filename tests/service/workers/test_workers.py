@@ -64,14 +64,14 @@ def test_connections_spread_evenly(adder, tmp_path, workers):
 
 
 def test_a_killed_worker_is_replaced_and_only_its_connections_fail(shared):
-    started_before = shared.log.read_text().count("ready: ")
+    started_before = shared.logged("ready: ")
     with Clients(shared, 8) as clients:
         worker_of = shared.worker_of()
         assert len(set(worker_of.values())) == 2
         killed = min(shared.workers())
         os.kill(killed, signal.SIGKILL)
         until(lambda: len(shared.workers() - {killed}) == 2)
-        until(lambda: shared.log.read_text().count("ready: ") == started_before + 1)
+        until(lambda: shared.logged("ready: ") == started_before + 1)
         clients.each_asks(50)
         assert sorted(clients.failed) == sorted(port for port, worker in worker_of.items() if worker == killed)
         assert f"worker {killed} ended (signal SIGKILL)" in shared.log.read_text()
@@ -144,12 +144,11 @@ def test_a_service_that_was_ready_never_gives_up(two):
     def killed() -> int:
         assert two.process.poll() is None
         kill_all(two.workers())
-        return two.log.read_text().count("ended (signal SIGKILL)")
+        return two.logged("ended (signal SIGKILL)")
 
     until(lambda: killed() >= 6, 120)
     until(lambda: all(two.is_ready() for _ in range(4)), 120)
-    with closing(Connection(two.port)) as connection:
-        connection.add()
+    two.add()
     assert "giving up" not in two.log.read_text()
 
 
