@@ -60,6 +60,18 @@ def test_rope_is_that_of_the_onnx_operator(interleaved):
     np.testing.assert_allclose(rotated["scores"], expected["scores"], atol=1e-5)
 
 
+@pytest.mark.parametrize("interleaved", [False, True])
+def test_the_last_feature_of_an_odd_d_k_is_not_rotated(interleaved):
+    """The others are rotated as if they were all: the divisor in the exponent is d_k - 1."""
+    inputs, options = drawn(), {"rope_theta": 100.0, "rope_interleaved": interleaved}
+    key = inputs["key"]
+    even = refer(**inputs, **options)["present_key"]
+    odd = {name: np.concatenate([inputs[name], inputs[name][..., :1]], -1) for name in ("query", "key")}
+    rotated = refer(**inputs | odd, **options)["present_key"]
+    np.testing.assert_array_equal(rotated[..., :-1], even)
+    np.testing.assert_array_equal(rotated[..., -1], key[..., 0])
+
+
 def test_rope_depends_on_distances_alone():
     inputs = drawn(rope_theta=100.0)
     shifted = refer(**inputs, query_positions=np.arange(5)[None] + 90, key_positions=np.arange(5)[None] + 90)

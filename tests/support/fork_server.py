@@ -1,7 +1,7 @@
 """Start ``heed serve`` without the second that its imports take: in a fork of a process that has them.
 
 The service forks its own workers like that, and the server's ``main``, arguments and environment are those of the
-command. What starts with the command itself is in tests/test_heed.py, tests/test_readme.py and tests/deploy.
+command. What starts with the command itself is in tests/test_heed.py, tests/export/hf/test_minilm.py and tests/deploy.
 """
 
 import atexit
