@@ -21,7 +21,7 @@ def test_an_open_loop_charges_a_stall_to_every_request_that_came_due(served, loa
     assert result["max"] > 450
     assert result["p50"] < result["max"] / 2
     assert result["p90"] > 100  # 0.5 s - 0.1 * 1.5 s = 0.35 s
-    assert result["requests"] == pytest.approx(300, rel=0.4)
+    assert result["requests"] > 240  # some 300, and 200 without those that came due in the stall
     assert not result["errors"]
     assert not result["steady"]
 
