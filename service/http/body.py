@@ -82,7 +82,7 @@ class BodyBuffer:
 
     def parts(self) -> tuple[bytes, Body]:
         """The first bytes and the others, once all have come."""
-        return bytes(self._bytes[self._start : self._middle]), self._bytes[self._middle : self._end]
+        return _parts(self._bytes[self._start : self._end], self._middle - self._start)
 
     def so_far(self) -> memoryview:
         """All that has come."""
@@ -133,7 +133,7 @@ class CountedReceive:
         return message
 
 
-def split(body: bytes, first: int) -> tuple[bytes, bytes]:
+def split(body: bytes, first: int) -> tuple[bytes, Body]:
     """A whole body in two parts: its ``first`` bytes, and those behind them.
 
     Raises:
@@ -141,7 +141,13 @@ def split(body: bytes, first: int) -> tuple[bytes, bytes]:
     """
     if first > len(body):
         raise Malformed(f"{JSON_LENGTH} is {first}, more than the {len(body)} bytes of the body")
-    return body[:first], body[first:]
+    return (body, b"") if first == len(body) else _parts(memoryview(body), first)
+
+
+def _parts(body: memoryview, first: int) -> tuple[bytes, Body]:
+    """The ``first`` bytes, copied, and the others: as a view only where they are the larger part."""
+    others = body[first:]
+    return bytes(body[:first]), others if len(others) > first else bytes(others)
 
 
 async def _receive_rest(

@@ -10,9 +10,9 @@ TRAILERS = re.compile(rb"(?:\r\n[!#$%&'*+\-.^_`|~0-9A-Za-z]+:[\t\x20-\x7e\x80-\x
 SIZE = re.compile(rb"([0-9A-Fa-f]{1,15})(?:[ \t]*;[^\r\n]*)?\r\n")
 MAX_LINE_BYTES = 1 << 10  # before a chunk: its size, and extensions
 MAX_TRAILER_BYTES = 8 << 10
-# The framing of a whole message: chunks of less than some 36 bytes are only allowed for the first 13,000 of them.
+# The framing of a whole message: only 13,000 chunks, some 15 milliseconds, may have less than some 400 bytes.
 MAX_FRAMING_BYTES = 64 << 10
-MAX_FRAMING_SHARE = 6  # and a sixth of the data
+MAX_FRAMING_SHARE = 64  # and this part of the data
 
 
 class WrongFraming(Exception):
@@ -77,7 +77,7 @@ class ChunkedBody:
             raise WrongFraming(
                 413,
                 f"The chunks are too small: beside the body they have more than {size_words(MAX_FRAMING_BYTES)} "
-                "and a sixth of its length.",
+                f"and 1/{MAX_FRAMING_SHARE} of its length.",
             )
         if data:
             self._left = data + len(CRLF)

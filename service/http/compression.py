@@ -16,6 +16,7 @@ WINDOWS = {"gzip": 31, "deflate": 15}  # zlib's wbits
 CODING = re.compile(r"([a-z*][\w-]*)(?:\s*;\s*q=(\d(?:\.\d*)?))?", re.ASCII | re.IGNORECASE)
 MAX_CACHED_CHARS = 256  # of an Accept-Encoding whose preference is cached
 STEP_BYTES = 1 << 20  # inflated in one step, in a thread
+SLICE_BYTES = 1 << 18  # of a compressed body, given to zlib at once: in each step it copies the part that is left of it
 LEVEL = 1  # more costs much and gains little on random mantissas
 MIN_BYTES = 1024  # of a response that is compressed; below, the headers outweigh the gain
 
@@ -47,8 +48,12 @@ async def inflate(body: Body, encoding: str, longest: int, reservation: Reservat
     """
     inflater = zlib.decompressobj(WINDOWS[encoding])
     pieces: list[bytes] = []
-    length, rest = 0, body
-    while rest and not inflater.eof:
+    length = place = 0
+    rest: Body = b""
+    while (rest or place < len(body)) and not inflater.eof:
+        if not rest:
+            rest = memoryview(body)[place : place + SLICE_BYTES]
+            place += len(rest)
         try:
             pieces.append(await engine.offload(inflater.decompress, rest, STEP_BYTES))
         except zlib.error:
@@ -59,7 +64,7 @@ async def inflate(body: Body, encoding: str, longest: int, reservation: Reservat
                 f"the decompressed body exceeds the maximum allowed (max_body_bytes), {size_words(longest)}; {SMALLER}"
             )
         reservation.add(2 * len(pieces[-1]))  # as a piece, and joined with the others
-    if not inflater.eof or inflater.unused_data:
+    if not inflater.eof or inflater.unused_data or place < len(body):
         raise Malformed(
             f"the body is not {encoding}: {'more follows its end' if inflater.eof else 'it ends too early'}"
         )

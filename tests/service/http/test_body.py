@@ -1,9 +1,9 @@
-"""A body that comes in chunks."""
+"""Bodies that come in chunks, and their two parts."""
 
 import pytest
 
 from service.http import body
-from service.http.body import ChunkBuffer
+from service.http.body import ALIGNMENT, BodyBuffer, ChunkBuffer, split
 
 
 @pytest.mark.parametrize("is_known", [False, True])
@@ -22,3 +22,15 @@ def test_one_chunk_is_not_copied():
     buffer, chunk = ChunkBuffer(), bytes(100)
     buffer.add(chunk)
     assert buffer.whole() is chunk
+
+
+@pytest.mark.parametrize("first", [0, 1, 50, 99, 100])
+def test_two_parts_keep_less_than_twice_the_body(first):
+    content = bytes(range(100))
+    buffer = BodyBuffer(len(content), first)
+    buffer.add(content)
+    for parts in (buffer.parts(), split(content, first)):
+        assert parts == (content[:first], content[first:])
+        kept = sum(len(part.obj) if isinstance(part, memoryview) else len(part) for part in parts)
+        assert kept < 2 * len(content) + ALIGNMENT
+        assert not isinstance(parts[1], memoryview) or first < 50

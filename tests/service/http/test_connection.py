@@ -1,6 +1,8 @@
 """How bytes become requests, wherever they are cut: framing, upgrades, limits of heads, requests in one packet."""
 
 import asyncio
+import gc
+import weakref
 from itertools import pairwise
 
 import pytest
@@ -255,3 +257,24 @@ def test_the_line_of_a_malformed_request_has_the_address(caplog, monkeypatch):
     monkeypatch.setattr(Transport, "get_extra_info", lambda _, name: ("::1", 4711) if name == "peername" else None)
     assert asyncio.run(exchange(b"\0\r\n\r\n"))[0] == [400]
     assert caplog.records[-1].peer == "[::1]:4711"
+
+
+@pytest.mark.parametrize("error", [None, ConnectionResetError()], ids=["closed", "reset"])
+def test_a_connection_that_has_ended_is_freed_at_once(error):
+    """With its head and its timer, without the garbage collector."""
+
+    async def end() -> weakref.ref:
+        one = connect()
+        await send(one, NEXT)
+        assert one.timeout_keep_alive_task is not None
+        one.connection_lost(error)
+        return weakref.ref(one)
+
+    async def is_freed() -> bool:
+        return (await end())() is None
+
+    gc.disable()
+    try:
+        assert asyncio.run(is_freed())
+    finally:
+        gc.enable()
