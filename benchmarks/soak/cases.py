@@ -154,6 +154,27 @@ def tags() -> Case:
     return Case([_post(MEMORIES, b'{"key":[[1]],"value":[[1]]}', f"If-None-Match: {names}")] * 4, {200, 201})
 
 
+def rows_of_a_memory(count: int) -> Case:
+    """A memory of ``count`` rows of one key, in binary."""
+    tensor = {"shape": [count, 1, 1, 1], "dtype": "float32", "binary_data_size": 4 * count}
+    head = json.dumps({"key": tensor, "value": tensor}).encode()
+    lines = (f"Inference-Header-Content-Length: {len(head)}", "Content-Type: application/octet-stream")
+    return Case([_post(MEMORIES, head + bytes(8 * count), *lines)])
+
+
+def long_paths() -> Case:
+    return Case([_post("/v2/models/" + "a" * 60_000, b"")] * 1000, {414})
+
+
+def long_queries() -> Case:
+    return Case([_get("/v2/health/ready?" + "a=b&" * 15_000)] * 1000, {414})
+
+
+def unfinished_control_bodies() -> Case:
+    head = b"POST /v2/repository/index HTTP/1.1\r\nHost: here\r\nContent-Length: 2000000\r\n\r\n"
+    return Case([head + b" " * MIB] * 500, reads=False, growth_bytes=100 * MIB, probe_ms=300)
+
+
 def one_list(content: bytes) -> Case:
     return Case([_post(ATTEND, b'{"query":[[%b]],"key":[[1]],"value":[[1]]}' % content)], ANSWERED)
 
@@ -167,6 +188,11 @@ def short_texts() -> Case:
     return Case([_post(INFER, b'{"inputs":[{"name":"x","shape":[1],"datatype":"BYTES","data":[%b]}]}' % texts)])
 
 
+def objects_in_parameters() -> Case:
+    objects = b",".join([b"{}"] * (4 * MIB // 3))
+    return Case([_post(INFER, b'{"parameters":{"x":[%b]},"inputs":[]}' % objects)] * 20)
+
+
 def many_parameters() -> Case:
     parameters = json.dumps({f"p{number}": 0 for number in range(380_000)}).encode()
     return Case([_post(INFER, b'{"parameters":%b,"inputs":[]}' % parameters)])
@@ -174,6 +200,10 @@ def many_parameters() -> Case:
 
 def _post(path: str, body: bytes, *headers: str) -> bytes:
     return Request(path, headers, body).wire()
+
+
+def _get(path: str) -> bytes:
+    return b"GET %b HTTP/1.1\r\nHost: here\r\n\r\n" % path.encode()
 
 
 def _chunked(chunks: bytes) -> bytes:
@@ -204,6 +234,11 @@ CASES: dict[str, Callable[[], Case]] = {
     "1,000 heads without an end": unfinished_heads,
     "500 small memories": small_memories,
     "900 tags beside small memories": tags,
+    "a memory of 1,000,000 rows": lambda: rows_of_a_memory(1_000_000),
+    "1,000 paths of 60 kB": long_paths,
+    "1,000 query strings of 60 kB": long_queries,
+    "500 control bodies of 2 MB, unfinished": unfinished_control_bodies,
+    "4 MB of objects in parameters, 20 times": objects_in_parameters,
     "40 MB of blanks in a list": lambda: one_list(b" " * (40 * MIB) + b"1"),
     "a number of 30 MB": lambda: one_list(b"1" * (30 * MIB)),
     "4 MB of numbers with 30 digits and exponents": long_numbers,
@@ -215,6 +250,7 @@ QUICK = (
     "26 MB of trailers",
     "2 MB of chunks of one byte",
     "a number of 30 MB",
+    "a memory of 1,000,000 rows",
     "380,000 parameters",
     "a shape of 1 MB",
     "a list of 16 MB that ends in a string",
