@@ -13,7 +13,7 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import cached_property
 from math import prod
@@ -30,6 +30,7 @@ DESCRIPTION, STATE = "memory.json", "state"
 TOUCH_S = 1.0  # between two updates of the time of the last use
 GROWTH = 1.5  # of the capacity, when it is full
 MIN_GROWTH = 256  # keys
+MAX_ROWS = 4096  # of the batch: the length of each is kept, compared and listed by itself
 MAX_TIME = 253402300799  # seconds since 1970, the end of the year 9999
 
 
@@ -64,8 +65,8 @@ class Description(BaseModel):
     def rows(self) -> int:
         return self.lead[self.batch_axis]
 
-    def row(self, array: np.ndarray, row: int) -> np.ndarray:
-        """Row ``row`` of the batch of keys or values."""
+    def row(self, array: np.ndarray, row: int | slice) -> np.ndarray:
+        """Row ``row`` of the batch of keys or values, or some rows."""
         return array[(slice(None),) * self.batch_axis + (row,)]
 
     def nbytes(self, capacity: int) -> int:
@@ -260,12 +261,16 @@ class Memory:
     ) -> tuple[State, np.ndarray, np.ndarray]:
         """The state after an append, which is not written yet, and the whole files."""
         keys, values = self._map(before)
-        for row, (start, count) in enumerate(zip(before.lengths, counts, strict=True)):
+        key, value = key.astype(self.dtype, copy=False), value.astype(self.dtype, copy=False)
+        rows: Iterable[tuple[int | slice, tuple[int, int]]] = enumerate(zip(before.lengths, counts, strict=True))
+        if before.is_even and len(set(counts)) == 1:
+            rows = [(slice(None), (before.lengths[0], counts[0]))]  # all at once
+        for row, (start, count) in rows:
             for stored, new in ((keys, key), (values, value)):
-                rows = self.description.row(new, row)[..., :count, :]
-                self.description.row(stored, row)[..., start : start + count, :] = rows
-        added = checksums(self.description, (keys, values), before.lengths, lengths)
-        sums = ((before.checksums[0] + added[0]) % 2**64, (before.checksums[1] + added[1]) % 2**64)
+                added = self.description.row(new, row)[..., :count, :]
+                self.description.row(stored, row)[..., start : start + count, :] = added
+        sums = checksums(self.description, (key, value), before.lengths, counts)
+        sums = ((before.checksums[0] + sums[0]) % 2**64, (before.checksums[1] + sums[1]) % 2**64)
         return State(before.sequence + 1, before.generation, before.capacity, sums, lengths), keys, values
 
     def _grown(self, state: State, least: int, grow: Callable[[int], AbstractContextManager[None]]) -> State:
@@ -289,14 +294,13 @@ class Memory:
 
 
 def checksums(
-    description: Description, arrays: Sequence[np.ndarray], starts: Sequence[int], ends: Sequence[int]
+    description: Description, arrays: Sequence[np.ndarray], starts: Sequence[int], counts: Sequence[int]
 ) -> tuple[int, int]:
-    """The checksums of keys and values; of row i of the batch those from ``starts[i]`` to ``ends[i]`` count."""
-    sums = [0, 0]
-    for place, array in enumerate(arrays):
-        for row, (start, end) in enumerate(zip(starts, ends, strict=True)):
-            sums[place] += checksum(description.row(array, row)[..., start:end, :], start)
-    return sums[0] % 2**64, sums[1] % 2**64
+    """The checksums of keys and values; of row i of the batch the first ``counts[i]``, whose places begin at
+    ``starts[i]``.
+    """
+    key, value = (checksum(np.moveaxis(array, description.batch_axis, 0), starts, counts) for array in arrays)
+    return key, value
 
 
 def allocate(folder: Path, description: Description, state: State) -> None:

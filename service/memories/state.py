@@ -9,6 +9,7 @@ import os
 import struct
 import time
 import zlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -21,6 +22,7 @@ HEAD = struct.Struct("<QQQQQ")  # sequence, generation, capacity, checksums of k
 CRC = struct.Struct("<I")
 READS = 10  # of two slots of which one is being written at any time, before they count as damaged
 PAUSE_S = 0.0001
+STEP_KEYS = 1 << 16  # of a checksum at a time: its numbers stay in the processor's cache
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # 2**64 divided by the golden ratio: its multiples are spread evenly
 
 
@@ -104,14 +106,26 @@ class StateFile:
         self._map[place : place + self._size] = state.to_bytes()
 
 
-def checksum(array: np.ndarray, start: int) -> int:
-    """The checksum of the keys or values ``array`` [..., n, d], of which the first has the place ``start``.
+def checksum(array: np.ndarray, starts: Sequence[int], counts: Sequence[int]) -> int:
+    """The checksum of the keys or values ``array`` [rows, ..., n, d].
+
+    Of row i the first ``counts[i]`` keys count, of which the first has the place ``starts[i]``.
 
     It is the sum of the numbers' bits as whole numbers, those of each key multiplied by an odd number that depends on
     its place, modulo 2**64: that of two parts is the sum of theirs, and keys that changed places change it.
     """
     words = array.view(np.uint32 if array.dtype.itemsize == 4 else np.uint16)
-    of_keys = words.sum(-1, dtype=np.uint64).reshape(prod(array.shape[:-2]), array.shape[-2])
-    heads = np.arange(len(of_keys), dtype=np.uint64)[:, None] << np.uint64(32)
-    places = heads + np.arange(start, start + array.shape[-2], dtype=np.uint64)
-    return int((of_keys * (places * GOLDEN | np.uint64(1))).sum(dtype=np.uint64))
+    first, count = np.array(starts, np.uint64)[:, None], np.array(counts, np.uint64)[:, None]
+    heads = np.arange(prod(array.shape[1:-2]), dtype=np.uint64)[:, None] << np.uint64(32)
+    rows = max(1, STEP_KEYS // max(1, len(heads) * array.shape[-2]))
+    step, total = max(1, STEP_KEYS // max(1, len(heads))), 0
+    for row in range(0, len(array), rows):
+        part, longest = slice(row, row + rows), int(count[row : row + rows].max())
+        for start in range(0, longest, step):
+            of_keys = words[part, ..., start : min(start + step, longest), :].sum(-1, dtype=np.uint64)
+            of_keys = of_keys.reshape(len(of_keys), len(heads), -1)
+            keys = np.arange(start, start + of_keys.shape[-1], dtype=np.uint64)
+            places = heads + (first[part] + keys)[:, None]
+            of_keys *= (places * GOLDEN | np.uint64(1)) * (keys < count[part])[:, None]
+            total += int(of_keys.sum(dtype=np.uint64))
+    return total % 2**64

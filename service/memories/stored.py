@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from math import prod
 from typing import Any, Protocol
 from weakref import WeakKeyDictionary
 
@@ -24,6 +25,7 @@ LENGTHS = "nonpad_kv_seqlen"
 ORDERED = ("is_causal", "left_window_size", "right_window_size")  # options that depend on the places of keys
 
 MIN_PAIRS = 1 << 12  # pairs of query and key from which stored keys are walked in blocks
+MIN_HEAD_PAIRS = 256  # and of each key head of each row: to walk its keys costs 50 microseconds beside the products
 
 Execute = Callable[[Arrays, Sequence[str]], dict[str, np.ndarray]]
 
@@ -129,7 +131,8 @@ class StoredInputs:
         """
         model, sizes = self._model, self._model.bind(inputs, may_be_empty=True)
         pairs = score_count(model.signature, sizes)
-        graph = _streaming_graph(model) if pairs >= MIN_PAIRS else None
+        fewest = max(MIN_PAIRS, MIN_HEAD_PAIRS * prod(self._arrays[0].shape[:-2]))
+        graph = _streaming_graph(model) if pairs >= fewest else None
         if graph is not None and not graph.can_serve(inputs, outputs, pairs):
             graph = None
         return model.estimate(inputs, outputs, sizes, most_memory, graph)

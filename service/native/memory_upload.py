@@ -16,6 +16,7 @@ from service.engine.task import InferenceTask
 from service.errors import Invalid, Malformed
 from service.foreign_names import Offer, field_hint
 from service.http.body import Body
+from service.memories.memory import MAX_ROWS
 from service.memories.stored import (
     KEY_VALUE,
     LENGTHS,
@@ -169,6 +170,7 @@ def plain_rows(tensors: Mapping[str, np.ndarray]) -> Rows:
         lead = ", ".join(map(str, key.shape[:-1]))
         raise Invalid(f"expected shape [{lead}, d_v], as key has, got shape {[*value.shape]}", "value")
     shape = {2: (1, 1, *key.shape[:1]), 3: (key.shape[0], 1, key.shape[1])}.get(key.ndim, key.shape[:3])
+    _check_rows(shape[0], "key")
     counts = _counts(tensors.get(LENGTHS), shape)
     return Rows(key.reshape(*shape, -1), value.reshape(*shape, -1), 0, counts)
 
@@ -187,6 +189,7 @@ def projection_task(
     first = next(name for name in model.inputs if name in tensors)
     axes = LeadingAxes(model, first, tensors[first])
     inputs = {name: axes.expand(model.inputs[name], array) for name, array in tensors.items()}
+    _check_rows(inputs[first].shape[0], first)
     if not attends_to_itself(model):
         batch = len(inputs[first])
         for name, spec in model.inputs.items():
@@ -230,6 +233,11 @@ def _model(name: Any, repository: Repository) -> Model:
     if not projects(model):
         raise Invalid(f"'{name}' projects no keys and values: leave block out, and store its key and value", "block")
     return model
+
+
+def _check_rows(rows: int, name: str) -> None:
+    if rows > MAX_ROWS:
+        raise Invalid(f"a batch of {rows} rows; a memory has at most {MAX_ROWS}: store several memories", name)
 
 
 def _counts(lengths: np.ndarray | None, shape: Sequence[int]) -> tuple[int, ...]:

@@ -5,10 +5,12 @@ import gc
 import os
 import resource
 import shutil
+import sys
 import time
 import weakref
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager, nullcontext
+from functools import partial
 from unittest.mock import Mock
 
 import numpy as np
@@ -17,8 +19,9 @@ import pytest
 
 from service.errors import Conflict, Gone, NoRoom, NotFound
 from service.memories import folder as folder_module
+from service.memories import state as state_module
 from service.memories.folder import TEMPORARY, Folder
-from service.memories.memory import DESCRIPTION, STATE, Description, Memory
+from service.memories.memory import DESCRIPTION, STATE, Description, Memory, checksums
 from service.memories.store import MemoryStore, open_store
 
 MIB = 1 << 20
@@ -289,6 +292,70 @@ def test_nothing_is_evicted_for_what_does_not_fit(memories):
         memories.make_room(memories.limit - memories.used_bytes() // 4)
     assert unused.exists()
     assert memories.evictions == 0
+
+
+def calls(function):
+    """How many functions ``function`` calls."""
+    count = 0
+
+    def see(_frame, event, _argument):
+        nonlocal count
+        count += event in ("call", "c_call")
+
+    sys.setprofile(see)
+    try:
+        function()
+    finally:
+        sys.setprofile(None)
+    return count
+
+
+def test_more_rows_take_hardly_more_calls(memories):
+    """An append makes one of each, which adds up its length."""
+
+    def calls_of(count):
+        key, counts = np.ones((count, 1, 1, 2), np.float32), (1,) * count
+        memory = memories.create(description(lead=(count, 1)), key, key, counts)
+
+        def append_key():
+            with memory.appending(key, key, lambda _: nullcontext(), None, counts):
+                pass
+
+        compute = partial(checksums, memory.description, (key, key), counts, counts)
+        return [calls(function) for function in (compute, memory.verify, append_key)]
+
+    few, many = calls_of(2), calls_of(64)
+    assert max(more - less for more, less in zip(many, few, strict=True)) <= 64, (few, many)
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize("step", [1, 7, 1 << 16])
+def test_the_checksum_is_that_of_each_row(axis, step, monkeypatch):
+    """As it was computed before: files that are kept have it."""
+    monkeypatch.setattr(state_module, "STEP_KEYS", step)
+    array = np.random.default_rng(0).standard_normal((3, 2, 2, 5, 4)).astype(np.float16).swapaxes(0, axis)
+    starts, counts = [2, 0, 2**40], [5, 0, 3]
+    expected = 0
+    for row, (start, count) in enumerate(zip(starts, counts, strict=True)):
+        for head, keys in enumerate(array.take(row, axis).reshape(4, 5, 4)):
+            for place, key in enumerate(keys[:count], start):
+                factor = ((head << 32) + place) * 0x9E3779B97F4A7C15 | 1
+                expected += sum(map(int, key.view(np.uint16))) * factor
+    lead = array.shape[:3]
+    found = checksums(description(dtype="float16", lead=lead, batch_axis=axis), (array, array), starts, counts)
+    assert found == (expected % 2**64,) * 2
+
+
+def test_rows_of_other_lengths_are_appended_as_even_ones(memories):
+    key = np.arange(12, dtype=np.float32).reshape(2, 1, 3, 2)
+    even, uneven = (memories.create(description(lead=(2, 1)), key, key, (3, last)) for last in (3, 1))
+    for memory in (even, uneven):
+        memories.append(memory, key, key + 1, None, (2, 2))
+        memory.verify()
+    (_, *expected), (_, *found) = even.arrays(), uneven.arrays()
+    for whole, array in zip(expected, found, strict=True):
+        np.testing.assert_array_equal(array[0], whole[0])
+        np.testing.assert_array_equal(array[1, :, :3], whole[1][:, [0, 3, 4]])
 
 
 def test_keys_that_changed_places_are_noticed(memories):

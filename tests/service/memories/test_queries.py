@@ -7,6 +7,8 @@ from hypothesis import strategies as st
 
 from models.catalogue import BLOCKS
 from models.examples import examples
+from service.memories.streaming import StreamingSession
+from tests.support.application import running
 from tests.support.attending import assert_close, attend, coded, post
 from tests.support.memories import append, lengths, normal, send, store
 from tests.support.v2 import infer, tensor
@@ -45,6 +47,24 @@ def test_every_option_and_output(client, name):
         found = attend(client, name, **body, memory=memory["id"], outputs=every)
         assert_close(name, found, inputs), example
         assert client.delete(f"/v1/memories/{memory['id']}").status_code == 204
+
+
+def test_keys_are_walked_where_each_row_has_many(two_blocks, monkeypatch):
+    """Of 64 rows of 64 keys the block's own graph computes all at once."""
+    walked, run = [], StreamingSession.run
+
+    def walk(session, inputs, *arguments):
+        walked.append(inputs["key"].shape)
+        return run(session, inputs, *arguments)
+
+    monkeypatch.setattr(StreamingSession, "run", walk)
+    with running(two_blocks) as client:
+        for key in (normal(64, 1, 64, 1), normal(1, 64, 64, 1), normal(1, 1, 4096, 1), normal(16, 1, 256, 1)):
+            query, memory = normal(*key.shape[:2], 1, 1), store(client, key=key, value=key)["id"]
+            found = attend(client, query=query, memory=memory, outputs=["output"])
+            expected = attend(client, query=query, key=key, value=key, outputs=["output"])
+            np.testing.assert_allclose(found["output"], expected["output"], rtol=1e-4, atol=1e-5)
+    assert walked == [(1, 1, 4096, 1), (16, 1, 256, 1)]
 
 
 @pytest.mark.parametrize("name", PROJECTED)

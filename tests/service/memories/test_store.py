@@ -10,7 +10,9 @@ import numpy as np
 import orjson
 import pytest
 
+from service.memories.memory import MAX_ROWS
 from service.memories.store import OVERHEAD_BYTES
+from service.native import memories as memories_api
 from tests.support.application import running
 from tests.support.attending import attend, post
 from tests.support.memories import append, normal, send, store
@@ -74,6 +76,46 @@ def test_every_notation_is_the_same(client):
     ):
         refused = send_binary({**tensors, "key": tensors["key"] | change}, attached)
         assert (refused.status_code, said in refused.json()["detail"]) == (status, True), refused.text
+
+
+def test_the_rows_of_a_memory_are_limited_in_every_notation(client):
+    memory, rows = store(client, key=[[1]], value=[[1]])["id"], normal(MAX_ROWS + 1, 1, 1, 1)
+    shape = {"shape": rows.shape, "binary_data_size": rows.nbytes}
+    head = orjson.dumps({"key": shape, "value": shape})
+    binary = {"Inference-Header-Content-Length": str(len(head)), "Content-Type": "application/octet-stream"}
+    for path in ("/v1/memories", f"/v1/memories/{memory}/append"):
+        for refused in (
+            send(client, path, key=rows, value=rows),
+            send(client, path, key=rows.tolist(), value=rows.tolist()),
+            client.post(path, content=head + 2 * rows.tobytes(), headers=binary),
+        ):
+            told = refused.json()
+            assert (refused.status_code, told["field"]) == (422, "key"), refused.text
+            assert f"a batch of {MAX_ROWS + 1} rows; a memory has at most {MAX_ROWS}" in told["detail"]
+    states = normal(MAX_ROWS + 1, 1, 24)
+    refused = send(client, "/v1/memories", block="cross_attention", memory=states)
+    assert (refused.status_code, refused.json()["field"]) == (422, "memory"), refused.text
+    most = store(client, key=rows[1:], value=rows[1:])
+    assert most["lengths"] == [1] * MAX_ROWS
+    assert append(client, most["id"], key=rows[1:], value=rows[1:]).status_code == 200
+
+
+def test_the_list_is_part_of_the_memory_budget(two_blocks, monkeypatch):
+    with running(two_blocks) as client:
+        store(client, key=KEY, value=KEY)
+        budget, held = client.app.budget, []
+        respond = memories_api.respond
+
+        async def responding(send, pieces, fields):
+            held.append(budget.used)
+            await respond(send, pieces, fields)
+
+        monkeypatch.setattr(memories_api, "respond", responding)
+        listed = client.get("/v1/memories")
+        assert (held, budget.used, len(listed.json()["memories"])) == ([len(listed.content)], 0, 1)
+        monkeypatch.setattr(budget, "limit", len(listed.content) - 1)
+        assert client.get("/v1/memories").status_code == 413
+        assert budget.used == 0
 
 
 def test_content_that_is_stored_is_found_by_its_hash(client):
