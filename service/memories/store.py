@@ -33,11 +33,13 @@ log = logging.getLogger("heed")
 
 ID = re.compile(r"[A-Za-z0-9_-]{24}")
 ID_BYTES = 18  # random: nobody can guess another's id
-UNFINISHED = re.compile(r"\.[A-Za-z0-9_-]{24}(\.[0-9a-f]{8})?")  # such a name
+UNFINISHED = re.compile(r"\.[A-Za-z0-9_-]{24}(\.[0-9a-f]{8})?")  # a memory that is being written or deleted
+DELETED = re.compile(r"\..*\.[0-9a-f]{8}")  # one that is being deleted
 LOCK = ".lock"
 BLOCK_BYTES = 512  # that stat counts in
 OVERHEAD_BYTES = 5 * 4096  # of a memory on the disk: its folder, and the last pages of its four files
 MTIME_STEP_NS = 1_000_000_000  # a folder that changed less long ago may have changed again at the same time
+MAX_MEMORIES = 1024  # at one time: each is looked at whenever one is stored or listed, and deleted at the end
 MAX_OPEN = 256  # memories that a process keeps open, where it may open enough files
 DESCRIPTORS_SHARE = 16  # of all descriptors, one for a memory, which takes 4: at most a quarter for memories
 
@@ -49,6 +51,7 @@ class MemoryStore:
     """
 
     is_remote = False  # a memory is found without waiting for another machine
+    max_memories: float = MAX_MEMORIES
 
     def __init__(self, folder: Folder, limit: int) -> None:
         self._folder = folder
@@ -85,7 +88,7 @@ class MemoryStore:
         state = State(0, 0, capacity, checksums(description, (key, value), [0] * len(lengths), lengths), lengths)
         try:
             with self._lock():
-                self.make_room(description.nbytes(capacity) + OVERHEAD_BYTES)
+                self.make_room(description.nbytes(capacity) + OVERHEAD_BYTES, 1)
                 scratch.mkdir()
                 allocate(scratch, description, state)
             for name, array in (("key", key), ("value", value)):
@@ -166,8 +169,10 @@ class MemoryStore:
             self.get(id, owner)
         self._remove(id)
 
-    def make_room(self, size: int) -> None:
-        """Evict the memories used least recently until ``size`` bytes fit. The caller holds the store's lock.
+    def make_room(self, size: int, new: int = 0) -> None:
+        """Evict the memories used least recently until ``size`` bytes fit, and ``new`` memories.
+
+        The caller holds the store's lock.
 
         Raises:
             NoRoom: they do not fit.
@@ -175,14 +180,20 @@ class MemoryStore:
         if size > self.limit:
             got, most = sizes_words(size, self.limit)
             raise NoRoom(f"a memory of {got}; the limit of all memories (memories_bytes) is {most}: store fewer keys")
-        used, chosen = self.used_bytes(), dict[str, int]()
+        sizes, chosen = self._folder_sizes(), dict[str, int]()
+        used, count = sum(sizes.values()), sum(not DELETED.fullmatch(name) for name in sizes)
+        surplus = min(count + new - self.max_memories, 2 * new)  # a folder of 0.1.0 may have more, and shrinks slowly
         with ExitStack() as locks:
-            for id in self._least_recently_used() if used + size > self.limit else ():
+            for id in self._least_recently_used() if used + size > self.limit or surplus > 0 else ():
                 if self._lock_unused(id, locks):
                     chosen[id] = _folder_bytes(self.folder / id)
                     used -= chosen[id]
-                    if used + size <= self.limit:
+                    if used + size <= self.limit and len(chosen) >= surplus:
                         break
+            if len(chosen) < surplus:
+                raise NoRoom(
+                    f"requests use {count} memories, and there are at most {self.max_memories}; send it again later"
+                )
             if used + size > self.limit:
                 raise NoRoom(
                     f"there is no room for {size_words(size)}: requests use memories of {size_words(used)}, and the "
@@ -237,10 +248,11 @@ class MemoryStore:
             raise _translated(error) from None
 
     def used_bytes(self) -> int:
-        """What all memories take of the disk, those that are being written included.
+        """What all memories take of the disk, those that are being written included."""
+        return sum(self._folder_sizes().values())
 
-        The size of a folder is known as long as no file was added to it or removed.
-        """
+    def _folder_sizes(self) -> dict[str, int]:
+        """The bytes of each folder, known as long as no file was added to it or removed."""
         sizes, now = {}, time.time_ns()
         for entry in self._entries():
             if ID.fullmatch(entry.name) or UNFINISHED.fullmatch(entry.name):
@@ -251,7 +263,7 @@ class MemoryStore:
                         known = changed, _folder_bytes(Path(entry))
                     sizes[entry.name] = known
         self._sizes = sizes
-        return sum(size for _, size in sizes.values())
+        return {name: size for name, (_, size) in sizes.items()}
 
     def sweep(self) -> None:
         """Delete expired memories, close those that other processes deleted, and count the rest."""
@@ -297,7 +309,7 @@ class MemoryStore:
         times = {}
         for id in self._ids():
             with suppress(OSError):
-                times[id] = (self.folder / id / DESCRIPTION).stat().st_mtime
+                times[id] = os.stat(f"{self.folder}/{id}/{DESCRIPTION}").st_mtime
         return sorted(times, key=lambda id: times[id])
 
     def _lock_unused(self, id: str, locks: ExitStack) -> bool:

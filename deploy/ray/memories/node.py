@@ -1,6 +1,7 @@
 """The parts of memories that are on one node: an actor for each node, whose files are those of one server."""
 
 import errno
+import math
 import os
 import secrets
 from collections.abc import Sequence
@@ -50,6 +51,8 @@ class NodeStatus:
 
 class PartStore(MemoryStore):
     """A store that evicts nothing: the catalogue evicts memories with all their parts."""
+
+    max_memories = math.inf
 
     def _least_recently_used(self) -> Sequence[str]:
         return ()

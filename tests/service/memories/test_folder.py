@@ -286,6 +286,34 @@ def test_a_temporary_folder_is_claimed_before_other_servers_see_it(tmp_path, mon
     assert not [*tmp_path.iterdir()]
 
 
+def test_the_number_of_memories_is_limited(memories):
+    """The least recently used is evicted, unless a request uses it."""
+    memories.max_memories = 3
+    oldest, second, third = (stored(memories) for _ in range(3))
+    for age, memory in enumerate((third, second, oldest)):
+        os.utime(memory.folder / DESCRIPTION, times=(0, 1000 - age))
+    deleted = memories.folder / f".{'x' * 24}.0123abcd"
+    deleted.mkdir()
+    with oldest.use():
+        memories.append(oldest, rows(2), rows(2), None, (2,))
+        assert all(memory.exists() for memory in (oldest, second, third))
+        last = stored(memories)
+        assert [memory.exists() for memory in (oldest, second, third, last)] == [True, False, True, True]
+        with third.use(), last.use(), pytest.raises(NoRoom, match="requests use 3 memories, and there are at most 3"):
+            stored(memories)
+    memories.delete(third.id, "")
+    assert stored(memories).exists()
+    assert (oldest.exists(), last.exists(), memories.evictions) == (True, True, 1)
+
+
+def test_a_folder_with_more_memories_than_the_limit_shrinks_by_one_at_a_time(memories):
+    for _ in range(6):
+        stored(memories)
+    memories.max_memories = 3
+    counts = [len([stored(memories), *memories.all("")]) - 1 for _ in range(4)]
+    assert counts == [5, 4, 3, 3]
+
+
 def test_nothing_is_evicted_for_what_does_not_fit(memories):
     unused, used = (memories.create(description(), rows(1, 10_000), rows(1, 10_000), (10_000,)) for _ in range(2))
     with used.use(), pytest.raises(NoRoom, match="there is no room"):
