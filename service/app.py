@@ -161,7 +161,8 @@ def create_app(
     for kind in (HeedError, HTTPException, Exception):
         app.add_exception_handler(kind, _answer)
     others = StripTrailingSlash(app)
-    routes = DirectRoutes(others if settings.admin_keys_file else ControlGuard(others, settings), tensors)
+    guarded = others if settings.admin_keys_file else ControlGuard(others, settings)
+    routes = DirectRoutes(guarded, tensors, takes_query=viewer_routes.PATH)
     ids = RequestIds()
     auth = ApiKeyAuth(routes, settings) if settings.api_keys_file or settings.admin_keys_file else None
     timing = tracing.TracedTiming if traces else Timing

@@ -23,6 +23,8 @@ from service.telemetry.logs import MALFORMED, peer
 CALLBACKS = [name for name in dir(HttpToolsProtocol) if name.startswith("on_")]
 END_OF_HEAD = b"\r\n\r\n"
 MAX_HEADER_FIELDS = 100
+MAX_PATH_BYTES = 1 << 11  # as it was sent, percent-encoded; each route's pattern is tried on it
+MAX_QUERY_BYTES = 1 << 12
 HOST = re.compile(rb"(?:\[[\w.:%~-]+\]|[\w.~!$&'()*+;=%-]*)(?::\d*)?")
 BLANKS = b" \t"
 LINE_BREAKS = re.compile(rb"[\r\n]+")  # before a request, which the parser ignores
@@ -325,8 +327,10 @@ class Connection(HttpToolsProtocol):
 
         Raises:
             UnsupportedRequest: the head does not say where the request goes or where its body ends, or says so in a
-                way that this server does not know.
+                way that this server does not know, or at too great a length.
         """
+        if len(self.url) > MAX_PATH_BYTES:
+            _check_target(self.url)
         version = self._version = self.parser.get_http_version()
         hosts, length, codings = [], 0, []
         for name, value in self.headers:
@@ -369,3 +373,11 @@ class Connection(HttpToolsProtocol):
             return
         if raw.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
             self.transport.abort()
+
+
+def _check_target(url: bytes) -> None:
+    """Raise UnsupportedRequest if the path or the query string of ``url`` is too long."""
+    path, _, query = url.partition(b"?")
+    for part, name, longest in ((path, "path", MAX_PATH_BYTES), (query, "query string", MAX_QUERY_BYTES)):
+        if len(part) > longest:
+            raise UnsupportedRequest(414, f"The {name} has {len(part):,} bytes, more than the {longest:,} allowed.")

@@ -51,11 +51,13 @@ class DirectRoute:
 class DirectRoutes:
     """ASGI middleware: a POST to one of ``routes`` goes straight to its endpoint; all else goes on.
 
-    The application has these routes too, and answers what is no POST.
+    The application has these routes too, and answers what is no POST. It gets a query string only below the path
+    ``takes_query``: FastAPI would parse it for each route, and no other route takes one.
     """
 
-    def __init__(self, app: ASGIApp, routes: Sequence[Route]) -> None:
+    def __init__(self, app: ASGIApp, routes: Sequence[Route], takes_query: str) -> None:
         self._app = app
+        self._takes_query = f"{takes_query}/"
         self._routes = [
             (route.path_regex.fullmatch, route.param_convertors, cast(InferenceEndpoint[Any], route.app))
             for route in routes
@@ -87,9 +89,14 @@ class DirectRoutes:
         return route
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and scope["query_string"] and refuses_query(scope["path"]):
-            query = scope["query_string"].decode("latin-1")
-            raise Malformed(f"no path of this API takes a query string: send fields in the JSON body, got '?{query}'")
+        if scope["type"] == "http" and scope["query_string"]:
+            if refuses_query(scope["path"]):
+                query = scope["query_string"].decode("latin-1")
+                raise Malformed(
+                    f"no path of this API takes a query string: send fields in the JSON body, got '?{query}'"
+                )
+            if not scope["path"].startswith(self._takes_query):
+                scope["query_string"] = b""
         route = self.find(scope["path"]) if scope["type"] == "http" and scope["method"] == "POST" else None
         if route is None:
             await self._app(scope, receive, send)

@@ -117,6 +117,22 @@ def test_a_head_that_is_not_served_is_refused_and_nothing_behind_it_is_read(name
         assert transport.closing
 
 
+@pytest.mark.parametrize("path", ["/v2/models/", "/v1/"])
+def test_a_long_path_or_query_string_is_refused_before_the_application_sees_it(monkeypatch, path):
+    """Wherever it is cut; the error is one of the API that the path names."""
+    monkeypatch.setattr(connection, "MAX_PATH_BYTES", 50)
+    monkeypatch.setattr(connection, "MAX_QUERY_BYTES", 100)
+    longest = path.ljust(50, "a")
+    for url, part in ((f"{longest}?{'q' * 100}", ""), (f"{longest}a", "path"), (f"{path}?{'q' * 101}", "query string")):
+        data = head(f"POST {url} HTTP/1.1")
+        for of in ([data], [bytes([byte]) for byte in data]):
+            results, transport = asyncio.run(exchange(*of))
+            written = b"".join(transport.pieces)
+            assert results == [414] if part else results[0]["path"] == longest
+            assert f"The {part} has ".encode() in written or not part
+            assert ((b'{"error"' if path.startswith("/v2") else b"problem+json") in written) == bool(part)
+
+
 def test_hosts_that_are_right():
     for host in ("here:8000", "here", "127.0.0.1", "[::1]:8000", "[fe80::1%25eth0]", "a-b.c_d.example.", ""):
         request = b"GET /a HTTP/1.1\r\nHost: %b\r\n\r\n" % host.encode()

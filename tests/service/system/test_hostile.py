@@ -173,7 +173,7 @@ def test_a_decompression_bomb_does_not_go_off(service, client, encoding, wbits):
 
 PATHS = ["GET /v2/models/{}", "POST /v2/models/{}/infer", "GET /v1/attention/{}"]
 LOADS = ["POST /v2/repository/models/{}/load", "POST /v2/repository/models/{}/unload"]
-NAMES = ["..", "%2e%2e", "%2fetc%2fpasswd", "adder%00", "a" * 4000]
+NAMES = ["..", "%2e%2e", "%2fetc%2fpasswd", "adder%00", "a" * 2000]
 CASES = [
     *((path, name) for path in PATHS for name in [*NAMES, "..%2f..%2fsecret.bin", "adder%0a", "%ff%fe", "%", "~"]),
     *((path, name) for path in LOADS for name in [*NAMES, "..%2fadder", ".", "adder%2f1", "%F0%9F%92%A3"]),
