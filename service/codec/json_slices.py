@@ -33,7 +33,8 @@ MAX_ROWS = 1 << 13  # lists in a document that is parsed in one call; some milli
 MIN_COUNTED_BYTES = 1 << 16  # of a document whose rows are counted
 MIN_LONG_PART_BYTES = 1 << 12  # between two quotation marks; shorter parts stay in the document
 MAX_REST_BYTES = 4 << 20  # of a document without its long parts; 20 ms to parse
-MAX_ESCAPED_QUOTES = 1 << 10  # in one document; nothing is cut after them
+SEND_TENSORS = "send large tensors as flat or nested lists of numbers, as base64, or in binary"
+MAX_ESCAPED_QUOTES = 1 << 10  # behind two backslashes or more, in one document; nothing is cut after them
 MAX_RUN_BYTES = 1 << 10  # of brackets and blanks at the start or end of a list
 MAX_RANK = 16
 MAX_COMPARED_BYTES = 1 << 20  # compared or searched in one step
@@ -43,6 +44,9 @@ BLANKS = b" \t\r\n"
 NOT_STRUCTURE = bytes(set(range(256)) - set(b"[],"))
 NOT_BOOLEAN = bytes(set(range(256)) - set(b"tf"))
 NO_BRACKETS = bytes.maketrans(b"[]", b"  ")
+ESCAPES = {rb"\n": b"", rb"\r": b"", rb"\/": b"/"}  # in base64: what JSON writers put in place of a character
+ESCAPES |= {rb"\u00%b" % code: bytes.fromhex(code.decode()) for code in (b"2B", b"2b", b"2F", b"2f", b"3D", b"3d")}
+MAX_ESCAPE_BYTES = 6
 NUMBER = re.compile(rb"\s*-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?\s*")
 BOOLEAN = re.compile(rb"\s*(true|false)\s*")
 BOOLEANS = re.compile(rb"%b(,%b)*" % (BOOLEAN.pattern, BOOLEAN.pattern))
@@ -66,11 +70,16 @@ class LongText:
         left, is_padded = b"", False
         for start in range(0, len(self.content), PIECE_BYTES):
             text = left + bytes(self.content[start : start + PIECE_BYTES])
-            text = text.replace(rb"\n", b"").replace(rb"\r", b"").replace(rb"\/", b"/")
-            if is_padded and text not in (b"", b"\\"):
-                raise ValueError("data after padding")
+            for escape, character in ESCAPES.items():
+                text = text.replace(escape, character)
+            backslash = text.find(b"\\")  # of an escape that the next piece continues
+            ready = len(text) if backslash < 0 else backslash
             is_last = start + PIECE_BYTES >= len(self.content)
-            whole = len(text) if is_last else (len(text) - text.endswith(b"\\")) // 4 * 4
+            if is_last or len(text) - ready > MAX_ESCAPE_BYTES:
+                ready = len(text)
+            if is_padded and ready:
+                raise ValueError("data after padding")
+            whole = ready if is_last else ready // 4 * 4
             decoded += binascii.a2b_base64(text[:whole], strict_mode=True)
             left, is_padded = text[whole:], is_padded or text[:whole].endswith(b"=")
             yield
@@ -137,11 +146,13 @@ def is_large(body: bytes | memoryview) -> bool:
     return bytes(body).count(b"[") > MAX_ROWS or has_many_exponents(body)
 
 
-def cut(body: bytes) -> Steps[tuple[bytes, list[LongText | LongList]]]:
+def cut(
+    body: bytes, max_rest: int = MAX_REST_BYTES, advice: str = SEND_TENSORS
+) -> Steps[tuple[bytes, list[LongText | LongList]]]:
     """``body`` with a placeholder (see ``part``) for each long string and list, and these parts in order.
 
     Raises:
-        TooLarge: what remains is longer than ``MAX_REST``.
+        TooLarge: what remains is longer than ``max_rest``; ``advice`` says what to send instead.
     """
     view = memoryview(body)
     rest: list[bytes | memoryview] = []
@@ -151,10 +162,13 @@ def cut(body: bytes) -> Steps[tuple[bytes, list[LongText | LongList]]]:
     for start in range(0, len(body), PIECE_BYTES):
         piece = np.frombuffer(body, np.uint8, min(PIECE_BYTES, len(body) - start), start)
         quotes = np.flatnonzero(piece == QUOTE) + start
-        suspects = [int(quote) for quote in quotes[_follows_backslash(body, quotes)][: MAX_ESCAPED_QUOTES + 1]]
+        follows = _follows_backslash(body, quotes)
+        doubtful = follows & _follows_backslash(body, quotes - 1)
+        suspects = [int(quote) for quote in quotes[doubtful][: MAX_ESCAPED_QUOTES + 1]]
         escaped += len(suspects)
         if escaped > MAX_ESCAPED_QUOTES:
             break
+        quotes = quotes[~follows | doubtful]
         quotes = np.setdiff1d(quotes, [quote for quote in suspects if _is_escaped(body, quote)], assume_unique=True)
         ends = np.concatenate([quotes, [len(body)]]) if start + PIECE_BYTES >= len(body) else quotes
         befores = np.concatenate([[last], ends[:-1]])
@@ -173,11 +187,10 @@ def cut(body: bytes) -> Steps[tuple[bytes, list[LongText | LongList]]]:
         yield
     rest.append(view[kept:])
     size = sum(map(len, rest))
-    if size > MAX_REST_BYTES:
+    if size > max_rest:
         raise TooLarge(
-            f"the JSON has {size_words(size)} beside its long lists of numbers, more than the "
-            f"{size_words(MAX_REST_BYTES)} allowed; "
-            "send large tensors as flat or nested lists of numbers, as base64, or in binary"
+            f"the JSON has {size_words(size)} beside its long lists of numbers and long texts, more than the "
+            f"{size_words(max_rest)} allowed; {advice}"
         )
     return b"".join(rest), parts
 
