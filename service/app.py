@@ -140,6 +140,7 @@ def create_app(
     app.state.settings = settings
     app.state.repository = repository
     app.state.budget = engine.budget
+    app.state.offload = engine.offload
     app.state.readiness = readiness = Readiness(repository)
     app.state.metrics = counted
     apis = v2_endpoint, native_endpoint, text_endpoint

@@ -85,7 +85,7 @@ def override(text: Any, current: dict[str, Any], options: ServingOptions) -> Ser
 
 def first_problem(error: ValidationError, whole: str) -> str:
     """The first error of pydantic: where, or in the ``whole``, and what."""
-    problem = error.errors()[0]
+    problem = error.errors(include_url=False, include_context=False, include_input=False)[0]
     return f"{'.'.join(map(str, problem['loc'])) or whole}: {problem['msg']}"
 
 

@@ -2,15 +2,19 @@
 
 import asyncio
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, ValidationError
+from pydantic_core import from_json
 
 from service.budget import Reservation
 from service.codec.json_reader import base64_bytes
+from service.codec.json_slices import MIN_LONG_PART_BYTES, LongList, LongText, cut, part
+from service.codec.steps import drain
+from service.cost import CostModel
 from service.errors import HeedError, Malformed, NotAllowed, NotReady, Unsupported
 from service.http.auth import ApiKeyAuth
 from service.http.body import CountedReceive, receive_body
@@ -27,12 +31,17 @@ from service.v2 import model_config, schemas
 from service.v2.model_config import first_problem
 from service.v2.openapi import errors, json_body
 from service.v2.paths import OF_MODEL, Name
+from service.wording import size_words
 
 M = TypeVar("M", bound=BaseModel)
 
 FILE = "file:"
-MAX_CONTROL_BYTES = 1 << 20  # of a control request's body; that of a load may have max_body_bytes, as it brings files
-LOAD_COPIES = 2  # of a load's body in memory: its text, and its decoded files
+MAX_CONTROL_BYTES = 1 << 16  # of a control request's body; that of a load may have max_body_bytes, as it brings files
+MAX_CONTROL_FIELDS = 64  # of a control request, and of its parameters
+MAX_CONFIG_BYTES = 1 << 16  # of a load's config
+# Of a load's JSON beside its long texts: as many parameters as there may be, with names and short texts.
+MAX_LOAD_JSON_BYTES = MAX_CONTROL_FIELDS * (MIN_LONG_PART_BYTES + 1024)
+PARSE_ERROR = "failed to parse the request JSON buffer"
 
 router = APIRouter(prefix="/v2/repository", tags=["Open Inference Protocol"])
 
@@ -42,7 +51,7 @@ router = APIRouter(prefix="/v2/repository", tags=["Open Inference Protocol"])
     summary="All models and their states",
     response_model=list[schemas.ModelState],
     response_model_exclude_none=True,
-    responses=errors(400),
+    responses=errors(400, 503),
     openapi_extra=json_body(schemas.IndexRequest, {"ready": True}),
 )
 async def index(request: Request) -> list[State]:
@@ -63,8 +72,15 @@ async def load(model: Name, request: Request) -> Response:
     state = request.app.state
     reservation = Reservation(state.budget)
     try:
-        control = await read_body(request, schemas.ControlRequest, state.settings.max_body_bytes, reservation)
-        await in_thread(_load, state.repository, model, control.parameters, requester(request))
+        content = await receive_control(request, state.settings.max_body_bytes, reservation)
+        parts: Sequence[LongText | LongList] = ()
+        if len(content) > MAX_CONTROL_BYTES:
+            reservation.add(len(content))  # for the decoded files
+            content, parts = await state.offload.run_cooperatively(
+                CostModel(), len(content), cut(content, MAX_LOAD_JSON_BYTES, "a file is a parameter, a text in base64")
+            )
+        parameters = parse_control(content, schemas.ControlRequest, parts).parameters
+        await in_thread(_load, state.repository, model, _whole(parameters, parts), requester(request))
     except Malformed as error:
         raise Malformed(error.detail.replace("failed to load:", f"failed to load '{model}',")) from None
     finally:
@@ -93,27 +109,58 @@ async def named_repository(repository: str) -> Response:
     raise Unsupported(f"there is one repository, without a name; got '{repository}'")
 
 
-async def read_body(
-    request: Request, schema: type[M], max_bytes: int = MAX_CONTROL_BYTES, reservation: Reservation | None = None
-) -> M:
+async def read_body(request: Request, schema: type[M]) -> M:
     """The JSON body of a control request as ``schema``; an empty body is all defaults.
 
-    The memory that it takes is added to ``reservation``, if there is one.
+    The memory budget has the body until it is parsed.
 
     Raises:
-        Malformed: it does not match the schema.
-        TooLarge: it is longer than ``max_bytes`` bytes.
+        Malformed: it does not match the schema, or has too many fields.
+        TooLarge: it is longer than ``MAX_CONTROL_BYTES``.
         TooMuchMemory, Overloaded: the memory budget has no room for it.
     """
-    headers = request.scope["state"]["headers"]
-    receive = CountedReceive(request.receive, reservation) if reservation else request.receive
-    content = await receive_body(receive, headers, max_bytes, "of control requests")
-    if reservation:
-        reservation.add(LOAD_COPIES * len(content))
+    reservation = Reservation(request.app.state.budget)
     try:
-        return schema.model_validate_json(content.strip() or b"{}")
+        return parse_control(await receive_control(request, MAX_CONTROL_BYTES, reservation), schema)
+    finally:
+        reservation.release()
+
+
+async def receive_control(request: Request, max_bytes: int, reservation: Reservation) -> bytes:
+    """The body of a control request, of at most ``max_bytes`` bytes, which are added to ``reservation``.
+
+    Raises:
+        TooLarge, TooMuchMemory, Overloaded: as above.
+    """
+    receive = CountedReceive(request.receive, reservation)
+    return await receive_body(receive, request.scope["state"]["headers"], max_bytes, "of control requests")
+
+
+def parse_control(content: bytes, schema: type[M], parts: Sequence[LongText | LongList] = ()) -> M:
+    """The JSON ``content``, of which ``parts`` were cut out, as ``schema``.
+
+    Its fields are counted first, as pydantic makes an error of each wrong one.
+
+    Raises:
+        Malformed: it does not match the schema, or has too many fields.
+    """
+    try:
+        document = from_json(content.strip() or b"{}")
+    except ValueError as error:
+        raise Malformed(f"{PARSE_ERROR}: the body: Invalid JSON: {error}") from None
+    if not isinstance(document, dict):
+        raise Malformed(f"{PARSE_ERROR}: the body: Input should be an object")
+    parameters = document.get("parameters")
+    for fields, name in ((document, "the body"), (parameters, "parameters")):
+        if isinstance(fields, dict) and len(fields) > MAX_CONTROL_FIELDS:
+            raise Malformed(f"{PARSE_ERROR}: {name}: {len(fields)} fields, more than the {MAX_CONTROL_FIELDS} allowed")
+    for name, value in parameters.items() if isinstance(parameters, dict) else ():
+        if isinstance(part(value, parts), list | dict | LongList):
+            raise Malformed(f"{PARSE_ERROR}: parameters.{name}: expected text, a number, true, false or null")
+    try:
+        return schema.model_validate(document)
     except ValidationError as error:
-        raise Malformed(f"failed to parse the request JSON buffer: {first_problem(error, 'the body')}") from None
+        raise Malformed(f"{PARSE_ERROR}: {first_problem(error, 'the body')}") from None
 
 
 def require_control(request: Request, refusal: str) -> None:
@@ -136,6 +183,25 @@ def requester(request: Request) -> Requester:
     key = auth.key_name(state["headers"]) if auth else None
     fields = {"by": "client", **peer(request.client), "request_id": state["request_id"].decode()}
     return {**fields, "key": key} if key else fields
+
+
+def _whole(parameters: Mapping[str, Any], parts: Sequence[LongText | LongList]) -> dict[str, Any]:
+    """The parameters of a load with their long texts; files are still to be decoded.
+
+    Raises:
+        Malformed: a config that is too long, or not text.
+    """
+    whole = {name: part(value, parts) for name, value in parameters.items()}
+    config = whole.get("config")
+    text = config.content if isinstance(config, LongText) else config
+    if isinstance(text, str | memoryview) and len(text) > MAX_CONFIG_BYTES:
+        raise Malformed(f"failed to load: config: expected at most {size_words(MAX_CONFIG_BYTES)}")
+    if isinstance(text, memoryview):
+        try:
+            whole["config"] = from_json(b'"%b"' % bytes(text))
+        except ValueError as error:
+            raise Malformed(f"{PARSE_ERROR}: parameters.config: Invalid JSON: {error}") from None
+    return whole
 
 
 def _load(repository: Repository, name: str, parameters: Mapping[str, Any], requester: Requester) -> None:
@@ -196,8 +262,8 @@ def _is_file_name(name: str) -> bool:
     return bool(name.strip(".")) and "/" not in name and "\\" not in name and name.isprintable()
 
 
-def _decode(key: str, value: Any) -> bytes:
+def _decode(key: str, value: Any) -> bytes | bytearray:
     try:
-        return base64_bytes(value)
+        return drain(value.base64()) if isinstance(value, LongText) else base64_bytes(value)
     except (AttributeError, ValueError):
         raise Malformed(f"failed to load: {key!r} is not base64") from None

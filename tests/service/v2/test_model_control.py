@@ -1,16 +1,25 @@
 """Load and unload as Triton's clients and example scripts use them."""
 
+import asyncio
 import base64
 import json
 import logging
 import shutil
 import textwrap
+from collections import Counter
+from types import SimpleNamespace
 
 import pytest
+from starlette.requests import Request
 
+from service.budget import MemoryBudget
+from service.errors import Overloaded, TooMuchMemory
+from service.v2 import repository as v2_repository
+from service.v2.repository import MAX_CONTROL_BYTES, MAX_LOAD_JSON_BYTES
+from service.v2.schemas import IndexRequest
 from tests.support import graphs
 from tests.support.application import opened, running
-from tests.support.v2 import ADD, infer
+from tests.support.v2 import ADD, error, infer
 
 LOAD, UNLOAD = (f"/v2/repository/models/adder/{what}" for what in ("load", "unload"))
 BATCHES_OF_4 = json.dumps({"max_batch_size": 4})
@@ -61,6 +70,77 @@ def test_a_plain_load_after_one_with_files_is_of_the_repository(control, tmp_pat
     load(control)
     assert infer(control, "adder", ADD).json()["outputs"][0]["data"] == [3, 5, 7]
     assert rows(control) == 1024
+
+
+def test_the_body_of_a_control_request_is_in_the_budget_until_it_is_parsed():
+    budget = MemoryBudget(100, Overloaded, Counter())
+    app = SimpleNamespace(state=SimpleNamespace(budget=budget))
+
+    def read(*pieces):
+        messages = [{"type": "http.request", "body": piece, "more_body": True} for piece in pieces]
+        messages[-1]["more_body"] = False
+        used = []
+
+        async def receive():
+            used.append(budget.used)
+            return messages[len(used) - 1]
+
+        request = Request({"type": "http", "state": {"headers": {}}, "app": app}, receive)
+        try:
+            return asyncio.run(v2_repository.read_body(request, IndexRequest)), used
+        finally:
+            assert budget.used == 0
+
+    assert read(b'{"ready": ', b"true}") == (IndexRequest(ready=True), [0, 10])
+    with pytest.raises(TooMuchMemory):
+        read(b"{" + b" " * 59, b" " * 60)
+
+
+SETTINGS = ["/v2/logging", "/v2/trace/setting", "/v2/models/adder/trace/setting", "/v2/repository/index", UNLOAD]
+
+
+@pytest.mark.parametrize("path", SETTINGS)
+def test_a_control_request_is_short(control, path):
+    response = control.post(path, content=b" " * (MAX_CONTROL_BYTES + 1))
+    error(response, 400, "exceeds the maximum allowed (of control requests), 65,536 bytes")
+    fields = {f"x{number}": None for number in range(65)}
+    error(control.post(path, json=fields), 400, "the body: 65 fields, more than the 64 allowed")
+    if path in (UNLOAD, LOAD):
+        error(control.post(path, json={"parameters": fields}), 400, "parameters: 65 fields, more than the 64 allowed")
+
+
+BEFORE = b'{"parameters": {"config": "{}", "file:5/model.onnx": "%b", ' % (b"A" * MAX_CONTROL_BYTES)
+LOADS = {
+    "many parameters": (b'{"parameters": {%b}}' % b",".join([b'"x":1'] * MAX_CONTROL_BYTES), "a file is a parameter"),
+    "a list of numbers": (b'{"parameters": {"config": [%b1]}}' % (b"1," * MAX_CONTROL_BYTES), "parameters.config: exp"),
+    "a list of lists": (BEFORE + b'"x": [[],[]]}}', "parameters.x: expected text, a number"),
+    "a long config": (BEFORE + b'"config": "%b"}}' % (b"x" * (MAX_CONTROL_BYTES + 1)), "config: expected at most 65,5"),
+    "a config that is no text": (BEFORE + b'"config": "%b"}}' % (b"\\x" * 4000), "config: Invalid JSON"),
+    "a file that is no base64": (BEFORE + b'"file:6/x": "%b"}}' % (b"!" * 5000), "'file:6/x' is not base64"),
+}
+
+
+@pytest.mark.parametrize(("body", "said"), LOADS.values(), ids=LOADS)
+def test_a_load_is_parsed_without_its_long_texts(control, monkeypatch, body, said):
+    parsed = []
+    parse = v2_repository.from_json
+    monkeypatch.setattr(v2_repository, "from_json", lambda content: parsed.append(len(content)) or parse(content))
+    error(control.post(LOAD, content=body), 400, said)
+    assert max(parsed, default=0) <= MAX_LOAD_JSON_BYTES
+
+
+def test_a_load_may_bring_long_files_behind_a_long_config(control, tmp_path):
+    """Its escaped quotation marks do not end the cutting."""
+    graphs.adder(tmp_path / "elsewhere", 10.0)
+    content = (tmp_path / "elsewhere" / "model.onnx").read_bytes()
+    config = json.dumps({"max_batch_size": 4, "version_policy": {"all": {f"a{number}": "" for number in range(2000)}}})
+    files = {
+        "file:5/other": base64.b64encode(bytes(10**6)).decode(),
+        "file:5/model.onnx": base64.b64encode(content).decode(),
+    }
+    load(control, config=config, **files)
+    assert infer(control, "adder", ADD).json()["outputs"][0]["data"] == [12, 14, 16]
+    assert rows(control) == 4
 
 
 def test_to_unload_what_is_not_loaded_changes_nothing(control):
