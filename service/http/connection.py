@@ -131,6 +131,7 @@ class Connection(HttpToolsProtocol):
 
     def on_response_complete(self) -> None:
         self.server_state.total_requests += 1
+        self.cycle.body = bytearray()  # of a refused request; the cycle is kept until the next one
         if self.transport.is_closing():
             return
         self.flow.resume_reading()

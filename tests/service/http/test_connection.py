@@ -240,6 +240,22 @@ def test_a_head_is_reserved_until_its_request_has_come_whole(request_):
     asyncio.run(reserve())
 
 
+def test_the_body_of_a_request_that_is_refused_unread_is_not_kept():
+    async def refuse(scope, receive, send) -> None:
+        await send({"type": "http.response.start", "status": 404, "headers": [(b"content-length", b"0")]})
+        await send({"type": "http.response.body"})
+
+    async def ask() -> None:
+        one = connect()
+        one.app = refuse
+        await send(one, PART)
+        assert one.cycle.response_complete
+        assert not one.cycle.body
+        one.connection_lost(None)
+
+    asyncio.run(ask())
+
+
 @pytest.mark.parametrize(
     ("buffered", "is_closed"),
     [([9, 9, 9], True), ([9, 9, 8, 8], False), ([9, 9, 8, 8, 8], True), ([9, 0, 9, 9], False), ([0] * 9, False)],
