@@ -8,10 +8,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from service.codec.steps import Steps
 from service.errors import Invalid
 from service.tensors.bfloat16 import BFLOAT16
 
 LENGTH = struct.Struct("<I")
+MAX_STRINGS = 1 << 15  # of an input
+MAX_STRING_BYTES = 4 << 20  # of a string in binary, which is decoded in one call; some 10 milliseconds
+STRINGS_IN_STEP = 1 << 10  # half a millisecond
+STEP_BYTES = 1 << 18  # of strings; about a millisecond
+CHARACTER_BYTES = 4  # of a decoded string, for each of its bytes: one emoji widens all characters
+STRING_BYTES = 128  # of a string or a tensor of strings, beside its characters
 
 
 @dataclass(frozen=True)
@@ -45,15 +52,20 @@ def datatype(dtype: np.dtype) -> Datatype:
     return _BY_DTYPE[dtype]
 
 
-def unpack_strings(name: str, content: memoryview, count: int) -> np.ndarray:
+def unpack_strings(name: str, content: memoryview, count: int) -> Steps[np.ndarray]:
     """The ``count`` elements of the BYTES tensor ``name``, as an array of str of shape [count].
 
     Raises:
         Invalid: there are more or fewer, or one is not UTF-8, the only encoding that ONNX Runtime supports.
     """
     strings: list[str] = []
-    position = 0
+    position = step = 0
     while position < len(content):
+        if len(strings) == count:
+            raise Invalid(f"expected {count} strings for inference input '{name}', got more")
+        if not len(strings) % STRINGS_IN_STEP or position - step > STEP_BYTES:
+            step = position
+            yield
         start = position + LENGTH.size
         end = start + LENGTH.unpack_from(content, position)[0] if start <= len(content) else start
         if end > len(content):
@@ -69,8 +81,10 @@ def decode_string(name: str, content: memoryview) -> str:
     """One element of the BYTES tensor ``name``.
 
     Raises:
-        Invalid: it is not UTF-8.
+        Invalid: it is too long, or not UTF-8.
     """
+    if len(content) > MAX_STRING_BYTES:
+        raise Invalid(f"input '{name}': expected at most {MAX_STRING_BYTES} bytes in a string, got {len(content)}")
     try:
         return str(content, "utf-8")
     except UnicodeDecodeError:

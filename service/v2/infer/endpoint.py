@@ -10,6 +10,7 @@ import orjson
 from starlette.routing import Route
 from starlette.types import Receive
 
+from service.budget import Reservation
 from service.codec.json_writer import write_json
 from service.codec.long_tensor import read_all
 from service.codec.steps import drain
@@ -24,7 +25,7 @@ from service.memories.access import Memories
 from service.model.model import Model
 from service.repository.repository import Repository
 from service.settings import Settings
-from service.v2.infer.plan import MAX_TEMPLATE_BYTES, RequestPlan, find_template
+from service.v2.infer.plan import MAX_TEMPLATE_BYTES, RequestContent, RequestPlan, find_template
 from service.v2.infer.request import InferRequest, complete, decode_raw, parse, read_lists, take_known
 from service.v2.infer.response import prepare
 from service.v2.paths import OF_MODEL, OF_VERSION
@@ -41,7 +42,7 @@ class InferEndpoint(InferenceEndpoint[InferRequest]):
 
     def __init__(self, repository: Repository, settings: Settings, engine: Engine, memories: Memories) -> None:
         super().__init__(repository, settings, engine, memories)
-        self._parsing = CostModel(MIN_BYTE_NS)
+        self._parsing, self._unpacking = (CostModel(MIN_BYTE_NS) for _ in range(2))
 
     def model(self, path_params: Mapping[str, Any]) -> Model:
         return self.repository.model(path_params["model"], path_params.get("version"))
@@ -57,11 +58,14 @@ class InferEndpoint(InferenceEndpoint[InferRequest]):
         (content, attached), reservation = body, context.reservation
         cache, most_memory = self.cache(model), self.settings.max_memory_bytes
         if not content and _json_length(context.headers) == 0:
-            inputs, plan = decode_raw(bytes(attached), model, most_memory)
+            inputs, plan = decode_raw(attached, model, most_memory, reservation)
             return self._request(model, context, inputs, plan)
         known: RequestPlan | None = cache.get(content) if len(content) <= MAX_TEMPLATE_BYTES else None
         if known is not None:  # the same JSON, without an id and numbers
-            return self._request(model, context, take_known(known, {}, attached, model), known)
+            strings: dict[str, np.ndarray] = {}
+            if known.content.string_bytes:
+                strings = yield from self._strings(known.content, attached, model, reservation)
+            return self._request(model, context, take_known(known, strings, attached, model), known)
         template = find_template(content)
         known = None if template is None else cache.get(template.content)
         if template is not None and known is not None:
@@ -69,13 +73,16 @@ class InferEndpoint(InferenceEndpoint[InferRequest]):
             if known.content.json_inputs:
                 lists = yield Stage(self.decoding, len(content), read_lists(known, content, template, reservation))
             if lists is not None:
+                if known.content.string_bytes:
+                    lists |= yield from self._strings(known.content, attached, model, reservation)
                 inputs = take_known(known, lists, attached, model)
                 return self._request(model, context, inputs, known, template.id)
         rest, parts = yield from self.cut(content)
         parsed = yield Stage(self._parsing, len(rest), partial(parse, rest, parts, model))
         tensors = yield Stage(self.reading, len(content), read_all(parsed.tensors, reservation))
+        strings = yield from self._strings(parsed.content, attached, model, reservation)
         stored = yield from self.stored(parsed.content.memory, model, context)
-        inputs, plan = complete(parsed, tensors, attached, model, most_memory, stored)
+        inputs, plan = complete(parsed, tensors, strings, attached, model, most_memory, stored)
         has_all = template is not None and (parsed.id is None or template.id is not None)
         if template is not None and has_all and parsed.content.follows_from(template, model):
             cache.put(template.content, plan)
@@ -116,6 +123,16 @@ class InferEndpoint(InferenceEndpoint[InferRequest]):
         expected_ns = self.writing(request.plan.content.selection.decimals).expected(written) if written else 0.0
         answer = request.plan.answer
         return expected_ns if answer is None else expected_ns + self.selecting_ns(answer)
+
+    def _strings(
+        self, content: RequestContent, attached: Body, model: Model, reservation: Reservation
+    ) -> Stages[dict[str, np.ndarray]]:
+        """The tensors of strings in the bytes behind the JSON."""
+        if not content.string_bytes:
+            return {}
+        steps = content.strings(attached, model, reservation)
+        strings: dict[str, np.ndarray] = yield Stage(self._unpacking, content.string_bytes, steps)
+        return strings
 
     def _request(
         self,

@@ -12,6 +12,8 @@ from math import prod
 
 import numpy as np
 
+from service.budget import Reservation
+from service.codec.steps import Steps
 from service.http.body import Body
 from service.http.response import TEXT_BYTES
 from service.memories.stored import Reference
@@ -132,26 +134,45 @@ class RequestContent:
     output_names: list[str] = field(init=False)
     binary_bytes: int = field(init=False)  # of all binary inputs
     list_bytes: int = field(init=False)  # of all JSON inputs as arrays
+    numeric_inputs: Sequence[BinaryInput] = field(init=False)
+    string_bytes: int = field(init=False)  # upper bound on all decoded strings of binary inputs
 
     def __post_init__(self) -> None:
         list_bytes = sum(prod(one.shape) * one.dtype.itemsize for one in self.json_inputs)
         object.__setattr__(self, "output_names", [output.name for output in self.outputs])
         object.__setattr__(self, "binary_bytes", sum(binary.size for binary in self.binary_inputs))
         object.__setattr__(self, "list_bytes", list_bytes)
+        object.__setattr__(self, "numeric_inputs", [one for one in self.binary_inputs if one.datatype is not BYTES])
+        object.__setattr__(self, "string_bytes", sum(binary.string_bytes for binary in self.binary_inputs))
 
     def take(self, attached: Body, model: Model) -> dict[str, np.ndarray]:
-        """The parameters, and the tensors in the bytes behind the JSON.
+        """The parameters, and the tensors of numbers in the bytes behind the JSON.
 
         Raises:
             Malformed: more or fewer bytes than the JSON declares.
-            Invalid: bytes that are no texts.
         """
         if len(attached) != self.binary_bytes:
             check_length(self.binary_inputs, len(attached), model.name)
         inputs = dict(self.parameters)
-        for binary in self.binary_inputs:
+        for binary in self.numeric_inputs:
             inputs[binary.name] = binary.array(attached)
         return inputs
+
+    def strings(self, attached: Body, model: Model, reservation: Reservation) -> Steps[dict[str, np.ndarray]]:
+        """The tensors of strings in the bytes behind the JSON.
+
+        Raises:
+            Malformed: more or fewer bytes than the JSON declares.
+            Invalid: other strings than the JSON declares, or bytes that are no text.
+            TooMuchMemory, Overloaded: there is no room for them.
+        """
+        check_length(self.binary_inputs, len(attached), model.name)
+        reservation.add(self.string_bytes)
+        strings = {}
+        for binary in self.binary_inputs:
+            if binary.datatype is BYTES:
+                strings[binary.name] = yield from binary.strings(attached)
+        return strings
 
     def response_bytes(self, arrays: Mapping[str, np.ndarray]) -> int:
         """Upper bound in bytes on a response with these output ``arrays``, as arrays and as text."""

@@ -72,6 +72,7 @@ def parse(content: bytes, parts: Sequence[LongText | LongList], model: Model) ->
 def complete(
     parsed: ParsedRequest,
     tensors: dict[str, np.ndarray],
+    strings: dict[str, np.ndarray],
     attached: Body,
     model: Model,
     most_memory: int,
@@ -79,14 +80,14 @@ def complete(
 ) -> tuple[dict[str, np.ndarray], RequestPlan]:
     """The inputs and the plan of a parsed request, whose JSON has these ``tensors`` and is followed by ``attached``.
 
-    The inputs include those ``stored`` in a memory.
+    The inputs include the ``strings`` of ``attached``, and those ``stored`` in a memory.
 
     Raises:
         Malformed: other bytes than the JSON declares.
         Invalid: a tensor that is wrong.
         TooMuchMemory: it would need more than ``most_memory`` bytes.
     """
-    inputs = {}
+    inputs = dict(strings)
     with np.errstate(over="ignore"):
         for one in parsed.content.json_inputs:
             array, declared = fit(one.name, tensors[one.name], one.shape), model.inputs[one.name].dtype
@@ -95,13 +96,15 @@ def complete(
     return _check(parsed.content, inputs, model, most_memory, stored)
 
 
-def decode_raw(body: bytes, model: Model, most_memory: int) -> tuple[dict[str, np.ndarray], RequestPlan]:
+def decode_raw(
+    body: Body, model: Model, most_memory: int, reservation: Reservation
+) -> tuple[dict[str, np.ndarray], RequestPlan]:
     """The inputs and the plan of a body that has no JSON and is the model's one input.
 
     Raises:
         Malformed, Invalid, TooLarge: as for any other.
     """
-    inputs = from_raw(body, model)
+    inputs = from_raw(body, model, reservation)
     outputs = [RequestedOutput(name, binary=True) for name in model.all_outputs]
     return _check(RequestContent({}, [], [], outputs), inputs, model, most_memory)
 
@@ -130,7 +133,7 @@ def read_lists(
 def take_known(
     plan: RequestPlan, lists: Mapping[str, np.ndarray], attached: Body, model: Model
 ) -> dict[str, np.ndarray]:
-    """The inputs of a request whose plan is known, checked: its ``lists``, and the bytes behind its JSON.
+    """The inputs of a request whose plan is known, checked: its ``lists`` and strings, and the numbers behind its JSON.
 
     Raises:
         Malformed, Invalid: as for any other.

@@ -7,17 +7,29 @@ from typing import Any
 
 import numpy as np
 
+from service.budget import Reservation
 from service.codec.json_parser import JsonArray, minified
 from service.codec.json_reader import JsonReader, word
 from service.codec.json_slices import MAX_RANK, LongList
 from service.codec.long_tensor import LongTensor
+from service.codec.steps import Steps
 from service.errors import Invalid, Malformed
 from service.model.model import Model
 from service.tensors.cast import cast
-from service.v2.datatypes import BOOL, BYTES, Datatype, datatype, decode_string, string_array, unpack_strings
+from service.v2.datatypes import (
+    BOOL,
+    BYTES,
+    CHARACTER_BYTES,
+    MAX_STRINGS,
+    STRING_BYTES,
+    Datatype,
+    datatype,
+    decode_string,
+    string_array,
+    unpack_strings,
+)
 from service.v2.signature import wire_shape
 
-MAX_TEXTS = 1 << 15  # of an input in JSON: some 10 milliseconds
 MAX_EMPTY_PRODUCT = 2**48  # of the sizes that are not 0 in an empty shape: numpy can still write such a shape
 
 
@@ -26,7 +38,7 @@ class BinaryInput:
     """Where an input lies in the bytes behind the JSON: ``size`` bytes from ``place`` on.
 
     Raises:
-        Invalid: ``size`` is not that of the shape.
+        Invalid: ``size`` is not that of the shape, or there are too many strings.
     """
 
     name: str
@@ -38,22 +50,18 @@ class BinaryInput:
     declared: np.dtype  # what the model takes
 
     def __post_init__(self) -> None:
+        if self.datatype is BYTES:
+            check_count(self.name, prod(self.shape))
+            return
         expected = prod(self.shape) * self.datatype.dtype.itemsize
-        if self.datatype is not BYTES and self.size != expected:
+        if self.size != expected:
             raise Invalid(
                 f"input byte size mismatch for input '{self.name}' for model '{self.model}'. "
                 f"Expected {expected}, got {self.size}"
             )
 
     def array(self, content: bytes | memoryview) -> np.ndarray:
-        """The tensor, as the model takes it: a view of ``content``, not a copy, wherever that is possible.
-
-        Raises:
-            Invalid: texts that are more or fewer than the shape has, or no UTF-8.
-        """
-        if self.datatype is BYTES:
-            packed = memoryview(content)[self.place : self.place + self.size]
-            return unpack_strings(self.name, packed, prod(self.shape)).reshape(self.shape)
+        """The tensor of numbers, as the model takes it: a view of ``content`` where possible, else a copy."""
         if self.datatype.dtype.kind == "b":  # perf_analyzer sends any byte at all
             array = np.ndarray(self.shape, np.uint8, content, self.place).astype(np.bool_)
         else:
@@ -61,6 +69,32 @@ class BinaryInput:
             if not array.flags.aligned:
                 array = array.copy()
         return array if array.dtype == self.declared else cast(self.name, array, self.declared, mask=True)
+
+    @property
+    def string_bytes(self) -> int:
+        """Upper bound in bytes on its strings once they are decoded; 0 of numbers."""
+        if self.datatype is not BYTES:
+            return 0
+        return self.size * CHARACTER_BYTES + (prod(self.shape) + 1) * STRING_BYTES
+
+    def strings(self, content: bytes | memoryview) -> Steps[np.ndarray]:
+        """The tensor of strings.
+
+        Raises:
+            Invalid: strings that are more or fewer than the shape has, too long, or no UTF-8.
+        """
+        packed = memoryview(content)[self.place : self.place + self.size]
+        return (yield from unpack_strings(self.name, packed, prod(self.shape))).reshape(self.shape)
+
+
+def check_count(name: str, count: int) -> None:
+    """Check the number of strings of an input.
+
+    Raises:
+        Invalid: there are too many.
+    """
+    if count > MAX_STRINGS:
+        raise Invalid(f"input '{name}': expected at most {MAX_STRINGS} strings; send fewer rows in a request")
 
 
 def check_length(inputs: Sequence[BinaryInput], length: int, model: str) -> None:
@@ -80,12 +114,13 @@ def check_length(inputs: Sequence[BinaryInput], length: int, model: str) -> None
         raise Malformed(f"unexpected additional input data for model '{model}': {left} bytes")
 
 
-def from_raw(body: bytes | memoryview, model: Model) -> dict[str, np.ndarray]:
+def from_raw(body: bytes | memoryview, model: Model, reservation: Reservation) -> dict[str, np.ndarray]:
     """The one input of a raw binary request: the whole body, as a batch of one; its length gives the shape.
 
     Raises:
         Malformed: the model has several inputs, or one with several free dimensions.
-        Invalid: the length fits no shape.
+        Invalid: the length fits no shape, or the body is no string.
+        TooMuchMemory, Overloaded: there is no room for the string.
     """
     required = [name for name, spec in model.inputs.items() if spec.required] or list(model.inputs)
     if len(required) != 1:
@@ -98,6 +133,7 @@ def from_raw(body: bytes | memoryview, model: Model) -> dict[str, np.ndarray]:
     if kind is BYTES:
         if any(abs(size) != 1 for size in sizes):
             raise Malformed(f"a raw request of BYTES needs an input of shape [1]; '{name}' has {sizes}")
+        reservation.add(len(body) * CHARACTER_BYTES)
         return {name: string_array([decode_string(name, memoryview(body))]).reshape([1] * len(sizes))}
     if sizes.count(-1) > 1:
         raise Malformed(f"a raw request needs an input with at most one free dimension; '{name}' has {sizes}")
@@ -176,8 +212,7 @@ def _texts(name: str, data: JsonArray, reader: JsonReader) -> list[str]:
     while stack:
         item = stack.pop()
         if isinstance(item, JsonArray):
-            if len(stack) + len(strings) + len(item) > MAX_TEXTS:
-                raise Invalid(f"input '{name}': expected at most {MAX_TEXTS} strings in JSON; send them as binary data")
+            check_count(name, len(stack) + len(strings) + len(item))
             reader.brackets += 1
             stack.extend(reversed(list(item)))
         elif isinstance(item, str):
