@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from service.codec.json_parser import JsonObject
-from service.codec.json_reader import scalar, word
+from service.codec.json_parser import JsonArray, JsonObject
+from service.codec.json_reader import JsonReader, scalar, word
 from service.codec.json_slices import LongList
 from service.errors import Malformed
 from service.foreign_names import foreign_ours
@@ -39,12 +39,15 @@ BLOCK_OPTIONS = (  # some blocks have them, others do not
     *("scale", "softcap", "past_key", "past_value"),
 )
 MAX_NAME_LENGTH = 2 * max(map(len, (*BLOCK_OPTIONS, *OPTIONS)))  # of a name that may be a misspelt option
-MAX_PARAMETERS = 256  # of a request
+MAX_PARAMETERS = 256  # of a request, an input or an output
+MAX_NAME_CHARACTERS = 1024  # of a parameter of a request: a look-up compares up to 256 names
 MIN_SIMILARITY = 0.75  # difflib: is_casual and is_causal 0.89, causal 0.8; content_type and any option below 0.6
 
 
-def fields(owner: str, element: Any) -> dict[str, Any]:
+def fields(owner: str, element: Any) -> JsonObject | dict[str, Any]:
     """A ``parameters`` object; none is an empty one. Its values may be anything: most keys belong to clients.
+
+    So it stays simdjson's object, whose lists and objects are not converted before they are refused or ignored.
 
     Raises:
         Malformed: no object, or more than ``MAX_PARAMETERS``.
@@ -55,7 +58,22 @@ def fields(owner: str, element: Any) -> dict[str, Any]:
         raise Malformed(f"{owner}: expected parameters to be an object, got {word(element)}")
     if len(element) > MAX_PARAMETERS:
         raise Malformed(f"{owner}: expected at most {MAX_PARAMETERS} parameters, got {len(element)}")
-    return dict(element.items())  # a look-up for each name would look through all of them, each time
+    return element
+
+
+def of_request(element: Any, reader: JsonReader) -> dict[str, Any]:
+    """A request's ``parameters``; of a name that is given twice, the first value.
+
+    Raises:
+        Malformed: no object, more than ``MAX_PARAMETERS``, or a name that is too long.
+    """
+    given = fields("the request", element)
+    names = list(given)
+    if (longest := max(map(len, names), default=0)) > MAX_NAME_CHARACTERS:
+        raise Malformed(
+            f"expected names of parameters to have at most {MAX_NAME_CHARACTERS} characters, got one of {longest}"
+        )
+    return {name: reader.part(given.get(name)) for name in names}
 
 
 def reserved(given: dict[str, Any]) -> dict[str, Any]:
@@ -65,7 +83,7 @@ def reserved(given: dict[str, Any]) -> dict[str, Any]:
         Malformed: another type, a key reserved for servers, a value that is a list or an object.
     """
     for name, value in given.items():
-        if isinstance(value, (dict, list, LongList)):
+        if isinstance(value, JsonArray | JsonObject | LongList):
             raise Malformed(f"expected parameter '{name}' to be text, a number or a boolean, got {word(value)}")
         if name.startswith("triton_") or name == "headers":
             raise Malformed(f"parameter '{name}' is reserved and may not be given by a client")

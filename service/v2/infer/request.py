@@ -172,8 +172,7 @@ def _check(
 
 def _parse(request: JsonObject, content: bytes, parts: Sequence[LongText | LongList], model: Model) -> ParsedRequest:
     reader = JsonReader(parts)
-    entries = parameters.fields("the request", request.get("parameters"))
-    given = {name: reader.part(value) for name, value in entries.items()}
+    given = parameters.of_request(request.get("parameters"), reader)
     reserved = parameters.reserved(given)
     if request.get("inputs") is None:
         _check_protocol(request, model)
@@ -272,7 +271,7 @@ def _outputs(element: Any, reader: JsonReader, binary: bool, model: Model) -> li
     return list(outputs.values()) or [RequestedOutput(name, binary, named=False) for name in model.all_outputs]
 
 
-def _output(name: str, given: dict[str, Any]) -> RequestedOutput:
+def _output(name: str, given: JsonObject | dict[str, Any]) -> RequestedOutput:
     if "shared_memory_region" in given:
         raise Malformed(f"output '{name}': shared memory is not offered here")
     binary, classes = given.get("binary_data", False), given.get("classification", 0)
