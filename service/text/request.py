@@ -22,6 +22,7 @@ from service.wording import sizes_words
 
 FIELDS = ("text", "text_pair", "text_target", "truncation", "add_special_tokens")
 MAX_TEXTS = 1024  # of a request
+MAX_ESCAPE_BYTES = 6  # of JSON for one byte of text
 TOKENIZING_BYTES = 768  # memory for each byte of text: there may be a token for each
 TOKEN_BYTES = 80  # memory for each token, padding too, as arrays and as JSON
 SPECIAL_TOKENS = 8  # of a text, at most
@@ -71,7 +72,7 @@ def read_texts(reader: JsonReader, fields: Mapping[str, Any], model: Model, most
         Invalid: there is no text, or a field of another type; ``field`` names it.
         TooLarge: more than ``most_bytes``.
     """
-    texts, pairs, targets = (_texts(reader, fields, name) for name in ("text", "text_pair", "text_target"))
+    texts, pairs, targets = (_texts(reader, fields, name, most_bytes) for name in ("text", "text_pair", "text_target"))
     if texts is None and targets is None:
         hint = f": POST /v1/attention/{model.name} takes token ids" if "input_ids" in fields else ""
         raise Invalid(f"required, and not given{hint}", "text" if "input_ids" in model.inputs else "text_target")
@@ -99,9 +100,7 @@ def read_texts(reader: JsonReader, fields: Mapping[str, Any], model: Model, most
         _flag(fields, "add_special_tokens") is not False,
         read_count(reader.part(fields.get(NEXT_TOKENS)), model),
     )
-    if result.size > most_bytes:
-        got, most = sizes_words(result.size, most_bytes)
-        raise TooLarge(f"the texts have {got}; the limit (max_text_bytes) is {most}: send them in parts", "text")
+    _check_size(result.size, most_bytes, "text")
     return result
 
 
@@ -169,13 +168,13 @@ def tokenizer_of(model: Model) -> Tokenizer:
     return model.tokenizer
 
 
-def _texts(reader: JsonReader, fields: Mapping[str, Any], name: str) -> str | list[str] | None:
+def _texts(reader: JsonReader, fields: Mapping[str, Any], name: str, most_bytes: int) -> str | list[str] | None:
     """One text, or a list of them; None where there is none."""
     element = reader.part(fields.get(name))
     if element is None:
         return None
     if isinstance(element, str | LongText):
-        return _text(element)
+        return _text(element, name, most_bytes)
     if not isinstance(element, JsonArray):
         raise Invalid(f"expected text or a list of texts, got {word(element)}", name)
     if not 0 < len(element) <= MAX_TEXTS:
@@ -184,14 +183,18 @@ def _texts(reader: JsonReader, fields: Mapping[str, Any], name: str) -> str | li
     for index, item in enumerate(items):
         if not isinstance(item, str | LongText):
             raise Invalid(f"expected text, got {word(item)} at [{index}]", name)
-    return [_text(item) for item in items]
+    return [_text(item, name, most_bytes) for item in items]
 
 
-def _text(element: str | LongText) -> str:
+def _text(element: str | LongText, name: str, most_bytes: int) -> str:
+    """The text, if its JSON may have no more than ``most_bytes`` once it is decoded."""
     if isinstance(element, str):
         return element
+    _check_size(len(element.content) // MAX_ESCAPE_BYTES, most_bytes, name, "at least ")  # before it is copied
+    content = bytes(element.content)
+    _check_size(_least_size(content), most_bytes, name, "at least ")
     try:
-        return str(orjson.loads(b'"%b"' % bytes(element.content)))
+        return str(orjson.loads(b'"%b"' % content))
     except ValueError:
         raise Malformed("a text has an escape that is not JSON's") from None
 
@@ -202,6 +205,19 @@ def _json_list(items: Iterable[list[bytes]]) -> list[bytes]:
     for index, item in enumerate(items):
         pieces += [b",", *item] if index else item
     return [*pieces, b"]"]
+
+
+def _least_size(content: bytes) -> int:
+    """Lower bound on the bytes of a JSON text as UTF-8: an escape loses one byte, and one of six bytes up to five."""
+    return len(content) - content.count(b"\\") - (MAX_ESCAPE_BYTES - 2) * content.count(b"\\u")
+
+
+def _check_size(size: int, most_bytes: int, name: str, quantifier: str = "") -> None:
+    if size > most_bytes:
+        got, most = sizes_words(size, most_bytes)
+        raise TooLarge(
+            f"the texts have {quantifier}{got}; the limit (max_text_bytes) is {most}: send them in parts", name
+        )
 
 
 def _size(text: Text) -> int:

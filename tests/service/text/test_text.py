@@ -8,7 +8,11 @@ import numpy as np
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from service.text.request import TextFields, tokenize, tokens_json
+from service.codec.json_parser import placeholder
+from service.codec.json_reader import JsonReader
+from service.codec.json_slices import LongText
+from service.errors import TooLarge
+from service.text.request import MAX_ESCAPE_BYTES, TextFields, read_texts, tokenize, tokens_json
 from tests.support.application import running
 from tests.support.texts import TEXTS, tokenizer
 
@@ -136,6 +140,46 @@ def test_long_texts_of_a_large_body_are_read(fresh):
     assert response.status_code == 200, response.text
     assert response.json()["truncated"]
     assert response.json()["tokens"][1:3] == ["the", "<unk>"]
+
+
+MOST = 6000  # bytes of texts; one that is longer than 4 KB in a large body is cut out of it
+
+
+def read(field, content, models):
+    """The texts in ``field`` of a request, from which this JSON string was cut out."""
+    reader, given = JsonReader([LongText(memoryview(content))]), {"text": "a", "text_pair": "b"}
+    given[field] = placeholder(0)[1:-1].decode()
+    return read_texts(reader, given, models.block("bert"), MOST)
+
+
+@pytest.mark.parametrize("field", ["text", "text_pair"])
+@pytest.mark.parametrize(
+    ("piece", "factor"),  # how much longer than MOST it is refused undecoded
+    [
+        *((b"a", 1.1), (rb"\n", 1.1), (rb"\u0061", 1.1), ("é".encode(), 1.1)),
+        *((rb"\u00e9", 2.1), (rb"\ud83d\ude00", 2.1), (rb"\\u", 6.1)),
+    ],
+)
+def test_a_text_that_is_too_long_is_not_decoded(piece, factor, field, fresh, monkeypatch):
+    models = fresh.app.repository
+    count = (MOST - 1) // len(json.loads(b'"%b"' % piece).encode())
+    assert MOST - 4 <= read(field, piece * count, models).size <= MOST
+    monkeypatch.setattr("service.text.request.orjson", None)
+    with pytest.raises(TooLarge, match=r"at least .*; the limit \(max_text_bytes\) is 6,000 bytes") as error:
+        read(field, piece * int(factor * count), models)
+    assert error.value.field == field
+
+
+def test_a_text_that_is_far_too_long_is_not_copied(fresh):
+    content = b"a" * (MAX_ESCAPE_BYTES * (MOST + 1)) * 10
+    models = fresh.app.repository
+    models.block("bert")
+    tracemalloc.start()
+    with pytest.raises(TooLarge):
+        read("text", content, models)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < len(content) // 2
 
 
 def test_a_broken_tokenizer_fails_the_load_with_its_reason(language_models, tmp_path):
