@@ -59,6 +59,9 @@ FAMILIES = {
     "heed_connections_unread": Family("gauge", "Connections with bytes that are not read yet."),
     "heed_requests_in_flight": Family("gauge", "Requests to run a model that have begun and not ended."),
     "heed_requests_queued": Family("gauge", "Requests waiting in the queue."),
+    "heed_memory_budget_used_bytes": Family(
+        "gauge", "Memory that requests have reserved outside of runs, of half of memory_budget_bytes."
+    ),
     "heed_runs_in_progress": Family("gauge", "Runs of ONNX Runtime in progress in threads."),
     "heed_model_load_failures": Family("counter", "Model versions that failed to load."),
     "heed_models_loaded": Family("gauge", "Models served; the smallest number of any worker.", combine=min),

@@ -121,6 +121,7 @@ class Metrics:
             ("heed_connections_unread",): self._clock.unread,
             ("heed_requests_in_flight",): engine.counts.in_flight,
             ("heed_requests_queued",): engine.queued,
+            ("heed_memory_budget_used_bytes",): engine.budget.used,
             ("heed_runs_in_progress",): engine.running,
             ("heed_models_loaded",): len(repository.models),
             ("heed_models_failed",): len(repository.failed),

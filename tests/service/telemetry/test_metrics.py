@@ -124,11 +124,12 @@ def test_requests_that_run_and_wait_are_gauges(one, monkeypatch):
             answers.append(threads.submit(one.post, INFER, content=ADD))
             until(lambda count=count: value(one, "heed_requests_in_flight") == count)
             until(lambda count=count: value(one, "heed_runs_in_progress") == min(count, 2))
+            until(lambda count=count: value(one, "heed_memory_budget_used_bytes") >= count * len(ADD))
         until(lambda: value(one, "heed_requests_queued") == 4)
         gate.set()
         assert [answer.result().status_code for answer in answers] == [200] * 6
-    for name in ("in_flight", "queued"):
-        until(lambda name=name: value(one, f"heed_requests_{name}") == 0)
+    for name in ("requests_in_flight", "requests_queued", "memory_budget_used_bytes"):
+        until(lambda name=name: value(one, f"heed_{name}") == 0)
     assert value(one, "heed_requests_total", **ADDER) == 6
 
 
