@@ -161,7 +161,7 @@ class JsonReader:
                 raise Invalid(f"expected data to be a list of numbers, got {word(data)}", name)
             array = self.nested(name, data, spec.dtype, booleans=mask, nulls=mask)
         else:
-            dtype, text = element["dtype"], self.part(element["base64"])
+            dtype, text = self.part(element["dtype"]), self.part(element["base64"])
             if dtype not in NUMERIC:
                 raise Invalid(f"expected dtype to be one of {', '.join(sorted(NUMERIC))}, got {word(dtype)}", name)
             if isinstance(text, LongText):

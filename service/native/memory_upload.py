@@ -92,9 +92,9 @@ def parse(
     """
     with parse_object(content, parts) as json, np.errstate(over="ignore"):
         reader = JsonReader(parts)
-        block = json.get("block") if memory is None else memory.description.block
+        block = reader.part(json.get("block")) if memory is None else memory.description.block
         model = None if block is None else _model(block, repository)
-        dtype = _dtype(json.get("dtype")) if memory is None else memory.dtype
+        dtype = _dtype(reader.part(json.get("dtype"))) if memory is None else memory.dtype
         specs = _plain_specs(dtype) if model is None else {name: model.inputs[name] for name in key_inputs(model)}
         allowed = (*specs, *(CREATE_FIELDS if memory is None else APPEND_FIELDS))
         names = dict.fromkeys(json)
@@ -102,7 +102,7 @@ def parse(
             if name not in allowed:
                 hint = field_hint(name, Offer(allowed)) or f"; there are {', '.join(allowed)}"
                 raise Malformed(f"unknown field{hint}", name)
-        fields = {name: json[name] for name in names}  # each look-up looks through all fields
+        fields = {name: reader.part(json[name]) for name in names}  # each look-up looks through all fields
         binary = BinaryTensors(attached)
         given = [name for name in fields if name in specs and fields[name] is not None]
         tensors = {name: _tensor(specs[name], fields[name], reader, binary) for name in given}
@@ -133,7 +133,7 @@ class BinaryTensors:
                 raise Malformed(
                     f"unknown field {word(name)} of a tensor; there are {', '.join(BINARY_FIELDS)}", spec.name
                 )
-        size, dtype = element["binary_data_size"], element.get("dtype", "float32")
+        size, dtype = reader.part(element["binary_data_size"]), reader.part(element.get("dtype", "float32"))
         if type(size) is not int or not 0 <= size <= len(self._attached) - self._place:
             left = len(self._attached) - self._place
             raise Malformed(f"binary_data_size is {word(size)}; behind the JSON are {left} bytes more", spec.name)

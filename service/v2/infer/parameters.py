@@ -44,7 +44,7 @@ MAX_NAME_CHARACTERS = 1024  # of a parameter of a request: a look-up compares up
 MIN_SIMILARITY = 0.75  # difflib: is_casual and is_causal 0.89, causal 0.8; content_type and any option below 0.6
 
 
-def fields(owner: str, element: Any) -> JsonObject | dict[str, Any]:
+def fields(owner: str, element: Any, reader: JsonReader) -> JsonObject | dict[str, Any]:
     """A ``parameters`` object; none is an empty one. Its values may be anything: most keys belong to clients.
 
     So it stays simdjson's object, whose lists and objects are not converted before they are refused or ignored.
@@ -55,7 +55,7 @@ def fields(owner: str, element: Any) -> JsonObject | dict[str, Any]:
     if element is None:
         return {}
     if not isinstance(element, JsonObject):
-        raise Malformed(f"{owner}: expected parameters to be an object, got {word(element)}")
+        raise Malformed(f"{owner}: expected parameters to be an object, got {word(reader.part(element))}")
     if len(element) > MAX_PARAMETERS:
         raise Malformed(f"{owner}: expected at most {MAX_PARAMETERS} parameters, got {len(element)}")
     return element
@@ -67,7 +67,7 @@ def of_request(element: Any, reader: JsonReader) -> dict[str, Any]:
     Raises:
         Malformed: no object, more than ``MAX_PARAMETERS``, or a name that is too long.
     """
-    given = fields("the request", element)
+    given = fields("the request", element, reader)
     names = list(given)
     if (longest := max(map(len, names), default=0)) > MAX_NAME_CHARACTERS:
         raise Malformed(

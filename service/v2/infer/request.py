@@ -33,6 +33,7 @@ from service.v2.infer.tensors import BinaryInput, fit, from_json, from_raw, read
 
 MAX_ENTRIES = 1024  # inputs or outputs in a request
 MAX_CLASSES = 10_000  # of each row of an output
+MAX_ID_CHARACTERS = 4096
 
 
 @dataclass(slots=True)
@@ -188,7 +189,7 @@ def _parse(request: JsonObject, content: bytes, parts: Sequence[LongText | LongL
     selection = parameters.selection(given, model)
     memory = read_reference({name: given.get(name) for name in MEMORY_FIELDS}) if model.spec else None
     fields = RequestContent(own, binary_inputs, json_inputs, outputs, timeout_us, priority, additive, selection, memory)
-    return ParsedRequest(fields, tensors, _id(request.get("id")))
+    return ParsedRequest(fields, tensors, _id(reader.part(request.get("id"))))
 
 
 def _check_protocol(request: JsonObject, model: Model) -> None:
@@ -210,18 +211,18 @@ def _inputs(
     seen = set()
     place = 0
     for entry in _entries("inputs", element, reader):
-        name = _name("inputs", entry)
+        name = _name("inputs", entry, reader)
         if name in seen:
             raise Malformed(f"input '{name}' already exists in request")
         if name not in model.inputs:
             hint = field_hint(name, Offer([*model.inputs])) or f"; its inputs: {', '.join(model.inputs)}"
             raise Malformed(f"unexpected inference input '{name}' for model '{model.name}'{hint}")
         seen.add(name)
-        kind = _datatype(name, entry.get("datatype"), model)
+        kind = _datatype(name, reader.part(entry.get("datatype")), model)
         sizes = read_shape(name, entry.get("shape"), reader)
         declared = model.inputs[name]
         shape = () if declared.shape == () and sizes == (1,) else sizes  # a single number may have shape [1]
-        size, data = _size_or_data(name, entry)
+        size, data = _size_or_data(name, entry, reader)
         if size is None:
             tensors[name] = from_json(name, kind, sizes, data, reader, name in model.masks)
             json_inputs.append(JsonInput(name, shape, kind.dtype))
@@ -231,12 +232,12 @@ def _inputs(
     return tensors, json_inputs, binary_inputs
 
 
-def _size_or_data(name: str, entry: JsonObject) -> tuple[int | None, Any]:
+def _size_or_data(name: str, entry: JsonObject, reader: JsonReader) -> tuple[int | None, Any]:
     """How many bytes behind the JSON an input declares, or its data in the JSON."""
-    given = parameters.fields(f"input '{name}'", entry.get("parameters"))
+    given = parameters.fields(f"input '{name}'", entry.get("parameters"), reader)
     if "shared_memory_region" in given:
         raise Malformed(f"input '{name}': shared memory is not offered here; send data or binary data")
-    size, data = given.get("binary_data_size"), entry.get("data")
+    size, data = reader.part(given.get("binary_data_size")), entry.get("data")
     if (size is None) == (data is None):
         raise Malformed(f"input '{name}' must have exactly one of 'data' and the parameter 'binary_data_size'")
     if size is not None and (type(size) is not int or size < 0):
@@ -260,21 +261,22 @@ def _outputs(element: Any, reader: JsonReader, binary: bool, model: Model) -> li
     """Those that are listed, in JSON unless they say otherwise; or all, in binary where the request says so."""
     outputs: dict[str, RequestedOutput] = {}
     for entry in _entries("outputs", element, reader) if element is not None else ():
-        name = _name("outputs", entry)
+        name = _name("outputs", entry, reader)
         if name in outputs:
             raise Malformed(f"output '{name}' already exists in request")
         if name not in model.outputs and name not in derived_outputs(model.signature):
             hint = output_hint(name, there := [*model.outputs, *derived_outputs(model.signature)])
             hint = hint or f"; its outputs: {', '.join(there)}"
             raise Malformed(f"unexpected inference output '{name}' for model '{model.name}'{hint}")
-        outputs[name] = _output(name, parameters.fields(f"output '{name}'", entry.get("parameters")))
+        given = parameters.fields(f"output '{name}'", entry.get("parameters"), reader)
+        outputs[name] = _output(name, given, reader)
     return list(outputs.values()) or [RequestedOutput(name, binary, named=False) for name in model.all_outputs]
 
 
-def _output(name: str, given: JsonObject | dict[str, Any]) -> RequestedOutput:
+def _output(name: str, given: JsonObject | dict[str, Any], reader: JsonReader) -> RequestedOutput:
     if "shared_memory_region" in given:
         raise Malformed(f"output '{name}': shared memory is not offered here")
-    binary, classes = given.get("binary_data", False), given.get("classification", 0)
+    binary, classes = reader.part(given.get("binary_data", False)), reader.part(given.get("classification", 0))
     if not isinstance(binary, bool):
         raise Malformed(f"output '{name}': expected binary_data to be a boolean, got {word(binary)}")
     if type(classes) is not int or classes < 0:
@@ -294,14 +296,16 @@ def _entries(what: str, element: Any, reader: JsonReader) -> Sequence[JsonObject
     return entries
 
 
-def _name(what: str, entry: JsonObject) -> str:
-    name = entry.get("name")
+def _name(what: str, entry: JsonObject, reader: JsonReader) -> str:
+    name = reader.part(entry.get("name"))
     if not isinstance(name, str):
         raise Malformed(f"expected a 'name' in each of '{what}', got {word(name)}")
     return name
 
 
 def _id(given: Any) -> str | None:
-    if given is not None and not isinstance(given, str):
+    if given is not None and not isinstance(given, str | LongText):
         raise Malformed(f"expected 'id' to be a string, got {word(given)}")
+    if isinstance(given, LongText) or len(given or "") > MAX_ID_CHARACTERS:
+        raise Malformed(f"expected 'id' to have at most {MAX_ID_CHARACTERS} characters")
     return given
