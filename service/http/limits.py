@@ -97,8 +97,7 @@ class LimitedProtocol(Connection):
         if self._on_closed is not None:
             self._on_closed()
         super().connection_lost(exc)
-        # uvicorn keeps the timer of a connection that was reset, and its timer would keep all that was received.
-        self._unset_keepalive_if_required()
+        self._unset_keepalive_if_required()  # uvicorn does not, after a reset: the timer would keep this protocol
         self.cycle = None  # type: ignore[assignment]  # it refers to this protocol
 
     def on_message_begin(self) -> None:

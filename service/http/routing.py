@@ -18,7 +18,7 @@ from service.wording import closest
 
 METHODS = {"GET": "GET", "HEAD": "GET"} | {name: name for name in ("POST", "PUT", "PATCH", "DELETE")}  # -> as routed
 NATIVE = "/v1/"
-MAX_PATH_BYTES = 120  # of one that an error repeats
+MAX_QUOTED_PATH_BYTES = 120  # of one that an error repeats
 MAX_URLS = 512  # cached
 MAX_URL_BYTES = 1024  # of a cached one
 SKIP_AFTER_MISS = 16  # requests of one route and order of length that get a task at once after one was not short
@@ -121,7 +121,7 @@ class Paths:
     def explained(self, error: HTTPException, scope: Scope) -> HTTPException:
         """A router's 404 or 405, with the path that may be meant, or with the methods that the path takes."""
         path, method = scope["path"], scope["method"]
-        short = shortened(path, MAX_PATH_BYTES)
+        short = shortened(path, MAX_QUOTED_PATH_BYTES)
         if error.status_code == 405:
             allowed = self._methods(path, scope)
             words = f"{', '.join(allowed[:-1])} and {allowed[-1]}" if len(allowed) > 1 else "".join(allowed)
@@ -150,7 +150,7 @@ class Paths:
         segments = path.strip("/").split("/")
         plain = "/" + "/".join(filter(None, segments))
         for candidate in (plain, f"/v1{plain}", f"/v2{plain}"):
-            if candidate != path and len(candidate) <= MAX_PATH_BYTES and self._methods(candidate, scope):
+            if candidate != path and len(candidate) <= MAX_QUOTED_PATH_BYTES and self._methods(candidate, scope):
                 return candidate
         names = [template.strip("/").split("/") for template in self.templates]
         filled = {

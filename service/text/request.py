@@ -187,7 +187,12 @@ def _texts(reader: JsonReader, fields: Mapping[str, Any], name: str, most_bytes:
 
 
 def _text(element: str | LongText, name: str, most_bytes: int) -> str:
-    """The text, if its JSON may have no more than ``most_bytes`` once it is decoded."""
+    """Decode a text.
+
+    Raises:
+        TooLarge: its JSON is longer than any of ``most_bytes`` of UTF-8.
+        Malformed: an escape is not JSON's.
+    """
     if isinstance(element, str):
         return element
     _check_size(len(element.content) // MAX_ESCAPE_BYTES, most_bytes, name, "at least ")  # before it is copied

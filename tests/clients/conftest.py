@@ -86,7 +86,7 @@ def sync_heed(client) -> Iterator[Client]:
 
 
 @pytest.fixture
-def nobody() -> Iterator[str]:
+def closed_address() -> Iterator[str]:
     """The address of a port at which no server listens."""
     with closed_port() as address:
         yield address

@@ -197,10 +197,10 @@ def test_what_is_wrong_names_the_argument(command, bad_files, tmp_path, monkeypa
     assert "Traceback" not in wrong
 
 
-def test_no_block_and_no_server(command, nobody):
+def test_an_unknown_block_and_a_server_that_is_down(command, closed_address):
     status, _, wrong = command("run", "none", "--query", "[[1]]")
     assert (status, "none" in wrong) == (2, True)
-    assert command("run", SDPA, "--query", "[[1]]", "--url", nobody)[0] == 1
+    assert command("run", SDPA, "--query", "[[1]]", "--url", closed_address)[0] == 1
 
 
 @pytest.mark.parametrize("form", ["lists", "flat"])
@@ -298,8 +298,8 @@ def test_a_memory_is_stored_listed_queried_and_deleted(command, attend, tmp_path
     assert (status, id in wrong) == (2, True)
 
 
-def test_what_is_wrong_with_a_memory(command, monkeypatch, nobody):
+def test_mistakes_with_a_memory(command, monkeypatch, closed_address):
     status, _, wrong = command("memory", "store", "--key", "[[1, 2]]")
     assert (status, wrong) == (2, "heed memory: 422 Unprocessable Entity: value: required, and not given\n")
-    monkeypatch.setenv("HEED_URL", nobody)
+    monkeypatch.setenv("HEED_URL", closed_address)
     assert command("memory", "list")[0] == 1

@@ -26,12 +26,14 @@ def test_query_key_and_value_by_position_and_outputs_as_text(heed, binary):
     assert list(heed.attend(SDPA, *tensors.values(), outputs="weights", binary=binary)) == ["weights"]
 
 
-def test_ready(heed, connect, nobody):
+def test_ready(heed, connect, closed_address):
     assert heed.ready() is True
     assert heed.wait_ready() is None
-    away = connect(f"http://{nobody}")
+    away = connect(f"http://{closed_address}")
     assert away.ready() is False
-    with pytest.raises(TimedOut, match=f"^http://{nobody} is not ready after 0.3 s: no answer .*connection refused"):
+    with pytest.raises(
+        TimedOut, match=f"^http://{closed_address} is not ready after 0.3 s: no answer .*connection refused"
+    ):
         away.wait_ready(timeout=0.3, interval=0.1)
 
 

@@ -1,7 +1,7 @@
 """What fails says what is wrong, whichever way it was asked; what is refused for now is asked again.
 
-Messages of mistakes stand in mistakes.txt, in full, below the calls that make them. URL is a server; at NOBODY none
-listens.
+Messages of mistakes stand in mistakes.txt, in full, below the calls that make them. URL is a server; no server
+listens at CLOSED.
 """
 
 import json
@@ -183,13 +183,16 @@ NAMES = {**vars(heed_client), "httpx": httpx, "S": SDPA, "ones": np.ones((2, 2))
 
 
 @pytest.mark.parametrize(("call", "message"), CASES, ids=[call for call, _ in CASES])
-def test_a_mistake(client, nobody, monkeypatch, call, message):
+def test_the_message_of_a_mistake(client, closed_address, monkeypatch, call, message):
     monkeypatch.chdir(Path(__file__).parents[2])
     url = str(client.base_url).rstrip("/")
     said = "nothing"
     with heed_client.Client(url) as heed:
         try:
-            eval(call, {**NAMES, "heed": heed, "URL": url, "NOBODY": nobody})  # noqa: S307  of this repository
+            eval(call, {**NAMES, "heed": heed, "URL": url, "CLOSED": closed_address})  # noqa: S307  of this repository
         except Exception as error:
             said = f"{type(error).__name__}: {error}"
-    assert said.replace(nobody, "NOBODY").replace(url, "URL").replace(url.removeprefix("http://"), "HOST") == message
+    assert (
+        said.replace(closed_address, "CLOSED").replace(url, "URL").replace(url.removeprefix("http://"), "HOST")
+        == message
+    )

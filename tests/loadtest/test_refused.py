@@ -59,11 +59,11 @@ def test_two_servers_of_which_one_fails(served, load, tmp_path, capsys):
 @pytest.mark.parametrize("beside", [False, True], ids=["alone", "beside one that answers"])
 def test_a_server_that_does_not_answer(served, load, tmp_path, beside):
     file = tmp_path / "junit.xml"
-    with closed_port() as nobody:
-        assert not load(*([served(App()), "--compare"] if beside else []), nobody, "--junit", file, status=2)
+    with closed_port() as closed_address:
+        assert not load(*([served(App()), "--compare"] if beside else []), closed_address, "--junit", file, status=2)
     ((kind, message),) = junit_cases(file).values()
     assert kind == "error"
-    assert f"{nobody} does not answer" in message
+    assert f"{closed_address} does not answer" in message
 
 
 def test_keys(served, load, scenario, capsys):
