@@ -32,7 +32,7 @@ from benchmarks.serving.load import load
 from benchmarks.serving.options import CACHE
 from benchmarks.serving.workloads import WORKLOADS
 from service.codec.json_writer import write_json
-from service.codec.steps import drain
+from service.steps import drain
 
 DECIMALS = (None, 6, 4)
 MODELS = {"W3": "mha_block", "W4": "scaled_dot_product"}

@@ -13,6 +13,7 @@ from service.shorten import shortened
 MAX_DETAIL_BYTES = 760  # as JSON; with the rest of an error's body it is less than 1 KiB
 MAX_FIELD_BYTES = 120
 RETRY = {"Retry-After": "1"}
+CLIENT_CLOSED_REQUEST = 499  # as in nginx: the client closed the connection before its body was complete
 _CLASSES: "list[type[HeedError]]" = []
 
 

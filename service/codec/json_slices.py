@@ -24,8 +24,8 @@ from service.codec.json_parser import (
     placeholder,
     split,
 )
-from service.codec.steps import Steps
 from service.errors import Invalid, Malformed, TooLarge
+from service.steps import Steps
 from service.wording import size_words
 
 LARGE_BODY_BYTES = 1 << 19  # of smaller documents, which take up to 2 ms, only those with many rows are cut

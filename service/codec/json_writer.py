@@ -10,7 +10,7 @@ import numpy as np
 import orjson
 
 from service.codec.fixed_point import write_fixed
-from service.codec.steps import Steps
+from service.steps import Steps
 
 MAX_PIECE_NUMBERS = 1 << 16  # about a millisecond
 MAX_FIXED_NUMBERS = 1 << 14  # what is computed with them fits in a core's cache

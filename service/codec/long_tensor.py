@@ -8,8 +8,8 @@ import numpy as np
 
 from service.budget import Reservation
 from service.codec.json_slices import LongList, LongText
-from service.codec.steps import Steps
 from service.errors import Invalid
+from service.steps import Steps
 from service.tensors.cast import cast, check_shape, from_bytes
 
 NOT_BASE64 = "its base64 is not base64: expected A-Z, a-z, 0-9, + and /, and = at the end"

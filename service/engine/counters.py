@@ -8,15 +8,10 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from starlette.requests import ClientDisconnect
-
-from service.errors import HeedError, translated
 from service.timing import STAGES, Timing
 
 Version = tuple[str, int]  # of a model: its name, and which one
 NO_MODEL: Version = ("(none)", 0)  # of requests to models that are not served: clients must not create time series
-TOKENIZE = "tokenize"  # the API whose requests run no model: metrics have them, V2's statistics do not
-HUNG_UP = 499  # as in nginx: the client closed the connection before its body was complete
 REASONS = (
     *("max_queue", "deadline", "max_memory_bytes", "max_body_bytes", "memory_budget_bytes", "max_run_seconds"),
     *("max_header_bytes", "read_timeout_seconds", "write_timeout_seconds", "memory", "device_memory", "device_lost"),
@@ -100,18 +95,12 @@ class RequestCounters:
         if run_rows is not None:
             self._observe_run(version, run_rows, spent)
 
-    def observe_failure(self, version: Version, api: str, error: Exception, taken: int = 0) -> None:
-        """Count a request that was rejected or failed after ``taken`` nanoseconds."""
-        known = translated(error)
-        if isinstance(known, HeedError):
-            status = known.v2_status if api == "v2" else known.status
-            if known.limit:
-                self.refused[known.limit] += 1
-        else:
-            status = HUNG_UP if isinstance(error, ClientDisconnect) else 500
+    def observe_failure(self, version: Version, api: str, status: int, limit: str = "", taken: int = 0) -> None:
+        """Count a request that failed with ``status`` after ``taken`` nanoseconds, or was rejected by ``limit``."""
         self.failed[version, api, status] += 1
-        if api != TOKENIZE:
-            self.failed_ns[version] += taken
+        self.failed_ns[version] += taken
+        if limit:
+            self.refused[limit] += 1
 
     def _observe_run(self, version: Version, rows: int, spent: Iterable[int]) -> None:
         batches = self.batches[version]

@@ -4,15 +4,17 @@ import asyncio
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from functools import partial
 from typing import ParamSpec, TypeVar
 
-from service.codec.steps import Steps, run_cooperatively
 from service.cost import CostModel
+from service.steps import Steps
 
 P = ParamSpec("P")
 T = TypeVar("T")
 LONG_WORK_NS = 50e6  # work expected to take longer has threads of its own: short work does not wait for it
+MAX_TURN_NS = 500_000  # shorter steps are joined to one turn of the event loop
 MAX_COOPERATIVE = 4  # requests whose JSON is read or written on the event loop at one time
 
 
@@ -68,3 +70,24 @@ class Offload:
         """Wait for the threads to finish."""
         self._pool.shutdown()
         self._long.shutdown()
+
+
+async def run_cooperatively(cost: CostModel, size: int, steps: Steps[T]) -> T:
+    """The result of all steps; between them the event loop serves others. ``cost`` learns how long they take."""
+    spent, start = 0, time.thread_time_ns()
+    with closing(steps):  # in this task, as its context may have changed
+        while True:
+            try:
+                next(steps)
+            except StopIteration as end:
+                cost.learn(size, spent + time.thread_time_ns() - start)
+                result: T = end.value
+                return result
+            except Exception:
+                cost.learn_failure(size, spent + time.thread_time_ns() - start)
+                raise
+            step = time.thread_time_ns() - start
+            if step > MAX_TURN_NS:
+                spent += step
+                await asyncio.sleep(0)
+                start = time.thread_time_ns()

@@ -23,7 +23,7 @@ from service.errors import HeedError
 from service.http.auth import ApiKeyAuth
 from service.http.body import Body, BodyBuffer, Headers
 from service.http.connection import END_OF_HEAD
-from service.http.endpoint import RequestContext
+from service.http.direct import RequestContext
 from service.http.envelope import RequestIds, log_unexpected
 from service.http.limits import LimitedProtocol
 from service.http.response import JOIN_LIMIT_BYTES, Fields, Piece, error_response, flat, join, length_of

@@ -6,10 +6,11 @@ from http import HTTPStatus
 
 import numpy as np
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import Send
 
-from service.errors import HeedError, translated
+from service.errors import CLIENT_CLOSED_REQUEST, HeedError, translated
 from service.http.body import Body
 
 JOIN_LIMIT_BYTES = 1 << 16  # a copy of fewer costs nothing
@@ -53,6 +54,14 @@ def join(pieces: Sequence[Piece]) -> bytes:
 def flat(piece: Piece) -> Body:
     """A piece as its bytes."""
     return piece if isinstance(piece, bytes) else piece.reshape(-1).view(np.uint8).data
+
+
+def failure(error: BaseException, is_v2: bool) -> tuple[int, str]:
+    """The status of the response to a request that failed with ``error``, and the limit that rejected it, or ""."""
+    error = translated(error)
+    if isinstance(error, HeedError):
+        return (error.v2_status if is_v2 else error.status), error.limit
+    return (CLIENT_CLOSED_REQUEST if isinstance(error, ClientDisconnect) else 500), ""
 
 
 def error_response(path: str, error: BaseException) -> Response:

@@ -12,7 +12,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from service.cache import BoundedCache
 from service.errors import Malformed
-from service.http.endpoint import InferenceEndpoint
+from service.http.direct import DirectEndpoint
 from service.shorten import shortened
 from service.wording import closest
 
@@ -28,7 +28,7 @@ SKIP_AFTER_MISS = 16  # requests of one route and order of length that get a tas
 class DirectRoute:
     """Where a path leads: the endpoint, and the parameters in the path."""
 
-    endpoint: InferenceEndpoint[Any]
+    endpoint: DirectEndpoint
     path: str
     path_params: dict[str, Any]
     _skips: dict[int, int] = field(default_factory=dict)  # order of a body's length -> requests still to skip
@@ -59,8 +59,7 @@ class DirectRoutes:
         self._app = app
         self._takes_query = f"{takes_query}/"
         self._routes = [
-            (route.path_regex.fullmatch, route.param_convertors, cast(InferenceEndpoint[Any], route.app))
-            for route in routes
+            (route.path_regex.fullmatch, route.param_convertors, cast(DirectEndpoint, route.app)) for route in routes
         ]
         self._by_url: BoundedCache[DirectRoute | Literal[False]] = BoundedCache(MAX_URLS)  # False: no such route
 
@@ -81,7 +80,7 @@ class DirectRoutes:
             parsed = httptools.parse_url(url)
             path = unquote(parsed.path.decode("ascii")) if parsed.path else ""
             route = self.find(path) if path and not (parsed.query and refuses_query(path)) else None
-            route = route if route and isinstance(route.endpoint, InferenceEndpoint) else None
+            route = route if route and isinstance(route.endpoint, DirectEndpoint) else None
         except (httptools.HttpParserInvalidURLError, UnicodeDecodeError):  # the request is refused later
             return None
         if len(url) <= MAX_URL_BYTES:

@@ -13,8 +13,10 @@ from service.codec.json_writer import write_json
 from service.engine.engine import Engine
 from service.http.body import Body, Headers, require_json
 from service.http.compression import content_encoding
-from service.http.endpoint import InferenceEndpoint, R, RequestContext, Stage, Stages
+from service.http.direct import RequestContext
 from service.http.response import JSON, Fields, Pieces
+from service.inference.endpoint import InferenceEndpoint, R
+from service.inference.stages import Stage, Stages
 from service.memories.access import Memories
 from service.model.model import Model
 from service.native.request import AttentionRequest, complete, read

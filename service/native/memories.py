@@ -15,8 +15,9 @@ from service.budget import Reservation
 from service.codec.long_tensor import read_all
 from service.errors import Conflict, Invalid
 from service.http.body import JSON_LENGTH, Body, CountedReceive, Headers, require_json
-from service.http.endpoint import RequestContext, Stage, Stages
+from service.http.direct import RequestContext
 from service.http.response import JSON, respond
+from service.inference.stages import Stage, Stages, run_stages
 from service.memories.memory import Description
 from service.memories.state import State
 from service.memories.stored import Reference, StoredMemory, attends_to_itself, check_model
@@ -98,7 +99,7 @@ class MemoriesEndpoint:
             require_json(headers)
         length = None if json_length is None else _length(json_length)
         body = await blocks.receive_body(CountedReceive(request.receive, reservation), context, length)
-        return await blocks.run_stages(self._decode(body, context, memory))
+        return await run_stages(self._decode(body, context, memory), blocks.engine.offload)
 
     async def _rows(self, upload: Upload, tensors: Tensors) -> Rows:
         if upload.model is None:

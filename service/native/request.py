@@ -15,7 +15,6 @@ from service.codec.json_reader import MAX_NAMES, JsonReader, word
 from service.codec.json_slices import LongList, LongText
 from service.codec.json_writer import HOLE
 from service.codec.long_tensor import LongTensor, read_all
-from service.codec.steps import Steps
 from service.engine.task import InferenceTask
 from service.errors import Invalid, Malformed
 from service.foreign_names import FIELDS as FOREIGN_FIELDS
@@ -41,6 +40,7 @@ from service.selection.answer import (
 from service.selection.derived import derived_outputs
 from service.selection.indices import MAX_ITEMS
 from service.selection.options import AXES, NOTHING, OPTIONS, Selection, index_input, read_selection
+from service.steps import Steps
 from service.tensors.dims import WrongSize
 
 DEFAULT_OUTPUTS = ("output", "weights")

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from service.engine.counters import HUNG_UP
+from service.errors import CLIENT_CLOSED_REQUEST
 
 log = logging.getLogger("heed")
 
@@ -32,7 +32,7 @@ class Observer(ABC):
         if is_quiet(scope):
             await self._app(scope, receive, send)
             return
-        status = HUNG_UP
+        status = CLIENT_CLOSED_REQUEST
 
         async def send_observed(message: Message) -> None:
             nonlocal status

@@ -17,19 +17,21 @@ from service.codec.json_reader import JsonReader
 from service.codec.json_slices import LongList, LongText
 from service.codec.long_tensor import read_all
 from service.cost import CostModel
-from service.engine.counters import NO_MODEL, TOKENIZE
+from service.engine.counters import NO_MODEL
 from service.engine.engine import Engine
 from service.engine.task import InferenceTask
 from service.errors import Malformed, TimedOut
 from service.http.body import Body, CountedReceive
-from service.http.endpoint import RequestContext, Stage, Stages
-from service.http.response import JSON, Fields, Pieces, length_of, respond
+from service.http.direct import RequestContext
+from service.http.response import JSON, Fields, Pieces, failure, length_of, respond
+from service.inference.stages import Stage, Stages, run_stages
 from service.memories.access import Memories
 from service.model.model import Model
 from service.native.endpoint import NativeEndpoint
 from service.native.request import AttentionRequest, ParsedRequest, complete, parse_fields, read_fields
 from service.repository.repository import Repository
 from service.settings import Settings
+from service.telemetry.statistics import TOKENIZE
 from service.text.next_tokens import FIELD as NEXT_TOKENS
 from service.text.next_tokens import LOGIT_BYTES, LOGITS, TOKEN_BYTES, next_tokens, vocabulary_size
 from service.text.request import (
@@ -157,12 +159,12 @@ class TokenizeEndpoint:
             model = texts.model(path_params)
             version = model.name, model.version
             content, _ = await texts.receive(receive, context)
-            tokens = await texts.run_stages(self._tokens(content, model, context))
+            tokens = await run_stages(self._tokens(content, model, context), texts.engine.offload)
             timing.lap("decode")
             pieces: Pieces = [b'{"model":%b,' % orjson.dumps(model.name), *tokens, b"}"]
-            response = await texts.run_stages(texts.compress(pieces, JSON, context.headers))
+            response = await run_stages(texts.compress(pieces, JSON, context.headers), texts.engine.offload)
         except Exception as error:
-            counts.observe_failure(version, TOKENIZE, error, timing.total_ns)
+            counts.observe_failure(version, TOKENIZE, *failure(error, is_v2=False))
             raise
         finally:
             counts.in_flight -= 1

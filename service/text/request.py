@@ -11,10 +11,10 @@ from service.codec.json_parser import JsonArray
 from service.codec.json_reader import JsonReader, word
 from service.codec.json_slices import LongText
 from service.codec.json_writer import write_json
-from service.codec.steps import drain
 from service.errors import Invalid, Malformed, TooLarge
 from service.http.response import JOIN_LIMIT_BYTES
 from service.model.model import Model
+from service.steps import drain
 from service.text.next_tokens import FIELD as NEXT_TOKENS
 from service.text.next_tokens import read_count
 from service.tokenizer import JsonRow, Text, TokenizedTexts, Tokenizer

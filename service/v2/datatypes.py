@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from service.codec.steps import Steps
 from service.errors import Invalid
+from service.steps import Steps
 from service.tensors.bfloat16 import BFLOAT16
 
 LENGTH = struct.Struct("<I")

@@ -13,7 +13,6 @@ from pydantic_core import from_json
 from service.budget import Reservation
 from service.codec.json_reader import base64_bytes
 from service.codec.json_slices import MIN_LONG_PART_BYTES, LongList, LongText, cut, part
-from service.codec.steps import drain
 from service.cost import CostModel
 from service.errors import HeedError, Malformed, NotAllowed, NotReady, Unsupported
 from service.http.auth import ApiKeyAuth
@@ -25,6 +24,7 @@ from service.repository.options import ServingOptions
 from service.repository.repository import Repository
 from service.repository.versions import version_number
 from service.settings import Settings
+from service.steps import drain
 from service.telemetry.logs import peer
 from service.threads import in_thread
 from service.v2 import model_config, schemas

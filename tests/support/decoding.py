@@ -6,12 +6,13 @@ from types import GeneratorType
 import numpy as np
 
 from service.budget import MemoryBudget, Reservation
-from service.codec.steps import drain as drain_steps
 from service.errors import Overloaded
-from service.http.endpoint import InferenceEndpoint, RequestContext
+from service.http.direct import RequestContext
+from service.inference.endpoint import InferenceEndpoint
 from service.model.model import Model
 from service.native.endpoint import AttentionEndpoint
 from service.settings import Settings
+from service.steps import drain as drain_steps
 from service.timing import Timing
 from service.v2.infer.endpoint import InferEndpoint
 

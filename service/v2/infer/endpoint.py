@@ -13,18 +13,20 @@ from starlette.types import Receive
 from service.budget import Reservation
 from service.codec.json_writer import write_json
 from service.codec.long_tensor import read_all
-from service.codec.steps import drain
 from service.cost import CostModel
 from service.engine.engine import Engine
 from service.engine.task import InferenceTask
 from service.errors import Malformed
 from service.http.body import JSON_LENGTH, Body, Headers
-from service.http.endpoint import MIN_BYTE_NS, InferenceEndpoint, RequestContext, Stage, Stages
+from service.http.direct import RequestContext
 from service.http.response import JSON, Fields, Pieces, length_of
+from service.inference.endpoint import MIN_BYTE_NS, InferenceEndpoint
+from service.inference.stages import Stage, Stages
 from service.memories.access import Memories
 from service.model.model import Model
 from service.repository.repository import Repository
 from service.settings import Settings
+from service.steps import drain
 from service.v2.infer.plan import MAX_TEMPLATE_BYTES, RequestContent, RequestPlan, find_template
 from service.v2.infer.request import InferRequest, complete, decode_raw, parse, read_lists, take_known
 from service.v2.infer.response import prepare

@@ -13,7 +13,6 @@ from math import prod
 import numpy as np
 
 from service.budget import Reservation
-from service.codec.steps import Steps
 from service.http.body import Body
 from service.http.response import TEXT_BYTES
 from service.memories.stored import Reference
@@ -21,6 +20,7 @@ from service.model.estimate import RunEstimate, number_count
 from service.model.model import Model
 from service.selection.answer import SCALES, Answer, answered_names, graph_outputs, needs_answer, plan_answer
 from service.selection.options import NOTHING, Selection
+from service.steps import Steps
 from service.v2.datatypes import BYTES
 from service.v2.infer.tensors import BinaryInput, check_length
 

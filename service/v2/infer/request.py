@@ -12,7 +12,6 @@ from service.codec.json_parser import JsonArray, JsonObject, numbers, parse_obje
 from service.codec.json_reader import JsonReader, word
 from service.codec.json_slices import LongList, LongText
 from service.codec.long_tensor import LongTensor, fill
-from service.codec.steps import Steps
 from service.engine.task import InferenceTask
 from service.errors import Invalid, Malformed
 from service.foreign_names import Offer, field_hint, output_hint
@@ -24,6 +23,7 @@ from service.model.masks import check_masks
 from service.model.model import Model
 from service.selection.answer import graph_outputs
 from service.selection.derived import derived_outputs
+from service.steps import Steps
 from service.tensors.cast import cast
 from service.v2 import signature
 from service.v2.datatypes import BOOL, DATATYPES, Datatype, datatype

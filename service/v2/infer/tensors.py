@@ -12,9 +12,9 @@ from service.codec.json_parser import JsonArray, minified
 from service.codec.json_reader import JsonReader, word
 from service.codec.json_slices import MAX_RANK, LongList
 from service.codec.long_tensor import LongTensor
-from service.codec.steps import Steps
 from service.errors import Invalid, Malformed
 from service.model.model import Model
+from service.steps import Steps
 from service.tensors.cast import cast
 from service.v2.datatypes import (
     BOOL,

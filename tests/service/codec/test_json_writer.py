@@ -11,7 +11,7 @@ from hypothesis.extra import numpy as arrays
 
 from service.codec.fixed_point import MIN_NUMBERS, write_fixed
 from service.codec.json_writer import MAX_FIXED_NUMBERS, MAX_PIECE_NUMBERS, write_json
-from service.codec.steps import drain
+from service.steps import drain
 
 FLOATS = st.sampled_from([np.float16, np.float32, np.float64])
 

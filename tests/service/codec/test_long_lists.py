@@ -8,7 +8,7 @@ import pytest
 
 from service.codec import json_slices
 from service.errors import Invalid
-from service.http import endpoint
+from service.inference import endpoint
 from service.model.loader import open_version
 from service.ort.provider import Provider
 from tests.support import graphs

@@ -3,12 +3,15 @@
 import asyncio
 import threading
 from itertools import pairwise
+from types import SimpleNamespace
 
 import pytest
 
 from service.cost import CostModel
-from service.engine.offload import MAX_COOPERATIVE, Offload
+from service.engine import offload as offload_module
+from service.engine.offload import MAX_COOPERATIVE, MAX_TURN_NS, Offload, run_cooperatively
 
+STEPS = 5
 pytestmark = pytest.mark.anyio
 
 
@@ -50,3 +53,41 @@ async def test_short_work_does_not_wait_for_long_work(offload):
     finally:
         release.set()
     assert await asyncio.gather(*long) == [True, True]
+
+
+@pytest.fixture
+def busy(monkeypatch):
+    """Steps of which each takes long enough to be a turn of its own, and the clock that says so."""
+    clock = SimpleNamespace(now=0, thread_time_ns=lambda: clock.now)
+    monkeypatch.setattr(offload_module, "time", clock)
+
+    def take(fails=False):
+        for _ in range(STEPS):
+            clock.now += 2 * MAX_TURN_NS
+            yield
+        if fails:
+            raise ValueError("at the end")
+        return "done"
+
+    take.clock = clock
+    return take
+
+
+async def test_others_go_on_between_the_steps(busy):
+    turns, cost = [], CostModel()
+
+    async def other():
+        while True:
+            turns.append(None)
+            busy.clock.now += 100 * MAX_TURN_NS  # which is not learned as a time of the steps
+            await asyncio.sleep(0)
+
+    task = asyncio.create_task(other())
+    assert await run_cooperatively(cost, 1, busy()) == "done"
+    task.cancel()
+    assert (len(turns), cost.expected(1)) == (STEPS, 2 * STEPS * MAX_TURN_NS)
+
+
+async def test_a_step_that_fails_ends_the_work(busy):
+    with pytest.raises(ValueError, match="at the end"):
+        await run_cooperatively(CostModel(), 1, busy(fails=True))

@@ -12,10 +12,9 @@ import uvicorn
 from onnxruntime.capi.onnxruntime_pybind11_state import RuntimeException
 
 from heed_client.v2 import binary_request
-from service.engine.counters import RequestCounters
 from service.errors import NotEnoughMemory, OutOfMemory
 from service.http import fast_path as protocol
-from service.http.response import error_response
+from service.http.response import error_response, failure
 from service.ort.provider import Provider
 from tests.support import graphs
 from tests.support.attending import coded
@@ -104,9 +103,7 @@ def test_every_way_to_say_it_is_503():
             response = error_response(path, error)
             assert (response.status_code, response.headers["retry-after"]) == (503, "1")
             assert b"not enough memory" in response.body
-            counts = RequestCounters()
-            counts.observe_failure("x", api, error)
-            assert counts.failed["x", api, 503] == counts.refused["memory"] == 1
+            assert failure(error, api == "v2") == (503, "memory")
     assert isinstance(on_cuda.translate(arena), OutOfMemory)
     assert isinstance(on_cpu.translate(arena), NotEnoughMemory)
 

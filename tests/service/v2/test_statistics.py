@@ -106,8 +106,8 @@ def test_several_processes_become_one():
     for counts, api, rows, run_rows in ((one, "native", 2, 5), (one, "v2", 3, None), (other, "v2", 4, 4)):
         counts.observe(version, api, timing(**dict.fromkeys(STAGES, 10)), rows, run_rows)
     other.observe(("m", 2), "v2", timing(compute=1))
-    other.observe_failure(version, "v2", KeyError("x"), 7)
-    other.observe_failure(version, "native", KeyError("x"), 8)
+    other.observe_failure(version, "v2", 500, taken=7)
+    other.observe_failure(version, "native", 500, taken=8)
     together = add(counters(one), counters(other))
     first, second, third = statistics(together, [version, ("m", 2), ("never", 1)])
     assert (first.inferences, first.executions, first.success.count, first.fail) == (9, 2, 3, Tally(2, 15))

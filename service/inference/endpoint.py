@@ -1,32 +1,29 @@
 """An inference route: decode, run, encode. Raw ASGI, as this path has to be short."""
 
-import asyncio
-import time
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import closing
-from dataclasses import dataclass
+import math
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
 from functools import partial
-from types import GeneratorType
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 from weakref import WeakKeyDictionary
 
 import numpy as np
-from starlette.requests import ClientDisconnect
-from starlette.types import Message, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
 from service.budget import Reservation
 from service.cache import BoundedCache
 from service.codec.json_slices import LongList, LongText, cut, is_large
-from service.codec.steps import Steps, drain
 from service.cost import CostModel
 from service.engine.counters import NO_MODEL
 from service.engine.engine import Engine
 from service.engine.task import InferenceTask
 from service.http.body import Body, CountedReceive, Headers, receive_body, receive_parts, split
 from service.http.compression import IDENTITY, MIN_BYTES, choose_encoding, content_encoding, deflate, inflate
+from service.http.direct import DirectEndpoint, RequestContext
 from service.http.envelope import deadline
-from service.http.response import Fields, Pieces, join, length_of, respond
+from service.http.response import Fields, Pieces, failure, join, length_of, respond
+from service.inference.disconnect import run_unless_disconnected
+from service.inference.stages import Stage, Stages, run_inline, run_stages
 from service.memories.access import Memories
 from service.memories.stored import Reference, StoredInputs
 from service.model.model import Model
@@ -35,34 +32,8 @@ from service.selection.answer import Answer
 from service.settings import Settings
 from service.timing import Timing
 
-WATCH_DELAY_S = 0.02  # for which a request waits before its client is watched: most are done by then
 MIN_BYTE_NS = 2.0  # of a body that is read; dense numbers take five times as long
 SMALL_WORK = 20_000  # of an answer with options that is computed at once; about nanoseconds
-T = TypeVar("T")
-
-
-@dataclass(slots=True)
-class Stage:
-    """Part of decoding or encoding, whose time ``cost`` predicts by its ``size``.
-
-    A generator of steps is run on the event loop, between others; a function in a thread, unless it is short.
-    """
-
-    cost: CostModel
-    size: int
-    work: Steps[Any] | Callable[[], Any]
-
-
-@dataclass(slots=True)
-class RequestContext:
-    """What belongs to a request beside its body."""
-
-    headers: Headers
-    timing: Timing
-    reservation: Reservation  # of the memory budget
-
-
-Stages = Generator[Stage, Any, T]  # each yield is sent the result of its stage
 
 
 class DecodedRequest(Protocol):
@@ -80,11 +51,10 @@ class DecodedRequest(Protocol):
 R = TypeVar("R", bound=DecodedRequest)
 
 
-class InferenceEndpoint(ABC, Generic[R]):
+class InferenceEndpoint(DirectEndpoint, Generic[R]):
     """What the APIs have in common: decode, run, encode, and count. An API gives ``decode`` and ``encode``."""
 
     api: ClassVar[str]  # its name in metrics
-    prefix: ClassVar[str]  # of its paths
 
     def __init__(self, repository: Repository, settings: Settings, engine: Engine, memories: Memories) -> None:
         self.repository = repository
@@ -103,14 +73,6 @@ class InferenceEndpoint(ABC, Generic[R]):
 
         Raises:
             NotFound, NotReady: there is none, or not yet.
-        """
-
-    @abstractmethod
-    def json_length(self, headers: Headers, length: int) -> int:
-        """How many bytes of a body of ``length`` bytes are JSON.
-
-        Raises:
-            HeedError: anything that is wrong with the headers.
         """
 
     @abstractmethod
@@ -191,7 +153,7 @@ class InferenceEndpoint(ABC, Generic[R]):
             model = self.model(path_params)
             self.engine.check_queue()
             body = await self.receive(receive, context)
-            request = await self.run_stages(self.decode(model, body, context))
+            request = await run_stages(self.decode(model, body, context), self.engine.offload)
             task = request.task
             context.reservation.add(request.response_bytes)
             timing.lap("decode")
@@ -200,7 +162,7 @@ class InferenceEndpoint(ABC, Generic[R]):
             else:
                 outputs = await run_unless_disconnected(self.engine, task, receive)
             timing.record_run(task.queue_ns, task.compute_ns)
-            response = await self.run_stages(self.encode(request, outputs, context))
+            response = await run_stages(self.encode(request, outputs, context), self.engine.offload)
             timing.lap("encode")
         except Exception as error:
             self._count_failure(model, error, timing)
@@ -213,15 +175,10 @@ class InferenceEndpoint(ABC, Generic[R]):
     def answer_inline(
         self, path_params: Mapping[str, Any], body: tuple[bytes, Body], context: RequestContext
     ) -> tuple[Pieces, Fields] | None:
-        """The body and the header fields of a response that takes a short time; None for a request that was not run.
-
-        Raises:
-            Exception: as ``__call__``; the request failed and must not be run again.
-        """
         engine, timing, model = self.engine, context.timing, None
         try:
             model = self.model(path_params)
-            request, expected_ns = self._drain(self.decode(model, body, context))
+            request, expected_ns = run_inline(self.decode(model, body, context), engine.offload.inline_ns)
             if request is None:
                 return None
             task = request.task
@@ -232,7 +189,7 @@ class InferenceEndpoint(ABC, Generic[R]):
             timing.lap("decode")
             outputs = engine.run_inline(task)
             timing.record_run(0, task.compute_ns)
-            response, _ = self._drain(self.encode(request, outputs, context), is_limited=False)
+            response, _ = run_inline(self.encode(request, outputs, context), math.inf)
             timing.lap("encode")
         except Exception as error:
             self._count_failure(model, error, timing)
@@ -300,81 +257,11 @@ class InferenceEndpoint(ABC, Generic[R]):
         """Until when the run has to begin, of ``time.perf_counter_ns``."""
         return deadline(context.timing.started_ns, context.headers, self.settings.deadline_seconds, timeout_us)
 
-    async def run_stages(self, stages: Stages[T]) -> T:
-        """The result of ``stages``, each run where it keeps others waiting least."""
-        engine, result = self.engine, None
-        with closing(stages):
-            while True:
-                try:
-                    stage = stages.send(result)
-                except StopIteration as end:
-                    return end.value  # type: ignore[no-any-return]
-                if isinstance(stage.work, GeneratorType):
-                    result = await engine.offload.run_cooperatively(stage.cost, stage.size, stage.work)
-                else:
-                    result = await engine.offload.inline_or_offload(stage.cost, stage.size, stage.work)  # type: ignore[arg-type]
-
-    def _drain(self, stages: Stages[T], is_limited: bool = True) -> tuple[T | None, float]:
-        """The result of ``stages``, run here and now, and what they were expected to take, in nanoseconds.
-
-        The result is None where they are expected to take too long for the event loop.
-        """
-        result, expected_ns, start = None, 0.0, time.perf_counter_ns()
-        while True:
-            try:
-                stage = stages.send(result)
-            except StopIteration as end:
-                return end.value, expected_ns
-            if is_limited:
-                expected_ns += stage.cost.expected(stage.size)
-                if expected_ns > self.engine.offload.inline_ns:
-                    stages.close()
-                    return None, expected_ns
-            work = stage.work
-            try:
-                result = drain(work) if isinstance(work, GeneratorType) else work()  # type: ignore[operator]
-            except Exception:
-                stage.cost.learn_failure(stage.size, time.perf_counter_ns() - start)
-                raise
-
     def _count(self, model: Model, task: InferenceTask, timing: Timing) -> None:
         run_rows = task.run_rows if task.counts_run else None
         self.engine.counts.observe((model.name, model.version), self.api, timing, task.rows, run_rows)
 
     def _count_failure(self, model: Model | None, error: Exception, timing: Timing) -> None:
         version = (model.name, model.version) if model else NO_MODEL
-        self.engine.counts.observe_failure(version, self.api, error, timing.total_ns)
-
-
-async def run_unless_disconnected(engine: Engine, task: InferenceTask, receive: Receive) -> dict[str, np.ndarray]:
-    """The outputs of ``task``. It is cancelled if the client disconnects while it is queued; a run is not interrupted.
-
-    Raises:
-        ClientDisconnect: the client disconnected.
-        Exception: what ``engine.run`` raises.
-    """
-    is_disconnected = False
-    watch: asyncio.Task[Message] | None = None
-
-    def begin_to_watch() -> None:
-        nonlocal watch
-        watch = asyncio.ensure_future(receive())
-        watch.add_done_callback(cancel_on_disconnect)
-
-    def cancel_on_disconnect(watched: "asyncio.Task[Message]") -> None:
-        nonlocal is_disconnected
-        if not watched.cancelled() and watched.result()["type"] == "http.disconnect" and task.future is not None:
-            is_disconnected = True
-            task.future.cancel()
-
-    timer = asyncio.get_running_loop().call_later(WATCH_DELAY_S, begin_to_watch)
-    try:
-        return await engine.run(task)
-    except asyncio.CancelledError:
-        if is_disconnected:
-            raise ClientDisconnect from None
-        raise
-    finally:
-        timer.cancel()
-        if watch is not None:
-            watch.cancel()
+        status, limit = failure(error, is_v2=self.api == "v2")
+        self.engine.counts.observe_failure(version, self.api, status, limit, timing.total_ns)
