@@ -122,12 +122,12 @@ class StoredInputs:
         self._new: Arrays = {}
         self._arrays = tuple(self._shaped(name, array) for name, array in zip(self.names, (key, value), strict=True))
 
-    def estimate(self, inputs: Arrays, outputs: Sequence[str], most_memory: int) -> RunEstimate:
+    def estimate(self, inputs: Arrays, outputs: Sequence[str], max_memory_bytes: int) -> RunEstimate:
         """What a run needs for ``outputs``, on the graph that is fastest for stored keys.
 
         Raises:
             Invalid: a shape or a number does not fit to the model.
-            TooMuchMemory: more than ``most_memory`` bytes.
+            TooMuchMemory: more than ``max_memory_bytes`` bytes.
         """
         model, sizes = self._model, self._model.bind(inputs, may_be_empty=True)
         pairs = score_count(model.signature, sizes)
@@ -135,7 +135,7 @@ class StoredInputs:
         graph = _streaming_graph(model) if pairs >= fewest else None
         if graph is not None and not graph.can_serve(inputs, outputs, pairs):
             graph = None
-        return model.estimate(inputs, outputs, sizes, most_memory, graph)
+        return model.estimate(inputs, outputs, sizes, max_memory_bytes, graph)
 
     @property
     def is_quick(self) -> bool:

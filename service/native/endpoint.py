@@ -51,8 +51,8 @@ class NativeEndpoint(InferenceEndpoint[R]):
     ) -> Stages[tuple[Pieces, Fields]]:
         """The response to ``request``; ``tokens`` are fields of its JSON before the outputs, in pieces."""
         plan, count = request.plan, request.plan.output_count
-        if plan.answer is not None:
-            outputs = yield from self.select(plan.answer, outputs)
+        if plan.run.answer is not None:
+            outputs = yield from self.select(plan.run.answer, outputs)
         frame, arrays = yield Stage(self.preparing, count, partial(prepare, request, outputs, tokens))
         pieces = yield Stage(self.writing(plan.decimals), count, write_json(frame, arrays, plan.decimals))
         return (yield from self.compress([*pieces], JSON, context.headers))
@@ -63,7 +63,7 @@ class NativeEndpoint(InferenceEndpoint[R]):
             return math.inf
         plan = request.plan
         expected_ns = self.writing(plan.decimals).expected(plan.output_count)
-        return expected_ns if plan.answer is None else expected_ns + self.selecting_ns(plan.answer)
+        return expected_ns if plan.run.answer is None else expected_ns + self.selecting_ns(plan.run.answer)
 
 
 class AttentionEndpoint(NativeEndpoint[AttentionRequest]):

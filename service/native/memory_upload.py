@@ -176,7 +176,7 @@ def plain_rows(tensors: Mapping[str, np.ndarray]) -> Rows:
 
 
 def projection_task(
-    model: Model, tensors: Mapping[str, np.ndarray], most_memory: int, stored: StoredInputs | None = None
+    model: Model, tensors: Mapping[str, np.ndarray], max_memory_bytes: int, stored: StoredInputs | None = None
 ) -> InferenceTask:
     """The run whose outputs ``present_key`` and ``present_value`` are stored, or appended to what is ``stored``.
 
@@ -184,7 +184,7 @@ def projection_task(
 
     Raises:
         Invalid: a tensor does not fit to the block, or to what is stored.
-        TooMuchMemory: the run needs more than ``most_memory`` bytes.
+        TooMuchMemory: the run needs more than ``max_memory_bytes`` bytes.
     """
     first = next(name for name in model.inputs if name in tensors)
     axes = LeadingAxes(model, first, tensors[first])
@@ -199,7 +199,7 @@ def projection_task(
     inputs = {name: inputs[name] for name in model.inputs if name in inputs}
     if stored is not None:
         inputs = stored.add_to(inputs)
-    estimate = model.estimate(inputs, PRESENT, model.bind(inputs), most_memory)
+    estimate = model.estimate(inputs, PRESENT, model.bind(inputs), max_memory_bytes)
     return InferenceTask(model, estimate, inputs, PRESENT, estimate.sizes.get("batch", 1), stored=stored)
 
 

@@ -21,22 +21,16 @@ from service.foreign_names import FIELDS as FOREIGN_FIELDS
 from service.foreign_names import Offer, field_hint, foreign_ours, is_harmless, output_hint
 from service.http.body import Body
 from service.http.response import TEXT_BYTES
+from service.inference.plan import RunPlan, plan_run
 from service.memories.stored import FIELD as MEMORY
 from service.memories.stored import FIELDS as MEMORY_FIELDS
 from service.memories.stored import Reference, StoredInputs, read_reference
 from service.model.checks import check_values
-from service.model.estimate import RunEstimate, number_count
+from service.model.estimate import number_count
 from service.model.masks import ADDITIVE_MASK, check_masks
 from service.model.model import Model
 from service.native.leading_axes import LeadingAxes
-from service.selection.answer import (
-    Answer,
-    AnsweredOutput,
-    answered_names,
-    graph_outputs,
-    needs_answer,
-    plan_answer,
-)
+from service.selection.answer import AnsweredOutput, answered_names, graph_outputs
 from service.selection.derived import derived_outputs
 from service.selection.indices import MAX_ITEMS
 from service.selection.options import AXES, NOTHING, OPTIONS, Selection, index_input, read_selection
@@ -50,16 +44,14 @@ CHOICES = ("outputs", *OPTIONS, *MEMORY_FIELDS)  # fields that are no inputs of 
 
 
 @dataclass(frozen=True, slots=True)
-class RequestPlan:
-    """What follows from the shapes and parameters of a request, and from the requested outputs."""
+class AttentionPlan:
+    """The plan of a request's run, and how its response is written."""
 
-    estimate: RunEstimate
-    graph_outputs: list[str]
+    run: RunPlan
     shapes: dict[str, list[int]]  # of the inputs, as the graph takes them
     omitted: dict[str, tuple[int, ...]]  # the axes that the request omits, of each array of the response
     output_count: int  # numbers in the response
     frame: list[bytes]  # the JSON of a response around its arrays
-    answer: Answer | None = None  # None = the graph's outputs as they are
     decimals: int | None = None  # of its numbers as text; None = exact
 
 
@@ -68,12 +60,12 @@ class AttentionRequest:
     """A decoded request: its run, and how its outputs are sent."""
 
     task: InferenceTask
-    plan: RequestPlan
+    plan: AttentionPlan
 
     @property
     def response_bytes(self) -> int:
         """Upper bound in bytes on the response, as arrays and as text, and on what it is computed with."""
-        answer = self.plan.answer
+        answer = self.plan.run.answer
         return (ITEM_BYTES + TEXT_BYTES) * self.plan.output_count + (answer.memory if answer else 0)
 
 
@@ -120,24 +112,24 @@ def complete(
     parsed: ParsedRequest,
     tensors: dict[str, np.ndarray],
     model: Model,
-    cache: BoundedCache[RequestPlan],
-    most_memory: int,
+    cache: BoundedCache[AttentionPlan],
+    max_memory_bytes: int,
     stored: StoredInputs | None = None,
 ) -> AttentionRequest:
     """The request with these ``tensors``, in the order of the model's inputs, and those ``stored`` in a memory.
 
     Raises:
         Invalid: a tensor or option that is wrong; ``field`` names it.
-        TooMuchMemory: it would need more than ``most_memory`` bytes.
+        TooMuchMemory: it would need more than ``max_memory_bytes`` bytes.
     """
     if not parsed.additive_mask:
         check_masks(model, tensors)
-    plan = _plan(tensors, parsed, model, cache, most_memory, stored)
-    estimate = plan.estimate
+    plan = _plan(tensors, parsed, model, cache, max_memory_bytes, stored)
+    estimate = plan.run.estimate
     inputs = {name: array.reshape(plan.shapes[name]) for name, array in tensors.items()}
     if stored is not None:
         inputs = stored.add_to(inputs)
-    task = InferenceTask(model, estimate, inputs, plan.graph_outputs, estimate.sizes.get("batch", 1), stored=stored)
+    task = InferenceTask(model, estimate, inputs, plan.run.graph_outputs, estimate.sizes.get("batch", 1), stored=stored)
     return AttentionRequest(task, plan)
 
 
@@ -239,10 +231,10 @@ def _plan(
     tensors: dict[str, np.ndarray],
     parsed: ParsedRequest,
     model: Model,
-    cache: BoundedCache[RequestPlan],
-    most_memory: int,
+    cache: BoundedCache[AttentionPlan],
+    max_memory_bytes: int,
     stored: StoredInputs | None,
-) -> RequestPlan:
+) -> AttentionPlan:
     """The request's plan, which is that of every request with the same shapes, parameters, outputs and options."""
     outputs, selection = parsed.outputs, parsed.selection
     key: tuple[object, ...] = (*outputs, *((name, array.shape or array.tobytes()) for name, array in tensors.items()))
@@ -251,7 +243,7 @@ def _plan(
         key = selection, computed, stored and stored.cache_key, *key
     plan = cache.get(key)
     if plan is not None:
-        check_values(model.signature, tensors, plan.estimate.sizes)
+        check_values(model.signature, tensors, plan.run.estimate.sizes)
         return plan
     for name in model.signature.missing(stored.covers(tensors) if stored else tensors, (*outputs, *computed)):
         needing = [output for output in outputs if output in model.signature.omissible.get(name, ())]
@@ -259,24 +251,21 @@ def _plan(
     first = next(iter(tensors))
     axes = LeadingAxes(model, first, tensors[first])
     inputs = {name: axes.expand(model.inputs[name], array) for name, array in tensors.items()}
-    wanted = graph_outputs((*outputs, *computed), model.signature)
     shapes = {name: [*array.shape] for name, array in inputs.items()}
     try:
-        if stored is None:
-            estimate = model.estimate(inputs, wanted, model.bind(inputs), most_memory)
-        else:
-            estimate = stored.estimate(stored.add_to(inputs), wanted, most_memory)
+        added = stored.add_to(inputs) if stored else inputs
+        run = plan_run(model, added, outputs, selection, max_memory_bytes, computed, stored)
     except WrongSize as error:
         raise axes.as_given(error, model, tensors) from None
     answered = graph_outputs(outputs, model.signature)
     omitted = {name: axes.omitted(model.outputs[name].shape) for name in answered}
-    count, answer = number_count(model.signature, answered, estimate.sizes), None
-    if needs_answer(outputs, selection, model.signature):
-        answer = plan_answer(model.signature, outputs, selection, estimate.sizes, model.name)
-        omitted = {output.name: _omitted(output, omitted, model) for output in answer.outputs}
-        count = sum(output.count for output in answer.outputs)
+    if run.answer is None:
+        count = number_count(model.signature, answered, run.estimate.sizes)
+    else:
+        omitted = {output.name: _omitted(output, omitted, model) for output in run.answer.outputs}
+        count = sum(output.count for output in run.answer.outputs)
     frame = _frame(model.name, outputs, selection)
-    plan = RequestPlan(estimate, wanted, shapes, omitted, count, frame, answer, selection.decimals)
+    plan = AttentionPlan(run, shapes, omitted, count, frame, selection.decimals)
     cache.put(key, plan)
     return plan
 

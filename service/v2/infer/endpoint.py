@@ -27,7 +27,7 @@ from service.model.model import Model
 from service.repository.repository import Repository
 from service.settings import Settings
 from service.steps import drain
-from service.v2.infer.plan import MAX_TEMPLATE_BYTES, RequestContent, RequestPlan, find_template
+from service.v2.infer.plan import MAX_TEMPLATE_BYTES, InferPlan, RequestContent, find_template
 from service.v2.infer.request import InferRequest, complete, decode_raw, parse, read_lists, take_known
 from service.v2.infer.response import prepare
 from service.v2.paths import OF_MODEL, OF_VERSION
@@ -58,11 +58,11 @@ class InferEndpoint(InferenceEndpoint[InferRequest]):
 
     def decode(self, model: Model, body: tuple[bytes, Body], context: RequestContext) -> Stages[InferRequest]:
         (content, attached), reservation = body, context.reservation
-        cache, most_memory = self.cache(model), self.settings.max_memory_bytes
+        cache, max_memory_bytes = self.cache(model), self.settings.max_memory_bytes
         if not content and _json_length(context.headers) == 0:
-            inputs, plan = decode_raw(attached, model, most_memory, reservation)
+            inputs, plan = decode_raw(attached, model, max_memory_bytes, reservation)
             return self._request(model, context, inputs, plan)
-        known: RequestPlan | None = cache.get(content) if len(content) <= MAX_TEMPLATE_BYTES else None
+        known: InferPlan | None = cache.get(content) if len(content) <= MAX_TEMPLATE_BYTES else None
         if known is not None:  # the same JSON, without an id and numbers
             strings: dict[str, np.ndarray] = {}
             if known.content.string_bytes:
@@ -84,7 +84,7 @@ class InferEndpoint(InferenceEndpoint[InferRequest]):
         tensors = yield Stage(self.reading, len(content), read_all(parsed.tensors, reservation))
         strings = yield from self._strings(parsed.content, attached, model, reservation)
         stored = yield from self.stored(parsed.content.memory, model, context)
-        inputs, plan = complete(parsed, tensors, strings, attached, model, most_memory, stored)
+        inputs, plan = complete(parsed, tensors, strings, attached, model, max_memory_bytes, stored)
         has_all = template is not None and (parsed.id is None or template.id is not None)
         if template is not None and has_all and parsed.content.follows_from(template, model):
             cache.put(template.content, plan)
@@ -99,8 +99,8 @@ class InferEndpoint(InferenceEndpoint[InferRequest]):
         plan, model = request.plan, request.task.model
         if not model.spec:
             context.reservation.add(plan.content.response_bytes(outputs))
-        if plan.answer is not None:
-            outputs = yield from self.select(plan.answer, outputs)
+        if plan.run.answer is not None:
+            outputs = yield from self.select(plan.run.answer, outputs)
         plan.last_response.written = count = sum([outputs[name].size for name in plan.text_outputs])
         non_finite, response = self.settings.json_non_finite, None
         if count > SMALL_COUNT:
@@ -123,7 +123,7 @@ class InferEndpoint(InferenceEndpoint[InferRequest]):
         if written is None or self.may_compress(context.headers):
             return math.inf
         expected_ns = self.writing(request.plan.content.selection.decimals).expected(written) if written else 0.0
-        answer = request.plan.answer
+        answer = request.plan.run.answer
         return expected_ns if answer is None else expected_ns + self.selecting_ns(answer)
 
     def _strings(
@@ -141,7 +141,7 @@ class InferEndpoint(InferenceEndpoint[InferRequest]):
         model: Model,
         context: RequestContext,
         inputs: dict[str, np.ndarray],
-        plan: RequestPlan,
+        plan: InferPlan,
         request_id: bytes | None = None,
     ) -> InferRequest:
         content = plan.content
@@ -149,7 +149,9 @@ class InferEndpoint(InferenceEndpoint[InferRequest]):
         if timeout_us and not self.repository.options_for(model.name).allow_timeout_override:
             timeout_us = 0
         deadline = self.deadline(context, timeout_us)
-        task = InferenceTask(model, plan.estimate, inputs, plan.graph_outputs, plan.rows, content.priority, deadline)
+        task = InferenceTask(
+            model, plan.run.estimate, inputs, plan.run.graph_outputs, plan.rows, content.priority, deadline
+        )
         return InferRequest(task, plan, request_id)
 
 

@@ -15,10 +15,11 @@ import numpy as np
 from service.budget import Reservation
 from service.http.body import Body
 from service.http.response import TEXT_BYTES
+from service.inference.plan import RunPlan
 from service.memories.stored import Reference
-from service.model.estimate import RunEstimate, number_count
+from service.model.estimate import number_count
 from service.model.model import Model
-from service.selection.answer import SCALES, Answer, answered_names, graph_outputs, needs_answer, plan_answer
+from service.selection.answer import SCALES, answered_names
 from service.selection.options import NOTHING, Selection
 from service.steps import Steps
 from service.v2.datatypes import BYTES
@@ -198,46 +199,37 @@ class LastResponse:
 
 
 @dataclass(frozen=True, slots=True)
-class RequestPlan:
-    """The content of a request, and what follows from the shapes of its inputs."""
+class InferPlan:
+    """The content of a request, the plan of its run, and how its response is written."""
 
     content: RequestContent
     rows: int
-    estimate: RunEstimate
-    graph_outputs: list[str]
+    run: RunPlan
     outputs: Sequence[RequestedOutput]  # arrays of the response
-    answer: Answer | None  # how these are computed from those of the graph; None = they are the graph's
     response_bytes: int  # upper bound on a block's response, as arrays and as text; 0 of a model that is no block
     text_outputs: list[str]  # outputs that become text; the others are only copied
     last_response: LastResponse = field(default_factory=LastResponse)
 
 
-def make_plan(
-    content: RequestContent, rows: int, estimate: RunEstimate, model: Model, computed: Sequence[str] = ()
-) -> RequestPlan:
-    """The plan of a request to ``model`` with this content. ``computed`` are outputs that are not answered.
-
-    Raises:
-        Invalid: an option that selects or reduces attention does not fit.
-    """
-    outputs, answer, size = content.outputs, None, 0
-    if model.spec and needs_answer(content.output_names, content.selection, model.signature):
-        answer = plan_answer(model.signature, content.output_names, content.selection, estimate.sizes, model.name)
+def plan_response(content: RequestContent, rows: int, run: RunPlan, model: Model) -> InferPlan:
+    """The plan of a request to ``model`` with this content."""
+    outputs, size, sizes = content.outputs, 0, run.estimate.sizes
+    if run.answer is not None:
         outputs = [
             replace(output, name=name, classes=0 if name in SCALES else output.classes)
             for output in content.outputs
             for name in answered_names(output.name, content.selection)
         ]
     if model.spec:  # What a foreign model will answer is not known before it is run.
-        batch = estimate.sizes.get("batch", 1)
-        if answer is None:
+        batch = sizes.get("batch", 1)
+        if run.answer is None:
             counted = [
-                (number_count(model.signature, [name], estimate.sizes), model.outputs[name].dtype.itemsize)
+                (number_count(model.signature, [name], sizes), model.outputs[name].dtype.itemsize)
                 for name in content.output_names
             ]
         else:
-            counted = [(output.count, output.item_bytes) for output in answer.outputs]
-            size = answer.memory
+            counted = [(output.count, output.item_bytes) for output in run.answer.outputs]
+            size = run.answer.memory
         pairs = zip(outputs, counted, strict=True)
         size += sum(output.max_bytes(count, item_bytes, batch) for output, (count, item_bytes) in pairs)
     text_outputs = [
@@ -247,6 +239,4 @@ def make_plan(
         or output.classes
         or (output.name in model.outputs and model.outputs[output.name].dtype == BYTES.dtype)
     ]
-    names = content.output_names if answer is None else graph_outputs(content.output_names, model.signature)
-    graph_names = [*dict.fromkeys((*names, *computed))]
-    return RequestPlan(content, rows, estimate, graph_names, outputs, answer, size, text_outputs)
+    return InferPlan(content, rows, run, outputs, size, text_outputs)

@@ -16,19 +16,19 @@ from service.engine.task import InferenceTask
 from service.errors import Invalid, Malformed
 from service.foreign_names import Offer, field_hint, output_hint
 from service.http.body import Body
+from service.inference.plan import plan_run, run_outputs
 from service.memories.stored import FIELDS as MEMORY_FIELDS
 from service.memories.stored import StoredInputs, read_reference
 from service.model.checks import check_values
 from service.model.masks import check_masks
 from service.model.model import Model
-from service.selection.answer import graph_outputs
 from service.selection.derived import derived_outputs
 from service.steps import Steps
 from service.tensors.cast import cast
 from service.v2 import signature
 from service.v2.datatypes import BOOL, DATATYPES, Datatype, datatype
 from service.v2.infer import parameters
-from service.v2.infer.plan import JsonInput, RequestContent, RequestedOutput, RequestPlan, RequestTemplate, make_plan
+from service.v2.infer.plan import InferPlan, JsonInput, RequestContent, RequestedOutput, RequestTemplate, plan_response
 from service.v2.infer.tensors import BinaryInput, fit, from_json, from_raw, read_shape
 
 MAX_ENTRIES = 1024  # inputs or outputs in a request
@@ -41,7 +41,7 @@ class InferRequest:
     """A decoded request: its run, its plan, and its id as JSON."""
 
     task: InferenceTask
-    plan: RequestPlan
+    plan: InferPlan
     id: bytes | None = None
 
     @property
@@ -76,9 +76,9 @@ def complete(
     strings: dict[str, np.ndarray],
     attached: Body,
     model: Model,
-    most_memory: int,
+    max_memory_bytes: int,
     stored: StoredInputs | None = None,
-) -> tuple[dict[str, np.ndarray], RequestPlan]:
+) -> tuple[dict[str, np.ndarray], InferPlan]:
     """The inputs and the plan of a parsed request, whose JSON has these ``tensors`` and is followed by ``attached``.
 
     The inputs include the ``strings`` of ``attached``, and those ``stored`` in a memory.
@@ -86,7 +86,7 @@ def complete(
     Raises:
         Malformed: other bytes than the JSON declares.
         Invalid: a tensor that is wrong.
-        TooMuchMemory: it would need more than ``most_memory`` bytes.
+        TooMuchMemory: it would need more than ``max_memory_bytes`` bytes.
     """
     inputs = dict(strings)
     with np.errstate(over="ignore"):
@@ -94,12 +94,12 @@ def complete(
             array, declared = fit(one.name, tensors[one.name], one.shape), model.inputs[one.name].dtype
             inputs[one.name] = array if array.dtype == declared else cast(one.name, array, declared, mask=True)
     inputs |= parsed.content.take(attached, model)
-    return _check(parsed.content, inputs, model, most_memory, stored)
+    return _check(parsed.content, inputs, model, max_memory_bytes, stored)
 
 
 def decode_raw(
-    body: Body, model: Model, most_memory: int, reservation: Reservation
-) -> tuple[dict[str, np.ndarray], RequestPlan]:
+    body: Body, model: Model, max_memory_bytes: int, reservation: Reservation
+) -> tuple[dict[str, np.ndarray], InferPlan]:
     """The inputs and the plan of a body that has no JSON and is the model's one input.
 
     Raises:
@@ -107,11 +107,11 @@ def decode_raw(
     """
     inputs = from_raw(body, model, reservation)
     outputs = [RequestedOutput(name, binary=True) for name in model.all_outputs]
-    return _check(RequestContent({}, [], [], outputs), inputs, model, most_memory)
+    return _check(RequestContent({}, [], [], outputs), inputs, model, max_memory_bytes)
 
 
 def read_lists(
-    plan: RequestPlan, content: bytes, template: RequestTemplate, reservation: Reservation
+    plan: InferPlan, content: bytes, template: RequestTemplate, reservation: Reservation
 ) -> Steps[dict[str, np.ndarray] | None]:
     """The tensors in the JSON of a request whose plan is known; None where its lists are not what they were.
 
@@ -131,9 +131,7 @@ def read_lists(
     return inputs
 
 
-def take_known(
-    plan: RequestPlan, lists: Mapping[str, np.ndarray], attached: Body, model: Model
-) -> dict[str, np.ndarray]:
+def take_known(plan: InferPlan, lists: Mapping[str, np.ndarray], attached: Body, model: Model) -> dict[str, np.ndarray]:
     """The inputs of a request whose plan is known, checked: its ``lists`` and strings, and the numbers behind its JSON.
 
     Raises:
@@ -143,7 +141,7 @@ def take_known(
     if lists:
         inputs = {**lists, **inputs}
     if model.signature.ranges:
-        check_values(model.signature, inputs, plan.estimate.sizes)
+        check_values(model.signature, inputs, plan.run.estimate.sizes)
     if model.masks and not plan.content.additive_mask:
         check_masks(model, inputs)
     return inputs
@@ -153,22 +151,19 @@ def _check(
     content: RequestContent,
     inputs: dict[str, np.ndarray],
     model: Model,
-    most_memory: int,
+    max_memory_bytes: int,
     stored: StoredInputs | None = None,
-) -> tuple[dict[str, np.ndarray], RequestPlan]:
+) -> tuple[dict[str, np.ndarray], InferPlan]:
     """All inputs and the plan: ``inputs`` are checked against the model and each other, and the memory that they need
-    against ``most_memory``."""
-    names = graph_outputs(content.output_names, model.signature) if model.spec else content.output_names
+    against ``max_memory_bytes``."""
+    computed: Sequence[str] = ()
     if stored is not None:
-        inputs, names = stored.add_to(inputs), [*dict.fromkeys((*names, *stored.outputs))]
-    rows = signature.check_inputs(model, inputs, names)
-    if stored is None:
-        estimate = model.estimate(inputs, names, model.bind(inputs), most_memory)
-    else:
-        estimate = stored.estimate(inputs, names, most_memory)
+        inputs, computed = stored.add_to(inputs), stored.outputs
+    rows = signature.check_inputs(model, inputs, run_outputs(model, content.output_names, computed))
+    run = plan_run(model, inputs, content.output_names, content.selection, max_memory_bytes, computed, stored)
     if not content.additive_mask:
         check_masks(model, inputs)
-    return inputs, make_plan(content, rows, estimate, model, stored.outputs if stored else ())
+    return inputs, plan_response(content, rows, run, model)
 
 
 def _parse(request: JsonObject, content: bytes, parts: Sequence[LongText | LongList], model: Model) -> ParsedRequest:

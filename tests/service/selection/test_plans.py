@@ -96,7 +96,7 @@ def test_the_budget_and_the_estimates(model, kind):
         assert derived.plan.output_count == 2 * 4 * 256
         assert one.plan.output_count == 256 * 256
         assert list(derived.task.outputs) == ["weights"]
-    assert whole.plan.answer is None
+    assert whole.plan.run.answer is None
     assert whole.task.memory == request(model, kind, heads="1").task.memory  # the graph computes all
 
 
