@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from importlib.metadata import version
@@ -23,6 +23,7 @@ from service.budget import MemoryBudget
 from service.engine.counters import RequestCounters
 from service.engine.engine import RUNS_IN_FLIGHT_PER_GPU, Engine
 from service.errors import HeedError
+from service.feature import Core, Feature, source_of
 from service.http.auth import ApiKeyAuth
 from service.http.body import JSON_LENGTH
 from service.http.control_guard import ControlGuard
@@ -30,12 +31,11 @@ from service.http.envelope import Envelope, RequestIds
 from service.http.fast_path import FastPath
 from service.http.response import error_response
 from service.http.routing import DirectRoutes, Paths
-from service.memories.access import Memories, Store
-from service.memories.store import open_store
+from service.memories.feature import MemoriesFeature
+from service.memories.source import Store
+from service.memories.store import MemoryStore, open_store
 from service.native import endpoint as native_endpoint
 from service.native import routes as native_routes
-from service.native.endpoint import AttentionEndpoint
-from service.native.memories import routes as memory_routes
 from service.openapi import OPENAPI_PATH, OpenApi
 from service.ort.provider import Provider
 from service.repository.readiness import Readiness
@@ -45,7 +45,7 @@ from service.telemetry import metrics, tracing
 from service.telemetry.access_log import AccessLog
 from service.telemetry.event_loop import EventLoopClock
 from service.telemetry.shared_metrics import SharedMetrics, WorkerSlot
-from service.text import endpoint as text_endpoint
+from service.text.feature import TextFeature
 from service.timing import Timing
 from service.v2 import health, log_settings, metadata, unsupported
 from service.v2 import repository as v2_repository
@@ -93,11 +93,12 @@ def create_app(
     shared_metrics: SharedMetrics | None = None,
     slot: WorkerSlot | None = None,
     store: Store | None = None,
+    features: Sequence[Feature] | None = None,
 ) -> Application:
     """The application over ``settings.model_repository``. Models load after it started: it is live before it is ready.
 
     It publishes its metrics in ``slot`` of ``shared_metrics``, from which it answers ``/metrics`` for all workers. Its
-    memories are in ``store``, which all workers share.
+    memories are in ``store``, which all workers share. Other ``features`` replace memories and texts.
 
     Raises:
         OSError: a file of keys, or the folder of the memories, cannot be used.
@@ -107,22 +108,24 @@ def create_app(
     repository, engine = Repository(settings), Engine(settings)
     shared_metrics = shared_metrics or SharedMetrics()
     traces = tracing.create_tracer(settings.server_name) if tracing.is_wanted() else None
-    memories = Memories(store or open_store(settings.memories, settings.memories_bytes), lambda: auth)
+    if features is None:
+        features = [MemoriesFeature(store or open_memories(settings), lambda: auth), TextFeature()]
+    core = Core(repository, settings, engine, source_of(features))
     clock = EventLoopClock()
-    counted = metrics.Metrics(
-        repository, engine, memories.store, clock, shared_metrics, slot or shared_metrics.slots[0]
-    )
+    counted = metrics.Metrics(repository, engine, features, clock, shared_metrics, slot or shared_metrics.slots[0])
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         _set_run_limits(engine, repository.open(), requested)
         await engine.open()
-        async with background_tasks(repository, engine, auth, counted, memories.store, clock, settings):
+        sweeps = [feature.sweep for feature in features]
+        async with background_tasks(repository, engine, auth, counted, sweeps, clock, settings):
             yield
         engine.close()
         counted.publish()
         if store is None:
-            memories.store.close()
+            for feature in features:
+                feature.close()
         if traces:
             await asyncio.to_thread(tracing.close, traces)
 
@@ -143,10 +146,10 @@ def create_app(
     app.state.offload = engine.offload
     app.state.readiness = readiness = Readiness(repository)
     app.state.metrics = counted
-    apis = v2_endpoint, native_endpoint, text_endpoint
-    tensors = [route for api in apis for route in api.routes(repository, settings, engine, memories)]
-    app.router.routes.extend(tensors)
-    app.router.routes.extend(memory_routes(AttentionEndpoint(repository, settings, engine, memories)))
+    apis = v2_endpoint, native_endpoint
+    routes = [route for api in apis for route in api.routes(repository, settings, engine, core.source)]
+    routes += [route for feature in features for route in feature.routes(core)]
+    app.router.routes.extend(routes)
     if settings.metrics and not settings.monitoring_port:
         app.router.routes.append(Route("/metrics", metrics.get_metrics))
     if settings.viewer:
@@ -163,13 +166,16 @@ def create_app(
         app.add_exception_handler(kind, _answer)
     others = StripTrailingSlash(app)
     guarded = others if settings.admin_keys_file else ControlGuard(others, settings)
-    routes = DirectRoutes(guarded, tensors, takes_query=viewer_routes.PATH)
+    direct = [route for route in routes if route.app is route.endpoint]  # ASGI applications
+    direct_routes = DirectRoutes(guarded, direct, takes_query=viewer_routes.PATH)
     ids = RequestIds()
-    auth = ApiKeyAuth(routes, settings) if settings.api_keys_file or settings.admin_keys_file else None
+    auth = ApiKeyAuth(direct_routes, settings) if settings.api_keys_file or settings.admin_keys_file else None
     timing = tracing.TracedTiming if traces else Timing
     app.state.auth = auth
-    app.router.routes.insert(0, Route(OPENAPI_PATH, OpenApi(app, auth), methods=["GET"], include_in_schema=False))
-    outermost: ASGIApp = Envelope(auth or routes, ids, timing)
+    app.router.routes.insert(
+        0, Route(OPENAPI_PATH, OpenApi(app, auth, core, features), methods=["GET"], include_in_schema=False)
+    )
+    outermost: ASGIApp = Envelope(auth or direct_routes, ids, timing)
     observers: list[AccessLog | tracing.Tracing] = []
     if settings.access_log != "off":
         outermost = AccessLog(outermost, settings.access_log, settings.slow_milliseconds)
@@ -177,7 +183,7 @@ def create_app(
     if traces:
         outermost = tracing.Tracing(outermost, traces, is_logged=bool(observers))
         observers = [outermost, *observers]  # the access log names the trace
-    fast_path = FastPath(routes, auth, ids, timing, observers=observers)
+    fast_path = FastPath(direct_routes, auth, ids, timing, observers=observers)
     if settings.cors_origins:
         origins = [origin.strip() for origin in settings.cors_origins.split(",")]
         outermost = CORSMiddleware(
@@ -186,6 +192,15 @@ def create_app(
         task_headers = fast_path.task_headers | {b"origin"}
         fast_path = replace(fast_path, task_headers=task_headers, response_fields=[(b"vary", b"Origin")])
     return Application(outermost, repository, readiness, fast_path, engine.counts, engine.budget, clock)
+
+
+def open_memories(settings: Settings) -> MemoryStore:
+    """The store of the memories of this machine, which all workers share.
+
+    Raises:
+        OSError: its folder cannot be used.
+    """
+    return open_store(settings.memories, settings.sized().memories_bytes)
 
 
 def _set_run_limits(engine: Engine, provider: Provider, requested: Settings) -> None:

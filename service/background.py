@@ -2,14 +2,13 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 from functools import partial
 
 from service import machine
 from service.engine.engine import Engine
 from service.http.auth import ApiKeyAuth
-from service.memories.access import Store
 from service.ort.provider import Provider, shrink_arena
 from service.repository.repository import Repository
 from service.settings import Settings
@@ -30,18 +29,21 @@ async def background_tasks(
     engine: Engine,
     auth: ApiKeyAuth | None,
     metrics: Metrics,
-    memories: Store,
+    sweeps: Iterable[Callable[[], None]],
     clock: EventLoopClock,
     settings: Settings,
 ) -> AsyncIterator[None]:
-    """Run the tasks while the context is open. Leaving it cancels them; it does not wait for threads they started."""
+    """Run the tasks while the context is open. Leaving it cancels them; it does not wait for threads they started.
+
+    ``sweeps`` remove what has expired, in threads.
+    """
 
     metrics.publish()
     repeated: list[tuple[Callable[[], object], float]] = [
         (clock.sample, SAMPLE_S),
         (engine.terminate_overdue, CHECK_S),
         (metrics.publish, metrics.publish_interval_s),
-        (partial(in_thread, memories.sweep), IDLE_CHECK_S),
+        *((partial(in_thread, sweep), IDLE_CHECK_S) for sweep in sweeps),
     ]
     if auth:
         repeated.append((auth.reload_if_changed, CHECK_S))

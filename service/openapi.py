@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from collections.abc import Sequence
 from typing import Any
 
 from fastapi import FastAPI
@@ -9,11 +10,10 @@ from fastapi.openapi.utils import get_openapi
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from service.feature import Core, Feature
 from service.http.auth import ApiKeyAuth
 from service.model.model import Model
-from service.native import memory_openapi
 from service.native import openapi as native_openapi
-from service.text import openapi as text_openapi
 from service.v2 import openapi as v2_openapi
 from service.v2.schemas import Error
 
@@ -27,15 +27,16 @@ SECURITY_SCHEMES = {
 class OpenApi:
     """Answers with the document. It takes a second to build, which a thread does, once for the same blocks."""
 
-    def __init__(self, app: FastAPI, auth: ApiKeyAuth | None) -> None:
+    def __init__(self, app: FastAPI, auth: ApiKeyAuth | None, core: Core, features: Sequence[Feature]) -> None:
         self._app, self._auth = app, auth
+        self._core, self._features = core, features
         self._content = b""
         self._models: list[Model] = []  # whose operations are in it
         self._lock = asyncio.Lock()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async with self._lock:
-            blocks = self._app.state.repository.blocks
+            blocks = self._core.repository.blocks
             models = [*blocks.values()]
             if not self._content or models != self._models:
                 self._content = await asyncio.to_thread(self._build, blocks)
@@ -44,11 +45,11 @@ class OpenApi:
 
     def _build(self, blocks: dict[str, Model]) -> bytes:
         app, auth = self._app, self._auth
-        overload_status = int(app.state.settings.overload_status)
+        overload_status = int(self._core.settings.overload_status)
         apis = [
-            route
-            for api in (native_openapi, text_openapi, memory_openapi, v2_openapi)
-            for route in api.routes(blocks, overload_status)
+            *native_openapi.routes(blocks, overload_status, self._core.source.fields),
+            *(route for feature in self._features for route in feature.documented_routes(self._core, blocks)),
+            *v2_openapi.routes(blocks, overload_status),
         ]
         document: dict[str, Any] = get_openapi(
             title=app.title, version=app.version, description=app.description, routes=[*app.routes, *apis]

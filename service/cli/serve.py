@@ -9,14 +9,13 @@ import sys
 from collections.abc import Sequence
 
 from service import machine, threads
-from service.app import Application, create_app
+from service.app import Application, create_app, open_memories
 from service.cli.folder import BUILTIN, NoFolder, with_folder
 from service.cli.options import WrongSettings, parser, read_settings
 from service.cli.startup import log_settings, log_unknown_variables, log_unprotected_keys
-from service.memories.store import MemoryStore, open_store
 from service.settings import Settings
 from service.telemetry import logs, tracing
-from service.telemetry.shared_metrics import SharedMetrics, WorkerSlot
+from service.telemetry.shared_metrics import SharedMetrics
 from service.workers.channel import Channel, shared_state
 from service.workers.monitor import monitor
 from service.workers.server import Server, listen
@@ -46,7 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except tracing.CannotTrace as error:
         return _fail(2, str(error))
     try:
-        store = open_store(settings.memories, settings.sized().memories_bytes)
+        store = open_memories(settings)
     except OSError as error:
         return _fail(2, f"--memories (HEED_MEMORIES): {str(settings.memories)!r} cannot be used: {error.strerror}")
     port = settings.port
@@ -74,7 +73,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     state = shared_state()
 
     def serve(channel: Channel) -> None:
-        app = _application(settings, store, shared_metrics, channel.slot)
+        app = _frozen(create_app(settings, shared_metrics, channel.slot, store))
         worker = Worker(app, settings, channel)
         worker.run()
         if worker.status:
@@ -84,7 +83,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with monitor(monitored, listeners, state, shared_metrics, settings):
             if settings.workers > 1:
                 return Supervisor(serve, settings, listeners, shared_metrics, state).run()
-            app = _application(settings, store, shared_metrics)
+            app = _frozen(create_app(settings, shared_metrics, store=store))
             server = Server(app, settings, state)
             server.run(listeners)
     except SystemExit:  # from uvicorn, when the start failed; the log says why
@@ -97,17 +96,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return server.status
 
 
-def _application(
-    settings: Settings,
-    store: MemoryStore,
-    shared_metrics: SharedMetrics | None = None,
-    slot: WorkerSlot | None = None,
-) -> Application:
-    """The application, which garbage collections leave alone, with all that was imported.
+def _frozen(app: Application) -> Application:
+    """``app``. Garbage collections leave it alone, with all that was imported.
 
     Otherwise a full collection takes tens of milliseconds, in which no request is answered.
     """
-    app = create_app(settings, shared_metrics, slot, store)
     gc.freeze()
     return app
 

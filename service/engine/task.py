@@ -20,7 +20,7 @@ UNKNOWN_RUN_NS = 1e9  # the forecast of a run where no such run was measured
 
 
 class StoredInputs(Protocol):
-    """Inputs that are not in the request, but in a memory."""
+    """Inputs that are not in the request, but in a source outside of it."""
 
     @property
     def is_quick(self) -> bool:

@@ -23,9 +23,8 @@ from service.http.direct import DirectEndpoint, RequestContext
 from service.http.envelope import deadline
 from service.http.response import Fields, Pieces, failure, join, length_of, respond
 from service.inference.disconnect import run_unless_disconnected
+from service.inference.source import InputSource, SourceInputs
 from service.inference.stages import Stage, Stages, run_inline, run_stages
-from service.memories.access import Memories
-from service.memories.stored import Reference, StoredInputs
 from service.model.model import Model
 from service.repository.repository import Repository
 from service.selection.answer import Answer
@@ -56,11 +55,11 @@ class InferenceEndpoint(DirectEndpoint, Generic[R]):
 
     api: ClassVar[str]  # its name in metrics
 
-    def __init__(self, repository: Repository, settings: Settings, engine: Engine, memories: Memories) -> None:
+    def __init__(self, repository: Repository, settings: Settings, engine: Engine, source: InputSource[Any]) -> None:
         self.repository = repository
         self.settings = settings
         self.engine = engine
-        self.memories = memories
+        self.source = source
         self.cutting, self.decoding, self.reading = (CostModel(MIN_BYTE_NS) for _ in range(3))
         self.selecting, self.preparing = CostModel(), CostModel()
         self._writing, self._rounding = CostModel(), CostModel()
@@ -110,16 +109,13 @@ class InferenceEndpoint(DirectEndpoint, Generic[R]):
             HeedError: anything that is wrong with it.
         """
 
-    def stored(self, reference: Reference | None, model: Model, context: RequestContext) -> Stages[StoredInputs | None]:
-        """The inputs that are in the memory which a request names, if it names one.
+    def stored(self, reference: Any | None, model: Model, context: RequestContext) -> Stages[SourceInputs | None]:
+        """The inputs of the source that a request refers to, if it does.
 
         Raises:
-            NotFound, Gone, Invalid, Conflict: as ``Memories.get`` and ``Memories.inputs``.
+            NotFound, Gone, Invalid, Conflict: as ``InputSource.open``.
         """
-        if reference is None:
-            return None
-        memory = yield Stage(self.memories.finding, 1, partial(self.memories.get, reference.id, context.headers))
-        return self.memories.inputs(memory, reference, model, context.reservation)
+        return None if reference is None else (yield from self.source.open(reference, model, context))
 
     @abstractmethod
     def encode(

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from service.memories.stored import StoredInputs
+from service.inference.source import SourceInputs
 from service.model.estimate import RunEstimate
 from service.model.model import Model
 from service.selection.answer import Answer, graph_outputs, needs_answer, plan_answer
@@ -37,11 +37,11 @@ def plan_run(
     selection: Selection,
     max_memory_bytes: int,
     computed: Sequence[str] = (),
-    stored: StoredInputs | None = None,
+    stored: SourceInputs | None = None,
 ) -> RunPlan:
     """The plan of a request for ``outputs``; those that are ``computed`` are not answered.
 
-    ``inputs`` are all that the graph takes, as it takes them, with those ``stored`` in a memory.
+    ``inputs`` are all that the graph takes, as it takes them, with those of a source, which has ``stored`` them.
 
     Raises:
         WrongSize: inputs do not fit each other.

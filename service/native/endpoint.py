@@ -16,8 +16,8 @@ from service.http.compression import content_encoding
 from service.http.direct import RequestContext
 from service.http.response import JSON, Fields, Pieces
 from service.inference.endpoint import InferenceEndpoint, R
+from service.inference.source import InputSource
 from service.inference.stages import Stage, Stages
-from service.memories.access import Memories
 from service.model.model import Model
 from service.native.request import AttentionRequest, complete, read
 from service.native.response import prepare
@@ -72,9 +72,9 @@ class AttentionEndpoint(NativeEndpoint[AttentionRequest]):
     def decode(self, model: Model, body: tuple[bytes, Body], context: RequestContext) -> Stages[AttentionRequest]:
         content, _ = body
         rest, parts = yield from self.cut(content)
-        steps = read(rest, parts, model, context.reservation)
+        steps = read(rest, parts, model, self.source, context.reservation)
         parsed, tensors = yield Stage(self.decoding, len(content), steps)
-        stored = yield from self.stored(parsed.memory, model, context)
+        stored = yield from self.stored(parsed.reference, model, context)
         request = complete(parsed, tensors, model, self.cache(model), self.settings.max_memory_bytes, stored)
         request.task.deadline = self.deadline(context)
         return request
@@ -88,8 +88,8 @@ class AttentionEndpoint(NativeEndpoint[AttentionRequest]):
         return self.encoding_answer_ns(request, context)
 
 
-def routes(repository: Repository, settings: Settings, engine: Engine, memories: Memories) -> list[Route]:
+def routes(repository: Repository, settings: Settings, engine: Engine, source: InputSource[Any]) -> list[Route]:
     """Those that run blocks, with and without a slash at the end; the documentation has a path for each block."""
-    endpoint = AttentionEndpoint(repository, settings, engine, memories)
+    endpoint = AttentionEndpoint(repository, settings, engine, source)
     path = "/v1/attention/{block}"
     return [Route(path + slash, endpoint, methods=["POST"], include_in_schema=False) for slash in ("", "/")]

@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, RootModel, create_model
 from pydantic.json_schema import SkipJsonSchema
 
 from service.errors import meaning
-from service.memories.stored import FIELD as MEMORY
+from service.inference.source import FieldDefinitions
 from service.model.masks import ADDITIVE_MASK, FLAG, describe_input
 from service.model.model import Model
 from service.native.request import CHOICES, DEFAULT_OUTPUTS
@@ -95,9 +95,6 @@ class Choices(BaseModel, extra="forbid"):
     decimals: int | None = Field(
         None, ge=0, le=MAX_DECIMALS, description="numbers of the response are rounded to so many; null = exact"
     )
-    memory: str | None = Field(None, description="id of a memory, whose keys and values are attended to")
-    memory_append: bool | None = Field(False, description="append this request's keys and values to the memory first")
-    memory_at: int | None = Field(None, ge=0, description="refuse to append where the memory has not so many keys")
 
 
 assert tuple(Choices.model_fields) == CHOICES
@@ -109,18 +106,21 @@ def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
     return {status: {"description": meaning(status), "content": content} for status in statuses}
 
 
-def routes(blocks: dict[str, Model], overload_status: int) -> list[APIRoute]:
-    """A documented route for each of ``blocks``; one undocumented route answers them all."""
-    return [_route(model, overload_status) for model in blocks.values()]
+def routes(blocks: dict[str, Model], overload_status: int, others: FieldDefinitions) -> list[APIRoute]:
+    """A documented route for each of ``blocks``; one undocumented route answers them all.
+
+    ``others`` are fields beside inputs and options.
+    """
+    return [_route(model, overload_status, others) for model in blocks.values()]
 
 
-def _route(model: Model, overload_status: int) -> APIRoute:
+def _route(model: Model, overload_status: int, others: FieldDefinitions) -> APIRoute:
     spec = model.spec
     assert spec is not None
 
     def run(body: Any) -> None: ...
 
-    run.__annotations__["body"] = Annotated[_request(model), Body()]
+    run.__annotations__["body"] = Annotated[_request(model, others), Body()]
     return APIRoute(
         f"/v1/attention/{model.name}",
         run,
@@ -136,31 +136,30 @@ def _route(model: Model, overload_status: int) -> APIRoute:
     )
 
 
-def _request(model: Model) -> type[BaseModel]:
-    fields = [_input(model, name, tensor) for name, tensor in model.inputs.items()]
+def _request(model: Model, others: FieldDefinitions) -> type[BaseModel]:
+    fields = [_input(model, name, tensor, others) for name, tensor in model.inputs.items()]
     if model.masks:
         fields.append((bool | None, Field(False, alias=ADDITIVE_MASK, description=FLAG)))
-    return model_class(f"{model.name}_request", choices_of(model), fields)
+    return model_class(f"{model.name}_request", choices_of(model, others), fields)
 
 
-def choices_of(model: Model) -> type[BaseModel]:
-    """``Choices`` without those that the block lacks, or that are inputs of its graph."""
+def choices_of(model: Model, others: FieldDefinitions) -> type[BaseModel]:
+    """``Choices`` and ``others``, without those that the block lacks, or that are inputs of its graph."""
     lacking = LAYERED if len(model.outputs["weights"].shape) < 5 else ()
+    choices = {name: (field.annotation, field) for name, field in Choices.model_fields.items()} | {**others}
     kept: dict[str, Any] = {
-        name: (field.annotation, field)
-        for name, field in Choices.model_fields.items()
-        if name not in model.inputs and name not in lacking
+        name: field for name, field in choices.items() if name not in model.inputs and name not in lacking
     }
     return create_model("Choices", __config__=ConfigDict(extra="forbid"), **kept)
 
 
-def _input(model: Model, name: str, tensor: TensorSpec) -> tuple[Any, Any]:
+def _input(model: Model, name: str, tensor: TensorSpec, others: FieldDefinitions) -> tuple[Any, Any]:
     assert model.spec is not None
     spec = model.spec.inputs[name]
     kind: Any = KINDS[tensor.dtype.kind] if name in model.parameters else Tensor
     shape = "" if name in model.parameters else f"{format_dims(tensor.shape)}. "
     description = shape + describe_input(model, name)
-    if name == MEMORY:  # an input of this block, or the id of a memory
+    if name in others:  # a tensor of this block, or a reference
         kind |= str
     if tensor.required and not spec.only_for:
         return kind, Field(alias=name, description=description)

@@ -22,9 +22,7 @@ from service.foreign_names import Offer, field_hint, foreign_ours, is_harmless, 
 from service.http.body import Body
 from service.http.response import TEXT_BYTES
 from service.inference.plan import RunPlan, plan_run
-from service.memories.stored import FIELD as MEMORY
-from service.memories.stored import FIELDS as MEMORY_FIELDS
-from service.memories.stored import Reference, StoredInputs, read_reference
+from service.inference.source import InputSource, SourceInputs
 from service.model.checks import check_values
 from service.model.estimate import number_count
 from service.model.masks import ADDITIVE_MASK, check_masks
@@ -40,7 +38,7 @@ from service.tensors.dims import WrongSize
 DEFAULT_OUTPUTS = ("output", "weights")
 ITEM_BYTES = 4  # of a number in an answer
 TEXTS = ("text", "next_tokens")  # fields of requests with texts
-CHOICES = ("outputs", *OPTIONS, *MEMORY_FIELDS)  # fields that are no inputs of the graph
+CHOICES = ("outputs", *OPTIONS)  # fields that are no inputs
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,10 +76,10 @@ class ParsedRequest:
     selection: Selection
     additive_mask: bool
     computed: tuple[str, ...] = ()  # outputs of the graph that are computed, too, and not answered
-    memory: Reference | None = None
+    reference: Any = None  # to the source of other inputs
 
 
-def parse(body: Body, parts: Sequence[LongText | LongList], model: Model) -> ParsedRequest:
+def parse(body: Body, parts: Sequence[LongText | LongList], model: Model, source: InputSource[Any]) -> ParsedRequest:
     """The fields of ``body``, of which ``parts`` were cut out.
 
     Raises:
@@ -89,13 +87,17 @@ def parse(body: Body, parts: Sequence[LongText | LongList], model: Model) -> Par
     """
     with parse_object(body, parts) as json, np.errstate(over="ignore"):  # no object of it may outlive the document
         reader = JsonReader(parts)
-        parsed = parse_fields(read_fields(json, model), reader, model)
+        parsed = parse_fields(read_fields(json, model, source), reader, model, source)
         reader.finish(body)
         return parsed
 
 
 def read(
-    body: Body, parts: Sequence[LongText | LongList], model: Model, reservation: Reservation
+    body: Body,
+    parts: Sequence[LongText | LongList],
+    model: Model,
+    source: InputSource[Any],
+    reservation: Reservation,
 ) -> Steps[tuple[ParsedRequest, dict[str, np.ndarray]]]:
     """The fields of ``body``, of which ``parts`` were cut out, and its tensors, which are added to ``reservation``.
 
@@ -104,7 +106,7 @@ def read(
         Invalid: a tensor or option that is wrong; ``field`` names it.
         TooMuchMemory, Overloaded: there is no room for its tensors.
     """
-    parsed = parse(body, parts, model)
+    parsed = parse(body, parts, model, source)
     return parsed, (yield from read_all(parsed.tensors, reservation))
 
 
@@ -114,9 +116,9 @@ def complete(
     model: Model,
     cache: BoundedCache[AttentionPlan],
     max_memory_bytes: int,
-    stored: StoredInputs | None = None,
+    stored: SourceInputs | None = None,
 ) -> AttentionRequest:
-    """The request with these ``tensors``, in the order of the model's inputs, and those ``stored`` in a memory.
+    """The request with these ``tensors``, in the order of the model's inputs, and those ``stored`` in a source.
 
     Raises:
         Invalid: a tensor or option that is wrong; ``field`` names it.
@@ -133,14 +135,16 @@ def complete(
     return AttentionRequest(task, plan)
 
 
-def read_fields(json: JsonObject, model: Model, others: Collection[str] = ()) -> dict[str, Any]:
-    """The fields of a request: the model's inputs, ``CHOICES``, and ``others``.
+def read_fields(
+    json: JsonObject, model: Model, source: InputSource[Any], others: Collection[str] = ()
+) -> dict[str, Any]:
+    """The fields of a request: the model's inputs, ``CHOICES``, those of ``source``, and ``others``.
 
     Raises:
         Malformed: another field, or one that is given twice.
     """
     assert model.spec is not None
-    choices = (*others, *CHOICES, ADDITIVE_MASK) if model.masks else (*others, *CHOICES)
+    choices = (*others, *CHOICES, *source.fields, *([ADDITIVE_MASK] if model.masks else ()))
     fields, harmless = {}, set()
     for name in json:
         if name in fields or name in harmless:
@@ -191,7 +195,11 @@ def _is_v2(json: JsonObject) -> bool:
 
 
 def parse_fields(
-    fields: Mapping[str, Any], reader: JsonReader, model: Model, computed: tuple[str, ...] = ()
+    fields: Mapping[str, Any],
+    reader: JsonReader,
+    model: Model,
+    source: InputSource[Any],
+    computed: tuple[str, ...] = (),
 ) -> ParsedRequest:
     """The tensors and options in ``fields``; with outputs that are ``computed``, none need be answered.
 
@@ -205,9 +213,9 @@ def parse_fields(
     }
     selection = read_selection(options) if options else NOTHING
     tensors: dict[str, np.ndarray | LongTensor] = {}
-    reference = None if fields.keys().isdisjoint(MEMORY_FIELDS) else _reference(fields, reader, model)
+    reference = None if fields.keys().isdisjoint(source.fields) else _reference(fields, reader, model, source)
     for name, tensor in model.inputs.items():
-        if reference is not None and name == MEMORY:
+        if reference is not None and name in source.fields:
             continue
         if name in fields and not (fields[name] is None and not tensor.required):
             indices = index_input(model.signature, name, reader.part(fields[name])) if name in AXES else None
@@ -219,12 +227,12 @@ def parse_fields(
     return ParsedRequest(tensors, outputs, selection, _flag(fields, ADDITIVE_MASK), computed, reference)
 
 
-def _reference(fields: Mapping[str, Any], reader: JsonReader, model: Model) -> Reference | None:
-    """The memory that ``fields`` name; ``memory`` is also an input of some models, and then no text."""
-    given = {name: reader.part(fields[name]) for name in MEMORY_FIELDS if name in fields}
-    if MEMORY in model.inputs and not isinstance(given.get(MEMORY), str):
-        given.pop(MEMORY, None)
-    return read_reference(given)
+def _reference(fields: Mapping[str, Any], reader: JsonReader, model: Model, source: InputSource[Any]) -> Any:
+    """The reference to ``source``. Where the model has an input of that name, too, only a text is a reference."""
+    given = {name: reader.part(fields[name]) for name in source.fields if name in fields}
+    return source.read(
+        {name: part for name, part in given.items() if name not in model.inputs or isinstance(part, str)}
+    )
 
 
 def _plan(
@@ -233,7 +241,7 @@ def _plan(
     model: Model,
     cache: BoundedCache[AttentionPlan],
     max_memory_bytes: int,
-    stored: StoredInputs | None,
+    stored: SourceInputs | None,
 ) -> AttentionPlan:
     """The request's plan, which is that of every request with the same shapes, parameters, outputs and options."""
     outputs, selection = parsed.outputs, parsed.selection

@@ -5,8 +5,9 @@ import logging
 import platform
 import time
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from importlib.metadata import version
+from typing import Protocol
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
@@ -19,7 +20,6 @@ from starlette.responses import Response
 from service import machine
 from service.engine.counters import REASONS, RequestCounters, histograms
 from service.engine.engine import Engine
-from service.memories.access import Store
 from service.ort.provider import VERSION as ONNXRUNTIME_VERSION
 from service.repository.repository import Repository
 from service.telemetry import statistics
@@ -34,6 +34,13 @@ SINGLE_WORKER_INTERVAL_S = 1.0  # between two publications
 INTERVAL_S = 0.1  # the same with several workers, which read each other's records
 
 
+class Measured(Protocol):
+    """A feature that counts something."""
+
+    def counters(self) -> Iterable[tuple[Key, list[int]]]: ...
+    def gauges(self) -> Gauges: ...
+
+
 class Metrics:
     """Publishes this process's metrics in ``slot``, and renders those of all workers in ``shared_metrics``."""
 
@@ -41,14 +48,14 @@ class Metrics:
         self,
         repository: Repository,
         engine: Engine,
-        memories: Store,
+        features: Sequence[Measured],
         clock: EventLoopClock,
         shared_metrics: SharedMetrics,
         slot: WorkerSlot,
     ) -> None:
         self._repository = repository
         self._engine = engine
-        self._memories = memories
+        self._features = features
         self._clock = clock
         self._shared_metrics = shared_metrics
         self._slot = slot
@@ -103,12 +110,10 @@ class Metrics:
         yield ("heed_batch_size",), _batch_sizes(counts)
         yield ("heed_requests_cancelled",), [counts.cancelled]
         yield ("heed_model_load_failures",), [self._repository.load_failures]
-        memories, clock = self._memories, self._clock
-        yield ("heed_event_loop_lag_seconds",), clock.lags
-        yield ("heed_event_loop_busy_seconds",), [clock.busy_ns]
-        yield ("heed_memory_queries",), [memories.queries]
-        yield ("heed_memory_misses",), [memories.misses]
-        yield ("heed_memories_evicted",), [memories.evictions]
+        yield ("heed_event_loop_lag_seconds",), self._clock.lags
+        yield ("heed_event_loop_busy_seconds",), [self._clock.busy_ns]
+        for feature in self._features:
+            yield from feature.counters()
         yield ("process_cpu_seconds",), [time.process_time_ns()]
         yield from statistics.counters(counts)
 
@@ -126,12 +131,12 @@ class Metrics:
             ("heed_models_loaded",): len(repository.models),
             ("heed_models_failed",): len(repository.failed),
             ("heed_model_repository_readable",): int(repository.is_readable),
-            ("heed_memories",): self._memories.counted,
-            ("heed_memories_bytes",): self._memories.counted_bytes,
             ("heed_workers",): 1,
             ("heed_workers_ready",): int(repository.ready.is_set()),
             ("heed_build_info", *self._build): 1,
         }
+        for feature in self._features:
+            gauges |= feature.gauges()
         if repository.provider:
             gauges["heed_provider_info", repository.provider.name, repository.provider.reason] = 1
         for name, versions in repository.models.items():

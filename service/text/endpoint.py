@@ -24,8 +24,8 @@ from service.errors import Malformed, TimedOut
 from service.http.body import Body, CountedReceive
 from service.http.direct import RequestContext
 from service.http.response import JSON, Fields, Pieces, failure, length_of, respond
+from service.inference.source import InputSource
 from service.inference.stages import Stage, Stages, run_stages
-from service.memories.access import Memories
 from service.model.model import Model
 from service.native.endpoint import NativeEndpoint
 from service.native.request import AttentionRequest, ParsedRequest, complete, parse_fields, read_fields
@@ -74,8 +74,8 @@ class TextRequest:
 class TextEndpoint(NativeEndpoint[TextRequest]):
     """Runs a model on the texts of the body."""
 
-    def __init__(self, repository: Repository, settings: Settings, engine: Engine, memories: Memories) -> None:
-        super().__init__(repository, settings, engine, memories)
+    def __init__(self, repository: Repository, settings: Settings, engine: Engine, source: InputSource[Any]) -> None:
+        super().__init__(repository, settings, engine, source)
         self.tokenizing, self.ranking = CostModel(), CostModel()
 
     def decode(self, model: Model, body: tuple[bytes, Body], context: RequestContext) -> Stages[TextRequest]:
@@ -85,7 +85,7 @@ class TextEndpoint(NativeEndpoint[TextRequest]):
         steps = read_all(parsed.tensors, context.reservation)
         tensors = (yield Stage(self.decoding, len(content), steps)) | tokenized.tensors
         ordered = {name: tensors[name] for name in model.inputs if name in tensors}
-        stored = yield from self.stored(parsed.memory, model, context)
+        stored = yield from self.stored(parsed.reference, model, context)
         attention = complete(parsed, ordered, model, self.cache(model), self.settings.max_memory_bytes, stored)
         attention.task.deadline = self.deadline(context)
         return TextRequest(attention, tokens, fields)
@@ -107,7 +107,8 @@ class TextEndpoint(NativeEndpoint[TextRequest]):
         """The fields of a request; with ``only_texts`` there may be no others."""
         rest, parts = yield from self.cut(content)
         most_bytes = self.settings.max_text_bytes
-        fields = yield Stage(self.reading, len(content), partial(_read, rest, parts, model, most_bytes, only_texts))
+        reading = partial(_read, rest, parts, model, self.source, most_bytes, only_texts)
+        fields = yield Stage(self.reading, len(content), reading)
         return fields  # type: ignore[no-any-return]
 
     def tokenize(
@@ -178,18 +179,23 @@ class TokenizeEndpoint:
 
 
 def _read(
-    content: bytes, parts: Sequence[LongText | LongList], model: Model, most_bytes: int, only_texts: bool
+    content: bytes,
+    parts: Sequence[LongText | LongList],
+    model: Model,
+    source: InputSource[Any],
+    most_bytes: int,
+    only_texts: bool,
 ) -> tuple[ParsedRequest, TextFields]:
     tokenizer_of(model)
     with parse_object(content, parts) as json, np.errstate(over="ignore"):
-        fields = read_fields(json, model, (*FIELDS, NEXT_TOKENS))
+        fields = read_fields(json, model, source, (*FIELDS, NEXT_TOKENS))
         if only_texts:
             for name in fields:
                 if name not in FIELDS:
                     raise Malformed(f"no field of /v1/tokenize, which takes {', '.join(FIELDS)}", name)
         reader = JsonReader(parts)
         texts = read_texts(reader, fields, model, most_bytes)
-        parsed = parse_fields(fields, reader, model, (LOGITS,) if texts.next_tokens else ())
+        parsed = parse_fields(fields, reader, model, source, (LOGITS,) if texts.next_tokens else ())
         reader.finish(content, strict=False)  # a text may have brackets
         return parsed, texts
 
@@ -201,9 +207,9 @@ def _next_tokens(request: TextRequest, outputs: Mapping[str, np.ndarray]) -> byt
     return b'"%b":%b' % (NEXT_TOKENS.encode(), orjson.dumps(likeliest[0] if fields.is_single else likeliest))
 
 
-def routes(repository: Repository, settings: Settings, engine: Engine, memories: Memories) -> list[Route]:
+def routes(repository: Repository, settings: Settings, engine: Engine, source: InputSource[Any]) -> list[Route]:
     """The routes that take texts: the one that runs models is first."""
-    texts = TextEndpoint(repository, settings, engine, memories)
+    texts = TextEndpoint(repository, settings, engine, source)
     endpoints: dict[str, ASGIApp] = {"text": texts, "tokenize": TokenizeEndpoint(texts)}
     return [
         Route(f"/v1/{name}/{{block}}{slash}", endpoint, methods=["POST"], include_in_schema=False)

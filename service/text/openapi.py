@@ -6,6 +6,7 @@ from fastapi import Body
 from fastapi.routing import APIRoute
 from pydantic import BaseModel, Field, create_model
 
+from service.inference.source import FieldDefinitions
 from service.model.model import Model
 from service.native.openapi import Absent, Integers, answer_fields, choices_of, model_class, problems
 from service.text.next_tokens import FIELD as NEXT_TOKENS
@@ -62,16 +63,16 @@ class AllTokens(Tokens):
     target_sequence_ids: list[Any] | Absent = None
 
 
-def routes(blocks: dict[str, Model], overload_status: int) -> list[APIRoute]:
+def routes(blocks: dict[str, Model], overload_status: int, others: FieldDefinitions) -> list[APIRoute]:
     """Two documented routes for each of ``blocks`` that has a tokenizer."""
     models = [model for model in blocks.values() if model.tokenizer]
-    return [route for model in models for route in (_run(model, overload_status), _tokenize(model))]
+    return [route for model in models for route in (_run(model, overload_status, others), _tokenize(model))]
 
 
-def _run(model: Model, overload_status: int) -> APIRoute:
+def _run(model: Model, overload_status: int, others: FieldDefinitions) -> APIRoute:
     def run(body: Any) -> None: ...
 
-    others: list[tuple[Any, Any]] = [
+    inputs: list[tuple[Any, Any]] = [
         (Any, Field(None, alias=name, description="see the operation without text"))
         for name in model.inputs
         if not name.endswith(("input_ids", "attention_mask", "token_type_ids"))
@@ -80,12 +81,12 @@ def _run(model: Model, overload_status: int) -> APIRoute:
     if model.signature.predicts_tokens:
         count = Annotated[int, Field(ge=1, le=MAX_COUNT)] | None
         description = "so many of the most probable next tokens are answered for each text"
-        others.append((count, Field(None, alias=NEXT_TOKENS, description=description)))
+        inputs.append((count, Field(None, alias=NEXT_TOKENS, description=description)))
         description = "largest probability first; of several texts a list for each"
         tokens = list[NextToken] | list[list[NextToken]] | Absent
         answered.append((tokens, Field(None, alias=NEXT_TOKENS, description=description)))
-    choices = create_model("TextChoices", __base__=(choices_of(model), TextFields))
-    body = model_class(f"{model.name}_text_request", choices, others)
+    choices = create_model("TextChoices", __base__=(choices_of(model, others), TextFields))
+    body = model_class(f"{model.name}_text_request", choices, inputs)
     run.__annotations__["body"] = Annotated[body, Body()]
     return APIRoute(
         f"/v1/text/{model.name}",

@@ -21,8 +21,8 @@ from service.http.body import JSON_LENGTH, Body, Headers
 from service.http.direct import RequestContext
 from service.http.response import JSON, Fields, Pieces, length_of
 from service.inference.endpoint import MIN_BYTE_NS, InferenceEndpoint
+from service.inference.source import InputSource
 from service.inference.stages import Stage, Stages
-from service.memories.access import Memories
 from service.model.model import Model
 from service.repository.repository import Repository
 from service.settings import Settings
@@ -42,8 +42,8 @@ class InferEndpoint(InferenceEndpoint[InferRequest]):
 
     api = "v2"
 
-    def __init__(self, repository: Repository, settings: Settings, engine: Engine, memories: Memories) -> None:
-        super().__init__(repository, settings, engine, memories)
+    def __init__(self, repository: Repository, settings: Settings, engine: Engine, source: InputSource[Any]) -> None:
+        super().__init__(repository, settings, engine, source)
         self._parsing, self._unpacking = (CostModel(MIN_BYTE_NS) for _ in range(2))
 
     def model(self, path_params: Mapping[str, Any]) -> Model:
@@ -80,10 +80,10 @@ class InferEndpoint(InferenceEndpoint[InferRequest]):
                 inputs = take_known(known, lists, attached, model)
                 return self._request(model, context, inputs, known, template.id)
         rest, parts = yield from self.cut(content)
-        parsed = yield Stage(self._parsing, len(rest), partial(parse, rest, parts, model))
+        parsed = yield Stage(self._parsing, len(rest), partial(parse, rest, parts, model, self.source))
         tensors = yield Stage(self.reading, len(content), read_all(parsed.tensors, reservation))
         strings = yield from self._strings(parsed.content, attached, model, reservation)
-        stored = yield from self.stored(parsed.content.memory, model, context)
+        stored = yield from self.stored(parsed.content.reference, model, context)
         inputs, plan = complete(parsed, tensors, strings, attached, model, max_memory_bytes, stored)
         has_all = template is not None and (parsed.id is None or template.id is not None)
         if template is not None and has_all and parsed.content.follows_from(template, model):
@@ -164,8 +164,8 @@ def _json_length(headers: Headers) -> int | None:
     return int(value)
 
 
-def routes(repository: Repository, settings: Settings, engine: Engine, memories: Memories) -> list[Route]:
+def routes(repository: Repository, settings: Settings, engine: Engine, source: InputSource[Any]) -> list[Route]:
     """With and without a version, with and without a slash at the end."""
-    endpoint = InferEndpoint(repository, settings, engine, memories)
+    endpoint = InferEndpoint(repository, settings, engine, source)
     paths = (f"/v2{path}/infer{slash}" for slash in ("", "/") for path in (OF_MODEL, OF_VERSION))
     return [Route(path, endpoint, methods=["POST"], include_in_schema=False) for path in paths]

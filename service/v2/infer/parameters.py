@@ -4,7 +4,7 @@ Clients send parameters of their own, such as the ``content_type`` of MLServer's
 like an option of a block is refused instead, as to ignore it would be a wrong answer.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from difflib import get_close_matches
 from typing import Any
 
@@ -15,7 +15,6 @@ from service.codec.json_reader import JsonReader, scalar, word
 from service.codec.json_slices import LongList
 from service.errors import Malformed
 from service.foreign_names import foreign_ours
-from service.memories.stored import FIELDS as MEMORY_FIELDS
 from service.model.masks import ADDITIVE_MASK
 from service.model.model import Model
 from service.selection.options import AXES, DECIMALS, NOTHING, OPTIONS, Selection, index_input, read_selection
@@ -115,8 +114,8 @@ def selection(given: dict[str, Any], model: Model) -> Selection:
     return read_selection({name: given[name] for name in names}) if names else NOTHING
 
 
-def own(given: dict[str, Any], model: Model) -> dict[str, np.ndarray]:
-    """Those that are the model's, as the engine takes them.
+def own(given: dict[str, Any], model: Model, others: Collection[str]) -> dict[str, np.ndarray]:
+    """Those that are the model's, as the engine takes them; ``others`` are offered beside them.
 
     Raises:
         Malformed: one that is a tensor of the model, or that looks like an option of a block which this one lacks.
@@ -129,7 +128,7 @@ def own(given: dict[str, Any], model: Model) -> dict[str, np.ndarray]:
         declared = model.parameters.get(name)
         if declared is not None and declared.dtype.kind in "biuf":
             own[name] = cast(name, scalar(name, value, declared.dtype), declared.dtype)
-        elif name in MEMORY_FIELDS and model.spec is not None:
+        elif name in others and model.spec is not None:
             continue
         elif name in model.inputs:
             indices = index_input(model.signature, name, value) if name in AXES else None
@@ -137,15 +136,15 @@ def own(given: dict[str, Any], model: Model) -> dict[str, np.ndarray]:
                 raise Malformed(f"'{name}' of model '{model.name}' is a tensor: give it among the inputs")
             own[name] = indices
         elif model.spec is not None and name not in OPTIONS:
-            _refuse_option(name, model)
+            _refuse_option(name, model, others)
     return own
 
 
-def _refuse_option(name: str, block: Model) -> None:
-    """Raises Malformed where ``name`` is an option of other blocks, or is spelt much like one."""
+def _refuse_option(name: str, block: Model, others: Collection[str]) -> None:
+    """Raises Malformed where ``name`` is an option of other blocks, or is spelt much like one, or one of ``others``."""
     if len(name) > MAX_NAME_LENGTH:
         return
-    offered = (*block.inputs, *OPTIONS, *MEMORY_FIELDS)
+    offered = (*block.inputs, *OPTIONS, *others)
     options = dict.fromkeys((*offered, *BLOCK_OPTIONS))
     foreign = [option for option in foreign_ours(name) if option in block.parameters]
     likely = foreign or get_close_matches(name.lower().replace("-", "_"), options, 1, MIN_SIMILARITY)

@@ -9,6 +9,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
+from typing import Any
 
 import numpy as np
 
@@ -16,7 +17,6 @@ from service.budget import Reservation
 from service.http.body import Body
 from service.http.response import TEXT_BYTES
 from service.inference.plan import RunPlan
-from service.memories.stored import Reference
 from service.model.estimate import number_count
 from service.model.model import Model
 from service.selection.answer import SCALES, answered_names
@@ -131,7 +131,7 @@ class RequestContent:
     priority: int = 0  # 1 is the highest; 0 = none
     additive_mask: bool = False  # a mask of nothing but 0 and 1 is to be added to the scores
     selection: Selection = NOTHING
-    memory: Reference | None = None
+    reference: Any = None  # to the source of other inputs
     output_names: list[str] = field(init=False)
     binary_bytes: int = field(init=False)  # of all binary inputs
     list_bytes: int = field(init=False)  # of all JSON inputs as arrays
@@ -187,7 +187,7 @@ class RequestContent:
         tensors = {one.name for one in self.binary_inputs} | {one.name for one in self.json_inputs}
         numeric = all(one.dtype.kind in "fiu" and one.dtype == model.inputs[one.name].dtype for one in self.json_inputs)
         all_cut = len(template.lists) == len(self.json_inputs) and template.is_plain
-        return all_cut and numeric and tensors.isdisjoint(model.parameters) and self.memory is None
+        return all_cut and numeric and tensors.isdisjoint(model.parameters) and self.reference is None
 
 
 @dataclass(slots=True)

@@ -17,8 +17,7 @@ from service.errors import Invalid, Malformed
 from service.foreign_names import Offer, field_hint, output_hint
 from service.http.body import Body
 from service.inference.plan import plan_run, run_outputs
-from service.memories.stored import FIELDS as MEMORY_FIELDS
-from service.memories.stored import StoredInputs, read_reference
+from service.inference.source import InputSource, SourceInputs
 from service.model.checks import check_values
 from service.model.masks import check_masks
 from service.model.model import Model
@@ -59,7 +58,9 @@ class ParsedRequest:
     id: str | None
 
 
-def parse(content: bytes, parts: Sequence[LongText | LongList], model: Model) -> ParsedRequest:
+def parse(
+    content: bytes, parts: Sequence[LongText | LongList], model: Model, source: InputSource[Any]
+) -> ParsedRequest:
     """Parse the JSON ``content``, of which ``parts`` were cut out.
 
     Raises:
@@ -67,7 +68,7 @@ def parse(content: bytes, parts: Sequence[LongText | LongList], model: Model) ->
         Invalid: a tensor or parameter that is wrong.
     """
     with parse_object(content, parts) as request, np.errstate(over="ignore"):
-        return _parse(request, content, parts, model)
+        return _parse(request, content, parts, model, source)
 
 
 def complete(
@@ -77,11 +78,11 @@ def complete(
     attached: Body,
     model: Model,
     max_memory_bytes: int,
-    stored: StoredInputs | None = None,
+    stored: SourceInputs | None = None,
 ) -> tuple[dict[str, np.ndarray], InferPlan]:
     """The inputs and the plan of a parsed request, whose JSON has these ``tensors`` and is followed by ``attached``.
 
-    The inputs include the ``strings`` of ``attached``, and those ``stored`` in a memory.
+    The inputs include the ``strings`` of ``attached``, and those ``stored`` in a source.
 
     Raises:
         Malformed: other bytes than the JSON declares.
@@ -152,7 +153,7 @@ def _check(
     inputs: dict[str, np.ndarray],
     model: Model,
     max_memory_bytes: int,
-    stored: StoredInputs | None = None,
+    stored: SourceInputs | None = None,
 ) -> tuple[dict[str, np.ndarray], InferPlan]:
     """All inputs and the plan: ``inputs`` are checked against the model and each other, and the memory that they need
     against ``max_memory_bytes``."""
@@ -166,14 +167,20 @@ def _check(
     return inputs, plan_response(content, rows, run, model)
 
 
-def _parse(request: JsonObject, content: bytes, parts: Sequence[LongText | LongList], model: Model) -> ParsedRequest:
+def _parse(
+    request: JsonObject,
+    content: bytes,
+    parts: Sequence[LongText | LongList],
+    model: Model,
+    source: InputSource[Any],
+) -> ParsedRequest:
     reader = JsonReader(parts)
     given = parameters.of_request(request.get("parameters"), reader)
     reserved = parameters.reserved(given)
     if request.get("inputs") is None:
         _check_protocol(request, model)
     tensors, json_inputs, binary_inputs = _inputs(request.get("inputs"), reader, model)
-    own = parameters.own(given, model)
+    own = parameters.own(given, model, source.fields)
     for name in own:
         if name in tensors or any(name == binary.name for binary in binary_inputs):
             raise Malformed(f"'{name}' is given as input and as parameter")
@@ -182,8 +189,10 @@ def _parse(request: JsonObject, content: bytes, parts: Sequence[LongText | LongL
     timeout_us, priority = reserved.get("timeout", 0), reserved.get("priority", 0)
     additive = parameters.additive_mask(given, model)
     selection = parameters.selection(given, model)
-    memory = read_reference({name: given.get(name) for name in MEMORY_FIELDS}) if model.spec else None
-    fields = RequestContent(own, binary_inputs, json_inputs, outputs, timeout_us, priority, additive, selection, memory)
+    reference = source.read({name: given.get(name) for name in source.fields}) if model.spec else None
+    fields = RequestContent(
+        own, binary_inputs, json_inputs, outputs, timeout_us, priority, additive, selection, reference
+    )
     return ParsedRequest(fields, tensors, _id(reader.part(request.get("id"))))
 
 

@@ -10,9 +10,9 @@ import numpy as np
 import orjson
 import pytest
 
+from service.memories import endpoint as memories_api
 from service.memories.memory import MAX_ROWS
 from service.memories.store import OVERHEAD_BYTES
-from service.native import memories as memories_api
 from tests.support.application import running
 from tests.support.attending import attend, post
 from tests.support.memories import append, normal, send, store

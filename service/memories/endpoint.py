@@ -19,12 +19,13 @@ from service.http.direct import RequestContext
 from service.http.response import JSON, respond
 from service.inference.stages import Stage, Stages, run_stages
 from service.memories.memory import Description
+from service.memories.schemas import DamagedMemory, MemoryDescription, MemoryList
+from service.memories.source import Memories
 from service.memories.state import State
 from service.memories.stored import Reference, StoredMemory, attends_to_itself, check_model
+from service.memories.upload import Rows, Upload, parse, plain_rows, projected_rows, projection_task
 from service.model.model import Model
 from service.native.endpoint import AttentionEndpoint
-from service.native.memory_upload import Rows, Upload, parse, plain_rows, projected_rows, projection_task
-from service.native.schemas import DamagedMemory, MemoryDescription, MemoryList
 
 Tensors = dict[str, np.ndarray]
 ENTITY_TAG = re.compile(rb'"([0-9a-f]{64})"')
@@ -33,10 +34,10 @@ ENTITY_TAG = re.compile(rb'"([0-9a-f]{64})"')
 class MemoriesEndpoint:
     """The routes of ``/v1/memories``. ``blocks`` runs the blocks whose projections are stored."""
 
-    def __init__(self, blocks: AttentionEndpoint) -> None:
+    def __init__(self, blocks: AttentionEndpoint, memories: Memories) -> None:
         self._blocks = blocks
-        self._memories = blocks.memories
-        self._store = blocks.memories.store
+        self._memories = memories
+        self._store = memories.store
         self._thread = blocks.engine.offload
 
     async def create(self, request: Request) -> Response:
@@ -189,9 +190,9 @@ class CountedResponse:
             self._reservation.release()
 
 
-def routes(blocks: AttentionEndpoint) -> list[Route]:
+def routes(blocks: AttentionEndpoint, memories: Memories) -> list[Route]:
     """The routes; the documentation has them with their bodies instead."""
-    endpoint = MemoriesEndpoint(blocks)
+    endpoint = MemoriesEndpoint(blocks, memories)
     methods = [
         ("", "POST", endpoint.create),
         ("", "GET", endpoint.list),

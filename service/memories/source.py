@@ -1,16 +1,19 @@
-"""Memories as the endpoints of both APIs use them: of the client whose key a request has."""
+"""Memories as a source of inputs: a request names one that belongs to its API key."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from functools import partial
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
+from pydantic import Field
 
-from service.budget import Reservation
 from service.cost import CostModel, UnknownCost
 from service.errors import Gone
+from service.http.direct import RequestContext
+from service.inference.source import FieldDefinitions, InputSource, SourceInputs
+from service.inference.stages import Stage, Stages
 from service.memories.memory import Description
-from service.memories.stored import Reference, StoredInputs, StoredMemory
+from service.memories.stored import APPEND, AT, FIELD, Reference, StoredInputs, StoredMemory, read_reference
 from service.model.model import Model
 
 Headers = Mapping[bytes, bytes]
@@ -57,40 +60,42 @@ class Store(Protocol):
     def close(self) -> None: ...
 
 
-@dataclass(frozen=True)
-class Memories:
+class Memories(InputSource[Reference]):
     """The store, and the keys that say to whom a request's memories belong; without keys all belong to everyone."""
 
-    store: Store
-    keys: Callable[[], Keys | None]
-    finding: CostModel = field(init=False)  # of ``get``
+    fields: ClassVar[FieldDefinitions] = {
+        FIELD: (str | None, Field(None, description="id of a memory, whose keys and values are attended to")),
+        APPEND: (
+            bool | None,
+            Field(False, description="append this request's keys and values to the memory first"),
+        ),
+        AT: (int | None, Field(None, ge=0, description="refuse to append where the memory has not so many keys")),
+    }
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "finding", UnknownCost() if self.store.is_remote else CostModel())
+    def __init__(self, store: Store, keys: Callable[[], Keys | None]) -> None:
+        self.store = store
+        self._keys = keys
+        self._finding = UnknownCost() if store.is_remote else CostModel()  # of ``get``
 
     def owner(self, headers: Headers) -> str:
         """To whom a memory belongs that a request with these headers stores."""
-        keys = self.keys()
+        keys = self._keys()
         return keys.owner(headers) if keys else ""
 
     def seen_by(self, headers: Headers) -> str | None:
         """Whose memories it may use; None: those of all."""
-        keys = self.keys()
+        keys = self._keys()
         return None if keys and keys.is_admin(headers) else self.owner(headers)
 
     def get(self, id: str, headers: Headers) -> StoredMemory:
         """Raises NotFound, Gone: as ``MemoryStore.get``."""
         return self.store.get(id, self.seen_by(headers))
 
-    def inputs(
-        self, memory: StoredMemory, reference: Reference, model: Model, reservation: Reservation
-    ) -> StoredInputs:
-        """The inputs of a request to ``model`` that ``memory`` has, which is not evicted before the release.
+    def read(self, given: Mapping[str, Any]) -> Reference | None:
+        return read_reference(given)
 
-        Raises:
-            NotFound: it was deleted.
-            Invalid, Conflict: it does not fit to the model or the request.
-        """
-        reservation.hold(memory.use())
+    def open(self, reference: Reference, model: Model, context: RequestContext) -> Stages[SourceInputs]:
+        memory = yield Stage(self._finding, 1, partial(self.get, reference.id, context.headers))
+        context.reservation.hold(memory.use())  # it is not evicted before the release
         self.store.queries += 1
         return self.store.inputs(memory, reference, model)

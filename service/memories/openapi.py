@@ -6,11 +6,11 @@ from fastapi import Body, Header
 from fastapi.routing import APIRoute
 from pydantic import BaseModel, Field, create_model
 
+from service.memories.schemas import MemoryDescription, MemoryList
 from service.memories.stored import KEY_VALUE, LENGTHS, key_inputs, projects
+from service.memories.upload import DTYPES, MAX_TTL_S
 from service.model.model import Model
-from service.native.memory_upload import DTYPES, MAX_TTL_S
 from service.native.openapi import Tensor, problems
-from service.native.schemas import MemoryDescription, MemoryList
 
 EXAMPLE = {"key": [[1, 0], [0, 1], [1, 1]], "value": [[1, 2], [3, 4], [5, 6]]}
 APPENDED = {"key": [[2, 0]], "value": [[7, 8]], "at": 3}

@@ -1,0 +1,60 @@
+"""What a feature adds to the service. A feature is a package above the core, which ``app`` alone imports."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from starlette.routing import BaseRoute, Route
+
+from service.engine.engine import Engine
+from service.inference.source import InputSource, NoSource
+from service.model.model import Model
+from service.repository.repository import Repository
+from service.settings import Settings
+from service.telemetry.shared_metrics import Gauges, Key
+
+
+@dataclass(frozen=True, slots=True)
+class Core:
+    """The parts of the service that features use."""
+
+    repository: Repository
+    settings: Settings
+    engine: Engine
+    source: InputSource[Any]
+
+
+class Feature(ABC):
+    """Routes, their documentation, metrics, and a source of inputs for the inference of both APIs."""
+
+    source: InputSource[Any] | None = None
+
+    @abstractmethod
+    def routes(self, core: Core) -> Sequence[Route]:
+        """The routes; the OpenAPI document has others in their place."""
+
+    @abstractmethod
+    def documented_routes(self, core: Core, blocks: dict[str, Model]) -> Sequence[BaseRoute]:
+        """The routes as the OpenAPI document has them, with bodies for the loaded ``blocks``."""
+
+    def counters(self) -> Iterable[tuple[Key, list[int]]]:
+        """This process's counters, as ``Metrics`` publishes them."""
+        return ()
+
+    def gauges(self) -> Gauges:
+        """This process's gauges."""
+        return {}
+
+    def sweep(self) -> None:
+        """Remove what has expired; called every few seconds in a thread."""
+        return
+
+    def close(self) -> None:
+        """Release what the feature holds, after the last request."""
+        return
+
+
+def source_of(features: Iterable[Feature]) -> InputSource[Any]:
+    """The source of the first of ``features`` that has one."""
+    return next((feature.source for feature in features if feature.source is not None), NoSource())

@@ -1,0 +1,44 @@
+"""Memories as a feature of the service."""
+
+from collections.abc import Callable, Iterable, Sequence
+
+from starlette.routing import BaseRoute, Route
+
+from service.feature import Core, Feature
+from service.memories import endpoint, openapi
+from service.memories.source import Keys, Memories, Store
+from service.model.model import Model
+from service.native.endpoint import AttentionEndpoint
+from service.telemetry.shared_metrics import Gauges, Key
+
+
+class MemoriesFeature(Feature):
+    """``/v1/memories``, and memories as inputs of requests to both APIs, which belong to the client's key."""
+
+    source: Memories
+
+    def __init__(self, store: Store, keys: Callable[[], Keys | None]) -> None:
+        self.source = Memories(store, keys)
+        self._store = store
+
+    def routes(self, core: Core) -> Sequence[Route]:
+        blocks = AttentionEndpoint(core.repository, core.settings, core.engine, core.source)
+        return endpoint.routes(blocks, self.source)
+
+    def documented_routes(self, core: Core, blocks: dict[str, Model]) -> Sequence[BaseRoute]:
+        return openapi.routes(blocks, int(core.settings.overload_status))
+
+    def counters(self) -> Iterable[tuple[Key, list[int]]]:
+        store = self._store
+        yield ("heed_memory_queries",), [store.queries]
+        yield ("heed_memory_misses",), [store.misses]
+        yield ("heed_memories_evicted",), [store.evictions]
+
+    def gauges(self) -> Gauges:
+        return {("heed_memories",): self._store.counted, ("heed_memories_bytes",): self._store.counted_bytes}
+
+    def sweep(self) -> None:
+        self._store.sweep()
+
+    def close(self) -> None:
+        self._store.close()
