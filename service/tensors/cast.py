@@ -31,6 +31,7 @@ def cast(name: str, array: np.ndarray, dtype: np.dtype, mask: bool = False) -> n
     if (array.dtype.kind == "b") != (dtype.kind == "b"):
         raise Invalid(f"expected {kind_words(dtype)}, got {kind_words(array.dtype)}", name)
     if dtype.kind in "iu":
+        array = to_float32(array)
         whole = array if array.dtype.kind in "iu" else array.astype(np.int64)
         if whole is not array and (whole != array).any():
             raise Invalid("expected whole numbers, got fractions", name)
