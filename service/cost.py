@@ -5,6 +5,7 @@ LEARN_EVERY, LEARN_FIRST = 16, 200  # 1 in 16 is timed, and each of the first 20
 LEARN_FIRST_NS = 100_000_000
 # Weights of a measurement in the moving average: disturbances only slow work down.
 SLOWER_WEIGHT, FASTER_WEIGHT = 0.05, 0.3
+NEAR_ORDERS = 3  # smaller work, down to an eighth, of which a measurement also says how long work takes
 
 
 class CostModel:
@@ -47,6 +48,15 @@ class CostModel:
         """Take note that work of ``size`` ended in an error after ``nanoseconds``, if it took longer than expected."""
         if nanoseconds > self.expected(size):
             self.learn(size, nanoseconds)
+
+    def learn_bound(self, size: int, nanoseconds: float) -> None:
+        """Record that work of ``size`` takes at most ``nanoseconds``, if it was expected to take longer."""
+        if nanoseconds < self.expected(size):
+            self.learn(size, nanoseconds)
+
+    def knows(self, size: int) -> bool:
+        """Whether work of this order was measured, or of one that is larger or little smaller."""
+        return any(order >= size.bit_length() - NEAR_ORDERS for order in self._rates)
 
     def expected(self, size: int) -> float:
         """Nanoseconds that work of ``size`` takes; infinity before the first measurement.

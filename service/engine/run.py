@@ -35,21 +35,29 @@ def run_alone(task: InferenceTask, has_threads: bool = True) -> Arrays:
     cost = estimate.graph.cost
     is_timed = cost.is_due(estimate.size)
     graph = estimate.graph.for_size(estimate.size, is_timed) if has_threads else estimate.graph
+    multi_threaded = estimate.graph.multi_threaded
     groups = length_groups(model.signature, task.inputs, task.outputs) if task.stored is None else None
     # The clock of this thread does not count those of others, and groups are shorter than a run of all rows.
     is_timed = is_timed and graph is estimate.graph and groups is None
     if task.forecast_ns > MIN_TERMINABLE_NS:
         task.options = RunOptions()
     start, clock = time.perf_counter_ns(), model.clock() if is_timed else 0
-    if task.stored is not None:
-        outputs = task.stored.run(graph, partial(_execute, task, graph), task.inputs, task.outputs)
-    elif groups is not None:
-        outputs = groups.run(partial(_execute, task, graph), task.inputs, task.outputs)
-    else:
-        outputs = model.run(graph, task.inputs, task.outputs, task.options)
+    try:
+        if task.stored is not None:
+            outputs = task.stored.run(graph, partial(_execute, task, graph), task.inputs, task.outputs)
+        elif groups is not None:
+            outputs = groups.run(partial(_execute, task, graph), task.inputs, task.outputs)
+        else:
+            outputs = model.run(graph, task.inputs, task.outputs, task.options)
+    except Exception:
+        if task.options is not None and task.options.terminate:
+            cost.learn_failure(estimate.size, time.perf_counter_ns() - start)
+        raise
+    task.compute_ns = time.perf_counter_ns() - start
     if is_timed:
         cost.learn(estimate.size, model.clock() - clock)
-    task.compute_ns = time.perf_counter_ns() - start
+    elif multi_threaded is not None and graph is not estimate.graph:
+        cost.learn_bound(estimate.size, task.compute_ns * multi_threaded.threads)
     task.run_rows, task.counts_run = task.batch, True
     return outputs
 

@@ -1,7 +1,6 @@
 """One decoded request as the engine takes it: what to run, how urgent it is, and how it was run."""
 
 import asyncio
-import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,7 +15,7 @@ from service.tensors.dims import Sizes
 
 DEFAULT_PRIORITY = 100
 Execute = Callable[[Mapping[str, np.ndarray], Sequence[str]], dict[str, np.ndarray]]
-UNKNOWN_RUN_NS = 1e9  # the forecast of a run where no such run was measured
+UNKNOWN_RUN_NS = 1e9  # the forecast of a run where none of nearly its size was measured
 
 
 class StoredInputs(Protocol):
@@ -107,9 +106,8 @@ class InferenceTask:
         It may share a run if its own takes at most ``max_shared_ns``, or any time where tasks share a pass; with 0 it
         shares none.
         """
-        expected = self.expected_ns
-        self.has_estimate = math.isfinite(expected)
-        self.forecast_ns = expected if self.has_estimate else UNKNOWN_RUN_NS
+        self.has_estimate = self.estimate.graph.cost.knows(self.estimate.size)
+        self.forecast_ns = self.expected_ns if self.has_estimate else UNKNOWN_RUN_NS
         batching = self.model.batching
         if batching and self._may_share(max_shared_ns):
             self.stack_key = batching.stack_key(self.graph, self.inputs, self.outputs)

@@ -32,6 +32,7 @@ from service.settings import Settings
 from service.timing import Timing
 
 MIN_BYTE_NS = 2.0  # of a body that is read; dense numbers take five times as long
+MIN_DEFLATED_BYTE_NS = 10.0  # of a response: random digits take this, zeros a third
 SMALL_WORK = 20_000  # of an answer with options that is computed at once; about nanoseconds
 
 
@@ -63,7 +64,7 @@ class InferenceEndpoint(DirectEndpoint, Generic[R]):
         self.cutting, self.decoding, self.reading = (CostModel(MIN_BYTE_NS) for _ in range(3))
         self.selecting, self.preparing = CostModel(), CostModel()
         self._writing, self._rounding = CostModel(), CostModel()
-        self._deflating = CostModel()
+        self._deflating = CostModel(MIN_DEFLATED_BYTE_NS)
         self._caches: WeakKeyDictionary[Model, BoundedCache[Any]] = WeakKeyDictionary()
 
     @abstractmethod

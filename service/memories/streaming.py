@@ -70,7 +70,7 @@ def streaming_graph(signature: Signature) -> Graph | None:
         frozenset(OUTPUTS) & signature.outputs.keys(),
         FastPathSpec(fast_path="streaming", rows=MAX_ROWS),
         {name: default for name, default in defaults.items() if default is not None},
-        multi_threaded=MultiThreadedSession(lambda: StreamingSession(scale, threads)) if threads > 1 else None,
+        multi_threaded=MultiThreadedSession(lambda: StreamingSession(scale, threads), threads) if threads > 1 else None,
         workspace_bytes=WORKSPACE_BYTES + threads * THREAD_BYTES,
         shared=SHARED_PASS,
     )

@@ -80,7 +80,8 @@ class SharedPass:
 class MultiThreadedSession:
     """A graph's session with more threads, opened at the first long run: most graphs never have one."""
 
-    def __init__(self, open_session: Callable[[], Session]) -> None:
+    def __init__(self, open_session: Callable[[], Session], threads: int) -> None:
+        self.threads = threads
         self._open_session = open_session
         self._lock = threading.Lock()
         self._graph: Graph | None = None

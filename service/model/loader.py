@@ -101,7 +101,7 @@ def open_version(folder: Path, provider: Provider, threads: int) -> Model:
         return BoundSession(onnx, pool, output_shapes) if pool else Session(onnx)
 
     def with_more_threads(file: Path) -> MultiThreadedSession:
-        return MultiThreadedSession(lambda: session_of(opened(file, threads)))
+        return MultiThreadedSession(lambda: session_of(opened(file, threads)), threads)
 
     placements = {file: placement(session) for file, session in sessions.items()}
     providers = sessions[canonical].get_providers()

@@ -28,6 +28,7 @@ from service.settings import Settings
 
 log = logging.getLogger("heed")
 T = TypeVar("T")
+MAX_FAILURES = 100  # remembered of models that are not in the folder
 Failures = dict[str, dict[int, str]]  # name -> version, or NO_VERSION -> why it cannot be served
 
 
@@ -174,13 +175,19 @@ class Repository:
                 log.error("model %s failed to load: %s", name, error, extra=requester)
                 self.load_failures += 1
                 if name not in self.models:
-                    self.failed = {**self.failed, name: dict.fromkeys(chosen, reason)}
+                    self.failed = {**self._few_failures(), name: dict.fromkeys(chosen, reason)}
                 raise Invalid(f"failed to load '{name}', {reason}") from None
             self._own_options[name] = options
             self._sent = self._sent | {name} if sent else self._sent - {name}
             self._log_config(name, versions)
             self._serve(name, models, {}, requester)
             self._check_complete()
+
+    def _few_failures(self) -> Failures:
+        """Those of the folder's models, and the latest of others: clients may send files of any name."""
+        others = [name for name in self.failed if not (self._folder / name).exists()]
+        forgotten = set(others[: max(0, len(others) - MAX_FAILURES + 1)])
+        return {name: reasons for name, reasons in self.failed.items() if name not in forgotten}
 
     def unload_model(self, name: str, requester: Requester = NOBODY) -> None:
         """Stop serving it; requests in progress finish. As in Triton, a model that is not loaded is no error."""

@@ -64,3 +64,19 @@ def test_no_measurement_undercuts_the_least_rate():
     cost = CostModel(min_rate=2.0)
     cost.learn(1000, 1)
     assert cost.expected(1000) == 2000
+
+
+def test_a_bound_only_makes_work_cheaper():
+    cost = CostModel()
+    cost.learn(1000, 10_000)
+    cost.learn_bound(1000, 20_000)
+    assert cost.expected(1000) == 10_000
+    cost.learn_bound(1000, 1000)
+    assert cost.expected(1000) < 10_000
+
+
+def test_only_work_of_nearly_the_size_says_how_long_other_work_takes():
+    cost = CostModel()
+    assert not cost.knows(1)
+    cost.learn(1 << 10, 1000)
+    assert [power for power in range(64) if cost.knows(1 << power)] == [*range(14)]

@@ -120,6 +120,18 @@ def test_only_a_block_whose_run_is_forecast_to_take_too_long_is_refused(reposito
     end_run(engine, foreign, "client")
 
 
+def test_a_block_is_not_refused_by_what_far_smaller_runs_took(repository):
+    """A tiny run takes the time of its operators, which says nothing of a large one; what a long run took bounds it."""
+    model = open_version(repository / "scaled_dot_product" / "1", choose("cpu"), 2)
+    inputs = {name: np.ones((1, 1, 1024, 4), np.float32) for name in ("query", "key", "value")}
+    large = InferenceTask(model, model.estimate(inputs, ["output"], model.bind(inputs)), inputs, ["output"])
+    large.graph.cost.learn(16, 1e6)  # the forecast is minutes
+    engine = Engine(Settings(max_concurrent_runs=1, max_run_seconds=60).sized())
+    asyncio.run(engine.run(large))
+    assert large.expected_ns < 60e9
+    engine.close()
+
+
 FOREIGN = """
 import sys
 from pathlib import Path

@@ -143,6 +143,15 @@ def test_a_load_may_bring_long_files_behind_a_long_config(control, tmp_path):
     assert rows(control) == 4
 
 
+def test_few_failures_of_files_that_clients_sent_are_remembered(control, monkeypatch):
+    monkeypatch.setattr("service.repository.repository.MAX_FAILURES", 3)
+    broken = {"parameters": {"config": "{}", "file:1/model.onnx": base64.b64encode(b"broken").decode()}}
+    for name in "abcde":
+        assert control.post(f"/v2/repository/models/{name}/load", json=broken).status_code == 400
+    index = control.post("/v2/repository/index", json={}).json()
+    assert {line["name"] for line in index if line.get("state") == "UNAVAILABLE"} == {"c", "d", "e"}
+
+
 def test_to_unload_what_is_not_loaded_changes_nothing(control):
     for name in ("adder", "adder", "nothing"):
         response = control.post(f"/v2/repository/models/{name}/unload", json={"parameters": {}})
