@@ -11,10 +11,10 @@ from service.errors import meaning
 from service.inference.source import FieldDefinitions
 from service.model.masks import ADDITIVE_MASK, FLAG, describe_input
 from service.model.model import Model
-from service.native.request import CHOICES, DEFAULT_OUTPUTS
-from service.selection.answer import SCALE, WEIGHTS
+from service.native.request import DEFAULT_OUTPUTS
+from service.selection.answer import SCALE
 from service.selection.derived import derived_outputs, derived_shape
-from service.selection.options import MAX_DECIMALS, Dtype, Reduction
+from service.selection.options import OPTIONS, PLACES, WEIGHTS
 from service.tensors.dims import format_dims
 from service.tensors.spec import TensorSpec
 
@@ -72,32 +72,16 @@ class Problem(BaseModel):
     field: str | Absent = Field(None, description="the tensor or parameter at fault")
 
 
-class Choices(BaseModel, extra="forbid"):
-    """The fields of a request that are no input of the graph."""
-
-    outputs: list[str] | None = list(DEFAULT_OUTPUTS)
-    layers: Places | None = Field(None, description="the layers to answer, counted from 0 or from the end")
-    heads: Places | None = Field(None, description="the heads to answer")
-    queries: Places | None = Field(None, description="the queries whose weights are answered")
-    reduce_heads: Reduction | None = Field(None, description="the mean or the largest over heads, without their axis")
-    reduce_layers: Reduction | None = Field(None, description="the same over the layers, after the heads")
-    average_attn_weights: bool | None = Field(False, description="reduce_heads mean")
-    weights_top_k: int | None = Field(
-        None, ge=1, description="of each query's weights only the k largest, as indices and values, largest first"
-    )
-    weights_dtype: Dtype | None = Field(
-        None, description="type of the weights; uint8 is round(weight / weights_scale), which is answered beside them"
-    )
-    weights_pool: int | None = Field(None, ge=1, description="cells that queries and keys are pooled to, at most, each")
-    weights_pool_by: Reduction | None = Field(
-        None, description="a cell is the mean (default) or the max of its weights"
-    )
-    decimals: int | None = Field(
-        None, ge=0, le=MAX_DECIMALS, description="numbers of the response are rounded to so many; null = exact"
-    )
-
-
-assert tuple(Choices.model_fields) == CHOICES
+CHOICES: FieldDefinitions = {  # fields of a request that are no inputs
+    "outputs": (list[str] | None, Field(list(DEFAULT_OUTPUTS))),
+    **{
+        name: (
+            (Places if option.kind is PLACES else option.kind.annotation) | None,
+            Field(option.default, description=option.description, ge=option.kind.least, le=option.kind.most),
+        )
+        for name, option in OPTIONS.items()
+    },
+}
 
 
 def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
@@ -144,11 +128,10 @@ def _request(model: Model, others: FieldDefinitions) -> type[BaseModel]:
 
 
 def choices_of(model: Model, others: FieldDefinitions) -> type[BaseModel]:
-    """``Choices`` and ``others``, without those that the block lacks, or that are inputs of its graph."""
+    """``CHOICES`` and ``others``, without those that the block lacks, or that are inputs of its graph."""
     lacking = LAYERED if len(model.outputs["weights"].shape) < 5 else ()
-    choices = {name: (field.annotation, field) for name, field in Choices.model_fields.items()} | {**others}
     kept: dict[str, Any] = {
-        name: field for name, field in choices.items() if name not in model.inputs and name not in lacking
+        name: field for name, field in {**CHOICES, **others}.items() if name not in model.inputs and name not in lacking
     }
     return create_model("Choices", __config__=ConfigDict(extra="forbid"), **kept)
 

@@ -22,22 +22,13 @@ from service.selection.derived import (
     rollout,
 )
 from service.selection.indices import Pick
-from service.selection.options import AXES, Reduction, Selection
+from service.selection.options import ATTENTION, AXES, OPTIONS, WEIGHTS, Reduction, Selection
 from service.selection.reductions import largest, pool, quantize, reduce, select
 from service.tensors.bfloat16 import astype, to_float32
 from service.tensors.dims import Sizes, dim_size, format_dims
 
 LAYERS, BATCH, HEADS, QUERIES, KEYS = range(-5, 0)
 AXIS = dict(zip(AXES, (LAYERS, HEADS, QUERIES), strict=True))
-WEIGHTS = ("weights", "encoder_weights", "cross_weights")
-ATTENTION = (*WEIGHTS, "scores")
-APPLIES_TO: dict[str, tuple[str, ...]] = {  # an option -> the outputs that it changes
-    **dict.fromkeys((*AXES, "average_attn_weights", "reduce_heads"), (*ATTENTION, *DERIVED)),
-    "reduce_layers": (*ATTENTION, "entropy", "received", "head_statistics"),
-    "weights_top_k": (SOURCE,),
-    "weights_dtype": WEIGHTS,
-    **dict.fromkeys(("weights_pool", "weights_pool_by"), (*ATTENTION, "rollout")),
-}
 # Nanoseconds for one number, about. They weigh kinds of work against each other; what a unit takes is learned.
 COPY_NS, REDUCE_NS, ENTROPY_NS, STATISTICS_NS, SORT_NS, ROLLOUT_NS = 0.5, 0.7, 5.0, 10.0, 2.0, 0.05
 INDICES, VALUES, SCALE = "_indices", "_values", "_scale"
@@ -84,7 +75,7 @@ class Recipe:
             for axis, by in self.reductions:
                 array = reduce(array, axis, by)
         k = options.weights_pool
-        if k and self.name in APPLIES_TO["weights_pool"] and max(array.shape[-2:]) > k:
+        if k and self.name in OPTIONS["weights_pool"].outputs and max(array.shape[-2:]) > k:
             array = pool(array, k, options.weights_pool_by or "mean")
         if self.name in DERIVED:
             return {self.name: np.ascontiguousarray(array)}
@@ -160,7 +151,7 @@ def plan_answer(
     """
     available = {*signature.outputs, *derived_outputs(signature)}
     for option in selection.given():
-        fitting = [name for name in APPLIES_TO[option] if name in available]
+        fitting = [name for name in OPTIONS[option].outputs if name in available]
         if not set(requested) & set(fitting):
             raise Invalid(f"needs {' or '.join(fitting)} among the outputs", option)
     planner = _Planner(signature, selection, sizes, block)
@@ -245,7 +236,7 @@ class _Planner:
 
     def _pool(self, name: str, shape: dict[int, int]) -> None:
         k = self.selection.weights_pool
-        if k and name in APPLIES_TO["weights_pool"] and max(shape[QUERIES], shape[KEYS]) > k:
+        if k and name in OPTIONS["weights_pool"].outputs and max(shape[QUERIES], shape[KEYS]) > k:
             self._use(prod(shape.values()), REDUCE_NS, 0)
             self._use(shape[QUERIES] * min(shape[KEYS], k), 0, 12)
             shape[QUERIES], shape[KEYS] = min(shape[QUERIES], k), min(shape[KEYS], k)

@@ -1,14 +1,16 @@
-"""The options of a request that select, reduce and round attention; both APIs give them the same names and meanings."""
+"""The options of a request that select, reduce and round attention: one table, of which both APIs are made."""
 
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Annotated, Any, Literal, get_args, get_type_hints
 
 import numpy as np
 
 from service.errors import Invalid
 from service.model.spec import Signature
+from service.selection.derived import DERIVED, SOURCE
 from service.selection.indices import Indices, read_indices
 from service.shorten import shortened
 
@@ -16,40 +18,151 @@ Reduction = Literal["mean", "max"]
 Dtype = Literal["float32", "float16", "uint8"]
 
 MAX_QUOTED_BYTES = 60  # of a text that an error repeats
-REDUCTIONS = ("mean", "max")
-DTYPES = ("float32", "float16", "uint8")
-WORDS = dict.fromkeys(("reduce_heads", "reduce_layers", "weights_pool_by"), REDUCTIONS) | {"weights_dtype": DTYPES}
-DECIMALS, MAX_DECIMALS = "decimals", 7
-AXES = ("layers", "heads", "queries")  # options that select; an input of the graph with such a name is the graph's
-OPTIONS = (
-    *AXES,
-    *("reduce_heads", "reduce_layers", "average_attn_weights"),
-    *("weights_top_k", "weights_dtype", "weights_pool", "weights_pool_by"),
-    DECIMALS,
-)
+MAX_COUNT = 2**31 - 1
+WEIGHTS = ("weights", "encoder_weights", "cross_weights")
+ATTENTION = (*WEIGHTS, "scores")
+SELECTED = (*ATTENTION, *DERIVED)
+
+
+class Kind(ABC):
+    """What the value of an option may be."""
+
+    annotation: Any  # in the native API's document
+    words: str  # in the Open Inference Protocol's document
+    least: int | None = None
+    most: int | None = None
+
+    @abstractmethod
+    def read(self, name: str, value: Any) -> Any:
+        """The value of the option ``name``, as ``Selection`` has it.
+
+        Raises:
+            Invalid: it is of another type, or out of range.
+        """
+
+
+class Places(Kind):
+    """Indices of an axis."""
+
+    annotation = int | list[int] | str
+    words = 'an index or text such as "0,3,5:8,-1"'
+
+    def read(self, name: str, value: Any) -> Indices:
+        return read_indices(name, value)
+
+
+class Flag(Kind):
+    """True or false."""
+
+    annotation = bool
+    words = "true or false"
+
+    def read(self, name: str, value: Any) -> bool:
+        if isinstance(value, bool):
+            return value
+        raise Invalid(f"expected a boolean, got {_quoted(value)}", name)
+
+
+class Whole(Kind):
+    """A whole number from ``least``, which ``most`` limits."""
+
+    annotation = int
+
+    def __init__(self, least: int, most: int | None = None) -> None:
+        self.least, self.most = least, most
+        self._range = range(least, (MAX_COUNT if most is None else most) + 1)
+        self.words = f"from {least}" if most is None else f"from {least} to {most}"
+
+    def read(self, name: str, value: Any) -> int:
+        if type(value) is int and value in self._range:
+            return value
+        raise Invalid(f"expected a whole number {self.words}, got {_quoted(value)}", name)
+
+
+class Word(Kind):
+    """One of the words of a Literal, the ``annotation``."""
+
+    def __init__(self, annotation: Any) -> None:
+        self.annotation = annotation
+        self._allowed: tuple[str, ...] = get_args(annotation)
+        *others, last = self._allowed
+        self.words = f"{', '.join(others)} or {last}"
+
+    def read(self, name: str, value: Any) -> str:
+        if isinstance(value, str) and value in self._allowed:
+            return value
+        raise Invalid(f"expected {self.words}, got {_quoted(value)}", name)
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """An option: its values, its description, the outputs that it changes, and its default in the document."""
+
+    kind: Kind
+    description: str
+    outputs: tuple[str, ...] = ()  # none: it changes how all outputs are written, of any model
+    default: Any = None
+
+
+PLACES, FLAG, REDUCTION, COUNT = Places(), Flag(), Word(Reduction), Whole(1)
 
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """The options of a request; None = not given."""
+    """The options of a request; None = not given. Every part of the service that knows options has them from here."""
 
-    layers: Indices | None = None
-    heads: Indices | None = None
-    queries: Indices | None = None
-    average_attn_weights: bool | None = None  # reduce_heads is mean then
-    reduce_heads: Reduction | None = None
-    reduce_layers: Reduction | None = None
-    weights_top_k: int | None = None
-    weights_dtype: Dtype | None = None
-    weights_pool: int | None = None
-    weights_pool_by: Reduction | None = None
-    decimals: int | None = None  # of the numbers in JSON; any model has this option
+    layers: Annotated[
+        Indices | None, Option(PLACES, "the layers to answer, counted from 0 or from the end", SELECTED)
+    ] = None
+    heads: Annotated[Indices | None, Option(PLACES, "the heads to answer", SELECTED)] = None
+    queries: Annotated[Indices | None, Option(PLACES, "the queries whose weights are answered", SELECTED)] = None
+    average_attn_weights: Annotated[bool | None, Option(FLAG, "reduce_heads mean", SELECTED, False)] = None
+    reduce_heads: Annotated[
+        Reduction | None, Option(REDUCTION, "the mean or the largest over heads, without their axis", SELECTED)
+    ] = None
+    reduce_layers: Annotated[
+        Reduction | None,
+        Option(
+            REDUCTION,
+            "the same over the layers, after the heads",
+            (*ATTENTION, "entropy", "received", "head_statistics"),
+        ),
+    ] = None
+    weights_top_k: Annotated[
+        int | None,
+        Option(COUNT, "of each query's weights only the k largest, as indices and values, largest first", (SOURCE,)),
+    ] = None
+    weights_dtype: Annotated[
+        Dtype | None,
+        Option(
+            Word(Dtype),
+            "type of the weights; uint8 is round(weight / weights_scale), which is answered beside them",
+            WEIGHTS,
+        ),
+    ] = None
+    weights_pool: Annotated[
+        int | None,
+        Option(COUNT, "cells that queries and keys are pooled to, at most, each", (*ATTENTION, "rollout")),
+    ] = None
+    weights_pool_by: Annotated[
+        Reduction | None,
+        Option(REDUCTION, "a cell is the mean (default) or the max of its weights", (*ATTENTION, "rollout")),
+    ] = None
+    decimals: Annotated[
+        int | None, Option(Whole(0, 7), "numbers of the response are rounded to so many; null = exact")
+    ] = None
 
     def given(self) -> list[str]:
         """The names of the given options that change what is answered, not only how it is written."""
-        return [name for name in self.__slots__ if name != DECIMALS and getattr(self, name)]
+        return [name for name, option in OPTIONS.items() if option.outputs and getattr(self, name)]
 
 
+OPTIONS: Mapping[str, Option] = {
+    name: hint.__metadata__[0] for name, hint in get_type_hints(Selection, include_extras=True).items()
+}
+AXES = tuple(
+    name for name, option in OPTIONS.items() if option.kind is PLACES
+)  # an input with such a name has priority
 NOTHING = Selection()
 
 
@@ -62,7 +175,7 @@ def read_selection(given: Mapping[str, Any]) -> Selection:
     options = {name: value for name, value in given.items() if value is not None}
     if not options:
         return NOTHING
-    values = {name: _read(name, value) for name, value in options.items()}
+    values = {name: OPTIONS[name].kind.read(name, value) for name, value in options.items()}
     if values.get("average_attn_weights") and values.setdefault("reduce_heads", "mean") != "mean":
         raise Invalid("means reduce_heads mean, and reduce_heads is max", "average_attn_weights")
     selection = Selection(**values)
@@ -71,6 +184,12 @@ def read_selection(given: Mapping[str, Any]) -> Selection:
     if selection.weights_top_k and selection.weights_pool:
         raise Invalid("cannot be given together with weights_pool", "weights_top_k")
     return selection
+
+
+def describe_options(block: bool) -> str:
+    """The names, values and meanings of the options of a block's attention, or of those that any model has."""
+    options = [(name, option) for name, option in OPTIONS.items() if bool(option.outputs) == block]
+    return "; ".join(f"{name} ({option.kind.words}): {option.description}" for name, option in options)
 
 
 def index_input(signature: Signature, name: str, value: Any) -> np.ndarray | None:
@@ -90,27 +209,6 @@ def index_input(signature: Signature, name: str, value: Any) -> np.ndarray | Non
     size = last + 1
     places = np.arange(size, dtype=tensor.dtype)[read_indices(name, value).resolve(name, size, name)]
     return np.ascontiguousarray(places)
-
-
-def _read(name: str, value: Any) -> Any:
-    if name in AXES:
-        return read_indices(name, value)
-    if name == "average_attn_weights":
-        if isinstance(value, bool):
-            return value
-        raise Invalid(f"expected a boolean, got {_quoted(value)}", name)
-    if name == DECIMALS:
-        if type(value) is int and 0 <= value <= MAX_DECIMALS:
-            return value
-        raise Invalid(f"expected a whole number from 0 to {MAX_DECIMALS}, got {_quoted(value)}", name)
-    words = WORDS.get(name)
-    if words is None:
-        if type(value) is int and 0 < value < 2**31:
-            return value
-        raise Invalid(f"expected a whole number from 1, got {_quoted(value)}", name)
-    if isinstance(value, str) and value in words:
-        return value
-    raise Invalid(f"expected {', '.join(words[:-1])} or {words[-1]}, got {_quoted(value)}", name)
 
 
 def _quoted(value: Any) -> str:

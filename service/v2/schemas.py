@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, Field
 
 from service.model.masks import FLAG
+from service.selection.options import describe_options
 from service.v2.datatypes import DATATYPES
 
 Parameter = str | bool | int | float | None
@@ -42,11 +43,9 @@ class InferRequest(BaseModel):
         {},
         description="The model's single numbers and flags, and binary_data_output, timeout (microseconds; a deadline "
         "where a setting or the model's configuration says so), priority, sequence_id, sequence_start, sequence_end. "
-        f"Others are ignored, but for a block's misspelt options. {FLAG}. Options of a block's attention: layers, "
-        'heads, queries (an index or text such as "0,3,5:8,-1"), reduce_heads, reduce_layers (mean, max), '
-        "average_attn_weights, weights_top_k (weights_indices and weights_values are answered instead of weights), "
-        "weights_dtype (float32, float16, uint8 with weights_scale), weights_pool, weights_pool_by (mean, max). "
-        "decimals, of any model, rounds the numbers of JSON outputs to 0 to 7 decimals",
+        f"Others are ignored, but for a block's misspelt options. {FLAG}. Options of a block's attention: "
+        f"{describe_options(block=True)}; in place of the weights, weights_top_k answers weights_indices and "
+        f"weights_values. Of any model: {describe_options(block=False)}",
     )
     inputs: list[InferTensor]
     outputs: list[RequestedOutput] | None = Field(

@@ -17,7 +17,7 @@ from service.errors import Malformed
 from service.foreign_names import foreign_ours
 from service.model.masks import ADDITIVE_MASK
 from service.model.model import Model
-from service.selection.options import AXES, DECIMALS, NOTHING, OPTIONS, Selection, index_input, read_selection
+from service.selection.options import AXES, NOTHING, OPTIONS, Selection, index_input, read_selection
 from service.tensors.cast import cast
 
 
@@ -104,13 +104,14 @@ def additive_mask(given: dict[str, Any], model: Model) -> bool:
 
 
 def selection(given: dict[str, Any], model: Model) -> Selection:
-    """The options that select and reduce a block's attention, and the one that rounds any model's numbers.
+    """The options of a block, or those that any model has.
 
     Raises:
         Invalid: one of another type, or two that contradict each other.
     """
-    options = OPTIONS if model.spec else (DECIMALS,)
-    names = [name for name in given if name in options and name not in model.inputs]
+    names = [name for name in given if name in OPTIONS and name not in model.inputs]
+    if not model.spec:
+        names = [name for name in names if not OPTIONS[name].outputs]
     return read_selection({name: given[name] for name in names}) if names else NOTHING
 
 
