@@ -35,7 +35,7 @@ TENSORS = {
 PICTURES = (".png", ".svg", ".pdf")
 OPTIONS = (  # of the weights
     *("heads", "queries", "reduce_heads", "reduce_layers", "average_attn_weights"),
-    *("weights_top_k", "weights_dtype", "weights_pool", "weights_pool_by", "decimals"),
+    *("weights_top_k", "weights_dtype", "weights_threshold", "weights_pool", "weights_pool_by", "decimals"),
 )
 NUMBERS: dict[str, type] = {"left_window_size": int, "right_window_size": int}
 NUMBERS |= dict.fromkeys(("scale", "softcap", "bandwidth", "rope_theta"), float)
@@ -110,6 +110,7 @@ def parser() -> Parser:
     add("--average-attn-weights", action="store_true", default=None, help="average the weights over heads")
     add("--weights-top-k", type=whole, metavar="K", help="return only the K largest weights of each query")
     add("--weights-dtype", choices=("float32", "float16", "uint8"), help="type in which the server sends the weights")
+    add("--weights-threshold", type=float, metavar="W", help="return 0 for weights below W")
     add("--weights-pool", type=whole, metavar="K", help="pool queries and keys to at most K cells each")
     add("--decimals", type=int, metavar="D", help="round the answer to 0 to 7 decimals")
     add("--weights-pool-by", choices=("mean", "max"), help="what a cell shows of its weights (default: mean)")

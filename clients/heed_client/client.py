@@ -117,6 +117,7 @@ class Client:
         average_attn_weights: bool = False,
         weights_top_k: int | None = None,
         weights_dtype: Dtype | None = None,
+        weights_threshold: float | None = None,
         weights_pool: int | None = None,
         weights_pool_by: Reduction | None = None,
         decimals: int | None = None,
@@ -137,10 +138,10 @@ class Client:
         ``layers``, ``heads`` and ``queries`` select attention: an index, a list of them, or text of indices and ranges
         ("0,3,5:8,-1"). ``reduce_heads`` and ``reduce_layers`` remove these axes by "mean" or "max";
         ``average_attn_weights`` is the mean over heads. ``weights_top_k`` returns only the k largest weights of each
-        query. ``weights_pool`` reduces queries and keys to at most so many cells each, by their mean or
-        ``weights_pool_by`` "max". ``weights_dtype`` "float16" or "uint8" makes the answer smaller; uint8 is converted
-        to float32 unless ``quantized``. ``decimals`` rounds the answer to 0 to 7 of them, and sends it as JSON, unless
-        ``binary``. All of this is done by the server.
+        query, ``weights_threshold`` 0 for those below it. ``weights_pool`` reduces queries and keys to at most so many
+        cells each, by their mean or ``weights_pool_by`` "max". ``weights_dtype`` "float16" or "uint8" makes the answer
+        smaller; uint8 is converted to float32 unless ``quantized``. ``decimals`` rounds the answer to 0 to 7 of them,
+        and sends it as JSON, unless ``binary``. All of this is done by the server.
 
         A float mask of only 0.0 and 1.0 is rejected, because it is ambiguous, unless ``additive_mask`` is set: then it
         is added to the scores. Masks of integers are always rejected. Large tensors are sent as bytes and small ones as
@@ -166,6 +167,7 @@ class Client:
             "average_attn_weights": average_attn_weights,
             "weights_top_k": weights_top_k,
             "weights_dtype": weights_dtype,
+            "weights_threshold": weights_threshold,
             "weights_pool": weights_pool,
             "weights_pool_by": weights_pool_by,
             "decimals": decimals,

@@ -1,6 +1,7 @@
 """What a request with options is answered: planned from the sizes of its tensors, applied to the outputs of its run.
 
-The order is: select layers, heads and queries; derive; reduce heads, then layers; pool; take the largest; convert.
+The order is: select layers, heads and queries; derive; reduce heads, then layers; pool; apply the threshold; take the
+largest; convert.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -83,6 +84,8 @@ class Recipe:
 
     def _converted(self, array: np.ndarray, declared: np.dtype) -> dict[str, np.ndarray]:
         name, answer = self.name, {}
+        if self.selection.weights_threshold is not None and name in WEIGHTS:
+            array = _cut_off(array, self.selection.weights_threshold)
         if self.selection.weights_top_k and name == SOURCE:
             answer[name + INDICES], array = largest(array, self.selection.weights_top_k)
             name += VALUES
@@ -158,6 +161,12 @@ def plan_answer(
     for name in requested:
         planner.add(name)
     return Answer(planner.outputs, planner.recipes, round(planner.work), planner.memory)
+
+
+def _cut_off(weights: np.ndarray, threshold: float) -> np.ndarray:
+    """``weights`` with 0 in place of those below ``threshold``; bfloat16 as float32."""
+    exact = to_float32(weights)
+    return np.where(exact < exact.dtype.type(threshold), exact.dtype.type(0), exact)
 
 
 class _Planner:
@@ -245,6 +254,8 @@ class _Planner:
     def _convert(self, name: str, source: str, shape: dict[int, int], item_bytes: int) -> None:
         """Add the answered arrays, of this ``shape`` before the largest are taken."""
         axes, dtype, k = tuple(shape), self.selection.weights_dtype, self.selection.weights_top_k
+        if self.selection.weights_threshold is not None and name in WEIGHTS:
+            self._use(prod(shape.values()), REDUCE_NS, 9)
         if k and name == SOURCE:
             keys, count = shape[KEYS], prod(shape.values())
             if k > keys:

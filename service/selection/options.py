@@ -1,6 +1,7 @@
 """The options of a request that select, reduce and round attention: one table, of which both APIs are made."""
 
 import json
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -79,6 +80,19 @@ class Whole(Kind):
         raise Invalid(f"expected a whole number {self.words}, got {_quoted(value)}", name)
 
 
+class Positive(Kind):
+    """A finite number from 0."""
+
+    annotation = float
+    words = "from 0"
+    least = 0
+
+    def read(self, name: str, value: Any) -> float:
+        if type(value) in (int, float) and 0 <= value < math.inf:
+            return float(value)
+        raise Invalid(f"expected a number from 0, got {_quoted(value)}", name)
+
+
 class Word(Kind):
     """One of the words of a Literal, the ``annotation``."""
 
@@ -140,6 +154,10 @@ class Selection:
             WEIGHTS,
         ),
     ] = None
+    weights_threshold: Annotated[
+        float | None,
+        Option(Positive(), "weights below it are answered as 0", WEIGHTS),
+    ] = None
     weights_pool: Annotated[
         int | None,
         Option(COUNT, "cells that queries and keys are pooled to, at most, each", (*ATTENTION, "rollout")),
@@ -154,7 +172,8 @@ class Selection:
 
     def given(self) -> list[str]:
         """The names of the given options that change what is answered, not only how it is written."""
-        return [name for name, option in OPTIONS.items() if option.outputs and getattr(self, name)]
+        values = {name: getattr(self, name) for name, option in OPTIONS.items() if option.outputs}
+        return [name for name, value in values.items() if value is not None and value is not False]
 
 
 OPTIONS: Mapping[str, Option] = {

@@ -44,6 +44,11 @@ OPTIONS = {  # the request's, and what numpy makes of all weights
     "max of heads, a query": ({"reduce_heads": "max", "queries": "3"}, lambda w: w.max(-3)[..., 3:4, :]),
     "pool": ({"weights_pool": 4}, lambda w: pooled(w.astype(np.float64), 4, np.mean)),
     "pool by max": ({"weights_pool": 2, "weights_pool_by": "max"}, lambda w: pooled(w, 2, np.max)),
+    "threshold": ({"weights_threshold": 0.2}, lambda w: np.where(w < np.float32(0.2), 0, w)),
+    "threshold of a mean": (
+        {"weights_threshold": 0.2, "reduce_heads": "mean", "weights_dtype": "float32"},
+        lambda w: np.where(mean(w, -3) < 0.2, 0, mean(w, -3)),
+    ),
     "float16": ({"weights_dtype": "float16"}, lambda w: w.astype(np.float16)),
     "float32": ({"weights_dtype": "float32", "queries": "1,0"}, lambda w: w[..., [1, 0], :]),
 }
@@ -249,6 +254,12 @@ WRONG = {  # options and outputs, field, what the error says; block, unless it i
     "layer out of range": ({"layers": "2"}, "layers", "from -2 to 1", "encoder"),
     "reduced layers of one": ({"reduce_layers": "mean"}, "reduce_layers", "has no axis of layers"),
     "too many decimals": ({"decimals": 8}, "decimals", "expected a whole number from 0 to 7"),
+    "negative threshold": ({"weights_threshold": -0.1}, "weights_threshold", "expected a number from 0, got -0.1"),
+    "threshold of scores": (
+        {"weights_threshold": 0.1, "outputs": ["scores"]},
+        "weights_threshold",
+        "needs weights among",
+    ),
     "pool of nothing": ({"weights_pool": 0}, "weights_pool", "whole number from 1"),
     "top too many": ({"weights_top_k": 4}, "weights_top_k", "expected at most 3, the number of keys"),
     "selection of no attention": ({"heads": 0, "outputs": ["output"]}, "heads", "needs weights or scores or entropy"),
