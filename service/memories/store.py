@@ -44,6 +44,11 @@ MAX_OPEN = 256  # memories that a process keeps open, where it may open enough f
 DESCRIPTORS_SHARE = 16  # of all descriptors, one for a memory, which takes 4: at most a quarter for memories
 
 
+def new_id() -> str:
+    """An id that nobody can guess, and that no command takes for an option."""
+    return secrets.token_urlsafe(ID_BYTES).replace("-", "_")
+
+
 class MemoryStore:
     """The memories in ``folder``, of at most ``limit`` bytes together.
 
@@ -83,7 +88,7 @@ class MemoryStore:
             self._folder.claim()
         except OSError as error:
             raise NoRoom(f"no temporary folder can be made ({error.strerror}): name one in HEED_MEMORIES") from None
-        id = secrets.token_urlsafe(ID_BYTES)
+        id = new_id()
         scratch, capacity = self.folder / f"{HIDDEN}{id}", key.shape[-2]
         state = State(0, 0, capacity, checksums(description, (key, value), [0] * len(lengths), lengths), lengths)
         try:

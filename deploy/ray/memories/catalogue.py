@@ -19,7 +19,7 @@ from deploy.ray.memories.layout import Holder, Layout, PartLayout, Snapshot, Tot
 from deploy.ray.memories.node import StoredPart
 from service.errors import Conflict, NoRoom, NotReady, PartsMissing
 from service.memories.memory import Description, not_found
-from service.memories.store import ID_BYTES
+from service.memories.store import new_id
 
 log = logging.getLogger("heed")
 
@@ -76,7 +76,7 @@ class Catalogue:
             NoRoom: the nodes have none.
         """
         await self._ready()
-        layout = Layout(id=secrets.token_urlsafe(ID_BYTES), version=0, description=description, parts=())
+        layout = Layout(id=new_id(), version=0, description=description, parts=())
         ends = [0] * description.rows
         try:
             for starts, lengths, rows in parts:
