@@ -55,7 +55,7 @@ soak: $(VENV)/.bench model_repository  ## try to bring a server down, for some 1
 bench: $(VENV)/.bench  ## compare Heed with baselines and other servers; BENCH=--help lists the flags
 	$(BIN)/python -m benchmarks.serving $(BENCH)
 
-bench-gpu: $(VENV)/.dev  ## measure everything that needs a GPU, on a machine that has one; BENCH=--help says how
+bench-gpu: $(VENV)/.dev  ## measure numbers and times on a GPU, which CI has not; BENCH=--help says how
 	$(BIN)/python -m benchmarks.gpu $(BENCH)
 
 bench-loadtest: $(VENV)/.bench  ## compare heed loadtest with wrk, on the server at HOST:PORT

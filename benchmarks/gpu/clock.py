@@ -1,4 +1,4 @@
-"""The time of a call: on the device, by profiler, and for the caller, by the wall clock."""
+"""The time of a call: on the device, by the profiler, or on a CPU by the wall clock."""
 
 from collections.abc import Callable, Iterable
 from time import perf_counter
@@ -8,27 +8,31 @@ import torch
 from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile
 
+REPEATS = 5
+TURN_S = 0.03
 Call = Callable[[], Any]
-Span = tuple[float, float]
 
 
-def wait() -> None:
-    """Wait until the device has finished."""
-    if torch.cuda.is_available():
-        torch.cuda.synchronize()
+def times_ms(first: Call, second: Call, provider: str) -> tuple[list[float], list[float]]:
+    """Times of two calls in alternating turns, each of several calls in a row."""
+    clock = device_ms if provider == "cuda" else wall_ms
+    calls = [(call, max(3, min(50, int(1e3 * TURN_S / wall_ms(call, 2))))) for call in (first, second)]
+    turns = [[round(clock(*call), 5) for call in calls] for _ in range(REPEATS)]
+    return [ours for ours, _ in turns], [theirs for _, theirs in turns]
 
 
-def wall_ms(call: Call, calls: int) -> float:
-    """The time of one call until the device has finished, with the host's work; the mean of ``calls``."""
+def wall_ms(call: Call, count: int) -> float:
+    """The time of one call until the device has finished; the mean of ``count``."""
+    wait()
     start = perf_counter()
-    for _ in range(calls):
+    for _ in range(count):
         call()
         wait()
-    return 1e3 * (perf_counter() - start) / calls
+    return 1e3 * (perf_counter() - start) / count
 
 
-def device_ms(call: Call, calls: int) -> tuple[float, list[str]]:
-    """The time for which one call keeps the device busy, and the names of its kernels, longest first.
+def device_ms(call: Call, count: int) -> float:
+    """The time for which one call keeps the device busy; the mean of ``count``.
 
     CUPTI sees the kernels of all libraries in this process, so torch and ONNX Runtime are measured by the same clock.
 
@@ -37,20 +41,16 @@ def device_ms(call: Call, calls: int) -> tuple[float, list[str]]:
     """
     wait()
     with profile(activities=[ProfilerActivity.CUDA]) as profiler:
-        for _ in range(calls):
+        for _ in range(count):
             call()
         wait()
-    events = [event for event in profiler.events() if event.device_type == DeviceType.CUDA]
-    if not events:
+    spans = [event.time_range for event in profiler.events() if event.device_type == DeviceType.CUDA]
+    if not spans:
         raise RuntimeError("the profiler recorded nothing on the device")
-    times_us: dict[str, float] = {}
-    for event in events:
-        times_us[event.name] = times_us.get(event.name, 0.0) + event.time_range.elapsed_us()
-    names = sorted(times_us, key=times_us.__getitem__, reverse=True)
-    return busy((event.time_range.start, event.time_range.end) for event in events) / 1e3 / calls, names
+    return busy((span.start, span.end) for span in spans) / 1e3 / count
 
 
-def busy(spans: Iterable[Span]) -> float:
+def busy(spans: Iterable[tuple[float, float]]) -> float:
     """The length of the union of the spans."""
     total, end = 0.0, float("-inf")
     for start, stop in sorted(spans):
@@ -59,6 +59,7 @@ def busy(spans: Iterable[Span]) -> float:
     return total
 
 
-def calls_in(seconds: float, call: Call, limit: int = 50) -> int:
-    """The number of calls that take about ``seconds``, from 3 to ``limit``."""
-    return max(3, min(limit, int(seconds * 1e3 / max(wall_ms(call, 1), 1e-3))))
+def wait() -> None:
+    """Wait until the device has finished."""
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()

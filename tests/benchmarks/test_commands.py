@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.gpu import options as gpu
+from benchmarks.gpu import __main__ as gpu
 from benchmarks.serving import options as serving
 from benchmarks.soak.__main__ import PARTS, main
 from benchmarks.soak.attack import attack
@@ -68,7 +68,7 @@ def test_the_soak_in_short(repository, run):
         (serving.parse, ["--heed", "floor=--workers 1"], "a name of its own"),
         (serving.parse, ["--profile", "W2"], "expected WORKLOAD/FORMAT/CONNECTIONS"),
         (serving.parse, ["--seconds", "0.5"], "expected a whole number from 1"),
-        (gpu.parse, ["--provider", "cpu", "--quick", "--out", f"{gpu.RESULTS}/trial.jsonl"], "a trial is no result"),
+        (gpu.parse, ["--provider", "cpu", "--out", f"{gpu.RESULTS}/trial.jsonl"], "a trial is no result"),
         (gpu.parse, ["--parts", "speed"], "invalid choice: 'speed'"),
         (main, ["overloads"], f"unknown part 'overloads'; there are {', '.join(PARTS)}"),
     ],

@@ -1,30 +1,27 @@
-"""The command for a machine with a GPU, with the CPU in its place; and the report of lines as a GPU gives them."""
+"""The command for a machine with a GPU, with the CPU in its place; and the report of rows as a GPU gives them."""
 
 import json
-import shutil
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
+import numpy as np
 import onnx
 import onnxruntime
 import pytest
+import torch
 
-from benchmarks.gpu import engine, report
-from benchmarks.gpu.cells import LENGTHS, Engine, Http
-from benchmarks.gpu.check_block import nodes_on_cpu
-from benchmarks.gpu.clock import busy
-from benchmarks.gpu.opened import open_model
-from benchmarks.gpu.rows import Rows
-from benchmarks.gpu.worker import WorkerFailed, run_worker
+from benchmarks.gpu import report
+from benchmarks.gpu.attention import LENGTHS, cell_name, errors
+from benchmarks.gpu.clock import REPEATS, busy
+from benchmarks.gpu.numbers import check, nodes_on_cpu
+from benchmarks.gpu.repository import open_model
+from benchmarks.gpu.rows import Rows, in_processes
 from models.catalogue import BLOCKS
 
 ROOT = Path(__file__).parents[2]
-WITHOUT_CUDA = pytest.mark.skipif(
-    "CUDAExecutionProvider" in onnxruntime.get_available_providers(), reason="this ONNX Runtime has CUDA"
-)
-TRIAL = ["--provider", "cpu", "--quick"]
-ABOUT = {"command": "c", "quick": False, "dtypes": ["bfloat16"], "provider": "cuda", "machine": {}, "versions": {}}
+ABOUT = {"command": "c", "provider": "cuda", "machine": {}, "versions": {}}
 
 
 def bench(*arguments: object) -> subprocess.CompletedProcess[str]:
@@ -34,46 +31,35 @@ def bench(*arguments: object) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.extended
 def test_the_command_measures_and_goes_on(two_blocks, tmp_path):
-    out = tmp_path / "out.jsonl"
-    asked = [*TRIAL, "--blocks", "dot_product", "--repository", two_blocks, "--out", out, "--parts"]
-    done = bench(*asked, "numbers", "engine", "http")
+    out, models = tmp_path / "out.jsonl", tmp_path / "models"
+    models.mkdir()
+    (models / "float32").symlink_to(two_blocks)
+    asked = ["--provider", "cpu", "--blocks", "dot_product", "--repository", models, "--out", out]
+    done = bench(*asked)
     assert done.returncode == 0, done.stderr
-    run, *rows = map(json.loads, out.read_text().splitlines())
+    run, numbers, _, *timed, _ = map(json.loads, out.read_text().splitlines())
     assert run["provider"] == "cpu"
-    numbers, *timed, over_http = rows
     assert numbers["cell"] == "numbers/dot_product"
     assert numbers["checks"] > 300
     assert 0 < numbers["worst"] <= 1
-    assert numbers["nodes"]["model"].startswith("CPU ")
-    assert [row["path"] for row in timed] == ["output", "weights", "output"]
+    assert numbers["nodes"].startswith("CPU ")
+    assert [row["cell"].split("/")[1] for row in timed] == ["output", "weights", "causal"]
     for row in timed:
-        assert set(row["error"]) == {"output", "weights"} - ({"weights"} if row["path"] == "output" else set())
-        assert all(0 < row["error"][of] <= row["allowed"][of] for of in row["error"])
-        assert all(len(of) == engine.REPEATS and min(of) > 0 for of in row["wall_ms"].values())
-        assert len(row["wall_ms"]) > 1
-    assert over_http["provider"]["requests"] > 10
-    assert over_http["ratio"]["median"] > 0
+        assert set(row["error"]) == ({"output", "weights"} if "/weights/" in row["cell"] else {"output"})
+        assert all(0 < error <= 1 for error in row["error"].values())
+        assert all(len(ms) == REPEATS and min(ms) > 0 for ms in row["ms"].values())
     text = out.with_suffix(".md").read_text()
-    assert "**A trial: the CPU in place of a GPU, small sizes." in text
-    assert "| float32 on the provider |  | " in text
-    assert "| ≤ 1.15 |" in text
-    assert "| ≥ 5 |" in text
-    assert {plot.stem for plot in tmp_path.glob("*.png")} == {"out-gates", "out-engine", "out-http"}
-    again = bench(*asked, "numbers", "engine")
+    assert "**A trial on the CPU." in text
+    assert "| numbers in float32 |  | " in text
+    assert "| ≤ 1.15 |" not in text  # of bfloat16
+    again = bench(*asked)
     assert again.returncode == 0, again.stderr
-    assert "numbers: all 1 are in the file" in again.stderr
-    assert len(out.read_text().splitlines()) == 1 + len(rows) + 1
+    assert len(out.read_text().splitlines()) == 1 + 1 + 1 + 3 + 1 + 3  # a run and its two parts, with no cell
 
 
-@pytest.mark.extended
-def test_tf32_in_place_of_float32_is_noticed(repository, tmp_path):
+def test_tf32_in_place_of_float32_is_noticed(two_blocks, tmp_path):
     """Inputs of MatMul with ten bits of their fractions: all that TF32 keeps, and float16 too."""
-    shutil.copytree(repository / "dot_product", tmp_path / "models" / "dot_product")
-    for file in (tmp_path / "models").rglob("*.onnx"):
-        if file.stem != "model":
-            file.unlink()
-    (file,) = (tmp_path / "models").rglob("*.onnx")
-    model = onnx.load(file)
+    model = onnx.load(two_blocks / "dot_product" / "1" / "model.onnx")
     nodes = []
     for node in model.graph.node:
         for i, name in enumerate(node.input if node.op_type == "MatMul" else ()):
@@ -84,91 +70,68 @@ def test_tf32_in_place_of_float32_is_noticed(repository, tmp_path):
     assert len(nodes) == len(model.graph.node) + 2 * 4
     del model.graph.node[:]
     model.graph.node.extend(nodes)
-    onnx.save(model, file)
-    out = tmp_path / "out.jsonl"
-    asked = ["--parts", "numbers", "--blocks", "dot_product", "--repository", tmp_path / "models", "--out", out]
-    done = bench(*TRIAL, *asked)
-    assert done.returncode == 1, done.stderr
-    assert "| float32 on the provider |" in (text := out.with_suffix(".md").read_text())
-    assert "**not met**" in text
-    (row,) = Rows(out).part("numbers").values()
+    version = tmp_path / "dot_product" / "1"
+    version.mkdir(parents=True)
+    onnx.save(model, version / "model.onnx")
+    (row,) = check(tmp_path, "cpu", "dot_product", "float32")
     assert row["where"].startswith("model full precision scores: error 0.000244, allowed 0")
     assert row["wrong_count"] > 1
 
 
+@pytest.mark.skipif("CUDAExecutionProvider" in onnxruntime.get_available_providers(), reason="this machine has CUDA")
 @pytest.mark.extended
-@WITHOUT_CUDA
 def test_without_a_gpu_it_says_so(tmp_path):
     done = bench("--out", tmp_path / "out.jsonl")
     assert done.returncode == 2
-    assert "this ONNX Runtime is built without CUDA" in done.stderr
+    assert "no GPU, or torch or ONNX Runtime is built without CUDA" in done.stderr
     assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.extended
-def test_what_cannot_be_measured_is_told(tmp_path):
-    asked = {"block": "linear", "dtype": "float32", "short": True, "repository": str(tmp_path), "provider": "cpu"}
-    with pytest.raises(WorkerFailed, match="linear is not in the repository"):
-        list(run_worker("benchmarks.gpu.check_block", asked, 60))
+def test_a_failure_is_told(tmp_path):
+    ((cell, row),) = in_processes(1, {("numbers/linear",): partial(check, tmp_path, "cpu", "linear", "float32")})
+    assert cell == "numbers/linear"
+    assert "model.onnx" in row["failed"]
 
 
-def test_what_is_left_to_the_cpu_is_told(repository):
-    model = open_model(repository, "dot_product", "cpu")
-    assert nodes_on_cpu(model, ["plain"]) == ["plain: 2 MatMul on the CPU", "plain: 1 Softmax on the CPU"]
+def test_nodes_on_the_cpu_are_told(two_blocks):
+    model = open_model(two_blocks, "dot_product", "cpu")
+    assert {"plain: 2 MatMul on the CPU", "plain: 1 Softmax on the CPU"} <= {*nodes_on_cpu(model)}
+
+
+def test_a_wrong_output_is_noticed():
+    inputs = {name: torch.ones(1, 2, 3, 64) for name in ("query", "key", "value")}
+    outputs = {"output": torch.ones(1, 2, 3, 64), "weights": torch.full((1, 2, 3, 3), 1 / 3)}
+    assert max(errors("weights", inputs, outputs).values()) < 1e-6
+    outputs["output"][0, 1, 2, 3] = torch.nan
+    assert errors("weights", inputs, outputs)["output"] == np.inf
+    assert errors("causal", inputs, outputs)["weights"] == pytest.approx(2 / 3)
 
 
 def test_the_time_of_a_device_is_counted_once():
     assert busy([(5, 6), (0, 2), (1, 3), (1.5, 2), (5, 5.5)]) == 4
 
 
-def timed(heed, flash, cudnn, **change):
-    return {
-        "device_ms": {"heed": heed, "flash": flash, "cudnn": cudnn}, "kernels": {"heed": ["a"], "cudnn": ["b"]},
-        "wall_ms": {"heed": heed, "flash": flash, "cudnn": cudnn}, "memory_mib": {"heed": 3, "cudnn": 2},
-        "graph": "cuda", "error": {"output": 1e-3}, "allowed": {"output": 2e-3}, "no_device_clock": "",
-        "cannot": {"efficient": "no"}, "wrong": [], **change,
-    }  # fmt: skip
-
-
 def test_the_report_judges(tmp_path):
     rows = Rows(tmp_path / "out.jsonl")
     rows.begin(**ABOUT)
-    cells = [Engine("output", "bfloat16", False, 8, 16, n, 64) for n in LENGTHS[:3]]
-    half = Engine("output", "float16", False, 8, 16, LENGTHS[0], 64)
-    rows.add(cells[0], **vars(cells[0]), **timed([1, 1.1, 1.2], [3, 3, 3], [1, 1, 1]))
-    rows.add(cells[1], **vars(cells[1]), **timed([2, 2, 2], [1, 1, 1], [9, 9, 9], wrong=["output: error 1"]))
-    rows.add(cells[2], failed="out of memory")
-    rows.add(half, **vars(half), **timed([9, 9, 9], [1, 1, 1], [1, 1, 1]))
-    at = Http("binary", "output", 1, 16, 2048, 8, 4.0, 2)
-    told = {"rate": 50.0, "p50": 1.0, "p99": 2.0, "requests": 9, "notes": [], "server_side": None}
-    ratio = {"median": 6.0, "low": 5.5, "high": 6.5}
-    rows.add(at, **vars(at), provider=told, cpu=told, ratio=ratio)
-    text = report.render(rows.file).read_text()
+    cells = [cell_name("output", "bfloat16", n) for n in LENGTHS[:3]]
+    half = cell_name("output", "float16", LENGTHS[0])
+    timed = {"dtype": "bfloat16", "graph": "cuda", "error": {"output": 0.5}, "wrong": []}
+    rows.add(cells[0], **timed, ms={"heed": [1, 1.1, 1.2], "torch": [1, 1, 1]})
+    rows.add(cells[1], **timed | {"wrong": ["output: error 1"]}, ms={"heed": [2, 2, 2], "torch": [1, 1, 1]})
+    rows.add(cells[2], failed="out of\nmemory")
+    rows.add(half, **timed, ms={"heed": [9], "torch": [1]})
+    lines = report.render(rows).read_text().splitlines()
     for line in (
-        f"| time against torch's cudnn | {cells[0]} | 1.1 (1 to 1.2) | ≤ 1.15 | met, of 3 |",
-        f"| time against torch's flash | {cells[1]} | 2 (2 to 2) | ≤ 1.15 | **not met**, of 3 |",
-        f"|  | {cells[2]} |  |  | not measured: it failed |",
-        f"| rate against the CPU's | {at} | 6 (5.5 to 6.5) | ≥ 5 | met, of 2 |",
-        f"| bfloat16 on the provider |  |  | none wrong | not measured in full: 0 of {len(BLOCKS)} blocks |",
+        f"| time against torch's | {cells[0]} | 1.1 (1 to 1.2) | ≤ 1.15 | met, of 3 |",
+        f"| time against torch's | {cells[1]} | 2 (2 to 2) | ≤ 1.15 | **not met**, of 3 |",
+        f"| time against torch's | {cells[2]} |  |  | not measured |",
+        "| numbers in bfloat16 |  | 0 checks, 0 wrong | none wrong | "
+        f"not measured in full: 0 of {len(BLOCKS)} blocks |",
+        f"| {half} | cuda | 9 | 1 | 9 (9 to 9) | output 0.5 |",
         f"- {cells[1]}: output: error 1",
         f"- {cells[2]}: out of memory",
-        "- efficient: no (output/bfloat16/8x16x512x64, output/bfloat16/8x16x1024x64, output/float16/8x16x512x64)",
     ):
-        assert line in text.splitlines() or line in text, line
-    assert str(half) not in text.partition("![gates]")[0]  # it has no gate
-    assert "A trial" not in text
-
-
-def test_what_another_code_measured_is_measured_again(tmp_path):
-    rows = Rows(tmp_path / "out.jsonl")
-    rows.begin(**ABOUT)
-    rows.add("engine/a", found=1)
-    rows.add("engine/b", failed="why")
-    assert [Rows(rows.file).has(f"engine/{of}") for of in "abc"] == [True, False, False]
-    other = rows.file.read_text().replace(rows.runs[0]["code"], "another")
-    rows.file.write_text(other)
-    renewed = Rows(rows.file)
-    renewed.begin(**ABOUT)
-    assert not renewed.has("engine/a")
-    with pytest.raises(ValueError, match="runs with quick False; choose another --out"):
-        renewed.begin(**ABOUT | {"quick": True})
+        assert line in lines
+    assert [Rows(rows.file).has(cell) for cell in (cells[0], cells[2], "numbers/linear")] == [True, False, False]
