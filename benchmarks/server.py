@@ -8,7 +8,6 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from threading import Event, Thread
 from time import monotonic, sleep
 from typing import Any
 
@@ -135,25 +134,6 @@ def _stop(family: list[psutil.Process]) -> None:
             except psutil.NoSuchProcess:
                 continue
         psutil.wait_procs(family, timeout=8)
-
-
-@contextmanager
-def peak_resident_bytes(processes: Processes) -> Iterator[list[int]]:
-    """A list whose only item is the largest sum of resident memory, sampled four times a second."""
-    peak, done = [0], Event()
-
-    def watch() -> None:
-        while not done.wait(0.25):
-            peak[0] = max(peak[0], processes.resident_bytes())
-
-    thread = Thread(target=watch, daemon=True)
-    thread.start()
-    try:
-        yield peak
-    finally:
-        done.set()
-        thread.join()
-        peak[0] = max(peak[0], processes.resident_bytes())
 
 
 def machine_cpu_s() -> float:

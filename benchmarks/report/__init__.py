@@ -1,1 +1,1 @@
-"""Parts of the reports of all benchmarks: medians, gates, tables and plots."""
+"""Parts of the reports of all benchmarks: medians, gates, tables, the machine."""

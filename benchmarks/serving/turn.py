@@ -14,7 +14,8 @@ from typing import Any
 import httpx
 import psutil
 
-from benchmarks.server import Processes, machine_cpu_s, peak_resident_bytes, started
+from benchmarks.sampling import sampled
+from benchmarks.server import Processes, machine_cpu_s, started
 from benchmarks.serving import in_process
 from benchmarks.serving.cell import Cell, Timing
 from benchmarks.serving.formats import bodies, max_difference, parse_response, v2_response
@@ -24,6 +25,7 @@ from benchmarks.serving.servers import IN_PROCESS, Server, python_of
 from benchmarks.serving.workloads import WORKLOADS, Workload
 
 TOLERANCE = 1e-4
+MEMORY_S = 0.25  # between two looks at the memory
 
 
 class RunningServer:
@@ -75,7 +77,7 @@ class RunningServer:
         if timing.warmup:
             load(*arguments, timing.warmup, cell.ids)
             self.processes.settle()
-        with peak_resident_bytes(self.processes) as peak:
+        with sampled(self.processes.resident_bytes, MEMORY_S) as resident_bytes:
             before = self._clocks()
             result = load(*arguments, timing.seconds, cell.ids)
             machine_s, server_s, own_s, wall_s = (
@@ -84,7 +86,7 @@ class RunningServer:
         settled = self.processes.settle()
         if self.processes.all():
             other_cores = (machine_s - server_s - own_s - result["wrk_cpu_s"]) / wall_s
-            result |= {"server_cpu_s": server_s, "rss_peak_bytes": peak[0], "other_cores": other_cores}
+            result |= {"server_cpu_s": server_s, "rss_peak_bytes": max(resident_bytes), "other_cores": other_cores}
         return result | {"settled": settled}
 
     def _clocks(self) -> tuple[float, float, float, float]:

@@ -15,7 +15,7 @@ import onnx
 import uvloop
 from onnx import TensorProto, helper
 
-from benchmarks.peak import sampled_peak
+from benchmarks.sampling import sampled
 from benchmarks.server import Served, served
 from benchmarks.soak.cases import CASES, MIB, QUICK, Case, ordinary
 from benchmarks.soak.check import Check
@@ -49,7 +49,7 @@ def attack(repository: Path, portion: float, case: str = "") -> list[Check]:
 def _checked(server: Served, name: str, case: Case, start_bytes: int) -> Iterator[Check]:
     """``start_bytes`` is the memory before the first case."""
     start_s = time.monotonic()
-    with sampled_peak(server.resident_bytes, SAMPLE_S) as peak, probed(server.port) as probes:
+    with sampled(server.resident_bytes, SAMPLE_S) as resident_bytes, probed(server.port) as probes:
         statuses = uvloop.run(_send(server.port, case))
         if not case.reads:
             time.sleep(8)
@@ -57,15 +57,15 @@ def _checked(server: Served, name: str, case: Case, start_bytes: int) -> Iterato
         end_s = time.monotonic() + RECOVERY_S
         while server.resident_bytes() > MAX_RATIO * start_bytes and time.monotonic() < end_s:
             time.sleep(0.2)
-    after_bytes = server.resident_bytes()
+    after_bytes, peak_mib = server.resident_bytes(), max(resident_bytes) >> 20
     slowest_ms = max(probes.times_ms, default=0.0)
-    print(f"  {name}: {dict(statuses)}, {seconds:.1f} s, {peak[0] >> 20} MiB, probes {slowest_ms:.0f} ms", flush=True)
+    print(f"  {name}: {dict(statuses)}, {seconds:.1f} s, {peak_mib} MiB, probes {slowest_ms:.0f} ms", flush=True)
     if case.reads:
         expected = ", ".join(sorted(map(str, case.statuses)))
         yield Check(f"{name}: status {expected}", f"{dict(statuses)}", set(statuses) <= case.statuses)
     limit_bytes = BUDGET_BYTES + OVERHEAD_BYTES if case.growth_bytes is None else start_bytes + case.growth_bytes
     limit_mib = limit_bytes >> 20
-    yield Check(f"{name}: at most {limit_mib} MiB", f"{peak[0] >> 20} MiB", peak[0] >> 20 <= limit_mib)
+    yield Check(f"{name}: at most {limit_mib} MiB", f"{peak_mib} MiB", peak_mib <= limit_mib)
     yield Check(
         f"{name}: memory returns to within 20 % of the start in {RECOVERY_S:.0f} s",
         f"{start_bytes >> 20} MiB at the start, {after_bytes >> 20} after",

@@ -11,10 +11,9 @@ import httpx
 import numpy as np
 
 from benchmarks.server import Served, served
-from benchmarks.soak.check import Check
+from benchmarks.soak.check import Check, memory_check
 from benchmarks.soak.wire import ATTEND, INFER
 
-MAX_GROWTH, MAX_GROWTH_BYTES = 0.05, 16 << 20
 IDLE_S = 12  # longer than the idle time after which the server returns memory
 CLIENTS = 4
 MINUTES = 3
@@ -99,11 +98,7 @@ def _mix(server: Served, seconds: float) -> list[Check]:
     now_bytes, wrong = server.resident_bytes(), [name for name in counts if name.startswith("wrong")]
     return [
         Check("every answer is right", f"{dict(counts)}", not wrong),
-        Check(
-            f"memory grows by less than {MAX_GROWTH:.0%} and {MAX_GROWTH_BYTES >> 20} MiB after a fifth of the time",
-            f"{settled_bytes >> 20} MiB, then {now_bytes >> 20} MiB",
-            now_bytes < settled_bytes * (1 + MAX_GROWTH) + MAX_GROWTH_BYTES,
-        ),
+        memory_check(settled_bytes, now_bytes),
         Check(
             "descriptors are closed",
             f"{idle_descriptors}, then {server.descriptors()}",

@@ -11,8 +11,9 @@ from pathlib import Path
 import numpy as np
 import uvloop
 
+from benchmarks.sampling import sampled
 from benchmarks.server import Served, served
-from benchmarks.soak.check import Check
+from benchmarks.soak.check import Check, memory_check
 from benchmarks.soak.probe import probed
 from benchmarks.soak.wire import NAMES, Connection, binary, native
 
@@ -21,7 +22,6 @@ OVERLOAD = 10  # offered rate / rate that the server can handle
 DEADLINE_S = 2.0
 LENGTH = 8192  # queries and keys: a tenth of a second of work from a small body
 PROBE_LIMIT_MS = 100
-MAX_GROWTH, MAX_GROWTH_BYTES = 0.05, 16 << 20
 
 
 class Load:
@@ -96,22 +96,13 @@ async def _overload(server: Served, seconds: float) -> list[Check]:
     capacity = await calm.closed_loop(len(os.sched_getaffinity(0)) + 1, min(5, seconds / 3))
     calm.close()
     print(f"  capacity {capacity:.0f} requests a second; {OVERLOAD * capacity:.0f} are sent for {seconds:.0f} s")
-    load, resident_bytes = Load(server.port), []
-
-    async def watch() -> None:
-        while True:
-            resident_bytes.append(server.resident_bytes())
-            await asyncio.sleep(seconds / 50)
-
-    with probed(server.port) as probes:
+    load = Load(server.port)
+    with probed(server.port) as probes, sampled(server.resident_bytes, seconds / 50) as resident_bytes:
         start_s = time.perf_counter()
-        watching = asyncio.create_task(watch())
         await load.open_loop(OVERLOAD * capacity, seconds)
-        watching.cancel()
         rate = sum(load.statuses.values()) / (time.perf_counter() - start_s)
     load.close()
     half = len(resident_bytes) // 2
-    early_bytes, late_bytes = max(resident_bytes[:half]), max(resident_bytes[half:])
     p99_s = float(np.quantile(load.answered_s, 0.99)) if load.answered_s else math.inf
     rejected_p99_s = float(np.quantile(load.rejected_s, 0.99)) if load.rejected_s else 0
     return [
@@ -126,11 +117,7 @@ async def _overload(server: Served, seconds: float) -> list[Check]:
             p99_s < DEADLINE_S,
             needs_idle_machine=True,
         ),
-        Check(
-            "memory does not grow",
-            f"{early_bytes >> 20} MiB, then {late_bytes >> 20} MiB",
-            late_bytes < early_bytes * (1 + MAX_GROWTH) + MAX_GROWTH_BYTES,
-        ),
+        memory_check(max(resident_bytes[:half]), max(resident_bytes[half:])),
         Check(
             f"median of the probes < {PROBE_LIMIT_MS} ms",
             f"{np.median(probes.times_ms):.1f} ms of {len(probes.times_ms)}",

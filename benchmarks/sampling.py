@@ -1,27 +1,30 @@
-"""The largest value of a number that changes while something runs, such as a process's memory."""
+"""Samples of what changes while something runs, such as the memory of a process."""
 
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from typing import TypeVar
+
+T = TypeVar("T")
 
 
 @contextmanager
-def sampled_peak(read: Callable[[], int], interval_s: float) -> Iterator[list[int]]:
-    """A list whose only item is the largest of ``read()``, called every ``interval_s`` seconds in the context.
+def sampled(read: Callable[[], T], interval_s: float) -> Iterator[list[T]]:
+    """The results of ``read()``, called at the start and every ``interval_s`` seconds in the context.
 
     A sample that cannot be read (``OSError``) is left out, but not the first.
     """
-    peak, ended = [read()], threading.Event()
+    samples, ended = [read()], threading.Event()
 
     def sample() -> None:
         while not ended.wait(interval_s):
             with suppress(OSError):
-                peak[0] = max(peak[0], read())
+                samples.append(read())
 
     sampler = threading.Thread(target=sample)
     sampler.start()
     try:
-        yield peak
+        yield samples
     finally:
         ended.set()
         sampler.join()
