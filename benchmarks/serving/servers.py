@@ -1,6 +1,7 @@
 """The servers to measure: Heed, the floor, ten lines of FastAPI, servers from PyPI; each with two workers."""
 
 import os
+import re
 import shlex
 import sys
 from collections.abc import Mapping
@@ -69,9 +70,12 @@ class Server:
 
 
 def heed(name: str = "heed", flags: str = "") -> Server:
-    """Heed with two workers on the CPU, and additional ``flags``."""
+    """Heed with two workers on the CPU, and additional ``flags``; words like VARIABLE=VALUE are its environment."""
+    words = shlex.split(flags)
+    environment = dict(word.split("=", 1) for word in words if re.match("[A-Z_]+=", word))
+    flags_only = (word for word in words if not re.match("[A-Z_]+=", word))
     command = ("{python}", "-m", "service", "--port", "{port}", "--model-repository", "{models}", "--workers", "2")
-    return Server(name, (*command, "--provider", "cpu", *shlex.split(flags)), HEED_FORMATS, blocks=True)
+    return Server(name, (*command, "--provider", "cpu", *flags_only), HEED_FORMATS, environment, blocks=True)
 
 
 def external(name: str, url: str) -> Server:

@@ -1,8 +1,8 @@
 """Health probes like a kubelet's, each on a new connection, from a process that does nothing else.
 
-``python -m benchmarks.soak.probe PORT`` prints an empty line after the first probes, and goes on until its standard
-input is closed. It then prints as JSON the milliseconds of each probe, and the longest scheduling delay: the time by
-which one of its own sleeps was too long.
+``python -m benchmarks.soak.probe PORT SECONDS`` probes every so many seconds. It prints an empty line after the first
+probes, and goes on until its standard input is closed. It then prints as JSON the milliseconds of each probe, and the
+longest scheduling delay: the time by which one of its own sleeps was too long.
 """
 
 import http.client
@@ -28,12 +28,12 @@ class Probes:
 
 
 def main() -> None:
-    port, times_ms, delay_ms = int(sys.argv[1]), [], 0.0
+    port, interval_s, times_ms, delay_ms = int(sys.argv[1]), float(sys.argv[2]), [], 0.0
     while True:
         start_s = time.perf_counter()
-        if select.select([sys.stdin], [], [], INTERVAL_S)[0]:
+        if select.select([sys.stdin], [], [], interval_s)[0]:
             break
-        delay_ms = max(delay_ms, 1000 * (time.perf_counter() - start_s - INTERVAL_S))
+        delay_ms = max(delay_ms, 1000 * (time.perf_counter() - start_s - interval_s))
         for path in PATHS:
             start_s = time.perf_counter()
             connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
@@ -47,14 +47,16 @@ def main() -> None:
 
 
 @contextmanager
-def probed(port: int) -> Iterator[Probes]:
-    """Probe the server while the context lasts, from its first moment on; the result is filled in at its end.
+def probed(port: int, interval_s: float = INTERVAL_S) -> Iterator[Probes]:
+    """Probe the server every ``interval_s`` seconds while the context lasts, from its first moment on.
+
+    The result is filled in at the end.
 
     Raises:
         RuntimeError: a probe was not answered with status 200.
     """
     probes = Probes()
-    command = [sys.executable, "-m", "benchmarks.soak.probe", str(port)]
+    command = [sys.executable, "-m", "benchmarks.soak.probe", str(port), str(interval_s)]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     process.stdout.readline()
