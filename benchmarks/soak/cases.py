@@ -1,19 +1,19 @@
 """The cases of ``attack``: requests made to stop the service or to fill its memory."""
 
-import gzip
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from benchmarks.soak.wire import ATTEND, INFER, NAMES, Request, binary, native
+from benchmarks.soak.wire import ATTEND, INFER, NAMES, Request, binary, compressed, native, v2_json
 
 MIB = 1 << 20
 REJECTED: set[int | str] = {400, 413, 422, 431, 503}
 CUT_OFF = REJECTED | {"closed"}  # an answer to a client that still sends may be lost
 ANSWERED = {200} | REJECTED
 MEMORIES = "/v1/memories"
+LONG_NUMBER = b"0.123456789012345678901234567890e-12"
 
 
 @dataclass(frozen=True)
@@ -36,11 +36,9 @@ def ordinary() -> Case:
     """A small request of each kind. What a process uses for the first time, such as threads, takes memory for good."""
     array = np.ones((1, 2, 64, 16), np.float32)
     tensors = dict.fromkeys(NAMES, array)
-    inputs = [{"name": name, "shape": array.shape, "datatype": "FP32", "data": array.tolist()} for name in NAMES]
-    json_body = json.dumps({"inputs": inputs}).encode()
-    bodies = [_post(INFER, json_body), _post(INFER, gzip.compress(json_body), "Content-Encoding: gzip")]
-    lists = native(dict.fromkeys(NAMES, array.tolist())).wire()
-    return Case([binary(tensors).wire(), *bodies, lists], {200})
+    lists = native(dict.fromkeys(NAMES, array.tolist()))
+    requests = binary(tensors), v2_json(tensors), compressed(v2_json(tensors)), lists
+    return Case([request.wire() for request in requests], {200})
 
 
 def high_rank(size: int) -> Case:
@@ -61,20 +59,15 @@ def string_in_list() -> Case:
     return Case([_post(ATTEND, b'{"query":[%b"x"]}' % (b"0," * (8 * MIB)))])
 
 
-def compressed(count: int = 32) -> Case:
+def bombs() -> Case:
     """Compressed zeros that inflate a thousandfold."""
-    body = gzip.compress(bytes(127 * MIB))
-    return Case([_post(INFER, body, "Content-Encoding: gzip")] * count)
+    return Case([compressed(Request(INFER, (), bytes(127 * MIB))).wire()] * 32)
 
 
-def large_answers(count: int = 24, reads: bool = True) -> Case:
+def large_answers(count: int, reads: bool) -> Case:
     """Weights of 4,096 queries and keys as JSON, some 200 MB each."""
     tensors = {name: [[0.01 * row] for row in range(4096)] for name in NAMES}
     return Case([native(tensors, outputs=["weights"]).wire()] * count, ANSWERED, reads)
-
-
-def clients_that_never_read() -> Case:
-    return large_answers(40, reads=False)
 
 
 def control_bodies() -> Case:
@@ -110,9 +103,9 @@ def runs_of_minutes() -> Case:
         for name, size in sizes.items()
     ]
     head = json.dumps({"inputs": inputs, "outputs": [{"name": "output", "parameters": {"binary_data": True}}]})
-    body = gzip.compress(head.encode() + bytes(sum(sizes.values())))
-    lines = ("Content-Encoding: gzip", f"Inference-Header-Content-Length: {len(head)}")
-    return Case([_post(INFER, body, *lines)] * 2)
+    lines = (f"Inference-Header-Content-Length: {len(head)}",)
+    request = Request(INFER, lines, head.encode() + bytes(sum(sizes.values())))
+    return Case([compressed(request).wire()] * 2)
 
 
 def unknown_fields(count: int) -> Case:
@@ -121,18 +114,10 @@ def unknown_fields(count: int) -> Case:
     return Case([_post(MEMORIES, json.dumps(fields).encode()) for fields in (*[small] * 40, large)])
 
 
-def trailers() -> Case:
-    return Case(
-        [_chunked(b"2\r\n{}\r\n0\r\n" + b"ab:\r\n" * (26 * MIB // 5))], statuses=CUT_OFF, growth_bytes=100 * MIB
-    )
-
-
-def small_chunks() -> Case:
-    return Case([_chunked(b"1\r\n0\r\n" * (2 * MIB // 6))], statuses=CUT_OFF, growth_bytes=100 * MIB)
-
-
-def empty_lines_between_chunks() -> Case:
-    return Case([_chunked(b"2\r\n{}\r\n" + b"\r\n" * MIB)], statuses=CUT_OFF, growth_bytes=100 * MIB)
+def chunked(chunks: bytes) -> Case:
+    """A body in chunks that the server cuts off."""
+    head = b"POST %b HTTP/1.1\r\nHost: here\r\nTransfer-Encoding: chunked\r\n\r\n" % ATTEND.encode()
+    return Case([head + chunks], CUT_OFF, growth_bytes=100 * MIB)
 
 
 def unfinished_heads() -> Case:
@@ -162,12 +147,8 @@ def rows_of_a_memory(count: int) -> Case:
     return Case([_post(MEMORIES, head + bytes(8 * count), *lines)])
 
 
-def long_paths() -> Case:
-    return Case([_post("/v2/models/" + "a" * 60_000, b"")] * 1000, {414})
-
-
 def long_queries() -> Case:
-    return Case([_get("/v2/health/ready?" + "a=b&" * 15_000)] * 1000, {414})
+    return Case([b"GET /v2/health/ready?%b HTTP/1.1\r\nHost: here\r\n\r\n" % (b"a=b&" * 15_000)] * 1000, {414})
 
 
 def unfinished_control_bodies() -> Case:
@@ -177,10 +158,6 @@ def unfinished_control_bodies() -> Case:
 
 def one_list(content: bytes) -> Case:
     return Case([_post(ATTEND, b'{"query":[[%b]],"key":[[1]],"value":[[1]]}' % content)], ANSWERED)
-
-
-def long_numbers() -> Case:
-    return one_list(b",".join([b"0.123456789012345678901234567890e-12"] * (4 * MIB // 36)))
 
 
 def short_texts() -> Case:
@@ -202,23 +179,15 @@ def _post(path: str, body: bytes, *headers: str) -> bytes:
     return Request(path, headers, body).wire()
 
 
-def _get(path: str) -> bytes:
-    return b"GET %b HTTP/1.1\r\nHost: here\r\n\r\n" % path.encode()
-
-
-def _chunked(chunks: bytes) -> bytes:
-    return b"POST %b HTTP/1.1\r\nHost: here\r\nTransfer-Encoding: chunked\r\n\r\n" % ATTEND.encode() + chunks
-
-
 CASES: dict[str, Callable[[], Case]] = {
     "a shape of 1 MB": lambda: high_rank(MIB),
     "a shape of 4 MB": lambda: high_rank(4 * MIB),
     "classification of 9,000,000 weights": lambda: classification(9_000_000),
     "classification of 2,147,483,648 weights": lambda: classification(2**31),
     "a list of 16 MB that ends in a string": string_in_list,
-    "32 bodies that inflate to 127 MB": compressed,
-    "24 answers of 200 MB": large_answers,
-    "40 clients that never read": clients_that_never_read,
+    "32 bodies that inflate to 127 MB": bombs,
+    "24 answers of 200 MB": lambda: large_answers(24, reads=True),
+    "40 clients that never read": lambda: large_answers(40, reads=False),
     "40 control bodies of 100 MB": control_bodies,
     "a foreign model with an output of 640 GB": foreign_outer_product,
     "16 MB of lists of one number": lambda: tiny_lists(16 * MIB),
@@ -228,20 +197,20 @@ CASES: dict[str, Callable[[], Case]] = {
     "runs of minutes, compressed to 24 kB": runs_of_minutes,
     "a memory of 45,000 unknown fields": lambda: unknown_fields(45_000),
     "a memory of 380,000 unknown fields": lambda: unknown_fields(380_000),
-    "26 MB of trailers": trailers,
-    "2 MB of chunks of one byte": small_chunks,
-    "2 MB of empty lines between chunks": empty_lines_between_chunks,
+    "26 MB of trailers": lambda: chunked(b"2\r\n{}\r\n0\r\n" + b"ab:\r\n" * (26 * MIB // 5)),
+    "2 MB of chunks of one byte": lambda: chunked(b"1\r\n0\r\n" * (2 * MIB // 6)),
+    "2 MB of empty lines between chunks": lambda: chunked(b"2\r\n{}\r\n" + b"\r\n" * MIB),
     "1,000 heads without an end": unfinished_heads,
     "500 small memories": small_memories,
     "900 tags beside small memories": tags,
     "a memory of 1,000,000 rows": lambda: rows_of_a_memory(1_000_000),
-    "1,000 paths of 60 kB": long_paths,
+    "1,000 paths of 60 kB": lambda: Case([_post("/v2/models/" + "a" * 60_000, b"")] * 1000, {414}),
     "1,000 query strings of 60 kB": long_queries,
     "500 control bodies of 2 MB, unfinished": unfinished_control_bodies,
     "4 MB of objects in parameters, 20 times": objects_in_parameters,
     "40 MB of blanks in a list": lambda: one_list(b" " * (40 * MIB) + b"1"),
     "a number of 30 MB": lambda: one_list(b"1" * (30 * MIB)),
-    "4 MB of numbers with 30 digits and exponents": long_numbers,
+    "4 MB of numbers with 30 digits and exponents": lambda: one_list(b",".join([LONG_NUMBER] * (4 * MIB // 36))),
     "4 MB of short texts": short_texts,
     "380,000 parameters": many_parameters,
 }

@@ -1,14 +1,11 @@
 """Valid requests to both APIs, each with unique numbers, and random mutations of their bytes."""
 
-import base64
-import gzip
-import json
 from collections.abc import Callable
 from random import Random
 
 import numpy as np
 
-from benchmarks.soak.wire import INFER, NAMES, Request, binary, native
+from benchmarks.soak.wire import INFER, NAMES, Request, binary, coded, compressed, native, v2_json
 
 Row = tuple[float, float, float]
 
@@ -98,18 +95,8 @@ def valid(rng: Random, number: int) -> Request:
         return native({key: coded(array) for key, array in arrays.items()}, header, outputs=["output"])
     if form == "binary":
         return binary(arrays, header, id=name)
-    inputs = [
-        {"name": key, "shape": list(array.shape), "datatype": "FP32", "data": array.ravel().tolist()}
-        for key, array in arrays.items()
-    ]
-    body = json.dumps({"id": name, "inputs": inputs, "outputs": [{"name": "output"}]}).encode()
-    if form == "gzip":
-        return Request(INFER, (header, "Content-Encoding: gzip"), gzip.compress(body, 1))
-    return Request(INFER, (header,), body)
-
-
-def coded(array: np.ndarray) -> dict:
-    return {"shape": array.shape, "dtype": "float32", "base64": base64.b64encode(array.tobytes()).decode()}
+    request = v2_json(arrays, header, id=name, outputs=[{"name": "output"}])
+    return compressed(request) if form == "gzip" else request
 
 
 def _flip(rng: Random, wire: bytes) -> bytes:

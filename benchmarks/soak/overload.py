@@ -1,7 +1,6 @@
 """Ten times the load that the server can handle: each request is answered or rejected, and probes stay fast."""
 
 import asyncio
-import base64
 import math
 import os
 import time
@@ -15,7 +14,7 @@ from benchmarks.sampling import sampled
 from benchmarks.server import Served, served
 from benchmarks.soak.check import Check, memory_check
 from benchmarks.soak.probe import probed
-from benchmarks.soak.wire import NAMES, Connection, binary, native
+from benchmarks.soak.wire import NAMES, Connection, binary, coded, native
 
 SECONDS = 60
 OVERLOAD = 10  # offered rate / rate that the server can handle
@@ -33,10 +32,9 @@ class Load:
         self.rejected_s: list[float] = []
         self.without_response = 0  # or rejected without Retry-After
         rows = np.ones((1, 1, LENGTH, 1), np.float32)
-        coded = {"shape": rows.shape, "dtype": "float32", "base64": base64.b64encode(rows.tobytes()).decode()}
         self._requests = [
             binary(dict.fromkeys(NAMES, rows)).wire(),
-            native(dict.fromkeys(NAMES, coded), outputs=["output"]).wire(),
+            native(dict.fromkeys(NAMES, coded(rows)), outputs=["output"]).wire(),
         ]
         self._port = port
         self._idle: list[Connection] = []

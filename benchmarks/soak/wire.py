@@ -1,6 +1,8 @@
 """HTTP requests and responses as bytes: tests control every byte, and the client uses little processor time."""
 
 import asyncio
+import base64
+import gzip
 import json
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -40,6 +42,26 @@ def binary(tensors: Mapping[str, np.ndarray], *headers: str, **fields: Any) -> R
     outputs = fields.pop("outputs", ["output"])
     v2_headers, pieces = binary_request(tensors, outputs, **fields)
     return Request(INFER, (*headers, f"{HEADER}: {v2_headers[HEADER]}"), b"".join(pieces))
+
+
+def v2_json(tensors: Mapping[str, np.ndarray], *headers: str, **fields: Any) -> Request:
+    """A V2 request with float32 tensors as flat lists."""
+    inputs = [
+        {"name": name, "shape": array.shape, "datatype": "FP32", "data": array.ravel().tolist()}
+        for name, array in tensors.items()
+    ]
+    return Request(INFER, headers, json.dumps({**fields, "inputs": inputs}).encode())
+
+
+def coded(array: np.ndarray) -> dict[str, Any]:
+    """A float32 tensor of the native API as base64."""
+    return {"shape": array.shape, "dtype": "float32", "base64": base64.b64encode(array.tobytes()).decode()}
+
+
+def compressed(request: Request) -> Request:
+    """The same request with a body in gzip."""
+    headers = *request.headers, "Content-Encoding: gzip"
+    return request._replace(headers=headers, body=gzip.compress(request.body))
 
 
 async def read_response(reader: asyncio.StreamReader) -> Response | None:
