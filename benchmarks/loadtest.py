@@ -14,13 +14,14 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 
+from benchmarks import ROOT
+from benchmarks.report.spread import spread_of
 from benchmarks.serving.load import load
 from loadtest.bodies import bodies
 from loadtest.scenario import RequestSpec
 from loadtest.server import Server
 from loadtest.signature import inputs
 
-ROOT = Path(__file__).parents[1]
 TOLERANCE = 0.1
 METRICS = {"rps": "rate", "p50_ms": "p50", "p99_ms": "p99"}  # names in wrk's result -> in heed loadtest's
 
@@ -54,7 +55,7 @@ def main() -> int:
                 for metric, values in ratios.items():
                     values.append(ours[METRICS[metric]] / wrk[metric])
             differs |= abs(median(ratios["rps"]) - 1) > TOLERANCE
-            summary = [f"{metric} {median(r):.3f} ({min(r):.3f} to {max(r):.3f})" for metric, r in ratios.items()]
+            summary = [f"{metric} {spread_of(values)}" for metric, values in ratios.items()]
             cores = f"{ours['generator']['cores']:.2f} and {wrk['wrk_cpu_s'] / options.seconds:.2f} cores"
             print(
                 f"{connections} connections: {', '.join(summary)}; wrk's last turn: {wrk['rps']:,.0f}/s; {cores}",

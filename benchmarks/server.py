@@ -13,9 +13,9 @@ from typing import Any
 
 import psutil
 
+from benchmarks import ROOT
 from benchmarks.soak.check import Check
 
-ROOT = Path(__file__).parents[1]
 START_S = 120  # time limit until a server is ready
 
 
@@ -88,10 +88,8 @@ class Served:
 
 
 @contextmanager
-def served(repository: Path, *flags: str, environment: Mapping[str, str] | None = None) -> Iterator[Served]:
+def served(repository: Path, *flags: str) -> Iterator[Served]:
     """Start a server on ``repository`` and a free port; wait until it is ready.
-
-    ``environment`` is added to that of this process.
 
     Raises:
         RuntimeError: the server does not become ready; the message is its log.
@@ -100,7 +98,7 @@ def served(repository: Path, *flags: str, environment: Mapping[str, str] | None 
         log = Path(folder, "log")
         options = ["--port", "0", "--model-repository", str(repository.resolve())]
         command = [sys.executable, "-m", "service", *options, *flags]
-        with started(command, {**os.environ, **(environment or {})}, ROOT, log) as processes:
+        with started(command, os.environ, ROOT, log) as processes:
             server, end_s = Served(processes.all()[0], log), monotonic() + START_S
             while "ready: " not in server.log():
                 if not server.is_running or monotonic() > end_s:

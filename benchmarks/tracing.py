@@ -13,8 +13,8 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from multiprocessing.connection import Connection
 
+from benchmarks import CACHE
 from benchmarks.serving.__main__ import main as serving
-from benchmarks.serving.options import CACHE
 
 DEFAULTS = ["--workloads", "W1", "--formats", "binary,json", "--concurrency", "1,8", "--servers", "heed"]
 

@@ -19,8 +19,9 @@ import numpy as np
 import psutil
 from playwright.sync_api import Browser, Page, sync_playwright
 
+from benchmarks import ROOT
 from benchmarks.report.markdown import table
-from benchmarks.server import ROOT, served
+from benchmarks.server import served
 
 NAME, N, LONG = "bertbase", 512, 2048
 MIB = 1 << 20

@@ -12,8 +12,9 @@ from pathlib import Path
 import onnxruntime
 import torch
 
+from benchmarks import CACHE, RESULTS
 from benchmarks.gpu import attention, numbers, report
-from benchmarks.gpu.rows import ROOT, Row, Rows, failed
+from benchmarks.gpu.rows import Row, Rows, failed
 from benchmarks.report import hardware
 from benchmarks.serving.graphs import fingerprint
 from models.catalogue import BLOCKS
@@ -31,8 +32,6 @@ PARTS: dict[str, Callable[[Namespace, Rows], Iterator[tuple[str, Row]]]] = {
     "numbers": numbers.measure,
     "attention": attention.measure,
 }
-RESULTS = ROOT / "benchmarks" / "results"
-CACHE = ROOT / ".venv" / "bench"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

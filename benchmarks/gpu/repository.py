@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 
-from benchmarks.gpu.rows import ROOT
+from benchmarks import ROOT
 from export.verification import CANONICAL
 from models.precision import name_in
 from service.model.graph import Graph

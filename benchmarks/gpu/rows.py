@@ -10,7 +10,6 @@ from typing import Any
 
 import torch
 
-ROOT = Path(__file__).parents[2]
 Row = dict[str, Any]
 
 

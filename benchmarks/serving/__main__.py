@@ -10,10 +10,11 @@ from tempfile import TemporaryDirectory
 
 from rich.console import Console
 
+from benchmarks import CACHE, ROOT
 from benchmarks.serving import graphs, profiling, report
 from benchmarks.serving.cell import IDS, Timing, plan
 from benchmarks.serving.load import wrk
-from benchmarks.serving.options import CACHE, parse
+from benchmarks.serving.options import parse
 from benchmarks.serving.run import measure, start
 from benchmarks.serving.servers import SERVERS, Server, heed
 from benchmarks.serving.turn import RunningServer
@@ -67,7 +68,7 @@ def _export(folder: Path, models: Sequence[str], console: Console) -> None:
     if missing:
         console.print(f"exporting {', '.join(missing)} into {folder}")
         command = [sys.executable, "-m", "benchmarks.serving.graphs", str(folder.resolve()), *missing]
-        subprocess.run(command, cwd=graphs.ROOT, check=True, capture_output=True, text=True)
+        subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True)
 
 
 if __name__ == "__main__":

@@ -10,14 +10,15 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-ROOT = Path(__file__).parents[2]
+from benchmarks import ROOT
+
 D_MODEL, HEADS, SEED = 256, 8, 0
 
 
 def fingerprint() -> str:
     """A hash of the code that exports the models."""
     digest = sha256()
-    for file in sorted([*ROOT.glob("models/*.py"), *ROOT.glob("export/*.py"), Path(__file__)]):
+    for file in sorted([*ROOT.glob("models/**/*.py"), *ROOT.glob("export/**/*.py"), Path(__file__)]):
         digest.update(file.read_bytes())
     return digest.hexdigest()[:12]
 

@@ -6,14 +6,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from benchmarks import CACHE, RESULTS
 from benchmarks.report import hardware
-from benchmarks.serving import graphs
 from benchmarks.serving.cell import Cell
 from benchmarks.serving.servers import FORMATS, NAMES, Server, external, heed
 from benchmarks.serving.workloads import WORKLOADS
 
-RESULTS = Path(__file__).parents[1] / "results"
-CACHE = graphs.ROOT / ".venv" / "bench"  # environments of other servers, models
 DESCRIPTION = """\
 Compare Heed with baselines and other servers.
 
@@ -35,7 +33,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("--formats", type=_among(FORMATS), default=list(FORMATS), metavar="FORMAT,...", help=", ".join(FORMATS))
     add("--concurrency", type=_numbers, default=[], metavar="C,...", help="connections; default: each workload's own")
     add("--servers", type=_among(NAMES), default=list(NAMES), metavar="NAME,...", help=", ".join(NAMES))
-    add("--heed", type=_named(heed), action="append", default=[], metavar="NAME=FLAGS", help="Heed with other flags")
+    add("--heed", type=_named(heed), action="append", default=[], metavar="NAME=FLAGS", help="Heed with other settings")
     add("--url", type=_named(external), action="append", default=[], metavar="NAME=URL", help="a running V2 server")
     add("--vary-id", action="store_true", help="repeat V2 cells with the same id, and with a new id in each request")
     add("--repeats", type=_whole, default=5, help="turns of each server in each cell (default 5)")

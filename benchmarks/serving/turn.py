@@ -14,12 +14,12 @@ from typing import Any
 import httpx
 import psutil
 
+from benchmarks import ROOT
 from benchmarks.sampling import sampled
 from benchmarks.server import Processes, machine_cpu_s, started
 from benchmarks.serving import in_process
 from benchmarks.serving.cell import Cell, Timing
 from benchmarks.serving.formats import bodies, max_difference, parse_response, v2_response
-from benchmarks.serving.graphs import ROOT
 from benchmarks.serving.load import load
 from benchmarks.serving.servers import IN_PROCESS, Server, python_of
 from benchmarks.serving.workloads import WORKLOADS, Workload

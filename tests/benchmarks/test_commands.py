@@ -5,12 +5,13 @@ import shutil
 import subprocess
 import sys
 from functools import partial
-from pathlib import Path
 
 import pytest
 
+from benchmarks import RESULTS, ROOT
 from benchmarks.gpu import __main__ as gpu
 from benchmarks.serving import options as serving
+from benchmarks.serving.servers import heed
 from benchmarks.soak.__main__ import PARTS, main
 from benchmarks.soak.attack import attack
 from benchmarks.soak.beside import SECONDS as BESIDE_S
@@ -18,7 +19,6 @@ from benchmarks.soak.beside import beside
 from benchmarks.soak.overload import SECONDS as OVERLOAD_S
 from benchmarks.soak.overload import overload
 
-ROOT = Path(__file__).parents[2]
 CELL = ["--workloads", "W1", "--formats", "binary", "--concurrency", "2", "--servers", "heed,floor"]
 
 
@@ -59,6 +59,12 @@ def test_the_soak_in_short(repository, run):
     assert not [check for check in run(repository) if not check.passed and not check.needs_idle_machine]
 
 
+def test_flags_of_heed_may_be_variables():
+    server = heed("traced", "OTEL_TRACES_SAMPLER=always_on --workers 1 --max-body-bytes 5")
+    assert server.environment == {"OTEL_TRACES_SAMPLER": "always_on"}
+    assert server.command[-4:] == ("--workers", "1", "--max-body-bytes", "5")
+
+
 @pytest.mark.parametrize(
     ("parse", "arguments", "message"),
     [
@@ -68,7 +74,7 @@ def test_the_soak_in_short(repository, run):
         (serving.parse, ["--heed", "floor=--workers 1"], "a name of its own"),
         (serving.parse, ["--profile", "W2"], "expected WORKLOAD/FORMAT/CONNECTIONS"),
         (serving.parse, ["--seconds", "0.5"], "expected a whole number from 1"),
-        (gpu.parse, ["--provider", "cpu", "--out", f"{gpu.RESULTS}/trial.jsonl"], "a trial is no result"),
+        (gpu.parse, ["--provider", "cpu", "--out", f"{RESULTS}/trial.jsonl"], "a trial is no result"),
         (gpu.parse, ["--parts", "speed"], "invalid choice: 'speed'"),
         (main, ["overloads"], f"unknown part 'overloads'; there are {', '.join(PARTS)}"),
     ],

@@ -4,7 +4,6 @@ import json
 import subprocess
 import sys
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 import onnx
@@ -12,6 +11,7 @@ import onnxruntime
 import pytest
 import torch
 
+from benchmarks import ROOT
 from benchmarks.gpu import report
 from benchmarks.gpu.attention import LENGTHS, cell_name, errors
 from benchmarks.gpu.clock import REPEATS, busy
@@ -20,7 +20,6 @@ from benchmarks.gpu.repository import open_model
 from benchmarks.gpu.rows import Rows, in_processes
 from models.catalogue import BLOCKS
 
-ROOT = Path(__file__).parents[2]
 ABOUT = {"command": "c", "provider": "cuda", "machine": {}, "versions": {}}
 
 
