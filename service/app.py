@@ -207,9 +207,9 @@ def _set_run_limits(engine: Engine, provider: Provider, requested: Settings) -> 
     """Limit the engine's concurrent runs as requested, or as suits the device. Workers share a GPU's free memory."""
     if provider.name == "cuda":
         room = provider.memory or provider.available_bytes // requested.workers
-        engine.fit(requested.max_concurrent_runs or RUNS_IN_FLIGHT_PER_GPU, on_gpu=True, room=room)
+        engine.configure_device(requested.max_concurrent_runs or RUNS_IN_FLIGHT_PER_GPU, on_gpu=True, room=room)
     else:
-        engine.fit(requested.sized().max_concurrent_runs)
+        engine.configure_device(requested.sized().max_concurrent_runs)
 
 
 async def _answer(request: Request, error: Any) -> Response:

@@ -34,7 +34,7 @@ class CostModel:
         return is_first or self._runs % LEARN_EVERY == 1 or size.bit_length() not in self._rates
 
     def learn(self, size: int, nanoseconds: float) -> None:
-        """Take note that work of ``size`` took ``nanoseconds``."""
+        """Record that work of ``size`` took ``nanoseconds``."""
         order = size.bit_length()
         rate = max(nanoseconds / (size or 1), self._min_rate)
         self._learned_ns += min(nanoseconds, LEARN_FIRST_NS / LEARN_EVERY)
@@ -45,7 +45,7 @@ class CostModel:
             self._rates[order] = known + (rate - known) * (SLOWER_WEIGHT if rate > known else FASTER_WEIGHT)
 
     def learn_failure(self, size: int, nanoseconds: float) -> None:
-        """Take note that work of ``size`` ended in an error after ``nanoseconds``, if it took longer than expected."""
+        """Record that work of ``size`` ended in an error after ``nanoseconds``, if it took longer than expected."""
         if nanoseconds > self.expected(size):
             self.learn(size, nanoseconds)
 

@@ -23,7 +23,7 @@ JsonObject: TypeAlias = simdjson.Object
 
 OBJECT = 'a JSON object, such as {"query": [[1, 0]]}'
 COMMA = ord(",")
-LOWEST = b"-1.7976931348623157e308"  # of float64; stands for null while a list is parsed
+NULL_NUMBER = b"-1.7976931348623157e308"  # of float64; stands for null while a list is parsed
 PIECE_BYTES = 1 << 18  # of numbers; about a millisecond
 SLOW_PIECE_BYTES = 1 << 16  # of numbers with many digits and exponents; up to 12 milliseconds
 MAX_SHARED_PARSER_BYTES = 1 << 20  # a longer body gets a parser of its own, whose buffers are freed with it
@@ -112,7 +112,7 @@ def parse_numbers(
         ValueError: it is no JSON list of such numbers.
     """
     if nulls:
-        content = bytes(content).replace(b"null", LOWEST)
+        content = bytes(content).replace(b"null", NULL_NUMBER)
     try:
         parsed = (parser or _parser(len(content))).parse(content)
         if not isinstance(parsed, JsonArray):
@@ -120,7 +120,7 @@ def parse_numbers(
         values = flat(parsed, kind)
     except (RuntimeError, TypeError) as error:
         raise ValueError(str(error)) from None
-    return np.where(values == float(LOWEST), -np.inf, values) if nulls else values
+    return np.where(values == float(NULL_NUMBER), -np.inf, values) if nulls else values
 
 
 def flat(array: JsonArray, kind: str) -> np.ndarray:

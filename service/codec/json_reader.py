@@ -70,13 +70,13 @@ class JsonReader:
         elif isinstance(element, JsonArray):
             array = self.nested(spec.name, element, spec.dtype, booleans=mask, nulls=mask)
         else:
-            raise Invalid(f"expected a list of numbers, got {word(element)}", spec.name)
+            raise Invalid(f"expected a list of numbers, got {describe(element)}", spec.name)
         return cast(spec.name, array, spec.dtype, mask)
 
     def integers(self, name: str, element: Any) -> list[int]:
         """A flat list of whole numbers from 0: a shape."""
         if not isinstance(element, JsonArray):
-            raise Invalid(f"expected a list of whole numbers, got {word(self.part(element))}", name)
+            raise Invalid(f"expected a list of whole numbers, got {describe(self.part(element))}", name)
         if len(element) > MAX_RANK:
             raise Invalid(f"a shape of more than {MAX_RANK} axes", name)
         shape: list[int] = self.nested(name, element, np.dtype(np.int64)).reshape(-1).tolist()
@@ -87,13 +87,13 @@ class JsonReader:
     def texts(self, name: str, element: Any) -> list[str]:
         """A flat list of strings."""
         if not isinstance(element, JsonArray):
-            raise Invalid(f'expected a list of names, such as ["output"], got {word(self.part(element))}', name)
+            raise Invalid(f'expected a list of names, such as ["output"], got {describe(self.part(element))}', name)
         if len(element) > MAX_NAMES:
             raise Invalid(f"expected a list of at most {MAX_NAMES} names, got {len(element)}", name)
         texts = [item for item in element if isinstance(item, str)]
         if len(texts) != len(element):
             other = next(item for item in element if not isinstance(item, str))
-            raise Invalid(f"expected a list of names, got {word(other)} in it", name)
+            raise Invalid(f"expected a list of names, got {describe(other)} in it", name)
         self.brackets += 1
         return texts
 
@@ -108,7 +108,7 @@ class JsonReader:
         if _count(body, "[") != self.brackets:
             for name, array, brackets in self._read:
                 if minified(array).count(b"[") != brackets:
-                    _blame(name, array, lambda item: not isinstance(item, JsonArray), "numbers")
+                    _raise_first_invalid(name, array, lambda item: not isinstance(item, JsonArray), "numbers")
             if strict:
                 raise Malformed("a list stands where none is expected")
 
@@ -158,12 +158,12 @@ class JsonReader:
             if isinstance(data, LongList):
                 return LongTensor(name, data, spec.dtype, mask, shape)
             if not isinstance(data, JsonArray):
-                raise Invalid(f"expected data to be a list of numbers, got {word(data)}", name)
+                raise Invalid(f"expected data to be a list of numbers, got {describe(data)}", name)
             array = self.nested(name, data, spec.dtype, booleans=mask, nulls=mask)
         else:
             dtype, text = self.part(element["dtype"]), self.part(element["base64"])
             if dtype not in NUMERIC:
-                raise Invalid(f"expected dtype to be one of {', '.join(sorted(NUMERIC))}, got {word(dtype)}", name)
+                raise Invalid(f"expected dtype to be one of {', '.join(sorted(NUMERIC))}, got {describe(dtype)}", name)
             if isinstance(text, LongText):
                 return LongTensor(name, text, spec.dtype, mask, shape, dtype)
             array = _bytes(name, dtype, text)
@@ -180,7 +180,7 @@ def _lengths(rows: Sequence[Any]) -> set[int]:
 
 def _odd_row(rows: Sequence[Any], shape: Sequence[int]) -> str:
     """The first of ``rows``, which have this ``shape``, that is not like the one before all of them."""
-    words = (f"{len(row)} item{'s' * (len(row) != 1)}" if isinstance(row, JsonArray) else word(row) for row in rows)
+    words = (f"{len(row)} item{'s' * (len(row) != 1)}" if isinstance(row, JsonArray) else describe(row) for row in rows)
     first = next(words)
     index, odd = next((item for item in enumerate(words, 1) if item[1] != first), (0, first))
     places = ([int(axis) for axis in np.unravel_index(place, shape)] for place in (0, index))
@@ -194,8 +194,8 @@ def _numbers(name: str, rows: JsonArray, kind: str, nulls: bool) -> np.ndarray:
         with suppress(TypeError, ValueError):
             return flat_with_nulls(rows)
     if kind != "f":
-        _blame(name, rows, lambda item: type(item) is int, "whole numbers")
-    _blame(name, rows, lambda item: type(item) in (int, float) or (nulls and item is None), "numbers")
+        _raise_first_invalid(name, rows, lambda item: type(item) is int, "whole numbers")
+    _raise_first_invalid(name, rows, lambda item: type(item) in (int, float) or (nulls and item is None), "numbers")
     raise Invalid(f"a number does not fit in {'uint64' if kind == 'u' else 'int64'}", name)
 
 
@@ -206,7 +206,7 @@ def _booleans(name: str, rows: JsonArray) -> np.ndarray:
     flat: np.ndarray = true[true | false]
     values = np.count_nonzero(text == ord(",")) + 1
     if flat.size != values or (text == ord('"')).any() or (text == ord("{")).any():
-        _blame(name, rows, lambda item: isinstance(item, bool), "booleans")
+        _raise_first_invalid(name, rows, lambda item: isinstance(item, bool), "booleans")
     return flat
 
 
@@ -218,7 +218,7 @@ def scalar(name: str, element: Any, dtype: np.dtype) -> np.ndarray:
     """One number or flag as an array of shape ``()``."""
     allowed = {"b": (bool,), "i": (int,), "u": (int,), "f": (int, float)}[dtype.kind]
     if type(element) not in allowed:
-        raise Invalid(f"expected {kind_words(dtype, one=True)}, got {word(element)}", name)
+        raise Invalid(f"expected {kind_words(dtype, one=True)}, got {describe(element)}", name)
     if dtype.kind in "iu" and not -(2**63) <= element < 2**63 + (2**63 if dtype.kind == "u" else 0):
         raise Invalid(f"{element} does not fit in {dtype}", name)
     return np.asarray(element)
@@ -243,7 +243,7 @@ def _bytes(name: str, dtype: str, text: Any) -> np.ndarray:
     return from_bytes(name, dtype, data)
 
 
-def _blame(name: str, array: JsonArray, fits: Callable[[Any], bool], expected: str) -> None:
+def _raise_first_invalid(name: str, array: JsonArray, fits: Callable[[Any], bool], expected: str) -> None:
     """Raise Invalid for the first element that does not fit, with its place, if it is among the first elements."""
     looked_at = 0
     todo: deque[tuple[Sequence[int], JsonArray]] = deque([((), array)])
@@ -258,12 +258,12 @@ def _blame(name: str, array: JsonArray, fits: Callable[[Any], bool], expected: s
             continue
         for at, item in (*others, *lists):
             if not fits(item):
-                raise Invalid(f"expected {expected}, got {word(item)} at {[*at]}", name)
+                raise Invalid(f"expected {expected}, got {describe(item)} at {[*at]}", name)
     if looked_at >= MAX_CHECKED:
         raise Invalid(f"expected {expected}, got something else", name)
 
 
-def word(element: Any) -> str:
+def describe(element: Any) -> str:
     """What an element of a request is; a short text or number itself."""
     if isinstance(element, str):
         return f"text {json.dumps(shortened(element, MAX_QUOTED_BYTES), ensure_ascii=False)}"

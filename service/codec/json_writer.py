@@ -14,7 +14,7 @@ from service.steps import Steps
 
 MAX_PIECE_NUMBERS = 1 << 16  # about a millisecond
 MAX_FIXED_NUMBERS = 1 << 14  # what is computed with them fits in a core's cache
-HOLE = b"\0"  # marks a place in JSON text, where this byte never occurs: it is always escaped
+PLACEHOLDER = b"\0"  # marks a place in JSON text, where this byte never occurs: it is always escaped
 
 
 def write_json(

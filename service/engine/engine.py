@@ -57,14 +57,14 @@ class Engine:
         self._admission = Admission(settings, self._lanes, self.counts.refused)
         self.budget = MemoryBudget(settings.memory_budget_bytes // 2, self._admission.overloaded, self.counts.refused)
         self.offload = Offload(settings.max_concurrent_runs)
-        self.fit(settings.max_concurrent_runs)
+        self.configure_device(settings.max_concurrent_runs)
 
     def check_queue(self) -> None:
         """Raises Overloaded where a request need not be decoded: no thread is free, and the queue is full."""
         if not self.is_idle:
             self._admission.check_queue(self._threads_per_lane)
 
-    def fit(self, threads: int, on_gpu: bool = False, room: int = 0) -> None:
+    def configure_device(self, threads: int, on_gpu: bool = False, room: int = 0) -> None:
         """Fit the number of threads in each lane, the inline limit and the memory of runs to the device.
 
         A GPU has ``room`` bytes for runs (0 = no limit). More runs at a time than ``RUNS_IN_FLIGHT_PER_GPU`` would
@@ -137,7 +137,7 @@ class Engine:
         """
         self._loop = loop = asyncio.get_running_loop()
         task.future = loop.create_future()
-        task.prepare(MAX_SHARED_HOPS * self._saved_ns(task.graph) if self._is_batching else 0)
+        task.compute_queue_keys(MAX_SHARED_HOPS * self._saved_ns(task.graph) if self._is_batching else 0)
         lane = self._long if task.forecast_ns > LONG_RUN_NS else self._short
         task.queued_at_ns = time.perf_counter_ns()
         with self._lock:

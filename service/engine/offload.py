@@ -28,8 +28,8 @@ class Offload:
 
     def __init__(self, threads: int) -> None:
         self.inline_ns = 0
-        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="heed-aside")
-        self._long = ThreadPoolExecutor(threads, thread_name_prefix="heed-aside-long")
+        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="heed-offload")
+        self._long = ThreadPoolExecutor(threads, thread_name_prefix="heed-offload-long")
         self._cooperative = asyncio.Semaphore(MAX_COOPERATIVE)
 
     async def __call__(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:

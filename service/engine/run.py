@@ -30,7 +30,7 @@ def run_alone(task: InferenceTask, has_threads: bool = True) -> Arrays:
         Exception: what ``Model.run`` raises.
     """
     if task.stored is not None:
-        task.stored.prepare()
+        task.stored.verify()
     estimate, model = task.estimate, task.model
     cost = estimate.graph.cost
     is_timed = cost.is_due(estimate.size)
@@ -127,7 +127,7 @@ class Run:
             try:
                 return list(zip(self.tasks, self._run_together(), strict=True))
             except Exception as error:  # perhaps of one task: its own run says so
-                if AllEnded(self.tasks).terminate:
+                if SharedRunOptions(self.tasks).terminate:
                     return [(task, error) for task in self.tasks]
         return [(task, self._outputs_or_error(task)) for task in self.tasks]
 
@@ -140,7 +140,7 @@ class Run:
         graph, options = self.graph, None
         if graph.shared:
             graph = graph.for_size(self._size, graph.cost.is_due(self._size)) if self.has_threads else graph
-            options = AllEnded(self.tasks)
+            options = SharedRunOptions(self.tasks)
             for task in self.tasks:
                 task.options = RunOptions()
         joined = model.run(graph, inputs, self.tasks[0].outputs, options)
@@ -159,7 +159,7 @@ class Run:
             return error
 
 
-class AllEnded:
+class SharedRunOptions:
     """The options of a run that several tasks share: it ends when all of them are ended."""
 
     def __init__(self, tasks: Sequence[InferenceTask]) -> None:

@@ -23,10 +23,10 @@ class StoredInputs(Protocol):
 
     @property
     def is_quick(self) -> bool:
-        """Whether the run waits for no other, and ``prepare`` has nothing to do."""
+        """Whether the run needs no lock and no verification."""
 
-    def prepare(self) -> None:
-        """What may take long, before the run."""
+    def verify(self) -> None:
+        """Check the stored numbers before their first use in this process, which may take long."""
 
     def run(
         self, graph: Graph, execute: Execute, inputs: Mapping[str, np.ndarray], outputs: Sequence[str]
@@ -100,7 +100,7 @@ class InferenceTask:
         estimate = self.estimate
         return estimate.graph.cost.expected(estimate.size)
 
-    def prepare(self, max_shared_ns: float) -> None:
+    def compute_queue_keys(self, max_shared_ns: float) -> None:
         """Compute what the queue needs to know.
 
         It may share a run if its own takes at most ``max_shared_ns``, or any time where tasks share a pass; with 0 it

@@ -23,7 +23,7 @@ log = logging.getLogger("heed")
 OPEN = re.compile(r"/v2/health/(live|ready)/?")
 PAGE = re.compile(r"/(viewer/.*)?")  # asks for a key itself
 READING = ("GET", "HEAD", "OPTIONS")
-PLAIN = re.compile(
+OPEN_TO_USERS = re.compile(
     r"/v1/(attention|text|tokenize)/[^/]+/?|/v1/memories(/[^/]+(/append)?)?/?|/v2/models/[^/]+(/versions/[^/]+)?/infer/?"
 )
 INDEX = re.compile(r"/v2/repository(/[^/]+)?/index/?")  # any key is enough
@@ -99,7 +99,7 @@ class ApiKeyAuth:
 
     def denied(self, headers: Mapping[bytes, bytes], path: str, method: str) -> HeedError | None:
         """Why a request with these headers, by lower-case name, may not go on; None if it may."""
-        administers = self._admin is not None and method not in READING and not PLAIN.fullmatch(path)
+        administers = self._admin is not None and method not in READING and not OPEN_TO_USERS.fullmatch(path)
         if INDEX.fullmatch(path) and self._api is not None:
             administers = False
         if (self._api is None and not administers) or OPEN.fullmatch(path):

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from service.errors import Forbidden, HeedError, UnsupportedMedia
-from service.http.auth import INDEX, PLAIN, READING
+from service.http.auth import INDEX, OPEN_TO_USERS, READING
 from service.settings import Settings
 
 SAME_SITE = (b"same-origin", b"none")  # none: the user entered the address
@@ -35,7 +35,9 @@ class ControlGuard:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and scope["method"] not in READING:
             path = scope["path"]
-            is_open = INDEX.fullmatch(path) or PLAIN.fullmatch(path)  # to every client: its own memories, for example
+            is_open = INDEX.fullmatch(path) or OPEN_TO_USERS.fullmatch(
+                path
+            )  # to every client: its own memories, for example
             if not is_open and (error := self.denied(scope["state"]["headers"])):
                 raise error
         await self._app(scope, receive, send)

@@ -14,7 +14,7 @@ import numpy as np
 
 from service.model.graph import Arrays
 
-LOWEST = np.finfo(np.float32).min  # in place of -inf where that would be subtracted from -inf
+FLOAT32_MIN = np.finfo(np.float32).min  # in place of -inf where that would be subtracted from -inf
 
 
 @dataclass(slots=True)
@@ -28,7 +28,7 @@ class Sums:
     def merge(self, other: Self) -> Self:
         """The sums over the keys of both."""
         top = np.maximum(self.top, other.top)
-        shift = np.maximum(top, LOWEST)
+        shift = np.maximum(top, FLOAT32_MIN)
         own, others = np.exp(self.top - shift), np.exp(other.top - shift)
         weighted = None
         if self.weighted is not None and other.weighted is not None:
@@ -112,9 +112,9 @@ def merge_parts(parts: Sequence[tuple[Part, Arrays]], outputs: Sequence[str], n:
             _place(merged["scores"], of["scores"], part)
     if "weights" in outputs:
         merged["weights"] = np.zeros(shape, np.float32)
-        lse = np.maximum(sums.lse, LOWEST)
+        lse = np.maximum(sums.lse, FLOAT32_MIN)
         for (part, of), own in zip(parts, of_parts, strict=True):
-            share = np.exp(np.maximum(own.lse, LOWEST) - lse).astype(np.float32)
+            share = np.exp(np.maximum(own.lse, FLOAT32_MIN) - lse).astype(np.float32)
             _place(merged["weights"], of["weights"] * share, part)
     return {name: merged[name] for name in outputs}
 

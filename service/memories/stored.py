@@ -142,7 +142,7 @@ class StoredInputs:
         """Whether the run need not check the memory's numbers, nor wait for other appends."""
         return self.memory.is_verified and not self._appends
 
-    def prepare(self) -> None:
+    def verify(self) -> None:
         """Check the memory's numbers before their first use in this process.
 
         Raises:

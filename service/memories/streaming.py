@@ -20,7 +20,7 @@ import numpy as np
 
 from service import machine
 from service.memories.blas import limit_blas_threads
-from service.memories.parts import LOWEST, Sums, attended_keys
+from service.memories.parts import FLOAT32_MIN, Sums, attended_keys
 from service.memories.sharing import SHARED_PASS
 from service.model.graph import Arrays, Graph, MultiThreadedSession, RunOptions
 from service.model.spec import FastPathSpec, Signature
@@ -251,7 +251,7 @@ class _Attention:
             top = _largest(scores)
         if "scores" in self.outputs:
             self.outputs["scores"][index][:, keys] = scores
-        np.subtract(scores, np.maximum(top, LOWEST), out=scores)
+        np.subtract(scores, np.maximum(top, FLOAT32_MIN), out=scores)
         np.exp(scores, out=scores)
         if "weights" in self.outputs:
             self.outputs["weights"][index][:, keys] = scores
@@ -278,7 +278,9 @@ class _Attention:
         assert part.tile.lse is not None, "all parts have been attended to"
         weights = self.outputs["weights"][part.tile.index]
         for keys, top in zip(self._blocks(part), part.tops, strict=True):
-            weights[:, keys] *= np.exp(np.maximum(top, LOWEST) - np.maximum(part.tile.lse, LOWEST)).astype(np.float32)
+            weights[:, keys] *= np.exp(np.maximum(top, FLOAT32_MIN) - np.maximum(part.tile.lse, FLOAT32_MIN)).astype(
+                np.float32
+            )
 
 
 def _products(query: np.ndarray, key: np.ndarray, scores: np.ndarray, buffers: _Buffers) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import orjson
 
 from service.codec.json_parser import JsonObject, parse_object
-from service.codec.json_reader import JsonReader, word
+from service.codec.json_reader import JsonReader, describe
 from service.codec.json_slices import LongList, LongText
 from service.codec.long_tensor import LongTensor
 from service.engine.task import InferenceTask
@@ -131,14 +131,14 @@ class BinaryTensors:
         for name in element:
             if name not in BINARY_FIELDS:
                 raise Malformed(
-                    f"unknown field {word(name)} of a tensor; there are {', '.join(BINARY_FIELDS)}", spec.name
+                    f"unknown field {describe(name)} of a tensor; there are {', '.join(BINARY_FIELDS)}", spec.name
                 )
         size, dtype = reader.part(element["binary_data_size"]), reader.part(element.get("dtype", "float32"))
         if type(size) is not int or not 0 <= size <= len(self._attached) - self._place:
             left = len(self._attached) - self._place
-            raise Malformed(f"binary_data_size is {word(size)}; behind the JSON are {left} bytes more", spec.name)
+            raise Malformed(f"binary_data_size is {describe(size)}; behind the JSON are {left} bytes more", spec.name)
         if dtype not in DTYPES:
-            raise Invalid(f"expected dtype to be one of {', '.join(DTYPES)}, got {word(dtype)}", spec.name)
+            raise Invalid(f"expected dtype to be one of {', '.join(DTYPES)}, got {describe(dtype)}", spec.name)
         shape = reader.integers(spec.name, element.get("shape"))
         content = self._attached[self._place : self._place + size]
         self._place += size
@@ -252,17 +252,19 @@ def _counts(lengths: np.ndarray | None, shape: Sequence[int]) -> tuple[int, ...]
 
 def _dtype(name: Any) -> np.dtype:
     if name is not None and name not in DTYPES:
-        raise Invalid(f"expected one of {', '.join(DTYPES)}, got {word(name)}", "dtype")
+        raise Invalid(f"expected one of {', '.join(DTYPES)}, got {describe(name)}", "dtype")
     return np.dtype(name or DTYPES[0])
 
 
 def _ttl(seconds: Any) -> float | None:
     if seconds is not None and (type(seconds) not in (int, float) or not 0 < seconds <= MAX_TTL_S):
-        raise Invalid(f"expected a number of seconds above 0, at most {MAX_TTL_S}, got {word(seconds)}", "ttl_seconds")
+        raise Invalid(
+            f"expected a number of seconds above 0, at most {MAX_TTL_S}, got {describe(seconds)}", "ttl_seconds"
+        )
     return seconds  # type: ignore[no-any-return]
 
 
 def _at(length: Any) -> int | None:
     if length is not None and (type(length) is not int or length < 0):
-        raise Invalid(f"expected a whole number from 0, got {word(length)}", "at")
+        raise Invalid(f"expected a whole number from 0, got {describe(length)}", "at")
     return length

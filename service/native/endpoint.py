@@ -20,7 +20,7 @@ from service.inference.source import InputSource
 from service.inference.stages import Stage, Stages
 from service.model.model import Model
 from service.native.request import AttentionRequest, complete, read
-from service.native.response import prepare
+from service.native.response import build_response
 from service.repository.repository import Repository
 from service.settings import Settings
 
@@ -53,7 +53,7 @@ class NativeEndpoint(InferenceEndpoint[R]):
         plan, count = request.plan, request.plan.output_count
         if plan.run.answer is not None:
             outputs = yield from self.select(plan.run.answer, outputs)
-        frame, arrays = yield Stage(self.preparing, count, partial(prepare, request, outputs, tokens))
+        frame, arrays = yield Stage(self.preparing, count, partial(build_response, request, outputs, tokens))
         pieces = yield Stage(self.writing(plan.decimals), count, write_json(frame, arrays, plan.decimals))
         return (yield from self.compress([*pieces], JSON, context.headers))
 

@@ -11,9 +11,9 @@ import orjson
 from service.budget import Reservation
 from service.cache import BoundedCache
 from service.codec.json_parser import JsonArray, JsonObject, parse_object
-from service.codec.json_reader import MAX_NAMES, JsonReader, word
+from service.codec.json_reader import MAX_NAMES, JsonReader, describe
 from service.codec.json_slices import LongList, LongText
-from service.codec.json_writer import HOLE
+from service.codec.json_writer import PLACEHOLDER
 from service.codec.long_tensor import LongTensor, read_all
 from service.engine.task import InferenceTask
 from service.errors import Invalid, Malformed
@@ -31,7 +31,7 @@ from service.native.leading_axes import LeadingAxes
 from service.selection.answer import AnsweredOutput, answered_names, graph_outputs
 from service.selection.derived import derived_outputs
 from service.selection.indices import MAX_ITEMS
-from service.selection.options import AXES, NOTHING, OPTIONS, Selection, index_input, read_selection
+from service.selection.options import AXES, NO_SELECTION, OPTIONS, Selection, index_input, read_selection
 from service.steps import Steps
 from service.tensors.dims import WrongSize
 
@@ -211,7 +211,7 @@ def parse_fields(
     options = {
         name: _option(reader, value) for name, value in fields.items() if name in OPTIONS and name not in model.inputs
     }
-    selection = read_selection(options) if options else NOTHING
+    selection = read_selection(options) if options else NO_SELECTION
     tensors: dict[str, np.ndarray | LongTensor] = {}
     reference = None if fields.keys().isdisjoint(source.fields) else _reference(fields, reader, model, source)
     for name, tensor in model.inputs.items():
@@ -247,7 +247,7 @@ def _plan(
     outputs, selection = parsed.outputs, parsed.selection
     key: tuple[object, ...] = (*outputs, *((name, array.shape or array.tobytes()) for name, array in tensors.items()))
     computed = parsed.computed if stored is None else (*parsed.computed, *stored.outputs)
-    if selection is not NOTHING or computed or stored is not None:
+    if selection is not NO_SELECTION or computed or stored is not None:
         key = selection, computed, stored and stored.cache_key, *key
     plan = cache.get(key)
     if plan is not None:
@@ -290,12 +290,12 @@ def _frame(block: str, outputs: list[str], selection: Selection) -> list[bytes]:
     for name in outputs:
         first, *rest = answered_names(name, selection)
         if name == "weights" and selection.weights_top_k:
-            fields.append(b'"weights":{"indices":%b,"values":%b}' % (HOLE, HOLE))
+            fields.append(b'"weights":{"indices":%b,"values":%b}' % (PLACEHOLDER, PLACEHOLDER))
             del rest[0]
         else:
-            fields.append(b"%b:%b" % (orjson.dumps(first), HOLE))
-        fields += [b"%b:%b" % (orjson.dumps(other), HOLE) for other in rest]
-    return (b"{%b}" % b",".join([b'"block":%b' % orjson.dumps(block), *fields])).split(HOLE)
+            fields.append(b"%b:%b" % (orjson.dumps(first), PLACEHOLDER))
+        fields += [b"%b:%b" % (orjson.dumps(other), PLACEHOLDER) for other in rest]
+    return (b"{%b}" % b",".join([b'"block":%b' % orjson.dumps(block), *fields])).split(PLACEHOLDER)
 
 
 def _option(reader: JsonReader, element: Any) -> Any:
@@ -326,4 +326,4 @@ def _flag(fields: Mapping[str, Any], name: str) -> bool:
     value = fields.get(name)
     if value is None or isinstance(value, bool):
         return bool(value)
-    raise Invalid(f"expected a boolean, got {word(value)}", name)
+    raise Invalid(f"expected a boolean, got {describe(value)}", name)

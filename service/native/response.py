@@ -12,7 +12,7 @@ from service.tensors.bfloat16 import to_float32
 from service.tensors.cast import is_finite
 
 
-def prepare(
+def build_response(
     request: AttentionRequest, outputs: Mapping[str, np.ndarray], tokens: Sequence[bytes] = ()
 ) -> tuple[list[bytes], list[np.ndarray | bytes]]:
     """The JSON around the arrays of a response, and these, for ``json_writer.write_json``.

@@ -182,7 +182,7 @@ OPTIONS: Mapping[str, Option] = {
 AXES = tuple(
     name for name, option in OPTIONS.items() if option.kind is PLACES
 )  # an input with such a name has priority
-NOTHING = Selection()
+NO_SELECTION = Selection()
 
 
 def read_selection(given: Mapping[str, Any]) -> Selection:
@@ -193,7 +193,7 @@ def read_selection(given: Mapping[str, Any]) -> Selection:
     """
     options = {name: value for name, value in given.items() if value is not None}
     if not options:
-        return NOTHING
+        return NO_SELECTION
     values = {name: OPTIONS[name].kind.read(name, value) for name, value in options.items()}
     if values.get("average_attn_weights") and values.setdefault("reduce_heads", "mean") != "mean":
         raise Invalid("means reduce_heads mean, and reduce_heads is max", "average_attn_weights")

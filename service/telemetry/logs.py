@@ -21,7 +21,7 @@ log = logging.getLogger("heed")
 STANDARD = {*logging.makeLogRecord({}).__dict__, "message", "asctime", "taskName", "color_message"}
 MAX_MESSAGE_BYTES = 1000  # of a warning or an error
 MAX_INFO_BYTES = 16_000  # of other lines, such as the list of all models
-PLAIN = re.compile(r"[\w./:+%@-]+")  # written without quotes
+UNQUOTED = re.compile(r"[\w./:+%@-]+")  # written without quotes
 
 
 def configure(level: str, log_format: Literal["text", "json"]) -> None:
@@ -200,4 +200,4 @@ def _fields(record: logging.LogRecord) -> Mapping[str, Any]:
 
 def _quoted(value: object) -> str:
     text = str(value)
-    return text if PLAIN.fullmatch(text) else json.dumps(text)
+    return text if UNQUOTED.fullmatch(text) else json.dumps(text)

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from service.codec.json_reader import word
+from service.codec.json_reader import describe
 from service.errors import Invalid
 from service.model.model import Model
 from service.selection.reductions import largest
@@ -29,7 +29,7 @@ def read_count(value: Any, model: Model) -> int:
     if value is None:
         return 0
     if type(value) is not int or not 0 < value <= MAX_COUNT:
-        raise Invalid(f"expected a whole number from 1 to {MAX_COUNT}, got {word(value)}", FIELD)
+        raise Invalid(f"expected a whole number from 1 to {MAX_COUNT}, got {describe(value)}", FIELD)
     if not model.signature.predicts_tokens:
         raise Invalid(
             f"'{model.name}' ({model.spec.title if model.spec else ''}) does not predict the next token: its output "

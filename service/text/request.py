@@ -8,7 +8,7 @@ import numpy as np
 import orjson
 
 from service.codec.json_parser import JsonArray
-from service.codec.json_reader import JsonReader, word
+from service.codec.json_reader import JsonReader, describe
 from service.codec.json_slices import LongText
 from service.codec.json_writer import write_json
 from service.errors import Invalid, Malformed, TooLarge
@@ -176,13 +176,13 @@ def _texts(reader: JsonReader, fields: Mapping[str, Any], name: str, most_bytes:
     if isinstance(element, str | LongText):
         return _text(element, name, most_bytes)
     if not isinstance(element, JsonArray):
-        raise Invalid(f"expected text or a list of texts, got {word(element)}", name)
+        raise Invalid(f"expected text or a list of texts, got {describe(element)}", name)
     if not 0 < len(element) <= MAX_TEXTS:
         raise Invalid(f"expected 1 to {MAX_TEXTS} texts, got {len(element)}", name)
     items = [reader.part(item) for item in element]
     for index, item in enumerate(items):
         if not isinstance(item, str | LongText):
-            raise Invalid(f"expected text, got {word(item)} at [{index}]", name)
+            raise Invalid(f"expected text, got {describe(item)} at [{index}]", name)
     return [_text(item, name, most_bytes) for item in items]
 
 
@@ -233,7 +233,7 @@ def _flag(fields: Mapping[str, Any], name: str) -> bool | None:
     value = fields.get(name)
     if value is None or isinstance(value, bool):
         return value
-    raise Invalid(f"expected a boolean, got {word(value)}", name)
+    raise Invalid(f"expected a boolean, got {describe(value)}", name)
 
 
 def _encode(

@@ -41,7 +41,7 @@ class ClusterInputs(StoredInputs):
             raise TooMuchMemory(f"this block needs all keys and values of the memory in one place: {size:,} bytes")
         return estimate
 
-    def prepare(self) -> None:
+    def verify(self) -> None:
         """There is nothing to do: the nodes check their parts."""
 
     def run(self, graph: Graph, execute: Execute, inputs: Arrays, outputs: Sequence[str]) -> dict[str, np.ndarray]:

@@ -29,7 +29,7 @@ from service.settings import Settings
 from service.steps import drain
 from service.v2.infer.plan import MAX_TEMPLATE_BYTES, InferPlan, RequestContent, find_template
 from service.v2.infer.request import InferRequest, complete, decode_raw, parse, read_lists, take_known
-from service.v2.infer.response import prepare
+from service.v2.infer.response import build_response
 from service.v2.paths import OF_MODEL, OF_VERSION
 
 HEADER = JSON_LENGTH.lower().encode()
@@ -104,9 +104,9 @@ class InferEndpoint(InferenceEndpoint[InferRequest]):
         plan.last_response.written = count = sum([outputs[name].size for name in plan.text_outputs])
         non_finite, response = self.settings.json_non_finite, None
         if count > SMALL_COUNT:
-            response = yield Stage(self.preparing, count, partial(prepare, request, outputs, model, non_finite))
+            response = yield Stage(self.preparing, count, partial(build_response, request, outputs, model, non_finite))
         else:
-            response = prepare(request, outputs, model, non_finite)
+            response = build_response(request, outputs, model, non_finite)
         text = response.frame
         if response.lists:
             decimals = plan.content.selection.decimals

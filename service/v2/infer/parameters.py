@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 
 from service.codec.json_parser import JsonArray, JsonObject
-from service.codec.json_reader import JsonReader, scalar, word
+from service.codec.json_reader import JsonReader, describe, scalar
 from service.codec.json_slices import LongList
 from service.errors import Malformed
 from service.foreign_names import foreign_ours
 from service.model.masks import ADDITIVE_MASK
 from service.model.model import Model
-from service.selection.options import AXES, NOTHING, OPTIONS, Selection, index_input, read_selection
+from service.selection.options import AXES, NO_SELECTION, OPTIONS, Selection, index_input, read_selection
 from service.tensors.cast import cast
 
 
@@ -54,7 +54,7 @@ def fields(owner: str, element: Any, reader: JsonReader) -> JsonObject | dict[st
     if element is None:
         return {}
     if not isinstance(element, JsonObject):
-        raise Malformed(f"{owner}: expected parameters to be an object, got {word(reader.part(element))}")
+        raise Malformed(f"{owner}: expected parameters to be an object, got {describe(reader.part(element))}")
     if len(element) > MAX_PARAMETERS:
         raise Malformed(f"{owner}: expected at most {MAX_PARAMETERS} parameters, got {len(element)}")
     return element
@@ -83,11 +83,11 @@ def reserved(given: dict[str, Any]) -> dict[str, Any]:
     """
     for name, value in given.items():
         if isinstance(value, JsonArray | JsonObject | LongList):
-            raise Malformed(f"expected parameter '{name}' to be text, a number or a boolean, got {word(value)}")
+            raise Malformed(f"expected parameter '{name}' to be text, a number or a boolean, got {describe(value)}")
         if name.startswith("triton_") or name == "headers":
             raise Malformed(f"parameter '{name}' is reserved and may not be given by a client")
         if name in RESERVED and not RESERVED[name][0](value):
-            raise Malformed(f"expected parameter '{name}' to be {RESERVED[name][1]}, got {word(value)}")
+            raise Malformed(f"expected parameter '{name}' to be {RESERVED[name][1]}, got {describe(value)}")
     return {name: value for name, value in given.items() if name in RESERVED}
 
 
@@ -99,7 +99,7 @@ def additive_mask(given: dict[str, Any], model: Model) -> bool:
     """
     value = given.get(ADDITIVE_MASK, False) if model.masks else False
     if not isinstance(value, bool):
-        raise Malformed(f"expected parameter '{ADDITIVE_MASK}' to be a boolean, got {word(value)}")
+        raise Malformed(f"expected parameter '{ADDITIVE_MASK}' to be a boolean, got {describe(value)}")
     return value
 
 
@@ -112,7 +112,7 @@ def selection(given: dict[str, Any], model: Model) -> Selection:
     names = [name for name in given if name in OPTIONS and name not in model.inputs]
     if not model.spec:
         names = [name for name in names if not OPTIONS[name].outputs]
-    return read_selection({name: given[name] for name in names}) if names else NOTHING
+    return read_selection({name: given[name] for name in names}) if names else NO_SELECTION
 
 
 def own(given: dict[str, Any], model: Model, others: Collection[str]) -> dict[str, np.ndarray]:

@@ -20,7 +20,7 @@ from service.inference.plan import RunPlan
 from service.model.estimate import number_count
 from service.model.model import Model
 from service.selection.answer import SCALES, answered_names
-from service.selection.options import NOTHING, Selection
+from service.selection.options import NO_SELECTION, Selection
 from service.steps import Steps
 from service.v2.datatypes import BYTES
 from service.v2.infer.tensors import BinaryInput, check_length
@@ -130,7 +130,7 @@ class RequestContent:
     timeout_us: int = 0  # 0 = none
     priority: int = 0  # 1 is the highest; 0 = none
     additive_mask: bool = False  # a mask of nothing but 0 and 1 is to be added to the scores
-    selection: Selection = NOTHING
+    selection: Selection = NO_SELECTION
     reference: Any = None  # to the source of other inputs
     output_names: list[str] = field(init=False)
     binary_bytes: int = field(init=False)  # of all binary inputs

@@ -9,7 +9,7 @@ import numpy as np
 
 from service.budget import Reservation
 from service.codec.json_parser import JsonArray, JsonObject, numbers, parse_object
-from service.codec.json_reader import JsonReader, word
+from service.codec.json_reader import JsonReader, describe
 from service.codec.json_slices import LongList, LongText
 from service.codec.long_tensor import LongTensor, fill
 from service.engine.task import InferenceTask
@@ -245,7 +245,7 @@ def _size_or_data(name: str, entry: JsonObject, reader: JsonReader) -> tuple[int
     if (size is None) == (data is None):
         raise Malformed(f"input '{name}' must have exactly one of 'data' and the parameter 'binary_data_size'")
     if size is not None and (type(size) is not int or size < 0):
-        raise Malformed(f"input '{name}': expected binary_data_size to be a whole number from 0, got {word(size)}")
+        raise Malformed(f"input '{name}': expected binary_data_size to be a whole number from 0, got {describe(size)}")
     return size, data
 
 
@@ -253,7 +253,9 @@ def _datatype(name: str, given: Any, model: Model) -> Datatype:
     declared = datatype(model.inputs[name].dtype)
     if given != declared.name and not (name in model.masks and given == BOOL.name):
         if given not in DATATYPES:
-            raise Malformed(f"input '{name}': expected datatype to be one of {', '.join(DATATYPES)}, got {word(given)}")
+            raise Malformed(
+                f"input '{name}': expected datatype to be one of {', '.join(DATATYPES)}, got {describe(given)}"
+            )
         also = " (added to the scores) or 'BOOL' (true = may attend)" if name in model.masks else ""
         raise Invalid(
             f"inference input '{name}' data-type is '{given}', but model '{model.name}' expects '{declared.name}'{also}"
@@ -282,9 +284,11 @@ def _output(name: str, given: JsonObject | dict[str, Any], reader: JsonReader) -
         raise Malformed(f"output '{name}': shared memory is not offered here")
     binary, classes = reader.part(given.get("binary_data", False)), reader.part(given.get("classification", 0))
     if not isinstance(binary, bool):
-        raise Malformed(f"output '{name}': expected binary_data to be a boolean, got {word(binary)}")
+        raise Malformed(f"output '{name}': expected binary_data to be a boolean, got {describe(binary)}")
     if type(classes) is not int or classes < 0:
-        raise Malformed(f"output '{name}': expected classification to be a whole number from 0, got {word(classes)}")
+        raise Malformed(
+            f"output '{name}': expected classification to be a whole number from 0, got {describe(classes)}"
+        )
     if classes > MAX_CLASSES:
         raise Malformed(f"output '{name}': classification is at most {MAX_CLASSES}, got {classes}")
     return RequestedOutput(name, binary, classes)
@@ -295,7 +299,7 @@ def _entries(what: str, element: Any, reader: JsonReader) -> Sequence[JsonObject
         raise Malformed(f"expected at most {MAX_ENTRIES} '{what}'")
     entries: list[Any] | None = list(element) if isinstance(element, JsonArray) else None
     if entries is None or not all(isinstance(entry, JsonObject) for entry in entries):
-        raise Malformed(f"expected '{what}' to be a list of tensors, got {word(reader.part(element))}")
+        raise Malformed(f"expected '{what}' to be a list of tensors, got {describe(reader.part(element))}")
     reader.brackets += 1
     return entries
 
@@ -303,13 +307,13 @@ def _entries(what: str, element: Any, reader: JsonReader) -> Sequence[JsonObject
 def _name(what: str, entry: JsonObject, reader: JsonReader) -> str:
     name = reader.part(entry.get("name"))
     if not isinstance(name, str):
-        raise Malformed(f"expected a 'name' in each of '{what}', got {word(name)}")
+        raise Malformed(f"expected a 'name' in each of '{what}', got {describe(name)}")
     return name
 
 
 def _id(given: Any) -> str | None:
     if given is not None and not isinstance(given, str | LongText):
-        raise Malformed(f"expected 'id' to be a string, got {word(given)}")
+        raise Malformed(f"expected 'id' to be a string, got {describe(given)}")
     if isinstance(given, LongText) or len(given or "") > MAX_ID_CHARACTERS:
         raise Malformed(f"expected 'id' to have at most {MAX_ID_CHARACTERS} characters")
     return given

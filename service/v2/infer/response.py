@@ -9,7 +9,7 @@ import numpy as np
 import orjson
 
 from service.codec.fixed_point import rounded
-from service.codec.json_writer import HOLE
+from service.codec.json_writer import PLACEHOLDER
 from service.errors import Invalid
 from service.http.response import Piece, length_of
 from service.model.model import Model
@@ -32,7 +32,7 @@ class PreparedResponse:
     attached: list[Piece]
 
 
-def prepare(
+def build_response(
     request: InferRequest, arrays: Mapping[str, np.ndarray], model: Model, non_finite: NonFinite
 ) -> PreparedResponse:
     """The response with the output ``arrays``.
@@ -97,10 +97,10 @@ def _frame(
         if output.binary:
             entry["parameters"] = {"binary_data_size": length_of([next(attached)])}
         else:
-            entry["data"] = orjson.Fragment(HOLE)
+            entry["data"] = orjson.Fragment(PLACEHOLDER)
         entries.append(entry)
     response = {"model_name": model.name, "model_version": str(model.version), "outputs": entries}
-    return orjson.dumps(response).split(HOLE)
+    return orjson.dumps(response).split(PLACEHOLDER)
 
 
 def _list(

@@ -9,7 +9,7 @@ import numpy as np
 
 from service.budget import Reservation
 from service.codec.json_parser import JsonArray, minified
-from service.codec.json_reader import JsonReader, word
+from service.codec.json_reader import JsonReader, describe
 from service.codec.json_slices import MAX_RANK, LongList
 from service.codec.long_tensor import LongTensor
 from service.errors import Invalid, Malformed
@@ -153,7 +153,7 @@ def read_shape(name: str, element: Any, reader: JsonReader) -> tuple[int, ...]:
         raise Malformed(f"input '{name}': more than {MAX_RANK} dimensions")
     sizes: tuple[Any, ...] | None = tuple(element) if isinstance(element, JsonArray) else None
     if sizes is None or not all(type(size) is int and 0 <= size < 2**63 for size in sizes):
-        got = f"[{', '.join(map(word, sizes))}]" if sizes is not None else word(reader.part(element))
+        got = f"[{', '.join(map(describe, sizes))}]" if sizes is not None else describe(reader.part(element))
         raise Malformed(f"input '{name}': expected shape to be a list of whole numbers from 0, got {got}")
     if 0 in sizes and prod(size or 1 for size in sizes) > MAX_EMPTY_PRODUCT:
         raise Malformed(f"input '{name}': shape {list(sizes)} is too large, even of nothing")
@@ -175,7 +175,7 @@ def from_json(
     if isinstance(data, LongList) and kind is not BYTES:
         return LongTensor(name, data, kind.dtype, mask and kind is not BOOL)
     if not isinstance(data, JsonArray):
-        raise Malformed(f"input '{name}': expected data to be a list, got {word(data)}")
+        raise Malformed(f"input '{name}': expected data to be a list, got {describe(data)}")
     if prod(sizes) == 0 or len(data) == 0:
         array = _empty(kind, data, reader)
     elif kind is BYTES:
@@ -218,5 +218,5 @@ def _texts(name: str, data: JsonArray, reader: JsonReader) -> list[str]:
         elif isinstance(item, str):
             strings.append(item)
         else:
-            raise Invalid(f"input '{name}': expected strings, got {word(item)}")
+            raise Invalid(f"input '{name}': expected strings, got {describe(item)}")
     return strings

@@ -82,10 +82,10 @@ def test_nothing_is_shared_where_it_is_off_or_does_not_pay(model, gate, settings
 
 def test_what_is_long_beside_a_hop_does_not_wait_for_others(model):
     task = simple(model)
-    task.prepare(MAX_SHARED_HOPS * MANY)
+    task.compute_queue_keys(MAX_SHARED_HOPS * MANY)
     assert task.stack_key is not None
     task = simple(model)
-    task.prepare(task.expected_ns / 2)
+    task.compute_queue_keys(task.expected_ns / 2)
     assert task.stack_key is None
 
 
@@ -141,7 +141,7 @@ async def test_other_calls_leave_the_loop_until_they_are_known_to_be_short():
         assert await engine.offload(divmod, 7, 2) == (3, 1)
         with pytest.raises(ZeroDivisionError):
             await engine.offload(divmod, 7, 0)
-    assert threads[0].name.startswith("heed-aside")
+    assert threads[0].name.startswith("heed-offload")
     assert threading.main_thread() in threads
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from models.catalogue import BLOCKS
 from models.examples import OPTIONS, draw
-from service.engine.run import AllEnded, Run
+from service.engine.run import Run, SharedRunOptions
 from service.memories import streaming
 from service.memories.sharing import SHARED_PASS
 from service.memories.streaming import StreamingSession, Terminated, from_float16, streaming_graph
@@ -287,7 +287,7 @@ def test_tasks_that_wait_for_one_memory_share_a_pass(sdpa, monkeypatch):
 
 def test_a_shared_pass_ends_when_all_its_tasks_are_ended(sdpa):
     tasks = tasks_of(sdpa, 2)
-    options = AllEnded(tasks)
+    options = SharedRunOptions(tasks)
     for task in tasks:
         task.options = RunOptions()
     for task in tasks:
@@ -299,7 +299,7 @@ def test_a_shared_pass_ends_when_all_its_tasks_are_ended(sdpa):
 def test_an_ended_pass_is_not_run_again(sdpa, monkeypatch):
     model, tasks = sdpa[0], tasks_of(sdpa, 2)
     for task in tasks:
-        task.prepare(MANY)
+        task.compute_queue_keys(MANY)
     shared = Run(tasks[0])
     shared.stack(tasks, 2, 1 << 40, MANY * 1e6)
     real, runs = model.run, []

@@ -129,7 +129,7 @@ def test_threads_as_they_suit_a_gpu(repository):
     async def alive():
         engine = Engine(Settings(max_concurrent_runs=8).sized())
         for on_gpu in (True, False, True):
-            engine.fit(RUNS_IN_FLIGHT_PER_GPU if on_gpu else 8, on_gpu)
+            engine.configure_device(RUNS_IN_FLIGHT_PER_GPU if on_gpu else 8, on_gpu)
             expected = 2 * (RUNS_IN_FLIGHT_PER_GPU if on_gpu else 8)
             await until_async(lambda expected=expected: sum(one.is_alive() for one in engine._threads) == expected)
             tasks = [drawn(model, 4, 4, 1, "plain", seed, ["output"]) for seed in range(20)]
@@ -138,7 +138,7 @@ def test_threads_as_they_suit_a_gpu(repository):
                 same(answer, run_alone(task))
         least = min(task.graph.cost.expected(0) for task in tasks)
         assert engine._saved_ns(tasks[0].graph) == engine._hop_ns + least
-        engine.fit(8)
+        engine.configure_device(8)
         assert engine._saved_ns(tasks[0].graph) == engine._hop_ns
         engine.close()
         assert not any(thread.is_alive() for thread in engine._threads)
