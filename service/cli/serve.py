@@ -73,9 +73,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     state = shared_state()
 
     def serve(channel: Channel) -> None:
-        app = _frozen(create_app(settings, shared_metrics, channel.slot, store))
-        worker = Worker(app, settings, channel)
-        worker.run()
+        try:
+            worker = Worker(_frozen(create_app(settings, shared_metrics, channel.slot, store)), settings, channel)
+            worker.run()
+        finally:
+            logging.shutdown()
         if worker.status:
             sys.exit(worker.status)
 
@@ -92,6 +94,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         store.close()
     if threads.is_running():
         # A thread may be in ONNX Runtime's code, which must not run while its library is unloaded.
+        logging.shutdown()
         os._exit(server.status)
     return server.status
 

@@ -1,18 +1,16 @@
 """The log: one line an event on standard error, as text or as JSON objects, uvicorn's lines included."""
 
 import copy
-import io
 import json
 import logging
 import os
 import re
-import socket
-import stat
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from logging.config import dictConfig
-from typing import Any, Literal, TextIO
+from logging.handlers import QueueHandler, QueueListener
+from queue import Queue
+from typing import Any, Literal
 
 from service.shorten import shortened
 
@@ -21,18 +19,20 @@ log = logging.getLogger("heed")
 STANDARD = {*logging.makeLogRecord({}).__dict__, "message", "asctime", "taskName", "color_message"}
 MAX_MESSAGE_BYTES = 1000  # of a warning or an error
 MAX_INFO_BYTES = 16_000  # of other lines, such as the list of all models
+MAX_QUEUED = 1000  # lines that wait to be written
+FLUSH_S = 1.0  # for queued lines at the end of the process
+STDERR = 2  # its file descriptor
 UNQUOTED = re.compile(r"[\w./:+%@-]+")  # written without quotes
 
 
 def configure(level: str, log_format: Literal["text", "json"]) -> None:
     """Log lines of ``level`` and above in ``log_format``, and the warnings of other libraries."""
-    sys.stderr = _non_blocking(sys.stderr)
     dictConfig(
         {
             "version": 1,
             "disable_existing_loggers": False,
             "formatters": {"text": {"()": Text}, "json": {"()": Json}},
-            "handlers": {"stderr": {"()": LossyHandler, "formatter": log_format}},
+            "handlers": {"stderr": {"()": LineQueue, "formatter": log_format}},
             "root": {"handlers": ["stderr"], "level": "WARNING"},
             "loggers": {name: {"level": level.upper()} for name in ("heed", "uvicorn")},
         }
@@ -103,83 +103,51 @@ def peer(client: Sequence[object] | None) -> dict[str, object]:
     return {"peer": f"[{host}]:{port}" if ":" in str(host) else f"{host}:{port}"}
 
 
-class LossyFile(io.RawIOBase):
-    """A file that never blocks: lines that the descriptor cannot take at once are dropped and counted.
+class Stderr(logging.Handler):
+    """Writes each line to standard error at once, and counts those that it cannot take, as on a full disk."""
 
-    With a blocking pipe that nobody reads, the server would stop at the first line the pipe has no room for; a full
-    disk would raise an error at each line. What ONNX Runtime writes to the same descriptor does not block either.
-    """
-
-    def __init__(self, descriptor: int) -> None:
-        super().__init__()
-        self._descriptor = descriptor
-        self._rest = b""  # of a line that was written in part
-        self.lost = 0  # lines
-        self._socket: socket.socket | None = None
-        mode = os.fstat(descriptor).st_mode
-        if stat.S_ISSOCK(mode):
-            self._socket = socket.socket(fileno=os.dup(descriptor))
-        elif stat.S_ISFIFO(mode) or stat.S_ISCHR(mode):
-            _reopen_non_blocking(descriptor)
-
-    def fileno(self) -> int:
-        return self._descriptor
-
-    def writable(self) -> bool:
-        return True
-
-    def write(self, data: Any) -> int:
-        content = bytes(data)
-        try:
-            if self._rest:
-                self._rest = self._rest[self._send(self._rest) :]
-            if self._rest:
-                self.lost += 1
-            else:
-                self._rest = content[self._send(content) :]
-        except OSError:
-            self.lost += 1
-        return len(content)
-
-    def _send(self, content: bytes) -> int:
-        if self._socket is not None:
-            return self._socket.send(content, socket.MSG_DONTWAIT)
-        return os.write(self._descriptor, content)
-
-
-class LossyHandler(logging.StreamHandler[TextIO]):
-    """Writes to standard error. The first line after dropped ones has their number as the field ``lost``."""
-
-    def __init__(self) -> None:
-        super().__init__(sys.stderr)
+    lost = 0  # lines
 
     def emit(self, record: logging.LogRecord) -> None:
-        file = self.stream.buffer
-        lost = file.lost if isinstance(file, LossyFile) else 0
-        if lost:
+        try:
+            os.write(STDERR, f"{record.msg}\n".encode(errors="backslashreplace"))
+        except OSError:
+            self.lost += 1
+
+
+class LineQueue(QueueHandler):
+    """Queues lines for a thread that writes them, as a write can block. Drops and counts lines while the queue is full.
+
+    The first line after dropped ones has their number as the field ``lost``.
+    """
+
+    queue: Queue[logging.LogRecord]
+
+    def __init__(self) -> None:
+        super().__init__(Queue())
+        self._stderr = Stderr()
+        self._start()
+        os.register_at_fork(after_in_child=self._start)
+
+    def _start(self) -> None:
+        """Start the thread with an empty queue: a forked process has no thread, and its parent writes the old lines."""
+        self.queue = Queue(MAX_QUEUED)
+        QueueListener(self.queue, self._stderr).start()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if self.queue.full():
+            self._stderr.lost += 1
+            return
+        if self._stderr.lost:
             record = copy.copy(record)
-            record.lost = lost
+            record.lost, self._stderr.lost = self._stderr.lost, 0
         super().emit(record)
-        if lost and isinstance(file, LossyFile) and file.lost == lost:
-            file.lost = 0
 
-
-def _non_blocking(stream: TextIO) -> TextIO:
-    """The stream, unbuffered and non-blocking."""
-    if isinstance(stream.buffer, LossyFile):
-        return stream
-    raw = LossyFile(stream.fileno())
-    return io.TextIOWrapper(raw, stream.encoding, "backslashreplace", write_through=True)  # type: ignore[type-var]
-
-
-def _reopen_non_blocking(descriptor: int) -> None:
-    """Replace the descriptor by a non-blocking one of the same pipe or terminal; its other users are unaffected."""
-    try:
-        reopened = os.open(f"/proc/self/fd/{descriptor}", os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY)
-    except OSError:  # no such file system, or another user's pipe
-        return
-    os.dup2(reopened, descriptor)
-    os.close(reopened)
+    def flush(self) -> None:
+        """Wait until the queued lines are written, for at most ``FLUSH_S``."""
+        done = self.queue.all_tasks_done
+        with done:
+            done.wait_for(lambda: not self.queue.unfinished_tasks, FLUSH_S)
 
 
 def _bounded(record: logging.LogRecord) -> logging.LogRecord:

@@ -47,7 +47,7 @@ def monitor(
 ) -> Iterator[None]:
     """Answer on ``listeners`` from another process while the context is open; nothing without listeners.
 
-    That process closes ``others``. It is forked, so no thread may run yet.
+    That process closes ``others``. It is forked, so no thread but that of the log may run yet.
     """
     if not listeners:
         yield

@@ -228,6 +228,7 @@ class Server(uvicorn.Server):
         await super().shutdown(sockets)
         watchdog.cancel()
         if self._repository.unrecoverable:
+            logging.shutdown()
             os._exit(DEVICE_LOST)  # to end sessions on a lost device may never end
 
     def _watch(self, listener: socket.socket) -> None:
@@ -340,4 +341,5 @@ def _is_main_thread() -> bool:
 
 def _cut_off() -> None:
     log.error("worker %d did not finish within the time to shut down and exits", os.getpid())
+    logging.shutdown()
     os._exit(1)

@@ -38,7 +38,7 @@ FIRST_DELAY_S, MAX_DELAY_S = 0.25, 10.0  # before a worker that failed to start 
 class Supervisor:
     """Runs ``serve`` in ``settings.workers`` worker processes, and gives them the connections of ``listeners``.
 
-    Workers are forked from this process, which starts no thread and opens no session; so they share the memory of the
+    Workers are forked from this process, whose only thread writes the log; so they share the memory of the
     code. Each connection goes to the worker with the fewest open ones. A worker that is still loading, or whose event
     loop hangs, gets none while another can take it. SIGTERM and SIGINT end the service after a time to drain; SIGHUP
     replaces the workers. Each worker knows when all are ready, as its health check answers for the service.
