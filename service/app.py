@@ -177,12 +177,12 @@ def create_app(
     )
     outermost: ASGIApp = Envelope(auth or direct_routes, ids, timing)
     observers: list[AccessLog | tracing.Tracing] = []
-    if settings.access_log != "off":
-        outermost = AccessLog(outermost, settings.access_log, settings.slow_milliseconds)
-        observers = [outermost]
     if traces:
-        outermost = tracing.Tracing(outermost, traces, is_logged=bool(observers))
-        observers = [outermost, *observers]  # the access log names the trace
+        outermost = tracing.Tracing(outermost, traces)
+        observers.append(outermost)
+    if settings.access_log != "off":  # after the traces, as it names them
+        outermost = AccessLog(outermost, settings.access_log, settings.slow_milliseconds)
+        observers.append(outermost)
     fast_path = FastPath(direct_routes, auth, ids, timing, observers=observers)
     if settings.cors_origins:
         origins = [origin.strip() for origin in settings.cors_origins.split(",")]

@@ -40,14 +40,10 @@ class Observer(ABC):
                 status = message["status"]
             await send(message)
 
-        self.begin(scope)
         try:
             await self._app(scope, receive, send_observed)
         finally:
             self.observe(scope, status)
-
-    def begin(self, scope: Scope) -> None:  # noqa: B027  # most need nothing of a request that begins
-        """A request has come."""
 
     @abstractmethod
     def observe(self, scope: Scope, status: int) -> None:
@@ -87,6 +83,6 @@ def _event(scope: Scope, status: int, milliseconds: float) -> dict[str, Any]:
     if model := model_of(scope):
         event["model"] = model[:MAX_PATH_LENGTH]
     if "trace_id" in state:
-        event["trace_id"] = state["trace_id"]
+        event["trace_id"] = f"{state['trace_id']:032x}"
     spent_ns = state["timing"].spent_ns
     return event | {stage: round(ns / 1e6, 3) for stage, ns in spent_ns.items() if any(spent_ns.values())}

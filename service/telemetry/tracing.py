@@ -12,7 +12,6 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from opentelemetry import trace
 from starlette.types import ASGIApp, Scope
 
 from service.telemetry.access_log import Observer
@@ -93,27 +92,14 @@ class TracedTiming(Timing):
 class Tracing(Observer):
     """Traces requests. The ``timing`` that the envelope puts into the state is a TracedTiming.
 
-    With ``is_logged``, the state has the ``trace_id`` of each request, for the access log.
+    The state gets the ``trace_id`` of each request, for the access log.
     """
 
-    def __init__(self, app: ASGIApp, tracer: "Tracer", is_logged: bool) -> None:
+    def __init__(self, app: ASGIApp, tracer: "Tracer") -> None:
         super().__init__(app)
         self._tracer = tracer
-        self._is_logged = is_logged
-
-    def begin(self, scope: Scope) -> None:
-        if self._is_logged:
-            state = scope.setdefault("state", {})
-            headers = state.get("headers") or dict(scope["headers"])
-            origin = state["origin"] = self._tracer.origin(scope["method"], headers)
-            state["trace_id"] = trace.format_trace_id(origin.trace_id)
 
     def observe(self, scope: Scope, status: int) -> None:
-        state = scope["state"]
-        if "origin" not in state:  # it was answered on the fast path
-            self.begin(scope)
         end_ns = time.time_ns()
         offset_ns = end_ns - time.perf_counter_ns()
-        self._tracer.add(
-            (scope, state.get("origin"), status, offset_ns + state["timing"].started_ns, end_ns, offset_ns)
-        )
+        self._tracer.record(scope, status, offset_ns + scope["state"]["timing"].started_ns, end_ns, offset_ns)

@@ -14,6 +14,7 @@ import httpx
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, SpanFlags, Status
+from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
 
 from service.cli.serve import main
 from service.telemetry import spans, tracing
@@ -64,6 +65,7 @@ def collector(monkeypatch) -> Iterator[Collector]:
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{collector.server_port}")
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_COMPRESSION", "none")
         monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "50")
+        monkeypatch.setenv("OTEL_TRACES_SAMPLER", "parentbased_always_on")
         yield collector
         collector.shutdown()
         thread.join()
@@ -87,7 +89,7 @@ def test_a_client_s_trace_goes_on_with_a_span_for_each_stage(adder, collector):
         response = add(client, **{"traceparent": f"00-{TRACE}-{PARENT}-01", "X-Request-ID": "mine"})
         after = time.time_ns()
         (request,) = until(lambda: collector.named(SPAN))
-        stages = [span for span in collector.spans if span.parent_span_id == request.span_id]
+        stages = until(lambda: [span for span in collector.spans if span.parent_span_id == request.span_id])
     assert (request.trace_id.hex(), request.parent_span_id.hex()) == (TRACE, PARENT)
     assert request.kind == Span.SPAN_KIND_SERVER
     assert attributes(request) == {
@@ -159,9 +161,9 @@ class Exporter:
     """In place of the SDK's: holds up its caller until ``gate`` is set, then fails."""
 
     def __init__(self) -> None:
-        self._client, self.gate = self, threading.Event()
+        self.gate = threading.Event()
 
-    def export(self, _content: bytes) -> None:
+    def export(self, _spans: object) -> None:
         assert self.gate.wait(60)
         raise ConnectionError
 
@@ -173,13 +175,26 @@ def test_a_collector_that_is_slow_or_fails_harms_nobody(adder, collector, monkey
     """What is queued while a batch is being sent is bounded."""
     exporter = Exporter()
     monkeypatch.setattr(spans, "OTLPSpanExporter", lambda: exporter)
-    monkeypatch.setenv("OTEL_BSP_MAX_QUEUE_SIZE", "2")
+    monkeypatch.setenv("OTEL_BSP_MAX_QUEUE_SIZE", "10")
+    monkeypatch.setenv("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "5")
     with running(adder) as client:
         add(client, times=8)
+        assert "Queue full, dropping Span" in caplog.text
         exporter.gate.set()
-        until(lambda: "requests were not traced" in caplog.text)
+        until(lambda: "Exception while exporting Span" in caplog.text)
         add(client)
-    assert "traces cannot be sent" in caplog.text
+
+
+def test_the_client_s_choice_counts_and_else_one_request_in_a_hundred(adder, collector, monkeypatch):
+    monkeypatch.delenv("OTEL_TRACES_SAMPLER")
+    ids = iter([(1 << 64) // 200, (1 << 64) // 50])
+    monkeypatch.setattr(RandomIdGenerator, "generate_trace_id", lambda _self: next(ids))
+    with running(adder) as client:
+        add(client, times=2)
+        add(client, traceparent=f"00-{TRACE}-{PARENT}-01")
+        add(client, traceparent=f"00-{TRACE}-{PARENT}-00")
+    traces = [span.trace_id for span in collector.named(SPAN)]
+    assert traces == [((1 << 64) // 200).to_bytes(16, "big"), bytes.fromhex(TRACE)]
 
 
 def test_without_the_variables_the_sdk_is_not_loaded():

@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from opentelemetry.proto.trace.v1.trace_pb2 import ScopeSpans, Span
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from service.http import fast_path, routing
 from service.telemetry import tracing
-from service.telemetry.spans import Request, Tracer
+from service.telemetry.spans import Tracer
 from service.timing import STAGES
 from tests.support.http_requests import ADDER, SDPA, add, add_binary, attend, head, http, named, sums_body
 from tests.support.in_process import Client, known, serving_in_process
@@ -54,26 +55,14 @@ MODES: dict[str, dict[str, Any]] = {
 }
 
 
-class SpansOfRequests(Tracer):
-    """Keeps the spans that it would send."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__(name)
-        self.kept: list[Span] = []
-
-    def add(self, request: tuple[Any, ...]) -> None:
-        messages: list[bytes] = []
-        self._encode(Request(*request), messages)
-        self.kept += ScopeSpans.FromString(b"".join(messages)).spans
-
-
 @pytest.fixture
-def spans(monkeypatch) -> list[Span]:
+def spans(monkeypatch) -> InMemorySpanExporter:
     """The spans of servers that trace."""
-    tracer = SpansOfRequests("heed")
+    exporter = InMemorySpanExporter()
+    tracer = Tracer("heed", SimpleSpanProcessor(exporter))
     monkeypatch.setattr(tracing, "is_wanted", lambda: True)
     monkeypatch.setattr(tracing, "create_tracer", lambda _name: tracer)
-    return tracer.kept
+    return exporter
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -93,9 +82,9 @@ def test_both_ways_are_logged_traced_and_guarded_alike(mode, models, tmp_path, r
         answer = ask(sent)
         third.ask(live)  # what is logged of a request is logged before another one is answered
         logged = [logged_fields(record) for record in caplog.records if record.getMessage() == "request"]
-        ended = list(traced or [])
-        spans = [(span.name, str(span.attributes), span.status.code, span.kind) for span in ended]
-        parents = [(span.trace_id, bool(span.parent_span_id), span.flags) for span in ended]
+        ended = traced.get_finished_spans() if traced is not None else ()
+        spans = [(span.name, dict(span.attributes), span.status.status_code, span.kind) for span in ended]
+        parents = [(span.context.trace_id, span.parent.is_remote) for span in ended]
         return answer.alike, list(answer.fields), logged, spans, parents
 
     def logged_fields(record: logging.LogRecord) -> dict[str, Any]:
