@@ -8,13 +8,11 @@ many requests in one packet, and a request that asks for another protocol keeps 
 import math
 import re
 import select
-import socket
 from types import SimpleNamespace
 from typing import Any
 
 import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
-from uvicorn.protocols.utils import is_ssl
 
 from service.http.chunks import ChunkedBody, WrongFraming
 from service.telemetry.event_loop import EventLoopClock
@@ -28,9 +26,6 @@ MAX_QUERY_BYTES = 1 << 12
 HOST = re.compile(rb"(?:\[[\w.:%~-]+\]|[\w.~!$&'()*+;=%-]*)(?::\d*)?")
 BLANKS = b" \t"
 LINE_BREAKS = re.compile(rb"[\r\n]+")  # before a request, which the parser ignores
-PROBE_DELAY_S = 0.02  # a half-closed connection is probed if its request is still unanswered after this time
-PROBE_ANSWER_S = 0.02  # in which a closed client's machine answers a probe with a reset
-PROBE = b"HTTP/1.1 100 Continue\r\n\r\n"  # every client of HTTP/1.1 has to accept and ignore it
 
 
 class UnsupportedRequest(Exception):
@@ -69,7 +64,6 @@ class Connection(HttpToolsProtocol):
         self._deferred = False  # the request has no ASGI task yet
         self._unsupported: UnsupportedRequest | None = None
         self._final_response: bytes | None = None  # still to be written before the connection is closed
-        self._half_closed = False  # the client sends no more, and still waits for answers
         self._idle_since = math.inf  # when the last request was answered, by the loop's clock; infinity while not idle
 
     def _refuse(self, status: int, detail: str, limit: str = "") -> None:
@@ -94,16 +88,6 @@ class Connection(HttpToolsProtocol):
         self._unparsed = self._unparsed[self._position :] + data if self.has_unparsed else data
         self._position = 0
         self._parse()
-
-    def eof_received(self) -> bool:  # type: ignore[override]  # as asyncio has it
-        """The client sends no more. True keeps the connection open for the answers that are still to be written.
-
-        asyncio cannot keep half a TLS connection open.
-        """
-        self._half_closed = (self._is_answering or self.has_unparsed) and not is_ssl(self.transport)
-        if self._half_closed:
-            self.loop.call_later(PROBE_DELAY_S, self._probe, self.cycle)
-        return self._half_closed
 
     def on_header(self, name: bytes, value: bytes) -> None:
         name, value = name.lower(), value.strip(BLANKS)
@@ -216,16 +200,11 @@ class Connection(HttpToolsProtocol):
             self._unparsed, self._position = b"", 0
         if not self._between:
             self._idle_since = math.inf
-            if self._half_closed:  # the rest of this request will not come
-                self.transport.close()
         elif not self._is_answering and not self._is_ending:
             self._wait_for_request()
 
     def _wait_for_request(self) -> None:
         """All requests that have come are answered: close the connection if no other begins in time."""
-        if self._half_closed:
-            self.transport.close()
-            return
         self._idle_since = self.loop.time()
         if self.timeout_keep_alive_task is None:
             self._set_idle_timer(self.timeout_keep_alive)
@@ -265,11 +244,12 @@ class Connection(HttpToolsProtocol):
         if piece:
             self._feed(memoryview(piece))
 
-    def _feed(self, piece: memoryview) -> None:
+    def _feed(self, piece: memoryview | bytes) -> None:
         """Give the parser a piece that ends no later than the head, or the message, that it belongs to."""
         try:
-            if not self._feed_parser(piece):
-                self._feed_parser(self._head_without_upgrade())
+            self.parser.feed_data(piece)
+        except httptools.HttpParserUpgrade:
+            Connection._feed(self, self._head_without_upgrade())  # whose bytes are counted already
         except httptools.HttpParserError as error:
             if self._unsupported is not None:
                 self._refuse(self._unsupported.status, self._unsupported.reason)
@@ -278,14 +258,6 @@ class Connection(HttpToolsProtocol):
             else:
                 MALFORMED.warning("malformed request refused: %s", error, **peer(self.client))
                 self.send_400_response("Invalid HTTP request received.")
-
-    def _feed_parser(self, data: bytes | memoryview) -> bool:
-        """False when the parser stopped behind a head that asks for another protocol."""
-        try:
-            self.parser.feed_data(data)
-        except httptools.HttpParserUpgrade:
-            return False
-        return True
 
     def _head_without_upgrade(self) -> bytes:
         """The head that was just parsed, without its wish for another protocol, for a new parser.
@@ -358,22 +330,6 @@ class Connection(HttpToolsProtocol):
         arrivals = select.poll()
         arrivals.register(self.transport.get_extra_info("socket").fileno(), select.POLLIN)
         return bool(arrivals.poll(0))
-
-    def _probe(self, cycle: object) -> None:
-        """A client that has closed its connection looks like one that only sends no more, until it is written to."""
-        if self.cycle is not cycle or not self._is_answering or self.transport.is_closing():
-            return
-        if not self.cycle.response_started and self.scope["http_version"] == "1.1":
-            self.transport.write(PROBE)
-            self.loop.call_later(PROBE_ANSWER_S, self.close_if_gone)
-
-    def close_if_gone(self) -> None:
-        """Close the connection if the client's machine has answered that nobody is there."""
-        raw: socket.socket | None = self.transport.get_extra_info("socket")
-        if not self._half_closed or self.transport.is_closing() or raw is None:
-            return
-        if raw.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
-            self.transport.abort()
 
 
 def _check_target(url: bytes) -> None:

@@ -83,7 +83,7 @@ class LimitedProtocol(Connection):
             self.flow.pause_reading()  # the rest of a refused body is read, but slowly: others wait for it
             self.loop.call_later(DISCARD_DELAY_S, self.flow.resume_reading)
 
-    def _feed(self, piece: memoryview) -> None:
+    def _feed(self, piece: memoryview | bytes) -> None:
         if self._max_limited_bytes is not None:
             self._limited_bytes += len(piece)
             if self._limited_bytes > self._max_limited_bytes:
@@ -137,7 +137,6 @@ class LimitedProtocol(Connection):
 
     def close_if_overdue(self, now: float) -> None:
         """Close it if what is awaited should have come, or gone, by ``now``, of ``time.monotonic``."""
-        self.close_if_gone()
         self._close_if_stalled(now)
         if now - self._awaited_since <= self.read_timeout_seconds:
             return

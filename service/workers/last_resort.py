@@ -4,9 +4,7 @@ import ctypes
 import faulthandler
 import os
 import signal
-from collections.abc import Callable
 from contextlib import suppress
-from types import FrameType
 
 STDERR = 2  # its file descriptor
 PR_SET_PDEATHSIG = 1  # of sys/prctl.h
@@ -20,22 +18,6 @@ def end_unless_called_again(seconds: float) -> None:
     """
     with suppress(RuntimeError):
         faulthandler.dump_traceback_later(seconds, exit=True, file=STDERR)
-
-
-def handle_first(number: signal.Signals, handler: Callable[[int, FrameType | None], None]) -> None:
-    """Have ``handler`` called for the first signal ``number``; the kernel ends the process at the second one.
-
-    Python calls a handler only when it has the interpreter's lock. The first process of a container is not ended by the
-    kernel that way, and there is no such call beside glibc: there ``handler`` is called for each signal.
-    """
-    signal.signal(number, handler)
-    if os.getpid() == 1:
-        return
-    with suppress(OSError, AttributeError):
-        libc = ctypes.CDLL(None)
-        for function in (libc.signal, libc.sysv_signal):
-            function.argtypes, function.restype = (ctypes.c_int, ctypes.c_void_p), ctypes.c_void_p
-        libc.sysv_signal(number, libc.signal(number, None))  # what Python installed, but once
 
 
 def send_when_parent_ends(number: signal.Signals, parent: int) -> None:

@@ -8,6 +8,7 @@ import math
 import os
 import resource
 import select
+import signal
 import socket
 import struct
 import sys
@@ -200,7 +201,7 @@ class Server(uvicorn.Server):
         """The first signal ends the process gracefully, a second one at once."""
         if _is_main_thread():
             for number in HANDLED_SIGNALS:
-                last_resort.handle_first(number, self.handle_exit)
+                signal.signal(number, self.handle_exit)
         yield
 
     def handle_exit(self, sig: int, _frame: FrameType | None) -> None:

@@ -10,7 +10,6 @@ from types import FrameType
 
 from service.app import Application
 from service.settings import Settings
-from service.workers import last_resort
 from service.workers.channel import Channel
 from service.workers.server import Server
 
@@ -46,11 +45,11 @@ class Worker(Server):
     def capture_signals(self) -> Iterator[None]:
         """SIGTERM asks the supervisor for the end; SIGINT and SIGHUP, which a terminal sends to all, are ignored.
 
-        The kernel also sends SIGTERM when the supervisor ends. A second one ends the worker at once.
+        The kernel also sends SIGTERM when the supervisor ends, for each of its threads.
         """
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
-        last_resort.handle_first(signal.SIGTERM, self.handle_exit)
+        signal.signal(signal.SIGTERM, self.handle_exit)
         yield
 
     def handle_exit(self, _sig: int, _frame: FrameType | None) -> None:

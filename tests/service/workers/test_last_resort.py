@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.server import is_pending, launched
+from tests.support.server import launched
 from tests.support.waiting import until
 
 EXTENDED = pytest.mark.extended
@@ -46,13 +46,11 @@ def gone(pid: int) -> bool:
         return True
 
 
-@WORKERS
-def test_a_second_signal_ends_it(adder, tmp_path, workers):
-    with stuck(adder, tmp_path, workers) as (service, pid):
+@EXTENDED
+def test_a_second_signal_ends_a_supervisor_with_a_stuck_worker(adder, tmp_path):
+    with stuck(adder, tmp_path, 2) as (service, pid):
         service.process.terminate()
-        until(lambda: not is_pending(service.process.pid, signal.SIGTERM))
-        if workers > 1:
-            until(lambda: "ending 2 workers" in service.log.read_text())
+        until(lambda: "ending 2 workers" in service.log.read_text())
         assert service.process.poll() is None
         service.process.terminate()
         assert service.ended() == 128 + signal.SIGTERM
@@ -78,16 +76,4 @@ def test_a_stuck_worker_does_not_outlive_its_supervisor(adder, tmp_path):
         others = service.workers() - {pid}
         service.process.kill()
         until(lambda: all(map(gone, others)))
-        until(lambda: gone(pid))
-
-
-@EXTENDED
-def test_one_signal_ends_a_stuck_worker_whose_supervisor_was_killed(adder, tmp_path):
-    """The end of the supervisor was the first."""
-    with stuck(adder, tmp_path, 2) as (service, pid):
-        service.process.kill()
-        service.process.wait()
-        until(lambda: not is_pending(pid, signal.SIGTERM))
-        assert not gone(pid)
-        os.kill(pid, signal.SIGTERM)
         until(lambda: gone(pid))

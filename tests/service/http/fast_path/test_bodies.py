@@ -2,14 +2,13 @@
 
 import json
 import random
-import socket
 
 import numpy as np
 import pytest
 
 from service.budget import MemoryBudget
 from service.http import fast_path
-from tests.support.http_requests import ADDER, CRLF, add, add_binary, http, slow
+from tests.support.http_requests import ADDER, CRLF, add, add_binary, http
 from tests.support.in_process import ServerThread, known
 from tests.support.waiting import until
 
@@ -76,33 +75,3 @@ def test_a_body_behind_another_request_does_not_wait_for_ever(service, client, m
     assert client.answer().sum() == [2.5] * 3
     until(lambda: service.tasks == before + 2)
     assert client.ask(request[-5:]).sum() == [3.5] * 3
-
-
-def test_a_client_that_sends_no_more_between_two_answers_gets_both(service, client):
-    """Its end is read when one request is answered, and the next one has come and is not yet parsed."""
-    request = known(client)
-    own = client.connection
-    complete = own.on_response_complete
-
-    def read_end() -> None:
-        del own.on_response_complete
-        complete()
-        if not own.eof_received():  # as asyncio does
-            own.transport.close()
-
-    own.on_response_complete = read_end
-    client.send(slow() + request)
-    assert json.loads(client.answer().body)["model_name"] == "slow"
-    assert client.answer().sum() == [3.5] * 3
-    assert client.is_closed()
-
-
-@pytest.mark.parametrize("length", [20, -5])
-def test_a_client_that_sends_no_more_within_a_request_is_not_waited_for(length, service, client):
-    request = known(client)
-    client.send(slow() + request + request[:length])
-    client.socket.shutdown(socket.SHUT_WR)
-    assert json.loads(client.answer().body)["model_name"] == "slow"
-    assert client.answer().sum() == [3.5] * 3
-    assert client.is_closed(20)
-    until(lambda: not budget(service).used)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from service.http import fast_path
-from tests.support.http_requests import ADDER, CRLF, add, head, http, slow
+from tests.support.http_requests import ADDER, CRLF, add, head, http
 from tests.support.in_process import Client, known, serving_in_process
 from tests.support.v2 import tensor
 from tests.support.waiting import until
@@ -46,43 +46,17 @@ def test_clients_that_hang_up(service, client, monkeypatch):
     client.learn(request)
 
 
-OTHER = http(add(2.5), ADDER, "X: _")
-LAST = {  # whether it runs in a thread, and what a client sends at last
-    "quick": (False, [http(add(2.5))]),
-    "unknown": (False, [OTHER]),
-    "GET": (False, [http(b"", "/v2/models/adder", method="GET")]),
-    "slow": (True, [slow()]),
-    "behind one another": (True, [slow(), OTHER, OTHER]),
-    "HTTP/1.0": (True, [slow("1.0")]),
-    "half a request": (False, [OTHER[:-5]]),
-}
-
-
-@pytest.mark.parametrize(("is_threaded", "requests"), LAST.values(), ids=LAST)
-def test_a_client_that_sends_no_more_still_gets_its_answers(service, threaded, client, is_threaded, requests):
-    known(client)
-    with Client(threaded if is_threaded else service) as half:
-        half.socket.sendall(b"".join(requests))
-        half.socket.shutdown(socket.SHUT_WR)
-        if requests != LAST["half a request"][1]:
-            assert [half.answer().status for _ in requests] == [200] * len(requests)
-        assert half.is_closed()
-
-
-def test_a_client_that_has_closed_is_found_out_and_one_that_sends_no_more_is_not(threaded, gate):
-    """Both look alike until they are written to, which happens where an answer takes its time."""
+def test_a_client_that_sends_no_more_is_gone(threaded, gate):
+    """Whether it has closed its connection or only its half of it: the server cannot tell."""
     with Client(threaded) as half, Client(threaded) as gone:
         for client in (half, gone):
             client.send(http(add(1.5)))
-        half.socket.shutdown(socket.SHUT_WR)
         until(lambda: len(threaded.server.server_state.tasks) == 2)
+        half.socket.shutdown(socket.SHUT_WR)
         gone.file.close()
         gone.socket.close()
-        until(lambda: len(threaded.connections) == 1)
+        until(lambda: not threaded.connections)
         gate.set()
-        assert half.file.readline() == b"HTTP/1.1 100 Continue\r\n"
-        assert half.file.readline() == CRLF
-        assert half.answer().sum() == [2.5] * 3
         assert half.is_closed()
 
 
