@@ -57,7 +57,9 @@ def collector() -> Iterator[str]:
 def main() -> int:
     """Compare both servers; return the exit status."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--sampler", default="parentbased_traceidratio=0.01", metavar="NAME[=ARGUMENT]", help="(%(default)s)")
+    parser.add_argument(
+        "--sampler", default="parentbased_traceidratio=0.01", metavar="NAME[=ARGUMENT]", help="(%(default)s)"
+    )
     options, others = parser.parse_known_args()
     sampler, _, argument = options.sampler.partition("=")
     with collector() as url:

@@ -107,7 +107,7 @@ def create_app(
     requested, settings = settings, settings.sized()
     repository, engine = Repository(settings), Engine(settings)
     shared_metrics = shared_metrics or SharedMetrics()
-    traces = tracing.create_tracer(settings.server_name) if tracing.is_wanted() else None
+    traces = tracing.create_tracer("heed") if tracing.is_wanted() else None
     if features is None:
         features = [MemoriesFeature(store or open_memories(settings), lambda: auth), TextFeature()]
     core = Core(repository, settings, engine, source_of(features))
@@ -133,7 +133,7 @@ def create_app(
         title="Heed",
         version=version("heed-attention"),
         description="Attention over HTTP: the output, and the weights.",
-        docs_url="/docs" if settings.docs else None,
+        docs_url="/docs" if settings.pages in ("all", "docs") else None,
         redoc_url=None,
         openapi_url=OPENAPI_PATH,
         redirect_slashes=False,  # Starlette's redirects would contain the Host header of the request unchecked
@@ -150,11 +150,11 @@ def create_app(
     routes = [route for api in apis for route in api.routes(repository, settings, engine, core.source)]
     routes += [route for feature in features for route in feature.routes(core)]
     app.router.routes.extend(routes)
-    if settings.metrics and not settings.monitoring_port:
+    if not settings.monitoring_port:
         app.router.routes.append(Route("/metrics", metrics.get_metrics))
-    if settings.viewer:
+    if settings.pages in ("all", "viewer"):
         app.router.routes.extend(viewer_routes.routes(settings))
-    if settings.docs:
+    if settings.pages in ("all", "docs"):
         app.router.routes.extend(guide.routes())
     modules = (native_routes, health, metadata, v2_repository, log_settings, unsupported)
     for module in modules:
@@ -181,7 +181,7 @@ def create_app(
         outermost = tracing.Tracing(outermost, traces)
         observers.append(outermost)
     if settings.access_log != "off":  # after the traces, as it names them
-        outermost = AccessLog(outermost, settings.access_log, settings.slow_milliseconds)
+        outermost = AccessLog(outermost, settings.access_log == "all", settings.slow_milliseconds)
         observers.append(outermost)
     fast_path = FastPath(direct_routes, auth, ids, timing, observers=observers)
     if settings.cors_origins:

@@ -91,7 +91,7 @@ async def _load_and_follow(repository: Repository, engine: Engine, settings: Set
             if not engine.budget.used:  # else answers that clients are still reading may be freed later
                 needed_bytes = max(start_bytes, machine.resident_bytes())
 
-    polling = [_repeat(poll, settings.model_poll_seconds)] if settings.model_control_mode == "poll" else []
+    polling = [_repeat(poll, settings.poll_seconds)] if settings.poll_seconds else []
     await asyncio.gather(_repeat(free_memory, IDLE_CHECK_S), *polling)
 
 

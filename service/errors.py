@@ -144,10 +144,6 @@ class Overloaded(HeedError, status=503):
         self.headers = {"Retry-After": str(retry_after)}
 
 
-class TooManyRequests(Overloaded, status=429):
-    """The queue or the memory budget is full."""  # as Overloaded, with overload_status=429
-
-
 class TimedOut(HeedError, status=504, headers=RETRY):
     """The deadline passed before the run began."""
 

@@ -45,11 +45,10 @@ class OpenApi:
 
     def _build(self, blocks: dict[str, Model]) -> bytes:
         app, auth = self._app, self._auth
-        overload_status = int(self._core.settings.overload_status)
         apis = [
-            *native_openapi.routes(blocks, overload_status, self._core.source.fields),
+            *native_openapi.routes(blocks, self._core.source.fields),
             *(route for feature in self._features for route in feature.documented_routes(self._core, blocks)),
-            *v2_openapi.routes(blocks, overload_status),
+            *v2_openapi.routes(blocks),
         ]
         document: dict[str, Any] = get_openapi(
             title=app.title, version=app.version, description=app.description, routes=[*app.routes, *apis]

@@ -23,6 +23,10 @@ from service import machine
 
 MIB = 1 << 20
 SIZE = TypeAdapter(ByteSize)
+PATTERNS = ("versions", "model_control_mode", "access_log")  # settings of words with numbers
+BATCHING = ("auto", "all", "off")  # other words are names of models
+POLL_SECONDS = 15.0
+SLOW_MILLISECONDS = 1000.0
 # Each group of `heed serve --help` begins with this field.
 GROUPS = {
     "host": "network and access",
@@ -32,9 +36,9 @@ GROUPS = {
     "max_body_bytes": "limits of requests",
     "memories": "stored memories",
     "max_run_seconds": "runs, queue and batches",
-    "server_name": "responses",
+    "compress_responses": "responses",
     "drain_seconds": "shutdown",
-    "docs": "pages",
+    "pages": "pages",
     "log_level": "log and metrics",
 }
 
@@ -95,28 +99,23 @@ class Settings(BaseSettings):
     """number of processes that share the port"""
     provider: Literal["auto", "cuda", "cpu"] = "auto"
     """where models run: auto = CUDA if it works, else the CPU; cuda fails at start if it does not work"""
-    device_id: NonNegativeInt = 0
-    """CUDA's number of the GPU that all workers use"""
     device_memory_bytes: NonNegativeInt = 0
     """upper limit in bytes on the GPU memory of one worker; 0 = what is free when it starts"""
     model_repository: Path = Path("model_repository")
     """folder with the models, as <name>/<version>/model.onnx"""
     versions: str = Field("latest:1", pattern=r"^(all|latest:[1-9]\d*|\d+(,\d+)*)$")
     """versions of each model to serve: all, latest:N, or numbers separated by commas"""
-    model_control_mode: Literal["none", "poll", "explicit"] = Field(
+    model_control_mode: str = Field(
         "none",
+        pattern=r"^(none|explicit|poll(:(\d*[1-9]\d*(\.\d+)?|\d+\.\d*[1-9]\d*))?)$",
         description="none: models load at start only; explicit: V2 clients may load and unload models and change "
-        "logging; poll: the repository is scanned for changes",
+        "logging; poll: the repository is scanned for changes every 15 seconds, with poll:N every N seconds",
     )
-    ready_when: Literal["all", "any", "live"] = Field(
+    ready_when: Literal["all", "any", "live", "all-or-exit", "any-or-exit"] = Field(
         "all",
         description="models that must load before /v2/health/ready answers 200: all = every one in the repository, "
-        "and at least one; any = one; live = none",
+        "and at least one; any = one; live = none; with -or-exit the service ends with status 3 if they do not load",
     )
-    exit_unless_ready: bool = False
-    """end with status 3 if the models that ready_when requires did not load at the start"""
-    model_poll_seconds: PositiveFloat = 15
-    """seconds between two scans of the repository in mode poll"""
     max_batch_size: NonNegativeInt = 1024
     """upper limit on the rows of a V2 request to a model with a free batch axis; 0 = they declare no batching"""
     allow_timeout_override: bool = Field(
@@ -132,12 +131,8 @@ class Settings(BaseSettings):
     """upper limit in bytes on a request body"""
     max_text_bytes: PositiveInt = MIB
     """upper limit in bytes on the texts of a request, as UTF-8, for a model's tokenizer"""
-    max_header_bytes: int = Field(64 << 10, ge=1024)
-    """upper limit in bytes on the first line and the headers of a request"""
-    read_timeout_seconds: PositiveFloat = 60
-    """time limit in seconds to receive a request, from its first byte to its last"""
-    write_timeout_seconds: PositiveFloat = 60
-    """time limit in seconds for a client to accept some of a response that is being sent"""
+    transfer_timeout_seconds: PositiveFloat = 60
+    """time limit in seconds to receive a request as a whole, and for a client to accept some of a response"""
     keep_alive_seconds: PositiveFloat = 75
     """seconds after which an idle connection is closed"""
     deadline_seconds: NonNegativeFloat = 60
@@ -161,49 +156,34 @@ class Settings(BaseSettings):
     """time limit in seconds for one run: rejected if forecast to take longer, terminated if it does; 0 = no limit"""
     max_queue: PositiveInt = 1000
     """upper limit on the requests waiting in the queue; further ones are rejected"""
-    overload_status: Literal["503", "429"] = "503"
-    """status of the response to a request that is rejected because the queue or the memory budget is full"""
-    batching: Literal["auto", "off"] = "auto"
-    """auto: queued requests share a run where that is faster; the answers are the same"""
-    batch_models: str = Field(
-        "",
-        description="models not exported by Heed whose requests may share a run, by commas; all = every one; rows "
-        "must be independent",
+    batching: str = Field(
+        "auto",
+        description="models whose queued requests share a run where that is faster: auto = those that Heed exported; "
+        "names by commas = these, too, as their rows are independent; all = every one; off = none",
     )
-    inline_microseconds: NonNegativeInt = 2000
-    """microseconds; work estimated to take longer runs in a thread instead of on the event loop"""
-    server_name: str = "heed"
-    """name of the server in GET /v2"""
     compress_responses: Literal["never", "requested", "offered"] = Field(
         "requested",
         description="when responses are compressed: never; requested = if Accept-Encoding names gzip or deflate"
         " alone; offered = if it names any",
     )
-    json_non_finite: Literal["refuse", "nulls", "tokens"] = Field(
-        "refuse",
-        description="NaN and infinity in JSON responses of V2: refuse = an error (null in outputs the request did not"
-        " list), nulls = null, tokens = NaN and Infinity",
-    )
     drain_seconds: NonNegativeFloat = 0
     """seconds to serve on after a signal to end, not ready, so that load balancers notice; 0 = none"""
     shutdown_seconds: PositiveInt = 25
     """time limit in seconds to finish running requests after a signal to end"""
-    docs: bool = True
-    """serve the interactive documentation at /docs"""
-    viewer: bool = True
-    """serve the page at / where one looks at attention"""
+    pages: Literal["all", "docs", "viewer", "none"] = "all"
+    """pages to serve: docs = the interactive documentation at /docs, viewer = the page at /, all = both"""
     viewer_frame_ancestors: str = Field("", pattern=r"^[^;,\r\n]*$")
     """origins whose pages may show that page in a frame, separated by blanks"""
     log_level: Literal["critical", "error", "warning", "info", "debug"] = "info"
     """lowest level that is logged"""
     log_format: Literal["text", "json"] = "text"
     """format of the log: text, or a JSON object a line"""
-    access_log: Literal["off", "errors", "all"] = "off"
-    """requests to log: none, those that failed or were slow, or all but health probes and scrapes"""
-    slow_milliseconds: NonNegativeFloat = 1000
-    """milliseconds after which access_log=errors counts a request as slow"""
-    metrics: bool = True
-    """serve Prometheus metrics at /metrics"""
+    access_log: str = Field(
+        "off",
+        pattern=r"^(off|all|errors(:\d+)?)$",
+        description="requests to log: off = none; errors = those that failed or took longer than 1000 milliseconds, "
+        "with errors:N longer than N; all = all but health probes and scrapes",
+    )
     monitoring_port: Port = 0
     """port for /metrics and /v2/health, without API keys, answered at any load by a process of its own; 0 = none"""
 
@@ -219,8 +199,10 @@ class Settings(BaseSettings):
                 return int(SIZE.validate_python(value.strip()))
             except ValidationError:
                 raise ValueError(f"expected bytes, or a size such as 128MiB or 2GB, got {value!r}") from None
-        is_word = get_origin(cls.model_fields[name].annotation) is Literal or name == "versions"
-        return value.strip().lower() if is_word else value
+        words = get_origin(cls.model_fields[name].annotation) is Literal or name in PATTERNS
+        if words or (name == "batching" and value.strip().lower() in BATCHING):
+            return value.strip().lower()
+        return value
 
     @field_validator("model_control_mode")
     @classmethod
@@ -247,6 +229,32 @@ class Settings(BaseSettings):
                 expected = "a certificate and its key, as PEM without a password"
                 raise ValueError(f"expected {expected}, got {files}") from None
         return key
+
+    @property
+    def poll_seconds(self) -> float | None:
+        """The time between two scans of the repository; None where it is not scanned."""
+        mode, _, seconds = self.model_control_mode.partition(":")
+        return float(seconds or POLL_SECONDS) if mode == "poll" else None
+
+    @property
+    def slow_milliseconds(self) -> float:
+        """The time after which the access log of errors counts a request as slow."""
+        return float(self.access_log.partition(":")[2] or SLOW_MILLISECONDS)
+
+    @property
+    def required_models(self) -> str:
+        """The models that have to be loaded: all, any or live."""
+        return self.ready_when.removesuffix("-or-exit")
+
+    @property
+    def exits_unless_ready(self) -> bool:
+        """Whether the service ends if these models do not load at the start."""
+        return self.ready_when.endswith("-or-exit")
+
+    @property
+    def batch_models(self) -> str:
+        """The models not exported by Heed whose requests may share a run: names by commas, or all."""
+        return "" if self.batching in ("auto", "off") else self.batching
 
     def sized(self) -> "Settings":
         """These settings for one of ``workers`` processes: a zero that means a share of this machine is replaced."""

@@ -37,7 +37,7 @@ def attack(repository: Path, portion: float, case: str = "") -> list[Check]:
         models = Path(folder)
         _save_foreign(models / "outer" / "1")
         (models / "scaled_dot_product").symlink_to((repository / "scaled_dot_product").resolve())
-        flags = ("--memory-budget-bytes", str(BUDGET_BYTES), "--write-timeout-seconds", "5")
+        flags = ("--memory-budget-bytes", str(BUDGET_BYTES), "--transfer-timeout-seconds", "5")
         with served(models, *flags) as server:
             first = uvloop.run(_send(server.port, ordinary()))
             assert set(first) == {200}, first

@@ -20,7 +20,7 @@ COUNT = 100_000
 CONNECTIONS = 256
 READ_TIMEOUT_S = 1.0  # the server closes incomplete requests after this time
 HANG_S = 20.0  # longer than every time limit of the server
-FLAGS = ["--read-timeout-seconds", f"{READ_TIMEOUT_S:g}", "--max-body-bytes", str(1 << 20)]
+FLAGS = ["--transfer-timeout-seconds", f"{READ_TIMEOUT_S:g}", "--max-body-bytes", str(1 << 20)]
 NAME = re.compile(rb"n\d{12}")
 UNAVAILABLE = (503, 504)
 

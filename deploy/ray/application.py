@@ -16,8 +16,7 @@ from service.telemetry import logs
 
 SERVER_SETTINGS = {  # of heed serve's server; Ray's is configured in heed.yaml
     *("host", "port", "tls_certificate", "tls_key", "workers"),
-    *("max_header_bytes", "read_timeout_seconds", "write_timeout_seconds", "keep_alive_seconds", "monitoring_port"),
-    *("drain_seconds", "shutdown_seconds"),
+    *("transfer_timeout_seconds", "keep_alive_seconds", "monitoring_port", "drain_seconds", "shutdown_seconds"),
 }
 SPLITTING = {"copies": 2, "part_bytes": 64 << 20}  # of memories, by default
 

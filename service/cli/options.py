@@ -30,7 +30,28 @@ FORMS = {
     "port": PORT,
     "monitoring_port": PORT,
     "versions": "expected all, latest:N, or numbers separated by commas",
+    "model_control_mode": "expected none, explicit, poll or poll:N, which scans every N seconds",
+    "access_log": "expected off, all, errors or errors:N, for requests that take longer than N milliseconds",
     "viewer_frame_ancestors": "expected origins separated by blanks",
+}
+
+
+REMOVED = {  # settings of former versions -> what to use instead
+    "device_id": "set CUDA_VISIBLE_DEVICES to the number of the GPU",
+    "docs": "set HEED_PAGES: viewer or none is without them",
+    "exit_unless_ready": "set HEED_READY_WHEN=all-or-exit, or any-or-exit",
+    "batch_models": "set HEED_BATCHING to the names, or to all",
+    "inline_microseconds": "leave it out: it is 2000",
+    "json_non_finite": "ask for outputs with NaN or infinity as binary data",
+    "max_header_bytes": "leave it out: a head has at most 64 KiB",
+    "metrics": "set HEED_MONITORING_PORT to serve them on another port",
+    "model_poll_seconds": "set HEED_MODEL_CONTROL_MODE=poll:N",
+    "overload_status": "leave it out: it is 503",
+    "read_timeout_seconds": "set HEED_TRANSFER_TIMEOUT_SECONDS",
+    "server_name": "leave it out; OTEL_SERVICE_NAME names the service in traces",
+    "slow_milliseconds": "set HEED_ACCESS_LOG=errors:N",
+    "viewer": "set HEED_PAGES: docs or none is without it",
+    "write_timeout_seconds": "set HEED_TRANSFER_TIMEOUT_SECONDS",
 }
 
 
@@ -59,6 +80,8 @@ def read_settings(arguments: Sequence[str]) -> Settings:
         WrongSettings: with a message for each wrong one.
         SystemExit: there is no such flag; standard error names it.
     """
+    if removed := _removed(arguments):
+        raise WrongSettings("\n".join(removed))
     flags = vars(parser().parse_args(arguments))
     try:
         return Settings(**flags)
@@ -67,10 +90,21 @@ def read_settings(arguments: Sequence[str]) -> Settings:
         raise WrongSettings("\n".join(lines)) from None
 
 
+def _removed(arguments: Sequence[str]) -> list[str]:
+    """A line for each flag and each variable of the environment that was a setting, with what to use instead."""
+    given = {argument.partition("=")[0].replace("--no-", "--") for argument in arguments}
+    given |= {name.upper() for name in os.environ}
+    return [
+        f"{_flag(name)} ({_variable(name)}): this setting was removed: {instead}"
+        for name, instead in REMOVED.items()
+        if _flag(name) in given or _variable(name) in given
+    ]
+
+
 def _explained(problem: Mapping[str, Any], flags: Mapping[str, Any]) -> str:
     """pydantic's error in plain words, with the name of what is wrong: the flag, or else the variable."""
     name = str(problem["loc"][0])
-    variable = f"HEED_{name.upper()}"
+    variable = _variable(name)
     given = flags.get(name, os.environ.get(variable, problem["input"]))
     if problem["type"] == "literal_error":
         choices = get_args(Settings.model_fields[name].annotation)
@@ -87,6 +121,10 @@ def _explained(problem: Mapping[str, Any], flags: Mapping[str, Any]) -> str:
 
 def _flag(name: str) -> str:
     return f"--{name.replace('_', '-')}"
+
+
+def _variable(name: str) -> str:
+    return f"HEED_{name.upper()}"
 
 
 def _metavar(name: str, field: FieldInfo) -> str:

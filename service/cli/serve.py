@@ -30,7 +30,7 @@ log = logging.getLogger("heed")
 def main(arguments: Sequence[str] | None = None) -> int:
     """Serve until a signal ends the process. Returns the exit status: 2 for a wrong setting, 1 if it cannot start.
 
-    With the setting exit_unless_ready it is 3 if the models required are not loaded at the start.
+    With the setting ready_when=all-or-exit it is 3 if the models required are not loaded at the start.
     """
     try:
         settings = read_settings(sys.argv[1:] if arguments is None else arguments)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from service.engine.queue import Lane
 from service.engine.task import InferenceTask
-from service.errors import Overloaded, TooLong, TooManyRequests
+from service.errors import Overloaded, TooLong
 from service.settings import Settings
 
 MAX_WAIT_FRACTION = 0.5  # reject a task whose forecast wait exceeds this fraction of its remaining deadline
@@ -16,7 +16,6 @@ class Admission:
     """Checks tasks against the limits of the queue and of a run. Rejections are counted in ``refused``, by limit."""
 
     def __init__(self, settings: Settings, lanes: Sequence[Lane], refused: Counter[str]) -> None:
-        self.overloaded = TooManyRequests if settings.overload_status == "429" else Overloaded
         self._max_queue = settings.max_queue
         self._max_run_seconds = settings.max_run_seconds
         self._lanes = lanes
@@ -27,7 +26,7 @@ class Admission:
         if sum(len(lane.waiting) for lane in self._lanes) >= self._max_queue:
             self._refused["max_queue"] += 1
             seconds = max(lane.waiting.forecast_ns() * lane.slowdown for lane in self._lanes) / threads / 1e9
-            raise self.overloaded(
+            raise Overloaded(
                 f"{self._max_queue} requests wait, the most there may (max_queue)", max(1, math.ceil(seconds))
             )
 
@@ -49,7 +48,7 @@ class Admission:
             wait_ns = lane.waiting.forecast_ns(task.priority_level) * lane.slowdown / threads
             if wait_ns > MAX_WAIT_FRACTION * (task.deadline - task.queued_at_ns):
                 self._refused["deadline"] += 1
-                raise self.overloaded(
+                raise Overloaded(
                     f"it would wait {wait_ns / 1e9:.1f} s, too long to be run before its deadline",
                     max(1, math.ceil(wait_ns / 1e9)),
                 )

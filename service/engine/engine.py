@@ -22,7 +22,7 @@ from service.engine.offload import Offload
 from service.engine.queue import Lane
 from service.engine.run import Outcome, Run, run_alone
 from service.engine.task import InferenceTask
-from service.errors import NotReady, TimedOut
+from service.errors import NotReady, Overloaded, TimedOut
 from service.model.graph import Graph
 from service.settings import Settings
 
@@ -30,6 +30,7 @@ LONG_RUN_NS = 50e6  # forecast above which a task is of the lane for long ones
 MEASURED_HOPS = 50  # at the start, of which the median counts
 MAX_SHARED_HOPS = 2  # a task may share a run if its own takes at most this many times what sharing saves
 RUNS_IN_FLIGHT_PER_GPU = 2  # in each lane: one is computed while another is copied
+INLINE_NS = 2_000_000  # work that is estimated to take longer runs in a thread, not on the event loop
 MAX_GPU_WAIT_NS = 200_000  # for which the event loop waits for a GPU: it could decode meanwhile
 
 
@@ -43,7 +44,7 @@ class Engine:
         self._settings = settings
         self._threads_per_lane = 0
         self._max_run_bytes: float = settings.memory_budget_bytes // 2
-        self._is_batching = settings.batching == "auto"
+        self._is_batching = settings.batching != "off"
         self._lock = threading.Lock()
         self._lanes = self._short, self._long = Lane(), Lane()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -55,7 +56,7 @@ class Engine:
         self._threads: list[threading.Thread] = []
         self.counts = RequestCounters()
         self._admission = Admission(settings, self._lanes, self.counts.refused)
-        self.budget = MemoryBudget(settings.memory_budget_bytes // 2, self._admission.overloaded, self.counts.refused)
+        self.budget = MemoryBudget(settings.memory_budget_bytes // 2, Overloaded, self.counts.refused)
         self.offload = Offload(settings.max_concurrent_runs)
         self.configure_device(settings.max_concurrent_runs)
 
@@ -74,8 +75,7 @@ class Engine:
             self._on_gpu = on_gpu
             self._max_run_bytes = min(self._settings.memory_budget_bytes // 2, room or math.inf)
             before, self._threads_per_lane = self._threads_per_lane, threads
-            inline_ns = 1000 * self._settings.inline_microseconds
-            self.offload.inline_ns = min(inline_ns, MAX_GPU_WAIT_NS) if on_gpu else inline_ns
+            self.offload.inline_ns = min(INLINE_NS, MAX_GPU_WAIT_NS) if on_gpu else INLINE_NS
             for lane in self._lanes:
                 lane.resize(threads, before)
         for name, lane in (("short", self._short), ("long", self._long)):

@@ -26,9 +26,10 @@ from service.http.response import error_response
 from service.settings import Settings
 from service.wording import size_words
 
+MAX_HEADER_BYTES = 64 << 10  # of the first line and the headers of a request
 DISCARD_DELAY_S = 0.05  # between two reads of a refused body, each of 256 KiB at most
 TOO_LONG = {
-    True: (431, "max_header_bytes", "The head of the request is longer than allowed (max_header_bytes)"),
+    True: (431, "max_header_bytes", "The head of the request is longer than allowed"),
     False: (
         413,
         "max_body_bytes",
@@ -53,11 +54,11 @@ class LimitedProtocol(Connection):
         **kwargs: Any,
     ) -> None:
         super().__init__(*args, **kwargs)
-        self.max_header_bytes = settings.max_header_bytes
+        self.max_header_bytes = MAX_HEADER_BYTES
         # Of a chunked message, whose trailers and whose heads of chunks no limit of a body counts.
-        self.max_wire_bytes = settings.max_header_bytes + 2 * settings.max_body_bytes
-        self.read_timeout_seconds = settings.read_timeout_seconds
-        self.write_timeout_seconds = settings.write_timeout_seconds
+        self.max_wire_bytes = MAX_HEADER_BYTES + 2 * settings.max_body_bytes
+        self.read_timeout_seconds = settings.transfer_timeout_seconds
+        self.write_timeout_seconds = settings.transfer_timeout_seconds
         self.counts = counts
         self._head = Reservation(budget)
         self._head_bytes = 0  # of the request whose body is coming
@@ -148,7 +149,7 @@ class LimitedProtocol(Connection):
             seconds = f"{self.read_timeout_seconds:g} s"
             self._refuse(
                 408,
-                f"The request did not come within the time allowed (read_timeout_seconds), {seconds}.",
+                f"The request did not come within the time allowed (transfer_timeout_seconds), {seconds}.",
                 "read_timeout_seconds",
             )
 

@@ -25,8 +25,8 @@ class MemoriesFeature(Feature):
         blocks = AttentionEndpoint(core.repository, core.settings, core.engine, core.source)
         return endpoint.routes(blocks, self.source)
 
-    def documented_routes(self, core: Core, blocks: dict[str, Model]) -> Sequence[BaseRoute]:
-        return openapi.routes(blocks, int(core.settings.overload_status))
+    def documented_routes(self, _: Core, blocks: dict[str, Model]) -> Sequence[BaseRoute]:
+        return openapi.routes(blocks)
 
     def counters(self) -> Iterable[tuple[Key, list[int]]]:
         store = self._store

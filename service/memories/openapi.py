@@ -16,7 +16,7 @@ EXAMPLE = {"key": [[1, 0], [0, 1], [1, 1]], "value": [[1, 2], [3, 4], [5, 6]]}
 APPENDED = {"key": [[2, 0]], "value": [[7, 8]], "at": 3}
 
 
-def routes(blocks: dict[str, Model], overload_status: int) -> list[APIRoute]:
+def routes(blocks: dict[str, Model]) -> list[APIRoute]:
     """The documented routes. The projections of ``blocks`` can be stored."""
     names = {name for model in blocks.values() if projects(model) for name in key_inputs(model)}
     tensors: dict[str, Any] = {
@@ -53,7 +53,7 @@ def routes(blocks: dict[str, Model], overload_status: int) -> list[APIRoute]:
 
     def one(memory: str) -> None: ...
 
-    bad = (400, 413, 415, 422, overload_status, 500, 503, 504, 507)
+    bad = (400, 413, 415, 422, 500, 503, 504, 507)
     described = {"model": MemoryDescription}
     created = {201: described, 200: described, **problems(404, *bad)}
     return [

@@ -90,15 +90,15 @@ def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
     return {status: {"description": meaning(status), "content": content} for status in statuses}
 
 
-def routes(blocks: dict[str, Model], overload_status: int, others: FieldDefinitions) -> list[APIRoute]:
+def routes(blocks: dict[str, Model], others: FieldDefinitions) -> list[APIRoute]:
     """A documented route for each of ``blocks``; one undocumented route answers them all.
 
     ``others`` are fields beside inputs and options.
     """
-    return [_route(model, overload_status, others) for model in blocks.values()]
+    return [_route(model, others) for model in blocks.values()]
 
 
-def _route(model: Model, overload_status: int, others: FieldDefinitions) -> APIRoute:
+def _route(model: Model, others: FieldDefinitions) -> APIRoute:
     spec = model.spec
     assert spec is not None
 
@@ -115,7 +115,7 @@ def _route(model: Model, overload_status: int, others: FieldDefinitions) -> APIR
         operation_id=f"run_{model.name}",
         response_model=model_class(f"{model.name}_answer", BaseModel, answer_fields(model)),
         response_description="The requested outputs",
-        responses=problems(*sorted({400, 404, 409, 410, 413, 415, 422, overload_status, 500, 503, 504, 507})),
+        responses=problems(*sorted({400, 404, 409, 410, 413, 415, 422, 500, 503, 504, 507})),
         openapi_extra={"requestBody": {"content": {"application/json": {"example": spec.example}}}},
     )
 

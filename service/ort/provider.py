@@ -75,11 +75,10 @@ class Provider:
         return DeviceLost("the device that models run on is lost") if self.lost_reason else None
 
 
-def choose(wanted: Literal["auto", "cuda", "cpu"], device: int = 0, memory: int = 0, host_memory: int = 0) -> Provider:
+def choose(wanted: Literal["auto", "cuda", "cpu"], memory: int = 0, host_memory: int = 0) -> Provider:
     """Choose the provider that ``wanted`` names; ``auto`` is CUDA where it works, else the CPU.
 
     Args:
-        device: which GPU.
         memory: upper limit in bytes on what this process uses of the GPU; 0 = none.
         host_memory: upper limit in bytes on what all runs together use on the CPU; 0 = none.
 
@@ -89,10 +88,10 @@ def choose(wanted: Literal["auto", "cuda", "cpu"], device: int = 0, memory: int 
     if wanted == "cpu":
         return Provider("cpu", "asked for", host_memory=host_memory)
     reason = "asked for" if wanted == "cuda" else "CUDA works"
-    on_cuda = Provider("cuda", reason, device, memory, host_memory=host_memory)
+    on_cuda = Provider("cuda", reason, memory=memory, host_memory=host_memory)
     failure = _unavailable_reason(on_cuda)
     if failure is None:
-        on_cuda.pinned = pinned(device)
+        on_cuda.pinned = pinned(on_cuda.device)
         return on_cuda
     if wanted == "cuda":
         raise ProviderUnavailable(f"provider cuda: {failure}")

@@ -72,7 +72,6 @@ class Repository:
         settings = self._settings
         provider = choose(
             settings.provider,
-            settings.device_id,
             settings.device_memory_bytes,
             settings.memory_budget_bytes // 2,
         )
@@ -110,7 +109,8 @@ class Repository:
 
     def _check_complete(self) -> None:
         """Set ``is_complete`` if all required models are loaded; models that a client failed to load do not count."""
-        wanted, polled = self._settings.ready_when, {folder.parent.name for folder in self._seen} | self._incomplete
+        wanted = self._settings.required_models
+        polled = {folder.parent.name for folder in self._seen} | self._incomplete
         if wanted == "live" or (self.models and (wanted == "any" or polled.isdisjoint(self.failed))):
             self.is_complete = True
 

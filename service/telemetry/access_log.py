@@ -2,7 +2,7 @@
 
 import logging
 from abc import ABC, abstractmethod
-from typing import Any, Literal
+from typing import Any
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -53,9 +53,9 @@ class Observer(ABC):
 class AccessLog(Observer):
     """Logs requests."""
 
-    def __init__(self, app: ASGIApp, which: Literal["errors", "all"], slow_milliseconds: float) -> None:
+    def __init__(self, app: ASGIApp, logs_all: bool, slow_milliseconds: float) -> None:
         super().__init__(app)
-        self._all = which == "all"
+        self._all = logs_all
         self._slow_ms = slow_milliseconds
 
     def observe(self, scope: Scope, status: int) -> None:

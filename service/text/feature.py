@@ -16,4 +16,4 @@ class TextFeature(Feature):
         return endpoint.routes(core.repository, core.settings, core.engine, core.source)
 
     def documented_routes(self, core: Core, blocks: dict[str, Model]) -> Sequence[BaseRoute]:
-        return openapi.routes(blocks, int(core.settings.overload_status), core.source.fields)
+        return openapi.routes(blocks, core.source.fields)

@@ -63,13 +63,13 @@ class AllTokens(Tokens):
     target_sequence_ids: list[Any] | Absent = None
 
 
-def routes(blocks: dict[str, Model], overload_status: int, others: FieldDefinitions) -> list[APIRoute]:
+def routes(blocks: dict[str, Model], others: FieldDefinitions) -> list[APIRoute]:
     """Two documented routes for each of ``blocks`` that has a tokenizer."""
     models = [model for model in blocks.values() if model.tokenizer]
-    return [route for model in models for route in (_run(model, overload_status, others), _tokenize(model))]
+    return [route for model in models for route in (_run(model, others), _tokenize(model))]
 
 
-def _run(model: Model, overload_status: int, others: FieldDefinitions) -> APIRoute:
+def _run(model: Model, others: FieldDefinitions) -> APIRoute:
     def run(body: Any) -> None: ...
 
     inputs: list[tuple[Any, Any]] = [
@@ -98,7 +98,7 @@ def _run(model: Model, overload_status: int, others: FieldDefinitions) -> APIRou
         operation_id=f"run_text_{model.name}",
         response_model=model_class(f"{model.name}_text_answer", Tokens, answered),
         response_description="The tokens and the requested outputs",
-        responses=problems(*sorted(STATUSES | {overload_status, 504, 507})),
+        responses=problems(*sorted(STATUSES | {503, 504, 507})),
         openapi_extra={"requestBody": {"content": {"application/json": {"example": _example(model)}}}},
     )
 

@@ -48,7 +48,7 @@ async def server(request: Request) -> schemas.ServerMetadata:
     settings: Settings = request.app.state.settings
     provider = request.app.state.repository.provider
     return schemas.ServerMetadata(
-        name=settings.server_name,
+        name="heed",
         version=version_of("heed-attention"),
         extensions=EXTENSIONS + (CONTROL_EXTENSIONS if settings.model_control_mode == "explicit" else []),
         provider=provider.name if provider else "",

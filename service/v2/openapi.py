@@ -28,7 +28,7 @@ def json_body(schema: type[BaseModel], example: dict[str, Any]) -> dict[str, Any
     return {"requestBody": {"required": False, "content": content}}
 
 
-def routes(blocks: dict[str, Model], overload_status: int) -> list[APIRoute]:
+def routes(blocks: dict[str, Model]) -> list[APIRoute]:
     """Documented routes for inference; undocumented ones answer. ``blocks`` give the examples."""
 
     def infer(model: Name, body: Annotated[InferRequest, Body()]) -> None: ...
@@ -51,7 +51,7 @@ def routes(blocks: dict[str, Model], overload_status: int) -> list[APIRoute]:
             response_description="The requested outputs",
             responses={
                 200: {"content": {"application/octet-stream": BINARY}},
-                **errors(*sorted({400, 404, overload_status, 500, 501, 503, 504})),
+                **errors(*sorted({400, 404, 500, 501, 503, 504})),
             },
             openapi_extra={"requestBody": {"content": content}},
         )

@@ -82,7 +82,7 @@ def _serve(
         signal.signal(number, signal.SIG_IGN)
     for other in others:
         other.close()
-    config = configuration(_application(state, shared_metrics, settings), settings)
+    config = configuration(_application(state, shared_metrics), settings)
     config.load()
     counts = RequestCounters()
     budget = MemoryBudget(MAX_HEADS_BYTES, Overloaded, counts.refused)
@@ -105,7 +105,7 @@ class _Server(uvicorn.Server):
         return await super().on_tick(counter)
 
 
-def _application(state: ServiceState, shared_metrics: SharedMetrics, settings: Settings) -> Envelope:
+def _application(state: ServiceState, shared_metrics: SharedMetrics) -> Envelope:
     async def live(_: Request) -> Response:
         return JSONResponse({"live": state.is_live}, 200 if state.is_live else 503)
 
@@ -116,9 +116,7 @@ def _application(state: ServiceState, shared_metrics: SharedMetrics, settings: S
     async def metrics(request: Request) -> Response:
         return await asyncio.to_thread(exposition, shared_metrics, request.headers.get("accept", ""))
 
-    routes = [Route("/v2/health/live", live), Route("/v2/health/ready", ready)]
-    if settings.metrics:
-        routes.append(Route("/metrics", metrics))
+    routes = [Route("/v2/health/live", live), Route("/v2/health/ready", ready), Route("/metrics", metrics)]
     app = Starlette(routes=routes, exception_handlers={HTTPException: _answer})
     app.router.redirect_slashes = False
     return Envelope(StripTrailingSlash(app), RequestIds())

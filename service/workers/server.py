@@ -37,7 +37,7 @@ log = logging.getLogger("heed")
 
 LINGER_S = 0.5  # at the end an idle connection is closed after this time, without an answer that announces it
 HANDSHAKE_S = 0.1  # for connections that are being opened to be accepted
-NOT_READY = 3  # exit status of a process that lacks required models, where the setting exit_unless_ready asks for it
+NOT_READY = 3  # exit status of a process that lacks required models, where the setting ready_when asks for it
 DEVICE_LOST = 70  # exit status of a process whose device has failed: EX_SOFTWARE of sysexits.h
 RETRY_S = 0.1  # before the next tick when one found no memory, and before the next accept when none was possible
 SPARE_DESCRIPTORS = 100  # of a process that serves, for everything but its connections
@@ -113,8 +113,8 @@ class Server(uvicorn.Server):
     A signal ends it: for ``settings.drain_seconds`` it goes on serving, but is not ready. Then it accepts no more
     connections, closes each with its next answer or when it is idle, and finishes its runs. If that takes longer than
     ``settings.shutdown_seconds``, it exits with status 1. A second signal ends it at once. A failed device ends it the
-    same way, with status 70, and with ``settings.exit_unless_ready`` a first load after which the service is not ready,
-    with status 3. A process whose event loop hangs exits with status 1.
+    same way, with status 70, and with ``settings.exits_unless_ready`` a first load after which the service is not
+    ready, with status 3. A process whose event loop hangs exits with status 1.
     """
 
     def __init__(self, app: Application, settings: Settings, state: ServiceState | None = None) -> None:
@@ -138,7 +138,7 @@ class Server(uvicorn.Server):
         self._readiness = app.readiness
         self._repository = app.repository
         self.status = 0  # the exit status, where the process ends in good order
-        self._exit_unless_ready = settings.exit_unless_ready
+        self._exit_unless_ready = settings.exits_unless_ready
         self._drain_seconds = settings.drain_seconds
         self._drained = math.inf  # when the time to drain is over
         self._shutdown_seconds = settings.shutdown_seconds
@@ -178,7 +178,7 @@ class Server(uvicorn.Server):
         if self._exit_unless_ready and self._repository.load_has_ended and not self._repository.unrecoverable:
             self._exit_unless_ready = False  # it is about the first load only
             if not self._repository.is_complete and not self.is_service_ready():
-                log.critical("process %d ends: the service is not ready (HEED_EXIT_UNLESS_READY)", os.getpid())
+                log.critical("process %d ends: the service is not ready (HEED_READY_WHEN)", os.getpid())
                 self.status = NOT_READY
                 self.should_exit = True
         return await super().on_tick(counter) or time.monotonic() >= self._drained

@@ -36,7 +36,7 @@ def test_memory_is_freed_until_the_process_has_what_it_needs(monkeypatch, readin
     monkeypatch.setattr(machine, "resident_bytes", resident_bytes)
     budget, counts = SimpleNamespace(used=used), SimpleNamespace(in_flight=0)
     engine = SimpleNamespace(budget=budget, counts=counts, running=0)
-    settings = SimpleNamespace(model_control_mode="none")
+    settings = SimpleNamespace(poll_seconds=None)
     with pytest.raises(asyncio.CancelledError):
         asyncio.run(background._load_and_follow(SimpleNamespace(provider="cpu"), engine, settings))
     assert len(freed) == frees

@@ -45,7 +45,7 @@ def test_nothing_else_is(client, path, tmp_path):
 
 
 def test_it_is_off_or_guarded_with_the_documentation(client, tmp_path):
-    assert client(docs=False).get("/docs/guide/index.html").status_code == 404
+    assert client(pages="viewer").get("/docs/guide/index.html").status_code == 404
     (tmp_path / "keys").write_text("the-key\n")
     guarded = client(api_keys_file=tmp_path / "keys")
     assert guarded.get("/docs/guide/index.html").status_code == 401

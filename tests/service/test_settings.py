@@ -1,8 +1,9 @@
 """Settings from flags and environment, and what is said of wrong ones."""
 
 import pytest
+from pydantic import ValidationError
 
-from service.cli.options import read_settings
+from service.cli.options import REMOVED, read_settings
 from service.cli.serve import main
 from service.settings import GROUPS, Settings, size_text
 
@@ -56,11 +57,39 @@ def test_sizes_have_units_and_are_written_as_they_are_read(monkeypatch, text, si
     assert [size_text(of) for of in (128 << 20, 3 << 30, 64 << 10, 7)] == ["128MiB", "3GiB", "64KiB", "7"]
 
 
+def test_a_removed_setting_is_named_with_what_to_use_instead(monkeypatch, capsys):
+    monkeypatch.setenv("HEED_SLOW_MILLISECONDS", "5")
+    assert main(["--no-viewer", "--batch-models=all"]) == 2
+    said = capsys.readouterr().err.splitlines()
+    assert [line.partition(": this setting was removed: ")[::2] for line in said] == [
+        ("heed serve: --batch-models (HEED_BATCH_MODELS)", "set HEED_BATCHING to the names, or to all"),
+        ("heed serve: --slow-milliseconds (HEED_SLOW_MILLISECONDS)", "set HEED_ACCESS_LOG=errors:N"),
+        ("heed serve: --viewer (HEED_VIEWER)", "set HEED_PAGES: docs or none is without it"),
+    ]
+    assert not REMOVED.keys() & Settings.model_fields
+
+
+def test_what_is_in_one_setting():
+    modes = {"none": None, "explicit": None, "poll": 15, "poll:0.5": 0.5, "poll:10": 10}
+    assert {mode: Settings(model_control_mode=mode).poll_seconds for mode in modes} == modes
+    batching = {"auto": "", "off": "", "all": "all", "a,B": "a,B"}
+    assert {names: Settings(batching=names).batch_models for names in batching} == batching
+    logs = {"off": 1000, "errors": 1000, "errors:5": 5}
+    assert {log: Settings(access_log=log).slow_milliseconds for log in logs} == logs
+    ready = {"any": ("any", False), "any-or-exit": ("any", True)}
+    for setting, expected in ready.items():
+        read = Settings(ready_when=setting)
+        assert (read.required_models, read.exits_unless_ready) == expected
+    for wrong in ({"model_control_mode": "poll:0"}, {"access_log": "errors:"}, {"model_control_mode": "poll:x"}):
+        with pytest.raises(ValidationError):
+            Settings(**wrong)
+
+
 def test_words_in_any_case(monkeypatch):
     monkeypatch.setenv("HEED_LOG_LEVEL", "WARNING")
-    chosen = read_settings(["--provider", "CPU", "--versions", "Latest:2", "--server-name", "Mine"])
-    words = chosen.log_level, chosen.provider, chosen.versions, chosen.server_name
-    assert words == ("warning", "cpu", "latest:2", "Mine")
+    chosen = read_settings(["--provider", "CPU", "--versions", "Latest:2", "--batching", "ALL"])
+    words = chosen.log_level, chosen.provider, chosen.versions, chosen.batching
+    assert words == ("warning", "cpu", "latest:2", "all")
 
 
 def test_sizes_of_zero_are_this_machine_s():

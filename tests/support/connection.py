@@ -17,7 +17,7 @@ from service.settings import Settings
 from service.telemetry.event_loop import EventLoopClock
 
 MAX_HEAD_BYTES = 1024
-SETTINGS = Settings(max_header_bytes=MAX_HEAD_BYTES, read_timeout_seconds=10, write_timeout_seconds=20)
+SETTINGS = Settings(transfer_timeout_seconds=10)
 ANSWER = re.compile(rb"HTTP/1\.1 (\d+) [^\r]*\r\n(.*?)\r\n\r\n", re.DOTALL)
 
 
@@ -96,6 +96,8 @@ def connect() -> LimitedProtocol:
         budget=MemoryBudget(1 << 20, Overloaded, Counter()),
         clock=EventLoopClock(),
     )
+    one.max_wire_bytes += MAX_HEAD_BYTES - one.max_header_bytes
+    one.max_header_bytes = MAX_HEAD_BYTES
     one.connection_made(Transport())
     return one
 

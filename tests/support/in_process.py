@@ -12,11 +12,13 @@ from contextlib import contextmanager
 from functools import partial
 from http.client import parse_headers
 from pathlib import Path
+from unittest import mock
 
 import httpx
 import pytest
 
 from service.app import create_app
+from service.engine import engine
 from service.http import fast_path, routing
 from service.settings import Settings
 from service.workers.server import Server, listen
@@ -32,7 +34,7 @@ class ServerThread:
     """A real server over ``models`` in a thread of this process, so that its protocol can be looked at."""
 
     def __init__(self, models: Path, **more) -> None:
-        chosen = Settings(model_repository=models, **{"inline_microseconds": 10**9, "shutdown_seconds": 20, **more})
+        chosen = Settings(model_repository=models, **{"shutdown_seconds": 20, **more})
         self.server = Server(create_app(chosen), chosen)
         self.tasks = 0  # started; a request without one was answered on the fast path
 
@@ -58,8 +60,16 @@ class ServerThread:
 
 
 @contextmanager
-def serving_in_process(models: Path, **more) -> Iterator[ServerThread]:
-    """It ends in good order, and nothing went wrong on the event loop, behind the answers."""
+def serving_in_process(models: Path, inline_ns: int = 10**12, **more) -> Iterator[ServerThread]:
+    """It ends in good order, and nothing went wrong on the event loop, behind the answers.
+
+    Work that is estimated to take longer than ``inline_ns`` runs in a thread.
+    """
+    with mock.patch.object(engine, "INLINE_NS", inline_ns):
+        yield from _serving_in_process(models, **more)
+
+
+def _serving_in_process(models: Path, **more) -> Iterator[ServerThread]:
     service, errors = ServerThread(models, **more), Errors(logging.ERROR)
     LOOP.addHandler(errors)
     service.thread.start()

@@ -48,7 +48,7 @@ def test_nothing_else_is_served(app, path):
 
 
 def test_it_can_be_switched_off_and_framed():
-    off = application("--no-viewer")
+    off = application("--pages", "docs")
     assert [off.get(path).status_code for path in ("/", "/viewer/main.js")] == [404, 404]
     framed = application("--viewer-frame-ancestors", "https://a.example").get("/")
     assert framed.headers["content-security-policy"].endswith("frame-ancestors https://a.example")

@@ -102,11 +102,11 @@ class InferEndpoint(InferenceEndpoint[InferRequest]):
         if plan.run.answer is not None:
             outputs = yield from self.select(plan.run.answer, outputs)
         plan.last_response.written = count = sum([outputs[name].size for name in plan.text_outputs])
-        non_finite, response = self.settings.json_non_finite, None
+        response = None
         if count > SMALL_COUNT:
-            response = yield Stage(self.preparing, count, partial(build_response, request, outputs, model, non_finite))
+            response = yield Stage(self.preparing, count, partial(build_response, request, outputs, model))
         else:
-            response = build_response(request, outputs, model, non_finite)
+            response = build_response(request, outputs, model)
         text = response.frame
         if response.lists:
             decimals = plan.content.selection.decimals

@@ -1,14 +1,12 @@
 """A V2 response: JSON, and behind it the bytes of the outputs that were requested in binary."""
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import orjson
 
-from service.codec.fixed_point import rounded
 from service.codec.json_writer import PLACEHOLDER
 from service.errors import Invalid
 from service.http.response import Piece, length_of
@@ -20,8 +18,6 @@ from service.v2.datatypes import BYTES, datatype, pack_strings, string_array
 from service.v2.infer.plan import RequestedOutput
 from service.v2.infer.request import InferRequest
 
-NonFinite = Literal["refuse", "nulls", "tokens"]
-
 
 @dataclass(slots=True)
 class PreparedResponse:
@@ -32,9 +28,7 @@ class PreparedResponse:
     attached: list[Piece]
 
 
-def build_response(
-    request: InferRequest, arrays: Mapping[str, np.ndarray], model: Model, non_finite: NonFinite
-) -> PreparedResponse:
+def build_response(request: InferRequest, arrays: Mapping[str, np.ndarray], model: Model) -> PreparedResponse:
     """The response with the output ``arrays``.
 
     Raises:
@@ -52,7 +46,7 @@ def build_response(
         if output.binary:
             attached.append(pack_strings(array) if array.dtype == BYTES.dtype else np.ascontiguousarray(array))
         else:
-            lists.append(_list(output, array, non_finite, request.plan.content.selection.decimals))
+            lists.append(_list(output, array))
     last, shapes = request.plan.last_response, [array.shape for array in results]
     known = last.frame  # another thread may replace it
     if known is not None and known[0] == shapes:
@@ -103,21 +97,16 @@ def _frame(
     return orjson.dumps(response).split(PLACEHOLDER)
 
 
-def _list(
-    output: RequestedOutput, array: np.ndarray, non_finite: NonFinite, decimals: int | None
-) -> np.ndarray | bytes:
+def _list(output: RequestedOutput, array: np.ndarray) -> np.ndarray | bytes:
     """What becomes text. orjson writes NaN and infinity as null; an output that nobody named is never refused."""
     flat: np.ndarray = to_float32(array.reshape(-1))
     if array.dtype == BYTES.dtype:
         return orjson.dumps(flat.tolist())
     if output.name in SCALES:  # what other numbers are multiplied by is never rounded
         return orjson.dumps(flat, option=orjson.OPT_SERIALIZE_NUMPY)
-    nulls = non_finite == "nulls" or (non_finite == "refuse" and not output.named)
-    if flat.dtype.kind == "f" and not nulls and not is_finite(flat):
-        if non_finite == "refuse":
-            raise Invalid(
-                f"output '{output.name}' holds NaN or infinity, which JSON cannot say. Please ask for output "
-                f"'{output.name}' as binary data, with its parameter 'binary_data'"
-            )
-        return json.dumps((flat if decimals is None else rounded(flat, decimals)).tolist()).encode()
+    if flat.dtype.kind == "f" and output.named and not is_finite(flat):
+        raise Invalid(
+            f"output '{output.name}' holds NaN or infinity, which JSON cannot say. Please ask for output "
+            f"'{output.name}' as binary data, with its parameter 'binary_data'"
+        )
     return flat

@@ -43,7 +43,7 @@ def read(connection: socket.socket, length: int) -> bytes:
 
 @pytest.mark.parametrize("is_tls", [False, True], ids=["plain", "tls"])
 def test_who_never_reads_is_closed_and_who_reads_slowly_is_not(two_blocks, tmp_path, certificate, is_tls):
-    flags, trust = ["--write-timeout-seconds", str(LIMIT_S)], None
+    flags, trust = ["--transfer-timeout-seconds", str(LIMIT_S)], None
     if is_tls:
         trust = ssl.create_default_context(cafile=certificate / "certificate")
         flags += ["--tls-certificate", f"{certificate}/certificate", "--tls-key", f"{certificate}/key"]

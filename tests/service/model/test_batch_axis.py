@@ -97,7 +97,7 @@ def test_no_process_is_started_where_names_or_settings_decide(tmp_path, monkeypa
 
 
 def test_such_a_model_can_share_runs(tmp_path):
-    """HEED_BATCH_MODELS: rows of two requests in one run, taken apart again."""
+    """HEED_BATCHING: rows of two requests in one run, taken apart again."""
     graphs.scikit_learn(tmp_path / "iris" / "1")
     model = opened(tmp_path / "iris" / "1", batch_models="iris")
     rows = np.random.default_rng(0).uniform(0.1, 7, (3, 4)).astype(np.float32)

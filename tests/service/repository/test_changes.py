@@ -32,7 +32,7 @@ def size(folder):
 
 def test_the_start_and_polls(tmp_path, changes):
     graphs.adder(tmp_path / "adder" / "1")
-    with running(tmp_path, model_control_mode="poll", model_poll_seconds=0.05) as client:
+    with running(tmp_path, model_control_mode="poll:0.05") as client:
         (line,) = changes()
         assert words(line) == ("model loaded", "adder", 1, "start")
         assert line.levelname == "INFO"

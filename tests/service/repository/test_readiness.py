@@ -203,7 +203,7 @@ def test_an_empty_repository_is_ready_after_a_load_whatever_failed_before(tmp_pa
 def test_polls(tmp_path, caplog):
     folder = tmp_path / "repository"
     good_and_broken(folder)
-    with running(folder, versions="all", model_control_mode="poll", model_poll_seconds=0.05) as client:
+    with running(folder, versions="all", model_control_mode="poll:0.05") as client:
         assert status(client) == 503
         graphs.adder(folder / "bad" / "1")
         until(lambda: status(client) == 200)
@@ -238,19 +238,21 @@ def test_a_server_with_a_broken_model(tmp_path, workers):
 @pytest.mark.parametrize("workers", [1, TWO])
 def test_the_process_ends_where_a_setting_asks_for_it(tmp_path, workers):
     good_and_broken(tmp_path / "models")
-    flags = ["--workers", str(workers), "--exit-unless-ready"]
+    flags = ["--workers", str(workers), "--ready-when", "all-or-exit"]
     with started(tmp_path / "models", tmp_path / "log", *flags, becomes_ready=False) as service:
         assert service.ended() == 3
         log = service.log.read_text()
-    assert "the service is not ready (HEED_EXIT_UNLESS_READY)" in log
-    assert f"not ready: bad failed to load from {tmp_path / 'models'} (HEED_READY_WHEN=all); loaded adder" in log
+    assert "the service is not ready (HEED_READY_WHEN)" in log
+    assert (
+        f"not ready: bad failed to load from {tmp_path / 'models'} (HEED_READY_WHEN=all-or-exit); loaded adder" in log
+    )
 
 
 @pytest.mark.parametrize("workers", [1, TWO])
 def test_a_ready_service_stays(tmp_path, workers):
     """And is ready, whatever fails later: a worker that comes later may lack a model."""
     good(tmp_path / "models")
-    flags = ["--workers", str(workers), "--exit-unless-ready"]
+    flags = ["--workers", str(workers), "--ready-when", "all-or-exit"]
     with started(tmp_path / "models", tmp_path / "log", *flags) as service:
         if workers > 1:
             broken(tmp_path / "models" / "bad" / "1")

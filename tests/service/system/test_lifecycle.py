@@ -138,8 +138,8 @@ def test_the_end_does_not_wait_for_a_load(models, tmp_path, workers, mode):
     shutil.copytree(models / "adder", folder / "adder")
     if mode == "start":
         graphs.slow_to_load(folder / "late" / "1", 300)
-    flags = ["--workers", str(workers), "--shutdown-seconds", "2", "--model-poll-seconds", "0.1"]
-    flags += ["--model-control-mode", "none" if mode == "start" else mode]
+    flags = ["--workers", str(workers), "--shutdown-seconds", "2"]
+    flags += ["--model-control-mode", "none" if mode == "start" else "poll:0.1" if mode == "poll" else mode]
     with launched(command(folder, *flags), tmp_path / "log") as service:
         until(lambda: service.logged("Application startup complete") == workers)
         if mode != "start":

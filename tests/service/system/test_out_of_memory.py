@@ -1,7 +1,9 @@
 """A process that is given no more memory: requests are refused with 503, none is a 500, and afterwards all is well."""
 
 import json
+import os
 import resource
+import sys
 from contextlib import suppress
 from pathlib import Path
 
@@ -20,7 +22,7 @@ from tests.support import graphs
 from tests.support.attending import coded
 from tests.support.in_process import Client, known, serving_in_process
 from tests.support.scripts import run_script
-from tests.support.server import MIB, started
+from tests.support.server import MIB, command, launched
 from tests.support.v2 import tensor
 from tests.support.waiting import until
 
@@ -36,8 +38,11 @@ def service(repository, tmp_path_factory):
     folder = tmp_path_factory.mktemp("models")
     (folder / "scaled_dot_product").symlink_to(repository / "scaled_dot_product")
     graphs.adder(folder / "adder" / "1")
-    flags = ["--workers", "1", "--inline-microseconds", "1000000000"]
-    with started(folder, tmp_path_factory.mktemp("log") / "log", *flags) as service:
+    root = Path(__file__).parents[3]
+    arguments = [sys.executable, Path(__file__).with_name("inline.py"), *command(folder, "--workers", "1")[3:]]
+    environment = {"PYTHONPATH": f"{root}{os.pathsep}{root / 'clients'}"}
+    with launched(arguments, tmp_path_factory.mktemp("log") / "log", environment=environment) as service:
+        until(service.is_ready)
         for notation in NOTATIONS * 2:  # glibc ends a process that has no memory for a new thread's own data
             path, body, headers = request(notation, ROWS)
             httpx.post(service.url + path, content=body, headers=headers, timeout=60)
@@ -148,6 +153,7 @@ def test_a_tick_that_finds_none_does_not_end_the_server(running, monkeypatch):
 
 LAST_RESORT = """
 import resource
+import sys
 from pathlib import Path
 from service.workers.last_resort import end_unless_called_again
 

@@ -16,6 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families as text
 from starlette.testclient import TestClient
 
 from service.app import create_app
+from service.engine import engine
 from service.model.model import Model
 from service.settings import Settings
 from service.telemetry.families import FAMILIES, LAST_INFERENCE, add
@@ -30,9 +31,10 @@ INFER = "/v2/models/adder/infer"
 
 
 @pytest.fixture
-def one(adder):
+def one(adder, monkeypatch):
     """A client of an application in this process."""
-    with running(adder, inline_microseconds=0, max_concurrent_runs=2) as client:
+    monkeypatch.setattr(engine, "INLINE_NS", 0)
+    with running(adder, max_concurrent_runs=2) as client:
         yield client
 
 
@@ -144,9 +146,9 @@ def test_models_that_cannot_be_loaded_are_counted(tmp_path):
         assert value(client, "heed_models_loaded") == 1
 
 
-def test_they_can_be_switched_off():
-    for metrics, status in ((True, 200), (False, 404)):
-        assert TestClient(create_app(Settings(metrics=metrics))).get("/metrics").status_code == status
+def test_they_are_on_the_monitoring_port_where_there_is_one():
+    for port, status in ((0, 200), (9000, 404)):
+        assert TestClient(create_app(Settings(monitoring_port=port))).get("/metrics").status_code == status
 
 
 def test_sums_have_every_key():

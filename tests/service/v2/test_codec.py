@@ -87,15 +87,6 @@ def test_nan_and_infinity_of_an_output_that_is_named_are_refused_in_json(server)
     error(special(server, **Y), 400, "output 'y' holds NaN or infinity", "'binary_data'")
 
 
-@pytest.mark.parametrize(
-    ("choice", "shown"), [("nulls", "[null,null,null,1.0]"), ("tokens", "[NaN, Infinity, -Infinity, 1.0]")]
-)
-def test_nan_and_infinity_are_nulls_or_tokens_by_setting(small, choice, shown):
-    with running(small, json_non_finite=choice) as client:
-        assert shown in special(client, **Y).text
-        assert shown in special(client).text
-
-
 def test_what_nobody_named_does_not_fail_a_request(server):
     """Without a list of outputs all are answered, and what JSON has no words for is null."""
     assert special(server).json()["outputs"][0]["data"] == [None, None, None, 1]

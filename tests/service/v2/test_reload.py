@@ -60,7 +60,7 @@ def test_reload_under_load_loses_nothing(tmp_path):
 
 def test_poll_follows_the_folder(tmp_path):
     graphs.adder(tmp_path / "adder" / "1", 1.0)
-    mode = ("--model-control-mode", "poll", "--model-poll-seconds", "0.1", "--versions", "latest:2")
+    mode = ("--model-control-mode", "poll:0.1", "--versions", "latest:2")
     with serving(tmp_path, *mode) as client, under_load(client.base_url) as versions:
         until(versions)
         for version in (2, 3):
@@ -77,7 +77,7 @@ def test_poll_follows_the_folder(tmp_path):
 
 def test_a_request_in_flight_finishes_on_the_version_it_started_on(adder, monkeypatch):
     with (
-        serving_in_process(adder, model_control_mode="explicit", inline_microseconds=0) as service,
+        serving_in_process(adder, model_control_mode="explicit", inline_ns=0) as service,
         httpx.Client(base_url=f"http://127.0.0.1:{service.port}", timeout=60) as client,
         ThreadPoolExecutor() as threads,
     ):

@@ -45,7 +45,7 @@ class Busy:
 
 @pytest.fixture
 def busy(adder, monkeypatch) -> Iterator[Busy]:
-    settings = {"max_concurrent_runs": 1, "inline_microseconds": 0, "max_queue": QUEUE, "allow_timeout_override": True}
+    settings = {"max_concurrent_runs": 1, "inline_ns": 0, "max_queue": QUEUE, "allow_timeout_override": True}
     with (
         serving_in_process(adder, **settings) as service,
         httpx.Client(base_url=f"http://127.0.0.1:{service.port}", timeout=60) as client,

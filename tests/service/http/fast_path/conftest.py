@@ -52,7 +52,7 @@ def other(service) -> Iterator[Client]:
 @pytest.fixture(scope="module")
 def threaded(models) -> Iterator[ServerThread]:
     """A server that runs all in threads."""
-    with serving_in_process(models, inline_microseconds=0) as service:
+    with serving_in_process(models, inline_ns=0) as service:
         yield service
 
 

@@ -1,0 +1,10 @@
+"""``heed serve``, where all work runs on the event loop."""
+
+import sys
+
+from service.cli.serve import main
+from service.engine import engine
+
+if __name__ == "__main__":
+    engine.INLINE_NS = 10**15
+    sys.exit(main())
