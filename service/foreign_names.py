@@ -1,6 +1,6 @@
 """What torch, transformers and others call fields, outputs and blocks, and what they are called here."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,117 +33,98 @@ class Offer:
 class Foreign:
     """A foreign name: what may be meant, the first of which that is offered counts; and what else there is to know.
 
-    ``is_harmless`` tells values that ask for what is done anyway.
+    ``harmless`` values ask for what is done anyway, and so does true where the flag ``true_if`` of the offer is set.
     """
 
     ours: tuple[str, ...] = ()
     note: str = ""
-    is_harmless: Callable[[Any, Offer], bool] | None = None
+    harmless: tuple[object, ...] = ()
+    true_if: str = ""
 
 
-def _zero(value: Any, _: Offer) -> bool:
-    return type(value) in (int, float) and value == 0
-
-
-def _true(value: Any, _: Offer) -> bool:
-    return value is True
-
-
-def _false(value: Any, _: Offer) -> bool:
-    return value is False
-
-
-def _grouping(value: Any, offer: Offer) -> bool:
-    return value is False or (value is True and offer.groups_heads)
-
-
-def _weights(value: Any, offer: Offer) -> bool:
-    return value is True and offer.answers_weights
-
-
-def _pads(value: Any, _: Offer) -> bool:
-    return value is True or value == "longest"
+def _by_alias(names: Mapping[str, str]) -> dict[str, str]:
+    """Each foreign name with ours, of a table of our names with theirs."""
+    return {alias: ours for ours, aliases in names.items() for alias in aliases.split()}
 
 
 QUERY = ("query", "x", "text", "input_ids")
-FIELDS: dict[str, Foreign] = {
-    **dict.fromkeys(("q", "query_states", "query_layer", "qs"), Foreign(QUERY)),
-    **dict.fromkeys(("k", "key_states", "key_layer", "ks"), Foreign(("key", "memory", "x"))),
-    **dict.fromkeys(("v", "value_states", "value_layer", "vs"), Foreign(("value", "memory", "x"))),
-    **dict.fromkeys(("x", "hidden_states", "inputs_embeds", "src", "embeddings", "query"), Foreign(("x", *QUERY))),
-    **dict.fromkeys(("key", "value", "encoder_hidden_states", "tgt"), Foreign(("memory", "x"))),
-    **dict.fromkeys(("mask", "attn_masks", "src_mask", "tgt_mask"), Foreign(("attn_mask", "attention_mask"))),
+TABLE = {  # names -> what each of them is
+    "q query_states query_layer qs": Foreign(QUERY),
+    "k key_states key_layer ks": Foreign(("key", "memory", "x")),
+    "v value_states value_layer vs": Foreign(("value", "memory", "x")),
+    "x hidden_states inputs_embeds src embeddings query": Foreign(("x", *QUERY)),
+    "key value encoder_hidden_states tgt": Foreign(("memory", "x")),
+    "mask attn_masks src_mask tgt_mask": Foreign(("attn_mask", "attention_mask")),
     "attention_mask": Foreign(("attn_mask",), TOKENS_MASK),
     "attn_mask": Foreign(("attention_mask",), "attention_mask has 1 for each real token and 0 for padding"),
-    **dict.fromkeys(
-        ("key_padding_mask", "src_key_padding_mask", "tgt_key_padding_mask", "padding_mask"),
-        Foreign(("attn_mask", "nonpad_kv_seqlen", "attention_mask"), PADDING),
+    "key_padding_mask src_key_padding_mask tgt_key_padding_mask padding_mask": Foreign(
+        ("attn_mask", "nonpad_kv_seqlen", "attention_mask"), PADDING
     ),
-    **dict.fromkeys(("causal", "use_causal_mask", "causal_mask", "is_decoder"), Foreign(("is_causal",))),
-    **dict.fromkeys(("sm_scale", "softmax_scale", "scaling", "scale_factor"), Foreign(("scale",))),
-    **dict.fromkeys(("soft_cap", "logits_soft_cap", "logit_softcap", "attn_logit_softcapping"), Foreign(("softcap",))),
-    **dict.fromkeys(
-        ("window_size", "sliding_window", "window", "local_window_size"),
-        Foreign(
-            ("left_window_size",),
-            "left_window_size counts keys before a query's own, right_window_size those behind; -1 = all",
-        ),
+    "causal use_causal_mask causal_mask is_decoder": Foreign(("is_causal",)),
+    "sm_scale softmax_scale scaling scale_factor": Foreign(("scale",)),
+    "soft_cap logits_soft_cap logit_softcap attn_logit_softcapping": Foreign(("softcap",)),
+    "window_size sliding_window window local_window_size": Foreign(
+        ("left_window_size",),
+        "left_window_size counts keys before a query's own, right_window_size those behind; -1 = all",
     ),
-    **dict.fromkeys(
-        ("past_key_values", "past_key_value", "layer_past", "kv_cache", "cache", "past"),
-        Foreign(("past_key",), "past_key and past_value go together; POST /v1/memories stores keys and values here"),
+    "past_key_values past_key_value layer_past kv_cache cache past": Foreign(
+        ("past_key",), "past_key and past_value go together; POST /v1/memories stores keys and values here"
     ),
-    "use_cache": Foreign((), 'ask for "present_key" and "present_value", or POST /v1/memories', _false),
-    **dict.fromkeys(
-        ("seqlens", "seq_lens", "lengths", "valid_lens", "cache_seqlens", "cu_seqlens", "seqused_k"),
-        Foreign(("nonpad_kv_seqlen",), "nonpad_kv_seqlen is the number of real keys of each row, of shape [batch]"),
+    "use_cache": Foreign((), 'ask for "present_key" and "present_value", or POST /v1/memories', (False,)),
+    "seqlens seq_lens lengths valid_lens cache_seqlens cu_seqlens seqused_k": Foreign(
+        ("nonpad_kv_seqlen",), "nonpad_kv_seqlen is the number of real keys of each row, of shape [batch]"
     ),
-    **dict.fromkeys(("bias", "attention_bias", "position_bias", "score_mod"), Foreign(("attn_bias", "attn_mask"))),
-    **dict.fromkeys(("position_ids", "positions"), Foreign(("query_positions",))),
-    **dict.fromkeys(("rope_base", "rotary_base"), Foreign(("rope_theta",))),
-    **dict.fromkeys(
-        ("num_heads", "n_heads", "nhead", "num_attention_heads", "embed_dim"),
-        Foreign((), "sizes follow from the shapes: tensors are [batch, heads, m, d_k]"),
+    "bias attention_bias position_bias score_mod": Foreign(("attn_bias", "attn_mask")),
+    "position_ids positions": Foreign(("query_positions",)),
+    "rope_base rotary_base": Foreign(("rope_theta",)),
+    "num_heads n_heads nhead num_attention_heads embed_dim": Foreign(
+        (), "sizes follow from the shapes: tensors are [batch, heads, m, d_k]"
     ),
-    **dict.fromkeys(("dropout_p", "dropout", "attention_dropout"), Foreign((), ALWAYS_ZERO, _zero)),
-    "training": Foreign((), ALWAYS_ZERO.replace("send 0", "send false"), _false),
-    "enable_gqa": Foreign((), "this block takes as many heads of key and value as of query", _grouping),
-    **dict.fromkeys(
-        ("need_weights", "output_attentions", "return_weights", "return_attention", "return_attn_probs"),
-        Foreign((), WEIGHTS, _weights),
+    "dropout_p dropout attention_dropout": Foreign((), ALWAYS_ZERO, (0, 0.0)),
+    "training": Foreign((), ALWAYS_ZERO.replace("send 0", "send false"), (False,)),
+    "enable_gqa": Foreign((), "this block takes as many heads of key and value as of query", (False,), "groups_heads"),
+    "need_weights output_attentions return_weights return_attention return_attn_probs": Foreign(
+        (), WEIGHTS, (), "answers_weights"
     ),
-    "output_hidden_states": Foreign((), 'list "hidden_states" among the outputs where a block has them', _false),
-    "batch_first": Foreign((), LAYOUT, _true),
-    "return_dict": Foreign((), "answers are JSON objects: leave it out", _true),
-    **dict.fromkeys(("block", "model", "model_name"), Foreign((), "the path names the block: leave it out")),
+    "output_hidden_states": Foreign((), 'list "hidden_states" among the outputs where a block has them', (False,)),
+    "batch_first": Foreign((), LAYOUT, (True,)),
+    "return_dict": Foreign((), "answers are JSON objects: leave it out", (True,)),
+    "block model model_name": Foreign((), "the path names the block: leave it out"),
     "return_tensors": Foreign((), "answers are JSON: leave it out"),
-    "padding": Foreign((), "texts of a request are padded to the longest: leave it out, or send true", _pads),
+    "padding": Foreign(
+        (), "texts of a request are padded to the longest: leave it out, or send true", (True, "longest")
+    ),
     "max_length": Foreign(("truncation",), "truncation true cuts texts at the model's length"),
-    **dict.fromkeys(("top_k", "topk", "k_top"), Foreign(("weights_top_k", "next_tokens"))),
-    **dict.fromkeys(("temperature", "top_p", "max_new_tokens", "max_tokens"), Foreign(("next_tokens",), GENERATION)),
-    **dict.fromkeys(("texts", "prompt", "input", "inputs", "sentence", "sentences", "content"), Foreign(("text",))),
-    **dict.fromkeys(("ttl", "expires", "expires_in"), Foreign(("ttl_seconds",))),
-    **dict.fromkeys(("memory_id", "memories"), Foreign(("memory",))),
-    **dict.fromkeys(("keys", "k_cache"), Foreign(("key",))),
-    **dict.fromkeys(("values", "v_cache"), Foreign(("value",))),
-    **dict.fromkeys(("parameters", "options", "params"), Foreign((), "options are fields beside the tensors")),
+    "top_k topk k_top": Foreign(("weights_top_k", "next_tokens")),
+    "temperature top_p max_new_tokens max_tokens": Foreign(("next_tokens",), GENERATION),
+    "texts prompt input inputs sentence sentences content": Foreign(("text",)),
+    "ttl expires expires_in": Foreign(("ttl_seconds",)),
+    "memory_id memories": Foreign(("memory",)),
+    "keys k_cache": Foreign(("key",)),
+    "values v_cache": Foreign(("value",)),
+    "parameters options params": Foreign((), "options are fields beside the tensors"),
 }
-OUTPUTS = {
-    **dict.fromkeys(("attn_weights", "attentions", "attention", "attention_weights", "probs"), "weights"),
-    **dict.fromkeys(("attn_output", "last_hidden_state", "logits", "out", "context"), "output"),
-    **dict.fromkeys(("logsumexp", "softmax_lse"), "lse"),
-    **dict.fromkeys(("attn_scores", "attention_scores", "qk"), "scores"),
-    **dict.fromkeys(("past_key_values", "key_cache"), "present_key"),
-    **dict.fromkeys(("embeddings", "sentence_embedding", "pooler_output"), "embedding"),
-}
-BLOCKS = {
-    **dict.fromkeys(("sdpa", "attention", "scaled_dot_product_attention", "flash_attention"), "scaled_dot_product"),
-    **dict.fromkeys(("mha", "multihead", "multiheadattention"), "multi_head"),
-    "gqa": "grouped_query",
-    "mqa": "multi_query",
-    "bahdanau": "additive",
-    "luong": "luong_general",
-}
+FIELDS = {name: foreign for names, foreign in TABLE.items() for name in names.split()}
+OUTPUTS = _by_alias(
+    {
+        "weights": "attn_weights attentions attention attention_weights probs",
+        "output": "attn_output last_hidden_state logits out context",
+        "lse": "logsumexp softmax_lse",
+        "scores": "attn_scores attention_scores qk",
+        "present_key": "past_key_values key_cache",
+        "embedding": "embeddings sentence_embedding pooler_output",
+    }
+)
+BLOCKS = _by_alias(
+    {
+        "scaled_dot_product": "sdpa attention scaled_dot_product_attention flash_attention",
+        "multi_head": "mha multihead multiheadattention",
+        "grouped_query": "gqa",
+        "multi_query": "mqa",
+        "additive": "bahdanau",
+        "luong_general": "luong",
+    }
+)
 
 
 def field_hint(name: str, offer: Offer) -> str:
@@ -167,7 +148,9 @@ def foreign_ours(name: str) -> tuple[str, ...]:
 def is_harmless(name: str, value: Any, offer: Offer) -> bool:
     """Whether one of ``FIELDS`` asks for what is done anyway: nothing, by null, or what is done to every request."""
     foreign = FIELDS[name]
-    return value is None or (foreign.is_harmless is not None and foreign.is_harmless(value, offer))
+    if value is None or (value is True and foreign.true_if and getattr(offer, foreign.true_if)):
+        return True
+    return any(type(value) is type(harmless) and value == harmless for harmless in foreign.harmless)
 
 
 def output_hint(name: str, offered: Collection[str]) -> str:
