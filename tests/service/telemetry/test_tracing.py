@@ -144,6 +144,16 @@ def test_the_sdk_s_limit_of_texts_and_the_trace_state_hold(adder, collector, mon
     assert remote == [request.flags]
 
 
+def test_baggage_is_not_parsed(adder, collector, monkeypatch):
+    """Its parser takes 80 milliseconds for 8 KB of blanks."""
+    monkeypatch.setattr("opentelemetry.baggage.propagation.W3CBaggagePropagator.extract", None)
+    with running(adder) as client:
+        add(client, baggage=f"a=b{' ' * 8000}c=d", traceparent=f"00-{TRACE}-{PARENT}-01")
+        until(lambda: collector.named(SPAN))
+    (span,) = collector.named(SPAN)
+    assert span.trace_id.hex() == TRACE
+
+
 def test_spans_are_sent_before_the_end(adder, tmp_path, collector, monkeypatch):
     monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "60000")
     monkeypatch.setenv("OTEL_SERVICE_NAME", "ours")
