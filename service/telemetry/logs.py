@@ -9,7 +9,7 @@ import time
 from collections.abc import Mapping, Sequence
 from logging.config import dictConfig
 from logging.handlers import QueueHandler, QueueListener
-from queue import Queue
+from queue import SimpleQueue
 from typing import Any, Literal
 
 from service.shorten import shortened
@@ -106,48 +106,50 @@ def peer(client: Sequence[object] | None) -> dict[str, object]:
 class Stderr(logging.Handler):
     """Writes each line to standard error at once, and counts those that it cannot take, as on a full disk."""
 
-    lost = 0  # lines
+    handled = lost = 0  # lines
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
             os.write(STDERR, f"{record.msg}\n".encode(errors="backslashreplace"))
         except OSError:
             self.lost += 1
+        self.handled += 1
 
 
 class LineQueue(QueueHandler):
     """Queues lines for a thread that writes them, as a write can block. Drops and counts lines while the queue is full.
 
-    The first line after dropped ones has their number as the field ``lost``.
+    The first line after dropped ones has their number as the field ``lost``. Of the standard library's queues this is
+    the one that a destructor can put a line into while another line is put.
     """
 
-    queue: Queue[logging.LogRecord]
+    queue: SimpleQueue[logging.LogRecord]
 
     def __init__(self) -> None:
-        super().__init__(Queue())
-        self._stderr = Stderr()
+        super().__init__(SimpleQueue())
         self._start()
         os.register_at_fork(after_in_child=self._start)
 
     def _start(self) -> None:
         """Start the thread with an empty queue: a forked process has no thread, and its parent writes the old lines."""
-        self.queue = Queue(MAX_QUEUED)
+        self.queue, self._stderr, self._queued = SimpleQueue(), Stderr(), 0
         QueueListener(self.queue, self._stderr).start()
 
     def emit(self, record: logging.LogRecord) -> None:
-        if self.queue.full():
+        if self.queue.qsize() >= MAX_QUEUED:
             self._stderr.lost += 1
             return
         if self._stderr.lost:
             record = copy.copy(record)
             record.lost, self._stderr.lost = self._stderr.lost, 0
+        self._queued += 1
         super().emit(record)
 
     def flush(self) -> None:
         """Wait until the queued lines are written, for at most ``FLUSH_S``."""
-        done = self.queue.all_tasks_done
-        with done:
-            done.wait_for(lambda: not self.queue.unfinished_tasks, FLUSH_S)
+        end = time.monotonic() + FLUSH_S
+        while self._stderr.handled < self._queued and time.monotonic() < end:
+            time.sleep(0.001)
 
 
 def _bounded(record: logging.LogRecord) -> logging.LogRecord:

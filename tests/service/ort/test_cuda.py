@@ -71,8 +71,8 @@ def test_cuda_that_falls_back_is_no_cuda(monkeypatch):
 
     monkeypatch.setattr(onnxruntime, "InferenceSession", fallen)
     with pytest.raises(ProviderUnavailable, match=r"provider cuda: CUDA was tried and failed: .*fell back to"):
-        choose("cuda", device=1, memory=1 << 30)
-    options = {"device_id": "1", "use_tf32": "0", "gpu_mem_limit": str(1 << 30)}
+        choose("cuda", memory=1 << 30)
+    options = {"device_id": "0", "use_tf32": "0", "gpu_mem_limit": str(1 << 30)}
     assert asked == [([(CUDA, options), CPU], 0)]
     assert choose("auto").name == "cpu"
 
