@@ -15,14 +15,14 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from export.artifact import ExportError, export_block, export_builtin
-from export.checkpoint import CheckpointError, listed, load
-from export.demonstration import GIB, with_seed
-from export.family import FAMILIES, family_of, from_checkpoint
 from export.hf import command as hf
-from export.naming import mapped, own_names
 from export.options import add_target, block_name, positive, seed_value
 from export.scratch import remove_leftovers
 from export.signals import blocked, prepare_worker, stopping
+from export.weights.checkpoint import CheckpointError, listed, load
+from export.weights.demonstration import GIB, with_seed
+from export.weights.family import FAMILIES, family_of, from_checkpoint
+from export.weights.naming import mapped, own_names
 from heed_options import Parser, clean_end, nearest
 from models.block import Block
 from models.catalogue import BLOCKS, find

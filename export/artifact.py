@@ -4,7 +4,7 @@
 lacks the inputs that replace learned tensors. ``weights.onnx`` lacks ``lse`` and what else few requests have
 (``Block.rare``); ``lse.onnx`` is the same with ``lse``. ``plain.onnx`` is the same function without options: it builds
 no mask, so that a small request runs half the nodes. The other files are fast paths, for requests that do not need the
-attention weights (``export.fast_path``).
+attention weights (``export.kernels.fast_path``).
 
 The graphs of a block with many weights share them in ``weights.bin``. Such a block has no ``plain.onnx``: beside its
 matrix products, the nodes saved do not matter. In a smaller block each graph contains the weights.
@@ -22,14 +22,15 @@ from typing import Any
 import onnx
 from torch import nn
 
-from export.decomposition import OPSET
-from export.fast_path import FastPath, fast_paths
-from export.graph import export_graph, part_of
-from export.joint_trace import joint_graphs
-from export.rounding import rounding_twin
+from export.graphs.decomposition import OPSET
+from export.graphs.graph import export_graph, part_of
+from export.graphs.joint_trace import joint_graphs
+from export.graphs.shared_weights import SharedWeights
+from export.kernels.fast_path import FastPath, fast_paths
 from export.scratch import scratch
-from export.shared_weights import SharedWeights
-from export.verification import CANONICAL, Check, Sessions, checks, session
+from export.verification.checks import CANONICAL, Check, checks
+from export.verification.rounding import rounding_twin
+from export.verification.sessions import Sessions, session
 from models.block import Block, Input
 from models.catalogue import find
 from models.examples import documented
@@ -92,12 +93,12 @@ def export_block(
             if large:
                 weights.move(graphs[name].graph)
         results = verify(block, module, _sessions(block, graphs, folder), paths, large)
-        cards: dict[str, Any] = {name: {"block": block.name, "fast_path": name} for name in graphs}
-        if COMMON in cards:
-            cards[COMMON]["is_common"] = True
-        cards |= {name: cards[name] | path.card() for name, path in paths.items()}
-        cards[CANONICAL] = card(block, int(target.name), learned, results, documented(block))
-        write_files(folder, graphs, cards, extra_files)
+        specs: dict[str, Any] = {name: {"block": block.name, "fast_path": name} for name in graphs}
+        if COMMON in specs:
+            specs[COMMON]["is_common"] = True
+        specs |= {name: specs[name] | path.spec() for name, path in paths.items()}
+        specs[CANONICAL] = block_spec(block, int(target.name), learned, results, documented(block))
+        write_files(folder, graphs, specs, extra_files)
     return target
 
 
@@ -129,11 +130,11 @@ def choose_target(folder: Path, version: int | None, force: bool) -> Path:
 
 
 def write_files(
-    folder: Path, graphs: Mapping[str, onnx.ModelProto], cards: Mapping[str, Any], extra_files: Iterable[Path]
+    folder: Path, graphs: Mapping[str, onnx.ModelProto], specs: Mapping[str, Any], extra_files: Iterable[Path]
 ) -> None:
-    """Write each graph with its metadata from ``cards``, and copies of ``extra_files``."""
+    """Write each graph with its metadata from ``specs``, and copies of ``extra_files``."""
     for name, graph in graphs.items():
-        onnx.helper.set_model_props(graph, {"heed": json.dumps(cards[name], indent=1)})
+        onnx.helper.set_model_props(graph, {"heed": json.dumps(specs[name], indent=1)})
         (folder / f"{name}.onnx").write_bytes(graph.SerializeToString(deterministic=True))
     for file in extra_files:
         shutil.copy(file, folder)
@@ -199,7 +200,9 @@ def _graphs(block: Block, paths: Mapping[str, FastPath], large: bool) -> dict[st
     return graphs | {name: path.graph(block) for name, path in paths.items()}
 
 
-def card(block: Block, version: int, learned: int, results: list[Check], example: dict[str, Any]) -> dict[str, Any]:
+def block_spec(
+    block: Block, version: int, learned: int, results: list[Check], example: dict[str, Any]
+) -> dict[str, Any]:
     """The canonical graph's metadata. Names, shapes and types are in the graph itself and are not repeated here."""
     return {
         "block": block.name,
@@ -210,7 +213,7 @@ def card(block: Block, version: int, learned: int, results: list[Check], example
         "source": block.source,
         "config": dict(block.config),
         "weights": block.weights or (demonstration(SEED) if learned else "none"),
-        "inputs": {name: _describe(spec) for name, spec in block.inputs.items()},
+        "inputs": {name: _input_spec(spec) for name, spec in block.inputs.items()},
         "outputs": {name: {"description": spec.description} for name, spec in block.outputs.items()},
         "multiples": dict(block.multiples),
         "limits": dict(block.limits),
@@ -225,7 +228,7 @@ def card(block: Block, version: int, learned: int, results: list[Check], example
     } | ({} if block.dtype == "float32" else {"dtype": block.dtype, "verified": VERIFIED[block.dtype]})
 
 
-def _describe(spec: Input) -> dict[str, Any]:
+def _input_spec(spec: Input) -> dict[str, Any]:
     default = None if isinstance(spec.default, float) and math.isnan(spec.default) else spec.default
     fields = {
         "description": spec.description,

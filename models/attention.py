@@ -37,8 +37,8 @@ class Attended(NamedTuple):
     hidden_states: Tensor | None = None  # [L + 1, B, N, C] of a stack: what each layer takes, and the output
 
 
-# For a graph of ``output`` alone, export replaces the formula by a kernel (export/fast_path.py). It is called with the
-# query before scaling, key and value joined with the past, and the options by name, with "past", the past's length.
+# For a graph of ``output`` alone, export replaces the formula by a kernel (export/kernels/fast_path.py). Its arguments
+# are the query before scaling, key and value joined with the past, and the options by name, with "past", its length.
 Kernel = Callable[[Tensor, Tensor, Tensor, dict[str, Tensor | bool | int | float | None]], Tensor]
 KERNEL: ContextVar[Kernel | None] = ContextVar("KERNEL", default=None)
 

@@ -159,8 +159,8 @@ def fused(once, repository) -> Path:
     def fill(folder: Path) -> None:
         import onnx
 
-        from export.fast_path import CUDA
-        from export.graph import export_graph
+        from export.graphs.graph import export_graph
+        from export.kernels.fast_path import CUDA
         from models.catalogue import BLOCKS
 
         block = BLOCKS["scaled_dot_product"]
@@ -168,8 +168,8 @@ def fused(once, repository) -> Path:
         shutil.copytree(repository / block.name / "1", version)
         for name, path in CUDA.items():
             graph = export_graph(block, block.build(), *path.graph(block), path)
-            card = {"block": block.name, "fast_path": name} | path.card()
-            onnx.helper.set_model_props(graph, {"heed": json.dumps(card)})
+            spec = {"block": block.name, "fast_path": name} | path.spec()
+            onnx.helper.set_model_props(graph, {"heed": json.dumps(spec)})
             onnx.save(graph, version / f"{name}.onnx")
 
     return once("fused", fill) / "scaled_dot_product" / "1"

@@ -10,7 +10,8 @@ import numpy as np
 
 from benchmarks.gpu.repository import export, graph_name, open_model
 from benchmarks.gpu.rows import Row, Rows, in_processes
-from export.verification import CANONICAL, Check, Sessions, checks
+from export.verification.checks import CANONICAL, Check, checks
+from export.verification.sessions import Sessions
 from models.catalogue import find
 from models.learned import LARGE
 from models.precision import in_precision, name_in

@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 
 from benchmarks import ROOT
-from export.verification import CANONICAL
+from export.verification.checks import CANONICAL
 from models.precision import name_in
 from service.model.graph import Graph
 from service.model.loader import open_version

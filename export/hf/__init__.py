@@ -2,5 +2,5 @@
 
 ``command`` is the command, ``pretrained`` reads the directory, ``wrapper`` makes the model a module with Heed's names
 of outputs, ``inputs`` and ``description`` say what it takes and answers, ``verification`` compares each graph with the
-original in float64, ``heads`` applies a mask of heads, ``artifact`` writes the version.
+original in float64, ``heads`` and ``head_masks`` apply a mask of heads, ``artifact`` writes the version.
 """

@@ -15,8 +15,9 @@ import torch
 import transformers
 from torch import nn
 
-from export.artifact import COMMON, card, choose_target, refuse_failed, write_files, written_whole
-from export.graph import export_graph
+from export.artifact import COMMON, block_spec, choose_target, refuse_failed, write_files, written_whole
+from export.graphs.graph import export_graph
+from export.graphs.shared_weights import SharedWeights
 from export.hf.description import block_of, learned_numbers, rows_of
 from export.hf.fused import TransformersPath, common_path, fast_paths
 from export.hf.pooling import Pooling
@@ -25,8 +26,8 @@ from export.hf.tokenizer import TOKENIZER_FILE
 from export.hf.verification.examples import documented
 from export.hf.verification.verifier import ANSWERS, Report, Verifier, sizes_of
 from export.hf.wrapper import Wrapper
-from export.shared_weights import SharedWeights
-from export.verification import CANONICAL, session
+from export.verification.checks import CANONICAL
+from export.verification.sessions import session
 from models.block import Block, Sizes
 from models.learned import LARGE
 
@@ -70,12 +71,12 @@ def export_model(
             if chosen := _fast_path(path_name, several, pretrained.pooling, tracer, verifier, folder):
                 paths[path_name], graphs[path_name] = chosen
         report("writing")
-        cards = {path_name: {"block": name, "fast_path": path_name} | path.card() for path_name, path in paths.items()}
-        if COMMON in cards:
-            cards[COMMON]["is_common"] = True
-        cards[CANONICAL] = card(block, int(target.name), learned, results, documented(block.inputs))
-        cards[CANONICAL] |= _own_entries(block, learned)
-        write_files(folder, graphs, cards, pretrained.companions)
+        specs = {path_name: {"block": name, "fast_path": path_name} | path.spec() for path_name, path in paths.items()}
+        if COMMON in specs:
+            specs[COMMON]["is_common"] = True
+        specs[CANONICAL] = block_spec(block, int(target.name), learned, results, documented(block.inputs))
+        specs[CANONICAL] |= _own_entries(block, learned)
+        write_files(folder, graphs, specs, pretrained.companions)
         if pretrained.tokenizer:
             (folder / TOKENIZER_FILE).write_text(pretrained.tokenizer)
     return target

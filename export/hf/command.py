@@ -10,10 +10,10 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from export.artifact import ExportError
-from export.checkpoint import listed
 from export.options import add_target, block_name
 from export.scratch import remove_leftovers
 from export.signals import stopping
+from export.weights.checkpoint import listed
 from heed_options import Parser
 
 MISSING = "transformers is not installed; pip install 'heed-attention[hf]'"

@@ -9,14 +9,14 @@ import torch
 import transformers
 from torch import nn
 
-from export.checkpoint import listed
-from export.hf.heads import take_head_masks
+from export.hf.head_masks import take_head_masks
 from export.hf.inputs import inputs_of
 from export.hf.positions import position_limits
 from export.hf.pretrained import ModelRefused, Pretrained
 from export.hf.verification.examples import draw
 from export.hf.verification.float64 import Original
 from export.hf.wrapper import HEAD_MASKS, HIDDEN, Wrapper
+from export.weights.checkpoint import listed
 from models.block import Block, Dim, Input, Output, Sizes
 from models.options import head_mask
 

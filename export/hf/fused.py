@@ -18,10 +18,10 @@ from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedM
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import bidirectional_mask_function, causal_mask_function, eager_mask
 
-from export.fast_path import FastPath
 from export.hf.pretrained import ModelRefused
-from export.kernels import DOMAIN, OPSETS, functions
-from export.masked_kernel import MASKED_ROWS
+from export.kernels.fast_path import FastPath
+from export.kernels.functions import DOMAIN, OPSETS, functions
+from export.kernels.masked import MASKED_ROWS
 from models.block import Block
 
 SDPA, KERNELS = "heed_sdpa", "heed_kernels"

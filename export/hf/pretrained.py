@@ -19,9 +19,9 @@ import torch
 import transformers
 from transformers import AutoConfig, AutoModel, PretrainedConfig, PreTrainedModel
 
-from export.checkpoint import WEIGHTS, digest_of
 from export.hf.pooling import Pooling, UnknownPooling, pooling_of
 from export.hf.tokenizer import NoTokenizer, tokenizer_json
+from export.weights.checkpoint import WEIGHTS, digest_of
 
 HEADS = ("config", "none")
 # Files beside the weights that a tokenizer or a preprocessor is made of.

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from export.verification import largest_error
+from export.verification.budget import largest_error
 from tests.support.attending import attend, truth
 
 os.environ["HF_HUB_OFFLINE"] = "1"

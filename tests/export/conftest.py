@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from export.verification import SHORT
+from export.verification.checks import SHORT
 
 torch.set_num_threads(1)  # more would wait for the CPUs of the other test processes
 
@@ -17,4 +17,4 @@ def without_fast_paths(monkeypatch):
 @pytest.fixture
 def few_examples(monkeypatch):
     """Verify at few sizes, as an export does with a large block."""
-    monkeypatch.setattr("export.verification.SIZES", SHORT)
+    monkeypatch.setattr("export.verification.checks.SIZES", SHORT)

@@ -10,8 +10,9 @@ import torch
 
 from export.__main__ import main
 from export.artifact import ExportError, export_block
-from export.graph import default_tensor
-from export.verification import error_budget, input_names, largest_error, session
+from export.graphs.graph import default_tensor
+from export.verification.budget import error_budget, largest_error
+from export.verification.sessions import input_names, session
 from models import reference
 from models.attention import attention
 from models.catalogue import BLOCKS
@@ -87,10 +88,10 @@ def test_exporting_twice_gives_the_same_bytes(name, repository, tmp_path):
 def test_the_artifact_describes_itself(name, repository):
     block = BLOCKS[name]
     run = session((repository / name / "1" / "model.onnx").read_bytes())
-    card = json.loads(run.get_modelmeta().custom_metadata_map["heed"])
-    assert (card["block"], card["formula"], card["source"]) == (name, block.formula, block.source)
-    assert card["inputs"].keys() == block.inputs.keys() == input_names(run)
-    # A prime makes two dimensions differ whose sizes happen to be equal (export/graph.py).
+    spec = json.loads(run.get_modelmeta().custom_metadata_map["heed"])
+    assert (spec["block"], spec["formula"], spec["source"]) == (name, block.formula, block.source)
+    assert spec["inputs"].keys() == block.inputs.keys() == input_names(run)
+    # A prime makes two dimensions differ whose sizes happen to be equal (export/graphs/graph.py).
     declared = {
         value.name: tuple(dim.rstrip("'") if isinstance(dim, str) else dim for dim in value.shape)
         for value in [*run.get_inputs(), *run.get_overridable_initializers()]

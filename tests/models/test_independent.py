@@ -7,7 +7,7 @@ import torch
 from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
 
-from export.naming import own_names
+from export.weights.naming import own_names
 from models import reference
 from models.multi_head import MultiHead, MultiHeadConfig
 from models.transformer import Transformer, TransformerConfig

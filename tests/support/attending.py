@@ -8,7 +8,7 @@ import httpx
 import numpy as np
 import orjson
 
-from export.verification import DRAWS, MORE_DRAWS, error_budget, largest_error
+from export.verification.budget import DRAWS, MORE_DRAWS, error_budget, largest_error
 from models.catalogue import BLOCKS
 
 MODULES = {name: block.build() for name, block in BLOCKS.items()}

@@ -12,7 +12,8 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from export.hf.wrapper import Wrapper
-from export.verification import JITTER, Arrays
+from export.verification.budget import JITTER
+from export.verification.sessions import Arrays
 
 
 class _NoFloat32(TorchFunctionMode):

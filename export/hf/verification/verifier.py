@@ -13,7 +13,9 @@ from onnxruntime import InferenceSession
 
 from export.hf.verification.examples import SIZES, examples
 from export.hf.verification.float64 import Original
-from export.verification import CANONICAL, Arrays, Check, input_names, largest_error, run_outputs
+from export.verification.budget import largest_error
+from export.verification.checks import CANONICAL, Check
+from export.verification.sessions import Arrays, input_names, run_outputs
 from models.block import Block, Sizes
 
 Report = Callable[[str], None]  # is called with what is done now

@@ -15,7 +15,7 @@ from export.artifact import ExportError
 from export.hf import command as hf
 from export.hf.description import block_of
 from export.hf.pretrained import load
-from export.verification import session
+from export.verification.sessions import session
 from tests.support.families import FAMILIES, IMAGE, TEXT, Family, build, save
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # those of transformers
@@ -47,14 +47,14 @@ def changed(source, folder, **settings):
 def test_a_version_has_its_graphs_and_the_files_of_the_tokenizer(texts_repository):
     folder = texts_repository / "bert" / "1"
     assert {file.name for file in folder.iterdir()} == GRAPHS | {"tokenizer.json", "tokenizer_config.json"}
-    card = json.loads(session(folder / "model.onnx").get_modelmeta().custom_metadata_map["heed"])
-    assert card["title"] == "BertModel (bert)"
-    assert card["config"]["architectures"] == ["BertForSequenceClassification"]
+    spec = json.loads(session(folder / "model.onnx").get_modelmeta().custom_metadata_map["heed"])
+    assert spec["title"] == "BertModel (bert)"
+    assert spec["config"]["architectures"] == ["BertForSequenceClassification"]
     version = transformers.__version__
     expected = f"on the CPU, against transformers {version} with eager attention in float64, n up to 16"
-    assert card["verified"] == expected
-    assert card["limits"] == {"n": 16}
-    assert "sha256:" in card["weights"]
+    assert spec["verified"] == expected
+    assert spec["limits"] == {"n": 16}
+    assert "sha256:" in spec["weights"]
 
 
 def test_the_flags_reach_the_export(tiny, tmp_path, monkeypatch, capsys):

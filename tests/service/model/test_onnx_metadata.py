@@ -7,7 +7,7 @@ import onnx
 import pytest
 from onnx import helper
 
-from export.verification import session
+from export.verification.sessions import session
 from service.ort.onnx_metadata import NotAModel, metadata
 
 

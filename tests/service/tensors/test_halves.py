@@ -8,7 +8,8 @@ import onnx
 import pytest
 from onnx import helper
 
-from export.verification import error_budget, in_torch, largest_error
+from export.verification.budget import error_budget, largest_error
+from export.verification.checks import in_torch
 from tests.support import graphs, v2
 from tests.support.application import running
 from tests.support.attending import attend, coded, post

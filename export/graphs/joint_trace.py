@@ -7,9 +7,9 @@ from dataclasses import replace
 import onnx
 from torch import nn
 
-from export.fast_path import JOINT, FastPath
-from export.graph import export_graph, part_of
-from export.kernels import DOMAIN, SCALES
+from export.graphs.graph import export_graph, part_of
+from export.kernels.fast_path import JOINT, FastPath
+from export.kernels.functions import DOMAIN, SCALES
 from models.block import Block
 
 TENSORS = 3  # the first inputs of every kernel: query, key and value

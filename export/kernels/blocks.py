@@ -1,6 +1,6 @@
-"""An ONNX function that attends by blocks of queries; shapes as in ``export.kernels``."""
+"""An ONNX function that attends by blocks of queries; shapes as in ``functions``."""
 
-from export.kernel_text import constants, each, joined_blocks, real_keys, sizes
+from export.kernels.text import constants, each, joined_blocks, real_keys, sizes
 
 ROWS = 128  # queries of a block: with fewer, keys are copied more often; with more, scores do not fit the cache
 

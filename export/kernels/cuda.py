@@ -1,4 +1,4 @@
-"""ONNX functions around the fused attention of ONNX Runtime's CUDA provider; shapes as in ``export.kernels``.
+"""ONNX functions around the fused attention of ONNX Runtime's CUDA provider; shapes as in ``functions``.
 
 Where possible, heads are folded into the batch: then their number is not fixed in the file, and no tensor is
 transposed. ``com.microsoft.MultiHeadAttention`` runs cuDNN's kernel on Hopper GPUs and later, FlashAttention-2 on
@@ -8,8 +8,8 @@ FlashAttention-2 with lengths, and the memory-efficient kernel with a mask. Inpu
 width that is not a multiple of 8, both operators compute unfused.
 """
 
-from export.fused_kernels import flash
-from export.kernel_text import causal, constants, copied, each, folded, real_keys, sizes, unfolded
+from export.kernels.fused import flash
+from export.kernels.text import causal, constants, copied, each, folded, real_keys, sizes, unfolded
 
 _SCALE = "scale: float = @scale"  # these kernels scale the queries themselves
 

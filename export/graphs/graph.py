@@ -20,9 +20,9 @@ from torch import nn
 from torch.export import Dim
 from torch.onnx._internal.exporter import _core as exporter
 
-from export.decomposition import OPSET, operators, traced, without_repetition
-from export.fast_path import FastPath
-from export.shared_weights import SharedWeights
+from export.graphs.decomposition import OPSET, operators, traced, without_repetition
+from export.graphs.shared_weights import SharedWeights
+from export.kernels.fast_path import FastPath
 from models.attention import Attended
 from models.block import Block, Input, Sizes, size
 from models.examples import SIZES

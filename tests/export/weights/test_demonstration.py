@@ -8,9 +8,9 @@ import torch
 
 from export.__main__ import main
 from export.artifact import ExportError
-from export.demonstration import with_seed
-from export.family import FAMILIES
-from export.verification import session
+from export.verification.sessions import session
+from export.weights.demonstration import with_seed
+from export.weights.family import FAMILIES
 from models.catalogue import BLOCKS
 
 STACK = {"d_model": 8, "num_heads": 2, "num_layers": 2, "d_ff": 12}
@@ -55,9 +55,9 @@ def test_a_block_of_other_sizes(tmp_path, monkeypatch, few_examples, capsys):
     assert "small needs about 0 GiB of memory to be exported" in captured.err
     assert "small: random demonstration weights, seed 1, verified against the float64" in captured.out
     served = session(tmp_path / "small" / "1" / "model.onnx")
-    card = json.loads(served.get_modelmeta().custom_metadata_map["heed"])
-    assert (card["block"], card["weights"]) == ("small", "random demonstration weights, seed 1")
-    assert {name: card["config"][name] for name in SMALL["luong_general"]} == SMALL["luong_general"]
+    spec = json.loads(served.get_modelmeta().custom_metadata_map["heed"])
+    assert (spec["block"], spec["weights"]) == ("small", "random demonstration weights, seed 1")
+    assert {name: spec["config"][name] for name in SMALL["luong_general"]} == SMALL["luong_general"]
     weights = state("luong_general", SMALL["luong_general"], 1)
     eye = {"query": np.eye(3, dtype=np.float32)[None], "key": np.eye(4, dtype=np.float32)[None]}
     (scores,) = served.run(["scores"], eye | {"value": np.zeros((1, 4, 5), np.float32)})

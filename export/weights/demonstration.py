@@ -12,7 +12,7 @@ from typing import Any, get_type_hints
 
 import torch
 
-from export.family import FAMILIES, Family, agreed, parsed
+from export.weights.family import FAMILIES, Family, agreed, parsed
 from models.block import Block, size
 from models.catalogue import find
 from models.examples import SIZES, within

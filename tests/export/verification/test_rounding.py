@@ -9,8 +9,10 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from export.__main__ import main
-from export.rounding import rounding_twin
-from export.verification import checks, error_budget, in_torch, session
+from export.verification.budget import error_budget
+from export.verification.checks import checks, in_torch
+from export.verification.rounding import rounding_twin
+from export.verification.sessions import session
 from models import reference
 from models.catalogue import BLOCKS
 from models.precision import in_precision
@@ -81,15 +83,15 @@ def test_a_half_block_describes_itself(name, halves):
     block = HALVES[name]
     for file in (halves / name / "1").iterdir():
         model = onnx.load(file)
-        card = json.loads(next(entry.value for entry in model.metadata_props if entry.key == "heed"))
-        assert card["block"] == name
+        spec = json.loads(next(entry.value for entry in model.metadata_props if entry.key == "heed"))
+        assert spec["block"] == name
         for value in [*model.graph.input, *model.graph.output]:
             declared = block.inputs[value.name].dtype if value.name in block.inputs else block.dtype
             assert value.type.tensor_type.elem_type == helper.np_dtype_to_tensor_dtype(np.dtype(declared))
-    card = json.loads(onnx.load(halves / name / "1" / "model.onnx").metadata_props[0].value)
-    assert card["dtype"] == block.dtype
-    assert "after every operator" in card["verified"]
-    assert set(card["tolerance"]) == set(block.outputs)
+    spec = json.loads(onnx.load(halves / name / "1" / "model.onnx").metadata_props[0].value)
+    assert spec["dtype"] == block.dtype
+    assert "after every operator" in spec["verified"]
+    assert set(spec["tolerance"]) == set(block.outputs)
 
 
 @pytest.mark.extended

@@ -7,8 +7,8 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from export.verification import session
-from tests.export.importing import (
+from export.verification.sessions import session
+from tests.export.weights.importing import (
     SIZES,
     assert_attends_alike,
     attention_module,
@@ -116,9 +116,9 @@ def test_exported_graphs_agree_with_transformers(few_examples, without_fast_path
     assert "mine: verified against Heed's float64 reference with these weights, not against the mod" in captured.out
     assert (tmp_path / "mine" / "1" / "tokenizer.json").read_text() == "{}"
     served = session(tmp_path / "mine" / "1" / "model.onnx")
-    card = json.loads(served.get_modelmeta().custom_metadata_map["heed"])
-    assert card["weights"].startswith("pytorch_model.bin sha256:")
-    assert card["config"]["num_heads"] == 2
+    spec = json.loads(served.get_modelmeta().custom_metadata_map["heed"])
+    assert spec["weights"].startswith("pytorch_model.bin sha256:")
+    assert spec["config"]["num_heads"] == 2
     inputs = {"input_ids": IDS.numpy(), "nonpad_kv_seqlen": np.array(LENGTHS), "token_type_ids": TYPES.numpy()}
     names = ["output", "weights", "hidden_states"]
     assert_equal(dict(zip(names, served.run(names, inputs), strict=True)), module, atol=1e-5)

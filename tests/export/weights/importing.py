@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from export.__main__ import main
-from export.checkpoint import CheckpointError, load
-from export.family import family_of, from_checkpoint
-from export.naming import mapped, own_names
+from export.weights.checkpoint import CheckpointError, load
+from export.weights.family import family_of, from_checkpoint
+from export.weights.naming import mapped, own_names
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 SIZES = {

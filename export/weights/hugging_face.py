@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Any, Literal, get_args
 
-from export.checkpoint import CheckpointError
-from export.naming import Named
+from export.weights.checkpoint import CheckpointError
+from export.weights.naming import Named
 
 Fields = dict[str, Any]
 ModelType = Literal["bert", "roberta", "xlm-roberta", "camembert"]

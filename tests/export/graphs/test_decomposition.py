@@ -9,11 +9,11 @@ from torch import nn
 from torch.export import Dim
 from torch.onnx._internal.exporter import _core as exporter
 
-from export.decomposition import OPSET, operators, traced, without_repetition
-from export.fast_path import fast_paths
-from export.graph import export_graph
-from export.joint_trace import joint_graphs
-from export.verification import session
+from export.graphs.decomposition import OPSET, operators, traced, without_repetition
+from export.graphs.graph import export_graph
+from export.graphs.joint_trace import joint_graphs
+from export.kernels.fast_path import fast_paths
+from export.verification.sessions import session
 from models.catalogue import find
 
 

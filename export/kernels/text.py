@@ -1,7 +1,7 @@
 """Parts that several ONNX function texts share. Each helper returns lines of ONNX's textual syntax.
 
 In the texts, ``minus_one``, ``zero``, ``one`` ... are int64 tensors of shape [1], since ``Slice``, ``Reshape`` and
-``Concat`` take such. The letters of dimensions are those of ``export.kernels``; ``BK`` is the tensor [B, K].
+``Concat`` take such. The letters of dimensions are those of ``functions``; ``BK`` is the tensor [B, K].
 """
 
 AXES = {"B": 0, "H": 1, "K": 1, "M": 2, "N": 2, "D": 3, "E": 3}  # of [B, H, M, D], [B, K, N, D] and [B, K, N, E]

@@ -7,9 +7,9 @@ import onnx
 import pytest
 
 from export.artifact import export_block
-from export.fast_path import ATTENTION
-from export.shared_weights import MIN_BYTES, NAME, PAGE_BYTES, SharedWeights
-from export.verification import session
+from export.graphs.shared_weights import MIN_BYTES, NAME, PAGE_BYTES, SharedWeights
+from export.kernels.fast_path import ATTENTION
+from export.verification.sessions import session
 from models.learned import LARGE
 from models.multi_head import MultiHeadConfig, block
 from service.model.spec import WEIGHTS_FILE
@@ -44,8 +44,8 @@ def test_every_graph_refers_to_the_one_file(folder):
 
 def test_from_pairs_is_at_least_the_number_of_weights(folder):
     for path in ATTENTION:
-        card = json.loads(session(folder / f"{path}.onnx").get_modelmeta().custom_metadata_map["heed"])
-        assert card["from_pairs"] == max(LEARNED, ATTENTION[path].from_pairs)
+        spec = json.loads(session(folder / f"{path}.onnx").get_modelmeta().custom_metadata_map["heed"])
+        assert spec["from_pairs"] == max(LEARNED, ATTENTION[path].from_pairs)
 
 
 def test_its_outputs_are_those_of_the_reference(folder):

@@ -12,7 +12,7 @@ from typing import Any
 
 from torch import Tensor
 
-from export.checkpoint import CheckpointError, listed
+from export.weights.checkpoint import CheckpointError, listed
 
 Tensors = Mapping[str, Tensor]
 

@@ -12,9 +12,9 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from export.checkpoint import CheckpointError, load
-from export.verification import session
-from tests.export.importing import attention_module, bert_folder, imported, reference, refused, run, transformer
+from export.verification.sessions import session
+from export.weights.checkpoint import CheckpointError, load
+from tests.export.weights.importing import attention_module, bert_folder, imported, reference, refused, run, transformer
 
 FOUR = {"num_heads": 4, "add_zero_attn": False}
 EIGHT = {f"{name}_proj.weight": torch.ones(8, 8) for name in "qkv"}
@@ -281,8 +281,8 @@ def test_a_checkpoint_in_half_precision(few_examples, tmp_path):
     given = ("--name", "mine", "--weights", tmp_path / "general.pt", "--set", "d_v=2", "--dtype", "float16")
     assert run("luong_general", *given, "--repository", tmp_path) == 0
     served = session(tmp_path / "mine_float16" / "1" / "model.onnx")
-    card = json.loads(served.get_modelmeta().custom_metadata_map["heed"])
-    assert (card["block"], card["dtype"]) == ("mine_float16", "float16")
+    spec = json.loads(served.get_modelmeta().custom_metadata_map["heed"])
+    assert (spec["block"], spec["dtype"]) == ("mine_float16", "float16")
     eye = {"query": np.eye(3, dtype=np.float16)[None], "key": np.eye(4, dtype=np.float16)[None]}
     (scores,) = served.run(["scores"], eye | {"value": np.zeros((1, 4, 2), np.float16)})
     np.testing.assert_array_equal(scores[0, 0], matrix.T.numpy().astype(np.float16))

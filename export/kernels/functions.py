@@ -10,10 +10,10 @@ import re
 import onnx
 from onnx import parser
 
-from export.blocks_kernel import BLOCKS
-from export.cuda_kernels import FUSED, FUSED_CAUSAL, FUSED_MASKED, FUSED_PADDED, FUSED_SQUARE
-from export.fused_kernels import CAUSAL, FLASH, PADDED, SQUARE
-from export.masked_kernel import MASKED
+from export.kernels.blocks import BLOCKS
+from export.kernels.cuda import FUSED, FUSED_CAUSAL, FUSED_MASKED, FUSED_PADDED, FUSED_SQUARE
+from export.kernels.fused import CAUSAL, FLASH, PADDED, SQUARE
+from export.kernels.masked import MASKED
 
 DOMAIN = "heed"
 OPSETS = {"": 20, "com.microsoft": 1, DOMAIN: 1}

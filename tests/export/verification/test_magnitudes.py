@@ -1,7 +1,6 @@
 """Every graph of every block, on inputs from 1e-38 to 3e38: correct, or not finite, which the service rejects."""
 
 import json
-from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -12,18 +11,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from export.graph import export_graph
-from export.verification import (
-    Check,
-    error_budget,
-    in_torch,
-    input_names,
-    largest_error,
-    rounded,
-    run_outputs,
-    session,
-    without_fixed,
-)
+from export.graphs.graph import export_graph
+from export.verification.budget import error_budget, largest_error, rounded
+from export.verification.checks import Check, in_torch, without_fixed
+from export.verification.sessions import Arrays, input_names, run_outputs, session
 from models import encoder
 from models.block import Block
 from models.catalogue import BLOCKS
@@ -32,7 +23,6 @@ from models.linear import Linear
 from models.transformer import TransformerConfig
 from tests.support.attending import MODULES
 
-Arrays = Mapping[str, np.ndarray]
 SMALL = [
     {"layers": 2, "batch": 1, "heads": 1, "kv_heads": 1, "m": 1, "n": 2, "past": 1, "d_k": 2, "d_v": 1},
     {"layers": 2, "batch": 2, "heads": 2, "kv_heads": 1, "m": 3, "n": 4, "past": 2, "d_k": 16, "d_v": 16},
@@ -127,8 +117,8 @@ def graphs(repository):
     @cache
     def opened(name):
         runs = {file.stem: session(file) for file in sorted((repository / name / "1").glob("*.onnx"))}
-        cards = {stem: json.loads(run.get_modelmeta().custom_metadata_map["heed"]) for stem, run in runs.items()}
-        return {stem: (run, cards[stem].get("fixes", {})) for stem, run in runs.items()}
+        specs = {stem: json.loads(run.get_modelmeta().custom_metadata_map["heed"]) for stem, run in runs.items()}
+        return {stem: (run, specs[stem].get("fixes", {})) for stem, run in runs.items()}
 
     return opened
 

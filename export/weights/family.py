@@ -14,10 +14,10 @@ from typing import Any, get_args, get_type_hints
 import torch
 from torch import Tensor, nn
 
-from export import hugging_face
-from export.checkpoint import Checkpoint, CheckpointError
-from export.hugging_face import Fields
-from export.naming import ATTENTION_STARTS, STACK_STARTS, Named, Tensors
+from export.weights import hugging_face
+from export.weights.checkpoint import Checkpoint, CheckpointError
+from export.weights.hugging_face import Fields
+from export.weights.naming import ATTENTION_STARTS, STACK_STARTS, Named, Tensors
 from heed_options import nearest
 from models import additive, cross_decoder, encoder, luong, multi_head
 from models.additive import Additive, AdditiveConfig

@@ -1,6 +1,6 @@
-"""ONNX functions around ONNX Runtime's own fused attention; shapes as in ``export.kernels``."""
+"""ONNX functions around ONNX Runtime's own fused attention; shapes as in ``functions``."""
 
-from export.kernel_text import causal, constants, copied, each, folded, real_keys, sizes, unfolded
+from export.kernels.text import causal, constants, copied, each, folded, real_keys, sizes, unfolded
 
 
 def flash(signature: str, scale: str) -> str:

@@ -11,12 +11,14 @@ import numpy as np
 import onnxruntime
 import pytest
 
-from export.blocks_kernel import ROWS
-from export.fast_path import ATTENTION, CUDA, fast_paths
-from export.graph import export_graph
-from export.masked_kernel import CELLS, MASKED_ROWS
-from export.rounding import rounding_twin
-from export.verification import error_budget, in_torch, input_names, largest_error, rounded, session, without_fixed
+from export.graphs.graph import export_graph
+from export.kernels.blocks import ROWS
+from export.kernels.fast_path import ATTENTION, CUDA, fast_paths
+from export.kernels.masked import CELLS, MASKED_ROWS
+from export.verification.budget import error_budget, largest_error, rounded
+from export.verification.checks import in_torch, without_fixed
+from export.verification.rounding import rounding_twin
+from export.verification.sessions import input_names, session
 from models.catalogue import BLOCKS
 from models.precision import in_precision
 
@@ -173,9 +175,9 @@ def described(name, folder, paths):
     """The metadata and the outputs of each fast path are what they should be."""
     for path, fast_path in paths.items():
         run = opened(folder, path)
-        card = json.loads(run.get_modelmeta().custom_metadata_map["heed"])
-        assert (card["block"], card["fast_path"]) == (name, path)
-        assert {key: card[key] for key in fast_path.card()} == fast_path.card()
+        spec = json.loads(run.get_modelmeta().custom_metadata_map["heed"])
+        assert (spec["block"], spec["fast_path"]) == (name, path)
+        assert {key: spec[key] for key in fast_path.spec()} == fast_path.spec()
         inputs, outputs = fast_path.graph(BLOCKS[name])
         assert input_names(run) == set(inputs)
         assert [output.name for output in run.get_outputs()] == outputs

@@ -1,6 +1,6 @@
-"""An ONNX function around ONNX Runtime's fused attention, for a mask alone; shapes as in ``export.kernels``."""
+"""An ONNX function around ONNX Runtime's fused attention, for a mask alone; shapes as in ``functions``."""
 
-from export.kernel_text import constants, each, joined_blocks, sizes
+from export.kernels.text import constants, each, joined_blocks, sizes
 
 MASKED_ROWS = 2048  # most queries of a block: with fewer, keys are copied more often; with more, masks take more memory
 FEWEST_ROWS = 256  # least queries of a block, for any number of keys

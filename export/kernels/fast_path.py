@@ -1,7 +1,7 @@
 """The fast paths of a block: graphs of ``output`` without ``weights``, mostly by a kernel that never has all scores.
 
 A fast path has some of the block's options as inputs. Each other parameter has its default value, or a value that the
-path fixes. The service reads from the path's metadata (``FastPath.card``) which requests it can serve.
+path fixes. The service reads from the path's metadata (``FastPath.spec``) which requests it can serve.
 """
 
 from collections.abc import Iterator, Mapping
@@ -13,9 +13,9 @@ import onnx
 import torch
 from torch import Tensor
 
-from export.blocks_kernel import ROWS
-from export.kernels import DOMAIN, OPSETS, SCALES, functions, opsets_of
-from export.masked_kernel import MASKED_ROWS
+from export.kernels.blocks import ROWS
+from export.kernels.functions import DOMAIN, OPSETS, SCALES, functions, opsets_of
+from export.kernels.masked import MASKED_ROWS
 from models.attention import KERNEL, nan_if_overflowing, scaled
 from models.block import Block
 
@@ -52,7 +52,7 @@ class FastPath:
         inputs = [name for name, spec in block.inputs.items() if spec.required or name in self.takes]
         return inputs, [name for name in block.outputs if name in self.outputs]
 
-    def card(self) -> dict[str, Any]:
+    def spec(self) -> dict[str, Any]:
         """The path's metadata without names: provider, fixed parameters, the size from which it is faster, rows."""
         fields = {
             "provider": self.provider,

@@ -1,0 +1,55 @@
+"""Find out whether a model can take masks of heads, and which call of its attention has which row of them."""
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+from transformers import AttentionInterface, AttentionMaskInterface
+from transformers.masking_utils import eager_mask
+
+from export.hf.heads import HEADS, Attended, Row, attend, changed
+from export.hf.wrapper import Wrapper
+
+
+def take_head_masks(wrapper: Wrapper, drawn: Mapping[str, Tensor]) -> dict[str, tuple[int, int]]:
+    """The shapes of the masks, [layers, heads], that ``wrapper`` now takes beside ``drawn``; none if it takes none.
+
+    It cannot where its model's attention is not called by transformers' AttentionInterface, once for each layer of
+    weights. ``wrapper.rows`` are then the rows of the masks, in the order of these calls.
+    """
+    AttentionInterface.register(HEADS, attend)
+    AttentionMaskInterface.register(HEADS, eager_mask)
+    model, masks = wrapper.model, wrapper.head_masks
+    recorded: list[Tensor] = []
+
+    def record(output: Tensor, weights: Tensor) -> Attended:
+        recorded.append(weights)
+        return output, weights
+
+    with torch.inference_mode():
+        eager = vars(wrapper(**drawn))
+        layers = {(name, index): layer for name, of in masks.items() for index, layer in enumerate(eager[of])}
+        shapes = {name: (len(eager[of]), eager[of].shape[2]) for name, of in masks.items()}
+        ones = {name: torch.ones(shape) for name, shape in shapes.items()}
+        try:
+            model.set_attn_implementation(HEADS)
+            with changed(record):
+                alone = vars(wrapper(**drawn))
+            wrapper.rows = tuple(_take(layers, weights) for weights in recorded)
+            masked = vars(wrapper(**drawn, **ones))
+            names = ("output", *masks.values())
+            if not layers and all(torch.equal(x[name], eager[name]) for x in (alone, masked) for name in names):
+                return shapes
+        except (KeyError, ValueError, NotImplementedError):  # another function, or weights that are not answered
+            pass
+    model.set_attn_implementation("eager")
+    return {}
+
+
+def _take(layers: dict[Row, Tensor], weights: Tensor) -> Row:
+    """The layer that has these weights, which is removed from ``layers``; raises KeyError if none has."""
+    row = next((row for row, layer in layers.items() if torch.equal(layer, weights)), None)
+    if row is None:
+        raise KeyError("no layer has these weights")
+    del layers[row]
+    return row

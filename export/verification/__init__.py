@@ -1,0 +1,1 @@
+"""Compare graphs in ONNX Runtime with the float64 reference."""
