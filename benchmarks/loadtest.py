@@ -17,10 +17,10 @@ import numpy as np
 from benchmarks import ROOT
 from benchmarks.report.spread import spread_of
 from benchmarks.serving.load import load
-from loadtest.bodies import bodies
-from loadtest.scenario import RequestSpec
-from loadtest.server import Server
-from loadtest.signature import inputs
+from loadtest.requests.bodies import bodies
+from loadtest.requests.scenario import RequestSpec
+from loadtest.requests.server import Server
+from loadtest.requests.signature import inputs
 
 TOLERANCE = 0.1
 METRICS = {"rps": "rate", "p50_ms": "p50", "p99_ms": "p99"}  # names in wrk's result -> in heed loadtest's

@@ -12,16 +12,16 @@ import orjson
 from rich.console import Console
 
 from heed_options import clean_end
-from loadtest import about, ci
 from loadtest import options as flags
-from loadtest.memory import StoredKeys
+from loadtest.measurement.outcome import outcome, ratios
+from loadtest.measurement.thresholds import violations
 from loadtest.options import parser
-from loadtest.outcome import outcome, ratios
+from loadtest.report import about, ci
+from loadtest.report.terminal import ratio_table, table
+from loadtest.requests.memory import StoredKeys
+from loadtest.requests.scenario import RequestSpec, ScenarioError
+from loadtest.requests.server import Server
 from loadtest.run import Measurements, Side, build_sides, measure
-from loadtest.scenario import RequestSpec, ScenarioError
-from loadtest.server import Server
-from loadtest.terminal import ratio_table, table
-from loadtest.thresholds import violations
 
 __all__ = ["main", "parser"]
 
@@ -136,7 +136,7 @@ def _output(document: dict[str, Any], options: Any, console: Console) -> None:
     if options.junit:
         options.junit.write_text(ci.to_junit(document))
     if options.report:
-        from loadtest.report import render  # importing plotly takes a second
+        from loadtest.report.page import render  # importing plotly takes a second
 
         options.report.write_text(render(document))
         console.print(f"report: {options.report}", soft_wrap=True)

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from heed_options import DEFAULT_URL, Parser, add_access, positive, url_option, url_variable
-from loadtest import scenario, thresholds
-from loadtest.outcome import Level
-from loadtest.scenario import RequestSpec, ScenarioError
-from loadtest.tls import Trust
+from loadtest.measurement import thresholds
+from loadtest.measurement.outcome import Level
+from loadtest.requests import scenario
+from loadtest.requests.scenario import RequestSpec, ScenarioError
 
 DESCRIPTION = """\
 Put load on an attention server; measure throughput and latency.
@@ -115,7 +115,7 @@ def parse(arguments: Sequence[str] | None) -> tuple[argparse.Namespace, list[Req
     ]
     if options.soak:
         options.levels.append(replace(options.levels[-1], soak_s=options.soak))
-    options.trust = Trust(options.cacert, options.insecure)
+    options.trust = options.cacert, options.insecure
     if options.compare and options.memory:
         flags.error("--compare and --memory are two comparisons: choose one")
     is_comparison = options.compare or options.memory

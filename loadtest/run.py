@@ -7,17 +7,17 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 
-from loadtest.bodies import Body, bodies
-from loadtest.connection import Request
-from loadtest.load import Turn
-from loadtest.measure import MEASURED_WINDOWS, SOAK_WINDOWS, Measurement, Timing, measure_turn
-from loadtest.memory import StoredKeys
-from loadtest.outcome import Level
-from loadtest.pool import WorkerPool
-from loadtest.scenario import RequestSpec
-from loadtest.server import Server, StatusError
-from loadtest.signature import inputs
-from loadtest.terminal import Display
+from loadtest.generator.connection import Request
+from loadtest.generator.load import Turn
+from loadtest.generator.pool import WorkerPool
+from loadtest.measurement.measure import MEASURED_WINDOWS, SOAK_WINDOWS, Measurement, Timing, measure_turn
+from loadtest.measurement.outcome import Level
+from loadtest.report.terminal import Display
+from loadtest.requests.bodies import Body, bodies
+from loadtest.requests.memory import StoredKeys
+from loadtest.requests.scenario import RequestSpec
+from loadtest.requests.server import Server, StatusError
+from loadtest.requests.signature import inputs
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ def measure(
                 for side in sides[:: -1 if i % 2 else 1]:
                     server = side.server
                     turn = Turn(
-                        server.host,
+                        server.address.host,
                         server.port,
                         server.trust if server.tls else None,
                         [

@@ -6,10 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from loadtest.bodies import bodies
-from loadtest.scenario import RequestSpec, ScenarioError
-from loadtest.server import Server
-from loadtest.signature import Input, inputs
+from loadtest.requests.bodies import bodies
+from loadtest.requests.scenario import RequestSpec, ScenarioError
+from loadtest.requests.server import Server
+from loadtest.requests.signature import Input, inputs
 
 SIZES = {"batch": 2, "m": 3, "n": 3}
 UNKNOWN = [Input("x", "float32", ["?", 3])]

@@ -4,7 +4,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from loadtest.connection import Connection, Request
+from loadtest.generator.connection import Connection, Request
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"
 

@@ -9,8 +9,8 @@ from threading import Thread
 import numpy as np
 import pytest
 
-from loadtest.arrivals import Arrivals
-from loadtest.pool import WorkerPool
+from loadtest.generator.arrivals import Arrivals
+from loadtest.generator.pool import WorkerPool
 from tests.support.app import App
 from tests.support.waiting import until_async
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from loadtest import options
-from loadtest.outcome import Level
-from loadtest.scenario import RequestSpec, ScenarioError, read
-from loadtest.thresholds import parse, violations
+from loadtest.measurement.outcome import Level
+from loadtest.measurement.thresholds import parse, violations
+from loadtest.requests.scenario import RequestSpec, ScenarioError, read
 
 PAGE = (Path(__file__).parents[2] / "docs" / "load_testing.md").read_text()
 SHOWN = re.findall(r"^heed loadtest (.*)$", PAGE + options.EPILOG, re.MULTILINE)

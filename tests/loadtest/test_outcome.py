@@ -5,20 +5,21 @@ from collections import Counter, defaultdict
 import numpy as np
 import pytest
 
-from loadtest.measure import Measurement
-from loadtest.outcome import Level, outcome, ratios
-from loadtest.plots import BARS, _bar_ms
-from loadtest.stages import between, summarize
-from loadtest.thresholds import parse, violations
-from loadtest.window import Window, disagreement
+from loadtest.generator.load import Sample
+from loadtest.measurement.measure import Measurement
+from loadtest.measurement.outcome import Level, outcome, ratios
+from loadtest.measurement.stages import between, summarize
+from loadtest.measurement.thresholds import parse, violations
+from loadtest.measurement.window import disagreement
+from loadtest.report.plots import BARS, _bar_ms
 
 
 def window(phase="measured", latencies=(1.0,) * 99 + (9.0,), arrived=None, cores=0.3, late=0.1, errors=0, kind=0):
     count = len(latencies)
-    return Window(
+    return Sample(
         phase, 2.0, count if arrived is None else arrived, count, np.array(latencies, np.float32),
         np.full(count, kind, np.uint16), Counter({"status 503": errors} if errors else {}), cores,
-        np.full(50, late, np.float32), 0,
+        np.full(50, late, np.float32),
     )  # fmt: skip
 
 

@@ -16,9 +16,9 @@ from xml.etree import ElementTree
 
 import pytest
 
-from loadtest import about
 from loadtest.__main__ import main
-from loadtest.server import Server
+from loadtest.report import about
+from loadtest.requests.server import Server
 from tests.loadtest.conftest import QUICK, SMALL, body_of, junit_cases
 from tests.support.app import App
 

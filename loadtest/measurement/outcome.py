@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from loadtest import stages
-from loadtest.measure import Measurement
+from loadtest.measurement import stages
+from loadtest.measurement.measure import Measurement
 
 PERCENTILES = (50, 90, 95, 99, 99.9)
 CURVE = [*range(0, 90, 2), *(100 - 10 ** (1 - step / 10) for step in range(31))]  # percentiles: 0 to 99.99

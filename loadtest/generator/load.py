@@ -14,10 +14,11 @@ from random import Random
 
 import numpy as np
 
-from loadtest.arrivals import Arrivals
-from loadtest.connection import Connection, Request
-from loadtest.tls import Trust
+from heed_options import ssl_context
+from loadtest.generator.arrivals import Arrivals
+from loadtest.generator.connection import Connection, Request
 
+Trust = tuple[str | None, bool]  # the arguments of ssl_context, since a context cannot be sent to another process
 RECONNECT_S = 0.1  # delay before a connection that failed is opened again
 LAG_CHECK_S = 0.02  # interval between measurements of the event loop's lag in a closed loop
 SEQUENCE_LENGTH = 4096  # requests drawn by their shares in advance, and posted in this order repeatedly
@@ -41,19 +42,26 @@ class Turn:
 
 @dataclass(frozen=True)
 class Sample:
-    """The counts of one process since its previous sample."""
+    """The counts of one process since its previous sample, or of all processes in a window."""
 
     phase: str  # warm-up, measured, or late: responses to measured requests after the end of the measurement
     seconds: float
     arrived: int
     answered: int  # with status 200
-    latencies_s: np.ndarray  # float32
+    latencies_ms: np.ndarray  # float32
     kinds: np.ndarray  # uint16, the kind of request of each latency
-    errors: dict[str, int]
-    cpu_s: float
-    lags_s: np.ndarray  # delays of this process itself, float32
-    in_flight: int  # requests without a response
-    is_last: bool
+    errors: Counter[str]
+    cores: float  # processor time a second, of one process
+    lags_ms: np.ndarray  # delays of the process itself, float32
+    is_last: bool = False  # of its process in a turn
+
+    @property
+    def rate(self) -> float:
+        """Responses a second with status 200."""
+        return self.answered / self.seconds if self.seconds else 0.0
+
+    def percentile_ms(self, percent: float) -> float | None:
+        return float(np.percentile(self.latencies_ms, percent)) if len(self.latencies_ms) else None
 
 
 class Load:
@@ -62,7 +70,7 @@ class Load:
     def __init__(self, turn: Turn) -> None:
         self.turn = turn
         self._loop = asyncio.get_running_loop()
-        self._tls = turn.tls.context() if turn.tls else None
+        self._tls = ssl_context(*turn.tls) if turn.tls else None
         random = Random(turn.seed)
         self._next_request = cycle(random.choices(turn.requests, turn.shares, k=SEQUENCE_LENGTH)).__next__
         self._arrivals = Arrivals(self._loop, turn.rate, random, self._arrive) if turn.rate else None
@@ -116,17 +124,17 @@ class Load:
         for connection in [*self._open]:
             if connection.is_busy and now_s - connection.sent_s > self.turn.timeout_s:
                 connection.abort("timeout")
+        seconds = now_s - self._reset_s
         sample = Sample(
             phase or self._phase,
-            now_s - self._reset_s,
+            seconds,
             self._arrived,
             self._answered,
-            np.array(self._latencies_s, np.float32),
+            1e3 * np.array(self._latencies_s, np.float32),
             np.array(self._kinds, np.uint16),
-            dict(self._errors),
-            time.process_time() - self._reset_cpu_s,
-            np.array(self._lags_s, np.float32),
-            self._in_flight,
+            self._errors,
+            (time.process_time() - self._reset_cpu_s) / seconds,
+            1e3 * np.array(self._lags_s, np.float32),
             is_last,
         )
         self._reset()

@@ -8,7 +8,7 @@ import httpx
 import numpy as np
 
 from heed_client import Client, HeedError, Memory
-from loadtest.server import TIMEOUT_S, Server, ServerError
+from loadtest.requests.server import TIMEOUT_S, Server, ServerError
 
 LIFE_S = 86400  # of what a load test stores and does not delete, because it was killed
 
@@ -49,7 +49,7 @@ class _WithHeaders(httpx.HTTPTransport):
     """Sends further headers with every request."""
 
     def __init__(self, server: Server) -> None:
-        super().__init__(verify=server.trust.context() if server.tls else True)
+        super().__init__(verify=server.verify)
         self._headers = server.headers
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:

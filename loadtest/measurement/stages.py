@@ -3,9 +3,9 @@
 from collections import defaultdict
 from typing import Any
 
-from prometheus_client.parser import text_string_to_metric_families
+import numpy as np
 
-from loadtest.server import Server, ServerError
+from loadtest.requests.server import Server
 
 STAGES = ("decode", "queue", "compute", "encode")
 Counters = dict[tuple[str, str, str], float]  # by metric, stage, and upper bound in seconds
@@ -16,17 +16,9 @@ METRICS = ("heed_request_duration_", "heed_stage_duration_", "heed_batch_size", 
 def scrape(server: Server) -> Counters | None:
     """The sums over all models and workers; None if the server has no metrics of Heed."""
     counters: Counters = defaultdict(float)
-    try:
-        status, content = server.call("/metrics")
-        if status != 200:
-            return None
-        for family in text_string_to_metric_families(content.decode()):
-            for sample in family.samples:
-                if sample.name.startswith(METRICS):
-                    labels = sample.labels
-                    counters[sample.name, labels.get("stage", ""), labels.get("le", "")] += sample.value
-    except (ServerError, ValueError):
-        return None
+    for sample in server.metrics():
+        if sample.name.startswith(METRICS):
+            counters[sample.name, sample.labels.get("stage", ""), sample.labels.get("le", "")] += sample.value
     return counters if any(name.startswith("heed_") for name, *_ in counters) else None
 
 
@@ -58,15 +50,12 @@ def _times_ms(counters: Counters, metric: str, stage: str) -> dict[str, float]:
     count = counters[f"{metric}_count", stage, ""]
     series = (f"{metric}_bucket", stage)
     buckets = sorted((float(bound), below) for (*key, bound), below in counters.items() if tuple(key) == series)
-    return {"mean": 1e3 * counters[f"{metric}_sum", stage, ""] / max(1, count), "p99": 1e3 * _quantile(buckets, 0.99)}
+    return {"mean": 1e3 * counters[f"{metric}_sum", stage, ""] / max(1, count), "p99": 1e3 * _p99(buckets)}
 
 
-def _quantile(buckets: list[tuple[float, float]], share: float) -> float:
-    """Like Prometheus' histogram_quantile: interpolate linearly; in the last bucket, use its lower bound."""
-    target = share * buckets[-1][1] if buckets else 0
-    lower, count = 0.0, 0.0
-    for bound, below in buckets:
-        if below >= target and below > count:
-            return lower if bound == float("inf") else lower + (bound - lower) * (target - count) / (below - count)
-        lower, count = bound, below
-    return lower
+def _p99(buckets: list[tuple[float, float]]) -> float:
+    """As Prometheus' histogram_quantile: interpolated linearly; in the last bucket, its lower bound."""
+    if not buckets:
+        return 0.0
+    bounds, below = zip((0.0, 0.0), *buckets[:-1], strict=True)
+    return float(np.interp(0.99 * buckets[-1][1], below, bounds))

@@ -1,4 +1,4 @@
-"""A process that generates load: ``python -m loadtest.worker FD`` receives turns from a pipe and sends samples."""
+"""A process that generates load: its argument is the descriptor of a pipe that brings turns and takes samples."""
 
 import asyncio
 import os
@@ -8,7 +8,7 @@ from typing import Any
 
 import uvloop
 
-from loadtest.load import Load
+from loadtest.generator.load import Load
 
 READY, MEASURE, FINISH = "ready", "measure", "finish"
 SWITCH_INTERVAL_S = 0.0005  # longest time for which the event loop keeps the GIL from the thread of arrivals

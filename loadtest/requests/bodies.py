@@ -1,6 +1,5 @@
 """Request bodies: tensors of the requested shapes, encoded for the requested API."""
 
-import base64
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
@@ -9,9 +8,10 @@ from typing import Any
 import numpy as np
 import orjson
 
+from heed_client.native import encode_tensor
 from heed_client.v2 import binary_request, datatype
-from loadtest.scenario import RequestSpec, ScenarioError
-from loadtest.signature import Input
+from loadtest.requests.scenario import RequestSpec, ScenarioError
+from loadtest.requests.signature import Input
 
 JSON = {"Content-Type": "application/json"}
 DEFAULT_SIZES = {"batch": 1, "heads": 4, "m": 32, "n": 32, "d_k": 32, "d_v": 32, "past": 0}
@@ -102,8 +102,8 @@ def _size(tensor: Input, i: int, sizes: Mapping[str, int]) -> int:
 def _body(spec: RequestSpec, tensors: Mapping[str, np.ndarray]) -> Body:
     if spec.api == "native":
         outputs = {"outputs": spec.outputs} if spec.outputs else {}
-        encode = _base64 if spec.encoding == "binary" else np.asarray
-        fields = {name: encode(array) for name, array in tensors.items()}
+        is_binary = spec.encoding == "binary"
+        fields = {name: encode_tensor(name, array) if is_binary else array for name, array in tensors.items()}
         content = _dumps({**fields, **spec.parameters, **outputs})
         return Body(f"/v1/attention/{spec.block}", content, JSON | spec.headers)
     path = f"/v2/models/{spec.block}/infer"
@@ -121,11 +121,6 @@ def _body(spec: RequestSpec, tensors: Mapping[str, np.ndarray]) -> Body:
     if spec.parameters:
         document["parameters"] = spec.parameters
     return Body(path, _dumps(document), JSON | spec.headers)
-
-
-def _base64(array: np.ndarray) -> dict[str, Any]:
-    text = base64.b64encode(array.tobytes()).decode()
-    return {"shape": array.shape, "dtype": str(array.dtype), "base64": text}
 
 
 def _dumps(document: Any) -> bytes:

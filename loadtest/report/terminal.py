@@ -4,12 +4,12 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from loadtest.load import Sample
+from loadtest.generator.load import Sample
+from loadtest.measurement.window import window
 
 TIMES = ("p50", "p95", "p99", "p99.9", "max")
 DISPLAY_S = 1.0  # the displayed rate and percentiles are of the last second
@@ -36,17 +36,13 @@ class Display:
 
     def update(self, sample: Sample) -> None:
         """Show the values of the last second."""
-        samples = self._samples
-        samples.append(sample)
-        while sum(sample.seconds for sample in samples) > (DISPLAY_S + 0.1) * self._processes:
-            samples.popleft()
-        seconds = sum(sample.seconds for sample in samples) / self._processes
-        latencies_ms = 1e3 * np.concatenate([sample.latencies_s for sample in samples] or [np.empty(0)])
-        now = f"{sum(sample.answered for sample in samples) / seconds:>8,.0f}/s" if seconds else ""
-        if len(latencies_ms):
-            p50, p99 = np.percentile(latencies_ms, (50, 99))
-            now += f"  p50 {format_number(p50)} ms  p99 {format_number(p99)} ms"
-        if errors := sum(sum(sample.errors.values()) for sample in samples):
+        self._samples.append(sample)
+        while sum(sample.seconds for sample in self._samples) > (DISPLAY_S + 0.1) * self._processes:
+            self._samples.popleft()
+        last = window([*self._samples], self._processes)
+        p50, p99 = (format_number(last.percentile_ms(percent)) for percent in (50, 99))
+        now = f"{last.rate:>8,.0f}/s  p50 {p50} ms  p99 {p99} ms"
+        if errors := last.errors.total():
             now += f"  [red]{errors:,} errors[/]"
         done = sample.seconds / self._processes if sample.phase == "measured" else 0
         self.progress.update(self._task, advance=done, now=now, description=f"{self._title}, {sample.phase}")

@@ -5,8 +5,8 @@ from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from loadtest import plots
-from loadtest.terminal import format_number
+from loadtest.report import plots
+from loadtest.report.terminal import format_number
 
 
 def render(document: dict[str, Any]) -> str:
@@ -16,5 +16,5 @@ def render(document: dict[str, Any]) -> str:
         loader=folder, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     environment.filters["number"] = format_number
-    template = environment.get_template("report.html")
+    template = environment.get_template("page.html")
     return template.render(**document, plots=plots.render(document["results"]), script=plots.SCRIPT())

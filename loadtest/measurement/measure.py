@@ -4,11 +4,11 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from loadtest import stages
-from loadtest.load import Sample, Turn
-from loadtest.pool import WorkerPool
-from loadtest.server import Server
-from loadtest.window import Window, disagreement, window
+from loadtest.generator.load import Sample, Turn
+from loadtest.generator.pool import WorkerPool
+from loadtest.measurement import stages
+from loadtest.measurement.window import disagreement, window
+from loadtest.requests.server import Server
 
 WARMUP_WINDOWS = 3  # consecutive windows that must agree before the measurement begins
 MEASURED_WINDOWS = 5
@@ -35,14 +35,14 @@ class Timing:
 class Measurement:
     """The result of a turn; ``unsteady_warmup`` and ``unsteady`` say why they did not reach a steady state."""
 
-    windows: list[Window]
+    windows: list[Sample]
     unsteady_warmup: str | None
     unsteady: str | None
     counters: stages.Counters | None  # the server's counts during the measurement
     processes: int
 
     @property
-    def measured(self) -> list[Window]:
+    def measured(self) -> list[Sample]:
         return [window for window in self.windows if window.phase == "measured"]
 
     @property
@@ -65,7 +65,7 @@ def measure_turn(
             samples += [sample] if sample.phase == phase else []
         return samples
 
-    windows: list[Window] = []
+    windows: list[Sample] = []
     unsteady_warmup: str | None = "no window"
     while unsteady_warmup and len(windows) * timing.window_s < timing.max_warmup_s:
         windows.append(window(collect("warm-up", timing.window_s), processes))

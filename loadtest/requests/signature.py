@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from heed_options import nearest
-from loadtest.server import Server, ServerError, StatusError
+from loadtest.requests.server import Server, ServerError, StatusError
 
 DATATYPES = {
     "BOOL": "bool", "INT8": "int8", "INT16": "int16", "INT32": "int32", "INT64": "int64", "UINT8": "uint8",

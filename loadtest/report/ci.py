@@ -6,48 +6,42 @@ from collections.abc import Mapping
 from typing import Any
 from xml.etree import ElementTree
 
-TIMES = ("mean", "p50", "p90", "p95", "p99", "p99.9", "max")
-COLUMNS = (
-    *("level", "concurrency", "offered_per_s", "soak", "server", "url", "seconds", "requests", "rate_per_s"),
-    *("errors", "failed_share", *(f"{time}_ms" for time in TIMES)),
-    *(
-        "server_mean_ms",
-        "rest_mean_ms",
-        "server_growth_bytes",
-        "server_cores",
-        "generator_cores",
-        "steady",
-        "bottleneck",
-    ),
-)
+from loadtest.measurement.thresholds import TIMES
 
 
 def to_csv(document: Mapping[str, Any]) -> str:
     """A header, whose names have the units, and a line for each level and server."""
     text = io.StringIO()
-    writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
+    rows = [_row(result, document["servers"][result["server"]]) for result in document["results"]]
+    writer = csv.DictWriter(text, rows[0], lineterminator="\n")
     writer.writeheader()
-    for result in document["results"]:
-        inside = result["server_side"] or {}
-        generator = result["generator"]
-        same = ("level", "concurrency", "soak", "server", "seconds", "requests", "steady", "bottleneck")
-        writer.writerow(
-            {name: result[name] for name in same}
-            | {f"{time}_ms": result[time] for time in TIMES}
-            | {
-                "offered_per_s": result["offered"],
-                "url": document["servers"][result["server"]],
-                "rate_per_s": result["rate"],
-                "errors": sum(result["errors"].values()),
-                "failed_share": result["failed"],
-                "server_mean_ms": inside["total"]["mean"] if inside else None,
-                "rest_mean_ms": inside["rest"]["mean"] if inside else None,
-                "server_growth_bytes": result["growth"],
-                "server_cores": inside["cores"] if inside else None,
-                "generator_cores": generator["cores"] * generator["processes"],
-            }
-        )
+    writer.writerows(rows)
     return text.getvalue()
+
+
+def _row(result: Mapping[str, Any], url: str) -> dict[str, Any]:
+    inside, generator = result["server_side"], result["generator"]
+    return {
+        "level": result["level"],
+        "concurrency": result["concurrency"],
+        "offered_per_s": result["offered"],
+        "soak": result["soak"],
+        "server": result["server"],
+        "url": url,
+        "seconds": result["seconds"],
+        "requests": result["requests"],
+        "rate_per_s": result["rate"],
+        "errors": sum(result["errors"].values()),
+        "failed_share": result["failed"],
+        **{f"{time}_ms": result[time] for time in TIMES},
+        "server_mean_ms": inside and inside["total"]["mean"],
+        "rest_mean_ms": inside and inside["rest"]["mean"],
+        "server_growth_bytes": result["growth"],
+        "server_cores": inside and inside["cores"],
+        "generator_cores": generator["cores"] * generator["processes"],
+        "steady": result["steady"],
+        "bottleneck": result["bottleneck"],
+    }
 
 
 def to_junit(document: Mapping[str, Any]) -> str:

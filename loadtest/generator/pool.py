@@ -11,11 +11,11 @@ from pathlib import Path
 from time import monotonic
 from typing import Any, Self
 
-from loadtest.load import Sample, Turn
-from loadtest.worker import FINISH, MEASURE
+from loadtest.generator.load import Sample, Turn
+from loadtest.generator.worker import FINISH, MEASURE
 
-ROOT = Path(__file__).parents[1]
-COMMAND = [sys.executable, "-P", "-m", "loadtest.worker"]  # -P: do not import from the working directory
+ROOT = Path(__file__).parents[2]
+COMMAND = [sys.executable, "-P", "-m", "loadtest.generator.worker"]  # -P: do not import from the working directory
 
 
 class WorkerPool:

@@ -6,14 +6,12 @@ from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-from prometheus_client.parser import text_string_to_metric_families
-
-from loadtest.server import Server, ServerError
+from loadtest.requests.server import Server, ServerError
 
 SECRET_HEADERS = ("auth", "key", "token", "cookie", "secret")  # parts of their names
 HIDDEN = "..."
 METADATA = {"name": "name", "version": "version", "provider": "provider", "provider_reason": "reason"}  # of GET /v2
-LABELS = {"heed_build_info": ("version", "onnxruntime", "python"), "heed_provider_info": ("provider", "reason")}
+RUNTIMES = ("onnxruntime", "python")  # labels of heed_build_info
 
 
 def command(arguments: Sequence[str], url: str, headers: Sequence[tuple[str, str]]) -> str:
@@ -47,19 +45,9 @@ def about(server: Server) -> dict[str, Any]:
     except ServerError:
         metadata = {}
     found = {name: metadata[key] for key, name in METADATA.items() if metadata.get(key)}
-    return found | _of_metrics(server)
-
-
-def _of_metrics(server: Server) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    try:
-        status, content = server.call("/metrics")
-        families = list(text_string_to_metric_families(content.decode())) if status == 200 else []
-    except (ServerError, ValueError):
-        return found
-    for sample in [sample for family in families for sample in family.samples]:
+    for sample in server.metrics():
         if sample.name == "heed_workers":
             found["workers"] = int(sample.value)
-        else:
-            found |= {name: sample.labels[name] for name in LABELS.get(sample.name, ()) if sample.labels.get(name)}
+        elif sample.name == "heed_build_info":
+            found |= {name: sample.labels[name] for name in RUNTIMES if sample.labels.get(name)}
     return found

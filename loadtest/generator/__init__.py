@@ -1,0 +1,1 @@
+"""Generate load: connections in worker processes."""

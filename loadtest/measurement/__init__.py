@@ -1,0 +1,1 @@
+"""Measure a level of load: windows, the server's own metrics, results, thresholds."""

@@ -1,0 +1,1 @@
+"""The requests that are sent, and the server that they are sent to."""
