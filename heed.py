@@ -46,7 +46,7 @@ COMMANDS = {
     "run": Command(
         "heed_client.__main__", "client", "run a block on a server with tensors from files, draw its weights"
     ),
-    "memory": Command("heed_client.memories.command", "client", "store keys and values on a server, list, delete them"),
+    "memory": Command("heed_client.command.memory", "client", "store keys and values on a server, list, delete them"),
     "loadtest": Command("loadtest.__main__", "loadtest", "measure a server's throughput and latency under load"),
     "export": Command("export.__main__", "cpu,export", "export attention blocks from torch into the model repository"),
 }

@@ -11,7 +11,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("service", "models", "export", "loadtest", "heed_client")
-SMALL = ("export", "loadtest")
+SMALL = ("export", "loadtest", "heed_client")
 MAX_MODULES = 14  # of a package, without __init__.py and the packages in it
 
 

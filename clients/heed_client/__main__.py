@@ -12,16 +12,16 @@ from typing import Any
 
 import numpy as np
 
-from heed_client import files
 from heed_client.answer import Answer
-from heed_client.arguments import FLAGS, NUMBERS, OPTIONS, TENSORS, parser
 from heed_client.block import Block
 from heed_client.client import Client
+from heed_client.command import files
+from heed_client.command.arguments import FLAGS, NUMBERS, OPTIONS, TENSORS, parser
+from heed_client.command.files import FileError
+from heed_client.command.labels import pool_labels, select_labels, weights_size
+from heed_client.command.matrix import Matrices, expanded, matrices
+from heed_client.command.summary import summary
 from heed_client.errors import HeedError, Problem
-from heed_client.files import FileError
-from heed_client.labels import pool_labels, select_labels, weights_size
-from heed_client.matrix import Matrices, expanded, matrices
-from heed_client.summary import summary
 from heed_options import clean_end
 
 TEXTS = ("text", "text_pair", "text_target", "truncation")
@@ -133,9 +133,9 @@ def _draw(format: str, path: Any, matrices: Matrices, page: Callable[[], str]) -
     try:
         if format == "show":
             console = import_module("rich.console").Console(highlight=False)
-            import_module("heed_client.show").show(matrices, console)
+            import_module("heed_client.command.show").show(matrices, console)
         elif format == "plot":
-            import_module("heed_client.plot").plot(matrices, path)
+            import_module("heed_client.command.plot").plot(matrices, path)
         else:
             Path(path).write_text(page(), encoding="utf-8")
         if format != "show":

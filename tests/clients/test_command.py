@@ -14,7 +14,7 @@ import safetensors.numpy
 import safetensors.torch
 import torch
 
-from heed_client.labels import pool_labels, select_labels
+from heed_client.command.labels import pool_labels, select_labels
 from tests.support.client_calls import SDPA, sdpa
 
 ROOT = Path(__file__).parents[2]

@@ -13,11 +13,11 @@ import pytest
 from rich.console import Console
 
 from heed_client.answer import Answer
-from heed_client.matrix import expanded, matrices
+from heed_client.command.matrix import expanded, matrices
+from heed_client.command.plot import plot
+from heed_client.command.show import COLOURS, show
+from heed_client.command.summary import summary
 from heed_client.page import page
-from heed_client.plot import plot
-from heed_client.show import COLOURS, show
-from heed_client.summary import summary
 from tests.support.client_calls import SDPA
 
 EXAMPLES = Path(__file__).parents[2] / "examples"

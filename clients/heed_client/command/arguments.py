@@ -4,7 +4,7 @@ import argparse
 import json
 from typing import Any
 
-from heed_client.files import SUFFIXES
+from heed_client.command.files import SUFFIXES
 from heed_options import Parser, add_server, either, positive
 
 DESCRIPTION = "Run an attention block on a server with tensors from files; save its outputs or draw its weights."

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.style import Style
 from rich.text import Text
 
-from heed_client.matrix import Matrices
+from heed_client.command.matrix import Matrices
 
 SHADES = "·░▒▓█"
 COLOURS = np.array([[26, 26, 46], [76, 29, 149], [190, 24, 93], [249, 115, 22], [254, 249, 195]])  # dark to light

@@ -4,7 +4,7 @@ from math import ceil, sqrt
 
 from matplotlib.figure import Figure
 
-from heed_client.matrix import Matrices
+from heed_client.command.matrix import Matrices
 
 MAX_MATRICES = 64  # in one picture
 MAX_LABELS = 48  # of rows or columns; more would overlap

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from heed_client.answer import Quantized, TopK
-from heed_client.matrix import Matrices
+from heed_client.command.matrix import Matrices
 
 LARGEST = 8  # weights
 HINT = "All numbers: --json, --out FILE, or a pipe. Heat maps: --show, --plot FILE, --html FILE."

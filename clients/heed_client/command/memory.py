@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from heed_client import files
-from heed_client.arguments import pair
 from heed_client.client import Client
+from heed_client.command import files
+from heed_client.command.arguments import pair
+from heed_client.command.files import FileError
 from heed_client.errors import HeedError, Problem
-from heed_client.files import FileError
 from heed_options import Parser, add_server, clean_end, positive
 
 EPILOG = """\

@@ -1,0 +1,1 @@
+"""The commands ``heed run`` and ``heed memory``: flags, files of tensors, heat maps."""
