@@ -110,7 +110,7 @@ def _resolve(arguments: Sequence[str]) -> Run:
     else:
         known = [*COMMANDS, *ALIASES, COMPLETION, "--version", "--help"]
         advice = nearest(name, known) or f"; the commands are {', '.join(COMMANDS)}"
-        return partial(_fail, 2, f"{name!r} is no command{advice}")
+        return partial(_fail, 2, f"unknown command {name!r}{advice}")
     return partial(clean_end(run), others)
 
 

@@ -72,7 +72,7 @@ def ssl_context(cacert: str | Path | None = None, insecure: bool = False) -> ssl
 
 
 class Parser(argparse.ArgumentParser):
-    """argparse's parser with short errors, which say what to write instead. Flags cannot be abbreviated."""
+    """argparse's parser with short errors and suggestions. Flags cannot be abbreviated."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **{"allow_abbrev": False} | options)
@@ -99,7 +99,7 @@ class Parser(argparse.ArgumentParser):
 
     def _unknown(self, flag: str) -> NoReturn:
         advice = nearest(flag, self._flags()) or f"; `{self.prog} --help` lists the flags"
-        self.exit(2, f"{self.prog}: {flag}: there is no such flag{advice}\n")
+        self.exit(2, f"{self.prog}: unknown flag {flag}{advice}\n")
 
     def _explained(self, message: str) -> str:
         """argparse's message in plain words."""
@@ -108,7 +108,7 @@ class Parser(argparse.ArgumentParser):
         if found := re.fullmatch(r"the following arguments are required: (.*)", message):
             return f"{found[1]} is missing; `{self.prog} --help` explains it"
         if found := re.fullmatch(r"unrecognized arguments: (.*)", message):
-            return f"{found[1]!r}: nothing was expected here; `{self.prog} --help` lists the flags"
+            return f"unexpected argument {found[1]!r}; `{self.prog} --help` lists the flags"
         if problem == "expected one argument":
             return f"{flag}: expected a value (one that begins with - is written {flag}=-1)"
         if found := re.fullmatch(r"invalid (\w+) value: (.*)", problem):
@@ -161,7 +161,7 @@ def url_option(text: str) -> str:
 
 
 def url_variable(parser: argparse.ArgumentParser) -> str | None:
-    """HEED_URL where it is no default of --url; None if it is not set. A wrong one exits with status 2."""
+    """HEED_URL, for a --url without a default; None if it is not set. An invalid URL exits with status 2."""
     try:
         return url_option(os.environ["HEED_URL"]) if os.environ.get("HEED_URL") else None
     except argparse.ArgumentTypeError as error:

@@ -32,8 +32,8 @@ from models.precision import DTYPES, in_precision
 Job = tuple[str, Callable[[], Path]]  # the name of a block, and a function that exports it and returns its folder
 
 REFERENCE = "verified against the float64 reference"
-MANY_BYTES = 4 * GIB  # of memory, above which an export says how much it needs
-OWN_WEIGHTS = "verified against Heed's float64 reference with these weights, not against the model they are from"
+MANY_BYTES = 4 * GIB  # of memory: an export that needs more says so
+OWN_WEIGHTS = "verified against Heed's float64 reference with these weights, not against their original model"
 
 
 @clean_end
@@ -119,7 +119,7 @@ def _started(jobs: Sequence[Job], processes: int) -> Iterator[Iterator[Job]]:
     if processes == 1:  # run in the main thread, where a signal is handled at once
         yield iter(jobs)
         return
-    # A forked process has all modules that this one has imported, for which another needs five seconds.
+    # A forked process shares the imported modules; importing them takes five seconds.
     context = multiprocessing.get_context("fork" if sys.platform == "linux" else "spawn")
     with ProcessPoolExecutor(processes, context, prepare_worker) as executor:
         with blocked():
@@ -167,7 +167,7 @@ def _import_block(flags: Parser, options: argparse.Namespace) -> tuple[Block, Se
         total = len(checkpoint.tensors)
         print(
             f"heed export: {kind} uses {total - len(named.ignored)} of {total} tensors{under}; "
-            f"ignored, as they are no part of it: {listed(named.ignored)}",
+            f"ignored, not part of the block: {listed(named.ignored)}",
             file=sys.stderr,
         )
     return block, checkpoint.tokenizer
@@ -204,7 +204,7 @@ def parser() -> Parser:
         prog="heed export",
         usage="heed export [BLOCK ...] [flags]",
         description=__doc__,
-        epilog="heed export hf DIR exports a model of transformers; see --help of it",
+        epilog="heed export hf DIR exports a model of transformers; heed export hf --help lists its flags",
     )
     parser.add_argument("blocks", nargs="*", metavar="BLOCK", help=f"default: all, which are {', '.join(BLOCKS)}")
     add_target(parser)

@@ -1,7 +1,7 @@
 """Write a block as ONNX files: verified, with a description in their metadata, and either all of them or none.
 
 ``<repository>/<name>/<version>/model.onnx``, the canonical graph, has every option and every output. ``learned.onnx``
-lacks the inputs that replace learned tensors. ``weights.onnx`` lacks ``lse`` and what else few requests have
+lacks the inputs that replace learned tensors. ``weights.onnx`` lacks ``lse`` and the rare inputs and outputs
 (``Block.rare``); ``lse.onnx`` is the same with ``lse``. ``plain.onnx`` is the same function without options: it builds
 no mask, so that a small request runs half the nodes. The other files are fast paths, for requests that do not need the
 attention weights (``export.kernels.fast_path``).
@@ -38,13 +38,13 @@ from models.learned import LARGE, SEED, demonstration
 from models.precision import in_precision
 
 LEARNED = "learned"  # the graph of requests that replace no learned tensor; constants are multiplied faster
-COMMON = "weights"  # the graph of requests with nothing that is rare
-LSE = "lse"  # an output that takes time, and the graph of requests with it and nothing that is rare
+COMMON = "weights"  # the graph of requests without rare inputs and outputs
+LSE = "lse"  # an expensive output; its graph also lacks the rare inputs and outputs
 VERIFIED = {
     "float16": "on the CPU, as it is and rounded to float16 after every operator",
     "bfloat16": "on the CPU, in float32 rounded to bfloat16 after every operator",
 }
-AS_IT_IS = " on the CPU"  # suffix of a graph that is verified as it is, and also as its rounding twin
+AS_IT_IS = " on the CPU"  # suffix of a float16 graph beside its rounding twin
 Tensors = tuple[Sequence[str], Sequence[str]]  # the names of a graph's inputs and outputs
 
 
@@ -86,7 +86,7 @@ def export_block(
             whole = next((other for other in alike if _is_part(block, parts[name], parts[other])), None)
             if name in joint:
                 graphs[name] = joint[name]
-            elif whole:  # cut out of a graph with more inputs or outputs, which takes no time
+            elif whole:  # cutting a part out of another graph takes no time
                 graphs[name] = part_of(graphs[whole], inputs, outputs)
             else:
                 graphs[name] = export_graph(block, module, inputs, outputs, paths.get(name))
@@ -203,7 +203,7 @@ def _graphs(block: Block, paths: Mapping[str, FastPath], large: bool) -> dict[st
 def block_spec(
     block: Block, version: int, learned: int, results: list[Check], example: dict[str, Any]
 ) -> dict[str, Any]:
-    """The canonical graph's metadata. Names, shapes and types are in the graph itself and are not repeated here."""
+    """The canonical graph's metadata, without names, shapes and types, which the graph declares."""
     return {
         "block": block.name,
         "version": version,
@@ -256,6 +256,6 @@ def written_whole(target: Path, force: bool) -> Iterator[Path]:
         yield fresh
         if target.exists():
             if not force:
-                raise ExportError(f"{target} was written by another export meanwhile, and stays as it is")
+                raise ExportError(f"another export has written {target} in the meantime; it was kept")
             target.rename(folder / "old")
         fresh.rename(target)

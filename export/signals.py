@@ -43,7 +43,7 @@ def stopping(report: Callable[[str], None]) -> Iterator[None]:
 def blocked() -> Iterator[None]:
     """A context in which signals wait; in the processes that are started in it they wait until ``prepare_worker``.
 
-    A forked process has the handlers of its parent, which are not meant for it.
+    A forked process inherits the handlers of its parent.
     """
     signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
     try:
@@ -70,7 +70,7 @@ def _end_with_parent() -> None:
     parent = multiprocessing.parent_process()
     if parent is not None:
         parent.join()
-        os.kill(os.getpid(), signal.SIGTERM)  # handled in the main thread, which then writes no more files
+        os.kill(os.getpid(), signal.SIGTERM)  # handled in the main thread, which then stops writing files
 
 
 def _exit(number: int) -> NoReturn:

@@ -51,7 +51,7 @@ def _length(item: Any) -> str:
 
 
 def _found(array: np.ndarray, tensor: Any) -> str:
-    """What an array holds that is no number; numpy made it of ``tensor``."""
+    """The content of an array that is not of numbers, which numpy made of ``tensor``."""
     if array.dtype.kind in "US":
         text = next((item for item in np.asarray(tensor, object).flat if isinstance(item, str | bytes)), "")
         return f"text: {text!r}"

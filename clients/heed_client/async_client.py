@@ -43,7 +43,7 @@ class AsyncClient:
         self._memory_calls = MemoryCalls(self._calls)
 
     async def ready(self) -> bool:
-        """Whether the server answers and its models are loaded; False if there is no server, too.
+        """Whether the server answers and its models are loaded; False without a server.
 
         Raises:
             HeedError: the answer is another error; the URL may belong to another server.

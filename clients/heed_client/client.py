@@ -56,7 +56,7 @@ class Client:
         self._memory_calls = MemoryCalls(self._calls)
 
     def ready(self) -> bool:
-        """Whether the server answers and its models are loaded; False if there is no server, too.
+        """Whether the server answers and its models are loaded; False without a server.
 
         Raises:
             HeedError: the answer is another error; the URL may belong to another server.

@@ -1,4 +1,4 @@
-"""What ``Client`` and ``AsyncClient`` make of their arguments."""
+"""The arguments of ``Client`` and ``AsyncClient`` as httpx's, and as fields of requests."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -84,4 +84,4 @@ def text_fields(
 
 def not_ready(response: httpx.Response) -> str:
     """Why a server that answered is not ready."""
-    return f"it answers {response.status_code} to /v2/health/ready: it is loading its models, or shutting down"
+    return f"/v2/health/ready returned {response.status_code}: it is loading its models, or shutting down"

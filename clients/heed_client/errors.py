@@ -102,15 +102,15 @@ def problem(response: httpx.Response) -> Problem:
     return BY_STATUS.get(status, ServerError if status >= 500 else BadRequest)(
         status,
         str(members.get("title") or response.reason_phrase),
-        str(members.get("detail") or members.get("error") or _foreign(response)),
+        str(members.get("detail") or members.get("error") or _not_heeds(response)),
         members.get("field"),
         response.headers.get("X-Request-ID"),
         _seconds(response.headers.get("Retry-After")),
     )
 
 
-def _foreign(response: httpx.Response) -> str:
-    """What is said of an answer that is not Heed's."""
+def _not_heeds(response: httpx.Response) -> str:
+    """The message for a response that is not Heed's."""
     address = f"{response.request.url.scheme}://{response.request.url.netloc.decode()}"
     text = " ".join(response.text.split())[:120]
     return f"no answer of Heed from {address}; does another server or a proxy answer there?{' ' + text if text else ''}"
@@ -140,5 +140,5 @@ def transport_errors() -> Iterator[None]:
 
 
 def _seconds(retry_after: str | None) -> float | None:
-    """The header's number of seconds. Heed never sends the form with a date, which is ignored."""
+    """The header's number of seconds. The form with a date, which Heed never sends, is ignored."""
     return float(retry_after) if retry_after is not None and retry_after.isdecimal() else None

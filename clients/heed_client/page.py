@@ -1,4 +1,4 @@
-"""Attention as a page of its own: the viewer with the weights inside, which needs neither a server nor the internet."""
+"""Attention as a self-contained page: the viewer with the weights, without a server or the internet."""
 
 import base64
 import json
@@ -85,7 +85,7 @@ def _stacked(weights: np.ndarray) -> np.ndarray:
 
 
 def _levels(weights: np.ndarray) -> tuple[np.ndarray, str, float]:
-    """The numbers of the page, their type, and what 1 of them stands for."""
+    """The numbers of the page, their type, and their scale."""
     top = float(weights.max())
     if weights.size <= EXACT or not np.isfinite(weights).all() or float(weights.min()) < 0 or top == 0:
         return weights.astype("<f4"), "float32", 1.0

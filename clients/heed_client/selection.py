@@ -65,7 +65,7 @@ def kept_axes(block: Block, spec: Tensor, options: Mapping[str, Any]) -> list[in
 
 
 def assembled(arrays: Mapping[str, np.ndarray], outputs: Iterable[str], quantized: bool) -> dict[str, Any]:
-    """The ``outputs`` from the arrays of an answer, which has further ones for the largest weights and for a scale.
+    """The ``outputs`` from the arrays of an answer, which include indices of the largest weights, and scales.
 
     Weights of uint8 become float32, or remain with their scale if ``quantized``.
     """

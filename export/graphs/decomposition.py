@@ -37,7 +37,7 @@ from torch.onnx._internal.fx.passes import type_promotion
 
 OPSET = 20  # the newest that Triton's ONNX Runtime of 2024 still loads
 DETACH = torch.ops.aten.detach_.default  # changes no number
-WITHOUT_GRADIENTS = torch.ops.higher_order.wrap_with_set_grad_enabled  # nothing but a call
+WITHOUT_GRADIENTS = torch.ops.higher_order.wrap_with_set_grad_enabled  # a plain call
 
 
 class _Decomposed(ExportedProgram):
@@ -135,7 +135,7 @@ def _is_functional(target: Any) -> bool:
 
 @functools.cache
 def _decompositions() -> tuple[dict[Any, Callable[..., Any]], ...]:
-    """The functions that decompose operators: those that torch itself decomposes before it traces, and the others."""
+    """The functions that decompose operators: those that torch applies before tracing, and the others."""
     translated = set(_decomp.get_onnx_implemented_overloads(operators()))
     table: dict[Any, Callable[..., Any]] = dict(_decomp.create_onnx_friendly_decomposition_table(translated))
     return _split_decomp_table_to_cia_and_python_decomp(table)

@@ -54,7 +54,7 @@ def export_graph(
     sizes: Sizes = TRACED,
     weights: SharedWeights | None = None,
 ) -> onnx.ModelProto:
-    """The graph of ``block`` with these ``inputs`` and ``outputs``; it has no nodes for options that are no inputs.
+    """The graph of ``block`` with these ``inputs`` and ``outputs``; other options have no nodes.
 
     With ``path``, its kernel computes attention, and the parameters that it fixes are constants. ``sizes`` are those of
     the inputs to trace with. With ``weights``, the large tensors go to that file, and the graph refers to them.
@@ -65,7 +65,7 @@ def export_graph(
     """
     specs = {name: block.inputs[name] for name in inputs}
     examples = {name: _trace_input(spec, sizes) for name, spec in specs.items()}
-    logging.getLogger("torch.onnx").setLevel(logging.ERROR)  # else it reports every optional package that is absent
+    logging.getLogger("torch.onnx").setLevel(logging.ERROR)  # its warnings report every absent optional package
     with warnings.catch_warnings(), _no_collections(), path.traced() if path else nullcontext():
         warnings.simplefilter("ignore")  # about deprecated functions that torch itself calls
         selection = _Selection(module.eval(), outputs, path.fixes if path else {})
@@ -91,7 +91,7 @@ def export_graph(
 
 @contextmanager
 def _no_collections() -> Iterator[None]:
-    """A context without garbage collection, which would scan torch's many objects for a tenth of an export's time."""
+    """A context without garbage collection, which takes a tenth of an export's time to scan torch's objects."""
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -102,7 +102,7 @@ def _no_collections() -> Iterator[None]:
 
 
 def _rename_inner(graph: onnx_ir.Graph) -> None:
-    """Give another name to inner values that are called as an input or output is: torch names them after operators."""
+    """Rename inner values with the name of an input or output: torch names values after operators."""
     own = {id(value) for value in (*graph.inputs, *graph.outputs)}
     names = {value.name for value in (*graph.inputs, *graph.outputs)}
     for node in graph:

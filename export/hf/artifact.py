@@ -1,7 +1,7 @@
 """Write a model of transformers as ONNX files, verified: all of them or none.
 
-``model.onnx`` has every input and output, ``weights.onnx`` those that most requests have. The others answer without
-weights (``export.hf.fused``).
+``model.onnx`` has every input and output, ``weights.onnx`` lacks the rare ones. The others lack the weights
+(``export.hf.fused``).
 """
 
 from collections.abc import Sequence
@@ -43,7 +43,7 @@ def export_model(
     ``force``, it replaces ``version``, or the newest.
 
     Raises:
-        ModelRefused: what it takes or answers cannot be described, or torch cannot export it.
+        ModelRefused: an input or output cannot be described, or torch cannot export it.
         ExportError: a graph is not equal to the model, or the version exists. The repository is unchanged.
     """
     target = choose_target(repository / name, version, force)
@@ -84,7 +84,7 @@ def export_model(
 
 @dataclass(frozen=True)
 class _Tracer:
-    """Makes graphs of one model, which share ``weights``."""
+    """Traces the graphs of one model, which share ``weights``."""
 
     block: Block
     weights: SharedWeights | None
@@ -109,7 +109,7 @@ class _Tracer:
 
 
 def _reason(error: BaseException) -> str:
-    """The first line of the error that caused torch's, which itself only lists advice."""
+    """The first line of the error that caused torch's, whose own text is advice only."""
     while error.__cause__ is not None:
         error = error.__cause__
     return (str(error).strip() or type(error).__name__).splitlines()[0]
@@ -123,9 +123,9 @@ def _fast_path(
     verifier: Verifier,
     folder: Path,
 ) -> tuple[TransformersPath, onnx.ModelProto] | None:
-    """The first of several ways to compute a fast path that torch can export and that gives the same numbers.
+    """The first of several ways to compute a fast path that torch can export and that passes verification.
 
-    A kernel may leave out what a model does, such as sinks.
+    A model may compute more than a kernel does, such as sinks.
     """
     for path in ways:
         assert path.model is not None

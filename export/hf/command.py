@@ -44,7 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             pretrained = load(options.directory, options.head)
             if pretrained.ignored:
                 print(
-                    f"heed export hf: ignored, as {pretrained.kind} has no such tensors: {listed(pretrained.ignored)}",
+                    f"heed export hf: ignored, {pretrained.kind} does not have them: {listed(pretrained.ignored)}",
                     file=sys.stderr,
                 )
             for warning in pretrained.warnings:
@@ -67,7 +67,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _name_of(directory: Path) -> str:
-    """The name of the directory, with "_" for what the name of a block may not have."""
+    """The name of the directory, with "_" for characters that a block's name may not have."""
     name = re.sub(r"[^A-Za-z0-9_.-]+", "_", directory.resolve().name)
     return re.sub(r"^[^A-Za-z0-9]+", "", name)[:100] or "model"
 

@@ -1,4 +1,4 @@
-"""A model of transformers as a ``Block``: what it takes and answers, and how long its inputs may be."""
+"""A model of transformers as a ``Block``: its inputs, outputs and limits."""
 
 import json
 from collections.abc import Mapping
@@ -24,23 +24,23 @@ from models.options import head_mask
 SMALL: Sizes = {"batch": 2, "n": 4, "m": 3}
 LARGER: Sizes = {"batch": 3, "n": 7, "m": 5}
 MIN_POSITIONS = 8
-# The token with which a decoder begins, and the size of a picture's patches and the tokens that are none of them.
+# The first token of a decoder, the size of a picture's patches, and the number of tokens that are not patches.
 STATED = ("decoder_start_token_id", "patch_size", "num_register_tokens")
-EQUAL = 1e-9  # in float64: an optional input that is not given, and its default
+EQUAL = 1e-9  # largest difference in float64 between an omitted optional input and its default
 DESCRIPTIONS = {
     "weights": "Every layer's attention weights, as transformers' eager attention returns them.",
     "encoder_weights": "The same of the encoder's layers.",
     "cross_weights": "Every decoder layer's weights over the positions of the encoder.",
-    "hidden_states": "The embeddings, and what every layer returns, as transformers' output_hidden_states has them.",
+    "hidden_states": "The embeddings and every layer's hidden states, as transformers' output_hidden_states.",
     "encoder_hidden_states": "The same of the encoder.",
 }
 
 
 def block_of(pretrained: Pretrained, name: str) -> tuple[Block, Original]:
-    """The description of the model; and the model as it is, which is the description's reference.
+    """The description of the model, and the model itself, which is the reference of the export.
 
     Raises:
-        ModelRefused: what it takes or answers cannot be described, or depends on weights that the directory lacks.
+        ModelRefused: an input or output cannot be described, or depends on weights that the directory lacks.
     """
     wrapper = Wrapper(pretrained.model, pooling=pretrained.pooling).eval()
     inputs = inputs_of(pretrained.model)
@@ -81,7 +81,7 @@ def block_of(pretrained: Pretrained, name: str) -> tuple[Block, Original]:
 
 
 def _stated(config: Any) -> dict[str, Any]:
-    """The settings that the service needs, which the config's JSON omits where they are the default of their class."""
+    """The settings that the service needs: the config's JSON omits those with their default value."""
     values = {name: getattr(config, name, None) for name in STATED}
     return {name: value for name, value in values.items() if value is not None}
 
@@ -93,7 +93,7 @@ def rows_of(block: Block) -> list[Dim]:
 
 
 def learned_numbers(module: nn.Module) -> int:
-    """The numbers in the matrices, but for those from which rows are looked up; the output's may be the same tensor."""
+    """The number of elements of the matrices, without embeddings, unless the output layer shares their tensor."""
     tables = {id(part.weight) for part in module.modules() if isinstance(part, nn.Embedding)}
     tables -= {id(part.weight) for part in module.modules() if isinstance(part, nn.Linear)}
     return sum(matrix.numel() for matrix in module.parameters() if matrix.ndim > 1 and id(matrix) not in tables)
@@ -105,14 +105,14 @@ def _run(wrapper: Wrapper, inputs: Mapping[str, Input], sizes: Sizes) -> dict[st
         outputs: dict[str, torch.Tensor] = vars(wrapper(**drawn))
     except ModelRefused:
         raise
-    except Exception as error:  # of whatever type transformers raises
+    except Exception as error:  # transformers raises errors of many types
         kind, reason = type(wrapper.model).__name__, (str(error).strip() or type(error).__name__).splitlines()[0]
         raise ModelRefused(f"{kind} cannot be called with {', '.join(drawn)} alone: {reason}") from None
     return outputs
 
 
 def _refuse_random(pretrained: Pretrained, wrapper: Wrapper, inputs: Mapping[str, Input]) -> None:
-    """Refuse a model with outputs that depend on parameters for which the directory has no numbers."""
+    """Refuse a model whose outputs depend on parameters that the directory lacks."""
     parameters = dict(pretrained.model.named_parameters())
     random = {name: parameters[name] for name in pretrained.random if name in parameters}
     for parameter in random.values():
@@ -124,7 +124,7 @@ def _refuse_random(pretrained: Pretrained, wrapper: Wrapper, inputs: Mapping[str
         used = [name for name, gradient in zip(random, gradients, strict=True) if gradient is not None]
         if used:
             raise ModelRefused(
-                f"the directory has no numbers for {listed(used)}, which {pretrained.kind} needs; "
+                f"the directory lacks {listed(used)}, which {pretrained.kind} needs; "
                 "--head none exports the model without its head"
             )
     pretrained.model.requires_grad_(False)
@@ -174,7 +174,7 @@ def _dim(name: str, small: int, larger: int) -> Dim:
         more = small - size
         if larger - small == LARGER[symbol] - size and more >= 0:
             return f"{symbol} + {more}" if more else symbol
-    raise ModelRefused(f"{name} has a dimension of {small} and then {larger}, which follows no length of the inputs")
+    raise ModelRefused(f"{name} has a dimension of {small} and then {larger}, which depends on no length of the inputs")
 
 
 def _answer(shape: tuple[Dim, ...], config: Any) -> str:

@@ -1,4 +1,4 @@
-"""Attention without weights, for the graphs that serve requests which do not ask for them.
+"""Attention without weights, for the graphs of requests that do not name them.
 
 transformers chooses the function that computes attention, and the one that makes its mask, by a name. Two names are
 registered here. SDPA is torch's scaled_dot_product_attention with the masks of eager attention, so that a query that
@@ -29,8 +29,8 @@ SDPA, KERNELS = "heed_sdpa", "heed_kernels"
 # at 122 tokens it takes up to a fifth longer than the formula, at 512 as long, and keeps memory bounded.
 FUSED_PAIRS = 1 << 18
 MASKED_PAIRS = 1 << 27
-MAX_FROM_PAIRS = 1 << 24  # 64 MB of weights, which the canonical graph would compute in vain
-BEYOND = ("softcap", "s_aux", "position_bias")  # arguments of an attention function that no kernel has
+MAX_FROM_PAIRS = 1 << 24  # 64 MB of weights, which the canonical graph would compute needlessly
+UNSUPPORTED = ("softcap", "s_aux", "position_bias")  # arguments of an attention function that no kernel has
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class TransformersPath(FastPath):
         """Add the functions of the kernels to a traced ``model``.
 
         Raises:
-            ModelRefused: its attention has not been computed by any.
+            ModelRefused: the model does not call transformers' attention interface.
         """
         if self.attention != KERNELS:
             return
@@ -93,8 +93,8 @@ class TransformersPath(FastPath):
         **others: Any,
     ) -> tuple[Tensor, None]:
         """One attention of transformers as a node: [batch, heads, queries, width] to [batch, queries, heads, width]."""
-        if beyond := [name for name in BEYOND if others.get(name) is not None]:
-            raise ModelRefused(f"no kernel has {', '.join(beyond)}")
+        if unsupported := [name for name in UNSUPPORTED if others.get(name) is not None]:
+            raise ModelRefused(f"no kernel supports {', '.join(unsupported)}")
         causal = getattr(module, "is_causal", True) if is_causal is None else is_causal
         kernel = "Masked" if attention_mask is not None else "Causal" if causal else "Flash"
         self.used.add(kernel)
@@ -108,21 +108,21 @@ class TransformersPath(FastPath):
 
 
 def _mask(*, mask_function: Any, attention_mask: Tensor | None = None, **others: Any) -> Tensor | None:
-    """The mask of eager attention; None where nothing is padded and attention is causal, or not restricted at all."""
+    """The mask of eager attention; None for causal or unrestricted attention without padding."""
     if attention_mask is None and mask_function in (causal_mask_function, bidirectional_mask_function):
         return None
     return eager_mask(mask_function=mask_function, attention_mask=attention_mask, **others)
 
 
 def common_path(block: Block, model: PreTrainedModel) -> TransformersPath:
-    """The graph with eager attention, and without the inputs and outputs that few requests have."""
+    """The graph with eager attention, without the rare inputs and outputs."""
     takes = tuple(name for name in block.inputs if name not in block.rare)
     outputs = tuple(name for name in block.outputs if name not in block.rare)
     return TransformersPath(takes=takes, outputs=outputs, rows=None, provider=None, model=model)
 
 
 def fast_paths(model: PreTrainedModel, inputs: list[str], learned: int) -> dict[str, list[TransformersPath]]:
-    """The fast paths by file name: for each the ways to compute it, of which the first that is possible is taken.
+    """The fast paths by file name: for each, the ways to compute it in the order of preference.
 
     ``learned`` is a lower limit for the pairs of query and key from which a path is used: where graphs share their
     weights, only the canonical one is prepacked, and faster for short inputs.

@@ -7,22 +7,22 @@ from torch import Tensor
 from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.masking_utils import eager_mask
 
-from export.hf.heads import HEADS, Attended, Row, attend, changed
+from export.hf.heads import HEADS, AttentionOutputs, Row, attend, changed
 from export.hf.wrapper import Wrapper
 
 
 def take_head_masks(wrapper: Wrapper, drawn: Mapping[str, Tensor]) -> dict[str, tuple[int, int]]:
     """The shapes of the masks, [layers, heads], that ``wrapper`` now takes beside ``drawn``; none if it takes none.
 
-    It cannot where its model's attention is not called by transformers' AttentionInterface, once for each layer of
-    weights. ``wrapper.rows`` are then the rows of the masks, in the order of these calls.
+    It takes masks if its model calls transformers' AttentionInterface once for each layer of weights. Then
+    ``wrapper.rows`` are set to the rows of the masks, in the order of these calls.
     """
     AttentionInterface.register(HEADS, attend)
     AttentionMaskInterface.register(HEADS, eager_mask)
     model, masks = wrapper.model, wrapper.head_masks
     recorded: list[Tensor] = []
 
-    def record(output: Tensor, weights: Tensor) -> Attended:
+    def record(output: Tensor, weights: Tensor) -> AttentionOutputs:
         recorded.append(weights)
         return output, weights
 
@@ -40,14 +40,14 @@ def take_head_masks(wrapper: Wrapper, drawn: Mapping[str, Tensor]) -> dict[str, 
             names = ("output", *masks.values())
             if not layers and all(torch.equal(x[name], eager[name]) for x in (alone, masked) for name in names):
                 return shapes
-        except (KeyError, ValueError, NotImplementedError):  # another function, or weights that are not answered
+        except (KeyError, ValueError, NotImplementedError):  # another attention function, or no such weights
             pass
     model.set_attn_implementation("eager")
     return {}
 
 
 def _take(layers: dict[Row, Tensor], weights: Tensor) -> Row:
-    """The layer that has these weights, which is removed from ``layers``; raises KeyError if none has."""
+    """Remove the layer with these weights from ``layers`` and return its row; raise KeyError if there is none."""
     row = next((row for row, layer in layers.items() if torch.equal(layer, weights)), None)
     if row is None:
         raise KeyError("no layer has these weights")

@@ -1,4 +1,4 @@
-"""Masks of heads: a number for each head of every layer, which multiplies its weights after the softmax.
+"""Masks of heads: a factor for each head of every layer, applied to its weights after the softmax.
 
 transformers had the arguments ``head_mask``, ``decoder_head_mask`` and ``cross_attn_head_mask`` before version 5. Here
 they are an attention function under a name of its own: the model's eager function, whose weights and outputs are
@@ -15,14 +15,14 @@ from torch import Tensor, nn
 
 HEADS = "heed_heads"
 Row = tuple[str, int]  # the name of a mask, and a layer
-Attended = tuple[Tensor, Tensor]  # output [batch, queries, heads, width], weights [batch, heads, queries, keys]
+AttentionOutputs = tuple[Tensor, Tensor]  # output [batch, queries, heads, width], weights [batch, heads, queries, keys]
 
-_CHANGE: ContextVar[Callable[[Tensor, Tensor], Attended] | None] = ContextVar("_CHANGE", default=None)
+_CHANGE: ContextVar[Callable[[Tensor, Tensor], AttentionOutputs] | None] = ContextVar("_CHANGE", default=None)
 
 
 @contextmanager
-def changed(change: Callable[[Tensor, Tensor], Attended]) -> Iterator[None]:
-    """A context in which ``change`` is called with what each call of the attention ``HEADS`` returns."""
+def changed(change: Callable[[Tensor, Tensor], AttentionOutputs]) -> Iterator[None]:
+    """A context in which ``change`` replaces the outputs of each call of the attention ``HEADS``."""
     token = _CHANGE.set(change)
     try:
         yield
@@ -37,7 +37,7 @@ def heads_masked(masks: Mapping[str, Tensor], rows: Sequence[Row]) -> AbstractCo
     """
     remaining = iter(rows)
 
-    def multiply(output: Tensor, weights: Tensor) -> Attended:
+    def multiply(output: Tensor, weights: Tensor) -> AttentionOutputs:
         name, layer = next(remaining)
         if name not in masks:
             return output, weights
@@ -47,7 +47,7 @@ def heads_masked(masks: Mapping[str, Tensor], rows: Sequence[Row]) -> AbstractCo
     return changed(multiply)
 
 
-def attend(module: nn.Module, *tensors: Tensor | None, **options: Any) -> Attended:
+def attend(module: nn.Module, *tensors: Tensor | None, **options: Any) -> AttentionOutputs:
     """The eager function of the model that ``module`` is from; then the masks, if there are any."""
     eager = inspect.unwrap(type(module).forward).__globals__["eager_attention_forward"]
     output, weights = eager(module, *tensors, **options)

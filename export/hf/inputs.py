@@ -16,7 +16,7 @@ def inputs_of(model: PreTrainedModel) -> dict[str, Input]:
     """The inputs by name, the first of which is the model's main one.
 
     Raises:
-        ModelRefused: it needs an input that is none of these.
+        ModelRefused: it requires another input.
     """
     main, arguments = model.main_input_name, arguments_of(model)
     if main not in MAIN:

@@ -1,4 +1,4 @@
-"""The embedding of a text, where the directory is one of sentence-transformers: how it is made of the hidden states.
+"""The pooling of a sentence-transformers directory: how hidden states become the embedding of a text.
 
 ``modules.json`` lists what follows the model: a pooling, and possibly a division by the length.
 """
@@ -17,7 +17,7 @@ EPS = 1e-12  # the least length of an embedding, as torch.nn.functional.normaliz
 
 
 class UnknownPooling(Exception):
-    """The directory makes embeddings in a way that export does not know; the message says which."""
+    """Export does not support the directory's pooling; the message names it."""
 
 
 @dataclass(frozen=True)
@@ -42,12 +42,12 @@ class Pooling:
         return torch.nn.functional.normalize(pooled, dim=-1, eps=EPS) if self.normalize else pooled
 
     def __str__(self) -> str:
-        what = {"mean": "Mean of the real tokens' hidden states", "cls": "Hidden state of the first token"}
-        return what.get(self.mode, "Maximum of the real tokens' hidden states") + ", of length 1" * self.normalize
+        names = {"mean": "Mean of the real tokens' hidden states", "cls": "Hidden state of the first token"}
+        return names.get(self.mode, "Maximum of the real tokens' hidden states") + ", of length 1" * self.normalize
 
 
 def pooling_of(folder: Path) -> Pooling | None:
-    """The pooling of the directory; None if it is none of sentence-transformers.
+    """The pooling of the directory; None if it is not of sentence-transformers.
 
     Raises:
         UnknownPooling: it has other modules, or another mode.

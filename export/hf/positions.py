@@ -51,7 +51,7 @@ def _limit(wrapper: Wrapper, inputs: Mapping[str, Input], symbol: str) -> int | 
 
 
 def _lookups(wrapper: Wrapper, inputs: Mapping[str, Input], sizes: Mapping[str, int]) -> list[Lookup]:
-    """The lookups of a sequence of equal tokens; a token that is no padding, as some models give that no position."""
+    """The lookups of a sequence of equal tokens other than padding, which has no position in some models."""
     padding = getattr(wrapper.model.config, "pad_token_id", None)
     token = next(token for token in range(3) if token != padding)
     drawn = {name: torch.from_numpy(x) for name, x in draw(inputs, sizes).items()}

@@ -46,7 +46,7 @@ class Pretrained:
     ignored: tuple[str, ...] = ()  # tensors of the directory that the model does not have
     pooling: Pooling | None = None  # of a directory of sentence-transformers
     tokenizer: str | None = None  # the tokenizer.json to write
-    warnings: tuple[str, ...] = ()  # why something of the directory is not offered
+    warnings: tuple[str, ...] = ()  # why parts of the directory are not exported
 
     @property
     def config(self) -> PretrainedConfig:
@@ -94,9 +94,9 @@ def load(folder: Path, head: str = "config") -> Pretrained:
     head = "none" if pooling else head  # embeddings are made of hidden states
     model, info = _attempt(folder, content, lambda: _class_of(config, head).from_pretrained(folder, **options))
     if model.config._attn_implementation != "eager":
-        raise ModelRefused(f"{folder}: {type(model).__name__} has no eager attention, so its weights cannot be had")
+        raise ModelRefused(f"{folder}: {type(model).__name__} has no eager attention, which computes the weights")
     if getattr(model, "_can_set_experts_implementation", lambda: False)():
-        model.set_experts_implementation("batched_mm")  # the others choose experts in Python, which no graph has
+        model.set_experts_implementation("batched_mm")  # the others choose experts in Python, which cannot be traced
     model.requires_grad_(False).eval()
     try:
         tokenizer = tokenizer_json(folder)
@@ -145,7 +145,7 @@ def _attempt(folder: Path, content: dict[str, Any], call: Callable[[], Any]) -> 
             return call()
     except Exception as error:  # of many types: a damaged file, an unknown model, an option it does not have
         if content.get("auto_map") and "trust_remote_code" in str(error):
-            reason = "it needs the code in its directory, which is never run"
+            reason = "it needs the code in its directory, and export runs none"
         else:
             reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise ModelRefused(f"{folder}: transformers cannot load it: {reason}") from None

@@ -1,7 +1,7 @@
 """The tokenizer of a directory as one tokenizer.json, which the service reads without transformers.
 
-transformers may read other files instead, or change what tokenizer.json says, so it is transformers' tokenizer that is
-written, with the padding and the truncation that the directory's files ask for.
+transformers may read other files, or modify tokenizer.json. So the tokenizer that transformers loads is written, with
+the padding and the truncation of the directory's files.
 """
 
 import json

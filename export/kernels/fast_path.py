@@ -1,4 +1,4 @@
-"""The fast paths of a block: graphs of ``output`` without ``weights``, mostly by a kernel that never has all scores.
+"""The fast paths of a block: graphs of ``output`` without ``weights``, most with a kernel that never holds all scores.
 
 A fast path has some of the block's options as inputs. Each other parameter has its default value, or a value that the
 path fixes. The service reads from the path's metadata (``FastPath.spec``) which requests it can serve.
@@ -19,7 +19,7 @@ from export.kernels.masked import MASKED_ROWS
 from models.attention import KERNEL, nan_if_overflowing, scaled
 from models.block import Block
 
-JOINT = "Joint"  # stands for the kernels of several paths in a trace that they share; it is in no graph that is written
+JOINT = "Joint"  # a placeholder for the kernels of several paths in their shared trace; no written graph has it
 DEFAULTS: dict[str, Tensor] = {
     "attn_mask": torch.zeros(1, 1, 1, 1),
     "is_causal": torch.tensor(False),
@@ -151,7 +151,7 @@ def _tensor(name: str, value: Any) -> Tensor:
 
 
 def fast_paths(block: Block, from_pairs: int = 0, cuda: bool = False) -> dict[str, FastPath]:
-    """The fast paths of ``block`` by file name; ``from_pairs`` is a lower limit for that of every path not on CUDA.
+    """The fast paths of ``block`` by file name; ``from_pairs`` is the lower bound of every path not on CUDA.
 
     Those for CUDA are included with ``cuda`` and in half precision, for which the CPU has none.
     """
@@ -159,7 +159,7 @@ def fast_paths(block: Block, from_pairs: int = 0, cuda: bool = False) -> dict[st
     paths: dict[str, FastPath] = {}
     fused: dict[str, FastPath] = {}
     if block.linear:
-        # Where there is a mask, is_causal is a part of it, and takes a number for each pair.
+        # With a mask, is_causal becomes part of it, and takes a number for each pair.
         fixable = set() if "attn_mask" in block.inputs else block.inputs.keys()
         paths = {name: path for name, path in LINEAR.items() if fixable >= path.fixes.keys()}
     elif block.is_causal is not None:

@@ -43,7 +43,7 @@ def each(tensors: str, line: str) -> str:
 
 
 def folded(key_rows: str, value_rows: str) -> str:
-    """Reshape q, k and v to q3, k3 and v3 with three axes; the first is ``batch``, which has the heads, too.
+    """Reshape q, k and v to q3, k3 and v3 with three axes; the first, ``batch``, includes the heads.
 
     The other two are ``key_rows`` for q and k, and ``value_rows`` for v.
     """

@@ -20,7 +20,7 @@ Reference = Callable[[Arrays, Any], dict[str, np.ndarray]]
 JITTER = 1e-3  # relative change of the inputs between draws
 DRAWS = 6
 MORE_DRAWS = 64  # before a check fails
-MANY = 30_000  # weights, of which a DRAWS-th of the draws is enough: their largest error hardly varies
+MANY_WEIGHTS = 30_000  # above, a DRAWS-th of the draws suffices: the largest error hardly varies
 
 
 def error_budget(
@@ -50,7 +50,7 @@ def error_budget(
             worst[name] = max(worst.get(name, 0.0), largest_error(plain[name], wide[name]))
             finite = wide[name][np.isfinite(wide[name])]
             largest[name] = max(largest.get(name, 0.0), float(np.abs(finite).max(initial=0.0)))
-        if wide["weights"].size > MANY and DRAWS * (k + 1) >= draws:
+        if wide["weights"].size > MANY_WEIGHTS and DRAWS * (k + 1) >= draws:
             break
     return {name: 2 * worst[name] + eps * largest[name] for name in worst}
 

@@ -44,12 +44,12 @@ def run_outputs(run: onnxruntime.InferenceSession, names: Sequence[str], inputs:
         value.name: value.type for value in [*run.get_inputs(), *run.get_overridable_initializers(), *run.get_outputs()]
     }
     feeds = {name: array.astype(HALVES.get(types[name], array.dtype)) for name, array in inputs.items()}
-    if BFLOAT16 in types.values():  # numpy, and so session.run, has no such type
+    if BFLOAT16 in types.values():  # numpy has no bfloat16, so session.run takes none
         binding = run.io_binding()
         for name, array in feeds.items():
             binding.bind_ortvalue_input(name, _value(array))
         for name in names:
-            binding.bind_output(name, "cpu")  # whichever device computes it
+            binding.bind_output(name, "cpu")  # on any device
         run.run_with_iobinding(binding)
         outputs = [_array(value) for value in binding.get_outputs()]
     else:

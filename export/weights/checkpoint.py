@@ -105,10 +105,10 @@ def _tensors(path: Path) -> dict[str, Tensor]:
     content = _safetensors(path) if path.suffix == ".safetensors" else _torch(path)
     state = content.get("state_dict", content)
     if not isinstance(state, dict) or not state:
-        raise CheckpointError(f"{path} is no state dict: it is empty, or its 'state_dict' is not a dict")
+        raise CheckpointError(f"{path} is not a state dict: it is empty, or its 'state_dict' is not a dict")
     others = [str(name) for name, value in state.items() if not isinstance(value, Tensor)]
     if others:
-        raise CheckpointError(f"{path} is no state dict: {listed(others)} are not tensors")
+        raise CheckpointError(f"{path} is not a state dict: {listed(others)} are not tensors")
     return state
 
 
@@ -126,7 +126,7 @@ def _torch(path: Path) -> dict[str, Any]:
             content = torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError:
         raise CheckpointError(
-            f"{path} is refused: it is no plain state dict, and unpickling it could run code. "
+            f"{path} is refused: it is not a plain state dict, and unpickling it could run code. "
             "Save module.state_dict(), or better safetensors"
         ) from None
     except Exception as error:  # damaged files make the unpickler raise errors of many types

@@ -152,7 +152,7 @@ def family_of(kind: str) -> Family:
     """The family of block ``kind``.
 
     Raises:
-        CheckpointError: the block has no weights, or there is no such block.
+        CheckpointError: the block is unknown, or has no weights.
     """
     if kind not in FAMILIES:
         raise CheckpointError(f"{kind} has no weights to import; these have: {', '.join(FAMILIES)}")
@@ -267,7 +267,7 @@ def _missing_message(kind: str, missing: Sequence[str], named: Named) -> str:
 
 
 def _check_shapes(block: str, expected: Mapping[str, tuple[int, ...]], tensors: Tensors, named: Named) -> None:
-    """Compare the tensors with those of the module, to report all differences at once, which torch does not."""
+    """Compare the tensors with those of the module, and report all differences at once."""
     wrong = [f"missing {name} {list(shape)}" for name, shape in expected.items() if name not in tensors]
     wrong += [f"unused {named.own(name)} {list(x.shape)}" for name, x in tensors.items() if name not in expected]
     wrong += [
@@ -283,13 +283,13 @@ def parsed(types: Mapping[str, Any], settings: Mapping[str, str]) -> Fields:
     """The values of ``--set``, converted to ``types``.
 
     Raises:
-        CheckpointError: there is no such setting, or the value is not of its type.
+        CheckpointError: the setting is unknown, or the value is not of its type.
     """
     fields: Fields = {}
     for name, text in settings.items():
         if name not in types:
             others = f"; there are {', '.join(types)}"
-            raise CheckpointError(f"--set {name}: there is no such setting{nearest(name, types) or others}")
+            raise CheckpointError(f"--set {name}: unknown setting{nearest(name, types) or others}")
         kind = types[name]
         try:
             if kind is bool:

@@ -46,7 +46,7 @@ class Named:
 
     tensors: dict[str, Tensor] = field(default_factory=dict)
     sources: dict[str, str] = field(default_factory=dict)  # our name -> the name in the file
-    ignored: list[str] = field(default_factory=list)  # names in the file of tensors that are no part of the block
+    ignored: list[str] = field(default_factory=list)  # names in the file of tensors that the block does not have
     prefix: str = ""
 
     def add(self, ours: str, theirs: str, tensor: Tensor) -> None:
@@ -69,7 +69,7 @@ class Named:
         return listed(sorted({*self.sources.values(), *self.ignored}))
 
     def is_bert(self) -> bool:
-        """Whether the names are those of a BERT or RoBERTa, which are the same."""
+        """Whether the names are those of BERT, which RoBERTa shares."""
         return any(theirs.endswith(BERT_WORDS) for theirs in self.sources.values())
 
 
@@ -162,7 +162,7 @@ def mapped(tensors: Tensors, file: Path, prefix: str | None = None) -> Named:
         }
         theirs = {ours: f"{named.prefix}{entry['from']}" for ours, entry in sources.items()}
     except (OSError, ValueError, KeyError, AttributeError, TypeError):
-        raise CheckpointError(f'{file} is no mapping {{"our name": "their name"}}') from None
+        raise CheckpointError(f'{file} is not a mapping {{"our name": "their name"}}') from None
     _require_names(file, theirs.values(), tensors)
     for ours, entry in sources.items():
         tensor = _reshaped(ours, tensors[theirs[ours]], entry.get("transpose") is True)

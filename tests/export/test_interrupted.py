@@ -185,7 +185,7 @@ def test_a_version_written_meanwhile_stays(tmp_path):
     writing = written_whole(target, force=False)
     (writing.__enter__() / "model.onnx").touch()
     target.mkdir()
-    with pytest.raises(ExportError, match="written by another export meanwhile"):
+    with pytest.raises(ExportError, match="another export has written"):
         writing.__exit__(None, None, None)
     assert os.listdir(tmp_path / "mine") == ["1"]
     assert os.listdir(target) == []

@@ -61,7 +61,7 @@ def parser() -> Parser:
     )  # fmt: skip
     root.add_argument("block", metavar="BLOCK", help="name of a block on the server; `heed list` lists them")
     root.add_argument("--describe", action="store_true", help="print the block's inputs, parameters and outputs; exit")
-    root.add_argument("--json", action="store_true", help="print JSON on a terminal, too, as a pipe gets it")
+    root.add_argument("--json", action="store_true", help="print JSON on a terminal, as in a pipe")
 
     server = root.add_argument_group("server")
     add_server(server)

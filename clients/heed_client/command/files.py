@@ -115,12 +115,12 @@ def _parse(content: bytes) -> Any:
 
 
 def _json_problem(error: json.JSONDecodeError) -> str:
-    """What is wrong, where, and what stands there."""
+    """The place of the error, what was expected there, and what was found."""
     found = error.doc[error.pos : error.pos + 20].split("\n")[0]
     expected = error.msg.replace("Expecting property name", "Expecting a name").replace("Expecting value", "a value")
     expected = expected.removeprefix("Expecting ").removesuffix(" delimiter").replace("Extra data", "nothing more")
     where = f"line {error.lineno}, column {error.colno}"
-    return f"it is no JSON: {where}: expected {expected}, got {repr(found) if found else 'the end'}"
+    return f"invalid JSON: {where}: expected {expected}, got {repr(found) if found else 'the end'}"
 
 
 def _tensor(value: Any) -> Any:

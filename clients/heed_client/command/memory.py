@@ -42,7 +42,7 @@ def parser() -> Parser:
     add("--key", metavar="FILE", help="keys [batch, kv_heads, n, d_k], or their last 2 or 3 dimensions")
     add("--value", metavar="FILE", help="values [batch, kv_heads, n, d_v]")
     add("--tensor", action="append", default=[], type=pair, metavar="NAME=FILE", help="any other tensor")
-    add("--block", help="store what this block's projections make of the tensors")
+    add("--block", help="store the tensors projected by this block")
     add("--dtype", choices=("float32", "float16"), help="of the stored numbers (default float32)")
     add("--ttl-seconds", type=positive, metavar="SECONDS", help="time until the memory is deleted")
     return root

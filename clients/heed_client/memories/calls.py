@@ -21,7 +21,7 @@ PART_BYTES = 64 << 20  # of one request; half as much is tried again where the s
 
 @dataclass(frozen=True)
 class Description:
-    """What a server says of a memory; shapes are [batch, kv_heads, n, d], of a stack of layers [layers, ...]."""
+    """A server's description of a memory; shapes are [batch, kv_heads, n, d], of a stack of layers [layers, ...]."""
 
     id: str
     block: str | None
@@ -52,7 +52,7 @@ class MemoryCalls:
         if not reuse or size > PART_BYTES or not upload.are_keys_and_values(arrays):
             return (yield from self._upload(arrays, counts, options)), True
         tag = {"If-None-Match": f'"{upload.content_hash(arrays, counts)}"'}
-        try:  # without the numbers, as sending them is what takes long
+        try:  # without the numbers, since sending them takes long
             response = yield from self._calls.send("POST", MEMORIES, b"{}", {"Content-Type": "application/json"} | tag)
         except BadRequest as error:
             if error.status != 422:  # nothing is stored: the server needs a key

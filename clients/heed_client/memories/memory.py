@@ -49,7 +49,7 @@ class _Memory:
 
     @property
     def bytes(self) -> int:
-        """Of the server's files, which have room for further keys; as of the last ``append`` or ``refresh``."""
+        """Size of the server's files, which have room for further keys; as of the last ``append`` or ``refresh``."""
         return self.description.bytes
 
     def __repr__(self) -> str:
@@ -67,7 +67,7 @@ class _Memory:
         self.description = replace(self.description, lengths=lengths)
 
     def _may_ignore(self, failure: HeedError, error: BaseException | None) -> bool:
-        """Whether a memory that could not be deleted matters less than the ``error`` that ended its use."""
+        """Whether to ignore that a memory was not deleted: another ``error`` ended its use, or it was gone."""
         return error is not None or isinstance(failure, NotFound)
 
 
@@ -100,7 +100,7 @@ class Memory(_Memory):
         at: int | None = None,
         **options: Any,
     ) -> Answer:
-        """A decoding step: append ``key`` and ``value``, and attend to them, too, in one request.
+        """A decoding step: append ``key`` and ``value`` and attend to all keys, in one request.
 
         A block that attends to itself takes its own input instead: ``step(x=x)``. With ``at``, every row must have so
         many keys before, so that a step that is sent again cannot be appended twice.
@@ -160,7 +160,7 @@ class AsyncMemory(_Memory):
     """``Memory`` for asyncio, with the same arguments and results."""
 
     async def query(self, query: TensorLike = None, *, block: str | None = None, **options: Any) -> Answer:
-        """Run a block on the stored keys, as ``Memory.query`` does; raises what it raises."""
+        """Run a block on the stored keys, as ``Memory.query`` does; raises the same errors."""
         answer: Answer = await self._query(block, query=query, **options)
         return answer
 
@@ -174,7 +174,7 @@ class AsyncMemory(_Memory):
         at: int | None = None,
         **options: Any,
     ) -> Answer:
-        """A decoding step, as ``Memory.step``; raises what it raises."""
+        """A decoding step, as ``Memory.step``; raises the same errors."""
         tensors = {"query": query, "key": key, "value": value, **options}
         answer: Answer = await self._query(block, **tensors, memory_append=True, memory_at=at)
         self._add(_new_keys(tensors))
@@ -189,7 +189,7 @@ class AsyncMemory(_Memory):
         nonpad_kv_seqlen: TensorLike = None,
         **inputs: TensorLike,
     ) -> None:
-        """Append keys and values, as ``Memory.append`` does; raises what it raises."""
+        """Append keys and values, as ``Memory.append`` does; raises the same errors."""
         tensors = {"key": key, "value": value, **inputs}
         self.description = await self._execute(self._append(tensors, at, nonpad_kv_seqlen))
 

@@ -33,7 +33,7 @@ def _doubled(value: Any) -> Any:
 
 @contextmanager
 def in_float64() -> Iterator[None]:
-    """A context in which nothing is computed in float32."""
+    """A context in which float64 replaces float32."""
     before = torch.get_default_dtype()
     torch.set_default_dtype(torch.float64)
     try:

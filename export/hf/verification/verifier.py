@@ -18,7 +18,7 @@ from export.verification.checks import CANONICAL, Check
 from export.verification.sessions import Arrays, input_names, run_outputs
 from models.block import Block, Sizes
 
-Report = Callable[[str], None]  # is called with what is done now
+Report = Callable[[str], None]  # called with each step
 ANSWERS = ("output", "embedding")  # the outputs that every graph has
 EPS = np.finfo(np.float32).eps
 MORE_DRAWS = 64
@@ -45,14 +45,14 @@ def sizes_of(block: Block, learned: int) -> dict[str, Sizes]:
 
 @dataclass
 class Example:
-    """The inputs of one example, what the model answers, and by how much a graph's answer may differ."""
+    """One example: its inputs, the model's outputs, and the budgets of their errors."""
 
     name: str
     inputs: Arrays
     exact: dict[str, np.ndarray]
     budgets: dict[str, float]
-    canonical: dict[str, np.ndarray] = field(default_factory=dict)  # answered by the canonical graph
-    draws: int = 0  # of changed embeddings, from which the budgets are, too
+    canonical: dict[str, np.ndarray] = field(default_factory=dict)  # outputs of the canonical graph
+    draws: int = 0  # of changed embeddings, which the budgets include
 
     def keep(self, outputs: Collection[str]) -> None:
         """Forget all but these outputs."""
@@ -97,7 +97,7 @@ class Verifier:
         return checks
 
     def _outputs(self, run: InferenceSession, example: Example) -> dict[str, np.ndarray]:
-        """The outputs of a graph. If one exceeds its budget, budgets are drawn until none does, or there are many."""
+        """The outputs of a graph. While one exceeds its budget, more budgets are drawn, up to a limit."""
         outputs = run_outputs(run, [output.name for output in run.get_outputs()], example.inputs)
         errors = {name: largest_error(array, example.exact[name]) for name, array in outputs.items()}
         # A rare rounding error, or a wrong graph?

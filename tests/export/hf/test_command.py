@@ -92,7 +92,7 @@ def test_many_weights_of_a_model_without_its_head_are_one_file(tmp_path, capsys)
     save_file(state, file, {"format": "pt"})
     assert load(tmp_path / "model", "none").random == ("pooler.dense.bias", "pooler.dense.weight")
     assert run(tmp_path / "model", "--head", "none", "--name", "mine", "--repository", tmp_path) == 0
-    ignored = "ignored, as BertModel has no such tensors: classifier.bias, classifier.weight"
+    ignored = "ignored, BertModel does not have them: classifier.bias, classifier.weight"
     assert ignored in capsys.readouterr().err
     folder = tmp_path / "mine" / "1"
     files = {file.name: file.stat().st_size for file in folder.iterdir()}
@@ -143,11 +143,11 @@ REFUSED = {  # a family, changes of the config of ``tiny``, or a function that m
     "no config": (lambda _, folder: folder, "has no config.json"),
     "no weights": (configured, "has no weights; expected model.safetensors or"),
     "an unknown type": ({"model_type": "unknown"}, "cannot load it: .*unknown"),
-    "code": (with_code, "it needs the code in its directory, which is never run"),
+    "code": (with_code, "it needs the code in its directory, and export runs none"),
     "a damaged file": (damaged, "transformers cannot load it"),
     "an unknown class": ({"architectures": ["BertForNothing"]}, "names BertForNothing, which transformers"),
     "quantized": ({"quantization_config": {"quant_method": "gptq"}}, "its weights are quantized"),
-    "no head": (headless, "no numbers for classifier.bias, classifier.weight, which BertForSeq.* needs; --head none"),
+    "no head": (headless, "lacks classifier.bias, classifier.weight, which BertForSeq.* needs; --head none"),
     "several answers": (
         Family("BertForPreTraining", TINY.config),
         "its call returns prediction_logits, seq_relationship_logits.*--head none",

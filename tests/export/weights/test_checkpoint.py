@@ -25,7 +25,7 @@ ATTENTION = {
     "no setting": ({}, "num_heads, add_zero_attn cannot be read off the tensors; say --set num_heads=... --set add_z"),
     "heads that do not divide": (FOUR | {"num_heads": 5}, "has 24 rows, which is not a multiple of num_heads 5"),
     "no heads": (FOUR | {"num_heads": 0}, "not a multiple of num_heads 0"),
-    "no such setting": (FOUR | {"heads": 3}, "--set heads: there is no such setting"),
+    "no such setting": (FOUR | {"heads": 3}, "--set heads: unknown setting"),
     "no number": ({"num_heads": "four"}, "num_heads should be int, got 'four'"),
     "a choice": ({"num_heads": 4, "inputs": "z"}, "inputs should be query, key, value, x, x, memory"),
 }
@@ -149,7 +149,7 @@ def test_layer_norm_eps_is_asked_for(tmp_path):
         imported("encoder", tmp_path / "layer.pt", **STACK, layer_norm_eps=-1)
 
 
-WRONG_MAPPINGS = {'{"q_proj.weight": "query/kernel"}': "names query/kernel; the checkpoint has", "[1]": "is no mapping"}
+WRONG_MAPPINGS = {'{"q_proj.weight": "query/kernel"}': "names query/kernel; the checkpoint has", "[1]": "not a mapping"}
 
 
 @pytest.mark.parametrize(("content", "expected"), WRONG_MAPPINGS.items())
@@ -190,7 +190,7 @@ def test_damaged_files(tmp_path):
         "m.safetensors": "cannot be read as safetensors",
         "empty.pt": "cannot be read",
         "rubbish.pt": "cannot be read",
-        "m.pt": "is no state dict",
+        "m.pt": "is not a state dict",
         "folder": "config.json is not JSON",
         ".": "needs config.json, and model.safetensors or",
     }.items():

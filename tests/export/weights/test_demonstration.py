@@ -87,7 +87,7 @@ WRONG = {
     "heads that do not divide": ("multi_head", PAIR | {"num_heads": 4}, "d_model 6 is not a multiple of num_heads 4"),
     "no heads": ("multi_head", PAIR | {"num_heads": 0}, "num_heads must be at least 1, got 0"),
     "negative": ("encoder", STACK | {"vocab_size": -1}, "vocab_size must be at least 0, got -1"),
-    "of a checkpoint": ("multi_head", PAIR | {"add_zero_attn": "false"}, "--set add_zero_attn: there is no such setti"),
+    "of a checkpoint": ("multi_head", PAIR | {"add_zero_attn": "false"}, "--set add_zero_attn: unknown setting"),
     "no number": ("multi_head", PAIR | {"d_model": "six"}, "d_model should be int, got 'six'"),
     "missing": ("multi_head", {"d_model": 6}, "needs num_heads; say --set num_heads=..."),
     "no groups": ("grouped_query", PAIR, "needs num_kv_heads"),

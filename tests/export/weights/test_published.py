@@ -112,8 +112,8 @@ def test_exported_graphs_agree_with_transformers(few_examples, without_fast_path
     (tmp_path / "bert" / "tokenizer.json").write_text("{}")
     assert run("encoder", "--name", "mine", "--weights", tmp_path / "bert", "--repository", tmp_path) == 0
     captured = capsys.readouterr()
-    assert "under 'bert.'; ignored, as they are no part of it: qa_outputs.weight, qa_outputs.bias" in captured.err
-    assert "mine: verified against Heed's float64 reference with these weights, not against the mod" in captured.out
+    assert "under 'bert.'; ignored, not part of the block: qa_outputs.weight, qa_outputs.bias" in captured.err
+    assert "mine: verified against Heed's float64 reference with these weights, not against their" in captured.out
     assert (tmp_path / "mine" / "1" / "tokenizer.json").read_text() == "{}"
     served = session(tmp_path / "mine" / "1" / "model.onnx")
     spec = json.loads(served.get_modelmeta().custom_metadata_map["heed"])

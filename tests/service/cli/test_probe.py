@@ -65,7 +65,7 @@ def test_every_interface_of_ipv6():
 @pytest.mark.parametrize(
     ("flags", "environment", "message"),
     [
-        (["--por", "8200"], {}, "--por: there is no such flag; did you mean --port?"),
+        (["--por", "8200"], {}, "unknown flag --por; did you mean --port?"),
         (["--port", "x"], {}, "--port: expected a whole number from 1 to 65535, got 'x'"),
         ([], {"HEED_MONITORING_PORT": "80x"}, "--port: expected a whole number from 1 to 65535, got '80x'"),
         ([], {"HEED_PORT": "80x"}, "--port: expected a whole number from 1 to 65535, got '80x'"),
