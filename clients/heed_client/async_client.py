@@ -1,24 +1,20 @@
-"""``AsyncClient``: it sends the requests of the same calls as ``Client``."""
+"""``AsyncClient``: it has the methods of ``Client``, and sends the requests of their calls."""
 
 import asyncio
-import time
-from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Literal, Self, TypeVar
 
 import httpx
 
-from heed_client.answer import Answer, Tokens
 from heed_client.arrays import TensorLike
-from heed_client.block import Block, BlockSummary
 from heed_client.calls import Call, Calls
-from heed_client.client import Dtype, Reduction
-from heed_client.connection import http_options, named_inputs, text_fields
-from heed_client.errors import TimedOut, Unreachable, transport_errors
+from heed_client.client import Client
+from heed_client.connection import awaited, http_options
+from heed_client.errors import Unreachable, transport_errors
 from heed_client.memories.calls import Description, MemoryCalls
 from heed_client.memories.memory import AsyncMemory, Storing
-from heed_client.selection import Indices
 
 T = TypeVar("T")
 
@@ -42,113 +38,12 @@ class AsyncClient:
         self._calls = Calls(self._http, retries, max_wait_s)
         self._memory_calls = MemoryCalls(self._calls)
 
-    async def ready(self) -> bool:
-        """Whether the server answers and its models are loaded; False without a server.
-
-        Raises:
-            HeedError: the answer is another error; the URL may belong to another server.
-        """
-        try:
-            return await self._execute(self._calls.ready()) is None
-        except Unreachable:
-            return False
-
-    async def wait_ready(self, timeout: float = 60, interval: float = 0.2) -> None:
-        """Wait until the server is ready, for at most ``timeout`` seconds, with ``interval`` seconds between two tries.
-
-        Raises:
-            TimedOut: it is not ready then; the message says what it answered last.
-            HeedError: as ``ready``.
-        """
-        end = time.monotonic() + timeout
-        while True:
-            try:
-                reason = await self._execute(self._calls.ready())
-            except Unreachable as error:
-                reason = str(error)
-            if reason is None:
-                return
-            if time.monotonic() + interval > end:
-                raise TimedOut(f"{self._http.base_url} is not ready after {timeout:g} s: {reason}")
-            await asyncio.sleep(interval)
-
-    async def blocks(self) -> list[BlockSummary]:
-        """List the blocks that the server runs; raises HeedError."""
-        return await self._execute(self._calls.blocks())
-
-    async def describe(self, block: str) -> Block:
-        """Get a block's formula, inputs, outputs and parameters, as ``Client.describe`` does; raises HeedError."""
-        return await self._execute(self._calls.describe(block))
-
-    async def attend(
-        self,
-        block: str,
-        query: TensorLike = None,
-        key: TensorLike = None,
-        value: TensorLike = None,
-        *,
-        outputs: str | Sequence[str] | None = None,
-        layers: Indices = None,
-        heads: Indices = None,
-        queries: Indices = None,
-        reduce_heads: Reduction | None = None,
-        reduce_layers: Reduction | None = None,
-        average_attn_weights: bool = False,
-        weights_top_k: int | None = None,
-        weights_dtype: Dtype | None = None,
-        weights_threshold: float | None = None,
-        weights_pool: int | None = None,
-        weights_pool_by: Reduction | None = None,
-        decimals: int | None = None,
-        quantized: bool = False,
-        additive_mask: bool = False,
-        next_tokens: int | None = None,
-        binary: bool | None = None,
-        **inputs: TensorLike,
-    ) -> Answer:
-        """Run ``block`` on tensors and parameters, with the arguments of ``Client.attend``.
-
-        Raises:
-            HeedError: see ``heed_client.errors``.
-            ValueError, TypeError: an input is not an array of numbers; the message begins with its name.
-        """
-        choices = {
-            "layers": layers,
-            "heads": heads,
-            "queries": queries,
-            "reduce_heads": reduce_heads,
-            "reduce_layers": reduce_layers,
-            "average_attn_weights": average_attn_weights,
-            "weights_top_k": weights_top_k,
-            "weights_dtype": weights_dtype,
-            "weights_threshold": weights_threshold,
-            "weights_pool": weights_pool,
-            "weights_pool_by": weights_pool_by,
-            "decimals": decimals,
-            "additive_mask": additive_mask,
-            "next_tokens": next_tokens,
-        }
-        named = named_inputs(query, key, value, inputs)
-        call = self._calls.attend(block, named, outputs, choices, quantized, binary)
-        return await self._execute(call)
-
-    async def tokenize(
-        self,
-        model: str,
-        text: str | Sequence[str] | None = None,
-        *,
-        text_pair: str | Sequence[str] | None = None,
-        text_target: str | Sequence[str] | None = None,
-        truncation: bool | None = None,
-        add_special_tokens: bool = True,
-    ) -> Tokens:
-        """Tokenize texts, with the arguments of ``Client.tokenize``.
-
-        Raises:
-            HeedError: see ``heed_client.errors``.
-        """
-        texts = text_fields(text, text_pair, text_target, truncation, add_special_tokens)
-        return await self._execute(self._calls.tokenize(model, texts))
+    ready = awaited(Client.ready)
+    wait_ready = awaited(Client.wait_ready)
+    blocks = awaited(Client.blocks)
+    describe = awaited(Client.describe)
+    attend = awaited(Client.attend)
+    tokenize = awaited(Client.tokenize)
 
     def memory(
         self,
@@ -201,16 +96,19 @@ class AsyncClient:
         await self.aclose()
 
     async def _execute(self, call: Call[T]) -> T:
-        response = None
+        resume = partial(call.send, None)
         while True:
             try:
-                step = call.send(response)
+                step = resume()
             except StopIteration as end:
                 result: T = end.value
                 return result
-            response = None
-            if isinstance(step, httpx.Request):
-                with transport_errors():
-                    response = await self._http.send(step)
-            else:
+            if not isinstance(step, httpx.Request):
                 await asyncio.sleep(step)
+                resume = partial(call.send, None)
+                continue
+            try:
+                with transport_errors():
+                    resume = partial(call.send, await self._http.send(step))
+            except Unreachable as error:
+                resume = partial(call.throw, error)

@@ -1,7 +1,11 @@
-"""``Client``: it sends the requests of the calls, and waits between retries."""
+"""``Client``: it sends the requests of the calls, and waits between retries.
+
+``AsyncClient`` has the same methods, except those that return memories: their bodies only execute a call.
+"""
 
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Literal, Self, TypeVar
@@ -61,10 +65,7 @@ class Client:
         Raises:
             HeedError: the answer is another error; the URL may belong to another server.
         """
-        try:
-            return self._execute(self._calls.ready()) is None
-        except Unreachable:
-            return False
+        return self._execute(_is_ready(self._calls))
 
     def wait_ready(self, timeout: float = 60, interval: float = 0.2) -> None:
         """Wait until the server is ready, for at most ``timeout`` seconds, with ``interval`` seconds between two tries.
@@ -73,17 +74,7 @@ class Client:
             TimedOut: it is not ready then; the message says what it answered last.
             HeedError: as ``ready``.
         """
-        end = time.monotonic() + timeout
-        while True:
-            try:
-                reason = self._execute(self._calls.ready())
-            except Unreachable as error:
-                reason = str(error)
-            if reason is None:
-                return
-            if time.monotonic() + interval > end:
-                raise TimedOut(f"{self._http.base_url} is not ready after {timeout:g} s: {reason}")
-            time.sleep(interval)
+        return self._execute(_wait_ready(self._calls, str(self._http.base_url), timeout, interval))
 
     def blocks(self) -> list[BlockSummary]:
         """List the blocks that the server runs.
@@ -103,6 +94,7 @@ class Client:
 
     def attend(
         self,
+        /,
         block: str,
         query: TensorLike = None,
         key: TensorLike = None,
@@ -254,16 +246,40 @@ class Client:
         self.close()
 
     def _execute(self, call: Call[T]) -> T:
-        response = None
+        resume = partial(call.send, None)
         while True:
             try:
-                step = call.send(response)
+                step = resume()
             except StopIteration as end:
                 result: T = end.value
                 return result
-            response = None
-            if isinstance(step, httpx.Request):
-                with transport_errors():
-                    response = self._http.send(step)
-            else:
+            if not isinstance(step, httpx.Request):
                 time.sleep(step)
+                resume = partial(call.send, None)
+                continue
+            try:
+                with transport_errors():
+                    resume = partial(call.send, self._http.send(step))
+            except Unreachable as error:
+                resume = partial(call.throw, error)
+
+
+def _is_ready(calls: Calls) -> Call[bool]:
+    try:
+        return (yield from calls.ready()) is None
+    except Unreachable:
+        return False
+
+
+def _wait_ready(calls: Calls, url: str, timeout: float, interval: float) -> Call[None]:
+    end = time.monotonic() + timeout
+    while True:
+        try:
+            reason = yield from calls.ready()
+        except Unreachable as error:
+            reason = str(error)
+        if reason is None:
+            return
+        if time.monotonic() + interval > end:
+            raise TimedOut(f"{url} is not ready after {timeout:g} s: {reason}")
+        yield interval

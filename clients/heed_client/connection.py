@@ -1,15 +1,23 @@
-"""The arguments of ``Client`` and ``AsyncClient`` as httpx's, and as fields of requests."""
+"""The faces ``Client`` and ``AsyncClient``: their arguments as httpx's and as fields of requests, shared methods."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
 import httpx
 
 from heed_client.arrays import TensorLike
 from heed_options import DEFAULT_URL, server_url, ssl_context
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def awaited(method: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]:
+    """The ``method`` of a sync class for its async counterpart, whose ``_execute`` returns a coroutine."""
+    return cast(Callable[Concatenate[Any, P], Coroutine[Any, Any, T]], method)
 
 
 def _version() -> str:

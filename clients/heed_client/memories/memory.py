@@ -10,6 +10,7 @@ import numpy as np
 from heed_client.answer import Answer
 from heed_client.arrays import TensorLike
 from heed_client.calls import Call
+from heed_client.connection import awaited
 from heed_client.errors import HeedError, NotFound
 from heed_client.memories.calls import Description, MemoryCalls
 
@@ -59,16 +60,21 @@ class _Memory:
     def _query(self, block: str | None, **options: Any) -> Any:
         return self._attend(block or self.block or DEFAULT_BLOCK, memory=self.id, **options)
 
-    def _append(self, tensors: Mapping[str, TensorLike], at: int | None, lengths: TensorLike) -> Call[Description]:
-        return self._calls.append(self.description, tensors, at, lengths)
+    def _update(self, call: Call[Description]) -> Call[None]:
+        self.description = yield from call
 
     def _add(self, count: int) -> None:
         lengths = tuple(length + count for length in self.lengths)
         self.description = replace(self.description, lengths=lengths)
 
-    def _may_ignore(self, failure: HeedError, error: BaseException | None) -> bool:
-        """Whether to ignore that a memory was not deleted: another ``error`` ended its use, or it was gone."""
-        return error is not None or isinstance(failure, NotFound)
+    def _end(self, error: BaseException | None) -> Call[None]:
+        """Delete a temporary memory. If that fails, the ``error`` that ended its use matters more."""
+        if self._is_temporary:
+            try:
+                yield from self._calls.delete(self.id)
+            except HeedError as failure:
+                if error is None and not isinstance(failure, NotFound):
+                    raise
 
 
 class Memory(_Memory):
@@ -77,7 +83,7 @@ class Memory(_Memory):
     ``with`` deletes it at its end, except a memory that was opened, reused, or stored with ``keep``.
     """
 
-    def query(self, query: TensorLike = None, *, block: str | None = None, **options: Any) -> Answer:
+    def query(self, /, query: TensorLike = None, *, block: str | None = None, **options: Any) -> Answer:
         """Run ``block`` on ``query`` [batch, heads, m, d_k], or its last 2 or 3 dimensions, and the stored keys.
 
         ``options`` are the further inputs and the options of ``Client.attend``. Without ``block`` it is the block for
@@ -116,6 +122,7 @@ class Memory(_Memory):
 
     def append(
         self,
+        /,
         key: TensorLike = None,
         value: TensorLike = None,
         *,
@@ -134,35 +141,33 @@ class Memory(_Memory):
             ValueError, TypeError: a tensor is not an array of numbers; the message begins with its name.
         """
         tensors = {"key": key, "value": value, **inputs}
-        self.description = self._execute(self._append(tensors, at, nonpad_kv_seqlen))
+        done: None = self._execute(self._update(self._calls.append(self.description, tensors, at, nonpad_kv_seqlen)))
+        return done
 
     def refresh(self) -> None:
         """Ask the server for ``lengths`` and ``bytes``, to which others may have appended; raises HeedError."""
-        self.description = self._execute(self._calls.get(self.id))
+        done: None = self._execute(self._update(self._calls.get(self.id)))
+        return done
 
     def delete(self) -> None:
         """Delete it on the server; raises HeedError."""
-        self._execute(self._calls.delete(self.id))
+        done: None = self._execute(self._calls.delete(self.id))
+        return done
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, _: type[BaseException] | None, error: BaseException | None, __: TracebackType | None) -> None:
-        if self._is_temporary:
-            try:
-                self.delete()
-            except HeedError as failure:
-                if not self._may_ignore(failure, error):
-                    raise
+        self._execute(self._end(error))
 
 
 class AsyncMemory(_Memory):
     """``Memory`` for asyncio, with the same arguments and results."""
 
-    async def query(self, query: TensorLike = None, *, block: str | None = None, **options: Any) -> Answer:
-        """Run a block on the stored keys, as ``Memory.query`` does; raises the same errors."""
-        answer: Answer = await self._query(block, query=query, **options)
-        return answer
+    query = awaited(Memory.query)
+    append = awaited(Memory.append)
+    refresh = awaited(Memory.refresh)
+    delete = awaited(Memory.delete)
 
     async def step(
         self,
@@ -180,39 +185,13 @@ class AsyncMemory(_Memory):
         self._add(_new_keys(tensors))
         return answer
 
-    async def append(
-        self,
-        key: TensorLike = None,
-        value: TensorLike = None,
-        *,
-        at: int | None = None,
-        nonpad_kv_seqlen: TensorLike = None,
-        **inputs: TensorLike,
-    ) -> None:
-        """Append keys and values, as ``Memory.append`` does; raises the same errors."""
-        tensors = {"key": key, "value": value, **inputs}
-        self.description = await self._execute(self._append(tensors, at, nonpad_kv_seqlen))
-
-    async def refresh(self) -> None:
-        """Ask the server for ``lengths`` and ``bytes``; raises HeedError."""
-        self.description = await self._execute(self._calls.get(self.id))
-
-    async def delete(self) -> None:
-        """Delete it on the server; raises HeedError."""
-        await self._execute(self._calls.delete(self.id))
-
     async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(
         self, _: type[BaseException] | None, error: BaseException | None, __: TracebackType | None
     ) -> None:
-        if self._is_temporary:
-            try:
-                await self.delete()
-            except HeedError as failure:
-                if not self._may_ignore(failure, error):
-                    raise
+        await self._execute(self._end(error))
 
 
 class Storing(Awaitable[AsyncMemory]):
