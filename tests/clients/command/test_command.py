@@ -17,7 +17,7 @@ import torch
 from heed_client.command.labels import pool_labels, select_labels
 from tests.support.client_calls import SDPA, sdpa
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 WORDS = [f"w{place}" for place in range(6)]
 IDS = ["encoder", "--input-ids", "[[1, 2, 3]]"]
 

@@ -20,7 +20,7 @@ from heed_client.command.summary import summary
 from heed_client.page import page
 from tests.support.client_calls import SDPA
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
+EXAMPLES = Path(__file__).parents[3] / "examples"
 REQUEST = EXAMPLES / "sentence.json"
 SENTENCE = [SDPA, "--request", REQUEST, "--labels", EXAMPLES / "sentence.tokens.json", "--head", "1"]
 WORDS = ["a", "bc", "</script>"]
