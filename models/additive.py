@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from models import reference
-from models.attention import Attended, times, weigh
+from models.attention import AttentionOutputs, masked_softmax, times
 from models.block import Block, Input
 from models.learned import State, replaceable, replaced, replacements, weighted
 from models.options import attention_outputs, masks, scale
@@ -43,7 +43,7 @@ class AdditiveConfig:
 class Additive(nn.Module):
     """query [batch, m, d_q], key [batch, n, d_k], value [batch, n, d_v] -> output [batch, m, d_v], weights of one head.
 
-    ``options`` are those of ``models.attention.weigh``, and learned tensors to replace by ``models.learned``.
+    ``options`` are those of ``models.attention.masked_softmax``, and learned tensors to replace by ``models.learned``.
     """
 
     def __init__(self, config: AdditiveConfig) -> None:
@@ -55,12 +55,12 @@ class Additive(nn.Module):
     @replaceable
     def forward(
         self, query: Tensor, key: Tensor, value: Tensor, scale: Tensor | float = 1.0, **options: Any
-    ) -> Attended:
+    ) -> AttentionOutputs:
         q, k = self.q_proj(query), self.k_proj(key)
         q, k = q + 0 * q, k + 0 * k  # an overflow becomes NaN: the tanh of infinity would look right
         added_BMNA = q[:, :, None] + k[:, None]
         scores_BMN = times(self.v(torch.tanh(added_BMNA)).squeeze(-1), scale)
-        one_head = weigh(scores_BMN[:, None], value[:, None], **options)
+        one_head = masked_softmax(scores_BMN[:, None], value[:, None], **options)
         return one_head._replace(output=one_head.output.squeeze(1))
 
 

@@ -3,7 +3,7 @@ r"""Attention, the function that blocks share: :math:`\mathrm{softmax}(s\,QK^\to
 Vaswani et al., "Attention Is All You Need", 2017, https://arxiv.org/abs/1706.03762 (equation 1); the options follow
 torch's ``scaled_dot_product_attention`` and the ONNX ``Attention`` operator.
 
-Blocks with other scores call only its second half, ``weigh``.
+Blocks with other scores call only its second half, ``masked_softmax``.
 
 Shapes: B batch, H heads, K kv_heads (H is a multiple of K), M queries, N keys with the past, P past, D d_k, E d_v.
 """
@@ -16,10 +16,10 @@ import torch
 from torch import Tensor
 
 from models.positions import linear_bias, rotated, same_document
-from models.precision import narrow, wide
+from models.precision import cast_to, upcast
 
 
-class Attended(NamedTuple):
+class AttentionOutputs(NamedTuple):
     """The outputs of a block, with the shapes for attention itself; None where a block has no such output."""
 
     output: Tensor  # [B, H, M, E]
@@ -66,7 +66,7 @@ def attention(
     rope_interleaved: Tensor | bool = False,
     query_positions: Tensor | None = None,
     key_positions: Tensor | None = None,
-) -> Attended:
+) -> AttentionOutputs:
     """Attend from ``query`` [B, H, M, D] over ``key`` [B, K, N, D] and ``value`` [B, K, N, E].
 
     An option that is a number is a constant of an exported graph, which has no nodes for an option that is off; an
@@ -114,7 +114,7 @@ def attention(
             "past": past,
         }
         empty = query.new_empty(0)
-        return Attended(kernel(query, key, value, options), empty, empty, key, value)
+        return AttentionOutputs(kernel(query, key, value, options), empty, empty, key, value)
 
     query = nan_if_overflowing(scaled(query, scale), key)
     # Heads of one group are adjacent, so a reshape groups the queries: H/K * M rows for each key head.
@@ -127,9 +127,9 @@ def attention(
         scores_BHMN = torch.where(torch.as_tensor(softcap) > 0, capped, scores_BHMN)
     if alibi_slopes is not None:
         bias = linear_bias(alibi_slopes, M, N, key_offset(M, past, nonpad_kv_seqlen))
-        scores_BHMN = scores_BHMN + narrow(bias, scores_BHMN.dtype)
+        scores_BHMN = scores_BHMN + cast_to(bias, scores_BHMN.dtype)
 
-    attended = weigh(
+    attended = masked_softmax(
         scores_BHMN,
         value,
         past=past,
@@ -145,7 +145,7 @@ def attention(
     return attended._replace(present_key=key, present_value=value)
 
 
-def weigh(
+def masked_softmax(
     scores: Tensor,
     value: Tensor,
     *,
@@ -158,7 +158,7 @@ def weigh(
     sinks: Tensor | None = None,
     query_document_ids: Tensor | None = None,
     document_ids: Tensor | None = None,
-) -> Attended:
+) -> AttentionOutputs:
     """Mask ``scores`` [B, H, M, N], take their softmax, and average ``value`` [B, K, N, E] with these weights.
 
     The options are those of ``attention``; the first ``past`` of the N keys are those of the past. A query that may
@@ -181,7 +181,7 @@ def weigh(
         documents=documents,
     )
     if mask is not None:
-        scores = scores + narrow(mask, scores.dtype)
+        scores = scores + cast_to(mask, scores.dtype)
     weights = torch.softmax(scores, -1)
     lse, lse_of_none = _lse(scores, weights), torch.tensor(-torch.inf, dtype=torch.float64)
     if sinks is not None:
@@ -191,11 +191,11 @@ def weigh(
         lse = joined
     if mask is not None:
         # From the mask, not the scores, so that an overflow stays visible. In float32, as CUDA compares no bfloat16.
-        all_masked = wide(mask).amax(-1, keepdim=True) == -torch.inf
+        all_masked = upcast(mask).amax(-1, keepdim=True) == -torch.inf
         weights = torch.where(all_masked, 0.0, weights)
         lse = torch.where(all_masked, lse_of_none, lse)
     output = (weights.reshape(B, K, -1, N) @ value).reshape(B, H, M, E)
-    return Attended(output, weights, scores, lse=narrow(lse.squeeze(-1), scores.dtype))
+    return AttentionOutputs(output, weights, scores, lse=cast_to(lse.squeeze(-1), scores.dtype))
 
 
 def _lse(scores: Tensor, weights: Tensor) -> Tensor:
@@ -204,7 +204,7 @@ def _lse(scores: Tensor, weights: Tensor) -> Tensor:
     That weight is exp(score - lse), so no second exp of every score is needed. The log is in float64: in float32 it may
     depend on a number's place in a vector register, and then requests cannot share a run (model/calibration.py).
     """
-    return wide(scores).amax(-1, keepdim=True).double() - wide(weights).amax(-1, keepdim=True).double().log()
+    return upcast(scores).amax(-1, keepdim=True).double() - upcast(weights).amax(-1, keepdim=True).double().log()
 
 
 def real(nonpad_B111: Tensor, j: Tensor) -> Tensor:
@@ -221,8 +221,8 @@ def nan_if_overflowing(query: Tensor, key: Tensor) -> Tensor:
     if query.dtype == torch.float16:  # summed in float32, where no sum of such products overflows
         return query
     axes = tuple(range(1, query.ndim))
-    largest = wide(query).abs().amax(axes, keepdim=True) * wide(key).abs().amax(axes, keepdim=True)
-    return query + narrow(0 * (query.shape[-1] * largest), query.dtype)  # 0 times infinity is NaN
+    largest = upcast(query).abs().amax(axes, keepdim=True) * upcast(key).abs().amax(axes, keepdim=True)
+    return query + cast_to(0 * (query.shape[-1] * largest), query.dtype)  # 0 times infinity is NaN
 
 
 def _join(past: Tensor | None, new: Tensor) -> Tensor:
@@ -245,7 +245,7 @@ def scaled(query: Tensor, scale: Tensor | float | None) -> Tensor:
     """``query`` [..., D] times ``scale``; a scale of None or NaN means 1/sqrt(D)."""
     d_k = query.shape[-1]
     if isinstance(scale, Tensor):  # float32, so it may be out of the range of the query's type
-        return narrow(wide(query) * torch.where(torch.isnan(scale), d_k**-0.5, scale), query.dtype)
+        return cast_to(upcast(query) * torch.where(torch.isnan(scale), d_k**-0.5, scale), query.dtype)
     return query * (d_k**-0.5 if scale is None else scale)
 
 
@@ -253,8 +253,8 @@ def times(x: Tensor, scale: Tensor | float) -> Tensor:
     """``x`` times ``scale``, with NaN where a product with a tensor overflows: -inf would look like a masked key."""
     if not isinstance(scale, Tensor):
         return x if scale == 1 else x * scale
-    product = wide(x) * scale
-    return narrow(product + 0 * product, x.dtype)
+    product = upcast(x) * scale
+    return cast_to(product + 0 * product, x.dtype)
 
 
 def joined_mask(

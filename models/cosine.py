@@ -9,10 +9,10 @@ import torch
 from torch import Tensor, nn
 
 from models import reference
-from models.attention import Attended, weigh
+from models.attention import AttentionOutputs, masked_softmax
 from models.block import Block, Input
 from models.options import attention_outputs, masks, scale
-from models.precision import narrow, wide
+from models.precision import cast_to, upcast
 
 
 class Cosine(nn.Module):
@@ -20,9 +20,9 @@ class Cosine(nn.Module):
 
     def forward(
         self, query: Tensor, key: Tensor, value: Tensor, scale: Tensor | float = 1.0, **options: Any
-    ) -> Attended:
-        q, k = narrow(_unit(query) * scale, query.dtype), narrow(_unit(key), key.dtype)
-        return weigh(q @ k.transpose(-1, -2), value, **options)
+    ) -> AttentionOutputs:
+        q, k = cast_to(_unit(query) * scale, query.dtype), cast_to(_unit(key), key.dtype)
+        return masked_softmax(q @ k.transpose(-1, -2), value, **options)
 
 
 def _unit(x: Tensor) -> Tensor:
@@ -30,7 +30,7 @@ def _unit(x: Tensor) -> Tensor:
 
     It is divided by its largest number first, so that no square overflows or underflows.
     """
-    x = wide(x)
+    x = upcast(x)
     largest = x.abs().amax(-1, keepdim=True)
     x = x / torch.where(largest > 0, largest, 1.0)
     return x / x.square().sum(-1, keepdim=True).sqrt().clamp(min=1)  # less than 1 only in a row of zeros

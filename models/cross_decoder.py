@@ -14,7 +14,7 @@ import numpy as np
 from torch import Tensor, nn
 
 from models import reference_stacks
-from models.attention import Attended
+from models.attention import AttentionOutputs
 from models.block import Block, Input, Output
 from models.learned import State, arrays, weighted
 from models.multi_head import MultiHead, MultiHeadConfig
@@ -37,14 +37,14 @@ class CrossLayer(Layer):
         self.cross_attention = MultiHead(MultiHeadConfig(C, config.num_heads, bias=config.bias, inputs="x, memory"))
         self.norm3 = layer_norm(config, is_causal=False)
 
-    def forward(self, x: Tensor, **options: Tensor) -> Attended:
+    def forward(self, x: Tensor, **options: Tensor) -> AttentionOutputs:
         others = {"memory": options.pop("memory")}
         for own, other in (("memory_mask", "attn_mask"), ("memory_head_mask", "head_mask")):
             if own in options:
                 others[other] = options.pop(own)
-        crossed: Attended
+        crossed: AttentionOutputs
         if self.pre:
-            attended: Attended = self.attention(x=self.norm1(x), **options)
+            attended: AttentionOutputs = self.attention(x=self.norm1(x), **options)
             x = x + attended.output
             crossed = self.cross_attention(x=self.norm2(x), **others)
             x = x + crossed.output
@@ -69,8 +69,8 @@ class CrossDecoder(nn.Module):
         self.layers = nn.ModuleList(CrossLayer(config) for _ in range(config.num_layers))
         self.final_norm = layer_norm(config, is_causal=False) if config.final_norm else nn.Identity()
 
-    def forward(self, x: Tensor, memory: Tensor, **options: Tensor) -> Attended:
-        layer_outputs: list[Attended] = []
+    def forward(self, x: Tensor, memory: Tensor, **options: Tensor) -> AttentionOutputs:
+        layer_outputs: list[AttentionOutputs] = []
         of_heads = {name: options.pop(name) for name in HEAD_MASKS if name in options}
         for index, layer in enumerate(self.layers):
             of_layer = {name: mask[index, None] for name, mask in of_heads.items()}
@@ -79,7 +79,7 @@ class CrossDecoder(nn.Module):
         weights, scores, cross_weights = (
             stacked(layer_outputs, name) for name in ("weights", "scores", "cross_weights")
         )
-        return Attended(self.final_norm(x), weights, scores, cross_weights=cross_weights)
+        return AttentionOutputs(self.final_norm(x), weights, scores, cross_weights=cross_weights)
 
 
 def _formula(config: TransformerConfig) -> str:

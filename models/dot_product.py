@@ -7,7 +7,7 @@ https://arxiv.org/abs/1508.04025, the score "dot".
 from torch import Tensor, nn
 
 from models import reference, scaled_dot_product
-from models.attention import Attended, attention
+from models.attention import AttentionOutputs, attention
 from models.block import Block
 from models.options import scale
 from models.scaled_dot_product import DOT_PRODUCT_INPUTS
@@ -18,7 +18,7 @@ class DotProduct(nn.Module):
 
     def forward(
         self, query: Tensor, key: Tensor, value: Tensor, scale: Tensor | float = 1.0, **options: Tensor
-    ) -> Attended:
+    ) -> AttentionOutputs:
         return attention(query, key, value, scale=scale, **options)
 
 

@@ -7,27 +7,29 @@ import torch
 from torch import Tensor, nn
 
 from models import reference
-from models.attention import Attended, real
+from models.attention import AttentionOutputs, real
 from models.block import Block, Output
 from models.cosine import INPUTS, OUTPUT
 from models.options import nonpad
-from models.precision import narrow, wide
+from models.precision import cast_to, upcast
 
 
 class Efficient(nn.Module):
     """query [batch, heads, m, d_k], key [batch, heads, n, d_k], value [batch, heads, n, d_v]; no weights."""
 
-    def forward(self, query: Tensor, key: Tensor, value: Tensor, nonpad_kv_seqlen: Tensor | None = None) -> Attended:
+    def forward(
+        self, query: Tensor, key: Tensor, value: Tensor, nonpad_kv_seqlen: Tensor | None = None
+    ) -> AttentionOutputs:
         dtype = query.dtype
-        query, key, value = wide(query), wide(key), wide(value)  # weights may underflow in float16
+        query, key, value = upcast(query), upcast(key), upcast(value)  # weights may underflow in float16
         if nonpad_kv_seqlen is None:
             k = torch.softmax(key, 2)
         else:
             is_real = real(nonpad_kv_seqlen[:, None, None, None], torch.arange(key.shape[2])[:, None])
             k = torch.where(is_real, torch.softmax(torch.where(is_real, key, -torch.inf), 2), 0.0)
         q = torch.softmax(query, -1)
-        weights = narrow(q @ k.transpose(-1, -2), dtype)
-        return Attended(narrow(q @ (k.transpose(-1, -2) @ value), dtype), weights, weights)
+        weights = cast_to(q @ k.transpose(-1, -2), dtype)
+        return AttentionOutputs(cast_to(q @ (k.transpose(-1, -2) @ value), dtype), weights, weights)
 
 
 BLOCK = Block(

@@ -11,11 +11,11 @@ Shapes: B batch, H heads, K kv_heads, M queries, N keys, E d_v, C the width of t
 import torch
 from torch import Tensor
 
-from models.attention import Attended
-from models.precision import narrow, wide
+from models.attention import AttentionOutputs
+from models.precision import cast_to, upcast
 
 
-def masked(attended: Attended, head_mask: Tensor | None) -> Attended:
+def masked(attended: AttentionOutputs, head_mask: Tensor | None) -> AttentionOutputs:
     """``attended`` with the weights of each head times ``head_mask``, [B or 1, H], and what follows from them."""
     if head_mask is None:
         return attended
@@ -33,8 +33,8 @@ def weights_by_norm(weights: Tensor, value: Tensor, matrix: Tensor) -> Tensor:
     B, H, _, N = weights.shape
     K, E, C = value.shape[1], value.shape[3], matrix.shape[1]
     by_group = matrix.reshape(K, -1, E, C)  # adjacent heads share a value head
-    projected = wide((value[:, :, None] @ by_group).reshape(B, H, N, C))
+    projected = upcast((value[:, :, None] @ by_group).reshape(B, H, N, C))
     largest = projected.abs().amax(-1, keepdim=True)  # so that no square overflows or underflows
     parts = projected / torch.where(largest == 0, 1.0, largest)
     norms_BHN1 = largest * parts.square().sum(-1, keepdim=True).sqrt()
-    return narrow(wide(weights).abs() * norms_BHN1.transpose(-1, -2), weights.dtype)
+    return cast_to(upcast(weights).abs() * norms_BHN1.transpose(-1, -2), weights.dtype)

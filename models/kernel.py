@@ -10,11 +10,11 @@ import torch
 from torch import Tensor, nn
 
 from models import reference
-from models.attention import Attended, weigh
+from models.attention import AttentionOutputs, masked_softmax
 from models.block import Block, Input
 from models.cosine import INPUTS, OUTPUT
 from models.options import attention_outputs, masks
-from models.precision import narrow, wide
+from models.precision import cast_to, upcast
 
 
 class Kernel(nn.Module):
@@ -28,20 +28,22 @@ class Kernel(nn.Module):
         bandwidth: Tensor | float = 1.0,
         normalize: Tensor | bool = True,
         **options: Any,
-    ) -> Attended:
+    ) -> AttentionOutputs:
         # |q - k|^2 multiplied out needs no tensor [m, n, d_k]. In float64, since digits cancel where keys are near.
         q, k = query.double(), key.double()
         halves = q.square().sum(-1, keepdim=True) / 2 + k.square().sum(-1).unsqueeze(-2) / 2
         variance = torch.as_tensor(bandwidth).double().square()
-        scores = ((q @ k.transpose(-1, -2) - halves) / variance).to(wide(query).dtype)
-        attended = weigh(scores, wide(value), **options)  # even the largest score may be out of float16's range
+        scores = ((q @ k.transpose(-1, -2) - halves) / variance).to(upcast(query).dtype)
+        attended = masked_softmax(
+            scores, upcast(value), **options
+        )  # even the largest score may be out of float16's range
         if isinstance(normalize, Tensor) or not normalize:  # exp(lse) is the sum of K, by which weights were divided
             assert attended.lse is not None
             total = torch.where(torch.as_tensor(normalize), 1.0, attended.lse.double().exp())
             total = total[..., None].to(scores.dtype)
             attended = attended._replace(output=attended.output * total, weights=attended.weights * total)
         outputs = {name: x for name, x in attended._asdict().items() if x is not None}
-        return attended._replace(**{name: narrow(x, value.dtype) for name, x in outputs.items()})
+        return attended._replace(**{name: cast_to(x, value.dtype) for name, x in outputs.items()})
 
 
 BLOCK = Block(

@@ -10,11 +10,11 @@ import torch
 from torch import Tensor, nn
 
 from models import reference
-from models.attention import Attended, real
+from models.attention import AttentionOutputs, real
 from models.block import Block, Input, Output
 from models.cosine import INPUTS, OUTPUT
 from models.options import nonpad
-from models.precision import narrow, wide
+from models.precision import cast_to, upcast
 
 CHUNK = 64
 MIN_SUM = 1e-36  # below this, the terms of a sum may have lost digits in float32
@@ -30,9 +30,9 @@ class Linear(nn.Module):
         value: Tensor,
         is_causal: Tensor | bool = False,
         nonpad_kv_seqlen: Tensor | None = None,
-    ) -> Attended:
+    ) -> AttentionOutputs:
         dtype = query.dtype
-        query, key, value = wide(query), wide(key), wide(value)  # sums over n may overflow in float16
+        query, key, value = upcast(query), upcast(key), upcast(value)  # sums over n may overflow in float16
         M, N = query.shape[2], key.shape[2]
         no_keys: Tensor | None = None
         top_query, top_key = query.amax(-1, keepdim=True), key.amax((2, 3), keepdim=True)
@@ -57,7 +57,7 @@ class Linear(nn.Module):
         weights = _divide(kernel, kernel.sum(-1, keepdim=True), no_keys)
         zero = torch.zeros_like(top_key)
         scores = kernel * (_phi(top_query, zero) * _phi(top_key, zero))
-        return Attended(narrow(output, dtype), narrow(weights, dtype), narrow(scores, dtype))
+        return AttentionOutputs(cast_to(output, dtype), cast_to(weights, dtype), cast_to(scores, dtype))
 
 
 def _phi(x: Tensor, top: Tensor) -> Tensor:

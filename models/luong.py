@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from models import dot_product, reference
 from models.additive import inputs
-from models.attention import Attended, nan_if_overflowing, times, weigh
+from models.attention import AttentionOutputs, masked_softmax, nan_if_overflowing, times
 from models.block import Block
 from models.learned import State, replaceable, replaced, replacements, weighted
 from models.options import attention_outputs
@@ -40,7 +40,7 @@ class LuongGeneralConfig:
 class LuongGeneral(nn.Module):
     """query [batch, m, d_q], key [batch, n, d_k], value [batch, n, d_v] -> output [batch, m, d_v], weights of one head.
 
-    ``options`` are those of ``models.attention.weigh``, and learned tensors to replace by ``models.learned``.
+    ``options`` are those of ``models.attention.masked_softmax``, and learned tensors to replace by ``models.learned``.
     """
 
     def __init__(self, config: LuongGeneralConfig) -> None:
@@ -50,9 +50,9 @@ class LuongGeneral(nn.Module):
     @replaceable
     def forward(
         self, query: Tensor, key: Tensor, value: Tensor, scale: Tensor | float = 1.0, **options: Any
-    ) -> Attended:
+    ) -> AttentionOutputs:
         scores_BMN = nan_if_overflowing(times(self.q_proj(query), scale), key) @ key.transpose(-1, -2)
-        one_head = weigh(scores_BMN[:, None], value[:, None], **options)
+        one_head = masked_softmax(scores_BMN[:, None], value[:, None], **options)
         return one_head._replace(output=one_head.output.squeeze(1))
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from torch import Tensor, nn
 
 from models import positions, reference
-from models.attention import KERNEL, Attended, attention
+from models.attention import KERNEL, AttentionOutputs, attention
 from models.block import Block, Input
 from models.heads import masked, shares, weights_by_norm
 from models.learned import State, replaceable, replaced, replacements, weighted
@@ -98,7 +98,7 @@ class MultiHead(nn.Module):
         memory: Tensor | None = None,
         head_mask: Tensor | None = None,
         **options: Tensor,
-    ) -> Attended:
+    ) -> AttentionOutputs:
         query = x if query is None else query
         key = (x if memory is None else memory) if key is None else key
         value = key if value is None else value

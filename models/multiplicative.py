@@ -10,11 +10,11 @@ import torch
 from torch import Tensor, nn
 
 from models import reference
-from models.attention import Attended, joined_mask, real
+from models.attention import AttentionOutputs, joined_mask, real
 from models.block import Block, Output
 from models.cosine import INPUTS, OUTPUT
 from models.options import masks, scale
-from models.precision import narrow, wide
+from models.precision import cast_to, upcast
 
 
 class Multiplicative(nn.Module):
@@ -32,7 +32,7 @@ class Multiplicative(nn.Module):
         scale: Tensor | float = 1.0,
         nonpad_kv_seqlen: Tensor | None = None,
         **masking: Any,
-    ) -> Attended:
+    ) -> AttentionOutputs:
         M, N, dtype = query.shape[2], key.shape[2], query.dtype
         mask, given_value, factors = None, value, None
         if masking or nonpad_kv_seqlen is not None:
@@ -40,25 +40,25 @@ class Multiplicative(nn.Module):
         if nonpad_kv_seqlen is not None:
             key = torch.where(real(nonpad_kv_seqlen[:, None, None, None], torch.arange(N)[:, None]), key, 0.0)
         if query.element_size() < 4:
-            query = narrow(wide(query) * scale, dtype)
+            query = cast_to(upcast(query) * scale, dtype)
         else:
             # Normalised, and multiplied by the largest numbers last: a product of two of them may underflow where that
             # of all three does not.
             (query, q), (key, k), (value, v) = _normalised(query), _normalised(key), _normalised(value)
             factors = q * k * scale, q * k * scale * v
         weights = query @ key.transpose(-1, -2)
-        allowed = torch.tensor(True) if mask is None else wide(mask) > -torch.inf
+        allowed = torch.tensor(True) if mask is None else upcast(mask) > -torch.inf
         # Without a mask K^T V first, [B, H, D, E]: no tensor of m times n.
         output = torch.where(allowed, weights, 0.0) @ value if masking else query @ (key.transpose(-1, -2) @ value)
         if factors is not None:
             weights = weights * factors[0].to(dtype)
             output = (output.double() * factors[1]).to(dtype)
         if mask is not None:
-            added = narrow(torch.where(allowed, mask, 0.0), dtype)
+            added = cast_to(torch.where(allowed, mask, 0.0), dtype)
             weights = torch.where(allowed, weights + added, 0.0)
             if "attn_mask" in masking:
                 output = output + added.expand_as(weights) @ given_value
-        return Attended(output, weights, weights)
+        return AttentionOutputs(output, weights, weights)
 
 
 def _normalised(x: Tensor) -> tuple[Tensor, Tensor]:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from models.block import Dim, Input
-from models.precision import narrow, wide
+from models.precision import cast_to, upcast
 
 
 def inputs(heads: Dim, queries: str = "m", keys: str = "n") -> dict[str, Input]:
@@ -95,21 +95,21 @@ def rotated(
     positions = indices if positions is None else torch.where(positions < 0, indices, positions)
     power = theta.double() ** (-torch.arange(half, dtype=torch.float64) / half)
     angles = positions[..., None, :, None] * torch.where(theta > 0, power, 0.0)
-    cos, sin = angles.cos().to(wide(x).dtype), angles.sin().to(wide(x).dtype)
+    cos, sin = angles.cos().to(upcast(x).dtype), angles.sin().to(upcast(x).dtype)
 
-    pairs, rest = wide(x[..., : 2 * half]), x[..., 2 * half :]
+    pairs, rest = upcast(x[..., : 2 * half]), x[..., 2 * half :]
     halves = pairs.reshape(*x.shape[:3], 2, half).transpose(-1, -2)
     interleaved = torch.as_tensor(interleaved)
     a, b = torch.where(interleaved, pairs.reshape(*x.shape[:3], half, 2), halves).unbind(-1)
     turned = torch.stack([a * cos - b * sin, a * sin + b * cos], -1)
     turned = torch.where(interleaved, turned.flatten(-2), turned.transpose(-1, -2).flatten(-2))
-    return torch.cat([narrow(turned, x.dtype), rest], -1)
+    return torch.cat([cast_to(turned, x.dtype), rest], -1)
 
 
 def linear_bias(slopes: Tensor, M: int, N: int, offset: Tensor | int) -> Tensor:
     """-slope * |i + offset - j|, [B, H, M, N], for ``slopes`` [H]; ``offset`` is a number or [B, 1, 1, 1]."""
     distance = (torch.arange(M)[:, None] + offset - torch.arange(N)).abs()
-    return -wide(slopes)[:, None, None] * distance
+    return -upcast(slopes)[:, None, None] * distance
 
 
 def same_document(query_ids: Tensor, key_ids: Tensor) -> Tensor:

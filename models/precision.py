@@ -19,12 +19,12 @@ from models.block import Block, Input
 DTYPES = ("float32", "float16", "bfloat16")
 
 
-def wide(x: Tensor) -> Tensor:
+def upcast(x: Tensor) -> Tensor:
     """``x`` in float32 where it has fewer bits."""
     return x.float() if x.element_size() < 4 else x
 
 
-def narrow(x: Tensor, dtype: torch.dtype) -> Tensor:
+def cast_to(x: Tensor, dtype: torch.dtype) -> Tensor:
     """``x`` in ``dtype``; without an operator in the graph if it has that type."""
     return x if x.dtype == dtype else x.to(dtype)
 

@@ -32,7 +32,9 @@ def attention(
     dtype=np.float64,
     **others,
 ) -> dict[str, np.ndarray]:
-    """softmax(scale Q K^T + mask) V, with every option of ``models.scaled_dot_product``; ``others`` are for ``weigh``.
+    """softmax(scale Q K^T + mask) V, with every option of ``models.scaled_dot_product``.
+
+    ``others`` are for ``masked_softmax``.
 
     Raises:
         ValueError: ``nonpad_kv_seqlen`` with a past (their offsets contradict), or shapes that do not agree.
@@ -65,7 +67,7 @@ def attention(
     distance = np.abs(np.arange(m)[:, None] + offset[..., None, None] - np.arange(past + n))
     scores = scores - np.reshape(np.asarray(alibi_slopes, dtype), (-1, 1, 1)) * distance.astype(dtype)
 
-    outputs = weigh(
+    outputs = masked_softmax(
         scores,
         value,
         past=past,
@@ -91,7 +93,7 @@ def rotated(x, positions, theta, interleaved):
     return turned
 
 
-def weigh(scores, value, past=0, sinks=None, **masking) -> dict[str, np.ndarray]:
+def masked_softmax(scores, value, past=0, sinks=None, **masking) -> dict[str, np.ndarray]:
     """Masks, softmax and weighted average of ``scores`` [batch, heads, m, n] and ``value`` [batch, heads, n, d_v]."""
     batch, heads, m, n = scores.shape
     scores = masked(scores, past, **masking)
@@ -243,7 +245,7 @@ def cosine(query, key, value, scale=1.0, dtype=np.float64, **options) -> dict[st
         return x / np.where(length == 0, 1, length)
 
     scores = dtype(scale) * product(unit(query), unit(key).swapaxes(-1, -2))
-    return weigh(scores, value, **options)
+    return masked_softmax(scores, value, **options)
 
 
 def kernel(query, key, value, bandwidth=1.0, normalize=True, dtype=np.float64, **options) -> dict[str, np.ndarray]:
@@ -252,7 +254,7 @@ def kernel(query, key, value, bandwidth=1.0, normalize=True, dtype=np.float64, *
     distance = np.zeros((*query.shape[:-1], key.shape[-2]), dtype)
     for feature in range(query.shape[-1]):  # one after the other, to add them up in order
         distance += (query[..., :, None, feature] - key[..., None, :, feature]) ** 2
-    outputs = weigh(-distance / (2 * dtype(bandwidth) ** 2), value, **options)
+    outputs = masked_softmax(-distance / (2 * dtype(bandwidth) ** 2), value, **options)
     if not normalize:
         weights = np.exp(outputs["scores"])
         outputs |= {"weights": weights, "output": product(weights, value)}
@@ -318,7 +320,7 @@ def additive(state, query, key, value, scale=1.0, dtype=np.float64, **options) -
     """softmax(s v^T tanh(W_q q + W_k k)) V, one head; ``state`` has ``q_proj``, ``k_proj`` and ``v``."""
     added = linear(state, "q_proj", query, dtype)[:, :, None] + linear(state, "k_proj", key, dtype)[:, None]
     scores = dtype(scale) * linear(state, "v", np.tanh(added), dtype)[..., 0]
-    outputs = weigh(scores[:, None], np.asarray(value, dtype)[:, None], **options)
+    outputs = masked_softmax(scores[:, None], np.asarray(value, dtype)[:, None], **options)
     return outputs | {"output": outputs["output"][:, 0]}
 
 
@@ -326,5 +328,5 @@ def luong_general(state, query, key, value, scale=1.0, dtype=np.float64, **optio
     """softmax(s q W k^T) V, one head; ``state`` has ``q_proj``, the transpose of W."""
     key = np.asarray(key, dtype)
     scores = dtype(scale) * product(linear(state, "q_proj", query, dtype), key.swapaxes(-1, -2))
-    outputs = weigh(scores[:, None], np.asarray(value, dtype)[:, None], **options)
+    outputs = masked_softmax(scores[:, None], np.asarray(value, dtype)[:, None], **options)
     return outputs | {"output": outputs["output"][:, 0]}

@@ -6,7 +6,7 @@ Vaswani et al., "Attention Is All You Need", 2017, https://arxiv.org/abs/1706.03
 from torch import Tensor, nn
 
 from models import positions, reference
-from models.attention import Attended, attention
+from models.attention import AttentionOutputs, attention
 from models.block import Block, Input
 from models.options import attention_outputs, dot_scores, masks, past, present
 
@@ -30,7 +30,7 @@ OUTPUTS |= present("kv_heads", "d_k", "d_v")
 class ScaledDotProduct(nn.Module):
     """query [batch, heads, m, d_k], key [batch, kv_heads, n, d_k], value [batch, kv_heads, n, d_v]; no weights."""
 
-    def forward(self, query: Tensor, key: Tensor, value: Tensor, **options: Tensor) -> Attended:
+    def forward(self, query: Tensor, key: Tensor, value: Tensor, **options: Tensor) -> AttentionOutputs:
         return attention(query, key, value, **options)
 
 

@@ -14,9 +14,9 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from models.attention import Attended
+from models.attention import AttentionOutputs
 from models.multi_head import MultiHead, MultiHeadConfig
-from models.precision import narrow, wide
+from models.precision import cast_to, upcast
 
 ACTIVATIONS = {"relu": nn.ReLU(), "gelu": nn.GELU()}
 
@@ -63,8 +63,8 @@ class CheckedLayerNorm(nn.LayerNorm):
     """torch's, with NaN for a row whose squares overflow: torch returns the bias for it, which looks right."""
 
     def forward(self, x: Tensor) -> Tensor:
-        squares = wide(x).square().sum(-1, keepdim=True)
-        return super().forward(x + narrow(0 * squares, x.dtype))  # 0 times infinity is NaN
+        squares = upcast(x).square().sum(-1, keepdim=True)
+        return super().forward(x + cast_to(0 * squares, x.dtype))  # 0 times infinity is NaN
 
 
 def layer_norm(config: "TransformerConfig", is_causal: bool) -> nn.LayerNorm:
@@ -92,9 +92,9 @@ class Layer(nn.Module):
         self.linear2 = nn.Linear(config.d_ff, C, config.bias)
         self.activation = ACTIVATIONS[config.activation]
 
-    def forward(self, x: Tensor, **options: Tensor) -> Attended:
+    def forward(self, x: Tensor, **options: Tensor) -> AttentionOutputs:
         if self.pre:
-            attended: Attended = self.attention(x=self.norm1(x), **options)
+            attended: AttentionOutputs = self.attention(x=self.norm1(x), **options)
             x = x + attended.output
             x = x + self._feed_forward(self.norm2(x))
         else:
@@ -108,7 +108,7 @@ class Layer(nn.Module):
         return fed
 
 
-def stacked(layers: Sequence[Attended], name: str) -> Any:
+def stacked(layers: Sequence[AttentionOutputs], name: str) -> Any:
     """One output of every layer as one tensor; None where layers do not have it."""
     tensors = [getattr(attended, name) for attended in layers]
     return None if tensors[0] is None else torch.stack(tensors)
@@ -142,12 +142,12 @@ class Transformer(nn.Module):
         past_value: Tensor | None = None,
         head_mask: Tensor | None = None,
         **options: Tensor,
-    ) -> Attended:
+    ) -> AttentionOutputs:
         past = 0 if past_key is None else past_key.shape[3]
         if x is None:
             assert input_ids is not None  # as the block declares
             x = self._embed(input_ids, token_type_ids, past)
-        layer_outputs: list[Attended] = []
+        layer_outputs: list[AttentionOutputs] = []
         hidden_states = [x]
         for index, layer in enumerate(self.layers):
             of_layer = {}
@@ -164,7 +164,7 @@ class Transformer(nn.Module):
         chosen["key"] = present["present_key"]
         if layers is not None:
             chosen = {name: x.index_select(0, layers) for name, x in chosen.items() if x is not None}
-        return Attended(hidden_states[-1], hidden_states=torch.stack(hidden_states), **chosen, **present)
+        return AttentionOutputs(hidden_states[-1], hidden_states=torch.stack(hidden_states), **chosen, **present)
 
     def _embed(self, input_ids: Tensor, token_type_ids: Tensor | None, past: int) -> Tensor:
         x: Tensor = self.embeddings["word"](input_ids)

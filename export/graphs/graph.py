@@ -23,7 +23,7 @@ from torch.onnx._internal.exporter import _core as exporter
 from export.graphs.decomposition import OPSET, operators, traced, without_repetition
 from export.graphs.shared_weights import SharedWeights
 from export.kernels.fast_path import FastPath
-from models.attention import Attended
+from models.attention import AttentionOutputs
 from models.block import Block, Input, Sizes, size
 from models.examples import SIZES
 
@@ -41,7 +41,7 @@ class _Selection(nn.Module):
         self.fixed = fixed
 
     def forward(self, inputs: dict[str, torch.Tensor]) -> list[torch.Tensor]:
-        attended: Attended = self.module(**inputs, **self.fixed)
+        attended: AttentionOutputs = self.module(**inputs, **self.fixed)
         return [getattr(attended, name) for name in self.outputs]
 
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from heed_client import arguments
 from heed_client.async_client import AsyncClient
 from heed_client.client import Client
+from heed_client.command import arguments
 from service.selection.options import OPTIONS
 
 PAGE = Path(__file__).parents[3] / "docs" / "attention.md"
