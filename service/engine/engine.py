@@ -224,8 +224,7 @@ class Engine:
             share, saved = math.ceil(len(waiting) / self._threads_per_lane), self._saved_ns(first.graph)
             if first.graph.shared:  # a task saves a run of its own
                 share, saved = len(waiting), saved + first.forecast_ns
-            run.stack(waiting.batch_candidates(first, first.stack_key), share, free, saved)
-            run.pad(waiting.batch_candidates(first, first.pad_key), share, free, saved)
+            run.stack(waiting.batch_candidates(first), share, free, saved)
             now = time.perf_counter_ns()
             for task in run.tasks:
                 waiting.drop(task)

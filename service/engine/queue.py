@@ -16,7 +16,7 @@ class Queue:
 
     def __init__(self) -> None:
         self._tasks: dict[int, Tasks] = {}  # by priority level
-        self._candidates: dict[tuple[int, Hashable], Tasks] = {}  # by priority level, and stack key or pad key
+        self._candidates: dict[tuple[int, Hashable], Tasks] = {}  # by priority level, and stack key
         self._forecasts: dict[int, float] = {}  # by priority level: nanoseconds that its tasks will take, about
 
     def __len__(self) -> int:
@@ -28,9 +28,8 @@ class Queue:
     def put(self, task: InferenceTask) -> None:
         level = task.priority_level
         self._tasks.setdefault(level, {})[task] = None
-        for key in (task.stack_key, task.pad_key):
-            if key is not None:
-                self._candidates.setdefault((level, key), {})[task] = None
+        if task.stack_key is not None:
+            self._candidates.setdefault((level, task.stack_key), {})[task] = None
         self._forecasts[level] = self._forecasts.get(level, 0) + _known_ns(task)
 
     def drop(self, task: InferenceTask) -> bool:
@@ -43,12 +42,11 @@ class Queue:
         self._forecasts[level] -= _known_ns(task)
         if not tasks:
             del self._tasks[level], self._forecasts[level]
-        for key in (task.stack_key, task.pad_key):
-            if key is not None:
-                candidates = self._candidates[level, key]
-                del candidates[task]
-                if not candidates:
-                    del self._candidates[level, key]
+        if task.stack_key is not None:
+            candidates = self._candidates[level, task.stack_key]
+            del candidates[task]
+            if not candidates:
+                del self._candidates[level, task.stack_key]
         return True
 
     def forecast_ns(self, priority_level: float = inf) -> float:
@@ -59,9 +57,9 @@ class Queue:
         """Raises ValueError where the queue is empty."""
         return next(iter(self._tasks[min(self._tasks)]))
 
-    def batch_candidates(self, task: InferenceTask, key: Hashable) -> Collection[InferenceTask]:
-        """The tasks as urgent as ``task`` with this stack key or pad key; none where it is None."""
-        return self._candidates.get((task.priority_level, key), {}) if key is not None else ()
+    def batch_candidates(self, task: InferenceTask) -> Collection[InferenceTask]:
+        """The tasks as urgent as ``task`` with its stack key; none where it is None."""
+        return self._candidates.get((task.priority_level, task.stack_key), {}) if task.stack_key is not None else ()
 
     def clear(self) -> list[InferenceTask]:
         """Remove and return all tasks."""

@@ -4,8 +4,6 @@ import time
 from collections.abc import Iterable, Sequence
 from functools import partial
 
-import numpy as np
-
 from service.engine import batch
 from service.engine.batch import Arrays
 from service.engine.task import InferenceTask
@@ -14,8 +12,6 @@ from service.model.padding import length_groups
 
 MAX_BATCH_ROWS = 1024
 MAX_BATCH_TIME_RATIO = 8  # a shared run takes at most this many times what each task saves: the first waits for all
-PADDING_SHARE = 0.5  # of what each task saves: how much longer the run may be for the padding
-MAX_PADDING_RATIO = 2  # tasks are padded together if their sizes differ by less than this factor
 MIN_TERMINABLE_NS = 50e6  # forecast from which a run can be ended by another thread
 
 Outcome = tuple[InferenceTask, Arrays | BaseException]
@@ -74,7 +70,6 @@ class Run:
         self.graph: Graph = first.graph
         self.rows = first.batch
         self.memory = first.memory  # bytes, about
-        self.padded = False
         self.began_ns = 0  # of time.perf_counter_ns
         self.is_overdue = False  # its tasks were refused, as it takes too long
         self.has_threads = True  # it may use more than its own: no other run needs the CPUs
@@ -97,30 +92,6 @@ class Run:
             self.tasks.append(task)
             self.rows, self._size, self.memory, self._expected_ns = rows, size, memory, expected
 
-    def pad(self, others: Iterable[InferenceTask], max_tasks: int, max_memory: int, saved_ns: float) -> None:
-        """Let ``others``, which have the same pad key and about the same size, join if the longer run pays."""
-        first, tasks, apart_ns = self.tasks[0], list(self.tasks), sum(task.forecast_ns for task in self.tasks)
-        for task in others:
-            size, own_size = task.size * first.batch, first.size * task.batch  # of as many rows
-            is_near = size < MAX_PADDING_RATIO * own_size and own_size < MAX_PADDING_RATIO * size
-            if is_near and task.stack_key != first.stack_key:
-                tasks.append(task)
-                apart_ns += task.forecast_ns
-            if len(tasks) >= max_tasks or apart_ns > MAX_BATCH_TIME_RATIO * saved_ns:
-                break
-        if len(tasks) == len(self.tasks):
-            return
-        batching, largest = first.model.batching, max(tasks, key=lambda task: task.size / task.batch)
-        assert batching is not None, "tasks with a pad key have a model with batching rules"
-        if any(task.sizes[name] > largest.sizes[name] for task in tasks for name in batching.lengths):
-            return  # one has more queries, another more keys: the run would be larger than any of them
-        graph, rows = masked_graph(largest), sum(task.batch for task in tasks)
-        size, memory = (rows * number // largest.batch for number in (largest.size, largest.memory))
-        pays = graph.cost.expected(size) < apart_ns + PADDING_SHARE * saved_ns * (len(tasks) - 1)
-        if pays and rows <= MAX_BATCH_ROWS and memory <= max_memory:
-            self.tasks, self.graph, self.padded = tasks, graph, True
-            self.rows, self._size, self.memory = rows, size, memory
-
     def execute(self) -> Sequence[Outcome]:
         """The outputs of each task, or the exception of its run. Where a shared run fails, each task is run alone."""
         if len(self.tasks) > 1:
@@ -136,7 +107,7 @@ class Run:
         start, clock = time.perf_counter_ns(), model.clock()
         batching = model.batching
         assert batching is not None, "tasks that share a run have a model with batching rules"
-        inputs = batch.pad(self.tasks, batching, model) if self.padded else batch.stack(self.tasks, batching)
+        inputs = batch.stack(self.tasks, batching)
         graph, options = self.graph, None
         if graph.shared:
             graph = graph.for_size(self._size, graph.cost.is_due(self._size)) if self.has_threads else graph
@@ -144,7 +115,7 @@ class Run:
             for task in self.tasks:
                 task.options = RunOptions()
         joined = model.run(graph, inputs, self.tasks[0].outputs, options)
-        outputs = batch.split(joined, self.tasks, batching, model)
+        outputs = batch.split(joined, self.tasks, batching)
         if graph is self.graph:
             graph.cost.learn(self._size, model.clock() - clock)
         taken_ns = time.perf_counter_ns() - start
@@ -168,11 +139,3 @@ class SharedRunOptions:
     @property
     def terminate(self) -> bool:
         return all(task.options is not None and task.options.terminate for task in self._tasks)
-
-
-def masked_graph(task: InferenceTask) -> Graph:
-    """The graph that runs ``task`` with a mask."""
-    batching = task.model.batching
-    assert batching is not None, "only a model with batching rules pads"
-    assert batching.mask is not None, "only what has a mask is padded"
-    return task.model.graph_for({batching.mask: np.zeros(1), **task.inputs}, task.outputs, task.sizes)

@@ -56,7 +56,6 @@ class InferenceTask:
     forecast_ns: float = field(init=False, default=0)  # what the run was expected to take when it was queued
     has_estimate: bool = field(init=False, default=False)  # the forecast is from measured runs
     stack_key: object = field(init=False, default=None)  # BatchingRules.stack_key
-    pad_key: object = field(init=False, default=None)  # BatchingRules.pad_key
     options: RunOptions | None = field(init=False, default=None)  # of a run that may take long
     future: "asyncio.Future[dict[str, np.ndarray]] | None" = field(init=False, default=None)
 
@@ -111,7 +110,6 @@ class InferenceTask:
         batching = self.model.batching
         if batching and self._may_share(max_shared_ns):
             self.stack_key = batching.stack_key(self.graph, self.inputs, self.outputs)
-            self.pad_key = batching.pad_key(self.graph, self.inputs, self.outputs, self.sizes)
 
     def _may_share(self, max_shared_ns: float) -> bool:
         if self.stored is not None and not self.stored.is_quick:

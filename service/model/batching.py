@@ -1,14 +1,8 @@
-"""How requests to a model can share a run: which axis of its tensors has their rows, and which sizes may be padded.
+"""How requests to a model can share a run: which axis of its tensors has their rows.
 
 The rules rely on what the model declares and its specification says; requests are joined only where one of these allows
-it.
-
-- Every output has the batch axis, and so has every required input that is no parameter. Parameters, and tensors without
-  that axis, have to be equal.
-- Padded are the last two dimensions of the input that is a mask (``m`` and ``n`` of ``past + n``), if a required input
-  has them (``past`` is of none): a padded key has to be the last one.
-- Nothing is padded for a request with an input that gives a length (``nonpad_kv_seqlen``): there the number of queries
-  decides which keys they attend to.
+it: every output has the batch axis, and so has every required input that is no parameter. Parameters, and tensors
+without that axis, have to be equal.
 """
 
 from collections.abc import Collection, Mapping
@@ -17,7 +11,7 @@ import numpy as np
 
 from service.model.graph import Graph
 from service.model.spec import Signature
-from service.tensors.dims import Sizes, symbol
+from service.tensors.dims import symbol
 from service.tensors.spec import TensorSpec
 
 
@@ -43,14 +37,6 @@ class BatchingRules:
         required = [name for name, tensor in declared.items() if tensor.required and tensor.shape]
         has_rows = required and None not in [*(self.inputs[name] for name in required), *self.outputs.values()]
         self._stackable = stackable if has_rows else frozenset()
-        self.mask = signature.masks[0] if signature.masks else None
-        self.lengths: frozenset[str] = frozenset()  # dimensions that may be padded
-        self._give_lengths: frozenset[str] = frozenset()
-        if spec and self.mask and self.inputs[self.mask] == 0:
-            of_required = {symbol(dim) for name in required for dim in declared[name].shape}
-            terms = {term for dim in declared[self.mask].shape[-2:] for term in symbol(dim).split(" + ")}
-            self.lengths = frozenset(terms & of_required)
-            self._give_lengths = frozenset(name for name, own in spec.inputs.items() if isinstance(own.maximum, str))
 
     def stack_key(self, graph: Graph, inputs: Mapping[str, np.ndarray], outputs: Collection[str]) -> object:
         """Equal for requests that can be stacked in one run of ``graph``; None for one that cannot."""
@@ -60,14 +46,6 @@ class BatchingRules:
             return None
         tensors = [(name, self._key_of(name, array)) for name, array in sorted(inputs.items())]
         return graph, tuple(outputs), tuple(tensors)
-
-    def pad_key(self, graph: Graph, inputs: Mapping[str, np.ndarray], outputs: Collection[str], sizes: Sizes) -> object:
-        """Equal for requests that can be padded to one another's lengths; None for one that cannot."""
-        if not self.lengths or graph not in self._stackable or not self._give_lengths.isdisjoint(inputs):
-            return None
-        others = [(name, size) for name, size in sizes.items() if name != "batch" and name not in self.lengths]
-        equal = [(name, _content(array)) for name, array in sorted(inputs.items()) if self.inputs[name] is None]
-        return self, tuple(outputs), frozenset(inputs), tuple(sorted(others)), tuple(equal)
 
     def _key_of(self, name: str, array: np.ndarray) -> object:
         axis = self.inputs[name]

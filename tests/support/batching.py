@@ -1,7 +1,6 @@
 """Tasks that share a run: what says that they may, and their answers."""
 
 from service.engine import batch
-from service.engine.run import masked_graph
 from service.engine.task import InferenceTask
 
 
@@ -14,19 +13,8 @@ def stack_key(task):
     return task.model.batching.stack_key(task.graph, task.inputs, task.outputs)
 
 
-def pad_key(task):
-    return task.model.batching.pad_key(task.graph, task.inputs, task.outputs, task.sizes)
-
-
 def stacked(tasks):
     """The answer of each task, of one run of all."""
     model = tasks[0].model
     joined = model.run(tasks[0].graph, batch.stack(tasks, model.batching), tasks[0].outputs)
-    return batch.split(joined, tasks, model.batching, model)
-
-
-def padded(tasks):
-    """The answer of each task, of one run of all, padded to the longest."""
-    model = tasks[0].model
-    joined = model.run(masked_graph(tasks[0]), batch.pad(tasks, model.batching, model), tasks[0].outputs)
-    return batch.split(joined, tasks, model.batching, model)
+    return batch.split(joined, tasks, model.batching)

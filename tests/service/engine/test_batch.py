@@ -1,4 +1,4 @@
-"""Tasks joined and taken apart again: stacked, each answer is that of it alone to the last bit; padded, the truth."""
+"""Tasks joined and taken apart again: each answer is that of it alone, to the last bit."""
 
 import numpy as np
 import pytest
@@ -9,12 +9,10 @@ from models.catalogue import BLOCKS
 from models.examples import OPTIONS, draw
 from service.engine.run import run_alone
 from tests.support import graphs
-from tests.support.attending import assert_close
-from tests.support.batching import foreign_task, pad_key, padded, stack_key, stacked
+from tests.support.batching import foreign_task, stack_key, stacked
 from tests.support.tasks import HEADS, drawn, opened, options_of, work_of
 
 NOT_EXACT = {"cosine", "linear"}  # they sum over an axis whose rows are aligned differently in another place
-WITHOUT_MASK = {"linear", "efficient"}
 
 
 def blocks_without(*names):
@@ -41,33 +39,9 @@ def test_stacked_to_the_last_bit(block, name, data, m, n, rows):
             assert answer[output].shape == alone.shape
 
 
-@pytest.mark.parametrize("name", blocks_without(*NOT_EXACT, *WITHOUT_MASK))
-@settings(max_examples=12)
-@given(
-    data=st.data(), lengths=st.lists(st.tuples(*[st.integers(1, 30)] * 2, st.integers(1, 2)), min_size=2, max_size=4)
-)
-def test_padded_is_the_truth(block, name, data, lengths):
-    options = [key for key in options_of(name) if "nonpad" not in key and "learned" not in key]
-    option = data.draw(st.sampled_from(options))
-    tasks = [drawn(block(name), m, n, rows, option, seed) for seed, (m, n, rows) in enumerate(lengths)]
-    assert pad_key(tasks[0]) is not None
-    tasks = [task for task in tasks if pad_key(task) == pad_key(tasks[0])]
-    for task, answer in zip(tasks, padded(tasks), strict=True):
-        alone = run_alone(task)
-        assert {key: array.shape for key, array in answer.items()} == {key: x.shape for key, x in alone.items()}
-        assert_close(name, answer, task.inputs)
-
-
-@pytest.mark.parametrize(
-    ("key", "name", "option"),
-    [
-        *((stack_key, name, "plain") for name in NOT_EXACT),
-        *((pad_key, name, "plain") for name in WITHOUT_MASK),
-        (pad_key, "multi_head_self_attention", "nonpad"),  # with lengths, the number of queries decides what they see
-    ],
-)
-def test_what_may_not_be_joined_has_no_key(block, key, name, option):
-    assert key(drawn(block(name), 4, 5, 1, option, 0, ["output", "weights"])) is None
+@pytest.mark.parametrize("name", sorted(NOT_EXACT))
+def test_what_may_not_be_joined_has_no_key(block, name):
+    assert stack_key(drawn(block(name), 4, 5, 1, "plain", 0, ["output", "weights"])) is None
 
 
 def ones(*shape):
@@ -75,23 +49,22 @@ def ones(*shape):
 
 
 @pytest.mark.parametrize(
-    ("keys", "name", "variants"),
+    ("name", "variants"),
     [
-        ([stack_key], "multi_head", [{"option": of} for of in ("plain", "is_causal", "softcap", "past")]),
-        ([stack_key], "multi_head", [{}, {"n": 5}, {"m": 5}]),
-        ([stack_key], "encoder", [{"layers": np.array(layers)} for layers in ([0], [1], [0, 1])]),
-        ([stack_key, pad_key], "multi_head", [{}, {"scale": ones()}, {"scale": 2 * ones()}, {"outputs": ["output"]}]),
-        ([stack_key, pad_key], "scaled_dot_product", [{}, {"sinks": ones(2)}, {"sinks": 2 * ones(2)}]),
-        ([stack_key, pad_key], "grouped_query", [{}, {"alibi_slopes": ones(8)}, {"alibi_slopes": 2 * ones(8)}]),
+        ("multi_head", [{"option": of} for of in ("plain", "is_causal", "softcap", "past")]),
+        ("multi_head", [{}, {"n": 5}, {"m": 5}]),
+        ("encoder", [{"layers": np.array(layers)} for layers in ([0], [1], [0, 1])]),
+        ("multi_head", [{}, {"scale": ones()}, {"scale": 2 * ones()}, {"outputs": ["output"]}]),
+        ("scaled_dot_product", [{}, {"sinks": ones(2)}, {"sinks": 2 * ones(2)}]),
+        ("grouped_query", [{}, {"alibi_slopes": ones(8)}, {"alibi_slopes": 2 * ones(8)}]),
     ],
 )
-def test_what_differs_is_not_joined(block, keys, name, variants):
+def test_what_differs_is_not_joined(block, name, variants):
     """A run has one of the numbers without rows for all its rows."""
-    for key in keys:
-        values = [key(plain(block(name), **variant)) for variant in variants]
-        assert None not in values
-        assert len({*values}) == len(values)
-        assert values == [key(plain(block(name), **variant)) for variant in variants]
+    values = [stack_key(plain(block(name), **variant)) for variant in variants]
+    assert None not in values
+    assert len({*values}) == len(values)
+    assert values == [stack_key(plain(block(name), **variant)) for variant in variants]
 
 
 @pytest.mark.parametrize(
@@ -99,10 +72,11 @@ def test_what_differs_is_not_joined(block, keys, name, variants):
 )
 def test_matrices_that_differ_keep_tasks_apart(block, name, matrix):
     """Tasks with equal matrices may be joined, where a graph that multiplies by them is exact."""
-    for key in (stack_key, pad_key):
-        one, two = (key(plain(block(name), **{of: times * array for of, array in matrix.items()})) for times in (1, 2))
-        assert one is None or one != two
-        assert key(plain(block(name))) not in (None, one)
+    one, two = (
+        stack_key(plain(block(name), **{of: times * array for of, array in matrix.items()})) for times in (1, 2)
+    )
+    assert one is None or one != two
+    assert stack_key(plain(block(name))) not in (None, one)
 
 
 def plain(model, m=4, n=4, option="plain", outputs=None, **change):
@@ -120,7 +94,6 @@ def test_a_foreign_model_is_stacked_only_where_it_is_asked_for(tmp_path):
         inputs = [{key: np.full((rows, 3), rows, np.float32) for key in "xz"} for rows in (1, 2)]
         tasks = [foreign_task(model, each, ["y"]) for each in inputs]
         assert stack_key(tasks[0]) == stack_key(tasks[1]) is not None
-        assert pad_key(tasks[0]) is None
         assert [answer["y"].tolist() for answer in stacked(tasks)] == [[[3.0] * 3], [[5.0] * 3] * 2]
     graphs.product(tmp_path / "product" / "1")  # which has no batch axis
     assert opened(tmp_path / "product" / "1", "all").batching is None

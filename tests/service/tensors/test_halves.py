@@ -13,9 +13,7 @@ from export.verification.checks import in_torch
 from tests.support import graphs, v2
 from tests.support.application import running
 from tests.support.attending import attend, coded, post
-from tests.support.batching import padded
 from tests.support.halves import HALVES
-from tests.support.tasks import opened, work_of
 
 pytestmark = pytest.mark.extended  # it takes 10 seconds to export them
 ATTENTION, EFFICIENT = HALVES
@@ -121,17 +119,3 @@ def test_a_model_that_needs_cuda_is_named_and_harms_no_other(client):
     assert index["broken_bfloat16"]["reason"] == "bfloat16 needs CUDA: ONNX Runtime's CPU has no kernels for it"
     assert index[ATTENTION]["state"] == index[EFFICIENT]["state"] == "READY"
     assert post(client, "broken_bfloat16", {}).status_code == 503
-
-
-@pytest.mark.parametrize("masked", [False, True])
-def test_requests_of_different_lengths_share_a_run(masked, halves):
-    model = opened(halves / ATTENTION / "1")
-    tasks = []
-    for m, n in ((3, 5), (4, 2)):
-        inputs = {name: array.astype(np.float16) for name, array in drawn(m, n).items()}
-        if masked:
-            inputs["attn_mask"] = np.where(np.arange(n) % 2, -np.inf, 0).astype(np.float16)[None, None, None]
-        tasks.append(work_of(model, inputs))
-    for task, answer in zip(tasks, padded(tasks), strict=True):
-        inputs = {name: array.astype(np.float32) for name, array in task.inputs.items()}
-        assert_right(ATTENTION, {name: array.astype(np.float32) for name, array in answer.items()}, inputs)
