@@ -1,0 +1,87 @@
+"""What docs/architecture.md says of the packages of service/, compared with the code."""
+
+import importlib
+import inspect
+import re
+from collections import defaultdict
+from pathlib import Path
+
+import grimp
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PAGE = (ROOT / "docs" / "architecture.md").read_text()
+PICTURE = re.search(r"```mermaid\n(.*?)```", PAGE, re.DOTALL)[1]
+LABELS = dict(re.findall(r'(\w+)\["(.*?)"\]', PICTURE))
+EDGES = {tuple(re.findall(r"(\w+)(?:\[.*?\])?(?: -->|$)", line.strip())) for line in PICTURE.splitlines()[1:]}
+
+
+def parts_of(node: str) -> set[str]:
+    """The packages and modules that a node of the picture stands for."""
+    files = set(re.findall(r"(\w+)\.py", LABELS.get(node, "")))
+    return set(re.findall(r"\w+", LABELS["leaves"])) if node == "leaves" else files or {node}
+
+
+NODES = {part: node for node in {node for edge in EDGES for node in edge} for part in parts_of(node)}
+
+
+@pytest.fixture(scope="module")
+def imports() -> dict[str, set[str]]:
+    """Of each package or module in service/, those that it imports."""
+    graph, found = grimp.build_graph("service", cache_dir=None), defaultdict(set)
+    for name in graph.modules - {"service", "service.__main__"}:
+        part = name.split(".")[1]
+        others = {other.split(".")[1] for other in graph.find_modules_directly_imported_by(name) if "." in other}
+        found[part] |= others - {part}
+    return found
+
+
+def below(node: str) -> set[str]:
+    """The nodes to which arrows lead from ``node``, over others too."""
+    found, waiting = set(), [node]
+    while waiting:
+        start = waiting.pop()
+        following = {end for begin, end in EDGES if begin == start} - found
+        found |= following
+        waiting += following
+    return found
+
+
+def test_the_picture_has_every_package_and_module(imports):
+    assert NODES.keys() == imports.keys()
+
+
+def test_every_import_follows_the_arrows(imports):
+    against = [
+        (part, other)
+        for part, others in imports.items()
+        for other in others
+        if NODES[other] not in below(NODES[part]) | {NODES[part]}
+    ]
+    assert against == []
+
+
+def test_every_arrow_is_an_import(imports):
+    drawn = {(begin, end): {other for part in parts_of(begin) for other in imports[part]} for begin, end in EDGES}
+    assert [edge for edge, others in drawn.items() if others.isdisjoint(parts_of(edge[1]))] == []
+
+
+def test_leaves_import_nothing_else(imports):
+    listed = re.search(r"The leaves (.*?) import nothing else", PAGE, re.DOTALL)[1]
+    leaves = set(re.findall(r"service/(\w+)\.py", listed))
+    assert leaves == parts_of("leaves")
+    assert all(imports[leaf] <= leaves for leaf in leaves)
+
+
+def test_every_file_that_is_named_exists():
+    names = re.findall(r"`((?:service|export|models|deploy|tests|loadtest|clients)/[\w./]*)`", PAGE)
+    assert [name for name in names if not (ROOT / name).exists()] == []
+
+
+def test_the_path_of_a_request_has_three_calls():
+    calls = re.search(r"it is three calls to the\s+session: (.*?)\.\n", PAGE)[1]
+    named = re.findall(r"`(\w+)\.(\w+)`", calls)
+    assert named == [("InferenceEndpoint", "__call__"), ("Engine", "run"), ("Engine", "run_inline"), ("Model", "run")]
+    modules = {"InferenceEndpoint": "inference.endpoint", "Engine": "engine.engine", "Model": "model.model"}
+    for name, method in named:
+        assert inspect.isroutine(getattr(getattr(importlib.import_module(f"service.{modules[name]}"), name), method))
