@@ -17,7 +17,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from service import guide
+from service import docs_site
 from service.background import background_tasks
 from service.budget import MemoryBudget
 from service.engine.counters import RequestCounters
@@ -155,7 +155,7 @@ def create_app(
     if settings.pages in ("all", "viewer"):
         app.router.routes.extend(viewer_routes.routes(settings))
     if settings.pages in ("all", "docs"):
-        app.router.routes.extend(guide.routes())
+        app.router.routes.extend(docs_site.routes())
     modules = (native_routes, health, metadata, v2_repository, log_settings, unsupported)
     for module in modules:
         app.include_router(module.router)

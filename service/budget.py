@@ -5,7 +5,7 @@ from contextlib import AbstractContextManager, ExitStack
 from typing import Any, NoReturn
 
 from service.errors import Overloaded, TooMuchMemory
-from service.wording import size_words, sizes_words
+from service.messages import size_words, sizes_words
 
 
 class MemoryBudget:

@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from service.wording import did_you_mean
+from service.messages import did_you_mean
 
 ALWAYS_ZERO = "nothing is dropped in inference: leave it out, or send 0"
 LAYOUT = "axes are [batch, heads, m, d_k], the batch first: leave it out, or send true"

@@ -19,7 +19,7 @@ from service.codec.json_parser import flat as numbers_of
 from service.codec.json_slices import MAX_RANK, MAX_ROWS, LongList, LongText, part
 from service.codec.long_tensor import NOT_BASE64, LongTensor
 from service.errors import Invalid, Malformed
-from service.shorten import shortened
+from service.messages import shortened
 from service.tensors.cast import cast, check_shape, from_bytes, kind_words
 from service.tensors.spec import TensorSpec
 

@@ -25,8 +25,8 @@ from service.codec.json_parser import (
     split,
 )
 from service.errors import Invalid, Malformed, TooLarge
+from service.messages import size_words
 from service.steps import Steps
-from service.wording import size_words
 
 LARGE_BODY_BYTES = 1 << 19  # of smaller documents, which take up to 2 ms, only those with many rows are cut
 MAX_ROWS = 1 << 13  # lists in a document that is parsed in one call; some milliseconds

@@ -9,7 +9,7 @@ from starlette.types import Message, Receive
 
 from service.budget import Reservation
 from service.errors import Malformed, TooLarge, UnsupportedMedia
-from service.wording import size_words, sizes_words
+from service.messages import size_words, sizes_words
 
 Body = bytes | memoryview
 Headers = Mapping[bytes, bytes]

@@ -9,7 +9,7 @@ from service.budget import Reservation
 from service.engine.engine import Engine
 from service.errors import Malformed, TooLarge, UnsupportedEncoding
 from service.http.body import SMALLER, Body, Headers
-from service.wording import size_words
+from service.messages import size_words
 
 IDENTITY = b"identity"
 WINDOWS = {"gzip": 31, "deflate": 15}  # zlib's wbits

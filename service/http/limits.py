@@ -23,8 +23,8 @@ from service.engine.counters import RequestCounters
 from service.errors import HeedError, NotEnoughMemory
 from service.http.connection import Connection
 from service.http.response import error_response
+from service.messages import size_words
 from service.settings import Settings
-from service.wording import size_words
 
 MAX_HEADER_BYTES = 64 << 10  # of the first line and the headers of a request
 DISCARD_DELAY_S = 0.05  # between two reads of a refused body, each of 256 KiB at most

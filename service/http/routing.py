@@ -13,8 +13,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from service.cache import BoundedCache
 from service.errors import Malformed
 from service.http.direct import DirectEndpoint
-from service.shorten import shortened
-from service.wording import closest
+from service.messages import closest, shortened
 
 METHODS = {"GET": "GET", "HEAD": "GET"} | {name: name for name in ("POST", "PUT", "PATCH", "DELETE")}  # -> as routed
 NATIVE = "/v1/"

@@ -26,8 +26,8 @@ from service.memories.folder import HIDDEN, Folder
 from service.memories.memory import DESCRIPTION, STATE, Description, Memory, allocate, checksums, not_found
 from service.memories.state import State, StateFile
 from service.memories.stored import Appended, Reference, StoredInputs
+from service.messages import size_words, sizes_words
 from service.model.model import Model
-from service.wording import size_words, sizes_words
 
 log = logging.getLogger("heed")
 

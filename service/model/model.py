@@ -12,6 +12,7 @@ from functools import cached_property
 import numpy as np
 
 from service.errors import HeedError, Invalid, NotEnoughMemory, OutOfMemory, TooMuchMemory
+from service.messages import size_words, sizes_words
 from service.model import checks, estimate
 from service.model.batching import BatchingRules
 from service.model.estimate import RunEstimate
@@ -24,7 +25,6 @@ from service.preprocessor import Preprocessor
 from service.tensors.dims import Sizes, symbol
 from service.tensors.spec import TensorSpec
 from service.tokenizer import Tokenizer
-from service.wording import size_words, sizes_words
 
 log = logging.getLogger("heed")
 

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Depends, Request
 from service.model.masks import describe_input
 from service.model.model import Model
 from service.native.openapi import problems
-from service.native.pictures import describe_preprocessor
+from service.native.preprocessor_schema import describe_preprocessor
 from service.native.schemas import (
     BlockDescription,
     BlockLine,

@@ -10,10 +10,10 @@ from typing import Annotated, Any, Literal, get_args, get_type_hints
 import numpy as np
 
 from service.errors import Invalid
+from service.messages import shortened
 from service.model.spec import Signature
 from service.selection.derived import DERIVED, SOURCE
 from service.selection.indices import Indices, read_indices
-from service.shorten import shortened
 
 Reduction = Literal["mean", "max"]
 Dtype = Literal["float32", "float16", "uint8"]

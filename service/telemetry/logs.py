@@ -12,7 +12,7 @@ from logging.handlers import QueueHandler, QueueListener
 from queue import SimpleQueue
 from typing import Any, Literal
 
-from service.shorten import shortened
+from service.messages import shortened
 
 log = logging.getLogger("heed")
 

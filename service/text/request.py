@@ -13,12 +13,12 @@ from service.codec.json_slices import LongText
 from service.codec.json_writer import write_json
 from service.errors import Invalid, Malformed, TooLarge
 from service.http.response import JOIN_LIMIT_BYTES
+from service.messages import sizes_words
 from service.model.model import Model
 from service.steps import drain
 from service.text.next_tokens import FIELD as NEXT_TOKENS
 from service.text.next_tokens import read_count
 from service.tokenizer import JsonRow, Text, TokenizedTexts, Tokenizer
-from service.wording import sizes_words
 
 FIELDS = ("text", "text_pair", "text_target", "truncation", "add_special_tokens")
 MAX_TEXTS = 1024  # of a request

@@ -17,6 +17,7 @@ from service.cost import CostModel
 from service.errors import HeedError, Malformed, NotAllowed, NotReady, Unsupported
 from service.http.auth import ApiKeyAuth
 from service.http.body import CountedReceive, receive_body
+from service.messages import size_words
 from service.model.spec import CANONICAL
 from service.repository.changes import Requester
 from service.repository.index import State
@@ -31,7 +32,6 @@ from service.v2 import model_config, schemas
 from service.v2.model_config import first_problem
 from service.v2.openapi import errors, json_body
 from service.v2.paths import OF_MODEL, Name
-from service.wording import size_words
 
 M = TypeVar("M", bound=BaseModel)
 

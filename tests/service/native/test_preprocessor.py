@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from service.native.pictures import describe_preprocessor
+from service.native.preprocessor_schema import describe_preprocessor
 from service.preprocessor import Preprocessor, load_preprocessor
 
 MEAN, STD = [0.5, 0.4, 0.3], [0.25, 0.5, 1]

@@ -8,7 +8,7 @@ import pytest
 
 from service.errors import Invalid, NotFound
 from service.http.response import error_response
-from service.shorten import CUT, shortened
+from service.messages import CUT, shortened
 from service.telemetry.logs import Json, Text
 
 KIB = 1024

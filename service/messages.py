@@ -1,10 +1,12 @@
-"""Words that errors share: sizes in units that people read, and the names that a client may have meant."""
+"""Words of errors and log lines: sizes in units that people read, names that may be meant, texts of bounded length."""
 
+import json
 from collections.abc import Collection
 from difflib import get_close_matches
 
 MAX_NAME_LENGTH, MIN_SIMILARITY = 64, 0.75  # of an unknown name that may be a misspelt one; difflib's ratio
 MAX_CANDIDATES = 1000  # names that are compared; some milliseconds
+CUT = " [...] "  # in a text that is shortened
 UNITS = ((1 << 30, "GiB", 1 << 30), ((1 << 20) // 10, "MiB", 1 << 20))  # from how many bytes on
 
 
@@ -38,6 +40,17 @@ def sizes_words(size: int, limit: int) -> tuple[str, str]:
         if words[0] != words[1]:
             return words
     return f"{size:,} bytes", f"{limit:,} bytes"
+
+
+def shortened(text: str, max_bytes: int) -> str:
+    """The text; only its beginning and end if its JSON would exceed ``max_bytes`` bytes."""
+    if len(text) <= max_bytes // 12:  # a character takes at most 12 bytes
+        return text
+    short, kept = text[: max_bytes + 1], max_bytes
+    while len(json.dumps(short)) > max_bytes:
+        kept = kept * 7 // 8
+        short = f"{text[: kept - kept // 4]}{CUT}{text[-(kept // 4) :]}"
+    return short
 
 
 def _plain(name: str) -> str:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from starlette.testclient import TestClient
 
-from service import guide
+from service import docs_site
 from service.app import create_app
 from service.settings import Settings
 
@@ -16,7 +16,7 @@ def client(tmp_path, monkeypatch):
     (tmp_path / "assets").mkdir()
     (tmp_path / "index.html").write_text("<title>the first page</title>")
     (tmp_path / "assets" / "guide.css").write_text("p {}")
-    monkeypatch.setattr(guide, "FOLDERS", (tmp_path / "missing", tmp_path))
+    monkeypatch.setattr(docs_site, "FOLDERS", (tmp_path / "missing", tmp_path))
     return lambda **settings: TestClient(create_app(Settings(**settings)), follow_redirects=False)
 
 
@@ -53,5 +53,5 @@ def test_it_is_off_or_guarded_with_the_documentation(client, tmp_path):
 
 
 def test_without_a_site_there_are_no_routes(monkeypatch):
-    monkeypatch.setattr(guide, "FOLDERS", (Path("/nonexistent"),))
-    assert guide.routes() == []
+    monkeypatch.setattr(docs_site, "FOLDERS", (Path("/nonexistent"),))
+    assert docs_site.routes() == []

@@ -3,7 +3,7 @@
 import pytest
 
 from service.foreign_names import BLOCKS, FIELDS, OUTPUTS, Offer, block_hint, field_hint, is_harmless, output_hint
-from service.wording import closest, did_you_mean, size_words, sizes_words
+from service.messages import closest, did_you_mean, size_words, sizes_words
 
 MIB = 1 << 20
 NAMES = ("query", "key", "is_causal", "scaled_dot_product")
