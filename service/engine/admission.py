@@ -26,9 +26,7 @@ class Admission:
         if sum(len(lane.waiting) for lane in self._lanes) >= self._max_queue:
             self._refused["max_queue"] += 1
             seconds = max(lane.waiting.forecast_ns() * lane.slowdown for lane in self._lanes) / threads / 1e9
-            raise Overloaded(
-                f"{self._max_queue} requests wait, the most there may (max_queue)", max(1, math.ceil(seconds))
-            )
+            raise Overloaded(f"the queue is full ({self._max_queue} requests, max_queue)", max(1, math.ceil(seconds)))
 
     def check(self, task: InferenceTask, lane: Lane, threads: int) -> None:
         """Check whether ``task`` may be queued in ``lane``.

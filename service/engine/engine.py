@@ -265,7 +265,7 @@ class Engine:
         """Pass outcomes on to the event loop, all with one wake-up."""
         if outcomes:
             assert self._loop is not None, "tasks are queued from an event loop"
-            with suppress(RuntimeError):  # the loop is closed, and nobody waits
+            with suppress(RuntimeError):  # the loop is closed
                 self._loop.call_soon_threadsafe(_set_results, outcomes)
 
     def _expire(self, task: InferenceTask, lane: Lane) -> None:
@@ -284,7 +284,7 @@ class Engine:
 def _set_results(outcomes: Sequence[Outcome]) -> None:
     for task, outcome in outcomes:
         future = task.future
-        if future is None or future.done():  # nobody waits for it any more
+        if future is None or future.done():  # its request has ended
             continue
         if isinstance(outcome, asyncio.CancelledError):
             future.cancel()

@@ -106,7 +106,7 @@ class Connection(HttpToolsProtocol):
         self._deferred = self._defer()
         if not self._deferred:
             self._start_task()
-        self._in_body = True  # only now: where there is no memory for what comes before, nobody answers it yet
+        self._in_body = True  # only now: until here a request without memory has no task that answers it
 
     def on_message_complete(self) -> None:
         self._between, self._in_body, self._tail, self._chunks = True, False, b"", None

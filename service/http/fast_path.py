@@ -230,7 +230,7 @@ class FastProtocol(LimitedProtocol):
             self._refuse_for_memory()
 
     def _take_request(self) -> DeferredRequest | None:
-        """The deferred request, which is so no more."""
+        """Detach and return the deferred request."""
         request, self._request, self._deferred = self._request, None, False
         if request is not None:
             request.context.reservation.release()

@@ -32,7 +32,7 @@ from service.model.model import Model
 log = logging.getLogger("heed")
 
 ID = re.compile(r"[A-Za-z0-9_-]{24}")
-ID_BYTES = 18  # random: nobody can guess another's id
+ID_BYTES = 18  # random, so that ids cannot be guessed
 UNFINISHED = re.compile(r"\.[A-Za-z0-9_-]{24}(\.[0-9a-f]{8})?")  # a memory that is being written or deleted
 DELETED = re.compile(r"\..*\.[0-9a-f]{8}")  # one that is being deleted
 LOCK = ".lock"
@@ -45,7 +45,7 @@ DESCRIPTORS_SHARE = 16  # of all descriptors, one for a memory, which takes 4: a
 
 
 def new_id() -> str:
-    """An id that nobody can guess, and that no command takes for an option."""
+    """A random id, without hyphens: a command would take an id that begins with one for an option."""
     return secrets.token_urlsafe(ID_BYTES).replace("-", "_")
 
 
@@ -141,7 +141,7 @@ class MemoryStore:
         return memory
 
     def all(self, owner: str | None) -> Iterator[Memory | tuple[str, Gone]]:
-        """The memories of ``owner``, or of all for None; of a damaged one, which nobody owns, its id and the reason."""
+        """The memories of ``owner``, or of all for None; of a damaged one (without owner) its id and the reason."""
         for id in sorted(self._ids()):
             try:
                 memory = self._find(id, owner)

@@ -158,7 +158,7 @@ def read_fields(
 
 
 def _check_unknown(name: str, json: JsonObject, model: Model, fields: Collection[str]) -> None:
-    """Check that a field which is none of ``fields`` asks, as other libraries do, for what is done anyway.
+    """Check that a field which is none of ``fields`` is a known alias whose value is a no-op.
 
     Raises:
         Malformed: it does not.

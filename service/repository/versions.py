@@ -61,7 +61,7 @@ def misnamed(folder: Path) -> list[Path]:
 
 
 def survey(folder: Path, served: Collection[str]) -> tuple[dict[str, dict[int, Path]], dict[str, str]]:
-    """The result of ``scan``; and, by name, why models that are ``served`` cannot be read, though nobody removed them.
+    """The result of ``scan``; and, by name, why ``served`` models that were not removed cannot be read.
 
     The name "" stands for all of them: the folder cannot be read, or all vanished at once, as when a volume is
     unmounted and leaves its empty mount point.

@@ -45,7 +45,7 @@ FAMILIES = {
     "heed_requests_rejected": Family("counter", "Requests rejected, by the limit they exceeded.", ("reason",)),
     "heed_requests_cancelled": Family("counter", "Requests removed from the queue because their client disconnected."),
     "heed_event_loop_lag_seconds": Family(
-        "histogram", "How late the event loops are: by that much longer requests take.", (), NS, BOUNDS
+        "histogram", "How late the event loops are: added to each request's latency.", (), NS, BOUNDS
     ),
     "heed_event_loop_lag_max_seconds": Family("gauge", "The largest lag in the last 15 seconds.", combine=max),
     "heed_event_loop_busy_seconds": Family("counter", "Processor time of the event loops' threads.", unit=NS),

@@ -145,7 +145,7 @@ class Catalogue:
         await self._remove(await self._find(id, owner))
 
     async def drop(self, id: str, holder: Holder) -> None:
-        """Take note that ``holder`` cannot read its part, where others can."""
+        """Record that ``holder`` cannot read its part, where others can."""
         memory = await self._find(id, None)
         async with memory.lock:
             for place, part in enumerate(memory.layout.parts):
@@ -286,7 +286,7 @@ class Catalogue:
                 log.exception("the catalogue of memories looks again in %g s", WATCH_S)
 
     async def _look(self) -> None:
-        """Take note of the nodes that are new or lost, and of the parts in new stores."""
+        """Record new and lost nodes, and the parts in new stores."""
         stores = await self._cluster.look(self._settings)
         for layout in (part.layout for _, parts in stores for part in parts if part.layout):
             known = self._memories.get(layout.id)

@@ -98,7 +98,7 @@ def _frame(
 
 
 def _list(output: RequestedOutput, array: np.ndarray) -> np.ndarray | bytes:
-    """What becomes text. orjson writes NaN and infinity as null; an output that nobody named is never refused."""
+    """The numbers to write as text. orjson writes NaN and infinity as null, which is an error in listed outputs."""
     flat: np.ndarray = to_float32(array.reshape(-1))
     if array.dtype == BYTES.dtype:
         return orjson.dumps(flat.tolist())

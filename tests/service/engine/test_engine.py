@@ -171,7 +171,7 @@ async def test_more_than_may_wait_are_refused_at_once(model, gate):
             assert not engine.is_idle
             assert not engine.can_run_inline(simple(model))
             waiting = await queue(engine, [simple(model) for _ in range(3)])
-            with pytest.raises(Overloaded, match=r"3 requests wait, the most there may \(max_queue\)") as refused:
+            with pytest.raises(Overloaded, match=r"the queue is full \(3 requests, max_queue\)") as refused:
                 await engine.run(simple(model))
             assert int(refused.value.headers["Retry-After"]) >= 1
             assert engine.counts.refused == {"max_queue": 1}

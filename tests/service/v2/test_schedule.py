@@ -78,7 +78,7 @@ def test_503_when_the_queue_is_full(busy):
     for number in range(QUEUE):
         busy.queue(number)
     refused = busy.send(9, priority=1).result()
-    error(refused, 503, f"{QUEUE} requests wait, the most there may (max_queue)")
+    error(refused, 503, f"the queue is full ({QUEUE} requests, max_queue)")
     assert int(refused.headers["retry-after"]) >= 1
     assert busy.failed() == 1
     assert busy.finish() == [0, *range(QUEUE)]
