@@ -148,7 +148,8 @@ def rows_of_a_memory(count: int) -> Case:
 
 
 def long_queries() -> Case:
-    return Case([b"GET /v2/health/ready?%b HTTP/1.1\r\nHost: here\r\n\r\n" % (b"a=b&" * 15_000)] * 1000, {414})
+    query = b"a=b&" * 15_000
+    return Case([b"GET /v2/health/ready?%b HTTP/1.1\r\nHost: here\r\n\r\n" % query] * 1000, {414}, probe_ms=300)
 
 
 def unfinished_control_bodies() -> Case:
@@ -204,7 +205,7 @@ CASES: dict[str, Callable[[], Case]] = {
     "500 small memories": small_memories,
     "900 tags beside small memories": tags,
     "a memory of 1,000,000 rows": lambda: rows_of_a_memory(1_000_000),
-    "1,000 paths of 60 kB": lambda: Case([_post("/v2/models/" + "a" * 60_000, b"")] * 1000, {414}),
+    "1,000 paths of 60 kB": lambda: Case([_post("/v2/models/" + "a" * 60_000, b"")] * 1000, {414}, probe_ms=300),
     "1,000 query strings of 60 kB": long_queries,
     "500 control bodies of 2 MB, unfinished": unfinished_control_bodies,
     "4 MB of objects in parameters, 20 times": objects_in_parameters,

@@ -252,7 +252,9 @@ class Connection(HttpToolsProtocol):
             Connection._feed(self, self._head_without_upgrade())  # whose bytes are counted already
         except httptools.HttpParserError as error:
             if self._unsupported is not None:
-                self._refuse(self._unsupported.status, self._unsupported.reason)
+                status, reason = self._unsupported.status, self._unsupported.reason
+                self._unsupported = None  # its traceback holds this connection, with the head that it refuses
+                self._refuse(status, reason)
             elif isinstance(error.__context__, MemoryError):
                 raise error.__context__ from None
             else:

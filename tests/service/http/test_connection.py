@@ -291,14 +291,18 @@ def test_the_line_of_a_malformed_request_has_the_address(caplog, monkeypatch):
     assert caplog.records[-1].peer == "[::1]:4711"
 
 
-@pytest.mark.parametrize("error", [None, ConnectionResetError()], ids=["closed", "reset"])
-def test_a_connection_that_has_ended_is_freed_at_once(error):
+@pytest.mark.parametrize(
+    ("content", "error"),
+    [(NEXT, None), (NEXT, ConnectionResetError()), (head("GET / HTTP/1.1", "Host: there"), None)],
+    ids=["closed", "reset", "refused"],
+)
+def test_a_connection_that_has_ended_is_freed_at_once(content, error):
     """With its head and its timer, without the garbage collector."""
 
     async def end() -> weakref.ref:
         one = connect()
-        await send(one, NEXT)
-        assert one.timeout_keep_alive_task is not None
+        await send(one, content)
+        assert (one.timeout_keep_alive_task is not None) == (content is NEXT)
         one.connection_lost(error)
         return weakref.ref(one)
 
