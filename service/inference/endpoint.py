@@ -2,7 +2,7 @@
 
 import math
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 from weakref import WeakKeyDictionary
@@ -34,6 +34,8 @@ from service.timing import Timing
 MIN_BYTE_NS = 2.0  # of a body that is read; dense numbers take five times as long
 MIN_DEFLATED_BYTE_NS = 10.0  # of a response: random digits take this, zeros a third
 SMALL_WORK = 20_000  # of an answer with options that is computed at once; about nanoseconds
+
+AnswerFunction = Callable[[Mapping[str, Any], Receive, RequestContext], Awaitable[tuple[Pieces, Fields]]]
 
 
 class DecodedRequest(Protocol):
@@ -133,10 +135,14 @@ class InferenceEndpoint(DirectEndpoint, Generic[R]):
         """The expected time of ``encode`` in nanoseconds; infinity where it should not be run on the event loop."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self.respond_with(self._answer, scope, receive, send)
+
+    async def respond_with(self, answer: AnswerFunction, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send the response that ``answer`` makes; the memory of the request is reserved until it is written."""
         reservation = Reservation(self.engine.budget)
         try:
             context = RequestContext(scope["state"]["headers"], scope["state"]["timing"], reservation)
-            pieces, fields = await self._answer(scope["path_params"], CountedReceive(receive, reservation), context)
+            pieces, fields = await answer(scope["path_params"], CountedReceive(receive, reservation), context)
             await respond(send, pieces, fields)
         finally:
             reservation.release()

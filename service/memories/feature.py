@@ -19,7 +19,6 @@ class MemoriesFeature(Feature):
 
     def __init__(self, store: Store, keys: Callable[[], Keys | None]) -> None:
         self.source = Memories(store, keys)
-        self._store = store
 
     def routes(self, core: Core) -> Sequence[Route]:
         blocks = AttentionEndpoint(core.repository, core.settings, core.engine, core.source)
@@ -29,16 +28,17 @@ class MemoriesFeature(Feature):
         return openapi.routes(blocks)
 
     def counters(self) -> Iterable[tuple[Key, list[int]]]:
-        store = self._store
+        store = self.source.store
         yield ("heed_memory_queries",), [store.queries]
         yield ("heed_memory_misses",), [store.misses]
         yield ("heed_memories_evicted",), [store.evictions]
 
     def gauges(self) -> Gauges:
-        return {("heed_memories",): self._store.counted, ("heed_memories_bytes",): self._store.counted_bytes}
+        store = self.source.store
+        return {("heed_memories",): store.counted, ("heed_memories_bytes",): store.counted_bytes}
 
     def sweep(self) -> None:
-        self._store.sweep()
+        self.source.store.sweep()
 
     def close(self) -> None:
-        self._store.close()
+        self.source.store.close()

@@ -11,7 +11,6 @@ import orjson
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from service.budget import Reservation
 from service.codec.json_parser import parse_object
 from service.codec.json_reader import JsonReader
 from service.codec.json_slices import LongList, LongText
@@ -21,9 +20,9 @@ from service.engine.counters import NO_MODEL
 from service.engine.engine import Engine
 from service.engine.task import InferenceTask
 from service.errors import Malformed, TimedOut
-from service.http.body import Body, CountedReceive
+from service.http.body import Body
 from service.http.direct import RequestContext
-from service.http.response import JSON, Fields, Pieces, failure, length_of, respond
+from service.http.response import JSON, Fields, Pieces, failure, length_of
 from service.inference.source import InputSource
 from service.inference.stages import Stage, Stages, run_stages
 from service.model.model import Model
@@ -142,13 +141,7 @@ class TokenizeEndpoint:
         self._texts = texts
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        reservation = Reservation(self._texts.engine.budget)
-        try:
-            context = RequestContext(scope["state"]["headers"], scope["state"]["timing"], reservation)
-            pieces, fields = await self._answer(scope["path_params"], CountedReceive(receive, reservation), context)
-            await respond(send, pieces, fields)
-        finally:
-            reservation.release()
+        await self._texts.respond_with(self._answer, scope, receive, send)
 
     async def _answer(
         self, path_params: Mapping[str, Any], receive: Receive, context: RequestContext

@@ -22,7 +22,7 @@ from service.memories import folder as folder_module
 from service.memories import state as state_module
 from service.memories.folder import TEMPORARY, Folder
 from service.memories.memory import DESCRIPTION, STATE, Description, Memory, checksums
-from service.memories.store import ID, MemoryStore, new_id, open_store
+from service.memories.store import MemoryStore, open_store
 
 MIB = 1 << 20
 
@@ -60,12 +60,6 @@ def contents(memory):
 def append(memory, number, grow=lambda _: nullcontext()):
     with memory.appending(rows(number), rows(number), grow):
         pass
-
-
-def test_no_id_looks_like_an_option():
-    ids = [new_id() for _ in range(2000)]  # a 64th of random ones would begin with a hyphen
-    assert len(set(ids)) == 2000
-    assert all(ID.fullmatch(id) and "-" not in id for id in ids)
 
 
 def test_folders_of_others_stay(folder):

@@ -12,7 +12,7 @@ import pytest
 
 from service.memories import endpoint as memories_api
 from service.memories.memory import MAX_ROWS
-from service.memories.store import OVERHEAD_BYTES
+from service.memories.store import ID, OVERHEAD_BYTES, new_id
 from tests.support.application import running
 from tests.support.attending import attend, post
 from tests.support.memories import append, normal, send, store
@@ -215,3 +215,9 @@ def test_a_second_server_of_a_folder_ends_with_its_reason(two_blocks, tmp_path):
     with serving(two_blocks, "--memories", str(folder)):
         second = subprocess.run(command(two_blocks, "--memories", str(folder)), capture_output=True, text=True)
         assert (second.returncode, "another server uses this folder" in second.stderr) == (2, True)
+
+
+def test_no_id_looks_like_an_option():
+    ids = [new_id() for _ in range(2000)]  # a 64th of random ones would begin with a hyphen
+    assert len(set(ids)) == 2000
+    assert all(ID.fullmatch(id) and "-" not in id for id in ids)
