@@ -33,7 +33,7 @@ class Offer:
 class Foreign:
     """A foreign name: what may be meant, the first of which that is offered counts; and what else there is to know.
 
-    ``harmless`` values ask for what is done anyway, and so does true where the flag ``true_if`` of the offer is set.
+    ``harmless`` values are no-ops, and so is true where the flag ``true_if`` of the offer is set.
     """
 
     ours: tuple[str, ...] = ()

@@ -37,7 +37,7 @@ log = logging.getLogger("heed")
 
 LINGER_S = 0.5  # at the end an idle connection is closed after this time, without an answer that announces it
 HANDSHAKE_S = 0.1  # for connections that are being opened to be accepted
-NOT_READY = 3  # exit status of a process that lacks required models, where the setting ready_when asks for it
+NOT_READY = 3  # exit status of a process that lacks required models, if ready_when is all-or-exit or any-or-exit
 DEVICE_LOST = 70  # exit status of a process whose device has failed: EX_SOFTWARE of sysexits.h
 RETRY_S = 0.1  # before the next tick when one found no memory, and before the next accept when none was possible
 SPARE_DESCRIPTORS = 100  # of a process that serves, for everything but its connections
