@@ -8,6 +8,10 @@ from pathlib import Path
 
 import grimp
 import pytest
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from service.http.connection import RequestState
+from service.http.fast_path import FastProtocol
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "architecture.md").read_text()
@@ -85,3 +89,14 @@ def test_the_path_of_a_request_has_three_calls():
     modules = {"InferenceEndpoint": "inference.endpoint", "Engine": "engine.engine", "Model": "model.model"}
     for name, method in named:
         assert inspect.isroutine(getattr(getattr(importlib.import_module(f"service.{modules[name]}"), name), method))
+
+
+def test_the_table_of_request_states_names_each_place_that_changes_one():
+    classes = FastProtocol.__mro__[: FastProtocol.__mro__.index(HttpToolsProtocol)]
+    changed_in = {
+        name
+        for kind in classes
+        for name, function in vars(kind).items()
+        if inspect.isfunction(function) and re.search(r"self\._state(, .*?)? = ", inspect.getsource(function))
+    }
+    assert changed_in - {"__init__"} == set(re.findall(r"``(\w+)``$", inspect.getdoc(RequestState), re.MULTILINE))

@@ -16,12 +16,13 @@ MAX_FRAMING_SHARE = 64  # and this part of the data
 
 
 class WrongFraming(Exception):
-    """Chunks that are malformed, or exceed a limit; answered with ``status``."""
+    """Chunks that are malformed, or exceed a limit; answered with ``status``. ``limit`` is the setting, if any."""
 
-    def __init__(self, status: int, reason: str) -> None:
+    def __init__(self, status: int, reason: str, limit: str = "") -> None:
         super().__init__(reason)
         self.status = status
         self.reason = reason
+        self.limit = limit
 
 
 class ChunkedBody:
@@ -30,9 +31,10 @@ class ChunkedBody:
     Trailers are ignored: they must not change how a message is framed, routed, authenticated or read (RFC 9110, 6.5.1).
     """
 
-    __slots__ = ("_data", "_framing", "_left", "_line", "_trailers")
+    __slots__ = ("_bytes", "_data", "_framing", "_left", "_line", "_max_bytes", "_trailers")
 
-    def __init__(self) -> None:
+    def __init__(self, max_bytes: int) -> None:
+        self._bytes, self._max_bytes = 0, max_bytes  # that have come, and may, of the chunks with their framing
         self._left = 0  # bytes of a chunk, and of the line break behind it, that have not come
         self._line = b""  # the start of a line whose end has not come
         self._data = self._framing = 0
@@ -56,6 +58,10 @@ class ChunkedBody:
                 place += step
             else:
                 place = self._take_line(content, place)
+        self._bytes += place - start
+        if self._bytes > self._max_bytes:
+            longest = f"longer than allowed (twice max_body_bytes), {size_words(self._max_bytes)}"
+            raise WrongFraming(413, f"The chunks with their framing are {longest}.", "max_body_bytes")
         return place, memoryview(content)[start:place]
 
     def _take_line(self, content: bytes, start: int) -> int:

@@ -8,6 +8,7 @@ many requests in one packet, and a request that asks for another protocol keeps 
 import math
 import re
 import select
+from enum import Enum, auto
 from types import SimpleNamespace
 from typing import Any
 
@@ -37,6 +38,33 @@ class UnsupportedRequest(Exception):
         self.reason = reason
 
 
+class RequestState(Enum):
+    """How far the request that a connection reads has come.
+
+    ========  ========  ===========================================================  =======================
+    from      to        when                                                         changed in
+    ========  ========  ===========================================================  =======================
+    IDLE      HEAD      the parser gets the first byte of a request                  ``on_message_begin``
+    HEAD      BODY      the head is complete, and an ASGI task gets the body         ``on_headers_complete``
+    HEAD      DEFERRED  the head is complete, and the connection keeps the body      ``on_headers_complete``
+    IDLE      DEFERRED  the same, for a head whose bytes are known                   ``_defer_known``
+    DEFERRED  BODY      the task is started after all                                ``_start_deferred``
+    DEFERRED  IDLE      the same, for a known head: the parser gets it next          ``_start_deferred``
+    DEFERRED  IDLE      the connection has answered the request                      ``_end_request``
+    BODY      IDLE      the body is complete                                         ``_end_request``
+    any       REFUSED   a limit is exceeded, or it is no HTTP: nothing more is read  ``_refuse``
+    ========  ========  ===========================================================  =======================
+
+    In IDLE, the request before may still wait for its answer (``Connection._is_answering``).
+    """
+
+    IDLE = auto()
+    HEAD = auto()
+    BODY = auto()
+    DEFERRED = auto()
+    REFUSED = auto()
+
+
 class Connection(HttpToolsProtocol):
     """uvicorn's protocol, given one request at a time. Subclasses decide how a request is refused.
 
@@ -45,25 +73,20 @@ class Connection(HttpToolsProtocol):
     (``_answer_deferred``).
     """
 
-    def __init__(self, *args: Any, clock: EventLoopClock, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, clock: EventLoopClock, max_chunked_bytes: int, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._clock = clock
+        self._max_chunked_bytes = max_chunked_bytes
         self._arrived_ns = 0  # when the request that is coming came to this machine
         self.parser = self._new_parser()
+        self._state = RequestState.IDLE
         self.url = b""  # of the request that is coming, as far as it was read
         self._unparsed = b""
         self._position = 0  # in the unparsed bytes: those before it have been parsed
         self._tail = b""  # the last bytes parsed of a head, whose end may lie in two pieces
-        self._head_start: int | None = None  # of the head that is parsed, in the unparsed bytes, if it is whole
         self._body_left: int | None = None  # bytes of a body whose length is declared
         self._chunks: ChunkedBody | None = None  # of a body whose length is not declared
-        self._version = ""  # of HTTP, in the head that was parsed last
-        self._has_begun = False  # a first request has begun
-        self._between = True  # requests: the parser is at the beginning of one
-        self._in_body = False
-        self._deferred = False  # the request has no ASGI task yet
         self._unsupported: UnsupportedRequest | None = None
-        self._final_response: bytes | None = None  # still to be written before the connection is closed
         self._idle_since = math.inf  # when the last request was answered, by the loop's clock; infinity while not idle
 
     def _refuse(self, status: int, detail: str, limit: str = "") -> None:
@@ -83,7 +106,7 @@ class Connection(HttpToolsProtocol):
         raise NotImplementedError
 
     def data_received(self, data: bytes) -> None:
-        if self._between:
+        if self._state is RequestState.IDLE:
             self._arrived_ns = self._clock.arrival_ns(self.loop, self.transport)
         self._unparsed = self._unparsed[self._position :] + data if self.has_unparsed else data
         self._position = 0
@@ -99,19 +122,19 @@ class Connection(HttpToolsProtocol):
         self.headers.append((name, value))
 
     def on_message_begin(self) -> None:
-        self._has_begun, self._between = True, False
+        self._state = RequestState.HEAD
         self.url, self.headers, self.expect_100_continue = b"", [], False
 
     def on_headers_complete(self) -> None:
-        self._deferred = self._defer()
-        if not self._deferred:
+        if self._defer():
+            self._state = RequestState.DEFERRED
+        else:
             self._start_task()
-        self._in_body = True  # only now: until here a request without memory has no task that answers it
+            self._state = RequestState.BODY  # only now: if the task finds no memory, the connection answers
 
     def on_message_complete(self) -> None:
-        self._between, self._in_body, self._tail, self._chunks = True, False, b"", None
-        if not self._deferred:
-            super().on_message_complete()
+        self._end_request()
+        super().on_message_complete()
 
     def on_response_complete(self) -> None:
         self.server_state.total_requests += 1
@@ -151,18 +174,21 @@ class Connection(HttpToolsProtocol):
     @property
     def _is_answering(self) -> bool:
         """Whether a request has come whole, and its answer is not written."""
-        return self._between and self._is_unanswered
+        return self._state is RequestState.IDLE and self._is_unanswered
 
     @property
     def _is_between_requests(self) -> bool:
         """Whether all requests are answered, and nothing has come of another."""
-        cycle = self.cycle
-        return self._between and not self._unparsed and not self._tail and (cycle is None or cycle.response_complete)
+        return self._state is RequestState.IDLE and not self._unparsed and not self._is_unanswered
 
     @property
     def _is_ending(self) -> bool:
         """Whether nothing that comes is read any more."""
-        return self._final_response is not None or self.transport.is_closing()
+        return self._state is RequestState.REFUSED or self.transport.is_closing()
+
+    def _end_request(self) -> None:
+        """The request has come whole."""
+        self._state, self._body_left, self._chunks = RequestState.IDLE, None, None
 
     def _start_task(self) -> None:
         """Start the ASGI task of the request whose head was parsed last."""
@@ -172,8 +198,7 @@ class Connection(HttpToolsProtocol):
         self.scope["headers"] = headers
         self.scope["state"]["arrived_ns"] = self._arrived_ns
         super().on_headers_complete()
-        body_left = 0 if self._between else self._body_left
-        if body_left is not None and len(self._unparsed) - self._position > body_left:
+        if self._body_left is not None and len(self._unparsed) - self._position > self._body_left:
             # At the end of the server every answer closes its connection, but not before one that is waited for.
             self.cycle.default_headers = [field for field in self.cycle.default_headers if field[0] != b"connection"]
 
@@ -188,19 +213,18 @@ class Connection(HttpToolsProtocol):
             if self._chunks is not None:
                 self._feed_chunks(self._chunks, data, start)
                 continue
-            self._head_start = start if self._between and not self._tail else None
             end = self._position = self._end_of_piece(data, start)
-            if self._deferred:
+            if self._state is RequestState.DEFERRED:
                 self._add_to_deferred(view[start:end])
             else:
                 self._feed(view[start:end])
-            if self._deferred and not self._body_left:
+            if self._state is RequestState.DEFERRED and not self._body_left:
                 self._answer_deferred()
         if not self.has_unparsed or self._is_ending:
             self._unparsed, self._position = b"", 0
-        if not self._between:
+        if self._state is not RequestState.IDLE:
             self._idle_since = math.inf
-        elif not self._is_answering and not self._is_ending:
+        elif not self._is_unanswered and not self.transport.is_closing():
             self._wait_for_request()
 
     def _wait_for_request(self) -> None:
@@ -218,7 +242,7 @@ class Connection(HttpToolsProtocol):
             end = min(start + self._body_left, len(data))
             self._body_left -= end - start
             return end
-        if self._between and not self._tail and (breaks := LINE_BREAKS.match(data, start)):
+        if self._state is RequestState.IDLE and (breaks := LINE_BREAKS.match(data, start)):
             return breaks.end()
         end = -1
         if self._tail:
@@ -239,7 +263,7 @@ class Connection(HttpToolsProtocol):
             self._position, piece = chunks.take(data, start)
         except WrongFraming as wrong:
             MALFORMED.warning("malformed request refused: %s", wrong.reason, **peer(self.client))
-            self._refuse(wrong.status, wrong.reason)
+            self._refuse(wrong.status, wrong.reason, wrong.limit)
             return
         if piece:
             self._feed(memoryview(piece))
@@ -284,7 +308,7 @@ class Connection(HttpToolsProtocol):
         try:
             if not self.parser.should_upgrade():
                 self._body_left = self._declared_length()
-                self._chunks = ChunkedBody() if self._body_left is None else None
+                self._chunks = ChunkedBody(self._max_chunked_bytes) if self._body_left is None else None
                 self.on_headers_complete()
             elif self.parser.get_method() == b"CONNECT":
                 raise UnsupportedRequest(501, "CONNECT is not offered: this server is no proxy.")
@@ -293,8 +317,7 @@ class Connection(HttpToolsProtocol):
             raise
 
     def _message_complete(self) -> None:
-        if not self.parser.should_upgrade():
-            self._body_left = None
+        if not self.parser.should_upgrade() and self._state is not RequestState.DEFERRED:
             self.on_message_complete()
 
     def _declared_length(self) -> int | None:
@@ -306,7 +329,7 @@ class Connection(HttpToolsProtocol):
         """
         if len(self.url) > MAX_PATH_BYTES:
             _check_target(self.url)
-        version = self._version = self.parser.get_http_version()
+        version = self.parser.get_http_version()
         hosts, length, codings = [], 0, []
         for name, value in self.headers:
             if name == b"host":

@@ -22,7 +22,7 @@ from service.cache import BoundedCache
 from service.errors import HeedError
 from service.http.auth import ApiKeyAuth
 from service.http.body import Body, BodyBuffer, Headers
-from service.http.connection import END_OF_HEAD
+from service.http.connection import END_OF_HEAD, RequestState
 from service.http.direct import RequestContext
 from service.http.envelope import RequestIds, log_unexpected
 from service.http.limits import LimitedProtocol
@@ -130,7 +130,7 @@ class FastProtocol(LimitedProtocol):
         arrived = len(self._unparsed) - self._position
         if arrived > length:  # another request follows
             return False
-        if self._version != "1.1" or parser.get_method() != b"POST" or not parser.should_keep_alive():
+        if parser.get_http_version() != "1.1" or parser.get_method() != b"POST" or not parser.should_keep_alive():
             return False
         route = fast_path.routes.find_url(self.url)
         headers = dict(self.headers)
@@ -145,8 +145,9 @@ class FastProtocol(LimitedProtocol):
         if json_length > length:
             return False
         head = Head(route, self.url, self.headers, headers, length, json_length)
-        if self._head_start is not None:
-            fast_path.remember(self._unparsed[self._head_start : self._position], head)
+        start = self._position - self._head_bytes
+        if start >= 0:  # the head has come in one piece
+            fast_path.remember(self._unparsed[start : self._position], head)
         context = self._admit(head)
         if context is None:
             return False
@@ -189,7 +190,7 @@ class FastProtocol(LimitedProtocol):
         if len(data) - end < head.length:
             return self._defer_known(head, context, data, end)
         middle = end + head.json_length
-        self._has_begun, self._awaited_since = True, math.inf
+        self._awaited_since = math.inf
         try:
             is_answered = self._answer(head, (data[end:middle], data[middle:]), context)
         except MemoryError:
@@ -212,8 +213,7 @@ class FastProtocol(LimitedProtocol):
         body.add(memoryview(data)[end:])
         self.on_message_begin()
         self.url, self.headers = head.url, head.fields
-        self._in_body = self._deferred = True
-        self._body_left, self._max_limited_bytes = head.length - (len(data) - end), None
+        self._state, self._body_left = RequestState.DEFERRED, head.length - (len(data) - end)
         self._idle_since = math.inf
         self._request = DeferredRequest(head, context, body, data[:end])
         self._set_timer(self._request)
@@ -231,7 +231,7 @@ class FastProtocol(LimitedProtocol):
 
     def _take_request(self) -> DeferredRequest | None:
         """Detach and return the deferred request."""
-        request, self._request, self._deferred = self._request, None, False
+        request, self._request = self._request, None
         if request is not None:
             request.context.reservation.release()
             if request.timer is not None:
@@ -244,19 +244,18 @@ class FastProtocol(LimitedProtocol):
         assert request is not None, "the caller has looked"
         content, awaited_since = request.body.so_far(), self._awaited_since
         if request.unparsed_head:
-            self._in_body, self._max_limited_bytes = False, self.max_header_bytes
-            self._kept_bytes = len(content)
+            self._state, self._kept_bytes = RequestState.IDLE, len(content)
             try:
                 self._feed(memoryview(request.unparsed_head))  # starts the task
             finally:
                 self._kept_bytes, self._awaited_since = None, awaited_since
         else:
             self._start_task()
+            self._state = RequestState.BODY
         if content:
             self._feed(content)
-        elif self._between:  # The request has no body; the parser reported its end before the task was started.
-            self.cycle.more_body = False
-            self.cycle.message_event.set()
+        elif not request.head.length:  # the parser reported the end before the task was started
+            self.on_message_complete()
 
     def _answer_deferred(self) -> None:
         request = self._request
@@ -275,8 +274,7 @@ class FastProtocol(LimitedProtocol):
 
     def _end_deferred(self, request: DeferredRequest) -> None:
         """The deferred request is answered, or failed for lack of memory: the next one may begin."""
-        self._body_left = None
-        self.on_message_complete()
+        self._end_request()
         self._take_request()
         if request.head.length and not request.unparsed_head:
             self.parser = self._new_parser()  # the old one waits for the body

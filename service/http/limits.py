@@ -21,21 +21,13 @@ from starlette.exceptions import HTTPException
 from service.budget import MemoryBudget, Reservation
 from service.engine.counters import RequestCounters
 from service.errors import HeedError, NotEnoughMemory
-from service.http.connection import Connection
+from service.http.connection import Connection, RequestState
 from service.http.response import error_response
 from service.messages import size_words
 from service.settings import Settings
 
 MAX_HEADER_BYTES = 64 << 10  # of the first line and the headers of a request
 DISCARD_DELAY_S = 0.05  # between two reads of a refused body, each of 256 KiB at most
-TOO_LONG = {
-    True: (431, "max_header_bytes", "The head of the request is longer than allowed"),
-    False: (
-        413,
-        "max_body_bytes",
-        "The chunks with their heads and trailers are longer than allowed (twice max_body_bytes)",
-    ),
-}
 
 
 class LimitedProtocol(Connection):
@@ -53,43 +45,40 @@ class LimitedProtocol(Connection):
         on_closed: Callable[[], None] | None = None,
         **kwargs: Any,
     ) -> None:
-        super().__init__(*args, **kwargs)
+        super().__init__(*args, max_chunked_bytes=MAX_HEADER_BYTES + 2 * settings.max_body_bytes, **kwargs)
         self.max_header_bytes = MAX_HEADER_BYTES
-        # Of a chunked message, whose trailers and whose heads of chunks no limit of a body counts.
-        self.max_wire_bytes = MAX_HEADER_BYTES + 2 * settings.max_body_bytes
         self.read_timeout_seconds = settings.transfer_timeout_seconds
         self.write_timeout_seconds = settings.transfer_timeout_seconds
         self.counts = counts
         self._head = Reservation(budget)
-        self._head_bytes = 0  # of the request whose body is coming
+        self._head_bytes = 0  # that have come of the request's head, with the line breaks before it
+        self._final_response = b""  # of a refused request; it is written after the answers to those before it
         self._on_closed = on_closed
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
-        self._limited_bytes = 0  # that have come of the head, or of the chunked message
-        self._max_limited_bytes: int | None = self.max_header_bytes  # None: a body, which is counted elsewhere
         self._awaited_since = time.monotonic()  # when a head or body began to come; infinity while none is awaited
         self._unwritten = 0, 0  # bytes, in this process and in the kernel, when they last changed
         self._unwritten_since = self._awaited_since
         super().connection_made(transport)
 
     def data_received(self, data: bytes) -> None:
-        if self._final_response is not None:
+        if self._state is RequestState.REFUSED:
             return
         try:
             super().data_received(data)
         except MemoryError:
             self._refuse_for_memory()
         self._reserve_head()
-        if self._in_body and not self._deferred and not self._is_unanswered and not self.flow.read_paused:
+        if self._state is RequestState.BODY and not self._is_unanswered and not self.flow.read_paused:
             self.flow.pause_reading()  # the rest of a refused body is read, but slowly: others wait for it
             self.loop.call_later(DISCARD_DELAY_S, self.flow.resume_reading)
 
     def _feed(self, piece: memoryview | bytes) -> None:
-        if self._max_limited_bytes is not None:
-            self._limited_bytes += len(piece)
-            if self._limited_bytes > self._max_limited_bytes:
-                status, limit, detail = TOO_LONG[self._max_limited_bytes == self.max_header_bytes]
-                self._refuse(status, f"{detail}, {size_words(self._max_limited_bytes)}.", limit)
+        if self._state in (RequestState.IDLE, RequestState.HEAD):
+            self._head_bytes += len(piece)
+            if self._head_bytes > self.max_header_bytes:
+                longest = size_words(self.max_header_bytes)
+                self._refuse(431, f"The head of the request is longer than allowed, {longest}.", "max_header_bytes")
                 return
         super()._feed(piece)
 
@@ -105,20 +94,10 @@ class LimitedProtocol(Connection):
         self._awaited_since = time.monotonic()
         super().on_message_begin()
 
-    def on_headers_complete(self) -> None:
-        self._head_bytes = self._limited_bytes
-        self._max_limited_bytes = self.max_wire_bytes if self._body_left is None else None
-        super().on_headers_complete()
-
-    def on_message_complete(self) -> None:
-        self._awaited_since = math.inf
-        self._head_bytes = self._limited_bytes = 0
-        self._max_limited_bytes = self.max_header_bytes
-        super().on_message_complete()
-
     def on_response_complete(self) -> None:
         super().on_response_complete()
-        self._write_final_response()
+        if self._state is RequestState.REFUSED:
+            self._write_final_response()
 
     def send_400_response(self, msg: str) -> None:
         self._refuse(400, msg)
@@ -126,8 +105,8 @@ class LimitedProtocol(Connection):
     @property
     def is_idle(self) -> bool:
         """Nothing has come that is still to be answered, nothing waits in the socket, and all answers are written."""
-        head_begun = self._max_limited_bytes == self.max_header_bytes and self._limited_bytes > 0
-        if head_begun or self._deferred or self._is_unanswered or self.flow.read_paused or self.transport.is_closing():
+        has_begun = self._state in (RequestState.HEAD, RequestState.DEFERRED)
+        if has_begun or self._is_unanswered or self.flow.read_paused or self.transport.is_closing():
             return False
         return not self.transport.get_write_buffer_size() and not self._has_arrivals()
 
@@ -143,7 +122,7 @@ class LimitedProtocol(Connection):
             return
         if self.flow.read_paused:  # it is this end that does not read
             self._awaited_since = now
-        elif not self._has_begun:
+        elif self._state is RequestState.IDLE:  # no request has begun
             self.transport.close()
         else:
             seconds = f"{self.read_timeout_seconds:g} s"
@@ -152,6 +131,10 @@ class LimitedProtocol(Connection):
                 f"The request did not come within the time allowed (transfer_timeout_seconds), {seconds}.",
                 "read_timeout_seconds",
             )
+
+    def _end_request(self) -> None:
+        self._awaited_since, self._head_bytes = math.inf, 0
+        super()._end_request()
 
     def _close_if_stalled(self, now: float) -> None:
         """Close it if the client takes nothing of its answers, which stay in memory as long as they are not sent.
@@ -175,8 +158,9 @@ class LimitedProtocol(Connection):
 
         It is an error of the API that the URL names, as far as the URL was read.
         """
-        if self._final_response is not None:
+        if self._state is RequestState.REFUSED:
             return
+        is_in_body, self._state = self._state is RequestState.BODY, RequestState.REFUSED
         if limit:
             self.counts.refused[limit] += 1
         self._awaited_since = math.inf
@@ -185,18 +169,17 @@ class LimitedProtocol(Connection):
         answer = error_response(self.url.decode("latin-1"), HTTPException(status, detail, retry))
         fields = {**dict(self.server_state.default_headers), **dict(answer.raw_headers), b"connection": b"close"}
         lines = [f"HTTP/1.1 {status} {HTTPStatus(status).phrase}".encode(), *map(b": ".join, fields.items())]
-        self._final_response = b"\r\n".join([*lines, b"", bytes(answer.body)])
-        if self._in_body and self.cycle.response_started:
-            self._final_response = b""
-        self._write_final_response()
+        if not is_in_body or not self.cycle.response_started:
+            self._final_response = b"\r\n".join([*lines, b"", bytes(answer.body)])
+        if is_in_body or not self._is_unanswered:
+            self._write_final_response()
 
     def _reserve_head(self) -> None:
         """Reserve what the head of a request takes that has not come whole; release it where all requests have."""
-        size = self._limited_bytes if self._max_limited_bytes == self.max_header_bytes else self._head_bytes
         try:
-            if size > self._head.bytes:
-                self._head.add(size - self._head.bytes)
-            elif self._head.bytes and not size:
+            if self._head_bytes > self._head.bytes:
+                self._head.add(self._head_bytes - self._head.bytes)
+            elif self._head.bytes and not self._head_bytes:
                 self._head.release()
         except HeedError as error:  # counted by the budget
             self._refuse(error.status, str(error))
@@ -206,10 +189,7 @@ class LimitedProtocol(Connection):
         self._refuse(error.status, str(error), error.limit)
 
     def _write_final_response(self) -> None:
-        """Write it, if there is one, and close, once the requests that came before are answered."""
-        if self._final_response is None or self.transport.is_closing():
-            return
-        if self._in_body or not self._is_unanswered:
+        if not self.transport.is_closing():
             self.transport.write(self._final_response)
             self.transport.close()
 

@@ -96,7 +96,6 @@ def connect() -> LimitedProtocol:
         budget=MemoryBudget(1 << 20, Overloaded, Counter()),
         clock=EventLoopClock(),
     )
-    one.max_wire_bytes += MAX_HEAD_BYTES - one.max_header_bytes
     one.max_header_bytes = MAX_HEAD_BYTES
     one.connection_made(Transport())
     return one

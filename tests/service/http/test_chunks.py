@@ -5,12 +5,13 @@ import pytest
 from service.http.chunks import MAX_FRAMING_BYTES, MAX_LINE_BYTES, MAX_TRAILER_BYTES, ChunkedBody, WrongFraming
 
 CHUNKS = b'5\r\n{"a":\r\nA;note="x"\r\n 1234567}\n\r\n0\r\n'
+MAX_BYTES = 1 << 20
 NEXT = b"POST /next HTTP/1.1\r\n"
 
 
 def taken(content: bytes, packets: list[int]) -> tuple[bytes, bytes]:
     """What the parser gets of ``content``, cut at ``packets``, up to the message's end; and the bytes behind it."""
-    body, parsed = ChunkedBody(), b""
+    body, parsed = ChunkedBody(MAX_BYTES), b""
     for start, end in zip([0, *packets], [*packets, len(content)], strict=True):
         place = start
         while place < end:
