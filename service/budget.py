@@ -48,10 +48,10 @@ class MemoryBudget:
 class Reservation:
     """What one request has reserved of the budget."""
 
-    __slots__ = ("_budget", "_held", "bytes")
+    __slots__ = ("_held", "budget", "bytes")
 
     def __init__(self, budget: MemoryBudget) -> None:
-        self._budget = budget
+        self.budget = budget
         self._held: ExitStack | None = None
         self.bytes = 0
 
@@ -61,7 +61,7 @@ class Reservation:
         Raises:
             TooMuchMemory, Overloaded: there is no room for them.
         """
-        budget = self._budget
+        budget = self.budget
         if budget.used + size > budget.limit:
             budget.refuse(size, self.bytes)
         budget.used += size
@@ -75,7 +75,7 @@ class Reservation:
 
     def release(self) -> None:
         """Release all reserved bytes, and leave all contexts."""
-        self._budget.used -= self.bytes
+        self.budget.used -= self.bytes
         self.bytes = 0
         if self._held is not None:
             self._held.close()

@@ -91,6 +91,7 @@ class FastProtocol(LimitedProtocol):
         self._fast_path = fast_path
         self._max_body_bytes = min(MAX_BODY_BYTES, kwargs["settings"].max_body_bytes)
         self._request: DeferredRequest | None = None
+        self._unread_answer: Reservation | None = None  # of a large one, until the client has taken it
         self._kept_bytes: int | None = None  # of the body whose head the parser is given now, to start its task
         self._response_lines = b"".join([b"%b: %b\r\n" % field for field in fast_path.response_fields])
         self._default_fields: list[tuple[bytes, bytes]] = []
@@ -113,7 +114,12 @@ class FastProtocol(LimitedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._take_request()
+        self._release_answer()
         super().connection_lost(exc)
+
+    def resume_writing(self) -> None:
+        self._release_answer()
+        super().resume_writing()
 
     def _refuse(self, status: int, detail: str, limit: str = "") -> None:
         if self._request is not None:
@@ -159,21 +165,29 @@ class FastProtocol(LimitedProtocol):
         return True
 
     def _add_to_deferred(self, piece: memoryview) -> None:
-        assert self._request is not None, "it is deferred"
-        self._request.body.add(piece)
+        request = self._request
+        assert request is not None, "it is deferred"
+        request.body.add(piece)
+        if request.head.route.endpoint.engine.budget.has_room(len(piece)):
+            request.context.reservation.add(len(piece))
+        else:
+            self._start_deferred()  # it is refused there
 
-    def _admit(self, head: Head) -> RequestContext | None:
-        """The context of a request with this head, if it may be answered without a task. Its body is reserved."""
+    def _admit(self, head: Head, arrived: int = 0) -> RequestContext | None:
+        """The context of a request with this head, if it may be answered without a task.
+
+        Reserved are the ``arrived`` bytes of its body: those that only its head declares take no memory yet.
+        """
         fast_path, route, length = self._fast_path, head.route, head.length
         if route.skips(length):
             return None
         if fast_path.auth is not None and fast_path.auth.denied(head.headers, route.path, "POST"):
             return None
         engine = route.endpoint.engine
-        if not engine.is_idle or not engine.budget.has_room(length):
+        if not engine.is_idle or not engine.budget.has_room(arrived):
             return None
         reservation = Reservation(engine.budget)
-        reservation.add(length)
+        reservation.add(arrived)
         return RequestContext(head.headers, fast_path.timing(self._arrived_ns), reservation)
 
     def _answer_known(self, data: bytes) -> bool:
@@ -183,7 +197,7 @@ class FastProtocol(LimitedProtocol):
         if head is None or len(data) - end > head.length or self.flow.write_paused or self._is_ending:
             return False
         self._arrived_ns = self._clock.arrival_ns(self.loop, self.transport)
-        context = self._admit(head)
+        context = self._admit(head, len(data) - end)
         if context is None:
             return False
         self.url = head.url
@@ -308,12 +322,12 @@ class FastProtocol(LimitedProtocol):
             self._response_lines,
         )
         self.server_state.total_requests += 1
-        self._write([lines, *pieces], length)
+        self._write([lines, *pieces], length, context)
         if self._fast_path.observers:
             self._observe(head, context.timing, int(status[:3]), request_id)
         return True
 
-    def _write(self, pieces: Sequence[Piece], length: int) -> None:
+    def _write(self, pieces: Sequence[Piece], length: int, context: RequestContext) -> None:
         if length <= JOIN_LIMIT_BYTES:
             self.transport.write(join(pieces))
             return
@@ -322,6 +336,14 @@ class FastProtocol(LimitedProtocol):
                 self.transport.write(flat(piece))
         except MemoryError:  # too late for another answer
             self.transport.abort()
+        if self.flow.write_paused:
+            self._unread_answer = context.reservation
+            context.reservation = Reservation(self._unread_answer.budget)
+
+    def _release_answer(self) -> None:
+        if self._unread_answer is not None:
+            self._unread_answer.release()
+            self._unread_answer = None
 
     def _observe(self, head: Head, timing: Timing, status: int, request_id: bytes) -> None:
         state = {"headers": head.headers, "timing": timing, "request_id": request_id}

@@ -18,6 +18,7 @@ import httpx
 import pytest
 
 from service.app import create_app
+from service.budget import MemoryBudget
 from service.engine import engine
 from service.http import fast_path, routing
 from service.settings import Settings
@@ -50,6 +51,10 @@ class ServerThread:
         (listener,) = listen("127.0.0.1", 0)
         self.port = listener.getsockname()[1]
         self.thread = threading.Thread(target=self.server.run, args=([listener],))
+
+    @property
+    def budget(self) -> MemoryBudget:
+        return self.server.protocol.keywords["budget"]
 
     @property
     def connections(self) -> set:

@@ -6,17 +6,10 @@ import random
 import numpy as np
 import pytest
 
-from service.budget import MemoryBudget
 from service.http import fast_path
 from tests.support.http_requests import ADDER, CRLF, add, add_binary, http
-from tests.support.in_process import ServerThread, known
+from tests.support.in_process import known
 from tests.support.waiting import until
-
-
-def budget(service: ServerThread) -> MemoryBudget:
-    route = service.server.protocol.keywords["fast_path"].routes.find(ADDER)
-    assert route is not None
-    return route.endpoint.engine.budget
 
 
 def large(rows: int, seed: int) -> bytes:
@@ -40,7 +33,7 @@ def test_a_large_body_in_any_pieces_is_answered_bit_for_bit(rows, service, clien
         assert client.ask_quick(*pieces).alike == expected
         client.send(add_binary(1.5) + pieces[0], *pieces[1:-1], pieces[-1] + add_binary(2.5))
         assert [client.answer().status, client.answer().alike, client.answer().status] == [200, expected, 200]
-    until(lambda: not budget(service).used)
+    until(lambda: not service.budget.used)
 
 
 @pytest.mark.parametrize("is_known", [True, False])
@@ -53,7 +46,22 @@ def test_a_body_for_which_there_is_no_memory_is_not_reserved(is_known, service, 
     monkeypatch.setattr(fast_path, "BodyBuffer", fail)
     assert client.ask(request[:-5]).status == 503
     assert client.is_closed()
-    assert not budget(service).used
+    assert not service.budget.used
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+def test_a_body_is_reserved_as_it_comes(is_known, service, client, monkeypatch):
+    """One that finds no room is refused as any other."""
+    request = known(client) if is_known else http(add(1.5), ADDER, "X: not known either")
+    client.send(request[:-5])
+    own = client.connection
+    until(lambda: own._request is not None)
+    head, _, arrived = request[:-5].partition(CRLF * 2)
+    reserved = len(arrived) + (0 if is_known else len(head) + 4)
+    until(lambda: service.budget.used == reserved)
+    monkeypatch.setattr(service.budget, "limit", len(arrived) + 4)
+    assert b"exceeds the maximum allowed" in client.ask(request[-5:]).body
+    until(lambda: not service.budget.used)
 
 
 def test_the_time_to_read_a_request_counts_from_its_first_byte(service, client, monkeypatch):

@@ -70,6 +70,7 @@ def test_a_client_that_never_reads_is_not_written_to_without_end(service, client
             greedy.send(request)
             until(lambda: state.total_requests > answered)  # noqa: B023
         assert service.tasks == before
+        assert service.budget.used > own.transport.get_write_buffer_size()
         greedy.send(request)
         until(lambda: service.tasks == before + 1)
         greedy.socket.settimeout(0.3)
@@ -78,6 +79,7 @@ def test_a_client_that_never_reads_is_not_written_to_without_end(service, client
         assert own.transport.get_write_buffer_size() < 100_000 + 2 * length
         client.ask_quick(known(client))
     until(lambda: own not in service.connections)
+    assert not service.budget.used
 
 
 def test_an_idle_connection_is_closed(service, monkeypatch):
