@@ -110,6 +110,11 @@ class LimitedProtocol(Connection):
             return False
         return not self.transport.get_write_buffer_size() and not self._has_arrivals()
 
+    @property
+    def is_writing(self) -> bool:
+        """A response has begun, and the client has not taken all of it."""
+        return bool(self.transport.get_write_buffer_size()) or (self._is_unanswered and self.cycle.response_started)
+
     def announce_close(self) -> None:
         """Have the answer that is being worked on announce that the connection will be closed."""
         if self._is_unanswered and not self.cycle.response_started and not self.has_unparsed:

@@ -36,6 +36,7 @@ from service.workers.channel import HUNG_S, ServiceState
 log = logging.getLogger("heed")
 
 LINGER_S = 0.5  # at the end an idle connection is closed after this time, without an answer that announces it
+MIN_WAIT_S = 0.1  # for tasks, after the connections are closed
 HANDSHAKE_S = 0.1  # for connections that are being opened to be accepted
 NOT_READY = 3  # exit status of a process that lacks required models, if ready_when is all-or-exit or any-or-exit
 DEVICE_LOST = 70  # exit status of a process whose device has failed: EX_SOFTWARE of sysexits.h
@@ -223,7 +224,9 @@ class Server(uvicorn.Server):
         watchdog.start()
         start = time.monotonic()
         await self._close_connections(sockets or [])
-        self.config.timeout_graceful_shutdown = max(0, math.ceil(self._shutdown_seconds - (time.monotonic() - start)))
+        remaining_s = self._shutdown_seconds - (time.monotonic() - start)
+        # With 0 uvicorn would report a timeout where nothing is left to wait for.
+        self.config.timeout_graceful_shutdown = max(MIN_WAIT_S, remaining_s)  # type: ignore[assignment]  # a float too
         for listener in sockets or []:
             asyncio.get_running_loop().remove_reader(listener)
         await super().shutdown(sockets)
@@ -306,6 +309,11 @@ class Server(uvicorn.Server):
                     connection.transport.close()
             await asyncio.sleep(0.01)
             now = time.monotonic()
+        unread = [connection for connection in state.connections if connection.is_writing]  # type: ignore[union-attr]
+        for connection in unread:
+            connection.transport.abort()
+        if unread:
+            log.warning("connections closed, as clients did not read their responses in time: %d", len(unread))
 
 
 def configuration(app: ASGIApp, settings: Settings) -> uvicorn.Config:

@@ -1,15 +1,17 @@
 """Clients that hang up, send no more, do not read or are idle; a server that ends."""
 
 import json
+import logging
 import socket
 import threading
 from collections.abc import Callable
+from contextlib import ExitStack
 
 import numpy as np
 import pytest
 
 from service.http import fast_path
-from tests.support.http_requests import ADDER, CRLF, add, head, http
+from tests.support.http_requests import ADDER, CRLF, SDPA, add, head, http
 from tests.support.in_process import Client, known, serving_in_process
 from tests.support.v2 import tensor
 from tests.support.waiting import until
@@ -145,6 +147,23 @@ def test_the_end_of_a_server(models):
         assert answer.fields["connection"] == "close"
         assert busy.is_closed()
         assert client.is_closed()
+
+
+def test_the_end_of_a_server_whose_clients_read_nothing(models, caplog):
+    rows = {"query": np.ones((1, 1400, 1)).tolist()}
+    long = http({**rows, "key": rows["query"], "value": rows["query"]}, SDPA)  # its answer takes some 8 MB
+    with serving_in_process(models, shutdown_seconds=1) as service, ExitStack() as stack:
+        for request in (long, http({"inputs": [tensor("x", np.ones((300, 512)))]}, "/v2/models/identity/infer")):
+            client = stack.enter_context(Client(service, room=4096))
+            for _ in range(8):
+                client.send(request)
+            own = client.connection
+            until(lambda: own.is_writing and own.flow.write_paused)  # noqa: B023
+        caplog.clear()
+        service.server.should_exit = True
+        service.thread.join(60)
+    unexpected = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+    assert unexpected == ["connections closed, as clients did not read their responses in time: 2"]
 
 
 @pytest.mark.parametrize("piece", [b"X", b"Content-Length: 9\r\n\r\n{"], ids=["head", "body"])
