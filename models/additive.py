@@ -67,11 +67,13 @@ class Additive(nn.Module):
 def inputs(d_q: int, d_k: int, d_v: int) -> dict[str, Input]:
     """The inputs query, key and value of three widths, the scale, and the masks of one head."""
     return {
-        "query": Input(("batch", "m", d_q), "What is asked, a decoder's state say."),
-        "key": Input(("batch", "n", d_k), "What the queries meet, an encoder's states say."),
+        "query": Input(("batch", "m", d_q), "The queries, for example decoder states."),
+        "key": Input(
+            ("batch", "n", d_k), "The vectors that the queries are compared with, for example encoder states."
+        ),
         "value": Input(
             ("batch", "n", d_v),
-            "What is averaged, often the keys themselves; only the output needs it.",
+            "The vectors that the weights average, often the keys; needed only for output.",
             only_for=("output",),
         ),
         "scale": scale(),

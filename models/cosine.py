@@ -37,9 +37,13 @@ def _unit(x: Tensor) -> Tensor:
 
 
 INPUTS = {
-    "query": Input(("batch", "heads", "m", "d_k"), "What is asked."),
-    "key": Input(("batch", "heads", "n", "d_k"), "What the queries meet."),
-    "value": Input(("batch", "heads", "n", "d_v"), "What is averaged; only the output needs it.", only_for=("output",)),
+    "query": Input(("batch", "heads", "m", "d_k"), "The queries."),
+    "key": Input(("batch", "heads", "n", "d_k"), "The keys that the queries are compared with."),
+    "value": Input(
+        ("batch", "heads", "n", "d_v"),
+        "The values that the weights average; needed only for output.",
+        only_for=("output",),
+    ),
 }
 OUTPUT = ("batch", "heads", "m", "d_v")
 

@@ -43,7 +43,9 @@ def decoder(config: TransformerConfig, name: str = "decoder", state: State | Non
     for part, other in (("past_key", "past_value"), ("past_value", "past_key")):
         shape = (L, "1|batch", f"1|{H}", "past", f"1|{D}")
         inputs[part] = Input(shape, f"Every layer's {part[5:]}s of earlier steps.", default=0.0, needs=(other,))
-    present = Output((L, "batch", H, "past + n", D), "Every layer's, with the past: the next step's past.")
+    present = Output(
+        (L, "batch", H, "past + n", D), "Of every layer, with those of the past: the past of the next step."
+    )
     outputs = {"present_key": present, "present_value": present}
     return _block(config, name, state, is_causal=True, inputs=inputs, outputs=outputs, keys="past + n")
 
@@ -118,7 +120,7 @@ def _block(
         formula=_formula(config),
         source="Vaswani et al., Attention Is All You Need, 2017, https://arxiv.org/abs/1706.03762",
         description=f"{kind}: {layered} of {config.num_heads} heads, {config.norm}-norm, {config.activation}; "
-        "answers the hidden states and every layer's weights.",
+        "returns the hidden states and every layer's weights.",
         build=weighted(lambda: Transformer(config, is_causal), state),
         reference=refer,
         inputs={**given, **inputs, "layers": layers, **mask},

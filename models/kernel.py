@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from models import reference
 from models.attention import AttentionOutputs, masked_softmax
-from models.block import Block, Input
+from models.block import Block, Input, Output
 from models.cosine import INPUTS, OUTPUT
 from models.options import attention_outputs, masks
 from models.precision import cast_to, upcast
@@ -51,17 +51,23 @@ BLOCK = Block(
     title="Gaussian kernel attention",
     formula=r"\sum_j \frac{K(q,k_j)}{\sum_l K(q,k_l)}\,v_j,\quad K(q,k)=\exp\left(-\frac{\|q-k\|^2}{2\sigma^2}\right)",
     source="Tsai et al., Transformer Dissection, 2019, https://arxiv.org/abs/1908.11775; Nadaraya and Watson, 1964",
-    description="A kernel machine over stored key-value pairs: each value counts as far as its key is near the query.",
+    description="A kernel machine: values are weighted by how close their key is to the query.",
     build=Kernel,
     reference=lambda _module, inputs, dtype: reference.kernel(**inputs, dtype=dtype),
     inputs={
         **INPUTS,
-        "bandwidth": Input((), "sigma, the distance at which a key still counts.", default=1.0, minimum=1e-6),
+        "bandwidth": Input((), "sigma, the standard deviation of the Gaussian kernel.", default=1.0, minimum=1e-6),
         "normalize": Input(
             (), "Divide by the sum of K; without, weights are K itself, at most 1.", dtype="bool", default=True
         ),
         **masks("heads"),
     },
-    outputs=attention_outputs(OUTPUT, "heads"),
+    outputs=attention_outputs(OUTPUT, "heads")
+    | {
+        "weights": Output(
+            ("batch", "heads", "m", "n"),
+            "K, divided by the sum of its row unless normalize is false; a row is all zero where all keys are masked.",
+        )
+    },
     rare=("normalize",),
 )

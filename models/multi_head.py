@@ -177,18 +177,18 @@ def block(
     of_heads = head_outputs(heads, d_v, config.d_out, f"past + {n}", config.out_proj) if has_heads else {}
     given = {
         "query, key, value": {
-            "query": Input(("batch", "m", config.d_model), "What is asked."),
-            "key": Input(("batch", "n", config.kdim), "What the queries meet."),
+            "query": Input(("batch", "m", config.d_model), "Projected to the queries."),
+            "key": Input(("batch", "n", config.kdim), "Projected to the keys."),
             "value": Input(
                 ("batch", "n", config.vdim),
-                "What is averaged; needed only for outputs that depend on it.",
+                "Projected to the values; needed only for outputs that depend on them.",
                 only_for=("output", "present_value", *of_heads),
             ),
         },
-        "x": {"x": Input(("batch", "m", config.d_model), "Asks, is met and is averaged: self-attention.")},
+        "x": {"x": Input(("batch", "m", config.d_model), "Projected to the queries, keys and values.")},
         "x, memory": {
-            "x": Input(("batch", "m", config.d_model), "What is asked."),
-            "memory": Input(("batch", "n", config.kdim), "What the queries meet, and what is averaged."),
+            "x": Input(("batch", "m", config.d_model), "Projected to the queries."),
+            "memory": Input(("batch", "n", config.kdim), "Projected to the keys and values."),
         },
     }[config.inputs]
 

@@ -79,7 +79,7 @@ BLOCK = Block(
     reference=lambda _module, inputs, dtype: reference.multiplicative(**inputs, dtype=dtype),
     inputs={**INPUTS, "scale": scale(), **masks("heads")},
     outputs={
-        "output": Output(OUTPUT, "The values, added up by the weights."),
+        "output": Output(OUTPUT, "The sum of the values, each times its weight."),
         "weights": Output(
             ("batch", "heads", "m", "n"),
             "The scaled inner products plus the mask, 0 where attending is forbidden; rows do not sum to 1.",

@@ -6,7 +6,7 @@ WINDOW = "Negative (-1) = unlimited. Query i is aligned with key i + offset, as 
 
 LSE = (
     "The log of the softmax's denominator, the sum of exp(scores) of each row, by which attention over parts of the "
-    "keys is merged; -inf (null in JSON) where nothing may be seen."
+    "keys is merged; -inf (null in JSON) where all keys are masked."
 )
 
 
@@ -42,7 +42,7 @@ def nonpad(keys: str = "n", excludes: tuple[str, ...] = ()) -> Input:
     """The number of real keys of each batch row; ``excludes`` are inputs that a request cannot combine with it."""
     return Input(
         ("1|batch",),
-        "How many leading keys of each batch row are real; the rest is never attended to.",
+        "How many leading keys of each batch row are real; the others are masked.",
         dtype="int64",
         default=-1,
         minimum=0,
@@ -98,7 +98,7 @@ def attention_outputs(
     averaged = "The values, averaged by the weights"
     return {
         "output": Output(output, f"{averaged}; the heads are joined and projected." if projected else f"{averaged}."),
-        "weights": Output(pairs, "After the softmax: each row sums to 1, or is all zero where nothing may be seen."),
+        "weights": Output(pairs, "After the softmax: each row sums to 1, or is all zero where all keys are masked."),
         "scores": Output(pairs, "Before the softmax, masks applied; -inf (null in JSON) where attending is forbidden."),
         "lse": Output(pairs[:-1], LSE),
     }
@@ -140,4 +140,6 @@ def head_outputs(heads: int, d_v: Dim, d_out: Dim, keys: str, projected: bool) -
 
 def by_norm(pairs: tuple[Dim, ...]) -> Output:
     """The weights by the norm of what they weigh (Kobayashi et al., 2020, https://arxiv.org/abs/2004.10102)."""
-    return Output(pairs, "The norm of weight times projected value, |a f(x)|: how much of each key an output has.")
+    return Output(
+        pairs, "The norm of weight times projected value, |a f(x)|: how much each key contributes to the output."
+    )

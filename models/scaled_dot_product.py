@@ -11,11 +11,14 @@ from models.block import Block, Input
 from models.options import attention_outputs, dot_scores, masks, past, present
 
 DOT_PRODUCT_INPUTS = {
-    "query": Input(("batch", "heads", "m", "d_k"), "What is asked: m vectors a head."),
-    "key": Input(("batch", "kv_heads", "n", "d_k"), "What the queries meet; heads is a multiple of kv_heads."),
+    "query": Input(("batch", "heads", "m", "d_k"), "The queries, m vectors a head."),
+    "key": Input(
+        ("batch", "kv_heads", "n", "d_k"),
+        "The keys that the queries are compared with; heads is a multiple of kv_heads.",
+    ),
     "value": Input(
         ("batch", "kv_heads", "n", "d_v"),
-        "What is averaged; only output and present_value need it.",
+        "The values that the weights average; needed only for output and present_value.",
         only_for=("output", "present_value"),
     ),
     **masks("heads", past=True),
