@@ -47,6 +47,9 @@ class Tokens(Mapping[str, Any]):
             raise AttributeError(f"there is no {name!r}, but {', '.join(self.__dict__.get('_fields', ()))}")
         return self._fields[name]
 
+    def __dir__(self) -> list[str]:
+        return sorted({*super().__dir__(), *self._fields})
+
     def __iter__(self) -> Iterator[str]:
         return iter(self._fields)
 
@@ -92,6 +95,9 @@ class Answer(Mapping[str, Any]):
                     return values[name]
         outputs = [*self.__dict__.get("_outputs", ())]
         raise AttributeError(f"{name!r} is not in this answer: outputs={outputs}; outputs= of the call asks for others")
+
+    def __dir__(self) -> list[str]:
+        return sorted({*super().__dir__(), *self._outputs, *self._tokens})
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._outputs)

@@ -35,6 +35,13 @@ def array(name: str, tensor: TensorLike) -> np.ndarray:
     return np.ascontiguousarray(result, result.dtype.newbyteorder("<")).reshape(result.shape)
 
 
+def dtype_name(dtype: Any) -> Any:
+    """The name of a numpy or torch dtype; names and None as they are."""
+    if isinstance(dtype, type | np.dtype):
+        return np.dtype(dtype).name
+    return str(dtype).removeprefix("torch.") if type(dtype).__module__ == "torch" else dtype
+
+
 def _ragged(lists: Any, place: str = "") -> str:
     """Which of nested lists differ in length; empty where none do, or where a list is beside a number."""
     if not isinstance(lists, list | tuple) or not any(isinstance(item, list | tuple) for item in lists):

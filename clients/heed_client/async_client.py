@@ -10,7 +10,7 @@ import httpx
 
 from heed_client.arrays import TensorLike
 from heed_client.calls import Call, Calls
-from heed_client.client import Client
+from heed_client.client import Client, DtypeLike
 from heed_client.connection import awaited, http_options
 from heed_client.errors import Unreachable, transport_errors
 from heed_client.memories.calls import Description, MemoryCalls
@@ -51,7 +51,7 @@ class AsyncClient:
         value: TensorLike = None,
         *,
         block: str | None = None,
-        dtype: Literal["float32", "float16"] | None = None,
+        dtype: Literal["float32", "float16"] | DtypeLike | None = None,
         ttl_seconds: float | None = None,
         nonpad_kv_seqlen: TensorLike = None,
         reuse: bool = False,

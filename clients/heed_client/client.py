@@ -8,9 +8,10 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Literal, Self, TypeVar
+from typing import Any, Literal, Self, TypeVar
 
 import httpx
+import numpy as np
 
 from heed_client.answer import Answer, Tokens
 from heed_client.arrays import TensorLike
@@ -25,6 +26,7 @@ from heed_client.selection import Indices
 T = TypeVar("T")
 Reduction = Literal["mean", "max"]
 Dtype = Literal["float32", "float16", "uint8"]
+DtypeLike = np.dtype[Any] | type[np.generic]  # as numpy has it
 
 
 class Client:
@@ -108,7 +110,7 @@ class Client:
         reduce_layers: Reduction | None = None,
         average_attn_weights: bool = False,
         weights_top_k: int | None = None,
-        weights_dtype: Dtype | None = None,
+        weights_dtype: Dtype | DtypeLike | None = None,
         weights_threshold: float | None = None,
         weights_pool: int | None = None,
         weights_pool_by: Reduction | None = None,
@@ -197,7 +199,7 @@ class Client:
         value: TensorLike = None,
         *,
         block: str | None = None,
-        dtype: Literal["float32", "float16"] | None = None,
+        dtype: Literal["float32", "float16"] | DtypeLike | None = None,
         ttl_seconds: float | None = None,
         nonpad_kv_seqlen: TensorLike = None,
         reuse: bool = False,

@@ -43,10 +43,12 @@ def http_options(
     """httpx's arguments; the server and its key are those of the environment if they are not given.
 
     Raises:
-        ValueError: the URL, the key or the file of certificates is wrong, or does not go with ``transport``.
+        ValueError: an argument, or the URL or key of the environment, is wrong; the message begins with its name.
     """
     if transport is not None and (cacert is not None or not verify):
         raise ValueError("transport: has certificates of its own; give it, or cacert and verify")
+    if timeout is not None and (isinstance(timeout, bool) or not isinstance(timeout, int | float) or not timeout > 0):
+        raise ValueError(f"timeout: expected seconds, a number above 0, or None for no limit, got {timeout!r}")
     name = "url" if url is not None else "HEED_URL"
     if api_key is None:
         api_key = os.environ.get("HEED_API_KEY") or None

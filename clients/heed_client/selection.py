@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from heed_client.answer import Quantized, TopK
+from heed_client.arrays import dtype_name
 from heed_client.block import Block, Tensor
 
 AXES = ("layers", "heads", "queries")
@@ -23,6 +24,7 @@ def normalized(options: Mapping[str, Any]) -> dict[str, Any]:
         TypeError: indices are neither whole numbers nor text.
     """
     plain = {name: value.item() if isinstance(value, np.generic) else value for name, value in options.items()}
+    plain["weights_dtype"] = dtype_name(plain.get("weights_dtype"))
     given = {name: value for name, value in plain.items() if value is not None and value is not False}
     return {name: _indices(name, value) if name in AXES else value for name, value in given.items()}
 

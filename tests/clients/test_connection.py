@@ -15,6 +15,17 @@ def test_a_variable_with_a_wrong_url_is_named(monkeypatch):
         Client()
 
 
+@pytest.mark.parametrize("timeout", ["5", 0, -1, True, float("nan")])
+def test_a_wrong_timeout_is_refused_where_it_is_given(timeout):
+    with pytest.raises(ValueError, match=r"^timeout: expected seconds, a number above 0, or None for no limit, got"):
+        Client(timeout=timeout)
+
+
+def test_the_outputs_of_an_answer_are_listed(sync_heed):
+    answer = sync_heed.attend(SDPA, **sdpa(), outputs="lse,weights")
+    assert {"lse", "weights", "page", "request_id"} <= set(dir(answer))
+
+
 @pytest.mark.parametrize("binary", [True, False])
 def test_query_key_and_value_by_position_and_outputs_as_text(heed, binary):
     tensors = sdpa()

@@ -147,7 +147,7 @@ def test_a_block_whose_input_is_called_memory(heed):
         same(kept.query(x=x), heed.attend("cross_attention", x=x, memory=memory))
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize("dtype", ["float32", np.float16])
 def test_large_keys_are_sent_in_parts(heed, dtype, monkeypatch):
     query, rows = stored((2, 3), n=100)
     lengths = [100, 37]

@@ -18,6 +18,8 @@ EXPECTED = {  # options, and what numpy makes of all weights
     "average": ({"average_attn_weights": True}, lambda w: w.mean(1)),
     "max": ({"reduce_heads": "max", "queries": "0:2"}, lambda w: w[..., :2, :].max(1)),
     "float16": ({"weights_dtype": "float16"}, lambda w: w.astype(np.float16)),
+    "a type of numpy": ({"weights_dtype": np.float16}, lambda w: w.astype(np.float16)),
+    "a dtype of torch": ({"weights_dtype": torch.float16}, lambda w: w.astype(np.float16)),
 }
 
 

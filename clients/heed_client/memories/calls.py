@@ -9,7 +9,7 @@ from urllib.parse import quote
 import httpx
 import numpy as np
 
-from heed_client.arrays import TensorLike
+from heed_client.arrays import TensorLike, dtype_name
 from heed_client.calls import Call, Calls, parse
 from heed_client.errors import BadRequest, Problem
 from heed_client.memories import upload
@@ -45,6 +45,7 @@ class MemoryCalls:
         self, tensors: Mapping[str, TensorLike], options: Mapping[str, Any], lengths: TensorLike, reuse: bool
     ) -> Call[tuple[Description, bool]]:
         """Store a memory; also whether it is new. ``options`` are the fields of the request beside its tensors."""
+        options = {**options, "dtype": dtype_name(options["dtype"])}
         if reuse and options.get("block") is not None:
             raise ValueError("reuse: of a block, the server makes the keys and values; leave out one of both")
         arrays, counts = upload.to_arrays(tensors, _sent_dtype(options)), _lengths(lengths)
