@@ -27,6 +27,8 @@ from heed_options import clean_end
 TEXTS = ("text", "text_pair", "text_target", "truncation")
 INDICES = re.compile(r"[-+\d:,\s]*\d[-+\d:,\s]*|:+")  # a selection, and no name of a FILE
 
+MEMORY_ID = re.compile(r"[\w-]{24}")  # as the server makes them
+
 
 class UsageError(Exception):
     """An argument is wrong; the message begins with its name."""
@@ -165,6 +167,9 @@ def _inputs(options: argparse.Namespace) -> dict[str, Any]:
             raise UsageError(f"--request {options.request}: expected tensors by name, got one without a name")
         inputs |= content
     for name, path in paths.items():
+        if name == "memory" and MEMORY_ID.fullmatch(path) and not Path(path).exists():
+            inputs[name] = path
+            continue
         try:
             inputs[name] = files.pick(path, name)
         except FileError as error:

@@ -9,6 +9,12 @@ import numpy as np
 from heed_client.page import frame, page
 
 
+def wrong_index(at: Sequence[int], leading: Sequence[int]) -> ValueError:
+    """The error for a leading index that weights [*leading, m, n] do not have."""
+    ranges = ",".join(f"0..{length - 1}" for length in leading) or "none"
+    return ValueError(f"at {','.join(map(str, at))}: the leading indices of these weights are {ranges}")
+
+
 class TopK(NamedTuple):
     """The k largest weights of each query, largest first; both arrays are [..., m, k]."""
 
@@ -154,7 +160,7 @@ class Answer(Mapping[str, Any]):
             raise ValueError("weights_top_k: a page needs all weights; leave it out")
         leading = weights.shape[:-2]
         if len(at) > len(leading) or any(not -n <= i < n for i, n in zip(at, leading, strict=False)):
-            raise ValueError(f"at: expected indices within {list(leading)}, the leading axes, got {list(at)}")
+            raise wrong_index(at, leading)
         selected = weights[tuple(at)]
         tokens, offsets = self._own_tokens()
         own = rows or (tokens if len(tokens) == selected.shape[-2] else ())

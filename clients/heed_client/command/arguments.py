@@ -13,7 +13,7 @@ TENSORS = {
     "key": "keys",
     "value": "values",
     "x": "the input of self-attention; in cross-attention, the input of the queries",
-    "memory": "the input of the keys and values in cross-attention",
+    "memory": "the input of the keys and values in cross-attention; or the id of a memory, as `heed memory` prints it",
     "input_ids": "token ids",
     "attn_mask": "booleans (true = may attend), or floats that are added to the scores; integers are rejected",
     "memory_mask": "the same for the memory of cross_decoder",

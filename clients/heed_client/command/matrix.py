@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from heed_client.answer import wrong_index
+
 
 @dataclass(frozen=True)
 class Matrices:
@@ -40,9 +42,7 @@ def matrices(
     """
     leading, (m, n) = weights.shape[:-2], weights.shape[-2:]
     if len(at) > len(leading) or any(not 0 <= index < length for index, length in zip(at, leading, strict=False)):
-        raise ValueError(
-            f"at: expected indices within {list(leading)}, the leading axes of the weights, got {list(at)}"
-        )
+        raise wrong_index(at, leading)
     selected = weights[tuple(at)]
     numbers = [list(range(length)) for length in leading]
     for axis, found in (chosen or {}).items():

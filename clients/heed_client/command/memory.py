@@ -20,7 +20,7 @@ A FILE is npy, npz, safetensors or JSON, as for `heed run`, which queries a memo
 examples:
   heed memory store --key k.npy --value v.npy --dtype float16
   heed memory store --block multi_head --key k.npy --value v.npy --ttl-seconds 3600
-  heed run scaled_dot_product --query q.npy --set 'memory="ID"'
+  heed run scaled_dot_product --query q.npy --memory ID
   heed memory list
   heed memory delete ID
 """

@@ -1,6 +1,7 @@
 """What ``heed run`` prints on a terminal in place of all numbers: shapes, ranges, and the largest weights."""
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,9 +22,12 @@ def summary(outputs: Mapping[str, Any], selection: Matrices | None, others: Mapp
             levels = array.dequantized() if isinstance(array, Quantized) else array
             arrays[f"{name} {part}".strip()] = np.asarray(levels)
     rows = [(name, str(list(array.shape)), array.dtype.name, _range(array)) for name, array in arrays.items()]
-    rows += [(name, str([len(values)]), "list", _shortened(values)) for name, values in others.items()]
+    next_tokens = others.get("next_tokens", [])
+    lists = {name: values for name, values in others.items() if values is not next_tokens}
+    rows += [(name, str([len(values)]), "list", _shortened(values)) for name, values in lists.items()]
     widths = [max(map(len, column)) for column in list(zip(*rows, strict=True))[:3]]
     lines = ["  ".join([*map(str.ljust, row, widths), row[3]]) for row in rows]
+    lines += _next_tokens(next_tokens)
     if selection is not None and selection.weights.size:
         lines += ["", *_largest(selection)]
     return "\n".join([*lines, "", HINT])
@@ -45,6 +49,17 @@ def _number(value: Any) -> str:
 def _shortened(values: Sequence[Any]) -> str:
     text = " ".join(map(str, values))
     return text if len(text) <= 60 else f"{text[:59]}…"
+
+
+def _next_tokens(found: Sequence[Any]) -> Iterator[str]:
+    """A table of probabilities, tokens and ids for each text; ``found`` is a list for each of several texts."""
+    is_batch = bool(found) and isinstance(found[0], list)
+    for number, tokens in enumerate(found if is_batch else [found] if found else []):
+        yield ""
+        yield f"the next token of text {number}" if is_batch else "the next token"
+        for token in tokens:
+            text = "(no text)" if token["token"] is None else json.dumps(token["token"], ensure_ascii=False)
+            yield f"  {token['probability']:.3f}  {text}  (id {token['id']})"
 
 
 def _largest(selection: Matrices) -> list[str]:

@@ -290,7 +290,7 @@ def test_a_memory_is_stored_listed_queried_and_deleted(command, attend, tmp_path
     assert (status, wrong) == (0, "")
     id = printed.strip()
     assert f"{id} - float32 [1, 2, 7, 8] 616 bytes\n" in command("memory", "list")[1]
-    assert attend(SDPA, *flags[:2], "--set", f'memory="{id}"') == attend(SDPA, *flags)
+    assert attend(SDPA, *flags[:2], "--memory", id) == attend(SDPA, *flags)
     assert command("memory", "delete", id) == (0, f"deleted {id}\n", "")
     status, printed, wrong = command("memory", "list")
     assert (status, id in printed, wrong) == (0, False, "")

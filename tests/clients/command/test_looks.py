@@ -115,9 +115,9 @@ def test_page_stands_alone():
 @pytest.mark.parametrize(
     ("draw", "message"),
     [
-        (lambda: matrices(WEIGHTS, [2]), "leading axes"),
-        (lambda: matrices(WEIGHTS, [0, 0]), "leading axes"),
-        (lambda: matrices(WEIGHTS, [-1]), "leading axes"),
+        (lambda: matrices(WEIGHTS, [2]), "the leading indices of these weights are"),
+        (lambda: matrices(WEIGHTS, [0, 0]), "the leading indices of these weights are"),
+        (lambda: matrices(WEIGHTS, [-1]), "the leading indices of these weights are"),
         (lambda: plot(matrices(np.zeros((65, 1, 1))), "never.png"), "--at"),
         (lambda: page(np.zeros((2, 3, 1, 4, 4))), "at: choose one of the 3 rows of the batch"),
         (lambda: page(np.zeros(4)), r"expected \[..., m, n\], got \[4\]"),
@@ -163,6 +163,15 @@ def test_masked_scores_and_tokens():
     assert text.startswith(
         "scores  [1, 2]  float64  1.5 to 1.5, and 1 of -infinity (masked)\ntokens  [2]     list     a b\n"
     )
+
+
+def test_next_tokens_are_a_table():
+    cat = {"id": 16, "token": "cat", "probability": 0.25}
+    unknown = {"id": 27, "token": None, "probability": 0.0625}
+    text = summary({"weights": np.ones((1, 1))}, None, {"next_tokens": [cat, unknown]})
+    assert '\n\nthe next token\n  0.250  "cat"  (id 16)\n  0.062  (no text)  (id 27)\n' in text
+    text = summary({"weights": np.ones((1, 1))}, None, {"next_tokens": [[unknown], [cat]]})
+    assert '\nthe next token of text 1\n  0.250  "cat"  (id 16)\n' in text
 
 
 @pytest.mark.parametrize(
