@@ -52,7 +52,7 @@ def _export(given: Sequence[str]) -> int:
         _check_blocks(options.blocks)
         if options.weights is not None:
             block, extra_files = _import_block(flags, options)
-            block = in_precision(block, options.dtype)
+            block = in_precision(block, options.dtype, options.name)
             verified = OWN_WEIGHTS
             where = options.repository, options.version
             job = partial(export_block, block, *where, extra_files, options.cuda, options.force)
@@ -60,7 +60,7 @@ def _export(given: Sequence[str]) -> int:
         elif options.map or options.prefix is not None:
             flags.error("--map and --prefix need --weights")
         elif options.name or options.set or options.seed is not None:
-            block = in_precision(_demonstration_block(flags, options), options.dtype)
+            block = in_precision(_demonstration_block(flags, options), options.dtype, options.name)
             verified = f"{block.weights}, {REFERENCE}"
             where = options.repository, options.version
             jobs = [(block.name, partial(export_block, block, *where, (), options.cuda, options.force))]
@@ -214,7 +214,7 @@ def parser() -> Parser:
     )  # fmt: skip
     parser.add_argument(
         "--dtype", choices=DTYPES, default=DTYPES[0],
-        help="of tensors and weights (default float32); the others write blocks NAME_float16 and NAME_bfloat16",
+        help="of tensors and weights (default float32); without --name the others write BLOCK_float16, BLOCK_bfloat16",
     )  # fmt: skip
     parser.add_argument(
         "--cuda", action="store_true", help="also export fast paths for CUDA, as float16 and bfloat16 always do"

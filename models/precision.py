@@ -34,8 +34,8 @@ def name_in(name: str, dtype: str) -> str:
     return name if dtype == "float32" else f"{name}_{dtype}"
 
 
-def in_precision(block: Block, dtype: str) -> Block:
-    """``block`` in ``dtype``, one of DTYPES, named ``<name>_<dtype>``; in float32 unchanged.
+def in_precision(block: Block, dtype: str, name: str | None = None) -> Block:
+    """``block`` in ``dtype``, one of DTYPES, named ``name`` or ``<name>_<dtype>``; in float32 unchanged.
 
     Its reference uses the rounded weights, and computes in the type that is passed to it.
     """
@@ -47,7 +47,7 @@ def in_precision(block: Block, dtype: str) -> Block:
 
     return replace(
         block,
-        name=name_in(block.name, dtype),
+        name=name or name_in(block.name, dtype),
         title=f"{block.title}, {dtype}",
         build=lambda: block.build().to(getattr(torch, dtype)),
         reference=refer,

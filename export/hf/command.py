@@ -38,8 +38,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         progress.stop()
         print(f"heed export hf: {signal}; nothing was written for {name}", file=sys.stderr, flush=True)
 
+    def report(step: str) -> None:
+        progress.update(task, description=step)
+        if not console.is_terminal:
+            print(f"heed export hf: {step}", file=sys.stderr, flush=True)
+
     with _progress(console) as progress, stopping(report_stop):
-        task = progress.add_task(f"{name}: reading {options.directory}")
+        task = progress.add_task("")
+        report(f"{name}: reading {options.directory}")
         try:
             pretrained = load(options.directory, options.head)
             if pretrained.ignored:
@@ -51,7 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 print(f"heed export hf: {warning}", file=sys.stderr)
             folder = export_model(
                 pretrained, name, options.repository, options.version, options.force,
-                lambda step: progress.update(task, description=f"{name}: {step}"),
+                lambda step: report(f"{name}: {step}"),
             )  # fmt: skip
         except (ModelRefused, ExportError, OSError) as error:
             progress.stop()

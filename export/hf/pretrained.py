@@ -5,6 +5,7 @@ Nothing is downloaded, and no code of the directory is run (``trust_remote_code`
 
 import json
 import os
+import re
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -98,6 +99,9 @@ def load(folder: Path, head: str = "config") -> Pretrained:
     if getattr(model, "_can_set_experts_implementation", lambda: False)():
         model.set_experts_implementation("batched_mm")  # the others choose experts in Python, which cannot be traced
     model.requires_grad_(False).eval()
+    for name, parameter in model.named_parameters():
+        if not parameter.isfinite().all():
+            raise ModelRefused(f"{folder}: {name} contains {'NaN' if parameter.isnan().any() else 'infinity'}")
     try:
         tokenizer = tokenizer_json(folder)
     except NoTokenizer as error:
@@ -108,7 +112,9 @@ def load(folder: Path, head: str = "config") -> Pretrained:
 
 def _config_file(folder: Path) -> dict[str, Any]:
     if not folder.is_dir():
-        raise ModelRefused(f"no such directory: {folder}")
+        is_name = re.fullmatch(r"[\w-][\w.-]*(/[\w-][\w.-]*)?", str(folder))
+        advice = f"; of the Hugging Face Hub: hf download {folder} --local-dir {folder.name}" if is_name else ""
+        raise ModelRefused(f"no such directory: {folder}{advice}")
     try:
         content = json.loads((folder / "config.json").read_text())
     except FileNotFoundError:

@@ -102,14 +102,25 @@ def _tensors(path: Path) -> dict[str, Tensor]:
     if path.suffix in UNSUPPORTED:
         hint = UNSUPPORTED[path.suffix].replace("NAME", repr(path.name))
         raise CheckpointError(f"{path}: {SUPPORTED}, not {path.suffix}. {hint}".rstrip(" ."))
-    content = _safetensors(path) if path.suffix == ".safetensors" else _torch(path)
-    state = content.get("state_dict", content)
-    if not isinstance(state, dict) or not state:
-        raise CheckpointError(f"{path} is not a state dict: it is empty, or its 'state_dict' is not a dict")
+    state = _safetensors(path) if path.suffix == ".safetensors" else _state_dict(path, _torch(path))
+    if not state:
+        raise CheckpointError(f"{path} is not a state dict: it is empty")
     others = [str(name) for name, value in state.items() if not isinstance(value, Tensor)]
     if others:
         raise CheckpointError(f"{path} is not a state dict: {listed(others)} are not tensors")
     return state
+
+
+def _state_dict(path: Path, content: dict[str, Any]) -> dict[str, Any]:
+    """``content``, or the one state dict in it, as training scripts save it: {"model": ..., "epoch": ...}."""
+    inside = {
+        name: value
+        for name, value in content.items()
+        if isinstance(value, dict) and value and all(isinstance(tensor, Tensor) for tensor in value.values())
+    }
+    if len(inside) > 1:
+        raise CheckpointError(f"{path} has several state dicts: {listed(inside)}; save the one to export")
+    return next(iter(inside.values()), content)
 
 
 def _safetensors(path: Path) -> dict[str, Any]:

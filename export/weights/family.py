@@ -31,7 +31,6 @@ HINTS = {
     "norm": "post or pre",
     "activation": "relu or gelu",
     "layer_norm_eps": "1e-5 is torch's default, 1e-12 BERT's",
-    "add_zero_attn": "false is torch's default",
     "model_type": "bert, or roberta, whose positions begin at pad_token_id + 1",
     "pad_token_id": "1 in published RoBERTas",
     "is_decoder": "true if it was trained to attend to earlier positions only",
@@ -175,8 +174,6 @@ def from_checkpoint(kind: str, name: str, checkpoint: Checkpoint, named: Named, 
         sources |= {"config.json": config_json, f"the block {kind}": family.fixed}
     fields = agreed(sources)
     missing = [field for field in family.unreadable if field not in fields]
-    if "add_zero_attn" in family.conventions and _is_torch_attention(named):
-        missing += [] if "add_zero_attn" in fields else ["add_zero_attn"]
     if family.config is TransformerConfig:
         missing += hugging_face.missing_settings(named, fields, kind == "decoder")
     _shape(named, family.key)  # first, so that a file of another module is reported as such
@@ -201,11 +198,6 @@ def from_checkpoint(kind: str, name: str, checkpoint: Checkpoint, named: Named, 
     _check_shapes(name, expected, tensors, named)
     block = family.make(config, name=name, state=tensors)
     return replace(block, weights=f"{checkpoint.path.name} sha256:{checkpoint.digest()}")
-
-
-def _is_torch_attention(named: Named) -> bool:
-    """Whether torch.nn.MultiheadAttention saved the tensors. They do not show whether it has add_zero_attn."""
-    return any(re.search(r"(^|\.)(in_proj|q_proj)_weight$", theirs) for theirs in named.sources.values())
 
 
 def _stack_sources(kind: str, checkpoint: Checkpoint, named: Named, settings: Fields) -> dict[str, Fields]:

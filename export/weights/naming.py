@@ -53,8 +53,10 @@ class Named:
         """Add a tensor.
 
         Raises:
-            CheckpointError: there is one of that name already.
+            CheckpointError: there is one of that name already, or it has a number that is not finite.
         """
+        if not tensor.isfinite().all():
+            raise CheckpointError(f"{theirs} contains {'NaN' if tensor.isnan().any() else 'infinity'}")
         if ours in self.tensors:
             raise CheckpointError(f"{self.sources[ours]} and {theirs} are both {ours}")
         self.tensors[ours], self.sources[ours] = tensor, theirs
@@ -161,6 +163,8 @@ def mapped(tensors: Tensors, file: Path, prefix: str | None = None) -> Named:
             ours: {"from": entry} if isinstance(entry, str) else dict(entry) for ours, entry in mapping.items()
         }
         theirs = {ours: f"{named.prefix}{entry['from']}" for ours, entry in sources.items()}
+    except FileNotFoundError:
+        raise CheckpointError(f"no such file: {file}") from None
     except (OSError, ValueError, KeyError, AttributeError, TypeError):
         raise CheckpointError(f'{file} is not a mapping {{"our name": "their name"}}') from None
     _require_names(file, theirs.values(), tensors)

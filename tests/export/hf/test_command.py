@@ -3,6 +3,7 @@
 import json
 import re
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -138,8 +139,21 @@ def headless(_, folder):
     return changed(folder / "base", folder / "x", architectures=[TINY.model])
 
 
+def not_a_number(tiny, folder):
+    file = changed(tiny, folder / "x") / "model.safetensors"
+    state = load_file(file)
+    next(tensor for name, tensor in state.items() if name.endswith("query.weight"))[0] = torch.nan
+    save_file(state, file, {"format": "pt"})
+    return file.parent
+
+
 REFUSED = {  # a family, changes of the config of ``tiny``, or a function that makes the directory; and the reason
     "no directory": (lambda _, folder: folder / "absent", "no such directory"),
+    "a name of the Hub": (
+        lambda *_: Path("acme/small"),
+        "no such directory: acme/small; of the Hugging Face Hub: hf download acme/small --local-dir small",
+    ),
+    "not a number": (not_a_number, "weight contains NaN"),
     "no config": (lambda _, folder: folder, "has no config.json"),
     "no weights": (configured, "has no weights; expected model.safetensors or"),
     "an unknown type": ({"model_type": "unknown"}, "cannot load it: .*unknown"),

@@ -16,13 +16,13 @@ from export.verification.sessions import session
 from export.weights.checkpoint import CheckpointError, load
 from tests.export.weights.importing import attention_module, bert_folder, imported, reference, refused, run, transformer
 
-FOUR = {"num_heads": 4, "add_zero_attn": False}
+FOUR = {"num_heads": 4}
 EIGHT = {f"{name}_proj.weight": torch.ones(8, 8) for name in "qkv"}
 STACK = {"num_heads": 2, "norm": "post", "activation": "relu"}
 ROBERTA = {"num_heads": 2, "activation": "gelu", "layer_norm_eps": 1e-3, "model_type": "roberta", "pad_token_id": 1}
 
 ATTENTION = {
-    "no setting": ({}, "num_heads, add_zero_attn cannot be read off the tensors; say --set num_heads=... --set add_z"),
+    "no setting": ({}, "num_heads cannot be read off the tensors; say --set num_heads=..."),
     "heads that do not divide": (FOUR | {"num_heads": 5}, "has 24 rows, which is not a multiple of num_heads 5"),
     "no heads": (FOUR | {"num_heads": 0}, "not a multiple of num_heads 0"),
     "no such setting": (FOUR | {"heads": 3}, "--set heads: unknown setting"),
@@ -90,7 +90,7 @@ def test_an_error_is_a_message_and_nothing_is_written(tmp_path, capsys):
     state = attention_module(24, 4).state_dict()
     del state["out_proj.bias"]
     save_file(state | {"gate.weight": torch.ones(3)}, tmp_path / "odd.safetensors")
-    settings = ["--set", "num_heads=4", "--set", "add_zero_attn=false", "--repository", tmp_path / "repository"]
+    settings = ["--set", "num_heads=4", "--repository", tmp_path / "repository"]
     assert run("multi_head", "--name", "odd", "--weights", tmp_path / "odd.safetensors", *settings) == 2
     error = capsys.readouterr().err
     assert "missing out_proj.bias [24]" in error
@@ -108,6 +108,25 @@ def test_messages_have_the_names_in_the_file(tmp_path):
     with refused("bert.encoder.layer.0.output.dense.bias (our layers.0.linear2.bias) has shape [3]") as info:
         imported("encoder", tmp_path)
     assert "unused bert.encoder.layer.1.gate.weight [2]" in str(info.value)
+
+
+@pytest.mark.parametrize(("number", "expected"), [(np.nan, "NaN"), (np.inf, "infinity")], ids=["nan", "inf"])
+def test_numbers_that_are_not_finite(number, expected, tmp_path):
+    state = attention_module(8, 2).state_dict()
+    state["in_proj_weight"][5, 3] = number
+    save_file(state, tmp_path / "odd.safetensors")
+    with refused(f"in_proj_weight contains {expected}"):
+        imported("multi_head", tmp_path / "odd.safetensors", num_heads=2)
+
+
+def test_the_state_dict_of_a_training_checkpoint(tmp_path):
+    module = attention_module(8, 2)
+    saved = {"model": module.state_dict(), "optimizer": {"state": {}, "param_groups": []}, "epoch": 3}
+    torch.save(saved, tmp_path / "last.pt")
+    assert load(tmp_path / "last.pt").tensors.keys() == module.state_dict().keys()
+    torch.save(saved | {"ema": module.state_dict()}, tmp_path / "last.pt")
+    with pytest.raises(CheckpointError, match="has several state dicts: model, ema; save the one to export"):
+        load(tmp_path / "last.pt")
 
 
 def test_two_names_for_one_tensor(tmp_path):
@@ -280,9 +299,9 @@ def test_a_checkpoint_in_half_precision(few_examples, tmp_path):
     torch.save({"q_proj.weight": matrix}, tmp_path / "general.pt")
     given = ("--name", "mine", "--weights", tmp_path / "general.pt", "--set", "d_v=2", "--dtype", "float16")
     assert run("luong_general", *given, "--repository", tmp_path) == 0
-    served = session(tmp_path / "mine_float16" / "1" / "model.onnx")
+    served = session(tmp_path / "mine" / "1" / "model.onnx")
     spec = json.loads(served.get_modelmeta().custom_metadata_map["heed"])
-    assert (spec["block"], spec["dtype"]) == ("mine_float16", "float16")
+    assert (spec["block"], spec["dtype"]) == ("mine", "float16")
     eye = {"query": np.eye(3, dtype=np.float16)[None], "key": np.eye(4, dtype=np.float16)[None]}
     (scores,) = served.run(["scores"], eye | {"value": np.zeros((1, 4, 2), np.float16)})
     np.testing.assert_array_equal(scores[0, 0], matrix.T.numpy().astype(np.float16))

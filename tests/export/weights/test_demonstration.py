@@ -118,13 +118,13 @@ def test_a_setting_given_twice(capsys):
 
 def test_an_export_that_fails(tmp_path, monkeypatch, capsys):
     def fail(block, *_):
-        assert (block.name, block.dtype) == ("small_float16", "float16")
+        assert (block.name, block.dtype) == ("small", "float16")
         assert block.weights == "random demonstration weights, seed 0"
         raise ExportError("a check failed")
 
     monkeypatch.setattr("export.__main__.export_block", fail)
     assert run("multi_head", PAIR, "--dtype", "float16", "--repository", tmp_path) == 1
-    assert "a check failed\nNothing was written for small_float16." in capsys.readouterr().err
+    assert "a check failed\nNothing was written for small." in capsys.readouterr().err
 
 
 FLAGS = {

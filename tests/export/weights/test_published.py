@@ -212,7 +212,7 @@ def test_one_attention_of_many(tmp_path):
         torch.nn.init.normal_(part.self_attn.in_proj_weight, std=1 + index)
     file = tmp_path / "encoder.safetensors"
     save_file({f"encoder.{name}": x for name, x in module.state_dict().items()}, file)
-    settings = {"num_heads": 2, "add_zero_attn": False}
+    settings = {"num_heads": 2}
     with refused("choose one: --prefix encoder.layers.0.self_attn, --prefix encoder.lay"):
         imported("multi_head", file, **settings)
     with refused("no tensor's name begins with 'decoder'; there are encoder.layers.0"):
@@ -229,7 +229,7 @@ def test_an_attention_with_a_zero_key(tmp_path):
     torch.save(module.state_dict(), tmp_path / "attention.pt")
     with refused("has no add_zero_attn; say --set add_zero_attn=false, and send a past_k"):
         imported("multi_head", tmp_path / "attention.pt", num_heads=2, add_zero_attn=True)
-    block = imported("multi_head", tmp_path / "attention.pt", num_heads=2, add_zero_attn=False)
+    block = imported("multi_head", tmp_path / "attention.pt", num_heads=2)
     x, zero = torch.randn(2, 5, 16), np.zeros((2, 2, 1, 8))
     actual = reference(block, query=x, key=x, value=x, past_key=zero, past_value=zero)
     assert_attends_alike(module, actual | {"weights": np.roll(actual["weights"], -1, axis=-1)}, x)
