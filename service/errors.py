@@ -5,6 +5,7 @@
 
 import asyncio
 import errno
+import re
 from collections.abc import Mapping
 from typing import ClassVar
 
@@ -14,6 +15,12 @@ MAX_DETAIL_BYTES = 760  # as JSON; with the rest of an error's body it is less t
 MAX_FIELD_BYTES = 120
 RETRY = {"Retry-After": "1"}
 CLIENT_CLOSED_REQUEST = 499  # as in nginx: the client closed the connection before its body was complete
+# The codes of errors that routers and connections raise, which have no class here.
+HTTP_CODES = {
+    **{400: "malformed", 404: "not_found", 405: "method_not_allowed", 408: "request_timeout", 413: "too_large"},
+    **{414: "too_large", 431: "too_large", 500: "internal_error", 501: "unsupported", 503: "overloaded"},
+    **{505: "unsupported"},
+}
 _CLASSES: "list[type[HeedError]]" = []
 
 
@@ -21,9 +28,10 @@ class HeedError(Exception):
     """An error to answer the client with. ``detail`` is its text; ``field`` names the tensor or parameter at fault.
 
     A subclass states its status in the native API, and that in V2 where it is another; the documentation of both has
-    its docstring.
+    its docstring. Its ``code`` in the native API is its name in snake case.
     """
 
+    code: ClassVar[str] = HTTP_CODES[500]
     status: ClassVar[int] = 500
     v2_status: ClassVar[int] = 500
     limit: ClassVar[str] = ""  # the label of heed_requests_rejected_total; the engine counts its own rejections
@@ -45,6 +53,7 @@ class HeedError(Exception):
         if headers is not None:
             cls.headers = headers
         if listed:
+            cls.code = re.sub(r"(?<!^)(?=[A-Z])", "_", cls.__name__).lower()
             _CLASSES.append(cls)
 
     def __init__(self, detail: str, field: str | None = None) -> None:
@@ -153,6 +162,11 @@ def meaning(status: int, v2: bool = False) -> str:
     if status == 500:
         return "The server failed; its log has the request id."
     return " ".join(cls.__doc__ or "" for cls in _CLASSES if status == (cls.v2_status if v2 else cls.status))
+
+
+def codes() -> list[str]:
+    """The codes of all errors of the native API."""
+    return sorted({*HTTP_CODES.values(), *(cls.code for cls in _CLASSES)})
 
 
 def translated(error: BaseException) -> BaseException:

@@ -100,7 +100,8 @@ class Calls:
                     if all(_is_valid(output, array) for output, array in answer.items()):
                         return answer  # otherwise the native API explains which output overflowed
                     if stored.get(APPEND):  # and would append again
-                        raise BadRequest(422, "Unprocessable Entity", "an output is not finite; the keys were appended")
+                        detail = "an output is not finite; the keys were appended"
+                        raise BadRequest(422, "Unprocessable Entity", detail, code="invalid")
         if outputs is not None:
             options["outputs"] = [*outputs]
         content = native.encode(arrays, options)

@@ -36,7 +36,8 @@ class TimedOut(Unreachable):
 class Problem(HeedError):
     """The server responded with an error: the members of RFC 9457, and the request's id in the server's log.
 
-    ``retry_after`` is in seconds, None if the server does not send it.
+    ``code`` says what is wrong, for programs: one of those in the documentation of errors, such as "invalid" or
+    "overloaded"; "" of another server. ``retry_after`` is in seconds, None if the server does not send it.
     """
 
     def __init__(
@@ -47,6 +48,7 @@ class Problem(HeedError):
         field: str | None = None,
         request_id: str | None = None,
         retry_after: float | None = None,
+        code: str = "",
     ) -> None:
         super().__init__(f"{status} {title}: {detail}")
         self.status = status
@@ -55,6 +57,7 @@ class Problem(HeedError):
         self.field = field
         self.request_id = request_id
         self.retry_after = retry_after
+        self.code = code
 
 
 class BadRequest(Problem):
@@ -106,6 +109,7 @@ def problem(response: httpx.Response) -> Problem:
         members.get("field"),
         response.headers.get("X-Request-ID"),
         _seconds(response.headers.get("Retry-After")),
+        str(members.get("code") or ""),
     )
 
 

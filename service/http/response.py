@@ -10,13 +10,14 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import Send
 
-from service.errors import CLIENT_CLOSED_REQUEST, HeedError, translated
+from service.errors import CLIENT_CLOSED_REQUEST, HTTP_CODES, HeedError, translated
 from service.http.body import Body
 
 JOIN_LIMIT_BYTES = 1 << 16  # a copy of fewer costs nothing
 LARGE_BYTES = 1 << 24  # of a response, each piece of which waits until the client has taken the one before
 TEXT_BYTES = 16  # of a float32 as JSON with its comma, at most
 WRITE_BUFFER_BYTES = 1 << 16  # uvicorn buffers so many before it waits for the client
+ERRORS_PAGE = "/docs/guide/errors.html"  # which service/docs_site.py serves, where it is built
 Piece = bytes | np.ndarray  # an array is contiguous
 Pieces = list[Piece]
 Fields = list[tuple[bytes, bytes]]  # of an HTTP header
@@ -72,13 +73,17 @@ def error_response(path: str, error: BaseException) -> Response:
     v2, error = path.startswith("/v2"), translated(error)
     if isinstance(error, HeedError):
         status, detail, headers = error.v2_status if v2 else error.status, error.detail, error.headers
+        code = error.code
     elif isinstance(error, HTTPException):
         status, detail, headers = error.status_code, error.detail, dict(error.headers or {})
+        code = HTTP_CODES.get(status, HTTP_CODES[400])
     else:
         status, detail, headers = 500, "The server failed; its log names this request's X-Request-ID.", {}
+        code = HTTP_CODES[500]
     if v2:
         return Response(json.dumps({"error": detail}), status, headers, "application/json")
-    problem = {"type": "about:blank", "title": HTTPStatus(status).phrase, "status": status, "detail": detail}
+    kind = {"type": f"{ERRORS_PAGE}#{code}", "title": HTTPStatus(status).phrase}
+    problem = {**kind, "status": status, "code": code, "detail": detail}
     if isinstance(error, HeedError) and error.field is not None:
         problem["field"] = error.field
     return Response(json.dumps(problem), status, headers, "application/problem+json")

@@ -7,7 +7,7 @@ from fastapi.routing import APIRoute
 from pydantic import BaseModel, ConfigDict, Field, RootModel, create_model
 from pydantic.json_schema import SkipJsonSchema
 
-from service.errors import meaning
+from service.errors import codes, meaning
 from service.inference.source import FieldDefinitions
 from service.model.masks import ADDITIVE_MASK, FLAG, describe_input
 from service.model.model import Model
@@ -62,12 +62,17 @@ class LargestWeights(BaseModel):
     values: Numbers
 
 
+def _list_codes(schema: dict[str, Any]) -> None:
+    schema["enum"] = codes()
+
+
 class Problem(BaseModel):
     """RFC 9457."""
 
-    type: str
+    type: str = Field(description="the code's place in the documentation, relative to the server")
     title: str
     status: int
+    code: str = Field(description="what is wrong, for programs", json_schema_extra=_list_codes)
     detail: str
     field: str | Absent = Field(None, description="the tensor or parameter at fault")
 

@@ -42,6 +42,7 @@ def test_what_is_wrong(sync_heed, case, binary):
     with pytest.raises(heed_client.BadRequest, match=field) as caught:
         sync_heed.attend(SDPA, **sdpa() | change, binary=binary)
     assert (caught.value.status, caught.value.field) == (status, field)
+    assert caught.value.code == ("malformed" if status == 400 else "invalid")
     assert field in caught.value.detail
     assert len(caught.value.request_id) > 8
     assert caught.value.retry_after is None
@@ -53,6 +54,22 @@ def test_an_unknown_block(heed):
     for ask in (heed.describe, partial(attend, binary=False), partial(attend, binary=True)):
         with pytest.raises(heed_client.NotFound, match=r"^404 "):
             ask("no/such")
+
+
+def test_the_code_of_an_error_leads_to_its_documentation(shared_server, two_blocks):
+    with httpx.Client(base_url=shared_server(two_blocks).url) as http:
+        answers = {
+            "not_found": http.get("/v1/nothing"),
+            "method_not_allowed": http.put("/v1/attention"),
+            "malformed": http.post(f"/v1/attention/{SDPA}", content="{"),
+            "unsupported_media": http.post(
+                f"/v1/attention/{SDPA}", content="{}", headers={"Content-Type": "text/plain"}
+            ),
+            "too_large": http.get(f"/v1/{'x' * 3000}"),
+        }
+    for code, answer in answers.items():
+        assert answer.json()["code"] == code
+        assert answer.json()["type"] == f"/docs/guide/errors.html#{code}"
 
 
 @pytest.mark.parametrize("binary", [False, True, None])
