@@ -1,10 +1,9 @@
-"""The protocol's datatypes: their numpy dtypes, their names in a model configuration, and the binary form of BYTES.
+"""The protocol's datatypes: their numpy dtypes, and the binary form of BYTES.
 
 In a BYTES tensor each element is its length, four bytes little-endian, followed by UTF-8 text.
 """
 
 import struct
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -21,16 +20,7 @@ CHARACTER_BYTES = 4  # of a decoded string, for each of its bytes: one emoji wid
 STRING_BYTES = 128  # of a string or a tensor of strings, beside its characters
 
 
-@dataclass(frozen=True)
-class Datatype:
-    """A type of tensor elements. ``config_name`` is its name in a model configuration."""
-
-    name: str
-    config_name: str
-    dtype: np.dtype
-
-
-DTYPES: dict[str, np.dtype] = {
+DATATYPES: dict[str, np.dtype] = {
     "BOOL": np.dtype("bool"),
     **{f"UINT{bits}": np.dtype(f"uint{bits}") for bits in (8, 16, 32, 64)},
     **{f"INT{bits}": np.dtype(f"int{bits}") for bits in (8, 16, 32, 64)},
@@ -40,16 +30,8 @@ DTYPES: dict[str, np.dtype] = {
     "FP64": np.dtype("float64"),
     "BYTES": np.dtype("object"),
 }
-DATATYPES = {
-    name: Datatype(name, "TYPE_STRING" if name == "BYTES" else f"TYPE_{name}", dtype) for name, dtype in DTYPES.items()
-}
-BOOL, BYTES = DATATYPES["BOOL"], DATATYPES["BYTES"]
-_BY_DTYPE = {datatype.dtype: datatype for datatype in DATATYPES.values()}
-
-
-def datatype(dtype: np.dtype) -> Datatype:
-    """The datatype of arrays of ``dtype``."""
-    return _BY_DTYPE[dtype]
+BYTES = DATATYPES["BYTES"]
+NAMES = {dtype: name for name, dtype in DATATYPES.items()}
 
 
 def unpack_strings(name: str, content: memoryview, count: int) -> Steps[np.ndarray]:

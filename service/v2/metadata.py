@@ -17,7 +17,7 @@ from service.telemetry.statistics import Statistics, Tally, statistics
 from service.tensors.dims import format_dims
 from service.tensors.spec import TensorSpec
 from service.v2 import model_config, schemas
-from service.v2.datatypes import datatype
+from service.v2.datatypes import NAMES
 from service.v2.openapi import errors
 from service.v2.paths import OF_MODEL, OF_VERSION, Name, Number
 from service.v2.signature import wire_shape
@@ -121,10 +121,10 @@ def _metadata(model: Model, repository: Repository) -> schemas.ModelMetadata:
         properties["learned weights"] = spec.weights
         for name, tensor in model.inputs.items():
             label = name if tensor.required else f"{name} (optional)"
-            shape = f"{datatype(tensor.dtype).name} {format_dims(tensor.shape)}"
+            shape = f"{NAMES[tensor.dtype]} {format_dims(tensor.shape)}"
             properties[label] = f"{shape}. {describe_input(model, name)}"
         for name in spec.on_request:
-            shape = f"{datatype(model.outputs[name].dtype).name} {format_dims(model.outputs[name].shape)}"
+            shape = f"{NAMES[model.outputs[name].dtype]} {format_dims(model.outputs[name].shape)}"
             properties[f"{name} (output on request)"] = f"{shape}. {spec.outputs[name].description}"
         for name, output in derived_outputs(model.signature).items():
             shape = f"FP32 {format_dims(derived_shape(model.signature, output))}"
@@ -140,7 +140,7 @@ def _metadata(model: Model, repository: Repository) -> schemas.ModelMetadata:
 
 
 def _tensor(tensor: TensorSpec) -> schemas.TensorMetadata:
-    return schemas.TensorMetadata(name=tensor.name, datatype=datatype(tensor.dtype).name, shape=wire_shape(tensor))
+    return schemas.TensorMetadata(name=tensor.name, datatype=NAMES[tensor.dtype], shape=wire_shape(tensor))
 
 
 async def _statistics(models: Sequence[Model], request: Request) -> schemas.Statistics:

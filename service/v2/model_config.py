@@ -13,7 +13,7 @@ from service.repository.options import ServingOptions
 from service.repository.versions import VersionPolicy
 from service.tensors.dims import Dim
 from service.tensors.spec import TensorSpec
-from service.v2.datatypes import datatype
+from service.v2.datatypes import NAMES
 from service.v2.schemas import ConfigOverride
 from service.v2.signature import wire_shape
 
@@ -90,10 +90,10 @@ def first_problem(error: ValidationError, whole: str) -> str:
 
 
 def _tensor(tensor: TensorSpec, model: Model) -> dict[str, Any]:
-    dims = wire_shape(tensor)
+    dims, datatype = wire_shape(tensor), NAMES[tensor.dtype]
     return {
         "name": tensor.name,
-        "data_type": datatype(tensor.dtype).config_name,
+        "data_type": f"TYPE_{'STRING' if datatype == 'BYTES' else datatype}",
         "dims": dims[1:] if model.max_batch_size and dims else dims,
         "is_shape_tensor": False,
     }

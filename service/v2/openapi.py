@@ -9,7 +9,7 @@ from pydantic import BaseModel
 
 from service.errors import meaning
 from service.model.model import Model
-from service.v2.datatypes import datatype
+from service.v2.datatypes import NAMES
 from service.v2.paths import OF_MODEL, OF_VERSION, Name, Number
 from service.v2.schemas import InferRequest, InferResponse
 
@@ -70,7 +70,7 @@ def _example(model: Model) -> dict[str, Any]:
             {
                 "name": name,
                 "shape": list(array.shape),
-                "datatype": datatype(model.inputs[name].dtype).name,
+                "datatype": NAMES[model.inputs[name].dtype],
                 "data": array.reshape(-1).tolist(),
             }
             for name, array in arrays.items()

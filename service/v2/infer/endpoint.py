@@ -101,25 +101,23 @@ class InferEndpoint(InferenceEndpoint[InferRequest]):
             context.reservation.add(plan.content.response_bytes(outputs))
         if plan.run.answer is not None:
             outputs = yield from self.select(plan.run.answer, outputs)
-        plan.last_response.written = count = sum([outputs[name].size for name in plan.text_outputs])
-        response = None
+        plan.written = count = sum([outputs[name].size for name in plan.text_outputs])
         if count > SMALL_COUNT:
             response = yield Stage(self.preparing, count, partial(build_response, request, outputs, model))
         else:
             response = build_response(request, outputs, model)
-        text = response.frame
-        if response.lists:
+        text, lists, attached = response
+        if lists:
             decimals = plan.content.selection.decimals
-            steps = write_json(response.frame, response.lists, decimals)
+            steps = write_json(text, lists, decimals)
             text = (yield Stage(self.writing(decimals), count, steps)) if count else drain(steps)
-        pieces: Pieces = [*text, *response.attached]
         fields = JSON
-        if response.attached and length_of(response.attached):
+        if attached and length_of(attached):
             fields = [OCTETS, (HEADER, b"%d" % length_of(text))]
-        return (yield from self.compress(pieces, fields, context.headers))
+        return (yield from self.compress([*text, *attached], fields, context.headers))
 
     def encoding_ns(self, request: InferRequest, context: RequestContext) -> float:
-        written = request.plan.last_response.written
+        written = request.plan.written
         if written is None or self.may_compress(context.headers):
             return math.inf
         expected_ns = self.writing(request.plan.content.selection.decimals).expected(written) if written else 0.0

@@ -5,7 +5,6 @@ like an option of a block is refused instead, as to ignore it would be a wrong a
 """
 
 from collections.abc import Callable, Collection
-from difflib import get_close_matches
 from typing import Any
 
 import numpy as np
@@ -15,6 +14,7 @@ from service.codec.json_reader import JsonReader, describe, scalar
 from service.codec.json_slices import LongList
 from service.errors import Malformed
 from service.foreign_names import foreign_ours
+from service.messages import closest
 from service.model.masks import ADDITIVE_MASK
 from service.model.model import Model
 from service.selection.options import AXES, NO_SELECTION, OPTIONS, Selection, index_input, read_selection
@@ -37,10 +37,8 @@ BLOCK_OPTIONS = (  # some blocks have them, others do not
     *("attn_mask", "is_causal", "left_window_size", "right_window_size", "nonpad_kv_seqlen"),
     *("scale", "softcap", "past_key", "past_value"),
 )
-MAX_NAME_LENGTH = 2 * max(map(len, (*BLOCK_OPTIONS, *OPTIONS)))  # of a name that may be a misspelt option
 MAX_PARAMETERS = 256  # of a request, an input or an output
 MAX_NAME_CHARACTERS = 1024  # of a parameter of a request: a look-up compares up to 256 names
-MIN_SIMILARITY = 0.75  # difflib: is_casual and is_causal 0.89, causal 0.8; content_type and any option below 0.6
 
 
 def fields(owner: str, element: Any, reader: JsonReader) -> JsonObject | dict[str, Any]:
@@ -142,14 +140,14 @@ def own(given: dict[str, Any], model: Model, others: Collection[str]) -> dict[st
 
 
 def _refuse_option(name: str, block: Model, others: Collection[str]) -> None:
-    """Raises Malformed where ``name`` is an option of other blocks, or is spelt much like one, or one of ``others``."""
-    if len(name) > MAX_NAME_LENGTH:
-        return
+    """Raises Malformed where ``name`` is an option of other blocks, or is spelt much like one, or one of ``others``.
+
+    The similarity of is_casual to is_causal is 0.89, of causal 0.8; of content_type to any option below 0.6.
+    """
     offered = (*block.inputs, *OPTIONS, *others)
-    options = dict.fromkeys((*offered, *BLOCK_OPTIONS))
-    foreign = [option for option in foreign_ours(name) if option in block.parameters]
-    likely = foreign or get_close_matches(name.lower().replace("-", "_"), options, 1, MIN_SIMILARITY)
+    foreign = (option for option in foreign_ours(name) if option in block.parameters)
+    likely = next(foreign, None) or closest(name, (*offered, *BLOCK_OPTIONS))
     if likely:
-        hint = f"; did you mean '{likely[0]}'? Its" if likely[0] in offered else "; its"
+        hint = f"; did you mean '{likely}'? Its" if likely in offered else "; its"
         there = ", ".join(block.parameters) or "none"
         raise Malformed(f"unknown parameter '{name}' for model '{block.name}'{hint} parameters: {there}")

@@ -34,7 +34,7 @@ SORTING_BYTES = 28  # of a number while the largest of a row are searched
 CLASS_BYTES = 160  # of a class as text, with its objects
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class RequestTemplate:
     """A request's JSON without its id and numbers; the id as JSON; where each list of numbers begins and ends.
 
@@ -119,9 +119,9 @@ class JsonInput:
     dtype: np.dtype
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class RequestContent:
-    """What the JSON of a request says: the parameters, where the tensors lie, and the outputs to send."""
+    """The content of a request's JSON: the parameters, the places of the tensors, and the outputs to send."""
 
     parameters: Mapping[str, np.ndarray]
     binary_inputs: Sequence[BinaryInput]
@@ -132,19 +132,16 @@ class RequestContent:
     additive_mask: bool = False  # a mask of nothing but 0 and 1 is to be added to the scores
     selection: Selection = NO_SELECTION
     reference: Any = None  # to the source of other inputs
-    output_names: list[str] = field(init=False)
     binary_bytes: int = field(init=False)  # of all binary inputs
     list_bytes: int = field(init=False)  # of all JSON inputs as arrays
     numeric_inputs: Sequence[BinaryInput] = field(init=False)
     string_bytes: int = field(init=False)  # upper bound on all decoded strings of binary inputs
 
     def __post_init__(self) -> None:
-        list_bytes = sum(prod(one.shape) * one.dtype.itemsize for one in self.json_inputs)
-        object.__setattr__(self, "output_names", [output.name for output in self.outputs])
-        object.__setattr__(self, "binary_bytes", sum(binary.size for binary in self.binary_inputs))
-        object.__setattr__(self, "list_bytes", list_bytes)
-        object.__setattr__(self, "numeric_inputs", [one for one in self.binary_inputs if one.datatype is not BYTES])
-        object.__setattr__(self, "string_bytes", sum(binary.string_bytes for binary in self.binary_inputs))
+        self.binary_bytes = sum(binary.size for binary in self.binary_inputs)
+        self.list_bytes = sum(prod(one.shape) * one.dtype.itemsize for one in self.json_inputs)
+        self.numeric_inputs = [binary for binary in self.binary_inputs if binary.dtype != BYTES]
+        self.string_bytes = sum(binary.string_bytes for binary in self.binary_inputs)
 
     def take(self, attached: Body, model: Model) -> dict[str, np.ndarray]:
         """The parameters, and the tensors of numbers in the bytes behind the JSON.
@@ -171,7 +168,7 @@ class RequestContent:
         reservation.add(self.string_bytes)
         strings = {}
         for binary in self.binary_inputs:
-            if binary.datatype is BYTES:
+            if binary.dtype == BYTES:
                 strings[binary.name] = yield from binary.strings(attached)
         return strings
 
@@ -191,16 +188,11 @@ class RequestContent:
 
 
 @dataclass(slots=True)
-class LastResponse:
-    """What the last response to a plan was like: the next one is likely to be the same."""
-
-    written: int | None = None  # numbers that became text
-    frame: tuple[Sequence[tuple[int, ...]], list[bytes]] | None = None  # the outputs' shapes; the JSON around its lists
-
-
-@dataclass(frozen=True, slots=True)
 class InferPlan:
-    """The content of a request, the plan of its run, and how its response is written."""
+    """The content of a request, the plan of its run, and how its response is written.
+
+    It remembers its last response, as the next one is likely to have the same shapes.
+    """
 
     content: RequestContent
     rows: int
@@ -208,35 +200,29 @@ class InferPlan:
     outputs: Sequence[RequestedOutput]  # arrays of the response
     response_bytes: int  # upper bound on a block's response, as arrays and as text; 0 of a model that is no block
     text_outputs: list[str]  # outputs that become text; the others are only copied
-    last_response: LastResponse = field(default_factory=LastResponse)
+    written: int | None = None  # numbers that became text in the last response
+    frame: tuple[list[tuple[int, ...]], list[bytes]] | None = None  # its outputs' shapes; the JSON around its lists
 
 
 def plan_response(content: RequestContent, rows: int, run: RunPlan, model: Model) -> InferPlan:
     """The plan of a request to ``model`` with this content."""
-    outputs, size, sizes = content.outputs, 0, run.estimate.sizes
+    outputs, size = content.outputs, 0
     if run.answer is not None:
         outputs = [
             replace(output, name=name, classes=0 if name in SCALES else output.classes)
             for output in content.outputs
             for name in answered_names(output.name, content.selection)
         ]
-    if model.spec:  # What a foreign model will answer is not known before it is run.
-        batch = sizes.get("batch", 1)
+    if model.spec:  # the shapes of another model's outputs are unknown before its run
+        sizes = run.estimate.sizes
         if run.answer is None:
-            counted = [
-                (number_count(model.signature, [name], sizes), model.outputs[name].dtype.itemsize)
-                for name in content.output_names
-            ]
+            tensors = [model.outputs[output.name] for output in outputs]
+            numbers = [(number_count(model.signature, [of.name], sizes), of.dtype.itemsize) for of in tensors]
         else:
-            counted = [(output.count, output.item_bytes) for output in run.answer.outputs]
+            numbers = [(output.count, output.item_bytes) for output in run.answer.outputs]
             size = run.answer.memory
-        pairs = zip(outputs, counted, strict=True)
-        size += sum(output.max_bytes(count, item_bytes, batch) for output, (count, item_bytes) in pairs)
-    text_outputs = [
-        output.name
-        for output in outputs
-        if not output.binary
-        or output.classes
-        or (output.name in model.outputs and model.outputs[output.name].dtype == BYTES.dtype)
-    ]
+        pairs = zip(outputs, numbers, strict=True)
+        size += sum(output.max_bytes(count, each, sizes.get("batch", 1)) for output, (count, each) in pairs)
+    strings = {name for name, tensor in model.outputs.items() if tensor.dtype == BYTES}
+    text_outputs = [one.name for one in outputs if not one.binary or one.classes or one.name in strings]
     return InferPlan(content, rows, run, outputs, size, text_outputs)

@@ -1,6 +1,6 @@
 """Decoding of a V2 inference request: its JSON, and the bytes behind it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -25,7 +25,7 @@ from service.selection.derived import derived_outputs
 from service.steps import Steps
 from service.tensors.cast import cast
 from service.v2 import signature
-from service.v2.datatypes import BOOL, DATATYPES, Datatype, datatype
+from service.v2.datatypes import DATATYPES, NAMES
 from service.v2.infer import parameters
 from service.v2.infer.plan import InferPlan, JsonInput, RequestContent, RequestedOutput, RequestTemplate, plan_response
 from service.v2.infer.tensors import BinaryInput, fit, from_json, from_raw, read_shape
@@ -67,8 +67,31 @@ def parse(
         Malformed: not the protocol, or an input, output or parameter that the model does not have.
         Invalid: a tensor or parameter that is wrong.
     """
+    reader = JsonReader(parts)
     with parse_object(content, parts) as request, np.errstate(over="ignore"):
-        return _parse(request, content, parts, model, source)
+        given = parameters.of_request(request.get("parameters"), reader)
+        reserved = parameters.reserved(given)
+        if request.get("inputs") is None:
+            _check_protocol(request, model)
+        tensors, json_inputs, binary_inputs = _inputs(request.get("inputs"), reader, model)
+        own = parameters.own(given, model, source.fields)
+        for name in own:
+            if name in tensors or any(name == binary.name for binary in binary_inputs):
+                raise Malformed(f"'{name}' is given as input and as parameter")
+        outputs = _outputs(request.get("outputs"), reader, reserved.get("binary_data_output", False), model)
+        reader.finish(content, strict=False)
+        fields = RequestContent(
+            own,
+            binary_inputs,
+            json_inputs,
+            outputs,
+            timeout_us=reserved.get("timeout", 0),
+            priority=reserved.get("priority", 0),
+            additive_mask=parameters.additive_mask(given, model),
+            selection=parameters.selection(given, model),
+            reference=source.read({name: given.get(name) for name in source.fields}) if model.spec else None,
+        )
+        return ParsedRequest(fields, tensors, _id(reader.part(request.get("id"))))
 
 
 def complete(
@@ -160,40 +183,12 @@ def _check(
     computed: Sequence[str] = ()
     if stored is not None:
         inputs, computed = stored.add_to(inputs), stored.outputs
-    rows = signature.check_inputs(model, inputs, run_outputs(model, content.output_names, computed))
-    run = plan_run(model, inputs, content.output_names, content.selection, max_memory_bytes, computed, stored)
+    outputs = [output.name for output in content.outputs]
+    rows = signature.check_inputs(model, inputs, run_outputs(model, outputs, computed))
+    run = plan_run(model, inputs, outputs, content.selection, max_memory_bytes, computed, stored)
     if not content.additive_mask:
         check_masks(model, inputs)
     return inputs, plan_response(content, rows, run, model)
-
-
-def _parse(
-    request: JsonObject,
-    content: bytes,
-    parts: Sequence[LongText | LongList],
-    model: Model,
-    source: InputSource[Any],
-) -> ParsedRequest:
-    reader = JsonReader(parts)
-    given = parameters.of_request(request.get("parameters"), reader)
-    reserved = parameters.reserved(given)
-    if request.get("inputs") is None:
-        _check_protocol(request, model)
-    tensors, json_inputs, binary_inputs = _inputs(request.get("inputs"), reader, model)
-    own = parameters.own(given, model, source.fields)
-    for name in own:
-        if name in tensors or any(name == binary.name for binary in binary_inputs):
-            raise Malformed(f"'{name}' is given as input and as parameter")
-    outputs = _outputs(request.get("outputs"), reader, reserved.get("binary_data_output", False), model)
-    reader.finish(content, strict=False)
-    timeout_us, priority = reserved.get("timeout", 0), reserved.get("priority", 0)
-    additive = parameters.additive_mask(given, model)
-    selection = parameters.selection(given, model)
-    reference = source.read({name: given.get(name) for name in source.fields}) if model.spec else None
-    fields = RequestContent(
-        own, binary_inputs, json_inputs, outputs, timeout_us, priority, additive, selection, reference
-    )
-    return ParsedRequest(fields, tensors, _id(reader.part(request.get("id"))))
 
 
 def _check_protocol(request: JsonObject, model: Model) -> None:
@@ -212,26 +207,22 @@ def _inputs(
     tensors: dict[str, np.ndarray | LongTensor] = {}
     json_inputs: list[JsonInput] = []
     binary_inputs: list[BinaryInput] = []
-    seen = set()
     place = 0
-    for entry in _entries("inputs", element, reader):
-        name = _name("inputs", entry, reader)
-        if name in seen:
-            raise Malformed(f"input '{name}' already exists in request")
+    for name, entry in _entries("input", element, reader):
         if name not in model.inputs:
             hint = field_hint(name, Offer([*model.inputs])) or f"; its inputs: {', '.join(model.inputs)}"
             raise Malformed(f"unexpected inference input '{name}' for model '{model.name}'{hint}")
-        seen.add(name)
-        kind = _datatype(name, reader.part(entry.get("datatype")), model)
+        dtype = _dtype(name, reader.part(entry.get("datatype")), model)
         sizes = read_shape(name, entry.get("shape"), reader)
         declared = model.inputs[name]
         shape = () if declared.shape == () and sizes == (1,) else sizes  # a single number may have shape [1]
         size, data = _size_or_data(name, entry, reader)
         if size is None:
-            tensors[name] = from_json(name, kind, sizes, data, reader, name in model.masks)
-            json_inputs.append(JsonInput(name, shape, kind.dtype))
+            nulls = name in model.masks and dtype.kind != "b"
+            tensors[name] = from_json(name, dtype, sizes, data, reader, nulls)
+            json_inputs.append(JsonInput(name, shape, dtype))
         else:
-            binary_inputs.append(BinaryInput(name, model.name, kind, shape, place, size, declared.dtype))
+            binary_inputs.append(BinaryInput(name, model.name, dtype, shape, place, size, declared.dtype))
             place += size
     return tensors, json_inputs, binary_inputs
 
@@ -249,34 +240,32 @@ def _size_or_data(name: str, entry: JsonObject, reader: JsonReader) -> tuple[int
     return size, data
 
 
-def _datatype(name: str, given: Any, model: Model) -> Datatype:
-    declared = datatype(model.inputs[name].dtype)
-    if given != declared.name and not (name in model.masks and given == BOOL.name):
+def _dtype(name: str, given: Any, model: Model) -> np.dtype:
+    """The dtype of the datatype that an input declares: the model's; of a mask also BOOL."""
+    declared = NAMES[model.inputs[name].dtype]
+    if given != declared and not (name in model.masks and given == "BOOL"):
         if given not in DATATYPES:
             raise Malformed(
                 f"input '{name}': expected datatype to be one of {', '.join(DATATYPES)}, got {describe(given)}"
             )
         also = " (added to the scores) or 'BOOL' (true = may attend)" if name in model.masks else ""
         raise Invalid(
-            f"inference input '{name}' data-type is '{given}', but model '{model.name}' expects '{declared.name}'{also}"
+            f"inference input '{name}' data-type is '{given}', but model '{model.name}' expects '{declared}'{also}"
         )
     return DATATYPES[given]
 
 
 def _outputs(element: Any, reader: JsonReader, binary: bool, model: Model) -> list[RequestedOutput]:
     """Those that are listed, in JSON unless they say otherwise; or all, in binary where the request says so."""
-    outputs: dict[str, RequestedOutput] = {}
-    for entry in _entries("outputs", element, reader) if element is not None else ():
-        name = _name("outputs", entry, reader)
-        if name in outputs:
-            raise Malformed(f"output '{name}' already exists in request")
+    outputs = []
+    for name, entry in _entries("output", element, reader) if element is not None else ():
         if name not in model.outputs and name not in derived_outputs(model.signature):
-            hint = output_hint(name, there := [*model.outputs, *derived_outputs(model.signature)])
-            hint = hint or f"; its outputs: {', '.join(there)}"
+            offered = [*model.outputs, *derived_outputs(model.signature)]
+            hint = output_hint(name, offered) or f"; its outputs: {', '.join(offered)}"
             raise Malformed(f"unexpected inference output '{name}' for model '{model.name}'{hint}")
         given = parameters.fields(f"output '{name}'", entry.get("parameters"), reader)
-        outputs[name] = _output(name, given, reader)
-    return list(outputs.values()) or [RequestedOutput(name, binary, named=False) for name in model.all_outputs]
+        outputs.append(_output(name, given, reader))
+    return outputs or [RequestedOutput(name, binary, named=False) for name in model.all_outputs]
 
 
 def _output(name: str, given: JsonObject | dict[str, Any], reader: JsonReader) -> RequestedOutput:
@@ -294,21 +283,23 @@ def _output(name: str, given: JsonObject | dict[str, Any], reader: JsonReader) -
     return RequestedOutput(name, binary, classes)
 
 
-def _entries(what: str, element: Any, reader: JsonReader) -> Sequence[JsonObject]:
+def _entries(kind: str, element: Any, reader: JsonReader) -> Iterator[tuple[str, JsonObject]]:
+    """The tensors of a request's list of inputs or outputs, the ``kind``, with their names."""
     if isinstance(element, JsonArray) and len(element) > MAX_ENTRIES:
-        raise Malformed(f"expected at most {MAX_ENTRIES} '{what}'")
+        raise Malformed(f"expected at most {MAX_ENTRIES} '{kind}s'")
     entries: list[Any] | None = list(element) if isinstance(element, JsonArray) else None
     if entries is None or not all(isinstance(entry, JsonObject) for entry in entries):
-        raise Malformed(f"expected '{what}' to be a list of tensors, got {describe(reader.part(element))}")
+        raise Malformed(f"expected '{kind}s' to be a list of tensors, got {describe(reader.part(element))}")
     reader.brackets += 1
-    return entries
-
-
-def _name(what: str, entry: JsonObject, reader: JsonReader) -> str:
-    name = reader.part(entry.get("name"))
-    if not isinstance(name, str):
-        raise Malformed(f"expected a 'name' in each of '{what}', got {describe(name)}")
-    return name
+    names = set()
+    for entry in entries:
+        name = reader.part(entry.get("name"))
+        if not isinstance(name, str):
+            raise Malformed(f"expected a 'name' in each of '{kind}s', got {describe(name)}")
+        if name in names:
+            raise Malformed(f"{kind} '{name}' already exists in request")
+        names.add(name)
+        yield name, entry
 
 
 def _id(given: Any) -> str | None:

@@ -1,8 +1,7 @@
 """A V2 response: JSON, and behind it the bytes of the outputs that were requested in binary."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
 
 import numpy as np
 import orjson
@@ -14,52 +13,44 @@ from service.model.model import Model
 from service.selection.answer import SCALES
 from service.tensors.bfloat16 import to_float32
 from service.tensors.cast import is_finite
-from service.v2.datatypes import BYTES, datatype, pack_strings, string_array
+from service.v2.datatypes import BYTES, NAMES, pack_strings, string_array
 from service.v2.infer.plan import RequestedOutput
 from service.v2.infer.request import InferRequest
 
-
-@dataclass(slots=True)
-class PreparedResponse:
-    """A response ready to be written: the JSON around its arrays, the arrays, and the binary outputs that follow."""
-
-    frame: list[bytes]
-    lists: list[np.ndarray | bytes]
-    attached: list[Piece]
+# The JSON around the arrays of a response, these arrays, and the binary outputs that follow.
+ResponseParts: TypeAlias = tuple[list[bytes], list[np.ndarray | bytes], list[Piece]]
 
 
-def build_response(request: InferRequest, arrays: Mapping[str, np.ndarray], model: Model) -> PreparedResponse:
+def build_response(request: InferRequest, arrays: Mapping[str, np.ndarray], model: Model) -> ResponseParts:
     """The response with the output ``arrays``.
 
     Raises:
         Invalid: an output requested as JSON that JSON cannot represent.
     """
-    outputs = request.plan.outputs
+    plan = request.plan
     results: list[np.ndarray] = []
     attached: list[Piece] = []
     lists: list[np.ndarray | bytes] = []
-    for output in outputs:
+    for output in plan.outputs:
         array = arrays[output.name]
         if output.classes:
             array = classify(output.name, to_float32(array), output.classes, model.max_batch_size > 0)
         results.append(array)
         if output.binary:
-            attached.append(pack_strings(array) if array.dtype == BYTES.dtype else np.ascontiguousarray(array))
+            attached.append(pack_strings(array) if array.dtype == BYTES else np.ascontiguousarray(array))
         else:
             lists.append(_list(output, array))
-    last, shapes = request.plan.last_response, [array.shape for array in results]
-    known = last.frame  # another thread may replace it
-    if known is not None and known[0] == shapes:
-        frame = known[1]
+    shapes = [array.shape for array in results]
+    last = plan.frame  # another thread may replace it
+    if last is not None and last[0] == shapes:
+        frame = last[1]
     else:
-        frame = _frame(outputs, results, iter(attached), model)
-        if not any(
-            output.binary and array.dtype == BYTES.dtype for output, array in zip(outputs, results, strict=True)
-        ):
-            last.frame = shapes, frame  # nothing in it depends on more than the shapes
+        frame = _frame(plan.outputs, results, attached, model)
+        if not any(isinstance(piece, bytes) for piece in attached):  # lengths of strings do not follow from shapes
+            plan.frame = shapes, frame
     if request.id is not None:
         frame = [*frame[:-1], b'%b,"id":%b}' % (frame[-1][:-1], request.id)]
-    return PreparedResponse(frame, lists, attached)
+    return frame, lists, attached
 
 
 def classify(name: str, array: np.ndarray, k: int, batched: bool) -> np.ndarray:
@@ -79,17 +70,13 @@ def classify(name: str, array: np.ndarray, k: int, batched: bool) -> np.ndarray:
 
 
 def _frame(
-    outputs: Sequence[RequestedOutput], arrays: Sequence[np.ndarray], attached: Iterator[Piece], model: Model
+    outputs: Sequence[RequestedOutput], arrays: Sequence[np.ndarray], attached: Sequence[Piece], model: Model
 ) -> list[bytes]:
-    entries = []
+    entries, sizes = [], iter([length_of([piece]) for piece in attached])
     for output, array in zip(outputs, arrays, strict=True):
-        entry: dict[str, Any] = {
-            "name": output.name,
-            "datatype": datatype(array.dtype).name,
-            "shape": array.shape,
-        }
+        entry: dict[str, Any] = {"name": output.name, "datatype": NAMES[array.dtype], "shape": array.shape}
         if output.binary:
-            entry["parameters"] = {"binary_data_size": length_of([next(attached)])}
+            entry["parameters"] = {"binary_data_size": next(sizes)}
         else:
             entry["data"] = orjson.Fragment(PLACEHOLDER)
         entries.append(entry)
@@ -100,7 +87,7 @@ def _frame(
 def _list(output: RequestedOutput, array: np.ndarray) -> np.ndarray | bytes:
     """The numbers to write as text. orjson writes NaN and infinity as null, which is an error in listed outputs."""
     flat: np.ndarray = to_float32(array.reshape(-1))
-    if array.dtype == BYTES.dtype:
+    if array.dtype == BYTES:
         return orjson.dumps(flat.tolist())
     if output.name in SCALES:  # what other numbers are multiplied by is never rounded
         return orjson.dumps(flat, option=orjson.OPT_SERIALIZE_NUMPY)

@@ -17,13 +17,10 @@ from service.model.model import Model
 from service.steps import Steps
 from service.tensors.cast import cast
 from service.v2.datatypes import (
-    BOOL,
     BYTES,
     CHARACTER_BYTES,
     MAX_STRINGS,
     STRING_BYTES,
-    Datatype,
-    datatype,
     decode_string,
     string_array,
     unpack_strings,
@@ -43,17 +40,17 @@ class BinaryInput:
 
     name: str
     model: str
-    datatype: Datatype
+    dtype: np.dtype
     shape: tuple[int, ...]
     place: int
     size: int
     declared: np.dtype  # what the model takes
 
     def __post_init__(self) -> None:
-        if self.datatype is BYTES:
+        if self.dtype == BYTES:
             check_count(self.name, prod(self.shape))
             return
-        expected = prod(self.shape) * self.datatype.dtype.itemsize
+        expected = prod(self.shape) * self.dtype.itemsize
         if self.size != expected:
             raise Invalid(
                 f"input byte size mismatch for input '{self.name}' for model '{self.model}'. "
@@ -62,10 +59,10 @@ class BinaryInput:
 
     def array(self, content: bytes | memoryview) -> np.ndarray:
         """The tensor of numbers, as the model takes it: a view of ``content`` where possible, else a copy."""
-        if self.datatype.dtype.kind == "b":  # perf_analyzer sends any byte at all
+        if self.dtype.kind == "b":  # perf_analyzer sends any byte at all
             array = np.ndarray(self.shape, np.uint8, content, self.place).astype(np.bool_)
         else:
-            array = np.ndarray(self.shape, self.datatype.dtype, content, self.place)
+            array = np.ndarray(self.shape, self.dtype, content, self.place)
             if not array.flags.aligned:
                 array = array.copy()
         return array if array.dtype == self.declared else cast(self.name, array, self.declared, mask=True)
@@ -73,7 +70,7 @@ class BinaryInput:
     @property
     def string_bytes(self) -> int:
         """Upper bound in bytes on its strings once they are decoded; 0 of numbers."""
-        if self.datatype is not BYTES:
+        if self.dtype != BYTES:
             return 0
         return self.size * CHARACTER_BYTES + (prod(self.shape) + 1) * STRING_BYTES
 
@@ -126,21 +123,21 @@ def from_raw(body: bytes | memoryview, model: Model, reservation: Reservation) -
     if len(required) != 1:
         raise Malformed(f"a raw request needs a model with one input; '{model.name}' has {required}")
     (name,) = required
-    kind = datatype(model.inputs[name].dtype)
+    dtype = model.inputs[name].dtype
     sizes = wire_shape(model.inputs[name])
     if model.max_batch_size:
         sizes[0] = 1
-    if kind is BYTES:
+    if dtype == BYTES:
         if any(abs(size) != 1 for size in sizes):
             raise Malformed(f"a raw request of BYTES needs an input of shape [1]; '{name}' has {sizes}")
         reservation.add(len(body) * CHARACTER_BYTES)
         return {name: string_array([decode_string(name, memoryview(body))]).reshape([1] * len(sizes))}
     if sizes.count(-1) > 1:
         raise Malformed(f"a raw request needs an input with at most one free dimension; '{name}' has {sizes}")
-    row_bytes = kind.dtype.itemsize * prod(size for size in sizes if size != -1)
+    row_bytes = dtype.itemsize * prod(size for size in sizes if size != -1)
     if -1 in sizes:
         sizes[sizes.index(-1)] = len(body) // row_bytes if row_bytes else 0
-    return {name: BinaryInput(name, model.name, kind, tuple(sizes), 0, len(body), kind.dtype).array(body)}
+    return {name: BinaryInput(name, model.name, dtype, tuple(sizes), 0, len(body), dtype).array(body)}
 
 
 def read_shape(name: str, element: Any, reader: JsonReader) -> tuple[int, ...]:
@@ -162,28 +159,26 @@ def read_shape(name: str, element: Any, reader: JsonReader) -> tuple[int, ...]:
 
 
 def from_json(
-    name: str, kind: Datatype, sizes: tuple[int, ...], data: Any, reader: JsonReader, mask: bool = False
+    name: str, dtype: np.dtype, sizes: tuple[int, ...], data: Any, reader: JsonReader, nulls: bool
 ) -> np.ndarray | LongTensor:
-    """The array of JSON ``data``, or the long list that is still to be read as one.
-
-    In the numbers of a ``mask`` null is -infinity.
+    """The array of JSON ``data``, or the long list that is still to be read as one; null is -infinity if ``nulls``.
 
     Raises:
         Invalid: ragged, of another count or nesting than the shape, or of elements that are not of this datatype.
     """
     data = reader.part(data)
-    if isinstance(data, LongList) and kind is not BYTES:
-        return LongTensor(name, data, kind.dtype, mask and kind is not BOOL)
+    if isinstance(data, LongList) and dtype != BYTES:
+        return LongTensor(name, data, dtype, nulls)
     if not isinstance(data, JsonArray):
         raise Malformed(f"input '{name}': expected data to be a list, got {describe(data)}")
     if prod(sizes) == 0 or len(data) == 0:
-        array = _empty(kind, data, reader)
-    elif kind is BYTES:
+        array = _empty(dtype, data, reader)
+    elif dtype == BYTES:
         array = string_array(_texts(name, data, reader))
     else:
-        array = reader.nested(name, data, kind.dtype, nulls=mask and kind is not BOOL)
+        array = reader.nested(name, data, dtype, nulls=nulls)
     array = fit(name, array, sizes)
-    return array if kind is BYTES else cast(name, array, kind.dtype, mask and kind is not BOOL)
+    return array if dtype == BYTES else cast(name, array, dtype, nulls)
 
 
 def fit(name: str, array: np.ndarray, sizes: tuple[int, ...]) -> np.ndarray:
@@ -198,11 +193,11 @@ def fit(name: str, array: np.ndarray, sizes: tuple[int, ...]) -> np.ndarray:
     return array.reshape(sizes)
 
 
-def _empty(kind: Datatype, data: JsonArray, reader: JsonReader) -> np.ndarray:
+def _empty(dtype: np.dtype, data: JsonArray, reader: JsonReader) -> np.ndarray:
     """No element, however deep the empty lists lie; an element makes it one that no empty shape matches."""
     content = minified(data)
     reader.brackets += content.count(b"[")
-    return np.empty(1 if content.strip(b"[],") else 0, kind.dtype)
+    return np.empty(1 if content.strip(b"[],") else 0, dtype)
 
 
 def _texts(name: str, data: JsonArray, reader: JsonReader) -> list[str]:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from hypothesis import strategies as st
 
 from service.model.model import Model
-from service.v2.datatypes import BYTES, DATATYPES, datatype
+from service.v2.datatypes import BYTES, DATATYPES, NAMES
 
 ID = "\2"  # these stand for what is filled in: an id, and a list of 2 numbers
 NUMBERS = "\1{}\1"
@@ -98,15 +98,15 @@ class _Drawing:
     def entry(self, of, behind):
         """One input."""
         sizes = [dim if isinstance(dim, int) else self.one([2, 1, 0]) if self.odd(9) else 2 for dim in of.shape]
-        said = self.one(list(DATATYPES.values())) if self.odd(9) else datatype(of.dtype)
-        fields = [('"name"', f'"{of.name}"'), ('"shape"', json.dumps(sizes)), ('"datatype"', f'"{said.name}"')]
+        said = self.one(list(DATATYPES.values())) if self.odd(9) else of.dtype
+        fields = [('"name"', f'"{of.name}"'), ('"shape"', json.dumps(sizes)), ('"datatype"', f'"{NAMES[said]}"')]
         count = prod(sizes)
         if self.rarely(3):
-            size = count * (6 if said is BYTES else said.dtype.itemsize)
+            size = count * (6 if said == BYTES else said.itemsize)
             fields.append(('"parameters"', [('"binary_data_size"', str(size))]))
             texts = st.lists(st.sampled_from(ODD_TEXTS if self.is_odd else TEXTS), min_size=count, max_size=count)
-            behind.append(texts.map(b"".join) if said is BYTES else st.binary(min_size=size, max_size=size))
-        elif said is BYTES:
+            behind.append(texts.map(b"".join) if said == BYTES else st.binary(min_size=size, max_size=size))
+        elif said == BYTES:
             fields.append(('"data"', json.dumps(self.some(IDS, count), ensure_ascii=False)))
         elif of.dtype.kind == "b" or self.odd(9):
             fields.append(('"data"', f"[{','.join(self.some(['true', 'false'], count))}]"))

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from service.v2.infer import parameters
+from service import messages
 from tests.support.application import running
 from tests.support.v2 import DTYPES, QKV, infer, parts, tensor
 
@@ -66,7 +66,7 @@ def test_parameters_of_tensors_may_be_anything(server):
 
 def test_long_names_are_not_compared_with_options(two_blocks, monkeypatch):
     """256 parameters with names of a thousand characters each, spelt like an option."""
-    monkeypatch.setattr(parameters, "get_close_matches", None)
+    monkeypatch.setattr(messages, "get_close_matches", None)
     names = [f"{'is_causal' * 100}{number}" for number in range(256)]
     with running(two_blocks) as client:
         answer = infer(client, "scaled_dot_product", {"inputs": QKV, "parameters": dict.fromkeys(names, 1)})
