@@ -27,7 +27,7 @@ from service.model.model import Model
 from service.repository.repository import Repository
 from service.settings import Settings
 from service.steps import drain
-from service.v2.infer.plan import MAX_TEMPLATE_BYTES, InferPlan, RequestContent, find_template
+from service.v2.infer.plan import InferPlan, RequestContent, find_template
 from service.v2.infer.request import InferRequest, complete, decode_raw, parse, read_lists, take_known
 from service.v2.infer.response import build_response
 from service.v2.paths import OF_MODEL, OF_VERSION
@@ -62,14 +62,8 @@ class InferEndpoint(InferenceEndpoint[InferRequest]):
         if not content and _json_length(context.headers) == 0:
             inputs, plan = decode_raw(attached, model, max_memory_bytes, reservation)
             return self._request(model, context, inputs, plan)
-        known: InferPlan | None = cache.get(content) if len(content) <= MAX_TEMPLATE_BYTES else None
-        if known is not None:  # the same JSON, without an id and numbers
-            strings: dict[str, np.ndarray] = {}
-            if known.content.string_bytes:
-                strings = yield from self._strings(known.content, attached, model, reservation)
-            return self._request(model, context, take_known(known, strings, attached, model), known)
         template = find_template(content)
-        known = None if template is None else cache.get(template.content)
+        known: InferPlan | None = None if template is None else cache.get(template.content)
         if template is not None and known is not None:
             lists: dict[str, np.ndarray] | None = {}
             if known.content.json_inputs:
