@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import orjson
 
+from service.aliases import field_hint
 from service.codec.json_parser import JsonObject, parse_object
 from service.codec.json_reader import JsonReader, describe
 from service.codec.json_slices import LongList, LongText
 from service.codec.long_tensor import LongTensor
 from service.engine.task import InferenceTask
 from service.errors import Invalid, Malformed
-from service.foreign_names import Offer, field_hint
 from service.http.body import Body
 from service.memories.memory import MAX_ROWS
 from service.memories.stored import (
@@ -100,7 +100,7 @@ def parse(
         names = dict.fromkeys(json)
         for name in names:
             if name not in allowed:
-                hint = field_hint(name, Offer(allowed)) or f"; there are {', '.join(allowed)}"
+                hint = field_hint(name, allowed) or f"; there are {', '.join(allowed)}"
                 raise Malformed(f"unknown field{hint}", name)
         fields = {name: reader.part(json[name]) for name in names}  # each look-up looks through all fields
         binary = BinaryTensors(attached)

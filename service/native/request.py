@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import orjson
 
+from service.aliases import ALIASES, canonical_names, field_hint, is_no_op, name_hint
 from service.budget import Reservation
 from service.cache import BoundedCache
 from service.codec.json_parser import JsonArray, JsonObject, parse_object
@@ -17,8 +18,6 @@ from service.codec.json_writer import PLACEHOLDER
 from service.codec.long_tensor import LongTensor, read_all
 from service.engine.task import InferenceTask
 from service.errors import Invalid, Malformed
-from service.foreign_names import FIELDS as FOREIGN_FIELDS
-from service.foreign_names import Offer, field_hint, foreign_ours, is_harmless, output_hint
 from service.http.body import Body
 from service.http.response import TEXT_BYTES
 from service.inference.plan import RunPlan, plan_run
@@ -166,8 +165,8 @@ def _check_unknown(name: str, json: JsonObject, model: Model, fields: Collection
     assert model.spec is not None
     outputs = json.get("outputs")
     asks_for_weights = outputs is None or (isinstance(outputs, JsonArray) and "weights" in islice(outputs, MAX_NAMES))
-    offer = Offer(fields, bool(model.spec.multiples), asks_for_weights)
-    if name in FOREIGN_FIELDS and is_harmless(name, json[name], offer):  # simdjson finds no name with a NUL
+    conditions = {"groups_heads": bool(model.spec.multiples), "answers_weights": asks_for_weights}
+    if name in ALIASES and is_no_op(name, json[name], conditions):  # simdjson finds no name with a NUL
         return
     required = ", ".join(input_name for input_name, tensor in model.inputs.items() if tensor.required)
     if _is_v2(json):
@@ -176,14 +175,14 @@ def _check_unknown(name: str, json: JsonObject, model: Model, fields: Collection
             f"as fields here: {required}",
             name,
         )
-    if "text" not in fields and (name in TEXTS or "text" in foreign_ours(name)[:1]):
+    if "text" not in fields and (name in TEXTS or "text" in canonical_names(name)[:1]):
         hint = f"; {model.name} has no tokenizer, it takes tensors: {required}"
         if model.tokenizer:
             hint = f"; POST /v1/text/{model.name} takes texts"
     elif name in model.outputs:
         hint = f'; it is an output: "outputs": ["{name}"] asks for it'
     else:
-        hint = field_hint(name, offer)
+        hint = field_hint(name, fields)
     raise Malformed(f"unknown field{hint or f'; {model.name} takes ' + ', '.join(fields)}", name)
 
 
@@ -314,7 +313,7 @@ def _outputs(reader: JsonReader, fields: Mapping[str, Any], model: Model, needs_
     for name in outputs:
         if name not in model.outputs and name not in (derived := derived_outputs(model.signature)):
             there = (*model.outputs, *derived)
-            hint = output_hint(name, there)
+            hint = name_hint(name, there)
             start = f"unknown output {name!r}{hint}{' There' if hint else '; there'}"
             raise Malformed(f"{start} are {', '.join(there)}", "outputs")
     if (needs_one and not outputs) or len(set(outputs)) != len(outputs):

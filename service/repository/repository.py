@@ -12,8 +12,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
+from service.aliases import name_hint
 from service.errors import Invalid, NotEnoughMemory, NotFound, NotReady
-from service.foreign_names import block_hint
 from service.model.loader import load_version
 from service.model.model import Model
 from service.ort.failures import RUN_ERRORS
@@ -226,7 +226,7 @@ class Repository:
             raise NotReady(f"{name} failed to load; the server's log says why")
         model = versions[next(reversed(versions))] if versions else None
         if model is None or model.spec is None:
-            hint = block_hint(name, self.blocks)
+            hint = name_hint(name, self.blocks)
             there = ", ".join(self.blocks) or "none"
             raise NotFound(f"unknown block {name!r}{hint}{' There' if hint else '; there'} are {there}")
         return model
@@ -374,7 +374,7 @@ class Repository:
             return NotFound(f"{start} version {version} is not found; there is {there}")
         if name in self.failed or name in self._changing:
             return NotFound(f"{start} has no available versions")
-        return NotFound(f"{start} is not found{block_hint(name, self.models)}")
+        return NotFound(f"{start} is not found{name_hint(name, self.models)}")
 
 
 def _without(entries: dict[str, T], name: str) -> dict[str, T]:

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
+from service.aliases import canonical_names
 from service.codec.json_parser import JsonArray, JsonObject
 from service.codec.json_reader import JsonReader, describe, scalar
 from service.codec.json_slices import LongList
 from service.errors import Malformed
-from service.foreign_names import foreign_ours
 from service.messages import closest
 from service.model.masks import ADDITIVE_MASK
 from service.model.model import Model
@@ -145,8 +145,8 @@ def _refuse_option(name: str, block: Model, others: Collection[str]) -> None:
     The similarity of is_casual to is_causal is 0.89, of causal 0.8; of content_type to any option below 0.6.
     """
     offered = (*block.inputs, *OPTIONS, *others)
-    foreign = (option for option in foreign_ours(name) if option in block.parameters)
-    likely = next(foreign, None) or closest(name, (*offered, *BLOCK_OPTIONS))
+    meant = (option for option in canonical_names(name) if option in block.parameters)
+    likely = next(meant, None) or closest(name, (*offered, *BLOCK_OPTIONS))
     if likely:
         hint = f"; did you mean '{likely}'? Its" if likely in offered else "; its"
         there = ", ".join(block.parameters) or "none"

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from service.aliases import field_hint, name_hint
 from service.budget import Reservation
 from service.codec.json_parser import JsonArray, JsonObject, numbers, parse_object
 from service.codec.json_reader import JsonReader, describe
@@ -14,7 +15,6 @@ from service.codec.json_slices import LongList, LongText
 from service.codec.long_tensor import LongTensor, fill
 from service.engine.task import InferenceTask
 from service.errors import Invalid, Malformed
-from service.foreign_names import Offer, field_hint, output_hint
 from service.http.body import Body
 from service.inference.plan import plan_run, run_outputs
 from service.inference.source import InputSource, SourceInputs
@@ -210,7 +210,7 @@ def _inputs(
     place = 0
     for name, entry in _entries("input", element, reader):
         if name not in model.inputs:
-            hint = field_hint(name, Offer([*model.inputs])) or f"; its inputs: {', '.join(model.inputs)}"
+            hint = field_hint(name, model.inputs) or f"; its inputs: {', '.join(model.inputs)}"
             raise Malformed(f"unexpected inference input '{name}' for model '{model.name}'{hint}")
         dtype = _dtype(name, reader.part(entry.get("datatype")), model)
         sizes = read_shape(name, entry.get("shape"), reader)
@@ -261,7 +261,7 @@ def _outputs(element: Any, reader: JsonReader, binary: bool, model: Model) -> li
     for name, entry in _entries("output", element, reader) if element is not None else ():
         if name not in model.outputs and name not in derived_outputs(model.signature):
             offered = [*model.outputs, *derived_outputs(model.signature)]
-            hint = output_hint(name, offered) or f"; its outputs: {', '.join(offered)}"
+            hint = name_hint(name, offered) or f"; its outputs: {', '.join(offered)}"
             raise Malformed(f"unexpected inference output '{name}' for model '{model.name}'{hint}")
         given = parameters.fields(f"output '{name}'", entry.get("parameters"), reader)
         outputs.append(_output(name, given, reader))
