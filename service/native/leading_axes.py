@@ -42,13 +42,13 @@ class LeadingAxes:
         Raises:
             Invalid: its rank is not that of the first tensor.
         """
-        omitted, kept = self._kept(spec, array)
+        kept = self._kept(spec, array)
         missing = len(kept) - array.ndim
         if missing and (missing < 0 or not all(map(broadcasts, spec.shape))):
             expected = f"shape {format_dims([spec.shape[axis] for axis in kept])}" if kept else "a single number"
             raise Invalid(f"expected {expected} beside {self._first}, got shape {list(array.shape)}", spec.name)
         sizes = iter((1,) * missing + array.shape)
-        return array.reshape([1 if axis in omitted else next(sizes) for axis in range(len(spec.shape))])
+        return array.reshape([next(sizes) if axis in kept else 1 for axis in range(len(spec.shape))])
 
     def as_given(self, error: WrongSize, model: Model, tensors: Mapping[str, np.ndarray]) -> WrongSize:
         """``error``, found in an expanded tensor, with the axis and the shape that it has in the request."""
@@ -56,18 +56,15 @@ class LeadingAxes:
         if name is None or name not in tensors:  # it is in a memory
             return error
         array = tensors[name]
-        _, kept = self._kept(model.inputs[name], array)
+        kept = self._kept(model.inputs[name], array)
         axis = kept.index(error.axis) - len(kept) + array.ndim if error.axis in kept else -1
         return error if axis < 0 else WrongSize(name, axis, error.dim, array.shape, error.expected)
 
-    def _kept(self, spec: TensorSpec, array: np.ndarray) -> tuple[tuple[int, ...], list[int]]:
-        """The axes that the request omits of ``array``, and the others; one head may be given or not."""
+    def _kept(self, spec: TensorSpec, array: np.ndarray) -> list[int]:
+        """The axes of ``array`` that the request does not omit; one head may be given or not."""
         omitted, head = self.omitted(spec.shape), self._head(spec.shape)
         kept = [axis for axis in range(len(spec.shape)) if axis not in omitted]
-        if head is not None and array.ndim == len(kept) + 1:
-            omitted = tuple(axis for axis in omitted if axis != head)
-            kept = [axis for axis in range(len(spec.shape)) if axis not in omitted]
-        return omitted, kept
+        return kept if head is None or array.ndim != len(kept) + 1 else sorted((*kept, head))
 
     def omitted(self, shape: Sequence[Dim]) -> tuple[int, ...]:
         """The axes of the declared ``shape`` that the request omits."""

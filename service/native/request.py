@@ -115,7 +115,7 @@ def complete(
     model: Model,
     cache: BoundedCache[AttentionPlan],
     max_memory_bytes: int,
-    stored: SourceInputs | None = None,
+    stored: SourceInputs | None,
 ) -> AttentionRequest:
     """The request with these ``tensors``, in the order of the model's inputs, and those ``stored`` in a source.
 

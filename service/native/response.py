@@ -13,7 +13,7 @@ from service.tensors.cast import is_finite
 
 
 def build_response(
-    request: AttentionRequest, outputs: Mapping[str, np.ndarray], tokens: Sequence[bytes] = ()
+    request: AttentionRequest, outputs: Mapping[str, np.ndarray], tokens: Sequence[bytes]
 ) -> tuple[list[bytes], list[np.ndarray | bytes]]:
     """The JSON around the arrays of a response, and these, for ``json_writer.write_json``.
 

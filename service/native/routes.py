@@ -1,9 +1,8 @@
 """The native API's routes that read: ``/v1/attention`` lists the blocks, ``/v1/attention/{block}`` describes one."""
 
 from collections.abc import Sequence
-from typing import Annotated
 
-from fastapi import APIRouter, Depends, Request
+from fastapi import APIRouter, Request
 
 from service.model.masks import describe_input
 from service.model.model import Model
@@ -23,79 +22,47 @@ from service.repository.repository import Repository
 from service.selection.derived import derived_outputs, derived_shape
 from service.tensors.bfloat16 import dtype_name
 from service.tensors.dims import Dim, symbol
+from service.tensors.spec import TensorSpec
 
-# Fields of a block's specification that are shown as they are.
-LINE = {"title", "description", "formula", "weights"}
-DETAILS = {"source", "config", "tolerance", "verified", "example"}
+OTHER = {"block", "version", "inputs", "outputs"}  # fields of a specification that differ in a description
 
 router = APIRouter(prefix="/v1/attention", tags=["attention"])
 
 
-def _repository(request: Request) -> Repository:
-    repository: Repository = request.app.state.repository
-    return repository
-
-
-RepositoryParam = Annotated[Repository, Depends(_repository)]
-
-
 @router.get("", summary="List the blocks", responses=problems(503))
-async def list_blocks(repository: RepositoryParam) -> Blocks:
+async def list_blocks(request: Request) -> Blocks:
+    repository: Repository = request.app.state.repository
     repository.must_be_ready()
     blocks = repository.blocks.items()
     return Blocks(
-        blocks=[BlockLine(block=name, **model.spec.model_dump(include=LINE)) for name, model in blocks if model.spec]
+        blocks=[BlockLine(block=name, **model.spec.model_dump(exclude=OTHER)) for name, model in blocks if model.spec]
     )
 
 
 @router.get("/{block}", summary="Describe a block", responses=problems(404, 503))
-async def describe_block(block: str, repository: RepositoryParam) -> BlockDescription:
-    model = repository.block(block)
+async def describe_block(block: str, request: Request) -> BlockDescription:
+    model: Model = request.app.state.repository.block(block)
     spec = model.spec
     assert spec is not None
+    derived = derived_outputs(model.signature).items()
     return BlockDescription(
         block=model.name,
         version=model.version,
-        **spec.model_dump(include=LINE | DETAILS),
-        inputs=[
-            InputDescription(
-                name=name,
-                dtype=f"{dtype_name(tensor.dtype)} or bool" if spec.inputs[name].mask else dtype_name(tensor.dtype),
-                shape=_shape(tensor.shape),
-                required=tensor.required,
-                description=describe_input(model, name),
-            )
-            for name, tensor in model.inputs.items()
-            if name not in model.parameters
-        ],
+        **spec.model_dump(exclude=OTHER),
+        inputs=[_input(model, name, tensor) for name, tensor in model.inputs.items() if name not in model.parameters],
         parameters=[
-            ParameterDescription(
-                name=name,
-                dtype=str(tensor.dtype),
-                default=spec.inputs[name].default,
-                description=spec.inputs[name].description,
-            )
+            ParameterDescription(name=name, dtype=str(tensor.dtype), **spec.inputs[name].model_dump())
             for name, tensor in model.parameters.items()
         ],
         outputs=[
-            OutputDescription(
-                name=name,
-                dtype=dtype_name(tensor.dtype),
-                shape=_shape(tensor.shape),
-                description=spec.outputs[name].description,
-            )
+            _output(name, dtype_name(tensor.dtype), tensor.shape, spec.outputs[name].description)
             for name, tensor in model.outputs.items()
         ],
         tokenizer=_tokenizer(model),
         preprocessor=describe_preprocessor(model),
         derived=[
-            OutputDescription(
-                name=name,
-                dtype="float32",
-                shape=_shape(derived_shape(model.signature, output)),
-                description=output.description,
-            )
-            for name, output in derived_outputs(model.signature).items()
+            _output(name, "float32", derived_shape(model.signature, output), output.description)
+            for name, output in derived
         ],
         providers=model.providers,
         nodes={
@@ -103,6 +70,21 @@ async def describe_block(block: str, repository: RepositoryParam) -> BlockDescri
             for graph, counts in model.placement.items()
         },
     )
+
+
+def _input(model: Model, name: str, tensor: TensorSpec) -> InputDescription:
+    dtype = dtype_name(tensor.dtype)
+    return InputDescription(
+        name=name,
+        dtype=f"{dtype} or bool" if name in model.masks else dtype,
+        shape=_shape(tensor.shape),
+        required=tensor.required,
+        description=describe_input(model, name),
+    )
+
+
+def _output(name: str, dtype: str, dims: Sequence[Dim], description: str) -> OutputDescription:
+    return OutputDescription(name=name, dtype=dtype, shape=_shape(dims), description=description)
 
 
 def _tokenizer(model: Model) -> TokenizerDescription | None:
@@ -116,6 +98,4 @@ def _tokenizer(model: Model) -> TokenizerDescription | None:
 
 
 def _shape(dims: Sequence[Dim]) -> list[str | int]:
-    return [
-        dim if isinstance(dim, int) else int(symbol(dim)) if symbol(dim).isdecimal() else symbol(dim) for dim in dims
-    ]
+    return [int(symbol(dim)) if symbol(dim).isdecimal() else symbol(dim) for dim in dims]
