@@ -31,11 +31,12 @@ EXTENSIONS = [
     "statistics",
 ]
 CONTROL_EXTENSIONS = ["model_repository", "logging"]  # offered in model control mode explicit
+ON_REQUEST = " (output on request)"
 
 router = APIRouter(prefix="/v2", tags=["Open Inference Protocol"])
 
 
-def _repository(request: Request) -> Repository:
+async def _repository(request: Request) -> Repository:
     repository: Repository = request.app.state.repository
     return repository
 
@@ -121,14 +122,12 @@ def _metadata(model: Model, repository: Repository) -> schemas.ModelMetadata:
         properties["learned weights"] = spec.weights
         for name, tensor in model.inputs.items():
             label = name if tensor.required else f"{name} (optional)"
-            shape = f"{NAMES[tensor.dtype]} {format_dims(tensor.shape)}"
-            properties[label] = f"{shape}. {describe_input(model, name)}"
+            properties[label] = f"{_type(tensor)}. {describe_input(model, name)}"
         for name in spec.on_request:
-            shape = f"{NAMES[model.outputs[name].dtype]} {format_dims(model.outputs[name].shape)}"
-            properties[f"{name} (output on request)"] = f"{shape}. {spec.outputs[name].description}"
+            properties[name + ON_REQUEST] = f"{_type(model.outputs[name])}. {spec.outputs[name].description}"
         for name, output in derived_outputs(model.signature).items():
-            shape = f"FP32 {format_dims(derived_shape(model.signature, output))}"
-            properties[f"{name} (output on request)"] = f"{shape}. {output.description}"
+            dims = format_dims(derived_shape(model.signature, output))
+            properties[name + ON_REQUEST] = f"FP32 {dims}. {output.description}"
     return schemas.ModelMetadata(
         name=model.name,
         versions=list(map(str, repository.models.get(model.name, {model.version: model}))),
@@ -137,6 +136,10 @@ def _metadata(model: Model, repository: Repository) -> schemas.ModelMetadata:
         outputs=[_tensor(model.outputs[name]) for name in model.all_outputs],
         properties=properties,
     )
+
+
+def _type(tensor: TensorSpec) -> str:
+    return f"{NAMES[tensor.dtype]} {format_dims(tensor.shape)}"
 
 
 def _tensor(tensor: TensorSpec) -> schemas.TensorMetadata:

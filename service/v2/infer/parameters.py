@@ -5,7 +5,7 @@ like an option of a block is refused instead, as to ignore it would be a wrong a
 """
 
 from collections.abc import Callable, Collection
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -21,17 +21,19 @@ from service.selection.options import AXES, NO_SELECTION, OPTIONS, Selection, in
 from service.tensors.cast import cast
 
 
-def _whole(value: Any) -> bool:
+def _is_whole(value: Any) -> bool:
     return type(value) is int and 0 <= value < 2**64
 
 
-RESERVED: dict[str, tuple[Callable[[Any], bool], str]] = {
-    "sequence_id": (lambda value: isinstance(value, str) or _whole(value), "a whole number or a string"),
-    "sequence_start": (lambda value: isinstance(value, bool), "a boolean"),
-    "sequence_end": (lambda value: isinstance(value, bool), "a boolean"),
-    "priority": (_whole, "a whole number"),
-    "timeout": (_whole, "a whole number of microseconds"),
-    "binary_data_output": (lambda value: isinstance(value, bool), "a boolean"),
+Check: TypeAlias = tuple[Callable[[Any], bool], str]  # of a value, with the words for the values that pass
+FLAG: Check = (lambda value: isinstance(value, bool), "a boolean")
+RESERVED: dict[str, Check] = {
+    "sequence_id": (lambda value: isinstance(value, str) or _is_whole(value), "a whole number or a string"),
+    "sequence_start": FLAG,
+    "sequence_end": FLAG,
+    "priority": (_is_whole, "a whole number"),
+    "timeout": (_is_whole, "a whole number of microseconds"),
+    "binary_data_output": FLAG,
 }
 BLOCK_OPTIONS = (  # some blocks have them, others do not
     *("attn_mask", "is_causal", "left_window_size", "right_window_size", "nonpad_kv_seqlen"),
@@ -73,32 +75,21 @@ def of_request(element: Any, reader: JsonReader) -> dict[str, Any]:
     return {name: reader.part(given.get(name)) for name in names}
 
 
-def reserved(given: dict[str, Any]) -> dict[str, Any]:
-    """Those of a request's parameters that the protocol reserves, after a check of their types.
+def reserved(given: dict[str, Any], model: Model) -> dict[str, Any]:
+    """Those of a request's parameters that the protocol or a mask reserves, after a check of their types.
 
     Raises:
         Malformed: another type, a key reserved for servers, a value that is a list or an object.
     """
+    checks = RESERVED | {ADDITIVE_MASK: FLAG} if model.masks else RESERVED
     for name, value in given.items():
         if isinstance(value, JsonArray | JsonObject | LongList):
             raise Malformed(f"expected parameter '{name}' to be text, a number or a boolean, got {describe(value)}")
         if name.startswith("triton_") or name == "headers":
             raise Malformed(f"parameter '{name}' is reserved and may not be given by a client")
-        if name in RESERVED and not RESERVED[name][0](value):
-            raise Malformed(f"expected parameter '{name}' to be {RESERVED[name][1]}, got {describe(value)}")
-    return {name: value for name, value in given.items() if name in RESERVED}
-
-
-def additive_mask(given: dict[str, Any], model: Model) -> bool:
-    """Whether the request says that its mask is to be added to the scores, whatever it holds.
-
-    Raises:
-        Malformed: it is no boolean.
-    """
-    value = given.get(ADDITIVE_MASK, False) if model.masks else False
-    if not isinstance(value, bool):
-        raise Malformed(f"expected parameter '{ADDITIVE_MASK}' to be a boolean, got {describe(value)}")
-    return value
+        if name in checks and not checks[name][0](value):
+            raise Malformed(f"expected parameter '{name}' to be {checks[name][1]}, got {describe(value)}")
+    return {name: value for name, value in given.items() if name in checks}
 
 
 def selection(given: dict[str, Any], model: Model) -> Selection:
@@ -114,7 +105,9 @@ def selection(given: dict[str, Any], model: Model) -> Selection:
 
 
 def own(given: dict[str, Any], model: Model, others: Collection[str]) -> dict[str, np.ndarray]:
-    """Those that are the model's, as the engine takes them; ``others`` are offered beside them.
+    """Those that are the model's, as the engine takes them, of parameters that are not reserved.
+
+    ``others`` are accepted, too.
 
     Raises:
         Malformed: one that is a tensor of the model, or that looks like an option of a block which this one lacks.
@@ -122,8 +115,6 @@ def own(given: dict[str, Any], model: Model, others: Collection[str]) -> dict[st
     """
     own = {}
     for name, value in given.items():
-        if name in RESERVED or (name == ADDITIVE_MASK and model.masks):
-            continue
         declared = model.parameters.get(name)
         if declared is not None and declared.dtype.kind in "biuf":
             own[name] = cast(name, scalar(name, value, declared.dtype), declared.dtype)

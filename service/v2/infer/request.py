@@ -19,7 +19,7 @@ from service.http.body import Body
 from service.inference.plan import plan_run, run_outputs
 from service.inference.source import InputSource, SourceInputs
 from service.model.checks import check_values
-from service.model.masks import check_masks
+from service.model.masks import ADDITIVE_MASK, check_masks
 from service.model.model import Model
 from service.selection.derived import derived_outputs
 from service.steps import Steps
@@ -70,11 +70,12 @@ def parse(
     reader = JsonReader(parts)
     with parse_object(content, parts) as request, np.errstate(over="ignore"):
         given = parameters.of_request(request.get("parameters"), reader)
-        reserved = parameters.reserved(given)
+        reserved = parameters.reserved(given, model)
+        others = {name: value for name, value in given.items() if name not in reserved}
         if request.get("inputs") is None:
             _check_protocol(request, model)
         tensors, json_inputs, binary_inputs = _inputs(request.get("inputs"), reader, model)
-        own = parameters.own(given, model, source.fields)
+        own = parameters.own(others, model, source.fields)
         for name in own:
             if name in tensors or any(name == binary.name for binary in binary_inputs):
                 raise Malformed(f"'{name}' is given as input and as parameter")
@@ -87,9 +88,9 @@ def parse(
             outputs,
             timeout_us=reserved.get("timeout", 0),
             priority=reserved.get("priority", 0),
-            additive_mask=parameters.additive_mask(given, model),
-            selection=parameters.selection(given, model),
-            reference=source.read({name: given.get(name) for name in source.fields}) if model.spec else None,
+            additive_mask=reserved.get(ADDITIVE_MASK, False),
+            selection=parameters.selection(others, model),
+            reference=source.read({name: others.get(name) for name in source.fields}) if model.spec else None,
         )
         return ParsedRequest(fields, tensors, _id(reader.part(request.get("id"))))
 
