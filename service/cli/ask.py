@@ -10,9 +10,7 @@ class NoAnswer(Exception):
     """The server did not answer; the message says why, and what to do where that is known."""
 
 
-def get(
-    url: str, path: str, timeout_s: float, api_key: str | None = None, trust: ssl.SSLContext | None = None
-) -> tuple[int, bytes]:
+def get(url: str, path: str, timeout_s: float, api_key: str | None, trust: ssl.SSLContext | None) -> tuple[int, bytes]:
     """The status and the body of ``path`` below ``url``.
 
     Raises:

@@ -17,14 +17,12 @@ PORT = "expected a port from 0 to 65535"
 EXPECTED = {  # types of pydantic's errors -> what was expected; their contexts have the limits
     "int_parsing": "expected a whole number",
     "int_parsing_size": "expected a smaller number",
-    "int_from_float": "expected a whole number",
     "float_parsing": "expected a number",
     "finite_number": "expected a finite number",
     "bool_parsing": "expected true or false",
     "less_than_equal": "expected at most {le}",
     "greater_than_equal": "expected at least {ge}",
     "greater_than": "expected a number above {gt}",
-    "value_error": "{error}",
 }
 FORMS = {
     "port": PORT,
@@ -34,8 +32,6 @@ FORMS = {
     "access_log": "expected off, all, errors or errors:N, for requests that take longer than N milliseconds",
     "viewer_frame_ancestors": "expected origins separated by blanks",
 }
-
-
 REMOVED = {  # settings of former versions -> what to use instead
     "device_id": "set CUDA_VISIBLE_DEVICES to the number of the GPU",
     "docs": "set HEED_PAGES: viewer or none is without them",

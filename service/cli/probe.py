@@ -50,9 +50,12 @@ def _server(options: Any) -> tuple[str, bool]:
 
 
 def _port_variable() -> int:
-    """Of the variables; exits with status 2 if it is wrong."""
+    """HEED_MONITORING_PORT, which answers at any load, unless it is 0; else HEED_PORT. A wrong one exits with 2."""
+    monitoring = os.environ.get("HEED_MONITORING_PORT", "")
+    if monitoring.isdecimal() and int(monitoring) == 0:
+        monitoring = ""
     try:
-        return _port(_monitoring_port() or os.environ.get("HEED_PORT") or "8000")
+        return _port(monitoring or os.environ.get("HEED_PORT") or "8000")
     except argparse.ArgumentTypeError as error:
         parser().error(f"argument --port: {error} (from HEED_MONITORING_PORT or HEED_PORT)")
 
@@ -76,12 +79,6 @@ def parser() -> Parser:
     add("--tls-certificate", metavar="FILE",
         help="if given, ask by HTTPS, and trust whatever answers (HEED_TLS_CERTIFICATE)")  # fmt: skip
     return parser
-
-
-def _monitoring_port() -> str:
-    """HEED_MONITORING_PORT, which answers at any load; empty where there is none: not set, or 0."""
-    text = os.environ.get("HEED_MONITORING_PORT", "")
-    return "" if text.isdecimal() and int(text) == 0 else text
 
 
 def _port(text: str) -> int:

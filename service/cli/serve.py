@@ -33,16 +33,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     With the setting ready_when=all-or-exit it is 3 if the models required are not loaded at the start.
     """
     try:
-        settings = read_settings(sys.argv[1:] if arguments is None else arguments)
-    except WrongSettings as error:
-        return _fail(2, "\nheed serve: ".join(str(error).splitlines()))
-    try:
-        settings = with_folder(settings)
-    except NoFolder as error:
-        return _fail(2, str(error))
-    try:
+        settings = with_folder(read_settings(sys.argv[1:] if arguments is None else arguments))
         tracing.is_wanted()
-    except tracing.CannotTrace as error:
+    except (WrongSettings, NoFolder, tracing.CannotTrace) as error:
         return _fail(2, str(error))
     try:
         store = open_memories(settings)
@@ -124,6 +117,7 @@ def _advice(error: OSError, port: int) -> str:
 
 
 def _fail(status: int, message: str) -> int:
-    """Print why the service does not start. Returns ``status``."""
-    print(f"heed serve: {message}", file=sys.stderr)
+    """Print why the service does not start, one line for each reason. Returns ``status``."""
+    for line in message.splitlines():
+        print(f"heed serve: {line}", file=sys.stderr)
     return status
