@@ -10,12 +10,12 @@ CUT = " [...] "  # in a text that is shortened
 UNITS = ((1 << 30, "GiB", 1 << 30), ((1 << 20) // 10, "MiB", 1 << 20))  # from how many bytes on
 
 
-def closest(name: str, known: Collection[str], similarity: float = MIN_SIMILARITY) -> str | None:
+def closest(name: str, known: Collection[str]) -> str | None:
     """The one of the ``known`` names that is spelt most like ``name``, whatever its case; None if none is."""
     if len(name) > MAX_NAME_LENGTH or len(known) > MAX_CANDIDATES:
         return None
     by_plain = {_plain(other): other for other in reversed([*known])}
-    matches = get_close_matches(_plain(name), by_plain, 1, similarity)
+    matches = get_close_matches(_plain(name), by_plain, 1, MIN_SIMILARITY)
     return by_plain[matches[0]] if matches else None
 
 

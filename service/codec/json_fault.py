@@ -1,7 +1,7 @@
 """Where a text that simdjson refuses stops being JSON, and what stands there; orjson says both."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 import orjson
@@ -104,22 +104,24 @@ def _place(before: bytes, cuts: Sequence[tuple[bytes, Cut]]) -> str:
     """
     if sum(len(cut.content) + MIN_PART_BYTES for _, cut in cuts) > MAX_COUNTED_BYTES:
         return f"behind {before.count(cuts[0][0][:-2]):,} long lists or texts"
-    line, column, end = 1, 1, 0
+    line, column = 1, 1
+    for text in _pieces(before, cuts):
+        lines = text.count(b"\n")
+        last = text[text.rfind(b"\n") + 1 :].decode("utf-8", "ignore")
+        line, column = line + lines, len(last) + (1 if lines else column)
+    return f"line {line:,}, column {column:,}"
+
+
+def _pieces(before: bytes, cuts: Sequence[tuple[bytes, Cut]]) -> Iterator[bytes]:
+    """The text ``before`` a fault with the long parts that were cut out of it, in pieces."""
+    end = 0
     for placeholder, cut in cuts:
         start = before.find(placeholder, end)
         if start < 0:
             break
-        line, column = _advance(line, column, before[end:start])
+        yield before[end:start]
         for begin in range(0, len(cut.content), COPIED_BYTES):
-            line, column = _advance(line, column, bytes(cut.content[begin : begin + COPIED_BYTES]))
-        column += cut.marks
+            yield bytes(cut.content[begin : begin + COPIED_BYTES])
+        yield b'"' * cut.marks
         end = start + len(placeholder)
-    line, column = _advance(line, column, before[end:])
-    return f"line {line:,}, column {column:,}"
-
-
-def _advance(line: int, column: int, text: bytes) -> tuple[int, int]:
-    lines = text.count(b"\n")
-    last = text[text.rfind(b"\n") + 1 :]
-    width = len(last.decode("utf-8", "ignore"))
-    return line + lines, width + (1 if lines else column)
+    yield before[end:]
