@@ -63,12 +63,12 @@ def override(text: Any, current: dict[str, Any], options: ServingOptions) -> Ser
     try:
         changes = ConfigOverride.model_validate_json(text if isinstance(text, str) else orjson.dumps(text))
     except ValidationError as error:
-        raise Malformed(f"failed to load: config: {first_problem(error, 'the text')}") from None
+        raise Malformed(f"config: {first_problem(error, 'the text')}") from None
     for name, value in (changes.model_extra or {}).items():
         if value != current.get(name, value):
-            raise Malformed(f"failed to load: config: '{name}' is set by the model file, to {current[name]!r}")
+            raise Malformed(f"config: '{name}' is set by the model file, to {current[name]!r}")
         if name not in FIXED and name not in current:
-            raise Malformed(f"failed to load: config: '{name}' cannot be set here")
+            raise Malformed(f"config: '{name}' cannot be set here")
     policy = options.policy
     if changes.version_policy:
         chosen = changes.version_policy

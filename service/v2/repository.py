@@ -79,10 +79,9 @@ async def load(model: Name, request: Request) -> Response:
             content, parts = await state.offload.run_cooperatively(
                 CostModel(), len(content), cut(content, MAX_LOAD_JSON_BYTES, "a file is a parameter, a text in base64")
             )
-        parameters = parse_control(content, schemas.ControlRequest, parts).parameters
-        await in_thread(_load, state.repository, model, _whole(parameters, parts), requester(request))
-    except Malformed as error:
-        raise Malformed(error.detail.replace("failed to load:", f"failed to load '{model}',")) from None
+        given = parse_control(content, schemas.ControlRequest, parts).parameters
+        parameters = {name: part(value, parts) for name, value in given.items()}
+        await in_thread(_load, state.repository, model, parameters, requester(request))
     finally:
         reservation.release()
     return Response()
@@ -185,59 +184,61 @@ def requester(request: Request) -> Requester:
     return {**fields, "key": key} if key else fields
 
 
-def _whole(parameters: Mapping[str, Any], parts: Sequence[LongText | LongList]) -> dict[str, Any]:
-    """The parameters of a load with their long texts; files are still to be decoded.
+def _load(repository: Repository, name: str, parameters: Mapping[str, Any], requester: Requester) -> None:
+    """Load a model by the ``parameters`` of the request: nothing, a config, or a config and files.
 
     Raises:
-        Malformed: a config that is too long, or not text.
+        Malformed: a parameter that is wrong.
+        NotFound, Invalid, NotReady: there is no such model, it is no model, or its files cannot be written.
     """
-    whole = {name: part(value, parts) for name, value in parameters.items()}
-    config = whole.get("config")
-    text = config.content if isinstance(config, LongText) else config
-    if isinstance(text, str | memoryview) and len(text) > MAX_CONFIG_BYTES:
-        raise Malformed(f"failed to load: config: expected at most {size_words(MAX_CONFIG_BYTES)}")
-    if isinstance(text, memoryview):
-        try:
-            whole["config"] = from_json(b'"%b"' % bytes(text))
-        except ValueError as error:
-            raise Malformed(f"{PARSE_ERROR}: parameters.config: Invalid JSON: {error}") from None
-    return whole
-
-
-def _load(repository: Repository, name: str, parameters: Mapping[str, Any], requester: Requester) -> None:
     files = {key: value for key, value in parameters.items() if key.startswith(FILE)}
-    unknown = [key for key in parameters if key not in files and key != "config"]
-    if unknown:
-        raise Malformed(f"failed to load: unknown parameter {unknown[0]!r}")
-    if files and "config" not in parameters:
-        raise Malformed("failed to load: files need a config beside them")
     options = None
-    if "config" in parameters:
-        options = model_config.override(parameters["config"], _current_config(repository, name), repository.options)
-    if options is None or not files:
-        repository.load_model(name, options, requester=requester)
-        return
-    if not _is_file_name(name):
-        raise Malformed("failed to load: this name is no name of a folder")
     try:
-        _load_files(repository, name, files, options, requester)
-    except OSError as error:
-        raise NotReady(f"failed to load '{name}', its files cannot be written: {error.strerror}") from None
+        for key in parameters:
+            if key not in files and key != "config":
+                raise Malformed(f"unknown parameter {key!r}")
+        if "config" in parameters:
+            config = _config(parameters["config"])
+            options = model_config.override(config, _current_config(repository, name), repository.options)
+        elif files:
+            raise Malformed("files need a config beside them")
+        if files and not _is_file_name(name):
+            raise Malformed("this name is no name of a folder")
+        if options is not None and files:
+            _load_files(repository, name, files, options, requester)
+        else:
+            repository.load_model(name, options, requester=requester)
+    except Malformed as error:
+        raise Malformed(f"failed to load '{name}', {error.detail}") from None
+
+
+def _config(given: Any) -> Any:
+    """The config of a load. Raises Malformed where it is too long, or not JSON."""
+    text = given.content if isinstance(given, LongText) else given
+    if isinstance(text, str | memoryview) and len(text) > MAX_CONFIG_BYTES:
+        raise Malformed(f"config: expected at most {size_words(MAX_CONFIG_BYTES)}")
+    try:
+        return from_json(b'"%b"' % bytes(text)) if isinstance(text, memoryview) else text
+    except ValueError as error:
+        raise Malformed(f"config: Invalid JSON: {error}") from None
 
 
 def _load_files(
     repository: Repository, name: str, files: Mapping[str, Any], options: ServingOptions, requester: Requester
 ) -> None:
-    """Load a model from files in base64. Raises OSError if they cannot be written."""
-    with tempfile.TemporaryDirectory(prefix="heed-") as folder:
-        versions: dict[int, Path] = {}
-        for key, value in files.items():
-            version, file = _file(key)
-            versions[int(version)] = path = Path(folder, name, version)
-            path.mkdir(parents=True, exist_ok=True)
-            (path / file).write_bytes(_decode(key, value))
-        complete = {version: path for version, path in versions.items() if (path / CANONICAL).exists()}
-        repository.load_model(name, options, complete, requester)
+    """Load a model from files in base64. Raises NotReady if they cannot be written."""
+    try:
+        with tempfile.TemporaryDirectory(prefix="heed-") as folder:
+            versions: dict[int, Path] = {}
+            for key, value in files.items():
+                version, file = _file(key)
+                versions[int(version)] = path = Path(folder, name, version)
+                path.mkdir(parents=True, exist_ok=True)
+                (path / file).write_bytes(_decode(key, value))
+            complete = {version: path for version, path in versions.items() if (path / CANONICAL).exists()}
+            repository.load_model(name, options, complete, requester)
+    except OSError as error:
+        raise NotReady(f"failed to load '{name}', its files cannot be written: {error.strerror}") from None
 
 
 def _current_config(repository: Repository, name: str) -> dict[str, Any]:
@@ -252,9 +253,9 @@ def _file(key: str) -> tuple[str, str]:
     """``file:1/model.onnx`` -> 1 and model.onnx. Names that lead out of the version's folder are rejected."""
     version, _, file = key.removeprefix(FILE).partition("/")
     if not version_number(version):
-        raise Malformed(f"failed to load: expected file:<version>/<name>, the version a number from 1, got {key!r}")
+        raise Malformed(f"expected file:<version>/<name>, the version a number from 1, got {key!r}")
     if not _is_file_name(file):
-        raise Malformed(f"failed to load: {file!r} is no name of a file in the version's folder")
+        raise Malformed(f"{file!r} is no name of a file in the version's folder")
     return version, file
 
 
@@ -266,4 +267,4 @@ def _decode(key: str, value: Any) -> bytes | bytearray:
     try:
         return drain(value.base64()) if isinstance(value, LongText) else base64_bytes(value)
     except (AttributeError, ValueError):
-        raise Malformed(f"failed to load: {key!r} is not base64") from None
+        raise Malformed(f"{key!r} is not base64") from None

@@ -6,7 +6,6 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import orjson
 from starlette.routing import Route
 from starlette.types import Receive
 
@@ -82,8 +81,7 @@ class InferEndpoint(InferenceEndpoint[InferRequest]):
         has_all = template is not None and (parsed.id is None or template.id is not None)
         if template is not None and has_all and parsed.content.follows_from(template, model):
             cache.put(template.content, plan)
-        request_id = None if parsed.id is None else orjson.dumps(parsed.id)
-        request = self._request(model, context, inputs, plan, request_id)
+        request = self._request(model, context, inputs, plan, parsed.id)
         request.task.stored = stored
         return request
 

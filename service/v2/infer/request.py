@@ -6,6 +6,7 @@ from itertools import islice
 from typing import Any
 
 import numpy as np
+import orjson
 
 from service.aliases import field_hint, name_hint
 from service.budget import Reservation
@@ -55,7 +56,7 @@ class ParsedRequest:
 
     content: RequestContent
     tensors: dict[str, np.ndarray | LongTensor]
-    id: str | None
+    id: bytes | None  # as JSON
 
 
 def parse(
@@ -275,12 +276,9 @@ def _output(name: str, given: JsonObject | dict[str, Any], reader: JsonReader) -
     binary, classes = reader.part(given.get("binary_data", False)), reader.part(given.get("classification", 0))
     if not isinstance(binary, bool):
         raise Malformed(f"output '{name}': expected binary_data to be a boolean, got {describe(binary)}")
-    if type(classes) is not int or classes < 0:
-        raise Malformed(
-            f"output '{name}': expected classification to be a whole number from 0, got {describe(classes)}"
-        )
-    if classes > MAX_CLASSES:
-        raise Malformed(f"output '{name}': classification is at most {MAX_CLASSES}, got {classes}")
+    if type(classes) is not int or not 0 <= classes <= MAX_CLASSES:
+        expected = f"expected classification to be a whole number from 0 to {MAX_CLASSES}"
+        raise Malformed(f"output '{name}': {expected}, got {describe(classes)}")
     return RequestedOutput(name, binary, classes)
 
 
@@ -303,9 +301,11 @@ def _entries(kind: str, element: Any, reader: JsonReader) -> Iterator[tuple[str,
         yield name, entry
 
 
-def _id(given: Any) -> str | None:
-    if given is not None and not isinstance(given, str | LongText):
+def _id(given: Any) -> bytes | None:
+    if given is None:
+        return None
+    if not isinstance(given, str | LongText):
         raise Malformed(f"expected 'id' to be a string, got {describe(given)}")
-    if isinstance(given, LongText) or len(given or "") > MAX_ID_CHARACTERS:
+    if isinstance(given, LongText) or len(given) > MAX_ID_CHARACTERS:
         raise Malformed(f"expected 'id' to have at most {MAX_ID_CHARACTERS} characters")
-    return given
+    return orjson.dumps(given)
