@@ -28,8 +28,11 @@ def routes(settings: Settings) -> list[BaseRoute]:
         FileNotFoundError: the package heed_client, which has the files, is not installed.
     """
     folder = files()
-    version = version_of(folder)
-    imports = json.dumps({"imports": module_paths(folder, version)})
+    modules = {path.relative_to(folder).as_posix(): path.read_bytes() for path in sorted(folder.rglob("*.js"))}
+    version = hashlib.sha256(b"".join(modules.values())).hexdigest()[:16]
+    # The version is in each URL, so that browsers need not ask again whether one of some 60 modules has changed.
+    urls = {name if name.startswith("vendor/") else f"heed/{name}": f".{PATH}/{name}?v={version}" for name in modules}
+    imports = json.dumps({"imports": urls})
     page = (folder / "index.html").read_text(encoding="utf-8").replace("$IMPORTS", imports)
     digest = base64.b64encode(hashlib.sha256(imports.encode()).digest()).decode()
     headers = {
@@ -57,25 +60,8 @@ def files() -> Path:
     raise FileNotFoundError("the package heed_client, which has the files of the viewer, is not installed")
 
 
-def version_of(folder: Path) -> str:
-    """What changes with any module: a part of the SHA-256 of all, in hexadecimal digits."""
-    digest = hashlib.sha256()
-    for path in sorted(folder.rglob("*.js")):
-        digest.update(hashlib.sha256(path.read_bytes()).digest())
-    return digest.hexdigest()[:16]
-
-
-def module_paths(folder: Path, version: str) -> dict[str, str]:
-    """The import map: each module by the name under which others import it, and where the page finds it.
-
-    ``version`` is in each URL, so that browsers need not ask again whether one of some 60 modules has changed.
-    """
-    paths = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*.js"))
-    return {path if path.startswith("vendor/") else f"heed/{path}": f".{PATH}/{path}?v={version}" for path in paths}
-
-
 class ViewerFiles(StaticFiles):
-    """The files, with the headers of the page; browsers keep what is asked for with its version."""
+    """The files, with the headers of the page; browsers keep a file whose URL has its version."""
 
     def __init__(self, folder: Path, headers: dict[str, str], version: str) -> None:
         super().__init__(directory=folder)
