@@ -12,7 +12,7 @@ from service.aliases import ALIASES, canonical_names, field_hint, is_no_op, name
 from service.budget import Reservation
 from service.cache import BoundedCache
 from service.codec.json_parser import JsonArray, JsonObject, parse_object
-from service.codec.json_reader import MAX_NAMES, JsonReader, describe
+from service.codec.json_reader import MAX_NAMES, JsonReader
 from service.codec.json_slices import LongList, LongText
 from service.codec.json_writer import PLACEHOLDER
 from service.codec.long_tensor import LongTensor, read_all
@@ -30,7 +30,7 @@ from service.native.leading_axes import LeadingAxes
 from service.selection.answer import AnsweredOutput, answered_names, graph_outputs
 from service.selection.derived import derived_outputs
 from service.selection.indices import MAX_ITEMS
-from service.selection.options import AXES, NO_SELECTION, OPTIONS, Selection, index_input, read_selection
+from service.selection.options import AXES, FLAG, NO_SELECTION, OPTIONS, Selection, index_input, read_selection
 from service.steps import Steps
 from service.tensors.dims import WrongSize
 
@@ -74,8 +74,8 @@ class ParsedRequest:
     outputs: list[str]
     selection: Selection
     additive_mask: bool
-    computed: tuple[str, ...] = ()  # outputs of the graph that are computed, too, and not answered
-    reference: Any = None  # to the source of other inputs
+    computed: tuple[str, ...]  # outputs of the graph that are computed, too, and not answered
+    reference: Any  # to the source of other inputs
 
 
 def parse(body: Body, parts: Sequence[LongText | LongList], model: Model, source: InputSource[Any]) -> ParsedRequest:
@@ -223,7 +223,9 @@ def parse_fields(
             else:
                 tensors[name] = indices
     outputs = _outputs(reader, fields, model, needs_one=not computed)
-    return ParsedRequest(tensors, outputs, selection, _flag(fields, ADDITIVE_MASK), computed, reference)
+    flag = fields.get(ADDITIVE_MASK)
+    additive = flag is not None and FLAG.read(ADDITIVE_MASK, flag)
+    return ParsedRequest(tensors, outputs, selection, additive, computed, reference)
 
 
 def _reference(fields: Mapping[str, Any], reader: JsonReader, model: Model, source: InputSource[Any]) -> Any:
@@ -319,10 +321,3 @@ def _outputs(reader: JsonReader, fields: Mapping[str, Any], model: Model, needs_
     if (needs_one and not outputs) or len(set(outputs)) != len(outputs):
         raise Invalid(f"expected at least one output, each once, got {outputs}", "outputs")
     return outputs
-
-
-def _flag(fields: Mapping[str, Any], name: str) -> bool:
-    value = fields.get(name)
-    if value is None or isinstance(value, bool):
-        return bool(value)
-    raise Invalid(f"expected a boolean, got {describe(value)}", name)
