@@ -11,7 +11,7 @@ UNITS = ((1 << 30, "GiB", 1 << 30), ((1 << 20) // 10, "MiB", 1 << 20))  # from h
 
 
 def closest(name: str, known: Collection[str]) -> str | None:
-    """The one of the ``known`` names that is spelt most like ``name``, whatever its case; None if none is."""
+    """The ``known`` name whose spelling is closest to ``name``, in any case; None if none is close."""
     if len(name) > MAX_NAME_LENGTH or len(known) > MAX_CANDIDATES:
         return None
     by_plain = {_plain(other): other for other in reversed([*known])}
@@ -20,7 +20,7 @@ def closest(name: str, known: Collection[str]) -> str | None:
 
 
 def did_you_mean(name: str, known: Collection[str]) -> str:
-    """``"; did you mean 'query'?"``, to follow what is wrong; empty where no known name is like ``name``."""
+    """``"; did you mean 'query'?"``, to follow an error's text; empty if no known name is close to ``name``."""
     likely = closest(name, known)
     return f"; did you mean '{likely}'?" if likely else ""
 
@@ -34,7 +34,7 @@ def size_words(size: int, decimals: int = 1) -> str:
 
 
 def sizes_words(size: int, limit: int) -> tuple[str, str]:
-    """A size that exceeds its ``limit``, and the limit, with so many decimals that they differ."""
+    """A size that exceeds its ``limit``, and the limit, with enough decimals to differ."""
     for decimals in (1, 3):
         words = size_words(size, decimals), size_words(limit, decimals)
         if words[0] != words[1]:

@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 
 class NoAnswer(Exception):
-    """The server did not answer; the message says why, and what to do where that is known."""
+    """The server did not answer; the message has the reason, and a remedy if one is known."""
 
 
 def get(url: str, path: str, timeout_s: float, api_key: str | None, trust: ssl.SSLContext | None) -> tuple[int, bytes]:

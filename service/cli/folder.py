@@ -10,11 +10,11 @@ BUILTIN = Path(service.__file__).parent / "builtin"  # in a wheel of `make wheel
 
 
 class NoFolder(Exception):
-    """There is no model repository; the message says where it was looked for, and what to do."""
+    """There is no model repository; the message has the path, and a remedy."""
 
 
 def with_folder(settings: Settings) -> Settings:
-    """``settings`` with the built-in blocks of the wheel if no repository is given and there is none here.
+    """``settings`` with the built-in blocks of the wheel if no repository is given and this folder has none.
 
     Raises:
         NoFolder: the repository cannot be read.

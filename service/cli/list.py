@@ -1,4 +1,4 @@
-"""``heed list``: the blocks in a model repository, as they would be served, or those on a server."""
+"""``heed list``: the blocks in a model repository, as they would be served, or the blocks of a server."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""The flags of ``heed serve``, made of the settings, and what is said of wrong ones."""
+"""The flags of ``heed serve``, made of the settings, and the errors of wrong ones."""
 
 import argparse
 import os
@@ -14,7 +14,7 @@ from service.settings import GROUPS, Settings, size_text
 METAVARS: dict[Any, str] = {int: "N", float: "NUMBER", str: "TEXT"}
 EPILOG = "Sizes are bytes, or have a unit: 128MiB, 2GB. Words may be in any case."
 PORT = "expected a port from 0 to 65535"
-EXPECTED = {  # types of pydantic's errors -> what was expected; their contexts have the limits
+EXPECTED = {  # types of pydantic's errors -> the expected value; their contexts have the limits
     "int_parsing": "expected a whole number",
     "int_parsing_size": "expected a smaller number",
     "float_parsing": "expected a number",
@@ -32,7 +32,7 @@ FORMS = {
     "access_log": "expected off, all, errors or errors:N, for requests that take longer than N milliseconds",
     "viewer_frame_ancestors": "expected origins separated by blanks",
 }
-REMOVED = {  # settings of former versions -> what to use instead
+REMOVED = {  # settings of former versions -> the replacement
     "device_id": "set CUDA_VISIBLE_DEVICES to the number of the GPU",
     "docs": "set HEED_PAGES: viewer or none is without them",
     "exit_unless_ready": "set HEED_READY_WHEN=all-or-exit, or any-or-exit",
@@ -87,7 +87,7 @@ def read_settings(arguments: Sequence[str]) -> Settings:
 
 
 def _removed(arguments: Sequence[str]) -> list[str]:
-    """A line for each flag and each variable of the environment that was a setting, with what to use instead."""
+    """A line for each flag and each variable of the environment that was a setting, with its replacement."""
     given = {argument.partition("=")[0].replace("--no-", "--") for argument in arguments}
     given |= {name.upper() for name in os.environ}
     return [
@@ -98,7 +98,7 @@ def _removed(arguments: Sequence[str]) -> list[str]:
 
 
 def _explained(problem: Mapping[str, Any], flags: Mapping[str, Any]) -> str:
-    """pydantic's error in plain words, with the name of what is wrong: the flag, or else the variable."""
+    """pydantic's error in plain words, with the name of the wrong flag, or else of the variable."""
     name = str(problem["loc"][0])
     variable = _variable(name)
     given = flags.get(name, os.environ.get(variable, problem["input"]))
@@ -130,7 +130,7 @@ def _metavar(name: str, field: FieldInfo) -> str:
 
 
 def _default(name: str, field: FieldInfo) -> str:
-    """What the help says of the default; nothing where it is none, or where the flag is off without it."""
+    """The default in the help; empty if there is none, or if the flag is off by default."""
     if field.default is None or field.default is False or field.default == "":
         return ""
     text = size_text(field.default) if name.endswith("_bytes") else str(field.default)

@@ -108,7 +108,7 @@ def _url(listener: socket.socket, settings: Settings) -> str:
 
 
 def _advice(error: OSError, port: int) -> str:
-    """What to do about an address that cannot be listened on."""
+    """The remedy for an address that cannot be listened on."""
     if error.errno == errno.EADDRINUSE:
         return f"; is a server running there already? --port {port + 1} takes another port, --port 0 any that is free"
     if error.errno == errno.EACCES:

@@ -1,4 +1,4 @@
-"""What the log says at the start: the settings, names in the environment that are no setting, keys without TLS."""
+"""The log lines of the start: the settings, unknown HEED_* variables, keys without TLS."""
 
 import difflib
 import ipaddress
@@ -15,7 +15,7 @@ PREFIX = "HEED_"
 CLIENT = ("URL", "API_KEY")  # of the client's commands and of `heed loadtest`
 # Of docker-compose.yml, and of the scripts for other load generators.
 OTHERS = ("IMAGE", "GPU_PORT", "MEMORY", "BLOCK", "M", "D")
-# Of the tests; and what Kubernetes sets in containers beside a service that is called heed.
+# Of the tests; and of Kubernetes, in containers beside a service that is called heed.
 OTHER_PATTERN = re.compile(r"TEST_.*|SERVICE_(HOST|PORT.*)|PORT_\d+_.*")
 
 
@@ -27,7 +27,7 @@ def log_settings(settings: Settings) -> None:
 
 
 def log_unknown_variables(names: Iterable[str]) -> None:
-    """Warn of each variable of the environment that looks like a setting and is none, with the nearest one."""
+    """Warn of each HEED_* variable of the environment that is no setting, with the nearest setting."""
     suggested = [*(name.upper() for name in Settings.model_fields), *CLIENT]
     for name in sorted(names):
         rest = name.upper().removeprefix(PREFIX)

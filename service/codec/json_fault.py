@@ -1,4 +1,4 @@
-"""Where a text that simdjson refuses stops being JSON, and what stands there; orjson says both."""
+"""The place and the text of the first JSON fault in a document that simdjson refuses, by orjson's error."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -9,10 +9,10 @@ import orjson
 MAX_READ_BYTES = 1 << 20  # of a document in which the fault is searched for; some milliseconds
 COPIED_BYTES = 1 << 20  # of a long part in one step
 MAX_COUNTED_BYTES = 1 << 25  # of long parts whose lines are counted; some 10 ms
-MIN_PART_BYTES = 1 << 14  # what it costs to count the lines of a short one, as bytes
+MIN_PART_BYTES = 1 << 14  # the cost of counting the lines of a short one, in bytes
 TOKEN = re.compile(r"[\w.+-]{1,40}|\S|\Z")
 LONG_INTEGER = re.compile(r"(?<![\w.+-])-?\d{19,}(?![\w.])")
-MEANT = {  # what Python and JavaScript write, where JSON has another word or none
+MEANT = {  # words of Python and JavaScript -> their equivalents in JSON
     **dict.fromkeys(("True", "TRUE"), "JSON writes true"),
     **dict.fromkeys(("False", "FALSE"), "JSON writes false"),
     **dict.fromkeys(("None", "undefined", "nil", "NULL"), "JSON writes null"),
@@ -54,7 +54,7 @@ class Cut(Protocol):
 
 
 def describe(body: bytes | memoryview, reason: str, cuts: Sequence[tuple[bytes, Cut]] = ()) -> str:
-    """The line, the column and what stands there, of the first fault in ``body``; ``reason`` where it is not found.
+    """The line, the column and the text of the first fault in ``body``; ``reason`` if it is not found.
 
     Each of ``cuts`` is a text in the body, and the longer one in whose place it stands.
     """
@@ -83,7 +83,7 @@ def describe(body: bytes | memoryview, reason: str, cuts: Sequence[tuple[bytes, 
 
 
 def _fault(message: str, text: str, position: int) -> tuple[int, str]:
-    """Where the fault begins, and what it is, by orjson's message and the position that it names."""
+    """The start of the fault and its description, from orjson's message and position."""
     expected = EXPECTED.get(message, message.removeprefix("unexpected character, "))
     if "string" in message and not message.endswith("string key"):  # within a text
         return position, f"{expected}, got {repr(text[position : position + 1])[1:-1]}"
@@ -98,7 +98,7 @@ def _fault(message: str, text: str, position: int) -> tuple[int, str]:
 
 
 def _place(before: bytes, cuts: Sequence[tuple[bytes, Cut]]) -> str:
-    """``line 2, column 5``, both from 1, of what follows ``before``, in which long parts may have been cut out.
+    """``line 2, column 5``, both from 1, of the text behind ``before``, whose long parts may have been cut out.
 
     Where these are very long, only how many they are.
     """

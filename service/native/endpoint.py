@@ -26,7 +26,7 @@ from service.settings import Settings
 
 
 class NativeEndpoint(InferenceEndpoint[R]):
-    """What the native API's endpoints have in common: a JSON body, for the block that the path names."""
+    """The base of the native API's endpoints: a JSON body, for the block that the path names."""
 
     api = "native"
 
@@ -89,7 +89,7 @@ class AttentionEndpoint(NativeEndpoint[AttentionRequest]):
 
 
 def routes(repository: Repository, settings: Settings, engine: Engine, source: InputSource[Any]) -> list[Route]:
-    """Those that run blocks, with and without a slash at the end; the documentation has a path for each block."""
+    """The routes that run blocks, with and without a slash at the end; the documentation has a path for each block."""
     endpoint = AttentionEndpoint(repository, settings, engine, source)
     path = "/v1/attention/{block}"
     return [Route(path + slash, endpoint, methods=["POST"], include_in_schema=False) for slash in ("", "/")]

@@ -16,7 +16,7 @@ from service.tensors.dims import Dim, WrongSize, broadcasts, format_dims, symbol
 from service.tensors.spec import TensorSpec
 
 LEADING = ("heads", "batch")  # in the order in which they are omitted
-OMITTED_WITH = {"kv_heads": "heads"}  # an axis -> the one that it is omitted with
+OMITTED_WITH = {"kv_heads": "heads"}  # an axis -> another that is omitted with it
 
 
 class LeadingAxes:

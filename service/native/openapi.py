@@ -133,7 +133,7 @@ def _request(model: Model, others: FieldDefinitions) -> type[BaseModel]:
 
 
 def choices_of(model: Model, others: FieldDefinitions) -> type[BaseModel]:
-    """``CHOICES`` and ``others``, without those that the block lacks, or that are inputs of its graph."""
+    """``CHOICES`` and ``others``, without fields that the block lacks, or that are inputs of its graph."""
     lacking = LAYERED if len(model.outputs["weights"].shape) < 5 else ()
     kept: dict[str, Any] = {
         name: field for name, field in {**CHOICES, **others}.items() if name not in model.inputs and name not in lacking

@@ -1,4 +1,4 @@
-"""What a client needs to make ``pixel_values`` of a picture, and patches of positions."""
+"""The numbers with which a client makes ``pixel_values`` of a picture, and patches of positions."""
 
 from dataclasses import asdict
 from typing import Any
@@ -38,7 +38,7 @@ def _patch_size(config: dict[str, Any]) -> int | None:
 
 
 def _special_tokens(model: Model, height: int, width: int, patch_size: int | None) -> int | None:
-    """How many positions of the weights come before those of the patches.
+    """The number of positions of the weights before the positions of the patches.
 
     These are the positions that are left when each patch has one. None where they are too many or too few for [CLS], a
     distillation token and registers: such a model has other positions, which may be behind the patches.

@@ -187,7 +187,7 @@ def _check_unknown(name: str, json: JsonObject, model: Model, fields: Collection
 
 
 def _is_v2(json: JsonObject) -> bool:
-    """Whether a request lists its tensors, as those of the Open Inference Protocol do."""
+    """Whether a request lists its tensors, as in the Open Inference Protocol."""
     inputs = json.get("inputs")
     first: Any = inputs[0] if isinstance(inputs, JsonArray) and len(inputs) else None
     return isinstance(first, JsonObject)
@@ -280,7 +280,7 @@ def _plan(
 
 
 def _omitted(output: AnsweredOutput, omitted: dict[str, tuple[int, ...]], model: Model) -> tuple[int, ...]:
-    """The axes of an answered output that the request omits: those that it omits of the output's source."""
+    """The axes of an answered output that the request omits in the output's source."""
     rank = len(model.outputs[output.source].shape)
     return tuple(place for place, axis in enumerate(output.axes) if rank + axis in omitted[output.source])
 

@@ -17,7 +17,7 @@ log = logging.getLogger("heed")
 
 
 class LogSettingsChange(BaseModel, extra="forbid", strict=True):
-    """Settings to change; those that are missing or null stay."""
+    """Settings to change; a missing one, or null, leaves the setting as it is."""
 
     log_file: str | None = None
     log_info: bool | None = None
@@ -66,7 +66,7 @@ async def change_log_settings(request: Request) -> LogSettings:
 
 
 def _current() -> LogSettings:
-    """The settings a client has made; else those that the logger's level amounts to."""
+    """The settings that a client has made, else the equivalents of the logger's level."""
     for filter in log.filters:
         if isinstance(filter, LevelFilter):
             return filter.settings

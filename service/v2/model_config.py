@@ -84,7 +84,7 @@ def override(text: Any, current: dict[str, Any], options: ServingOptions) -> Ser
 
 
 def first_problem(error: ValidationError, whole: str) -> str:
-    """The first error of pydantic: where, or in the ``whole``, and what."""
+    """The path of pydantic's first error, the ``whole`` if it has none, and its message."""
     problem = error.errors(include_url=False, include_context=False, include_input=False)[0]
     return f"{'.'.join(map(str, problem['loc'])) or whole}: {problem['msg']}"
 

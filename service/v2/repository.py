@@ -176,7 +176,7 @@ def require_control(request: Request, refusal: str) -> None:
 
 
 def requester(request: Request) -> Requester:
-    """Who sent the request, for the log: the key's name, if there are keys, the address, and the request's id."""
+    """The request's sender, for the log: the key's name, if keys are set, the address, and the request's id."""
     state = request.scope["state"]
     auth: ApiKeyAuth | None = request.app.state.auth
     key = auth.key_name(state["headers"]) if auth else None

@@ -1,4 +1,4 @@
-"""The bodies of the protocol. Those of inference are for the documentation alone: service/v2/infer reads them."""
+"""The bodies of the protocol. The bodies of inference are for the documentation alone: service/v2/infer reads them."""
 
 from typing import Annotated, Any, Literal
 
@@ -151,7 +151,7 @@ class ControlRequest(BaseModel):
 
 
 class VersionPolicyConfig(BaseModel, extra="forbid"):
-    """Exactly one of the three."""
+    """Exactly one of the three policies."""
 
     latest: dict[Literal["num_versions"], int] | None = None
     all: dict[str, Any] | None = None

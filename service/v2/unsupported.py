@@ -1,4 +1,4 @@
-"""Extensions that are not offered, answered as far as clients expect: shared memory and trace settings."""
+"""Extensions that are not offered: shared memory and trace settings, with the answers that clients expect."""
 
 from typing import Any
 

@@ -1,1 +1,1 @@
-"""The viewer: the page at / where one looks at attention. Its files are those of heed_client, which saves pages."""
+"""The viewer: the page at / that shows attention. Its files are in heed_client, which saves pages."""

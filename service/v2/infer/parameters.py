@@ -76,7 +76,7 @@ def of_request(element: Any, reader: JsonReader) -> dict[str, Any]:
 
 
 def reserved(given: dict[str, Any], model: Model) -> dict[str, Any]:
-    """Those of a request's parameters that the protocol or a mask reserves, after a check of their types.
+    """A request's parameters that the protocol or a mask reserves, after a check of their types.
 
     Raises:
         Malformed: another type, a key reserved for servers, a value that is a list or an object.
@@ -93,7 +93,7 @@ def reserved(given: dict[str, Any], model: Model) -> dict[str, Any]:
 
 
 def selection(given: dict[str, Any], model: Model) -> Selection:
-    """The options of a block, or those that any model has.
+    """The options of a block; of another model, the options that any model has.
 
     Raises:
         Invalid: one of another type, or two that contradict each other.
@@ -105,9 +105,9 @@ def selection(given: dict[str, Any], model: Model) -> Selection:
 
 
 def own(given: dict[str, Any], model: Model, others: Collection[str]) -> dict[str, np.ndarray]:
-    """Those that are the model's, as the engine takes them, of parameters that are not reserved.
+    """The model's own single numbers and flags among the parameters ``given``, as the engine takes them.
 
-    ``others`` are accepted, too.
+    ``given`` has no reserved parameter; ``others`` are accepted, too.
 
     Raises:
         Malformed: one that is a tensor of the model, or that looks like an option of a block which this one lacks.
@@ -131,7 +131,7 @@ def own(given: dict[str, Any], model: Model, others: Collection[str]) -> dict[st
 
 
 def _refuse_option(name: str, block: Model, others: Collection[str]) -> None:
-    """Raises Malformed where ``name`` is an option of other blocks, or is spelt much like one, or one of ``others``.
+    """Raises Malformed if ``name`` is an option of other blocks, or a misspelt option, or a misspelt one of ``others``.
 
     The similarity of is_casual to is_causal is 0.89, of causal 0.8; of content_type to any option below 0.6.
     """

@@ -1,4 +1,4 @@
-"""What is the same in many requests of a client: all but the numbers and the id. It is read once and then cached.
+"""The plan of a request, cached: many requests of a client differ in nothing but their numbers and their id.
 
 A request's template is its JSON without its id and without the numbers of its tensors. Two requests with the same
 template differ in nothing else: what is cut out is either copied (an id without escapes) or parsed by itself (a flat

@@ -139,7 +139,7 @@ def decode_raw(
 def read_lists(
     plan: InferPlan, content: bytes, template: RequestTemplate, reservation: Reservation
 ) -> Steps[dict[str, np.ndarray] | None]:
-    """The tensors in the JSON of a request whose plan is known; None where its lists are not what they were.
+    """The tensors in the JSON of a request whose plan is known; None if its lists do not fit the plan.
 
     Raises:
         TooMuchMemory, Overloaded: there is no room for them.
@@ -153,7 +153,7 @@ def read_lists(
                 pieces = numbers(view[start:end], one.dtype.kind)
                 inputs[one.name] = yield from fill(one.name, pieces, one.shape, one.dtype)
     except (ValueError, Invalid):
-        return None  # when it is parsed as a whole, the error tells what is wrong, and where
+        return None  # parsing the whole document finds the fault and its place
     return inputs
 
 
@@ -194,7 +194,7 @@ def _check(
 
 
 def _check_protocol(request: JsonObject, model: Model) -> None:
-    """Raises Malformed where a request without inputs looks like one of the native API."""
+    """Raises Malformed if a request without inputs has the form of the native API."""
     if any(name in model.inputs for name in islice(request, MAX_ENTRIES)):
         block = f"POST it to /v1/attention/{model.name}, or " if model.spec else ""
         raise Malformed(
@@ -258,7 +258,7 @@ def _dtype(name: str, given: Any, model: Model) -> np.dtype:
 
 
 def _outputs(element: Any, reader: JsonReader, binary: bool, model: Model) -> list[RequestedOutput]:
-    """Those that are listed, in JSON unless they say otherwise; or all, in binary where the request says so."""
+    """The listed outputs, in JSON unless one asks for binary; without a list all, in the form of the whole request."""
     outputs = []
     for name, entry in _entries("output", element, reader) if element is not None else ():
         if name not in model.outputs and name not in derived_outputs(model.signature):

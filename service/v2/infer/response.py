@@ -89,7 +89,7 @@ def _list(output: RequestedOutput, array: np.ndarray) -> np.ndarray | bytes:
     flat: np.ndarray = to_float32(array.reshape(-1))
     if array.dtype == BYTES:
         return orjson.dumps(flat.tolist())
-    if output.name in SCALES:  # what other numbers are multiplied by is never rounded
+    if output.name in SCALES:  # a factor of other numbers is never rounded
         return orjson.dumps(flat, option=orjson.OPT_SERIALIZE_NUMPY)
     if flat.dtype.kind == "f" and output.named and not is_finite(flat):
         raise Invalid(

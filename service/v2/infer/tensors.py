@@ -32,7 +32,7 @@ MAX_EMPTY_PRODUCT = 2**48  # of the sizes that are not 0 in an empty shape: nump
 
 @dataclass(frozen=True, slots=True)
 class BinaryInput:
-    """Where an input lies in the bytes behind the JSON: ``size`` bytes from ``place`` on.
+    """An input in the bytes behind the JSON: ``size`` bytes from ``place`` on.
 
     Raises:
         Invalid: ``size`` is not that of the shape, or there are too many strings.
@@ -44,7 +44,7 @@ class BinaryInput:
     shape: tuple[int, ...]
     place: int
     size: int
-    declared: np.dtype  # what the model takes
+    declared: np.dtype  # of the model's input
 
     def __post_init__(self) -> None:
         if self.dtype == BYTES:
