@@ -69,6 +69,9 @@ class NativeEndpoint(InferenceEndpoint[R]):
 class AttentionEndpoint(NativeEndpoint[AttentionRequest]):
     """Runs a block on the tensors of the body."""
 
+    encode = NativeEndpoint.encode_answer
+    encoding_ns = NativeEndpoint.encoding_answer_ns
+
     def decode(self, model: Model, body: tuple[bytes, Body], context: RequestContext) -> Stages[AttentionRequest]:
         content, _ = body
         rest, parts = yield from self.cut(content)
@@ -78,14 +81,6 @@ class AttentionEndpoint(NativeEndpoint[AttentionRequest]):
         request = complete(parsed, tensors, model, self.cache(model), self.settings.max_memory_bytes, stored)
         request.task.deadline = self.deadline(context)
         return request
-
-    def encode(
-        self, request: AttentionRequest, outputs: dict[str, np.ndarray], context: RequestContext
-    ) -> Stages[tuple[Pieces, Fields]]:
-        return (yield from self.encode_answer(request, outputs, context))
-
-    def encoding_ns(self, request: AttentionRequest, context: RequestContext) -> float:
-        return self.encoding_answer_ns(request, context)
 
 
 def routes(repository: Repository, settings: Settings, engine: Engine, source: InputSource[Any]) -> list[Route]:

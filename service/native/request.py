@@ -144,15 +144,15 @@ def read_fields(
     """
     assert model.spec is not None
     choices = (*others, *CHOICES, *source.fields, *([ADDITIVE_MASK] if model.masks else ()))
-    fields, harmless = {}, set()
+    fields, names = {}, set()
     for name in json:
-        if name in fields or name in harmless:
+        if name in names:
             raise Malformed("given twice: leave one of them out", name)
-        if name not in model.inputs and name not in choices:
+        names.add(name)
+        if name in model.inputs or name in choices:
+            fields[name] = json[name]
+        else:
             _check_unknown(name, json, model, (*model.inputs, *choices))
-            harmless.add(name)
-            continue
-        fields[name] = json[name]
     return fields
 
 
