@@ -8,8 +8,6 @@ from service.model.masks import FLAG
 from service.selection.options import describe_options
 from service.v2.datatypes import DATATYPES
 
-Parameter = str | bool | int | float | None
-
 
 class Error(BaseModel):
     error: str
@@ -147,7 +145,7 @@ class ModelState(BaseModel, coerce_numbers_to_str=True):
 class ControlRequest(BaseModel):
     """A load, with a configuration (JSON text) and files (base64) in its parameters; or an unload."""
 
-    parameters: dict[str, Parameter] = {}
+    parameters: dict[str, str | bool | int | float | None] = {}
 
 
 class VersionPolicyConfig(BaseModel, extra="forbid"):

@@ -73,15 +73,16 @@ class InferEndpoint(InferenceEndpoint[InferRequest]):
                 inputs = take_known(known, lists, attached, model)
                 return self._request(model, context, inputs, known, template.id)
         rest, parts = yield from self.cut(content)
-        parsed = yield Stage(self._parsing, len(rest), partial(parse, rest, parts, model, self.source))
-        tensors = yield Stage(self.reading, len(content), read_all(parsed.tensors, reservation))
-        strings = yield from self._strings(parsed.content, attached, model, reservation)
-        stored = yield from self.stored(parsed.content.reference, model, context)
-        inputs, plan = complete(parsed, tensors, strings, attached, model, max_memory_bytes, stored)
-        has_all = template is not None and (parsed.id is None or template.id is not None)
-        if template is not None and has_all and parsed.content.follows_from(template, model):
+        parsing = partial(parse, rest, parts, model, self.source)
+        asked, unread, request_id = yield Stage(self._parsing, len(rest), parsing)
+        tensors = yield Stage(self.reading, len(content), read_all(unread, reservation))
+        strings = yield from self._strings(asked, attached, model, reservation)
+        stored = yield from self.stored(asked.reference, model, context)
+        inputs, plan = complete(asked, tensors, strings, attached, model, max_memory_bytes, stored)
+        has_id = template is not None and (request_id is None or template.id is not None)
+        if template is not None and has_id and asked.follows_from(template, model):
             cache.put(template.content, plan)
-        request = self._request(model, context, inputs, plan, parsed.id)
+        request = self._request(model, context, inputs, plan, request_id)
         request.task.stored = stored
         return request
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import orjson
@@ -34,6 +34,7 @@ from service.v2.infer.tensors import BinaryInput, fit, from_json, from_raw, read
 MAX_ENTRIES = 1024  # inputs or outputs in a request
 MAX_CLASSES = 10_000  # of each row of an output
 MAX_ID_CHARACTERS = 4096
+JsonTensors: TypeAlias = dict[str, np.ndarray | LongTensor]  # long ones are still to be read
 
 
 @dataclass(slots=True)
@@ -50,19 +51,10 @@ class InferRequest:
         return self.plan.response_bytes
 
 
-@dataclass(frozen=True, slots=True)
-class ParsedRequest:
-    """A request as its JSON has it; long tensors are still to be read."""
-
-    content: RequestContent
-    tensors: dict[str, np.ndarray | LongTensor]
-    id: bytes | None  # as JSON
-
-
 def parse(
     content: bytes, parts: Sequence[LongText | LongList], model: Model, source: InputSource[Any]
-) -> ParsedRequest:
-    """Parse the JSON ``content``, of which ``parts`` were cut out.
+) -> tuple[RequestContent, JsonTensors, bytes | None]:
+    """The content of a request's JSON, of which ``parts`` were cut out; its tensors, and its id as JSON.
 
     Raises:
         Malformed: not the protocol, or an input, output or parameter that the model does not have.
@@ -82,7 +74,7 @@ def parse(
                 raise Malformed(f"'{name}' is given as input and as parameter")
         outputs = _outputs(request.get("outputs"), reader, reserved.get("binary_data_output", False), model)
         reader.finish(content, strict=False)
-        fields = RequestContent(
+        asked = RequestContent(
             own,
             binary_inputs,
             json_inputs,
@@ -93,11 +85,11 @@ def parse(
             selection=parameters.selection(others, model),
             reference=source.read({name: others.get(name) for name in source.fields}) if model.spec else None,
         )
-        return ParsedRequest(fields, tensors, _id(reader.part(request.get("id"))))
+        return asked, tensors, _id(reader.part(request.get("id")))
 
 
 def complete(
-    parsed: ParsedRequest,
+    asked: RequestContent,
     tensors: dict[str, np.ndarray],
     strings: dict[str, np.ndarray],
     attached: Body,
@@ -116,11 +108,11 @@ def complete(
     """
     inputs = dict(strings)
     with np.errstate(over="ignore"):
-        for one in parsed.content.json_inputs:
+        for one in asked.json_inputs:
             array, declared = fit(one.name, tensors[one.name], one.shape), model.inputs[one.name].dtype
             inputs[one.name] = array if array.dtype == declared else cast(one.name, array, declared, mask=True)
-    inputs |= parsed.content.take(attached, model)
-    return _check(parsed.content, inputs, model, max_memory_bytes, stored)
+    inputs |= asked.take(attached, model)
+    return _check(asked, inputs, model, max_memory_bytes, stored)
 
 
 def decode_raw(
@@ -203,10 +195,8 @@ def _check_protocol(request: JsonObject, model: Model) -> None:
         )
 
 
-def _inputs(
-    element: Any, reader: JsonReader, model: Model
-) -> tuple[dict[str, np.ndarray | LongTensor], list[JsonInput], list[BinaryInput]]:
-    tensors: dict[str, np.ndarray | LongTensor] = {}
+def _inputs(element: Any, reader: JsonReader, model: Model) -> tuple[JsonTensors, list[JsonInput], list[BinaryInput]]:
+    tensors: JsonTensors = {}
     json_inputs: list[JsonInput] = []
     binary_inputs: list[BinaryInput] = []
     place = 0
