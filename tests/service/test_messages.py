@@ -2,7 +2,6 @@
 
 import pytest
 
-from service.aliases import ALIASES, OUTPUTS_AND_BLOCKS, field_hint, is_no_op, name_hint
 from service.messages import closest, did_you_mean, size_words, sizes_words
 
 MIB = 1 << 20
@@ -48,30 +47,3 @@ def test_the_closest_name(name, expected):
     assert did_you_mean(name, NAMES) == (f"; did you mean '{expected}'?" if expected else "")
     assert closest("x", ()) is None
     assert closest("key", [f"key{number}" for number in range(2000)]) is None  # too many to compare
-
-
-def test_only_accepted_names_are_suggested():
-    for name, alias in ALIASES.items():
-        assert "did you mean" not in field_hint(name, ())
-        for field in alias.fields:
-            assert f"did you mean '{field}'?" in field_hint(name, [field])
-    for name, aliases in OUTPUTS_AND_BLOCKS.items():
-        for alias in aliases.split():
-            assert name_hint(alias, [name]) == f"; did you mean '{name}'?"
-            assert name_hint(alias, []) == ""
-    assert name_hint("Scaled-Dot_Product-Attention", NAMES) == "; did you mean 'scaled_dot_product'?"
-
-
-@pytest.mark.parametrize("value", [True, False, 0, 0.0, 0.1, 1, "", "longest", None])
-def test_values_of_aliases_that_change_nothing(value):
-    taken = {name for name in ALIASES if is_no_op(name, value, {"groups_heads": False, "answers_weights": False})}
-    if value is None:
-        assert taken == set(ALIASES)
-    else:
-        zero = type(value) in (int, float) and value == 0
-        assert ("dropout_p" in taken) == zero
-        assert ("enable_gqa" in taken) == ("training" in taken) == (value is False)
-        assert ("return_dict" in taken) == (value is True)
-        assert ("padding" in taken) == (value is True or value == "longest")
-        assert "need_weights" not in taken
-        assert "query" not in taken
