@@ -1,6 +1,6 @@
 """Exact attention of few queries over many stored keys and values, in bounded memory.
 
-The keys are walked in blocks, whose sums are merged (parts.py; Dao et al., "FlashAttention", 2022,
+The keys are walked in blocks, whose sums are merged (sums.py; Dao et al., "FlashAttention", 2022,
 https://arxiv.org/abs/2205.14135, algorithm 1). Blocks are computed in float32 and merged in float64, always in the same
 order, whatever the number of threads.
 
@@ -10,7 +10,7 @@ float16. Threads take parts of the keys in turn; each product runs in one thread
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from functools import cache, reduce
 from math import isfinite
@@ -20,8 +20,8 @@ import numpy as np
 
 from service import machine
 from service.memories.blas import limit_blas_threads
-from service.memories.parts import FLOAT32_MIN, Sums, attended_keys
 from service.memories.sharing import SHARED_PASS
+from service.memories.sums import FLOAT32_MIN, Sums, attended_keys
 from service.model.graph import Arrays, Graph, MultiThreadedSession, RunOptions
 from service.model.spec import FastPathSpec, Signature
 from service.ort.session import Session
@@ -91,8 +91,8 @@ class StreamingSession(Session):
 
     def run(self, inputs: Arrays, outputs: Sequence[str], options: RunOptions | None = None) -> dict[str, np.ndarray]:
         """The arrays of ``outputs`` in float32: output [batch, heads, m, d_v], weights and scores [batch, heads, m, n],
-        lse [batch, heads, m]; and for ``merge_parts`` in float64: top and total [batch, heads, m], weighted [batch,
-        heads, m, d_v].
+        lse [batch, heads, m]. In float64 the sums to merge with those of other keys: top and total [batch, heads, m],
+        weighted [batch, heads, m, d_v].
 
         Args:
             inputs: query [batch, heads, m, d_k] in float32; key [batch, kv_heads, n, d_k] and value [batch, kv_heads,
@@ -235,20 +235,20 @@ class _Attention:
         query, size = self.query[index], keys.stop - keys.start
         scores = buffers.take("scores", len(query), size)
         _products(query, buffers.float32("rows", self.key[b, head, keys]), scores, buffers)
-        top = _largest(scores)
+        top = scores.max(1, keepdims=True)
         # A score that overflows to -inf would look like a masked key: a wrong result that looks right.
         if not (isfinite(scores.min()) and isfinite(top.max())):
             scores[~np.isfinite(scores).all(1)] = np.nan
-            top = _largest(scores)
+            top = scores.max(1, keepdims=True)
         if self.softcap > 0:
             scores /= self.softcap
             np.tanh(scores, out=scores)
             scores *= self.softcap
-            top = _largest(scores)
+            top = scores.max(1, keepdims=True)
         if keys.start < part.tile.common.start or keys.stop > part.tile.common.stop:
             j = np.arange(keys.start, keys.stop)
             scores[(j < part.tile.first) | (j >= part.tile.last)] = -np.inf
-            top = _largest(scores)
+            top = scores.max(1, keepdims=True)
         if "scores" in self.outputs:
             self.outputs["scores"][index][:, keys] = scores
         np.subtract(scores, np.maximum(top, FLOAT32_MIN), out=scores)
@@ -256,7 +256,7 @@ class _Attention:
         if "weights" in self.outputs:
             self.outputs["weights"][index][:, keys] = scores
             part.tops.append(top)
-        total = np.add.reduce(scores, 1, keepdims=True).astype(np.float64)
+        total = scores.sum(1, keepdims=True).astype(np.float64)
         weighted = None
         if self.value is not None:
             weighted = _weighted(scores, buffers.float32("rows", self.value[b, head, keys]))
@@ -332,40 +332,29 @@ def from_float16(halves: np.ndarray, target: np.ndarray) -> None:
         np.copyto(target, halves)
 
 
-def _largest(scores: np.ndarray) -> np.ndarray:
-    largest: np.ndarray = np.maximum.reduce(scores, 1, keepdims=True)
-    return largest
-
-
 def _for_each(tasks: Sequence[T], function: Callable[[T, _Buffers], None], threads: int) -> None:
     """Call ``function`` with each of ``tasks``, taken in their order by this thread and up to ``threads`` - 1 others.
 
     Helpers that are busy with other runs are not waited for. After an exception no further task is begun.
     """
-    waiting = deque(tasks)
+    waiting = iter(tasks)  # its ``next`` is atomic
 
     def work() -> None:
         buffers = _Buffers()
         try:
-            while True:
-                try:
-                    task = waiting.popleft()
-                except IndexError:
-                    return
+            for task in waiting:
                 function(task, buffers)
-        except BaseException:
-            waiting.clear()
-            raise
+        finally:
+            deque(waiting, maxlen=0)  # take what is left, without an effect
 
     helpers = [_helpers().submit(work) for _ in range(min(threads, len(tasks)) - 1)]
     try:
         work()
     finally:
         running = [helper for helper in helpers if not helper.cancel()]
-        errors = [helper.exception() for helper in running]
-    for error in errors:
-        if error is not None:
-            raise error
+        wait(running)
+    for helper in running:
+        helper.result()
 
 
 @cache

@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 
 from pydantic import BaseModel, ConfigDict
 
+from deploy.ray.memories.parts import Part
 from service.errors import PartsMissing
 from service.memories.memory import Description
-from service.memories.parts import Part
 
 
 class Holder(NamedTuple):
