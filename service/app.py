@@ -32,8 +32,9 @@ from service.http.fast_path import FastPath
 from service.http.response import error_response
 from service.http.routing import DirectRoutes, Paths
 from service.memories.feature import MemoriesFeature
+from service.memories.folder import Folder
 from service.memories.source import Store
-from service.memories.store import MemoryStore, open_store
+from service.memories.store import MemoryStore
 from service.native import endpoint as native_endpoint
 from service.native import routes as native_routes
 from service.openapi import OPENAPI_PATH, OpenApi
@@ -200,7 +201,7 @@ def open_memories(settings: Settings) -> MemoryStore:
     Raises:
         OSError: its folder cannot be used.
     """
-    return open_store(settings.memories, settings.sized().memories_bytes)
+    return MemoryStore(Folder(settings.memories), settings.sized().memories_bytes)
 
 
 def _set_run_limits(engine: Engine, provider: Provider, requested: Settings) -> None:

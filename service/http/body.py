@@ -14,6 +14,7 @@ from service.messages import size_words, sizes_words
 Body = bytes | memoryview
 Headers = Mapping[bytes, bytes]
 JSON_LENGTH = "Inference-Header-Content-Length"  # what V2 calls the length of the first part
+JSON_LENGTH_HEADER = JSON_LENGTH.lower().encode()
 ALIGNMENT = 64  # bytes; a cache line
 SMALLER = "send fewer rows in a request, or tensors as base64"
 MAX_JOINED_BYTES = 4 << 20  # joined in one call; some milliseconds, in which other requests wait
@@ -31,6 +32,20 @@ def require_json(headers: Headers) -> None:
             f"expected Content-Type application/json (with curl: -H 'Content-Type: application/json'), got "
             f"{media.decode('latin-1')}"
         )
+
+
+def read_json_length(headers: Headers) -> int | None:
+    """How many bytes of the body are JSON; None where its headers do not say that others follow.
+
+    Raises:
+        Malformed: it is no number.
+    """
+    value = headers.get(JSON_LENGTH_HEADER)
+    if value is None:
+        return None
+    if not (value.isdigit() and len(value) <= 10 and int(value) < 2**31):
+        raise Malformed(f"expected {JSON_LENGTH} to be a whole number of bytes, got {value[:20].decode('latin-1')!r}")
+    return int(value)
 
 
 async def receive_body(receive: Receive, headers: Headers, longest: int, limit: str = "max_body_bytes") -> bytes:

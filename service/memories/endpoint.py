@@ -2,32 +2,41 @@
 
 import re
 import time
-from datetime import UTC, datetime
+from collections.abc import Mapping
 from functools import partial
+from typing import Any
 
 import numpy as np
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive
 
 from service.budget import Reservation
 from service.codec.long_tensor import read_all
-from service.errors import Conflict, Invalid
-from service.http.body import JSON_LENGTH, Body, CountedReceive, Headers, require_json
+from service.errors import Conflict
+from service.http.body import Body, CountedReceive, Headers, read_json_length, require_json
 from service.http.direct import RequestContext
-from service.http.response import JSON, respond
+from service.http.response import JSON, Fields, Pieces
 from service.inference.stages import Stage, Stages, run_stages
 from service.memories.memory import Description
-from service.memories.schemas import DamagedMemory, MemoryDescription, MemoryList
+from service.memories.openapi import DamagedMemory, MemoryDescription, MemoryList
 from service.memories.source import Memories
 from service.memories.state import State
-from service.memories.stored import Reference, StoredMemory, attends_to_itself, check_model
-from service.memories.upload import Rows, Upload, parse, plain_rows, projected_rows, projection_task
+from service.memories.stored import (
+    KEY_VALUE,
+    Reference,
+    StoredMemory,
+    attends_to_itself,
+    check_appended,
+    check_model,
+)
+from service.memories.upload import Rows, Upload, content_hash, parse, plain_rows, projected_rows, projection_task
 from service.model.model import Model
 from service.native.endpoint import AttentionEndpoint
 
 Tensors = dict[str, np.ndarray]
+TOLD = {"block", "version", "dtype", "content", "created", "expires"}  # fields of ``Description``
 ENTITY_TAG = re.compile(rb'"([0-9a-f]{64})"')
 
 
@@ -71,10 +80,9 @@ class MemoriesEndpoint:
             reservation.release()
         return _answer(memory, 200)
 
-    async def list(self, request: Request) -> "CountedResponse":
-        """The memories that the request's key may use."""
-        body = await self._thread(self._list, self._memories.seen_by(request.state.headers))
-        return CountedResponse(body, Reservation(self._blocks.engine.budget))
+    async def list(self, _: Request) -> ASGIApp:
+        """The memories that the request's key may use. Their list counts for the memory budget until it is written."""
+        return partial(self._blocks.respond_with, self._answer_list)
 
     async def get(self, request: Request) -> Response:
         """One memory, without its numbers."""
@@ -95,11 +103,10 @@ class MemoriesEndpoint:
         blocks = self._blocks
         headers: Headers = request.state.headers
         context = RequestContext(headers, request.state.timing, reservation)
-        json_length = headers.get(JSON_LENGTH.lower().encode())
+        json_length = read_json_length(headers)
         if json_length is None:
             require_json(headers)
-        length = None if json_length is None else _length(json_length)
-        body = await blocks.receive_body(CountedReceive(request.receive, reservation), context, length)
+        body = await blocks.receive_body(CountedReceive(request.receive, reservation), context, json_length)
         return await run_stages(self._decode(body, context, memory), blocks.engine.offload)
 
     async def _rows(self, upload: Upload, tensors: Tensors) -> Rows:
@@ -132,18 +139,17 @@ class MemoriesEndpoint:
 
     def _create(self, upload: Upload, rows: Rows, owner: str) -> StoredMemory:
         key, value = (np.ascontiguousarray(array, upload.dtype) for array in (rows.key, rows.value))
-        stored = Rows(key, value, rows.batch_axis, rows.counts)
         now, model = time.time(), upload.model
         description = Description(
             owner=owner,
             block=model.name if model else None,
             version=model.version if model else None,
-            dtype="float16" if upload.dtype == np.float16 else "float32",
+            dtype=str(upload.dtype),
             lead=key.shape[:-2],
             batch_axis=rows.batch_axis,
             d_k=key.shape[-1],
             d_v=value.shape[-1],
-            content=stored.content_hash(model),
+            content=content_hash(key, value, rows.counts, model),
             created=now,
             expires=now + upload.ttl_seconds if upload.ttl_seconds is not None else None,
         )
@@ -153,12 +159,15 @@ class MemoriesEndpoint:
         description = memory.description
         if upload.model is not None:
             check_model(description, upload.model, ())
-        for name, array, depth in (("key", rows.key, description.d_k), ("value", rows.value, description.d_v)):
-            if (*array.shape[:-2], array.shape[-1]) != (*description.lead, depth):
-                stored = ", ".join(map(str, (*description.lead, "n", depth)))
-                raise Invalid(f"expected shape [{stored}], as stored, got shape {[*array.shape]}", name)
+        for name, array, stored in zip(KEY_VALUE, (rows.key, rows.value), description.shapes(0), strict=True):
+            check_appended(name, array, stored)
         expected = None if upload.at is None else [upload.at] * description.rows
         self._store.append(memory, rows.key, rows.value, expected, rows.counts)
+
+    async def _answer_list(self, _: Mapping[str, Any], __: Receive, context: RequestContext) -> tuple[Pieces, Fields]:
+        listed = await self._thread(self._list, self._memories.seen_by(context.headers))
+        context.reservation.add(len(listed))
+        return [listed], JSON
 
     def _list(self, owner: str | None) -> bytes:
         memories, damaged = [], []
@@ -170,24 +179,6 @@ class MemoriesEndpoint:
         listed = MemoryList(memories=[], damaged=damaged, limit_bytes=self._store.limit)
         head, tail = listed.model_dump_json().split("[]", 1)
         return f"{head}[{','.join(memories)}]{tail}".encode()
-
-
-class CountedResponse:
-    """JSON that counts for the memory budget until it is written.
-
-    Raises:
-        TooMuchMemory, Overloaded: there is no room for it.
-    """
-
-    def __init__(self, body: bytes, reservation: Reservation) -> None:
-        reservation.add(len(body))
-        self._body, self._reservation = body, reservation
-
-    async def __call__(self, _: Scope, __: Receive, send: Send) -> None:
-        try:
-            await respond(send, [self._body], JSON)
-        finally:
-            self._reservation.release()
 
 
 def routes(blocks: AttentionEndpoint, memories: Memories) -> list[Route]:
@@ -219,21 +210,10 @@ def _describe(memory: StoredMemory, state: State) -> MemoryDescription:
     description = memory.description
     key_shape, value_shape = description.shapes(state.length)
     return MemoryDescription(
+        **description.model_dump(include=TOLD),
         id=memory.id,
-        block=description.block,
-        version=description.version,
-        dtype=description.dtype,
         key_shape=key_shape,
         value_shape=value_shape,
         lengths=state.lengths,
         bytes=description.nbytes(state.capacity),
-        content=description.content,
-        created=datetime.fromtimestamp(description.created, UTC),
-        expires=None if description.expires is None else datetime.fromtimestamp(description.expires, UTC),
     )
-
-
-def _length(text: bytes) -> int:
-    if not (text.isdigit() and len(text) <= 10):
-        raise Invalid(f"expected {JSON_LENGTH} to be a whole number of bytes")
-    return int(text)

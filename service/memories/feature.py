@@ -5,8 +5,9 @@ from collections.abc import Callable, Iterable, Sequence
 from starlette.routing import BaseRoute, Route
 
 from service.feature import Core, Feature
+from service.http.auth import ApiKeyAuth
 from service.memories import endpoint, openapi
-from service.memories.source import Keys, Memories, Store
+from service.memories.source import Memories, Store
 from service.model.model import Model
 from service.native.endpoint import AttentionEndpoint
 from service.telemetry.shared_metrics import Gauges, Key
@@ -17,7 +18,7 @@ class MemoriesFeature(Feature):
 
     source: Memories
 
-    def __init__(self, store: Store, keys: Callable[[], Keys | None]) -> None:
+    def __init__(self, store: Store, keys: Callable[[], ApiKeyAuth | None]) -> None:
         self.source = Memories(store, keys)
 
     def routes(self, core: Core) -> Sequence[Route]:

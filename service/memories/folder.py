@@ -9,7 +9,6 @@ import fcntl
 import os
 import secrets
 import shutil
-import tempfile
 import threading
 from contextlib import suppress
 from pathlib import Path
@@ -51,8 +50,10 @@ class Folder:
         with self._lock:
             if self._claim is not None:
                 return
-            made = None if self.path.exists() else self._made()
-            self._claim = made or _claimed(self.path, fcntl.LOCK_SH)
+            while self._claim is None:
+                self.path.mkdir(0o700, exist_ok=True)
+                with suppress(FileNotFoundError):  # another server has deleted the folder, which nobody had claimed
+                    self._claim = _claimed(self.path, fcntl.LOCK_SH)
         self._remove_left()
 
     def close(self) -> None:
@@ -61,22 +62,6 @@ class Folder:
             shutil.rmtree(self.path, ignore_errors=True)
         if self._claim:
             self._claim.close()
-
-    def _made(self) -> IO[bytes] | None:
-        """The claim of the temporary folder, which is made, and claimed before other servers see it.
-
-        None if another worker was first.
-        """
-        made = Path(tempfile.mkdtemp(prefix=f"{HIDDEN}{TEMPORARY}", dir=self.path.parent))
-        claim = _claimed(made, fcntl.LOCK_SH)
-        try:
-            made.rename(self.path)
-        except OSError:
-            shutil.rmtree(made, ignore_errors=True)
-            if claim:
-                claim.close()
-            return None
-        return claim
 
     def _remove_left(self) -> None:
         """Delete the temporary folders of servers that were killed."""
@@ -89,11 +74,11 @@ class Folder:
 
 
 def _claimed(folder: Path, kind: int) -> IO[bytes] | None:
-    """A lock that says that a server uses ``folder``, until it is closed; None if another has it."""
+    """A lock that says that a server uses ``folder``, until it is closed; None if another has it, or had deleted it."""
     file = (folder / CLAIM).open("ab")
-    try:
+    with suppress(BlockingIOError):
         fcntl.flock(file, kind | fcntl.LOCK_NB)
-    except BlockingIOError:
-        file.close()
-        return None
-    return file
+        if os.fstat(file.fileno()).st_nlink:
+            return file
+    file.close()
+    return None

@@ -31,7 +31,7 @@ TOUCH_S = 1.0  # between two updates of the time of the last use
 GROWTH = 1.5  # of the capacity, when it is full
 MIN_GROWTH = 256  # keys
 MAX_ROWS = 4096  # of the batch: the length of each is kept, compared and listed by itself
-MAX_TIME = 253402300799  # seconds since 1970, the end of the year 9999
+MAX_TIME = 2e10  # seconds since 1970, in the year 2603; pydantic reads larger numbers as milliseconds
 
 
 class Description(BaseModel):
@@ -75,6 +75,9 @@ class Description(BaseModel):
 
     def shapes(self, capacity: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
         return (*self.lead, capacity, self.d_k), (*self.lead, capacity, self.d_v)
+
+
+Appended = tuple[State, np.ndarray, np.ndarray]  # the state, keys and values after an append
 
 
 class Memory:
@@ -165,7 +168,7 @@ class Memory:
         grow: Callable[[int], AbstractContextManager[None]],
         expected: Sequence[int] | None = None,
         counts: Sequence[int] | None = None,
-    ) -> Iterator[tuple[State, np.ndarray, np.ndarray]]:
+    ) -> Iterator[Appended]:
         """Append ``key`` [*lead, t, d_k] and ``value`` [*lead, t, d_v] when the context is left without an error.
 
         Inside, the state and the arrays are those after it. Of row i only the first ``counts[i]`` keys are appended.

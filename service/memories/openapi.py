@@ -1,12 +1,12 @@
 """The OpenAPI document of ``/v1/memories``."""
 
+from datetime import datetime
 from typing import Annotated, Any
 
 from fastapi import Body, Header
 from fastapi.routing import APIRoute
 from pydantic import BaseModel, Field, create_model
 
-from service.memories.schemas import MemoryDescription, MemoryList
 from service.memories.stored import KEY_VALUE, LENGTHS, key_inputs, projects
 from service.memories.upload import DTYPES, MAX_TTL_S
 from service.model.model import Model
@@ -14,6 +14,37 @@ from service.native.openapi import Tensor, problems
 
 EXAMPLE = {"key": [[1, 0], [0, 1], [1, 1]], "value": [[1, 2], [3, 4], [5, 6]]}
 APPENDED = {"key": [[2, 0]], "value": [[7, 8]], "at": 3}
+
+
+class MemoryDescription(BaseModel):
+    """Stored keys and values, without their numbers."""
+
+    id: str
+    block: str | None = Field(description="the block whose projections are stored; null: keys and values as sent")
+    version: int | None = Field(description="of that block")
+    dtype: str
+    key_shape: tuple[int, ...] = Field(description="[batch, kv_heads, n, d_k], of a stack of layers [layers, ...]")
+    value_shape: tuple[int, ...]
+    lengths: tuple[int, ...] = Field(description="keys of each row of the batch")
+    bytes: int = Field(description="of its files, which have room for appended keys")
+    content: str = Field(description="SHA-256 of what was stored first, for If-None-Match")
+    created: datetime
+    expires: datetime | None
+
+
+class DamagedMemory(BaseModel):
+    """A memory whose files were changed by others."""
+
+    id: str
+    reason: str
+
+
+class MemoryList(BaseModel):
+    """The memories that an API key may use; an admin key sees those of all."""
+
+    memories: list[MemoryDescription]
+    damaged: list[DamagedMemory] = Field(description="shown to admin keys, or where there are no keys")
+    limit_bytes: int = Field(description="upper limit on all memories of this machine")
 
 
 def routes(blocks: dict[str, Model]) -> list[APIRoute]:

@@ -9,24 +9,14 @@ from pydantic import Field
 
 from service.cost import CostModel, UnknownCost
 from service.errors import Gone
+from service.http.auth import ApiKeyAuth
+from service.http.body import Headers
 from service.http.direct import RequestContext
 from service.inference.source import FieldDefinitions, InputSource, SourceInputs
 from service.inference.stages import Stage, Stages
 from service.memories.memory import Description
 from service.memories.stored import APPEND, AT, FIELD, Reference, StoredInputs, StoredMemory, read_reference
 from service.model.model import Model
-
-Headers = Mapping[bytes, bytes]
-
-
-class Keys(Protocol):
-    """The API keys of this server."""
-
-    def owner(self, headers: Headers) -> str:
-        """Who sends a request with these headers."""
-
-    def is_admin(self, headers: Headers) -> bool:
-        """Whether it may use the memories of all."""
 
 
 class Store(Protocol):
@@ -72,7 +62,7 @@ class Memories(InputSource[Reference]):
         AT: (int | None, Field(None, ge=0, description="refuse to append where the memory has not so many keys")),
     }
 
-    def __init__(self, store: Store, keys: Callable[[], Keys | None]) -> None:
+    def __init__(self, store: Store, keys: Callable[[], ApiKeyAuth | None]) -> None:
         self.store = store
         self._keys = keys
         self._finding = UnknownCost() if store.is_remote else CostModel()  # of ``get``

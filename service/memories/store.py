@@ -23,9 +23,9 @@ from pydantic import ValidationError
 
 from service.errors import Gone, NoRoom, NotFound
 from service.memories.folder import HIDDEN, Folder
-from service.memories.memory import DESCRIPTION, STATE, Description, Memory, allocate, checksums, not_found
+from service.memories.memory import DESCRIPTION, STATE, Appended, Description, Memory, allocate, checksums, not_found
 from service.memories.state import State, StateFile
-from service.memories.stored import Appended, Reference, StoredInputs
+from service.memories.stored import Reference, StoredInputs
 from service.messages import size_words, sizes_words
 from service.model.model import Model
 
@@ -50,7 +50,7 @@ def new_id() -> str:
 
 
 class MemoryStore:
-    """The memories in ``folder``, of at most ``limit`` bytes together.
+    """The memories in ``folder``, of at most ``limit`` bytes together. To be made before the folder is used.
 
     Those that outlive this server are on the disk before they are confirmed.
     """
@@ -71,6 +71,9 @@ class MemoryStore:
         self._sizes: dict[str, tuple[int, int]] = {}  # of each folder: when its files changed last, in ns, and bytes
         self.queries = self.misses = self.evictions = 0
         self.counted = self.counted_bytes = 0  # memories, and bytes of their files, at the last sweep
+        for entry in self._entries():
+            if UNFINISHED.fullmatch(entry.name):  # a server was killed
+                shutil.rmtree(entry, ignore_errors=True)
 
     def close(self) -> None:
         """Delete a temporary folder; to be called by the process that opened the store."""
@@ -295,12 +298,6 @@ class MemoryStore:
                 self._descriptions[id] = None
         return self._descriptions[id]
 
-    def remove_unfinished(self) -> None:
-        """Delete what a killed server had begun to write or to delete; only before the folder is used."""
-        for entry in self._entries():
-            if UNFINISHED.fullmatch(entry.name):
-                shutil.rmtree(entry, ignore_errors=True)
-
     def _ids(self) -> Sequence[str]:
         return [entry.name for entry in self._entries() if ID.fullmatch(entry.name)]
 
@@ -351,19 +348,6 @@ class MemoryStore:
         with (self.folder / LOCK).open("wb") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield
-
-
-def open_store(path: Path | None, limit: int) -> MemoryStore:
-    """The store in the folder ``path``, which is kept, or in a temporary one.
-
-    Raises:
-        OSError: the folder cannot be used, or another server uses it.
-    """
-    folder = Folder(path)
-    store = MemoryStore(folder, limit)
-    if folder.is_kept:
-        store.remove_unfinished()
-    return store
 
 
 def _folder_bytes(folder: Path) -> int:

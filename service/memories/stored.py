@@ -9,6 +9,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from service.codec.json_reader import describe
 from service.errors import Conflict, Invalid
 from service.memories.memory import Description
 from service.memories.state import State
@@ -55,11 +56,20 @@ def read_reference(fields: Mapping[str, Any]) -> Reference | None:
         raise Invalid("expected the id of a memory, as text: POST /v1/memories answers it", FIELD)
     if append is not None and not isinstance(append, bool):
         raise Invalid("expected a boolean", APPEND)
-    if at is not None and (type(at) is not int or at < 0):
-        raise Invalid("expected a whole number from 0", AT)
-    if at is not None and not append:
+    if read_length(at, AT) is not None and not append:
         raise Invalid(f"needs {APPEND} beside it", AT)
     return Reference(id, bool(append), at)
+
+
+def read_length(value: Any, name: str) -> int | None:
+    """How many keys the field ``name`` expects a memory to have; None where it is not given.
+
+    Raises:
+        Invalid: no whole number from 0.
+    """
+    if value is not None and (type(value) is not int or value < 0):
+        raise Invalid(f"expected a whole number from 0, got {describe(value)}", name)
+    return value
 
 
 class StoredMemory(Protocol):
@@ -79,32 +89,17 @@ class StoredMemory(Protocol):
     def use(self) -> AbstractContextManager[None]: ...
 
 
-Appended = tuple[State, np.ndarray, np.ndarray]  # the state, keys and values after an append
-
-
-class Appender(Protocol):
-    """The store of a memory."""
-
-    def appending(
-        self,
-        memory: Any,
-        key: np.ndarray,
-        value: np.ndarray,
-        expected: Sequence[int] | None = None,
-        counts: Sequence[int] | None = None,
-    ) -> AbstractContextManager[Appended]:
-        """Append to ``memory``, one of this store, as ``Memory.appending``."""
-
-
 class StoredInputs:
     """The stored inputs of one request to ``model``: those that ``memory`` has now, even if others append meanwhile.
+
+    ``store`` is that of the memory: a run that appends calls its ``appending``.
 
     Raises:
         Invalid: the memory is not one for this model.
         Conflict: it was made by another version of the model, or has not as many keys as the request expects.
     """
 
-    def __init__(self, memory: StoredMemory, reference: Reference, model: Model, store: Appender) -> None:
+    def __init__(self, memory: StoredMemory, reference: Reference, model: Model, store: Any) -> None:
         self.memory = memory
         self._store = store
         self._model = model
@@ -173,30 +168,33 @@ class StoredInputs:
         Raises:
             Invalid: an input that the memory has, too, or new keys that do not fit to it.
         """
-        inputs, self._new = dict(own), own
-        if self._is_past:
-            self._refuse(PAST, own)
-            inputs |= zip(PAST, self._arrays, strict=True)
-            if self._has_no_keys:
-                inputs |= self._empty(own)
-            return self._ordered(inputs)
-        if not self._appends:
-            self._refuse(KEY_VALUE, own)
-            inputs |= zip(KEY_VALUE, self._arrays, strict=True)
-            return self._ordered(self._with_lengths(inputs, self._state.lengths))
+        self._new = own
+        appends_own = self._appends and not self._is_past
+        for name in () if appends_own else self.names:
+            if name in own:
+                raise Invalid("is in the memory, and cannot be given beside it", name)
+        inputs = {**own, **(self._extended(own) if appends_own else dict(zip(self.names, self._arrays, strict=True)))}
+        if not self._is_past:
+            count = own["key"].shape[-2] if appends_own else 0
+            inputs = self._with_lengths(inputs, [length + count for length in self._state.lengths])
+        elif self._has_no_keys:
+            inputs |= self._empty(own)
+        return {name: inputs[name] for name in self._model.inputs if name in inputs}
+
+    def _extended(self, own: Arrays) -> dict[str, np.ndarray]:
+        """The shapes of keys and values after the append of the request's own."""
+        extended = {}
         for name, stored in zip(KEY_VALUE, self._arrays, strict=True):
             new = own.get(name)
             if new is None:
                 raise Invalid(f"required beside {APPEND}, and not given", name)
-            if (*new.shape[:-2], new.shape[-1]) != (*stored.shape[:-2], stored.shape[-1]):
-                expected = ", ".join(map(str, (*stored.shape[:-2], "n", stored.shape[-1])))
-                raise Invalid(f"expected shape [{expected}], as stored, got shape {list(new.shape)}", name)
+            check_appended(name, new, stored.shape)
             shape = (*stored.shape[:-2], self._state.length + new.shape[-2], stored.shape[-1])
-            inputs[name] = np.broadcast_to(new.dtype.type(0), shape)
-        count = own[KEY_VALUE[0]].shape[-2]
-        if own[KEY_VALUE[1]].shape[-2] != count:
+            extended[name] = np.broadcast_to(new.dtype.type(0), shape)
+        count = own["key"].shape[-2]
+        if own["value"].shape[-2] != count:
             raise Invalid(f"expected {count} values, as there are keys, got {own['value'].shape[-2]}", "value")
-        return self._ordered(self._with_lengths(inputs, [length + count for length in self._state.lengths]))
+        return extended
 
     def run(self, graph: Graph, execute: Execute, inputs: Arrays, outputs: Sequence[str]) -> dict[str, np.ndarray]:
         """The ``outputs`` that ``execute`` computes from ``inputs`` with ``graph``.
@@ -213,23 +211,15 @@ class StoredInputs:
             computed = execute(ready(inputs), outputs)
             check_finite(computed)
             new = [computed[name][..., self._state.length :, :] for name in PRESENT]
-            with self._appending(*new):
+            with self._store.appending(self.memory, *new, self._state.lengths):
                 return computed
-        stored = [self._unshaped(self._new[name]) for name in KEY_VALUE]
-        with self._appending(*stored) as (_, *arrays):
+        new = [self._unshaped(self._new[name]) for name in KEY_VALUE]
+        with self._store.appending(self.memory, *new, self._state.lengths) as (_, *arrays):
             for name, array in zip(KEY_VALUE, arrays, strict=True):
                 inputs = {**inputs, name: self._shaped(name, array)}
             computed = execute(ready(inputs), outputs)
             check_finite(computed)
             return computed
-
-    def _appending(self, key: np.ndarray, value: np.ndarray) -> AbstractContextManager[Appended]:
-        return self._store.appending(self.memory, key, value, self._state.lengths)
-
-    def _refuse(self, names: Sequence[str], own: Arrays) -> None:
-        for name in names:
-            if name in own:
-                raise Invalid("is in the memory, and cannot be given beside it", name)
 
     def _with_lengths(self, inputs: dict[str, np.ndarray], lengths: Sequence[int]) -> dict[str, np.ndarray]:
         """``inputs``, with the lengths of rows that differ; or of all where a new key's place matters."""
@@ -255,9 +245,6 @@ class StoredInputs:
             shape = [int(dim) if isinstance(dim, int) else batch if dim == "batch" else 0 for dim in tensor.shape]
             arrays[name] = np.zeros(shape, tensor.dtype)
         return arrays
-
-    def _ordered(self, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-        return {name: inputs[name] for name in self._model.inputs if name in inputs}
 
     def _converted(self, inputs: Arrays) -> dict[str, np.ndarray]:
         """``inputs`` with the stored ones as ONNX Runtime takes them: contiguous, in the model's type."""
@@ -313,6 +300,14 @@ def check_finite(outputs: Arrays) -> None:
     for name in ("output", *PRESENT):
         if name in outputs and not np.isfinite(outputs[name]).all():
             raise Invalid(f"{name} overflows, or is not a number; nothing was appended")
+
+
+def check_appended(name: str, new: np.ndarray, stored: Sequence[int]) -> None:
+    """Raises Invalid where new keys or values have other axes than those of shape ``stored`` [*lead, n, d]."""
+    *lead, _, depth = stored
+    if [*new.shape[:-2], new.shape[-1]] != [*lead, depth]:
+        expected = ", ".join(map(str, (*lead, "n", depth)))
+        raise Invalid(f"expected shape [{expected}], as stored, got shape {[*new.shape]}", name)
 
 
 def check_model(description: Description, model: Model, names: Sequence[str]) -> None:

@@ -26,6 +26,7 @@ from service.memories.stored import (
     attends_to_itself,
     key_inputs,
     projects,
+    read_length,
 )
 from service.model.model import Model
 from service.native.leading_axes import LeadingAxes
@@ -60,21 +61,6 @@ class Rows:
     value: np.ndarray
     batch_axis: int
     counts: tuple[int, ...]
-
-    def content_hash(self, model: Model | None) -> str:
-        """SHA-256 of what is stored, as hexadecimal digits.
-
-        It is that of a line of JSON (block and version, or null; dtype; the shapes of key and value; the counts),
-        followed by the bytes of both, little-endian.
-        """
-        head = [
-            [model.name, model.version] if model else None,
-            *(str(self.key.dtype), self.key.shape, self.value.shape, self.counts),
-        ]
-        digest = hashlib.sha256(orjson.dumps(head, option=orjson.OPT_APPEND_NEWLINE))
-        for array in (self.key, self.value):
-            digest.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
-        return digest.hexdigest()
 
 
 def parse(
@@ -111,7 +97,7 @@ def parse(
                 raise Invalid("required, and not given", name)
         binary.finish()
         reader.finish(content)
-        return Upload(model, dtype, tensors, _ttl(fields.get("ttl_seconds")), _at(fields.get("at")))
+        return Upload(model, dtype, tensors, _ttl(fields.get("ttl_seconds")), read_length(fields.get("at"), "at"))
 
 
 class BinaryTensors:
@@ -210,6 +196,20 @@ def projected_rows(model: Model, outputs: Mapping[str, np.ndarray]) -> Rows:
     return Rows(key, value, axis, (key.shape[-2],) * key.shape[axis])
 
 
+def content_hash(key: np.ndarray, value: np.ndarray, counts: tuple[int, ...], model: Model | None) -> str:
+    """SHA-256 of the contiguous arrays that are stored, as hexadecimal digits.
+
+    It is that of a line of JSON (block and version, or null; dtype; the shapes of key and value; the counts),
+    followed by the bytes of both, little-endian.
+    """
+    block = [model.name, model.version] if model else None
+    head = orjson.dumps([block, str(key.dtype), key.shape, value.shape, counts], option=orjson.OPT_APPEND_NEWLINE)
+    digest = hashlib.sha256(head)
+    for array in (key, value):
+        digest.update(array.data.cast("B"))
+    return digest.hexdigest()
+
+
 def _tensor(spec: TensorSpec, element: Any, reader: JsonReader, binary: BinaryTensors) -> np.ndarray | LongTensor:
     if isinstance(element, JsonObject) and "binary_data_size" in element:
         return binary.take(spec, element, reader)
@@ -262,9 +262,3 @@ def _ttl(seconds: Any) -> float | None:
             f"expected a number of seconds above 0, at most {MAX_TTL_S}, got {describe(seconds)}", "ttl_seconds"
         )
     return seconds  # type: ignore[no-any-return]
-
-
-def _at(length: Any) -> int | None:
-    if length is not None and (type(length) is not int or length < 0):
-        raise Invalid(f"expected a whole number from 0, got {describe(length)}", "at")
-    return length

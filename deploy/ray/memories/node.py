@@ -68,7 +68,6 @@ class MemoryNode:
 
     def __init__(self, folder: Path | None, limit: int) -> None:
         self._store = PartStore(_claimed(folder), limit)
-        self._store.remove_unfinished()
         self._threads = machine.cpus()
         self._name = secrets.token_hex(8)
         if folder is not None:

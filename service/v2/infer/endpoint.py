@@ -15,8 +15,7 @@ from service.codec.long_tensor import read_all
 from service.cost import CostModel
 from service.engine.engine import Engine
 from service.engine.task import InferenceTask
-from service.errors import Malformed
-from service.http.body import JSON_LENGTH, Body, Headers
+from service.http.body import JSON_LENGTH_HEADER, Body, Headers, read_json_length
 from service.http.direct import RequestContext
 from service.http.response import JSON, Fields, Pieces, length_of
 from service.inference.endpoint import MIN_BYTE_NS, InferenceEndpoint
@@ -31,7 +30,6 @@ from service.v2.infer.request import InferRequest, complete, decode_raw, parse, 
 from service.v2.infer.response import build_response
 from service.v2.paths import OF_MODEL, OF_VERSION
 
-HEADER = JSON_LENGTH.lower().encode()
 SMALL_COUNT = 1 << 12  # of numbers in a response that is prepared at once, in some microseconds
 OCTETS = (b"content-type", b"application/octet-stream")
 
@@ -49,16 +47,16 @@ class InferEndpoint(InferenceEndpoint[InferRequest]):
         return self.repository.model(path_params["model"], path_params.get("version"))
 
     def json_length(self, headers: Headers, length: int) -> int:
-        json_length = _json_length(headers)
+        json_length = read_json_length(headers)
         return length if json_length is None else json_length
 
     async def receive(self, receive: Receive, context: RequestContext) -> tuple[bytes, Body]:
-        return await self.receive_body(receive, context, _json_length(context.headers))
+        return await self.receive_body(receive, context, read_json_length(context.headers))
 
     def decode(self, model: Model, body: tuple[bytes, Body], context: RequestContext) -> Stages[InferRequest]:
         (content, attached), reservation = body, context.reservation
         cache, max_memory_bytes = self.cache(model), self.settings.max_memory_bytes
-        if not content and _json_length(context.headers) == 0:
+        if not content and read_json_length(context.headers) == 0:
             inputs, plan = decode_raw(attached, model, max_memory_bytes, reservation)
             return self._request(model, context, inputs, plan)
         template = find_template(content)
@@ -106,7 +104,7 @@ class InferEndpoint(InferenceEndpoint[InferRequest]):
             text = (yield Stage(self.writing(decimals), count, steps)) if count else drain(steps)
         fields = JSON
         if attached and length_of(attached):
-            fields = [OCTETS, (HEADER, b"%d" % length_of(text))]
+            fields = [OCTETS, (JSON_LENGTH_HEADER, b"%d" % length_of(text))]
         return (yield from self.compress([*text, *attached], fields, context.headers))
 
     def encoding_ns(self, request: InferRequest, context: RequestContext) -> float:
@@ -144,15 +142,6 @@ class InferEndpoint(InferenceEndpoint[InferRequest]):
             model, plan.run.estimate, inputs, plan.run.graph_outputs, plan.rows, content.priority, deadline
         )
         return InferRequest(task, plan, request_id)
-
-
-def _json_length(headers: Headers) -> int | None:
-    value = headers.get(HEADER)
-    if value is None:
-        return None
-    if not (value.isdigit() and len(value) <= 10 and int(value) < 2**31):
-        raise Malformed(f"expected {JSON_LENGTH} to be a whole number of bytes, got {value[:20].decode('latin-1')!r}")
-    return int(value)
 
 
 def routes(repository: Repository, settings: Settings, engine: Engine, source: InputSource[Any]) -> list[Route]:

@@ -3,10 +3,8 @@
 import os
 import resource
 import signal
-import tempfile
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from unittest.mock import Mock
 
 import httpx
 import numpy as np
@@ -133,7 +131,7 @@ def test_a_temporary_folder_is_deleted_at_the_end(two_blocks, tmp_path, monkeypa
 
 def test_without_a_place_to_write_it_serves_and_stores_nothing(two_blocks, monkeypatch):
     """As in a container whose root cannot be written: no temporary folder can be made."""
-    monkeypatch.setattr(tempfile, "mkdtemp", Mock(side_effect=FileNotFoundError(2, "No usable temporary directory")))
+    monkeypatch.setenv("TMPDIR", "/proc")
     with running(two_blocks) as client:
         assert "output" in attend(client, query=[[1.0]], key=[[1.0]], value=[[1.0]])
         response = send(client, "/v1/memories", key=ROW, value=ROW)

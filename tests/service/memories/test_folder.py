@@ -22,7 +22,7 @@ from service.memories import folder as folder_module
 from service.memories import state as state_module
 from service.memories.folder import TEMPORARY, Folder
 from service.memories.memory import DESCRIPTION, STATE, Description, Memory, checksums
-from service.memories.store import MemoryStore, open_store
+from service.memories.store import MemoryStore
 
 MIB = 1 << 20
 
@@ -34,7 +34,7 @@ def folder(tmp_path):
 
 @pytest.fixture
 def memories(folder):
-    with closing(open_store(folder, MIB)) as store:
+    with closing(MemoryStore(Folder(folder), MIB)) as store:
         yield store
 
 
@@ -71,7 +71,7 @@ def test_folders_of_others_stay(folder):
     left = [folder / f".{'x' * 24}", folder / f".{'x' * 24}.0123abcd"]
     for unfinished in left:
         unfinished.mkdir()
-    with closing(open_store(folder, MIB)) as memories:
+    with closing(MemoryStore(Folder(folder), MIB)) as memories:
         assert memories.used_bytes() == 0
         assert stored(memories).exists()
     assert all(file.exists() for file in theirs)
@@ -81,7 +81,7 @@ def test_folders_of_others_stay(folder):
 @pytest.mark.usefixtures("memories")
 def test_a_folder_has_one_server(folder):
     with pytest.raises(OSError, match="another server uses this folder"):
-        open_store(folder, MIB)
+        MemoryStore(Folder(folder), MIB)
 
 
 def test_processes_share_one_copy(memories):
@@ -194,7 +194,7 @@ def test_open_memories_leave_descriptors_for_connections(folder):
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (256, limits[1]))
     try:
-        memories = open_store(folder, MIB)
+        memories = MemoryStore(Folder(folder), MIB)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)
     with closing(memories):
@@ -264,7 +264,7 @@ def test_a_request_does_not_wait_while_an_evicted_memory_is_deleted(memories, mo
     assert len(removed) == 1
 
 
-def test_a_temporary_folder_is_claimed_before_other_servers_see_it(tmp_path, monkeypatch):
+def test_a_temporary_folder_that_another_server_deletes_before_it_is_claimed_is_made_again(tmp_path, monkeypatch):
     """One that starts at the same time deletes the folders that nobody claims."""
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     left = tmp_path / f"{TEMPORARY}left"

@@ -10,7 +10,7 @@ import numpy as np
 import orjson
 import pytest
 
-from service.memories import endpoint as memories_api
+from service.inference import endpoint as inference
 from service.memories.memory import MAX_ROWS
 from service.memories.store import ID, OVERHEAD_BYTES, new_id
 from tests.support.application import running
@@ -104,13 +104,13 @@ def test_the_list_is_part_of_the_memory_budget(two_blocks, monkeypatch):
     with running(two_blocks) as client:
         store(client, key=KEY, value=KEY)
         budget, held = client.app.budget, []
-        respond = memories_api.respond
+        respond = inference.respond
 
         async def responding(send, pieces, fields):
             held.append(budget.used)
             await respond(send, pieces, fields)
 
-        monkeypatch.setattr(memories_api, "respond", responding)
+        monkeypatch.setattr(inference, "respond", responding)
         listed = client.get("/v1/memories")
         assert (held, budget.used, len(listed.json()["memories"])) == ([len(listed.content)], 0, 1)
         monkeypatch.setattr(budget, "limit", len(listed.content) - 1)
