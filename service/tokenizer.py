@@ -8,9 +8,9 @@ import logging
 import os
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 import orjson
@@ -49,34 +49,14 @@ class TokenizedTexts:
     truncated: list[bool]
 
 
-@dataclass(slots=True)
-class _Row:
-    """The tokens of one text."""
+class _Piece(NamedTuple):
+    """Some tokens of a text: numbers, and elements of JSON lists without brackets."""
 
-    ids: list[np.ndarray] = field(default_factory=list)
-    type_ids: list[np.ndarray] = field(default_factory=list)
-    tokens: JsonRow = field(default_factory=list)
-    offsets: JsonRow = field(default_factory=list)
-    sequence_ids: JsonRow = field(default_factory=list)
-    length: int = 0
-
-    def add(
-        self,
-        ids: list[int],
-        type_ids: list[int],
-        tokens: list[str],
-        offsets: list[tuple[int, int]],
-        sequence_ids: list[int | None],
-    ) -> None:
-        """Add tokens, if there are any."""
-        if not ids:
-            return
-        self.ids.append(np.array(ids, np.int64))
-        self.type_ids.append(np.array(type_ids, np.int64))
-        self.tokens.append(orjson.dumps(tokens)[1:-1])
-        self.offsets.append(orjson.dumps(offsets)[1:-1])
-        self.sequence_ids.append(orjson.dumps(sequence_ids)[1:-1])
-        self.length += len(ids)
+    ids: np.ndarray
+    type_ids: np.ndarray
+    tokens: bytes
+    offsets: bytes
+    sequence_ids: bytes
 
 
 class Tokenizer:
@@ -199,62 +179,66 @@ class Tokenizer:
                 self._by_length[length] = tokenizer
             return tokenizer
 
-    def _row(self, encoding: Any, decoder_start: int | None) -> _Row:
+    def _row(self, encoding: Any, decoder_start: int | None) -> list[_Piece]:
         """The tokens of ``encoding``, or what a decoder reads of them. ``encoding`` is of no more use then."""
         sequence_ids = encoding.sequence_ids  # those of its pieces are not known
-        left, row = len(encoding), _Row()
-        pieces = [encoding]
+        left, encodings = len(encoding), [encoding]
+        row: list[_Piece] = []
         if left > MAX_PIECE_TOKENS:
             encoding.truncate(MAX_PIECE_TOKENS)
-            pieces += encoding.overflowing
+            encodings += encoding.overflowing
         if decoder_start is not None:
-            begins = pieces[0].ids[0] == decoder_start
+            begins = encoding.ids[0] == decoder_start
             if not begins:
-                row.add([decoder_start], [0], [self.token(decoder_start) or ""], [(0, 0)], [None])
+                row.append(_piece([decoder_start], [0], [self.token(decoder_start) or ""], [(0, 0)], [None]))
             if not begins or left > 1:
                 left -= 1
         place = 0
-        for index, piece in enumerate(pieces):
-            ids = piece.ids[: left - place]
-            end = place + len(ids)
-            row.add(
-                ids,
-                piece.type_ids[: len(ids)],
-                piece.tokens[: len(ids)],
-                piece.offsets[: len(ids)],
-                sequence_ids[place:end],
-            )
+        while encodings and place < left:
+            part = encodings.pop(0)  # freed one at a time
+            end = min(place + len(part), left)
+            count = end - place
+            lists = part.tokens[:count], part.offsets[:count], sequence_ids[place:end]
+            row.append(_piece(part.ids[:count], part.type_ids[:count], *lists))
             place = end
-            pieces[index] = None  # freed one at a time
         return row
 
-    def _padded(self, rows: Sequence[_Row], truncated: list[bool]) -> TokenizedTexts:
+    def _padded(self, rows: Sequence[list[_Piece]], truncated: list[bool]) -> TokenizedTexts:
         """``rows`` with the same length."""
-        longest = max(row.length for row in rows)
+        lengths = np.array([sum(len(piece.ids) for piece in row) for row in rows])
+        longest = int(lengths.max())
+        places = np.arange(longest)
+        mask = (places[::-1] if self._pads_left else places) < lengths[:, None]
+        for row, length in zip(rows, lengths.tolist(), strict=True):
+            if length < longest:
+                row.insert(0 if self._pads_left else len(row), self._padding(longest - length))
 
-        def array(parts_of: Callable[[_Row], list[np.ndarray]], filler: int) -> np.ndarray:
-            result = np.full((len(rows), longest), filler, np.int64)
+        def array(name: str) -> np.ndarray:
+            result = np.empty((len(rows), longest), np.int64)
             for target, row in zip(result, rows, strict=True):
-                start = longest - row.length if self._pads_left else 0
-                target[start : start + row.length] = np.concatenate(parts_of(row))
-            return result
-
-        def json(pieces_of: Callable[[_Row], JsonRow], filler: Any) -> list[JsonRow]:
-            element, result = orjson.dumps(filler), []
-            for row in rows:
-                padding = [(b"%b," % element * (longest - row.length))[:-1]] if row.length < longest else []
-                result.append(padding + pieces_of(row) if self._pads_left else pieces_of(row) + padding)
+                np.concatenate([getattr(piece, name) for piece in row], out=target)
             return result
 
         return TokenizedTexts(
-            array(lambda row: row.ids, self._pad_id),
-            array(lambda row: [np.ones(row.length, np.int64)], 0),
-            array(lambda row: row.type_ids, self._pad_type_id),
-            json(lambda row: row.tokens, self._pad_token),
-            json(lambda row: row.offsets, (0, 0)),
-            json(lambda row: row.sequence_ids, None),
+            array("ids"),
+            mask.astype(np.int64),
+            array("type_ids"),
+            [[piece.tokens for piece in row] for row in rows],
+            [[piece.offsets for piece in row] for row in rows],
+            [[piece.sequence_ids for piece in row] for row in rows],
             truncated,
         )
+
+    def _padding(self, count: int) -> _Piece:
+        ids, type_ids = (np.full(count, filler, np.int64) for filler in (self._pad_id, self._pad_type_id))
+        fillers = (orjson.dumps(filler) for filler in (self._pad_token, (0, 0), None))
+        return _Piece(ids, type_ids, *(((filler + b",") * count)[:-1] for filler in fillers))
+
+
+def _piece(ids: list[int], type_ids: list[int], *lists: Sequence[Any]) -> _Piece:
+    """The tokens with these ids; ``lists`` are their tokens, offsets and sequence ids."""
+    json = (orjson.dumps(elements)[1:-1] for elements in lists)
+    return _Piece(np.array(ids, np.int64), np.array(type_ids, np.int64), *json)
 
 
 def load_tokenizer(folder: Path) -> Tokenizer | None:

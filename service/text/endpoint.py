@@ -36,8 +36,8 @@ from service.text.next_tokens import LOGIT_BYTES, LOGITS, TOKEN_BYTES, next_toke
 from service.text.request import (
     FIELDS,
     TextFields,
-    TokenizedRequest,
     read_texts,
+    tensors_of,
     tokenize,
     tokenizer_of,
     tokens_json,
@@ -80,9 +80,9 @@ class TextEndpoint(NativeEndpoint[TextRequest]):
     def decode(self, model: Model, body: tuple[bytes, Body], context: RequestContext) -> Stages[TextRequest]:
         content, _ = body
         parsed, fields = yield from self.read(content, model)
-        tokenized, tokens = yield from self.tokenize(fields, model, context)
+        made, tokens = yield from self.tokenize(fields, model, context)
         steps = read_all(parsed.tensors, context.reservation)
-        tensors = (yield Stage(self.decoding, len(content), steps)) | tokenized.tensors
+        tensors = (yield Stage(self.decoding, len(content), steps)) | made
         ordered = {name: tensors[name] for name in model.inputs if name in tensors}
         stored = yield from self.stored(parsed.reference, model, context)
         attention = complete(parsed, ordered, model, self.cache(model), self.settings.max_memory_bytes, stored)
@@ -112,22 +112,22 @@ class TextEndpoint(NativeEndpoint[TextRequest]):
 
     def tokenize(
         self, fields: TextFields, model: Model, context: RequestContext, whole: bool = False
-    ) -> Stages[tuple[TokenizedRequest, list[bytes]]]:
-        """The tokens of the texts, and these as JSON fields: with ``whole`` all that is known of them.
+    ) -> Stages[tuple[dict[str, np.ndarray], list[bytes]]]:
+        """The tensors of the texts' tokens, and the tokens as JSON fields: with ``whole`` all that is known of them.
 
         Raises:
             TimedOut: the deadline passed before it was begun.
         """
         latest = self.deadline(context)
 
-        def tokenized() -> tuple[TokenizedRequest, list[bytes]] | None:
+        def tokenized() -> tuple[dict[str, np.ndarray], list[bytes]] | None:
             if latest is not None and time.perf_counter_ns() > latest:
                 return None
             tokens = tokenize(fields, model)
-            return tokens, tokens_json(tokens, fields.is_single, whole)
+            return tensors_of(tokens, fields.is_single, model), tokens_json(tokens, fields.is_single, whole)
 
         context.reservation.add(fields.memory(model))
-        result: tuple[TokenizedRequest, list[bytes]] | None = yield Stage(self.tokenizing, fields.size, tokenized)
+        result: tuple[dict[str, np.ndarray], list[bytes]] | None = yield Stage(self.tokenizing, fields.size, tokenized)
         if result is None:
             self.engine.counts.refused["deadline"] += 1
             raise TimedOut("Request timeout expired: it waited too long to be tokenized")

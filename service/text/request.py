@@ -1,7 +1,8 @@
 """The fields of a request with texts, and the tensors that a model's tokenizer makes of them."""
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -30,39 +31,30 @@ MASKS = {"attention_mask": 1, "token_type_ids": 0}  # tensors beside the token i
 DECODER = "decoder_"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class TextFields:
     """The texts of a request and how they become tokens. ``is_single``: one text, whose answer has no batch axis."""
 
-    texts: list[Text]
-    targets: list[Text]  # what the decoder reads, in a model with an encoder and a decoder
+    texts: Mapping[str, Sequence[Text]]  # by the prefix of the tensors that they become; DECODER: what a decoder reads
     is_single: bool
     truncation: bool | None  # None = as the tokenizer's file says
     special_tokens: bool
     next_tokens: int = 0  # how many to answer for each text
-    size: int = field(init=False)  # the bytes of all texts as UTF-8
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "size", sum(map(_size, (*self.texts, *self.targets))))
+    @cached_property
+    def size(self) -> int:
+        """The bytes of all texts as UTF-8."""
+        return sum(_size(text) for texts in self.texts.values() for text in texts)
 
     def memory(self, model: Model) -> int:
         """Upper bound in bytes on what tokenizing takes for ``model``: a batch's texts get the longest's length."""
         tokenizer, tokens = tokenizer_of(model), 0
-        for texts, name in ((self.texts, "input_ids"), (self.targets, f"{DECODER}input_ids")):
-            limit = model.max_tokens(name)
-            longest = max(map(_size, texts), default=0) + SPECIAL_TOKENS
+        for prefix, texts in self.texts.items():
+            limit = model.max_tokens(f"{prefix}input_ids")
+            longest = max(map(_size, texts)) + SPECIAL_TOKENS
             lengths = (longest, limit, tokenizer.cut_length(limit, self.truncation))
             tokens += len(texts) * min(length for length in lengths if length is not None)
         return self.size * TOKENIZING_BYTES + tokens * TOKEN_BYTES
-
-
-@dataclass(frozen=True, slots=True)
-class TokenizedRequest:
-    """The tokens of a request, and the tensors that they are for the model."""
-
-    text: TokenizedTexts | None
-    target: TokenizedTexts | None
-    tensors: dict[str, np.ndarray]
 
 
 def read_texts(reader: JsonReader, fields: Mapping[str, Any], model: Model, most_bytes: int) -> TextFields:
@@ -85,16 +77,13 @@ def read_texts(reader: JsonReader, fields: Mapping[str, Any], model: Model, most
             if fields.get(made) is not None:
                 raise Malformed(f"is made of {name}, and cannot be given beside it", made)
     for name, others in (("text_pair", pairs), ("text_target", targets)):
-        if others is not None and texts is not None and _length(others) != _length(texts):
+        if others is not None and texts is not None and _count(others) != _count(texts):
             raise Invalid(f"expected {_count(texts)}, as text is, got {_count(others)}", name)
     if pairs is not None and texts is None:
         raise Invalid("needs text beside it", "text_pair")
-    joined: list[Text] = [*_list(texts)]
-    if pairs is not None:
-        joined = [*zip(_list(texts), _list(pairs), strict=True)]
+    joined: Sequence[Text] = _list(texts) if pairs is None else [*zip(_list(texts), _list(pairs), strict=True)]
     result = TextFields(
-        joined,
-        [*_list(targets)],
+        {prefix: given for prefix, given in (("", joined), (DECODER, _list(targets))) if given},
         isinstance(texts if texts is not None else targets, str),
         _flag(fields, "truncation"),
         _flag(fields, "add_special_tokens") is not False,
@@ -104,35 +93,38 @@ def read_texts(reader: JsonReader, fields: Mapping[str, Any], model: Model, most
     return result
 
 
-def tokenize(fields: TextFields, model: Model) -> TokenizedRequest:
-    """The tokens and the tensors of ``fields``: [batch, n], or [n] of a single text.
-
-    Tensors that would change nothing are left out, as a model is faster without them.
+def tokenize(fields: TextFields, model: Model) -> dict[str, TokenizedTexts]:
+    """The tokens of the texts, by the prefix of their tensors.
 
     Raises:
         Invalid: a text is too long, or cannot be encoded; ``field`` names it.
     """
-    tokenizer = tokenizer_of(model)
-    tensors: dict[str, np.ndarray] = {}
-    text = target = None
-    if fields.texts:
-        text = _encode(tokenizer, fields.texts, fields, model)
-        tensors |= _tensors(text, "", fields, model)
-    if fields.targets:
-        target = _encode(tokenizer, fields.targets, fields, model, DECODER)
-        tensors |= _tensors(target, DECODER, fields, model)
-    return TokenizedRequest(text, target, tensors)
+    return {prefix: _encode(prefix, texts, fields, model) for prefix, texts in fields.texts.items()}
 
 
-def tokens_json(tokenized: TokenizedRequest, is_single: bool, whole: bool = False) -> list[bytes]:
+def tensors_of(tokenized: Mapping[str, TokenizedTexts], is_single: bool, model: Model) -> dict[str, np.ndarray]:
+    """The tensors of the tokens for ``model``: [batch, n], or [n] of a single text.
+
+    Those that would change nothing are left out, as a model is faster without them.
+    """
+    tensors = {}
+    for prefix, texts in tokenized.items():
+        tensors[f"{prefix}input_ids"] = texts.input_ids
+        for name, neutral in MASKS.items():
+            array: np.ndarray = getattr(texts, name)
+            if f"{prefix}{name}" in model.inputs and (array != neutral).any():
+                tensors[f"{prefix}{name}"] = array
+    return {name: array[0] for name, array in tensors.items()} if is_single else tensors
+
+
+def tokens_json(tokenized: Mapping[str, TokenizedTexts], is_single: bool, whole: bool = False) -> list[bytes]:
     """The fields of a response that say what the tokens are, as JSON without braces, in pieces.
 
     With ``whole`` they say all that is known.
     """
     content: dict[str, list[JsonRow] | np.ndarray] = {}
-    for texts, prefix, words in ((tokenized.text, "", ""), (tokenized.target, DECODER, "target_")):
-        if texts is None:
-            continue
+    for prefix, texts in tokenized.items():
+        words = "target_" if prefix else ""
         content[f"{words}tokens"] = texts.tokens
         content[f"{words}offsets"] = texts.offsets
         content[f"{words}truncated"] = np.array(texts.truncated)
@@ -236,9 +228,7 @@ def _flag(fields: Mapping[str, Any], name: str) -> bool | None:
     raise Invalid(f"expected a boolean, got {describe(value)}", name)
 
 
-def _encode(
-    tokenizer: Tokenizer, texts: list[Text], fields: TextFields, model: Model, prefix: str = ""
-) -> TokenizedTexts:
+def _encode(prefix: str, texts: Sequence[Text], fields: TextFields, model: Model) -> TokenizedTexts:
     spec, start, limit = model.spec, None, model.max_tokens(f"{prefix}input_ids")
     assert spec is not None, "only blocks have texts"
     if prefix:
@@ -246,7 +236,7 @@ def _encode(
         if start is None:
             raise Invalid(f"model '{model.name}' does not say with which token a decoder begins", "text_target")
     try:
-        encoded = tokenizer.encode(texts, limit, fields.truncation, fields.special_tokens, start)
+        encoded = tokenizer_of(model).encode(texts, limit, fields.truncation, fields.special_tokens, start)
     except Invalid as error:
         raise Invalid(str(error), "text_target" if prefix else "text") from None
     if f"{prefix}attention_mask" not in model.inputs and not encoded.attention_mask.all():
@@ -254,21 +244,8 @@ def _encode(
     return encoded
 
 
-def _tensors(texts: TokenizedTexts, prefix: str, fields: TextFields, model: Model) -> dict[str, np.ndarray]:
-    tensors = {f"{prefix}input_ids": texts.input_ids}
-    for name, neutral in MASKS.items():
-        array = texts.attention_mask if name == "attention_mask" else texts.token_type_ids
-        if f"{prefix}{name}" in model.inputs and (array != neutral).any():
-            tensors[f"{prefix}{name}"] = array
-    return {name: array[0] for name, array in tensors.items()} if fields.is_single else tensors
-
-
 def _list(texts: str | list[str] | None) -> list[str]:
     return [texts] if isinstance(texts, str) else texts or []
-
-
-def _length(texts: str | list[str]) -> int | None:
-    return None if isinstance(texts, str) else len(texts)
 
 
 def _count(texts: str | list[str]) -> str:

@@ -99,14 +99,14 @@ def encoded_rows(tokenizer, texts, limit=None, **options):
 @pytest.mark.parametrize(("texts", "options"), CASES.values(), ids=CASES)
 def test_long_texts_are_tokenized_as_short_ones_are(texts, options, direction, folder, monkeypatch):
     """320 tokens in pieces of 7, between which other threads run; and of a truncated text only its start."""
-    tokenizer, sizes, add = with_padding(folder, direction), [], service.tokenizer._Row.add
+    tokenizer, sizes, piece = with_padding(folder, direction), [], service.tokenizer._piece
     expected = encoded_rows(tokenizer, texts, **options)
 
-    def noted(self, ids, *more):
+    def noted(ids, *more):
         sizes.append(len(ids))
-        add(self, ids, *more)
+        return piece(ids, *more)
 
-    monkeypatch.setattr(service.tokenizer._Row, "add", noted)
+    monkeypatch.setattr(service.tokenizer, "_piece", noted)
     monkeypatch.setattr(service.tokenizer, "MAX_PIECE_TOKENS", 7)
     monkeypatch.setattr(service.tokenizer, "LONG_TEXT", 50)
     assert encoded_rows(tokenizer, texts, **options) == expected

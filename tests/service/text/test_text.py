@@ -265,7 +265,7 @@ def test_an_answer_with_many_tokens(count, ask):
 
 
 def fields(texts, truncation=None):
-    return TextFields(texts, [], is_single=False, truncation=truncation, special_tokens=True)
+    return TextFields({"": texts}, is_single=False, truncation=truncation, special_tokens=True)
 
 
 def test_short_texts_beside_a_long_one_reserve_their_padding(fresh):
