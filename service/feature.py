@@ -8,7 +8,7 @@ from typing import Any
 from starlette.routing import BaseRoute, Route
 
 from service.engine.engine import Engine
-from service.inference.source import InputSource, NoSource
+from service.inference.source import InputSource
 from service.model.model import Model
 from service.repository.repository import Repository
 from service.settings import Settings
@@ -57,4 +57,4 @@ class Feature(ABC):
 
 def source_of(features: Iterable[Feature]) -> InputSource[Any]:
     """The source of the first of ``features`` that has one."""
-    return next((feature.source for feature in features if feature.source is not None), NoSource())
+    return next((feature.source for feature in features if feature.source is not None), InputSource())

@@ -1,6 +1,5 @@
-"""Where requests have inputs from that are not in their bodies: a stored memory is such a source."""
+"""Sources of inputs outside of request bodies, such as stored memories."""
 
-from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
@@ -47,35 +46,26 @@ class SourceInputs(StoredInputs, Protocol):
         """
 
 
-class InputSource(ABC, Generic[Reference]):
-    """Finds the inputs that a request refers to in its fields, in V2 in its parameters."""
+class InputSource(Generic[Reference]):
+    """Finds the inputs that a request refers to in its fields, in V2 in its parameters.
 
-    fields: ClassVar[FieldDefinitions]
+    This one has no fields: all inputs are in the body. A feature's source overrides all of it.
+    """
 
-    @abstractmethod
-    def read(self, given: Mapping[str, Any]) -> Reference | None:
-        """The reference in those of ``fields`` that are ``given``; None where there is none.
+    fields: ClassVar[FieldDefinitions] = {}
+
+    def read(self, _given: Mapping[str, Any]) -> Reference | None:
+        """The reference in those of ``fields`` that are given; None where there is none.
 
         Raises:
             Invalid: a field of another type, or one that needs another beside it.
         """
+        return None
 
-    @abstractmethod
     def open(self, reference: Reference, model: Model, context: RequestContext) -> Stages[SourceInputs]:
         """The inputs of a request to ``model``, which are kept until the request's reservation is released.
 
         Raises:
             NotFound, Gone, Invalid, Conflict: there are none, or they do not fit to the model or the request.
         """
-
-
-class NoSource(InputSource[None]):
-    """All inputs are in the body."""
-
-    fields: ClassVar[FieldDefinitions] = {}
-
-    def read(self, _: Mapping[str, Any]) -> None:
-        return None
-
-    def open(self, _: None, __: Model, ___: RequestContext) -> Stages[SourceInputs]:
         raise NotImplementedError("no request refers to it")

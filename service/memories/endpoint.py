@@ -36,7 +36,7 @@ from service.model.model import Model
 from service.native.endpoint import AttentionEndpoint
 
 Tensors = dict[str, np.ndarray]
-TOLD = {"block", "version", "dtype", "content", "created", "expires"}  # fields of ``Description``
+SHARED_FIELDS = {"block", "version", "dtype", "content", "created", "expires"}  # of both descriptions
 ENTITY_TAG = re.compile(rb'"([0-9a-f]{64})"')
 
 
@@ -210,7 +210,7 @@ def _describe(memory: StoredMemory, state: State) -> MemoryDescription:
     description = memory.description
     key_shape, value_shape = description.shapes(state.length)
     return MemoryDescription(
-        **description.model_dump(include=TOLD),
+        **description.model_dump(include=SHARED_FIELDS),
         id=memory.id,
         key_shape=key_shape,
         value_shape=value_shape,

@@ -105,7 +105,6 @@ class Memory:
         self._uses = 0
         self._touched = -TOUCH_S
         self._files: tuple[tuple[int, int], np.ndarray, np.ndarray] | None = None  # generation, capacity; keys; values
-        self._views: tuple[State, np.ndarray, np.ndarray] | None = None
         self.is_verified = is_verified
 
     @property
@@ -131,23 +130,18 @@ class Memory:
     def arrays(self) -> tuple[State, np.ndarray, np.ndarray]:
         """The state, and the keys [*lead, n, d_k] and values [*lead, n, d_v] of the longest row: views of the files.
 
-        As long as nothing is appended, these are the same objects each time.
-
         Raises:
             Gone: the files are damaged.
         """
-        state, views = self.state(), self._views
-        if views is None or views[0] != state:
-            try:
-                keys, values = self._map(state)
-            except Gone:
-                if self.state().generation == state.generation:
-                    raise
-                return self.arrays()  # an append replaced the files between the two looks
-            self._views = views = state, keys[..., : state.length, :], values[..., : state.length, :]
-            for view in views[1:]:
-                view.flags.writeable = False
-        return views
+        state = self.state()
+        try:
+            keys, values = (array[..., : state.length, :] for array in self._map(state))
+        except Gone:
+            if self.state().generation == state.generation:
+                raise
+            return self.arrays()  # an append replaced the files between the two looks
+        keys.flags.writeable = values.flags.writeable = False
+        return state, keys, values
 
     def verify(self) -> None:
         """Compare the numbers with their checksums.
@@ -249,15 +243,11 @@ class Memory:
                 try:
                     array = np.memmap(self.folder / f"{name}.{state.generation}", self.dtype, "r+", shape=shape)
                 except (FileNotFoundError, ValueError):
-                    raise self._unreadable(name) from None
+                    damage = Gone(f"the file of its {name}s is missing or damaged")
+                    raise (damage if self.exists() else not_found(self.id)) from None
                 arrays.append(array.view(np.ndarray))
             self._files = files = (state.generation, state.capacity), arrays[0], arrays[1]
         return files[1], files[2]
-
-    def _unreadable(self, name: str) -> Gone | NotFound:
-        if not self.exists():
-            return not_found(self.id)
-        return Gone(f"the file of its {name}s is missing or damaged")
 
     def _append(
         self, before: State, lengths: tuple[int, ...], counts: Sequence[int], key: np.ndarray, value: np.ndarray

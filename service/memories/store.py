@@ -60,7 +60,6 @@ class MemoryStore:
 
     def __init__(self, folder: Folder, limit: int) -> None:
         self._folder = folder
-        self._is_kept = folder.is_kept
         self.folder = folder.path
         self.limit = limit
         self._open: OrderedDict[str, Memory] = OrderedDict()
@@ -104,13 +103,13 @@ class MemoryStore:
                     array.tofile(file)
             StateFile.create(scratch / STATE, state)
             (scratch / DESCRIPTION).write_text(description.model_dump_json())
-            if self._is_kept:
+            if self._folder.is_kept:
                 for path in (*scratch.iterdir(), scratch):
                     _sync(path)
             with self._lock():  # else another process may evict it before it is open here
                 scratch.rename(self.folder / id)
                 memory = Memory(self.folder / id, is_verified=True)
-            if self._is_kept:
+            if self._folder.is_kept:
                 _sync(self.folder)
         except BaseException as error:
             shutil.rmtree(scratch, ignore_errors=True)

@@ -104,8 +104,7 @@ class BinaryTensors:
     """The tensors behind a request's JSON, in the order in which it names them."""
 
     def __init__(self, attached: Body) -> None:
-        self._attached = memoryview(attached)
-        self._place = 0
+        self._rest = memoryview(attached)
 
     def take(self, spec: TensorSpec, element: JsonObject, reader: JsonReader) -> np.ndarray:
         """The tensor of ``{"shape": ..., "dtype": ..., "binary_data_size": bytes}``.
@@ -120,22 +119,21 @@ class BinaryTensors:
                     f"unknown field {describe(name)} of a tensor; there are {', '.join(BINARY_FIELDS)}", spec.name
                 )
         size, dtype = reader.part(element["binary_data_size"]), reader.part(element.get("dtype", "float32"))
-        if type(size) is not int or not 0 <= size <= len(self._attached) - self._place:
-            left = len(self._attached) - self._place
+        if type(size) is not int or not 0 <= size <= len(self._rest):
+            left = len(self._rest)
             raise Malformed(f"binary_data_size is {describe(size)}; behind the JSON are {left} bytes more", spec.name)
         if dtype not in DTYPES:
             raise Invalid(f"expected dtype to be one of {', '.join(DTYPES)}, got {describe(dtype)}", spec.name)
         shape = reader.integers(spec.name, element.get("shape"))
-        content = self._attached[self._place : self._place + size]
-        self._place += size
+        content, self._rest = self._rest[:size], self._rest[size:]
         numbers = np.require(from_bytes(spec.name, dtype, content), requirements="A")  # copied only if not aligned
         array = check_shape(spec.name, numbers, shape)
         return cast(spec.name, array, spec.dtype)
 
     def finish(self) -> None:
         """Raises Malformed where bytes are left."""
-        if self._place != len(self._attached):
-            raise Malformed(f"{len(self._attached) - self._place} bytes behind the JSON belong to no tensor")
+        if self._rest:
+            raise Malformed(f"{len(self._rest)} bytes behind the JSON belong to no tensor")
 
 
 def plain_rows(tensors: Mapping[str, np.ndarray]) -> Rows:

@@ -80,9 +80,9 @@ class TextEndpoint(NativeEndpoint[TextRequest]):
     def decode(self, model: Model, body: tuple[bytes, Body], context: RequestContext) -> Stages[TextRequest]:
         content, _ = body
         parsed, fields = yield from self.read(content, model)
-        made, tokens = yield from self.tokenize(fields, model, context)
+        token_tensors, tokens = yield from self.tokenize(fields, model, context)
         steps = read_all(parsed.tensors, context.reservation)
-        tensors = (yield Stage(self.decoding, len(content), steps)) | made
+        tensors = (yield Stage(self.decoding, len(content), steps)) | token_tensors
         ordered = {name: tensors[name] for name in model.inputs if name in tensors}
         stored = yield from self.stored(parsed.reference, model, context)
         attention = complete(parsed, ordered, model, self.cache(model), self.settings.max_memory_bytes, stored)

@@ -9,7 +9,7 @@ from service.budget import MemoryBudget, Reservation
 from service.errors import Overloaded
 from service.http.direct import RequestContext
 from service.inference.endpoint import InferenceEndpoint
-from service.inference.source import NoSource
+from service.inference.source import InputSource
 from service.model.model import Model
 from service.native.endpoint import AttentionEndpoint
 from service.settings import Settings
@@ -22,7 +22,7 @@ MAX_BYTES = 1 << 40
 
 def endpoint(kind: type[InferenceEndpoint]) -> InferenceEndpoint:
     """One that only decodes and encodes."""
-    return kind(None, Settings(max_memory_bytes=MAX_BYTES), None, NoSource())
+    return kind(None, Settings(max_memory_bytes=MAX_BYTES), None, InputSource())
 
 
 def context() -> RequestContext:

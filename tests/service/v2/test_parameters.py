@@ -8,7 +8,7 @@ import pytest
 from service.codec.json_parser import parse_object
 from service.codec.json_reader import JsonReader
 from service.errors import HeedError, Malformed
-from service.inference.source import NoSource
+from service.inference.source import InputSource
 from service.v2.infer.parameters import MAX_NAME_CHARACTERS, of_request
 from service.v2.infer.request import parse
 from tests.support import graphs
@@ -42,7 +42,7 @@ def test_lists_and_objects_are_not_converted(model, place, parameters):
     body = PLACES[place] % parameters
     tracemalloc.start()
     with suppress(HeedError):
-        parse(body, (), model, NoSource())
+        parse(body, (), model, InputSource())
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 2 * len(body)  # which a comparison of its bytes may take
