@@ -1,4 +1,4 @@
-"""What a feature adds to the service. A feature is a package above the core, which ``app`` alone imports."""
+"""The interface of features. A feature is a package above the core, which ``app`` alone imports."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence

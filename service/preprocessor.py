@@ -1,4 +1,4 @@
-"""How a model's image processor makes numbers of a picture, from its preprocessor_config.json."""
+"""A model's image processor, from its preprocessor_config.json: the steps from a picture to numbers."""
 
 import json
 import logging

@@ -1,7 +1,7 @@
 """A model's tokenizer, from its tokenizer.json: texts to token ids.
 
-The library is written in Rust and releases the interpreter's lock while it works on a batch of texts. It has the lock
-while it makes Python lists of what it found, so that is done in pieces.
+The library is written in Rust and releases the interpreter's lock while it encodes a batch of texts. It holds the lock
+while it converts its results to Python lists, so long results are converted in pieces.
 """
 
 import logging
@@ -26,7 +26,7 @@ log = logging.getLogger("heed")
 
 TOKENIZER_FILE = "tokenizer.json"
 MAX_PIECE_TOKENS = 1 << 13  # converted in one call; about a millisecond
-LONG_TEXT = 1 << 17  # characters; what is cut off a shorter text is freed in some milliseconds
+LONG_TEXT = 1 << 17  # characters; the tokens cut off a shorter text are freed in some milliseconds
 T = TypeVar("T")
 Text = str | tuple[str, str]  # alone, or a pair
 JsonRow = list[bytes]  # the elements of a JSON list, some in each piece, without brackets
@@ -98,8 +98,8 @@ class Tokenizer:
             limit: the most tokens of a text that the model takes; None = any number.
             truncation: whether longer texts are truncated; None: as the file says.
             special_tokens: whether the tokens are added that begin, separate and end texts.
-            decoder_start: the token with which a decoder begins. Tokens are then what it reads: this one first, and
-                not the last, which it is to answer.
+            decoder_start: the token with which a decoder begins. The tokens are then its input: this one first, and
+                without the last, which it predicts.
 
         Raises:
             Invalid: a text is longer and not truncated, is empty, or cannot be encoded. No field is named.
@@ -180,7 +180,7 @@ class Tokenizer:
             return tokenizer
 
     def _row(self, encoding: Any, decoder_start: int | None) -> list[_Piece]:
-        """The tokens of ``encoding``, or what a decoder reads of them. ``encoding`` is of no more use then."""
+        """The tokens of ``encoding``, or a decoder's input of them. ``encoding`` is consumed."""
         sequence_ids = encoding.sequence_ids  # those of its pieces are not known
         left, encodings = len(encoding), [encoding]
         row: list[_Piece] = []

@@ -17,7 +17,7 @@ async def run_unless_disconnected(engine: Engine, task: InferenceTask, receive: 
 
     Raises:
         ClientDisconnect: the client disconnected.
-        Exception: what ``engine.run`` raises.
+        Exception: any error of ``engine.run``.
     """
     is_disconnected = False
     watch: asyncio.Task[Message] | None = None

@@ -39,7 +39,7 @@ AnswerFunction = Callable[[Mapping[str, Any], Receive, RequestContext], Awaitabl
 
 
 class DecodedRequest(Protocol):
-    """What an endpoint decodes a request to."""
+    """A request as an endpoint decodes it."""
 
     @property
     def task(self) -> InferenceTask:
@@ -54,7 +54,7 @@ R = TypeVar("R", bound=DecodedRequest)
 
 
 class InferenceEndpoint(DirectEndpoint, Generic[R]):
-    """What the APIs have in common: decode, run, encode, and count. An API gives ``decode`` and ``encode``."""
+    """The pipeline of both APIs: decode, run, encode, and count. An API implements ``decode`` and ``encode``."""
 
     api: ClassVar[str]  # its name in metrics
 
@@ -89,7 +89,7 @@ class InferenceEndpoint(DirectEndpoint, Generic[R]):
     async def receive_body(
         self, receive: Receive, context: RequestContext, json_length: int | None
     ) -> tuple[bytes, Body]:
-        """As ``receive``; ``json_length`` is that of the JSON in the decompressed body, None: all of it."""
+        """As ``receive``; ``json_length`` bytes of the decompressed body are JSON; None = the whole body."""
         headers, longest = context.headers, self.settings.max_body_bytes
         encoding = content_encoding(headers)
         if encoding is None and json_length is not None:
@@ -202,14 +202,14 @@ class InferenceEndpoint(DirectEndpoint, Generic[R]):
         return response
 
     def cache(self, model: Model) -> BoundedCache[Any]:
-        """What is known of earlier requests to ``model``."""
+        """The plans of earlier requests to ``model``."""
         cache = self._caches.get(model)
         if cache is None:
             cache = self._caches.setdefault(model, BoundedCache())
         return cache
 
     def cut(self, content: bytes) -> Stages[tuple[bytes, Sequence[LongText | LongList]]]:
-        """A JSON document that is short enough to be parsed in one call, and the long parts that were cut out of it.
+        """A JSON document that is short enough to be parsed in one call, and the long parts that were cut out.
 
         Raises:
             TooLarge: it is long without long lists of numbers.

@@ -1,6 +1,6 @@
-"""The plan of a run: what follows from the shapes of a request's inputs, its outputs and its options of the weights.
+"""The plan of a run, which follows from the shapes of a request's inputs, its outputs and its options of the weights.
 
-It is that of every request with the same ones, so the APIs cache it.
+Requests that agree in these have one plan, so the APIs cache it.
 """
 
 from collections.abc import Sequence

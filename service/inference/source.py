@@ -49,7 +49,7 @@ class SourceInputs(StoredInputs, Protocol):
 class InputSource(Generic[Reference]):
     """Finds the inputs that a request refers to in its fields, in V2 in its parameters.
 
-    This one has no fields: all inputs are in the body. A feature's source overrides all of it.
+    This one has no fields: all inputs are in the body. A feature's source overrides fields and methods.
     """
 
     fields: ClassVar[FieldDefinitions] = {}

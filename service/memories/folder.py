@@ -57,7 +57,7 @@ class Folder:
         self._remove_left()
 
     def close(self) -> None:
-        """Delete a temporary folder, if this process made this object, and not a fork of it."""
+        """Delete a temporary folder, in the process that made this object; forks leave it."""
         if not self.is_kept and os.getpid() == self._process:
             shutil.rmtree(self.path, ignore_errors=True)
         if self._claim:

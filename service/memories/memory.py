@@ -1,7 +1,7 @@
 """One stored memory: the files in its folder, mapped by every process that uses it.
 
-    memory.json            what never changes; its modification time is the memory's last use
-    state                  what appends change (state.py)
+    memory.json            the description, which never changes; its modification time is the memory's last use
+    state                  lengths and files, which appends change (state.py)
     key.G, value.G         the numbers of generation G: [*lead, capacity, d_k] and [*lead, capacity, d_v]
 
 A lock on ``state`` serialises appends. A shared lock on ``memory.json`` says that a request uses the memory. Keys that
@@ -35,7 +35,7 @@ MAX_TIME = 2e10  # seconds since 1970, in the year 2603; pydantic reads larger n
 
 
 class Description(BaseModel):
-    """What never changes of a memory.
+    """The properties of a memory that never change.
 
     ``lead`` are the axes before those of the keys; ``batch_axis`` is the one among them whose rows may have different
     lengths. ``block`` and ``version`` name the model whose projections the keys and values are, if they are.
@@ -51,7 +51,7 @@ class Description(BaseModel):
     batch_axis: NonNegativeInt
     d_k: PositiveInt
     d_v: PositiveInt
-    content: str  # a hash of what was stored
+    content: str  # a hash of the keys and values stored first
     created: Annotated[float, Field(ge=0, le=MAX_TIME)]  # seconds since 1970, as is expires
     expires: Annotated[float, Field(ge=0, le=MAX_TIME)] | None
 
@@ -171,7 +171,7 @@ class Memory:
         Raises:
             Conflict: the rows have not the ``expected`` lengths.
             NotFound, Gone: it was deleted, or is damaged.
-            Exception: what ``grow`` raises.
+            Exception: any error of ``grow``.
         """
         with self._append_lock():
             before = committed = self.state()
@@ -274,7 +274,7 @@ class Memory:
             with grow(self.description.nbytes(capacity)):
                 allocate(self.folder, self.description, grown)
         except BaseException:
-            self._remove(grown.generation)  # a full disk: what there is of them
+            self._remove(grown.generation)  # incomplete files on a full disk
             raise
         old, new = self._map(state), self._map(grown)
         for before, after in zip(old, new, strict=True):

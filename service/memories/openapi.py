@@ -27,7 +27,7 @@ class MemoryDescription(BaseModel):
     value_shape: tuple[int, ...]
     lengths: tuple[int, ...] = Field(description="keys of each row of the batch")
     bytes: int = Field(description="of its files, which have room for appended keys")
-    content: str = Field(description="SHA-256 of what was stored first, for If-None-Match")
+    content: str = Field(description="SHA-256 of the keys and values stored first, for If-None-Match")
     created: datetime
     expires: datetime | None
 
@@ -59,7 +59,7 @@ def routes(blocks: dict[str, Model]) -> list[APIRoute]:
     stored = create_model(
         "NewMemory",
         __base__=base,
-        block=(str | None, Field(None, description="store what this block's projections make of its inputs")),
+        block=(str | None, Field(None, description="store this block's projections of its inputs")),
         dtype=(str | None, Field(None, description=f"{' or '.join(DTYPES)}; default {DTYPES[0]}")),
         ttl_seconds=(float | None, Field(None, gt=0, le=MAX_TTL_S, description="seconds until it is deleted")),
     )
@@ -71,7 +71,7 @@ def routes(blocks: dict[str, Model]) -> list[APIRoute]:
 
     def create(
         body: Any,
-        if_none_match: Annotated[str | None, Header(description="the content of a memory that is to be reused")] = None,
+        if_none_match: Annotated[str | None, Header(description="the content of a memory to reuse")] = None,
     ) -> None: ...
 
     create.__annotations__["body"] = Annotated[stored, Body()]

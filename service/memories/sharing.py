@@ -1,7 +1,7 @@
 """Tasks that wait for the same stored keys and values share one pass over them.
 
-Their queries are joined as further heads of each key head, where they keep their positions: what a mask by position
-allows is the same. An answer differs from that of the task alone by rounding.
+Their queries are joined as further heads of each key head, where they keep their positions, so that masks by position
+stay the same. The outputs differ from those of a task alone by rounding.
 """
 
 from collections.abc import Hashable, Sequence
@@ -14,7 +14,7 @@ STORED = ("key", "value")
 
 
 def shared_key(inputs: Arrays) -> Hashable:
-    """Equal for inputs with the very same keys and values in memory, queries of one shape, and the same parameters."""
+    """Equal for inputs with the same arrays of keys and values, queries of one shape, and equal parameters."""
     return tuple((name, *_identity(name, array)) for name, array in sorted(inputs.items()))
 
 

@@ -20,7 +20,7 @@ from service.model.model import Model
 
 
 class Store(Protocol):
-    """Where the memories are; ``MemoryStore`` says what its methods do. A ``memory`` is one that the store answered."""
+    """The store of memories, with the methods of ``MemoryStore``. A ``memory`` argument is one of this store."""
 
     queries: int
     misses: int
@@ -68,12 +68,12 @@ class Memories(InputSource[Reference]):
         self._finding = UnknownCost() if store.is_remote else CostModel()  # of ``get``
 
     def owner(self, headers: Headers) -> str:
-        """To whom a memory belongs that a request with these headers stores."""
+        """The owner of memories stored by requests with these headers."""
         keys = self._keys()
         return keys.owner(headers) if keys else ""
 
     def seen_by(self, headers: Headers) -> str | None:
-        """Whose memories it may use; None: those of all."""
+        """The owner whose memories a request with these headers may use; None = all owners."""
         keys = self._keys()
         return None if keys and keys.is_admin(headers) else self.owner(headers)
 

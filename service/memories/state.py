@@ -1,4 +1,4 @@
-"""What changes of a memory: how many keys it has. Written so that a process killed at any moment leaves it valid.
+"""The state of a memory, which changes: its lengths. A process killed at any moment leaves it valid.
 
 The file has two slots of equal size, written in turn, each with a checksum of itself. A reader takes the valid one with
 the higher sequence number, so a write that is not finished changes nothing.
@@ -28,7 +28,7 @@ GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # 2**64 divided by the golden ratio: its
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """How many keys each row of the batch has, and which files they are in.
+    """The number of keys of each row of the batch, and the files with them.
 
     ``sequence`` counts the writes. The files have room for ``capacity`` keys; they are replaced when ``generation``
     grows.

@@ -255,7 +255,7 @@ class MemoryStore:
             raise _translated(error) from None
 
     def used_bytes(self) -> int:
-        """What all memories take of the disk, those that are being written included."""
+        """Bytes of all memories on the disk, including unfinished ones."""
         return sum(self._folder_sizes().values())
 
     def _folder_sizes(self) -> dict[str, int]:
@@ -350,7 +350,7 @@ class MemoryStore:
 
 
 def _folder_bytes(folder: Path) -> int:
-    """What a folder and its files take of the disk."""
+    """Bytes of a folder and its files on the disk."""
     try:
         return sum(BLOCK_BYTES * path.stat().st_blocks for path in (folder, *os.scandir(folder)))
     except OSError:  # deleted since

@@ -33,7 +33,7 @@ Execute = Callable[[Arrays, Sequence[str]], dict[str, np.ndarray]]
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """What a request says of a memory: its id, whether the request's keys are appended, and to how many keys."""
+    """A memory in a request: its id, whether the request's keys are appended, and the expected length."""
 
     id: str
     append: bool = False
@@ -62,7 +62,7 @@ def read_reference(fields: Mapping[str, Any]) -> Reference | None:
 
 
 def read_length(value: Any, name: str) -> int | None:
-    """How many keys the field ``name`` expects a memory to have; None where it is not given.
+    """The length that the field ``name`` expects of a memory; None where it is not given.
 
     Raises:
         Invalid: no whole number from 0.
@@ -73,7 +73,7 @@ def read_length(value: Any, name: str) -> int | None:
 
 
 class StoredMemory(Protocol):
-    """A memory as requests use it; ``Memory`` says what its methods do."""
+    """The methods of ``Memory`` that requests use."""
 
     @property
     def id(self) -> str: ...
@@ -118,7 +118,7 @@ class StoredInputs:
         self._arrays = tuple(self._shaped(name, array) for name, array in zip(self.names, (key, value), strict=True))
 
     def estimate(self, inputs: Arrays, outputs: Sequence[str], max_memory_bytes: int) -> RunEstimate:
-        """What a run needs for ``outputs``, on the graph that is fastest for stored keys.
+        """The memory and time of a run for ``outputs``, on the graph that is fastest for stored keys.
 
         Raises:
             Invalid: a shape or a number does not fit to the model.
@@ -134,7 +134,7 @@ class StoredInputs:
 
     @property
     def is_quick(self) -> bool:
-        """Whether the run need not check the memory's numbers, nor wait for other appends."""
+        """Whether the run needs no verification and no lock."""
         return self.memory.is_verified and not self._appends
 
     def verify(self) -> None:
@@ -148,7 +148,7 @@ class StoredInputs:
 
     @property
     def outputs(self) -> tuple[str, ...]:
-        """Outputs that the run computes for the memory: what the block made of the new keys and values."""
+        """Outputs that the run computes for the memory: the block's projections of the new keys and values."""
         return PRESENT if self._is_past and self._appends else ()
 
     @property
@@ -279,7 +279,7 @@ def _streaming_graph(model: Model) -> Graph | None:
 
 
 def projects(model: Model) -> bool:
-    """Whether it answers what its projections make of keys and values, and takes it back as its past."""
+    """Whether it outputs its projections of keys and values, and accepts them as its past."""
     learns = model.spec is not None and model.spec.learned > 0
     return learns and {*PAST} <= model.inputs.keys() and {*PRESENT} <= model.outputs.keys()
 
@@ -296,7 +296,7 @@ def attends_to_itself(model: Model) -> bool:
 
 
 def check_finite(outputs: Arrays) -> None:
-    """Raises Invalid where a result overflows: what is appended stays."""
+    """Raises Invalid where a result overflows: appended keys are never removed."""
     for name in ("output", *PRESENT):
         if name in outputs and not np.isfinite(outputs[name]).all():
             raise Invalid(f"{name} overflows, or is not a number; nothing was appended")

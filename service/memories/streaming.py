@@ -45,7 +45,7 @@ MAX_PARTS = 64  # of the keys of one tile, whose sums wait to be merged
 MAX_SMALL_PRODUCT = 1 << 19
 MAX_NARROW_ROWS = 32  # up to so many queries, products of keys and queries are faster than of queries and keys
 HALF_INFINITY = 0x7C00  # its bits; those of NaN are larger
-WORKSPACE_BYTES = 48 << 20  # bound on what a run needs beside its inputs and outputs, and for each thread beside it
+WORKSPACE_BYTES = 48 << 20  # bound on a run's memory beside its inputs and outputs, and on that of each further thread
 THREAD_BYTES = 8 << 20
 
 
@@ -274,7 +274,7 @@ class _Attention:
             self.outputs[name][tile.index] = results[name]
 
     def normalize(self, part: _Part, _: _Buffers) -> None:
-        """Make weights of what ``attend`` has left of ``part``."""
+        """Normalize the exponentials that ``attend`` wrote for ``part``."""
         assert part.tile.lse is not None, "all parts have been attended to"
         weights = self.outputs["weights"][part.tile.index]
         for keys, top in zip(self._blocks(part), part.tops, strict=True):
@@ -310,7 +310,7 @@ def _weighted(weights: np.ndarray, value: np.ndarray) -> np.ndarray:
 
 
 def _small(rows: int, depth: int, n: int) -> int:
-    """How many of n keys are multiplied at one time."""
+    """The number of keys, of n, in one product."""
     return min(n, max(256, MAX_SMALL_PRODUCT // (rows * depth)))
 
 
@@ -345,7 +345,7 @@ def _for_each(tasks: Sequence[T], function: Callable[[T, _Buffers], None], threa
             for task in waiting:
                 function(task, buffers)
         finally:
-            deque(waiting, maxlen=0)  # take what is left, without an effect
+            deque(waiting, maxlen=0)  # discard the rest
 
     helpers = [_helpers().submit(work) for _ in range(min(threads, len(tasks)) - 1)]
     try:

@@ -17,7 +17,7 @@ FLOAT32_MIN = np.finfo(np.float32).min  # in place of -inf where that would be s
 
 @dataclass(slots=True)
 class Sums:
-    """What some keys give each query; in float64."""
+    """The sums over some keys, for each query; in float64."""
 
     top: np.ndarray  # [..., 1] the largest score
     total: np.ndarray  # [..., 1] the sum of exp(score - top)

@@ -1,4 +1,4 @@
-"""Decoding of what is stored in a memory: keys and values, or what a block's projections make of its inputs."""
+"""Decoding of uploads to memories: keys and values, or inputs of a block whose projections are stored."""
 
 import hashlib
 from collections.abc import Mapping, Sequence
@@ -55,7 +55,7 @@ class Upload:
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """What is stored: [*lead, n, d_k] and [*lead, n, d_v]; of row i of the batch the first ``counts[i]`` keys."""
+    """Keys [*lead, n, d_k] and values [*lead, n, d_v] to store; of row i of the batch the first ``counts[i]``."""
 
     key: np.ndarray
     value: np.ndarray
@@ -162,12 +162,12 @@ def plain_rows(tensors: Mapping[str, np.ndarray]) -> Rows:
 def projection_task(
     model: Model, tensors: Mapping[str, np.ndarray], max_memory_bytes: int, stored: StoredInputs | None = None
 ) -> InferenceTask:
-    """The run whose outputs ``present_key`` and ``present_value`` are stored, or appended to what is ``stored``.
+    """The run whose outputs ``present_key`` and ``present_value`` are stored, or appended to the memory of ``stored``.
 
     Queries make no difference to them: a block that does not attend to itself gets one, of zeros.
 
     Raises:
-        Invalid: a tensor does not fit to the block, or to what is stored.
+        Invalid: a tensor does not fit to the block, or to the stored keys.
         TooMuchMemory: the run needs more than ``max_memory_bytes`` bytes.
     """
     first = next(name for name in model.inputs if name in tensors)

@@ -32,7 +32,7 @@ class TextFields(BaseModel, extra="forbid"):
 
 
 class Tokens(BaseModel):
-    """What the tokenizer makes of the texts: lists for a single text, lists of lists for several."""
+    """The tokens of the texts: lists for a single text, lists of lists for several."""
 
     tokens: list[Any] | Absent = None
     offsets: Integers | Absent = Field(None, description="first character, and last plus 1, of each token in its text")

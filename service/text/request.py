@@ -35,7 +35,7 @@ DECODER = "decoder_"
 class TextFields:
     """The texts of a request and how they become tokens. ``is_single``: one text, whose answer has no batch axis."""
 
-    texts: Mapping[str, Sequence[Text]]  # by the prefix of the tensors that they become; DECODER: what a decoder reads
+    texts: Mapping[str, Sequence[Text]]  # by the prefix of their tensors: "" or DECODER
     is_single: bool
     truncation: bool | None  # None = as the tokenizer's file says
     special_tokens: bool
@@ -47,7 +47,7 @@ class TextFields:
         return sum(_size(text) for texts in self.texts.values() for text in texts)
 
     def memory(self, model: Model) -> int:
-        """Upper bound in bytes on what tokenizing takes for ``model``: a batch's texts get the longest's length."""
+        """Upper bound in bytes on the memory of tokenizing for ``model``: all texts are padded to the longest."""
         tokenizer, tokens = tokenizer_of(model), 0
         for prefix, texts in self.texts.items():
             limit = model.max_tokens(f"{prefix}input_ids")
@@ -118,9 +118,9 @@ def tensors_of(tokenized: Mapping[str, TokenizedTexts], is_single: bool, model: 
 
 
 def tokens_json(tokenized: Mapping[str, TokenizedTexts], is_single: bool, whole: bool = False) -> list[bytes]:
-    """The fields of a response that say what the tokens are, as JSON without braces, in pieces.
+    """The fields of a response that describe the tokens, as JSON without braces, in pieces.
 
-    With ``whole`` they say all that is known.
+    With ``whole`` these are all fields of ``/v1/tokenize``.
     """
     content: dict[str, list[JsonRow] | np.ndarray] = {}
     for prefix, texts in tokenized.items():
