@@ -2,7 +2,8 @@
 
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
 
@@ -50,34 +51,26 @@ class MemoriesEndpoint:
         self._thread = blocks.engine.offload
 
     async def create(self, request: Request) -> Response:
-        """Store keys and values: 201, or 200 where ``If-None-Match`` names what is stored already."""
+        """Store keys and values: 201, or 200 where ``If-None-Match`` names the content of a stored memory."""
         headers: Headers = request.state.headers
         owner = self._memories.owner(headers)
         if tags := {tag.decode() for tag in ENTITY_TAG.findall(headers.get(b"if-none-match", b""))}:
             existing = await self._thread(self._store.find, tags, owner)
             if existing is not None:
                 return _answer(existing, 200)
-        reservation = Reservation(self._blocks.engine.budget)
-        try:
-            upload, tensors = await self._receive(request, reservation, None)
+        async with self._received(request) as (upload, tensors):
             rows = await self._rows(upload, tensors)
             return _answer(await self._thread(self._create, upload, rows, owner), 201)
-        finally:
-            reservation.release()
 
     async def append(self, request: Request) -> Response:
         """Append keys and values, all or none."""
         memory = await self._get(request)
-        reservation = Reservation(self._blocks.engine.budget)
-        try:
-            upload, tensors = await self._receive(request, reservation, memory)
-            reservation.hold(memory.use())
-            if upload.model is not None and attends_to_itself(upload.model):
-                await self._run_on(memory, upload, upload.model, tensors)
-            else:
-                await self._thread(self._append, memory, upload, await self._rows(upload, tensors))
-        finally:
-            reservation.release()
+        async with self._received(request, memory) as (upload, tensors):
+            with memory.use():
+                if upload.model is not None and attends_to_itself(upload.model):
+                    await self._run_on(memory, upload, upload.model, tensors)
+                else:
+                    await self._thread(self._append, memory, upload, await self._rows(upload, tensors))
         return _answer(memory, 200)
 
     async def list(self, _: Request) -> ASGIApp:
@@ -97,17 +90,21 @@ class MemoriesEndpoint:
     async def _get(self, request: Request) -> StoredMemory:
         return await self._thread(self._memories.get, request.path_params["memory"], request.state.headers)
 
-    async def _receive(
-        self, request: Request, reservation: Reservation, memory: StoredMemory | None
-    ) -> tuple[Upload, Tensors]:
-        blocks = self._blocks
-        headers: Headers = request.state.headers
-        context = RequestContext(headers, request.state.timing, reservation)
-        json_length = read_json_length(headers)
-        if json_length is None:
-            require_json(headers)
-        body = await blocks.receive_body(CountedReceive(request.receive, reservation), context, json_length)
-        return await run_stages(self._decode(body, context, memory), blocks.engine.offload)
+    @asynccontextmanager
+    async def _received(
+        self, request: Request, memory: StoredMemory | None = None
+    ) -> AsyncIterator[tuple[Upload, Tensors]]:
+        """The decoded body, whose memory is reserved until the context is left."""
+        blocks, reservation = self._blocks, Reservation(self._blocks.engine.budget)
+        context = RequestContext(request.state.headers, request.state.timing, reservation)
+        try:
+            json_length = read_json_length(context.headers)
+            if json_length is None:
+                require_json(context.headers)
+            body = await blocks.receive_body(CountedReceive(request.receive, reservation), context, json_length)
+            yield await run_stages(self._decode(body, context, memory), blocks.engine.offload)
+        finally:
+            reservation.release()
 
     async def _rows(self, upload: Upload, tensors: Tensors) -> Rows:
         if upload.model is None:
@@ -116,7 +113,7 @@ class MemoriesEndpoint:
         return projected_rows(upload.model, await self._blocks.engine.run(task))
 
     async def _run_on(self, memory: StoredMemory, upload: Upload, model: Model, tensors: Tensors) -> None:
-        """Append what a block makes of tensors that attend to what is stored: positions and deeper layers need it."""
+        """Append the outputs of a block that attends to itself: its positions and deeper layers need stored keys."""
         while True:
             stored = self._store.inputs(memory, Reference(memory.id, True, upload.at), model)
             task = projection_task(model, tensors, self._blocks.settings.max_memory_bytes, stored)

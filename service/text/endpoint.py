@@ -58,7 +58,7 @@ class TextRequest:
 
     @property
     def response_bytes(self) -> int:
-        """Upper bound in bytes on the response, as arrays and as text, and on what it is computed with."""
+        """Upper bound in bytes on the response, as arrays and as text, and on the arrays that it is computed from."""
         size, count = self.attention.response_bytes + length_of(self.tokens), self.fields.next_tokens
         if count:
             size += self.task.batch * count * TOKEN_BYTES + vocabulary_size(self.task.model) * LOGIT_BYTES
@@ -105,10 +105,24 @@ class TextEndpoint(NativeEndpoint[TextRequest]):
     def read(self, content: bytes, model: Model, only_texts: bool = False) -> Stages[tuple[ParsedRequest, TextFields]]:
         """The fields of a request; with ``only_texts`` there may be no others."""
         rest, parts = yield from self.cut(content)
-        most_bytes = self.settings.max_text_bytes
-        reading = partial(_read, rest, parts, model, self.source, most_bytes, only_texts)
-        fields = yield Stage(self.reading, len(content), reading)
-        return fields  # type: ignore[no-any-return]
+        parsing = partial(self._parse, rest, parts, model, only_texts)
+        parsed: tuple[ParsedRequest, TextFields] = yield Stage(self.reading, len(content), parsing)
+        return parsed
+
+    def _parse(
+        self, content: bytes, parts: Sequence[LongText | LongList], model: Model, only_texts: bool
+    ) -> tuple[ParsedRequest, TextFields]:
+        tokenizer_of(model)
+        with parse_object(content, parts) as json, np.errstate(over="ignore"):
+            fields = read_fields(json, model, self.source, (*FIELDS, NEXT_TOKENS))
+            for name in fields if only_texts else ():
+                if name not in FIELDS:
+                    raise Malformed(f"no field of /v1/tokenize, which takes {', '.join(FIELDS)}", name)
+            reader = JsonReader(parts)
+            texts = read_texts(reader, fields, model, self.settings.max_text_bytes)
+            parsed = parse_fields(fields, reader, model, self.source, (LOGITS,) if texts.next_tokens else ())
+            reader.finish(content, strict=False)  # a text may have brackets
+            return parsed, texts
 
     def tokenize(
         self, fields: TextFields, model: Model, context: RequestContext, whole: bool = False
@@ -169,28 +183,6 @@ class TokenizeEndpoint:
         _, fields = yield from self._texts.read(content, model, only_texts=True)
         _, tokens = yield from self._texts.tokenize(fields, model, context, whole=True)
         return tokens
-
-
-def _read(
-    content: bytes,
-    parts: Sequence[LongText | LongList],
-    model: Model,
-    source: InputSource[Any],
-    most_bytes: int,
-    only_texts: bool,
-) -> tuple[ParsedRequest, TextFields]:
-    tokenizer_of(model)
-    with parse_object(content, parts) as json, np.errstate(over="ignore"):
-        fields = read_fields(json, model, source, (*FIELDS, NEXT_TOKENS))
-        if only_texts:
-            for name in fields:
-                if name not in FIELDS:
-                    raise Malformed(f"no field of /v1/tokenize, which takes {', '.join(FIELDS)}", name)
-        reader = JsonReader(parts)
-        texts = read_texts(reader, fields, model, most_bytes)
-        parsed = parse_fields(fields, reader, model, source, (LOGITS,) if texts.next_tokens else ())
-        reader.finish(content, strict=False)  # a text may have brackets
-        return parsed, texts
 
 
 def _next_tokens(request: TextRequest, outputs: Mapping[str, np.ndarray]) -> bytes:
