@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 from starlette.types import ASGIApp, Receive
 
 from service.budget import Reservation
@@ -42,7 +41,7 @@ ENTITY_TAG = re.compile(rb'"([0-9a-f]{64})"')
 
 
 class MemoriesEndpoint:
-    """The routes of ``/v1/memories``. ``blocks`` runs the blocks whose projections are stored."""
+    """The functions of ``/v1/memories``. ``blocks`` runs the blocks whose projections are stored."""
 
     def __init__(self, blocks: AttentionEndpoint, memories: Memories) -> None:
         self._blocks = blocks
@@ -176,22 +175,6 @@ class MemoriesEndpoint:
         listed = MemoryList(memories=[], damaged=damaged, limit_bytes=self._store.limit)
         head, tail = listed.model_dump_json().split("[]", 1)
         return f"{head}[{','.join(memories)}]{tail}".encode()
-
-
-def routes(blocks: AttentionEndpoint, memories: Memories) -> list[Route]:
-    """The routes; the documentation has them with their bodies instead."""
-    endpoint = MemoriesEndpoint(blocks, memories)
-    methods = [
-        ("", "POST", endpoint.create),
-        ("", "GET", endpoint.list),
-        ("/{memory}/append", "POST", endpoint.append),
-        ("/{memory}", "GET", endpoint.get),
-        ("/{memory}", "DELETE", endpoint.delete),
-    ]
-    return [
-        Route(f"/v1/memories{path}", function, methods=[method], include_in_schema=False)
-        for path, method, function in methods
-    ]
 
 
 def _answer(memory: StoredMemory, status: int) -> Response:

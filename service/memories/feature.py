@@ -6,7 +6,8 @@ from starlette.routing import BaseRoute, Route
 
 from service.feature import Core, Feature
 from service.http.auth import ApiKeyAuth
-from service.memories import endpoint, openapi
+from service.memories import openapi
+from service.memories.endpoint import MemoriesEndpoint
 from service.memories.source import Memories, Store
 from service.model.model import Model
 from service.native.endpoint import AttentionEndpoint
@@ -23,7 +24,14 @@ class MemoriesFeature(Feature):
 
     def routes(self, core: Core) -> Sequence[Route]:
         blocks = AttentionEndpoint(core.repository, core.settings, core.engine, core.source)
-        return endpoint.routes(blocks, self.source)
+        endpoint, path = MemoriesEndpoint(blocks, self.source), "/v1/memories"
+        return [
+            Route(path, endpoint.create, methods=["POST"]),
+            Route(path, endpoint.list, methods=["GET"]),
+            Route(f"{path}/{{memory}}/append", endpoint.append, methods=["POST"]),
+            Route(f"{path}/{{memory}}", endpoint.get, methods=["GET"]),
+            Route(f"{path}/{{memory}}", endpoint.delete, methods=["DELETE"]),
+        ]
 
     def documented_routes(self, _: Core, blocks: dict[str, Model]) -> Sequence[BaseRoute]:
         return openapi.routes(blocks)

@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 import orjson
-from starlette.routing import Route
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
 from service.codec.json_parser import parse_object
 from service.codec.json_reader import JsonReader
@@ -190,14 +189,3 @@ def _next_tokens(request: TextRequest, outputs: Mapping[str, np.ndarray]) -> byt
     task, fields = request.task, request.fields
     likeliest = next_tokens(outputs[LOGITS], task.inputs, fields.next_tokens, tokenizer_of(task.model))
     return b'"%b":%b' % (NEXT_TOKENS.encode(), orjson.dumps(likeliest[0] if fields.is_single else likeliest))
-
-
-def routes(repository: Repository, settings: Settings, engine: Engine, source: InputSource[Any]) -> list[Route]:
-    """The routes that take texts: the one that runs models is first."""
-    texts = TextEndpoint(repository, settings, engine, source)
-    endpoints: dict[str, ASGIApp] = {"text": texts, "tokenize": TokenizeEndpoint(texts)}
-    return [
-        Route(f"/v1/{name}/{{block}}{slash}", endpoint, methods=["POST"], include_in_schema=False)
-        for name, endpoint in endpoints.items()
-        for slash in ("", "/")
-    ]
