@@ -106,11 +106,11 @@ def create_app(
         CannotTrace: the environment asks for traces that cannot be sent.
     """
     requested, settings = settings, settings.sized()
-    repository, engine = Repository(settings), Engine(settings)
     shared_metrics = shared_metrics or SharedMetrics()
     traces = tracing.create_tracer("heed") if tracing.is_wanted() else None
     if features is None:
         features = [MemoriesFeature(store or open_memories(settings), lambda: auth), TextFeature()]
+    repository, engine = Repository(settings, [feature.load for feature in features]), Engine(settings)
     core = Core(repository, settings, engine, source_of(features))
     clock = EventLoopClock()
     counted = metrics.Metrics(repository, engine, features, clock, shared_metrics, slot or shared_metrics.slots[0])

@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from starlette.routing import BaseRoute, Route
@@ -26,7 +27,7 @@ class Core:
 
 
 class Feature(ABC):
-    """Routes, their documentation, metrics, and a source of inputs for the inference of both APIs."""
+    """Routes, their documentation, metrics, files of models, and a source of inputs for the inference of both APIs."""
 
     source: InputSource[Any] | None = None
 
@@ -37,6 +38,14 @@ class Feature(ABC):
     @abstractmethod
     def documented_routes(self, core: Core, blocks: dict[str, Model]) -> Sequence[BaseRoute]:
         """The routes as the OpenAPI document has them, with bodies for the loaded ``blocks``."""
+
+    def load(self, _folder: Path, _model: Model) -> None:
+        """Read a version's files for the feature, and set the attributes of its model that are made of them.
+
+        Raises:
+            ValueError: a file is broken.
+        """
+        return
 
     def counters(self) -> Iterable[tuple[Key, list[int]]]:
         """This process's counters, as ``Metrics`` publishes them."""

@@ -14,15 +14,13 @@ from service.model.calibration import calibrate, warm_up
 from service.model.checks import OutputShapes
 from service.model.graph import Graph, MultiThreadedSession
 from service.model.model import Model
-from service.model.spec import CANONICAL, IMAGE_INPUT, TOKEN_INPUTS, WEIGHTS_FILE, BlockSpec, FastPathSpec, Signature
+from service.model.spec import CANONICAL, WEIGHTS_FILE, BlockSpec, FastPathSpec, Signature
 from service.ort.onnx_metadata import metadata
 from service.ort.pinned_memory import plain
 from service.ort.placement import CUDA, format_placement, heavy_on_cpu, is_predictable, placement
 from service.ort.provider import Provider, open_session
 from service.ort.session import BoundSession, OnnxNode, OnnxSession, Session
-from service.preprocessor import load_preprocessor
 from service.tensors.spec import DTYPES, TensorSpec
-from service.tokenizer import load_tokenizer
 
 log = logging.getLogger("heed")
 
@@ -74,8 +72,7 @@ def open_version(folder: Path, provider: Provider, threads: int) -> Model:
     """The version in ``folder``, which has not run yet.
 
     Raises:
-        ValueError: a tensor's type cannot be sent in a request, the CPU cannot compute in the block's type, or the file
-            of its tokenizer is broken.
+        ValueError: a tensor's type cannot be sent in a request, or the CPU cannot compute in the block's type.
         Exception: ONNX Runtime's own, for a file it cannot load.
     """
     name, canonical = folder.parent.name, folder / CANONICAL
@@ -125,8 +122,6 @@ def open_version(folder: Path, provider: Provider, threads: int) -> Model:
         providers,
         provider,
         is_on_cuda=providers[0] == CUDA,
-        tokenizer=load_tokenizer(folder) if any(name in signature.inputs for name in TOKEN_INPUTS) else None,
-        preprocessor=load_preprocessor(folder) if IMAGE_INPUT in signature.inputs else None,
     )
 
 

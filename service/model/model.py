@@ -8,6 +8,7 @@ from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -21,10 +22,8 @@ from service.model.spec import BlockSpec, Signature
 from service.ort.failures import RUN_ERRORS
 from service.ort.placement import Placement, provider_label
 from service.ort.provider import Provider, shrink_arena
-from service.preprocessor import Preprocessor
 from service.tensors.dims import Sizes, symbol
 from service.tensors.spec import TensorSpec
-from service.tokenizer import Tokenizer
 
 log = logging.getLogger("heed")
 
@@ -46,8 +45,8 @@ class Model:
     max_batch_size: int = 0  # rows of a request; 0 = no batch axis
     batched: frozenset[str] = frozenset()  # inputs and outputs whose first axis is the batch
     batching: BatchingRules | None = None  # how requests share a run; None = they never do
-    tokenizer: Tokenizer | None = None  # of a model that takes token ids
-    preprocessor: Preprocessor | None = None  # of a model that takes images
+    tokenizer: Any = None  # of a model that takes token ids; features set this and the next
+    preprocessor: Any = None  # of a model that takes images
     load_seconds: float = 0.0  # that it took to load
     file_bytes: int = 0  # of all files of the version
 

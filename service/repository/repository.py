@@ -7,7 +7,7 @@ import logging
 import re
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
@@ -33,9 +33,13 @@ Failures = dict[str, dict[int, str]]  # name -> version, or NO_VERSION -> why it
 
 
 class Repository:
-    """The models of one folder."""
+    """The models of one folder.
 
-    def __init__(self, settings: Settings) -> None:
+    ``on_load`` are called with the folder of a version and its model before it is served; an error fails the load.
+    """
+
+    def __init__(self, settings: Settings, on_load: Sequence[Callable[[Path, Model], None]] = ()) -> None:
+        self._on_load = on_load
         self._folder = settings.model_repository
         self._settings = settings
         self._threads = settings.intra_op_threads
@@ -340,6 +344,8 @@ class Repository:
             )
         except RUN_ERRORS as error:
             raise self.provider.translate(error) or error from None
+        for complete in self._on_load:
+            complete(folder, model)
         model.load_seconds = time.perf_counter() - start
         model.file_bytes = sum(size for _, _, size in fingerprint(folder))
         return model

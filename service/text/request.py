@@ -19,7 +19,7 @@ from service.model.model import Model
 from service.steps import drain
 from service.text.next_tokens import FIELD as NEXT_TOKENS
 from service.text.next_tokens import read_count
-from service.tokenizer import JsonRow, Text, TokenizedTexts, Tokenizer
+from service.text.tokenizer import JsonRow, Text, TokenizedTexts, Tokenizer
 
 FIELDS = ("text", "text_pair", "text_target", "truncation", "add_special_tokens")
 MAX_TEXTS = 1024  # of a request
@@ -157,7 +157,8 @@ def tokenizer_of(model: Model) -> Tokenizer:
             "package tokenizers",
             "text",
         )
-    return model.tokenizer
+    tokenizer: Tokenizer = model.tokenizer
+    return tokenizer
 
 
 def _texts(reader: JsonReader, fields: Mapping[str, Any], name: str, most_bytes: int) -> str | list[str] | None:

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from service.native.preprocessor_schema import describe_preprocessor
-from service.preprocessor import Preprocessor, load_preprocessor
+from service.text.preprocessor import Preprocessor, load_preprocessor
 
 MEAN, STD = [0.5, 0.4, 0.3], [0.25, 0.5, 1]
 CONFIG = {"do_rescale": True, "rescale_factor": 0.5, "do_normalize": True, "image_mean": MEAN, "image_std": STD}
