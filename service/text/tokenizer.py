@@ -205,13 +205,14 @@ class Tokenizer:
 
     def _padded(self, rows: Sequence[list[_Piece]], truncated: list[bool]) -> TokenizedTexts:
         """``rows`` with the same length."""
-        lengths = np.array([sum(len(piece.ids) for piece in row) for row in rows])
-        longest = int(lengths.max())
-        places = np.arange(longest)
-        mask = (places[::-1] if self._pads_left else places) < lengths[:, None]
-        for row, length in zip(rows, lengths.tolist(), strict=True):
+        lengths = [sum(len(piece.ids) for piece in row) for row in rows]
+        longest = max(lengths)
+        padding = {length: self._padding(longest - length) for length in {*lengths} - {longest}}
+        for row, length in zip(rows, lengths, strict=True):
             if length < longest:
-                row.insert(0 if self._pads_left else len(row), self._padding(longest - length))
+                row.insert(0 if self._pads_left else len(row), padding[length])
+        places = np.arange(longest)
+        mask = (places[::-1] if self._pads_left else places) < np.array(lengths)[:, None]
 
         def array(name: str) -> np.ndarray:
             result = np.empty((len(rows), longest), np.int64)
