@@ -290,7 +290,7 @@ def _products(query: np.ndarray, key: np.ndarray, scores: np.ndarray, buffers: _
         np.matmul(query, key.T, out=scores)
         return
     turned = buffers.take("turned", n, rows)
-    step = _small(rows, key.shape[1], n)
+    step = _keys_per_product(rows, key.shape[1], n)
     whole = n - n % step
     columns = np.ascontiguousarray(query.T)
     np.matmul(key[:whole].reshape(-1, step, key.shape[1]), columns, out=turned[:whole].reshape(-1, step, rows))
@@ -302,14 +302,14 @@ def _products(query: np.ndarray, key: np.ndarray, scores: np.ndarray, buffers: _
 def _weighted(weights: np.ndarray, value: np.ndarray) -> np.ndarray:
     """weights value, [R, d_v], in float64: sums of few keys in float32, added up."""
     rows, n = weights.shape
-    step = _small(rows, value.shape[1], n)
+    step = _keys_per_product(rows, value.shape[1], n)
     whole = n - n % step
     parts = weights[:, :whole].reshape(rows, -1, step).swapaxes(0, 1) @ value[:whole].reshape(-1, step, value.shape[1])
     total: np.ndarray = parts.sum(0, dtype=np.float64)
     return total + weights[:, whole:] @ value[whole:] if whole < n else total
 
 
-def _small(rows: int, depth: int, n: int) -> int:
+def _keys_per_product(rows: int, depth: int, n: int) -> int:
     """The number of keys, of n, in one product."""
     return min(n, max(256, MAX_SMALL_PRODUCT // (rows * depth)))
 

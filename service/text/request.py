@@ -57,14 +57,14 @@ class TextFields:
         return self.size * TOKENIZING_BYTES + tokens * TOKEN_BYTES
 
 
-def read_texts(reader: JsonReader, fields: Mapping[str, Any], model: Model, most_bytes: int) -> TextFields:
+def read_texts(reader: JsonReader, fields: Mapping[str, Any], model: Model, max_bytes: int) -> TextFields:
     """The texts and their options in ``fields``, of a request to ``model``.
 
     Raises:
         Invalid: there is no text, or a field of another type; ``field`` names it.
-        TooLarge: more than ``most_bytes``.
+        TooLarge: more than ``max_bytes``.
     """
-    texts, pairs, targets = (_texts(reader, fields, name, most_bytes) for name in ("text", "text_pair", "text_target"))
+    texts, pairs, targets = (_texts(reader, fields, name, max_bytes) for name in ("text", "text_pair", "text_target"))
     if texts is None and targets is None:
         hint = f": POST /v1/attention/{model.name} takes token ids" if "input_ids" in fields else ""
         raise Invalid(f"required, and not given{hint}", "text" if "input_ids" in model.inputs else "text_target")
@@ -89,7 +89,7 @@ def read_texts(reader: JsonReader, fields: Mapping[str, Any], model: Model, most
         _flag(fields, "add_special_tokens") is not False,
         read_count(reader.part(fields.get(NEXT_TOKENS)), model),
     )
-    _check_size(result.size, most_bytes, "text")
+    _check_size(result.size, max_bytes, "text")
     return result
 
 
@@ -161,13 +161,13 @@ def tokenizer_of(model: Model) -> Tokenizer:
     return tokenizer
 
 
-def _texts(reader: JsonReader, fields: Mapping[str, Any], name: str, most_bytes: int) -> str | list[str] | None:
+def _texts(reader: JsonReader, fields: Mapping[str, Any], name: str, max_bytes: int) -> str | list[str] | None:
     """One text, or a list of them; None where there is none."""
     element = reader.part(fields.get(name))
     if element is None:
         return None
     if isinstance(element, str | LongText):
-        return _text(element, name, most_bytes)
+        return _text(element, name, max_bytes)
     if not isinstance(element, JsonArray):
         raise Invalid(f"expected text or a list of texts, got {describe(element)}", name)
     if not 0 < len(element) <= MAX_TEXTS:
@@ -176,21 +176,21 @@ def _texts(reader: JsonReader, fields: Mapping[str, Any], name: str, most_bytes:
     for index, item in enumerate(items):
         if not isinstance(item, str | LongText):
             raise Invalid(f"expected text, got {describe(item)} at [{index}]", name)
-    return [_text(item, name, most_bytes) for item in items]
+    return [_text(item, name, max_bytes) for item in items]
 
 
-def _text(element: str | LongText, name: str, most_bytes: int) -> str:
+def _text(element: str | LongText, name: str, max_bytes: int) -> str:
     """Decode a text.
 
     Raises:
-        TooLarge: its JSON is longer than any of ``most_bytes`` of UTF-8.
+        TooLarge: its JSON is longer than any of ``max_bytes`` of UTF-8.
         Malformed: an escape is not JSON's.
     """
     if isinstance(element, str):
         return element
-    _check_size(len(element.content) // MAX_ESCAPE_BYTES, most_bytes, name, "at least ")  # before it is copied
+    _check_size(len(element.content) // MAX_ESCAPE_BYTES, max_bytes, name, "at least ")  # before it is copied
     content = bytes(element.content)
-    _check_size(_least_size(content), most_bytes, name, "at least ")
+    _check_size(_least_size(content), max_bytes, name, "at least ")
     try:
         return str(orjson.loads(b'"%b"' % content))
     except ValueError:
@@ -210,9 +210,9 @@ def _least_size(content: bytes) -> int:
     return len(content) - content.count(b"\\") - (MAX_ESCAPE_BYTES - 2) * content.count(b"\\u")
 
 
-def _check_size(size: int, most_bytes: int, name: str, quantifier: str = "") -> None:
-    if size > most_bytes:
-        got, most = sizes_words(size, most_bytes)
+def _check_size(size: int, max_bytes: int, name: str, quantifier: str = "") -> None:
+    if size > max_bytes:
+        got, most = sizes_words(size, max_bytes)
         raise TooLarge(
             f"the texts have {quantifier}{got}; the limit (max_text_bytes) is {most}: send them in parts", name
         )
