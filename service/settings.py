@@ -1,5 +1,6 @@
 """The settings, read once at start from the flags of ``heed serve`` and from environment variables."""
 
+import re
 import ssl
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_origin
@@ -13,7 +14,6 @@ from pydantic import (
     PositiveFloat,
     PositiveInt,
     TypeAdapter,
-    ValidationError,
     ValidationInfo,
     field_validator,
 )
@@ -23,6 +23,8 @@ from service import machine
 
 MIB = 1 << 20
 SIZE = TypeAdapter(ByteSize)
+MAX_SIZE = (1 << 63) - 1
+FRACTION = re.compile(r"\d*\.\d*")  # of a byte
 PATTERNS = ("versions", "model_control_mode", "access_log")  # settings of words with numbers
 BATCHING = ("auto", "all", "off")  # other words are names of models
 POLL_SECONDS = 15.0
@@ -61,6 +63,7 @@ def size_text(size: int) -> str:
 
 
 Port = Annotated[int, Field(ge=0, le=65535)]
+Threads = Annotated[int, Field(ge=0, le=1024)]
 ReadableFile = Annotated[Path, AfterValidator(_readable)]
 
 
@@ -95,7 +98,7 @@ class Settings(BaseSettings):
     """origins whose web pages may send requests, separated by commas (https://a.example); * = all"""
     control_hosts: str = ""
     """host names with dots under which clients without admin keys may control models and logging, by commas"""
-    workers: PositiveInt = 1
+    workers: Annotated[int, Field(ge=1, le=1024)] = 1
     """number of processes that share the port"""
     provider: Literal["auto", "cuda", "cpu"] = "auto"
     """where models run: auto = CUDA if it works, else the CPU; cuda fails at start if it does not work"""
@@ -123,9 +126,9 @@ class Settings(BaseSettings):
         description="use the parameter timeout of a V2 request (microseconds) as its deadline, as Triton's queue "
         "policy of this name; else it is ignored",
     )
-    intra_op_threads: NonNegativeInt = 0
+    intra_op_threads: Threads = 0
     """threads that one large model run may use while no other needs the CPUs; 0 = this machine's CPUs"""
-    max_concurrent_runs: NonNegativeInt = 0
+    max_concurrent_runs: Threads = 0
     """upper limit on concurrent model runs in one worker; 0 = this machine's CPUs / workers, on a GPU 2"""
     max_body_bytes: PositiveInt = 128 * MIB
     """upper limit in bytes on a request body"""
@@ -196,8 +199,11 @@ class Settings(BaseSettings):
             return value
         if name.endswith("_bytes"):
             try:
-                return int(SIZE.validate_python(value.strip()))
-            except ValidationError:
+                size = SIZE.validate_python(value.strip())
+                if size <= MAX_SIZE and not FRACTION.fullmatch(value.strip()):
+                    return int(size)
+                raise ValueError
+            except ValueError:  # pydantic's, too
                 raise ValueError(f"expected bytes, or a size such as 128MiB or 2GB, got {value!r}") from None
         words = get_origin(cls.model_fields[name].annotation) is Literal or name in PATTERNS
         if words or (name == "batching" and value.strip().lower() in BATCHING):
