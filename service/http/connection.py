@@ -5,6 +5,7 @@ until that request is answered. So the length of a head is known to the byte, ot
 many requests in one packet, and a request that asks for another protocol keeps its body.
 """
 
+import asyncio
 import math
 import re
 import select
@@ -13,6 +14,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import httptools
+from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from service.http.chunks import ChunkedBody, WrongFraming
@@ -105,6 +107,10 @@ class Connection(HttpToolsProtocol):
         """The deferred request has come whole: answer it, or start its task."""
         raise NotImplementedError
 
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
+        super().connection_made(transport)
+        self.flow = self._reading = _Reading(transport)
+
     def data_received(self, data: bytes) -> None:
         if self._state is RequestState.IDLE:
             self._arrived_ns = self._clock.arrival_ns(self.loop, self.transport)
@@ -141,10 +147,10 @@ class Connection(HttpToolsProtocol):
         self.cycle.body = bytearray()  # of a refused request; the cycle is kept until the next one
         if self.transport.is_closing():
             return
-        self.flow.resume_reading()
         if self.has_unparsed:
-            self.loop.call_soon(self._parse)  # other connections have their turn in between
+            self.loop.call_soon(self._parse_rest)  # other connections have their turn in between
         else:
+            self.flow.resume_reading()
             self._wait_for_request()
 
     def timeout_keep_alive_handler(self) -> None:
@@ -206,8 +212,9 @@ class Connection(HttpToolsProtocol):
         """Give the parser what has come of one request after another, up to one that is not answered at once."""
         data, view = self._unparsed, memoryview(self._unparsed)
         while self._position < len(data) and not self._is_ending:
-            if self._is_answering:
-                self.flow.pause_reading()
+            if self._is_answering:  # else a client that sends ahead would fill the memory
+                self._reading.is_blocked = True
+                self._reading.pause_reading()
                 return
             start = self._position
             if self._chunks is not None:
@@ -226,6 +233,12 @@ class Connection(HttpToolsProtocol):
             self._idle_since = math.inf
         elif not self._is_unanswered and not self.transport.is_closing():
             self._wait_for_request()
+
+    def _parse_rest(self) -> None:
+        """Parse what came while a request was answered, and read on once all of it is parsed."""
+        self._reading.is_blocked = False
+        self._reading.resume_reading()
+        self._parse()
 
     def _wait_for_request(self) -> None:
         """All requests that have come are answered: close the connection if no other begins in time."""
@@ -355,6 +368,16 @@ class Connection(HttpToolsProtocol):
         arrivals = select.poll()
         arrivals.register(self.transport.get_extra_info("socket").fileno(), select.POLLIN)
         return bool(arrivals.poll(0))
+
+
+class _Reading(FlowControl):
+    """uvicorn resumes to read whenever a task waits for its client; here not while ``is_blocked``."""
+
+    is_blocked = False
+
+    def resume_reading(self) -> None:
+        if not self.is_blocked:
+            super().resume_reading()
 
 
 def _check_target(url: bytes) -> None:

@@ -214,6 +214,9 @@ class FastProtocol(LimitedProtocol):
             context.reservation.release()
         if is_answered:
             self._wait_for_request()
+            if self._head_bytes:  # of line breaks before the request
+                self._head_bytes = 0
+                self._reserve_received()
         return is_answered
 
     def _defer_known(self, head: Head, context: RequestContext, data: bytes, end: int) -> bool:

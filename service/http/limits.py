@@ -33,7 +33,8 @@ DISCARD_DELAY_S = 0.05  # between two reads of a refused body, each of 256 KiB a
 class LimitedProtocol(Connection):
     """The protocol of one connection, within the limits of ``settings``; ``counts`` has what they refuse.
 
-    ``budget`` has the heads of requests that have not come whole. ``on_closed`` is called when the connection closes.
+    ``budget`` has the heads of requests that have not come whole, and the bytes behind a request that is answered.
+    ``on_closed`` is called when the connection closes.
     """
 
     def __init__(
@@ -50,7 +51,7 @@ class LimitedProtocol(Connection):
         self.read_timeout_seconds = settings.transfer_timeout_seconds
         self.write_timeout_seconds = settings.transfer_timeout_seconds
         self.counts = counts
-        self._head = Reservation(budget)
+        self._received = Reservation(budget)
         self._head_bytes = 0  # that have come of the request's head, with the line breaks before it
         self._final_response = b""  # of a refused request; it is written after the answers to those before it
         self._on_closed = on_closed
@@ -68,7 +69,7 @@ class LimitedProtocol(Connection):
             super().data_received(data)
         except MemoryError:
             self._refuse_for_memory()
-        self._reserve_head()
+        self._reserve_received()
         if self._state is RequestState.BODY and not self._is_unanswered and not self.flow.read_paused:
             self.flow.pause_reading()  # the rest of a refused body is read, but slowly: others wait for it
             self.loop.call_later(DISCARD_DELAY_S, self.flow.resume_reading)
@@ -83,7 +84,7 @@ class LimitedProtocol(Connection):
         super()._feed(piece)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._head.release()
+        self._received.release()
         if self._on_closed is not None:
             self._on_closed()
         super().connection_lost(exc)
@@ -169,23 +170,33 @@ class LimitedProtocol(Connection):
         if limit:
             self.counts.refused[limit] += 1
         self._awaited_since = math.inf
-        self._head.release()
+        self._unparsed, self._position = b"", 0
+        self._received.release()
         retry = {"Retry-After": "1"} if status == 503 else None
         answer = error_response(self.url.decode("latin-1"), HTTPException(status, detail, retry))
         fields = {**dict(self.server_state.default_headers), **dict(answer.raw_headers), b"connection": b"close"}
         lines = [f"HTTP/1.1 {status} {HTTPStatus(status).phrase}".encode(), *map(b": ".join, fields.items())]
         if not is_in_body or not self.cycle.response_started:
-            self._final_response = b"\r\n".join([*lines, b"", bytes(answer.body)])
+            has_body = not is_in_body or self.scope["method"] != "HEAD"
+            self._final_response = b"\r\n".join([*lines, b"", bytes(answer.body) if has_body else b""])
         if is_in_body or not self._is_unanswered:
             self._write_final_response()
 
-    def _reserve_head(self) -> None:
-        """Reserve what the head of a request takes that has not come whole; release it where all requests have."""
+    def _parse_rest(self) -> None:
         try:
-            if self._head_bytes > self._head.bytes:
-                self._head.add(self._head_bytes - self._head.bytes)
-            elif self._head.bytes and not self._head_bytes:
-                self._head.release()
+            super()._parse_rest()
+        except MemoryError:
+            self._refuse_for_memory()
+        self._reserve_received()
+
+    def _reserve_received(self) -> None:
+        """Reserve the head of a request that has not come whole, and what came behind a request that is answered."""
+        size = self._head_bytes + len(self._unparsed) - self._position
+        try:
+            if size > self._received.bytes:
+                self._received.add(size - self._received.bytes)
+            elif self._received.bytes and not size:
+                self._received.release()
         except HeedError as error:  # counted by the budget
             self._refuse(error.status, str(error))
 

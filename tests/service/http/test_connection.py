@@ -230,14 +230,32 @@ def test_a_head_is_reserved_until_its_request_has_come_whole(request_):
     async def reserve() -> None:
         one = connect()
         await send(one, request_[:20])
-        assert one._head.bytes == 20
+        assert one._received.bytes == 20
         await send(one, request_[20:-1])
-        assert one._head.bytes == request_.index(b"\r\n\r\n") + 4
+        assert one._received.bytes == request_.index(b"\r\n\r\n") + 4
         await send(one, request_[-1:])
-        assert one._head.bytes == 0
+        assert one._received.bytes == 0
         one.connection_lost(None)
 
     asyncio.run(reserve())
+
+
+def test_no_more_is_read_while_requests_that_were_sent_ahead_wait():
+    """Not while a task waits for its client, and not between an answer and the next request."""
+
+    async def send_ahead() -> None:
+        one, count = connect(), 100
+        one.data_received(NEXT * count)
+        assert one._received.bytes == len(NEXT) * (count - 1)
+        while one.has_unparsed:
+            assert one.transport.paused
+            await asyncio.sleep(0)
+        await send(one, b"")
+        assert len(answers(one.transport)) == count
+        assert (one.transport.paused, one._received.bytes) == (False, 0)
+        one.connection_lost(None)
+
+    asyncio.run(send_ahead())
 
 
 def test_the_body_of_a_request_that_is_refused_unread_is_not_kept():

@@ -189,3 +189,13 @@ def test_what_is_answered_early_is_not_answered_twice(client):
     assert client.ask(EARLY).status == 404
     client.end_read_time()
     assert client.is_closed()
+
+
+def test_line_breaks_between_requests_do_not_add_up(service, client):
+    request, own = known(client), client.connection
+    own.max_header_bytes = 10
+    for _ in range(20):
+        client.send(CRLF)
+        until(lambda: own._head_bytes == 2)
+        client.ask_quick(request)
+    until(lambda: not service.budget.used)
