@@ -85,7 +85,8 @@ class Recipe:
     def _converted(self, array: np.ndarray, declared: np.dtype) -> dict[str, np.ndarray]:
         name, answer = self.name, {}
         if self.selection.weights_threshold is not None and name in WEIGHTS:
-            array = _cut_off(array, self.selection.weights_threshold)
+            array = to_float32(array)
+            array = np.where(array < array.dtype.type(self.selection.weights_threshold), array.dtype.type(0), array)
         if self.selection.weights_top_k and name == SOURCE:
             answer[name + INDICES], array = largest(array, self.selection.weights_top_k)
             name += VALUES
@@ -114,14 +115,11 @@ class Answer:
         Raises:
             Invalid: weights that are negative or not finite where these cannot be used.
         """
-        answer: dict[str, np.ndarray] = {}
+        answer = dict(arrays)
         with np.errstate(over="ignore", invalid="ignore"):  # NaN and infinity pass, as they do without options
             for recipe in self.recipes:
                 answer |= recipe.apply(arrays[recipe.source])
-        for output in self.outputs:
-            if output.name not in answer:
-                answer[output.name] = arrays[output.name]
-        return answer
+        return {output.name: answer[output.name] for output in self.outputs}
 
 
 def graph_outputs(requested: Iterable[str], signature: Signature) -> list[str]:
@@ -163,12 +161,6 @@ def plan_answer(
     return Answer(planner.outputs, planner.recipes, round(planner.work), planner.memory)
 
 
-def _cut_off(weights: np.ndarray, threshold: float) -> np.ndarray:
-    """``weights`` with 0 in place of those below ``threshold``; bfloat16 as float32."""
-    exact = to_float32(weights)
-    return np.where(exact < exact.dtype.type(threshold), exact.dtype.type(0), exact)
-
-
 class _Planner:
     def __init__(self, signature: Signature, selection: Selection, sizes: Sizes, block: str) -> None:
         self.signature, self.selection, self.sizes, self.block = signature, selection, sizes, block
@@ -182,7 +174,7 @@ class _Planner:
         tensor = self.signature.outputs[source]
         shape = {axis - len(tensor.shape): dim_size(dim, self.sizes) for axis, dim in enumerate(tensor.shape)}
         if (name not in ATTENTION and name not in DERIVED) or (name in DERIVED and name in self.signature.outputs):
-            self._answer(name, source, shape, tensor.dtype.itemsize)
+            self.outputs.append(AnsweredOutput(name, source, tuple(shape), prod(shape.values()), tensor.dtype.itemsize))
             return
         if name == "rollout" and shape[QUERIES] != shape[KEYS]:
             raise Invalid(
@@ -271,9 +263,6 @@ class _Planner:
             else:
                 size = 8 if answered.endswith(INDICES) else item_bytes
                 self.outputs.append(AnsweredOutput(answered, source, axes, prod(shape.values()), size))
-
-    def _answer(self, name: str, source: str, shape: dict[int, int], item_bytes: int) -> None:
-        self.outputs.append(AnsweredOutput(name, source, tuple(shape), prod(shape.values()), item_bytes))
 
     def _use(self, numbers: int, each_ns: float, each_bytes: int) -> None:
         self.work += numbers * each_ns

@@ -22,39 +22,31 @@ class DerivedOutput:
     OWN is an axis that the weights do not have, of the length ``own_size``; it comes last.
     """
 
-    name: str
     axes: tuple[int, ...]
     description: str
     own_size: int = 0
 
 
 DERIVED = {
-    output.name: output
-    for output in (
-        DerivedOutput(
-            "entropy",
-            (-5, -4, -3, -2),
-            "Of each query the entropy of its weights, divided by their sum, in nats: 0 = one key, log n = all alike.",
-        ),
-        DerivedOutput(
-            "received",
-            (-5, -4, -3, -1),
-            "Of each key the attention that it receives: the mean of its weights over the queries that have any.",
-        ),
-        DerivedOutput(
-            "rollout",
-            (-4, -2, -1),
-            "Attention rollout (Abnar and Zuidema, 2020, https://arxiv.org/abs/2005.00928): in each layer the mean "
-            "over heads, plus the identity, each row divided by its sum; the product over layers. Rows sum to 1.",
-        ),
-        DerivedOutput(
-            "head_statistics",
-            (-5, -4, -3, OWN),
-            "Of each head, of self-attention: entropy in nats, distance between query and key, share of the first key, "
-            "of the query itself, and of the key before it; each the mean over the queries that have any weight.",
-            own_size=5,
-        ),
-    )
+    "entropy": DerivedOutput(
+        (-5, -4, -3, -2),
+        "Of each query the entropy of its weights, divided by their sum, in nats: 0 = one key, log n = all alike.",
+    ),
+    "received": DerivedOutput(
+        (-5, -4, -3, -1),
+        "Of each key the attention that it receives: the mean of its weights over the queries that have any.",
+    ),
+    "rollout": DerivedOutput(
+        (-4, -2, -1),
+        "Attention rollout (Abnar and Zuidema, 2020, https://arxiv.org/abs/2005.00928): in each layer the mean "
+        "over heads, plus the identity, each row divided by its sum; the product over layers. Rows sum to 1.",
+    ),
+    "head_statistics": DerivedOutput(
+        (-5, -4, -3, OWN),
+        "Of each head, of self-attention: entropy in nats, distance between query and key, share of the first key, "
+        "of the query itself, and of the key before it; each the mean over the queries that have any weight.",
+        own_size=5,
+    ),
 }
 
 

@@ -61,36 +61,36 @@ def read_indices(field: str, value: Any) -> Indices:
     Raises:
         Invalid: it is something else, or too long.
     """
-    if type(value) is int:
-        items: tuple[int | Slice, ...] = (_index(field, value),)
-    elif isinstance(value, list):
-        _check_count(field, len(value))
-        if not value:
-            raise Invalid(f"expected {EXPECTED}, got an empty list", field)
-        if any(type(item) is not int for item in value):
-            raise Invalid(f"expected {EXPECTED}, got something else in the list", field)
-        items = tuple(_index(field, item) for item in value)
-    elif isinstance(value, str):
+    if isinstance(value, str):
         if len(value) > MAX_CHARS:
             raise Invalid(f"expected at most {MAX_CHARS} characters", field)
-        parts = value.split(",")
-        _check_count(field, len(parts))
-        items = tuple(_item(field, part.strip()) for part in parts)
+        entries: list[Any] = [part.strip() for part in value.split(",")]
     else:
-        got = str(value).lower() if isinstance(value, bool | float) else "something else"
-        raise Invalid(f"expected {EXPECTED}, got {got}", field)
-    return Indices(items)
+        entries = value if isinstance(value, list) else [value]
+        if not entries or any(type(entry) is not int for entry in entries):
+            raise Invalid(f"expected {EXPECTED}, got {_described(value)}", field)
+    if len(entries) > MAX_ITEMS:
+        raise Invalid(f"expected at most {MAX_ITEMS} indices and ranges, got {len(entries)}", field)
+    return Indices(tuple(_item(field, entry) for entry in entries))
 
 
-def _item(field: str, text: str) -> int | Slice:
-    bounds = text.split(":")
-    if len(bounds) == 1 and text:
-        return _number(field, text)
-    if len(bounds) not in (2, 3):
-        raise Invalid(f"expected {EXPECTED}, got {text!r}", field)
+def _described(value: Any) -> str:
+    if isinstance(value, list):
+        return "something else in the list" if value else "an empty list"
+    return str(value).lower() if isinstance(value, bool | float) else "something else"
+
+
+def _item(field: str, entry: int | str) -> int | Slice:
+    if isinstance(entry, int):
+        return _index(field, entry)
+    bounds = entry.split(":")
+    if len(bounds) == 1:
+        return _number(field, entry)
+    if len(bounds) > 3:
+        raise Invalid(f"expected {EXPECTED}, got {entry!r}", field)
     start, stop, step = (_number(field, bound) if bound.strip() else None for bound in (*bounds, "")[:3])
     if step == 0:
-        raise Invalid(f"the step of {text!r} is 0", field)
+        raise Invalid(f"the step of {entry!r} is 0", field)
     return start, stop, step
 
 
@@ -104,8 +104,3 @@ def _index(field: str, value: int) -> int:
     if not -MAX_INDEX <= value < MAX_INDEX:
         raise Invalid(f"expected indices from {-MAX_INDEX} to {MAX_INDEX - 1}, got {value}", field)
     return value
-
-
-def _check_count(field: str, count: int) -> None:
-    if count > MAX_ITEMS:
-        raise Invalid(f"expected at most {MAX_ITEMS} indices and ranges, got {count}", field)

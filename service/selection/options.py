@@ -2,8 +2,7 @@
 
 import json
 import math
-from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, get_args, get_type_hints
 
@@ -25,87 +24,49 @@ ATTENTION = (*WEIGHTS, "scores")
 SELECTED = (*ATTENTION, *DERIVED)
 
 
-class Kind(ABC):
-    """What the value of an option may be."""
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """The values that an option accepts, and their names in documents and errors."""
 
     annotation: Any  # in the native API's document
     words: str  # in the Open Inference Protocol's document
+    expected: str = ""  # in an error
+    accepts: Callable[[Any], bool] = lambda _: True
     least: int | None = None
     most: int | None = None
 
-    @abstractmethod
     def read(self, name: str, value: Any) -> Any:
-        """The value of the option ``name``, as ``Selection`` has it.
+        """The ``value`` of the option ``name``.
 
         Raises:
             Invalid: it is of another type, or out of range.
         """
+        if not self.accepts(value):
+            raise Invalid(f"expected {self.expected}, got {_quoted(value)}", name)
+        return value
 
 
-class Places(Kind):
-    """Indices of an axis."""
-
-    annotation = int | list[int] | str
-    words = 'an index or text such as "0,3,5:8,-1"'
-
-    def read(self, name: str, value: Any) -> Indices:
-        return read_indices(name, value)
+def _whole(least: int, most: int | None = None) -> Kind:
+    words = f"from {least}" if most is None else f"from {least} to {most}"
+    allowed = range(least, (MAX_COUNT if most is None else most) + 1)
+    return Kind(
+        int, words, f"a whole number {words}", lambda value: type(value) is int and value in allowed, least, most
+    )
 
 
-class Flag(Kind):
-    """True or false."""
-
-    annotation = bool
-    words = "true or false"
-
-    def read(self, name: str, value: Any) -> bool:
-        if isinstance(value, bool):
-            return value
-        raise Invalid(f"expected a boolean, got {_quoted(value)}", name)
+def _word(annotation: Any) -> Kind:
+    """One of the words of a Literal."""
+    *others, last = allowed = get_args(annotation)
+    words = f"{', '.join(others)} or {last}"
+    return Kind(annotation, words, words, lambda value: isinstance(value, str) and value in allowed)
 
 
-class Whole(Kind):
-    """A whole number from ``least``, which ``most`` limits."""
-
-    annotation = int
-
-    def __init__(self, least: int, most: int | None = None) -> None:
-        self.least, self.most = least, most
-        self._range = range(least, (MAX_COUNT if most is None else most) + 1)
-        self.words = f"from {least}" if most is None else f"from {least} to {most}"
-
-    def read(self, name: str, value: Any) -> int:
-        if type(value) is int and value in self._range:
-            return value
-        raise Invalid(f"expected a whole number {self.words}, got {_quoted(value)}", name)
-
-
-class Positive(Kind):
-    """A finite number from 0."""
-
-    annotation = float
-    words = "from 0"
-    least = 0
-
-    def read(self, name: str, value: Any) -> float:
-        if type(value) in (int, float) and 0 <= value < math.inf:
-            return float(value)
-        raise Invalid(f"expected a number from 0, got {_quoted(value)}", name)
-
-
-class Word(Kind):
-    """One of the words of a Literal, the ``annotation``."""
-
-    def __init__(self, annotation: Any) -> None:
-        self.annotation = annotation
-        self._allowed: tuple[str, ...] = get_args(annotation)
-        *others, last = self._allowed
-        self.words = f"{', '.join(others)} or {last}"
-
-    def read(self, name: str, value: Any) -> str:
-        if isinstance(value, str) and value in self._allowed:
-            return value
-        raise Invalid(f"expected {self.words}, got {_quoted(value)}", name)
+PLACES = Kind(int | list[int] | str, 'an index or text such as "0,3,5:8,-1"')  # indices.py reads them
+FLAG = Kind(bool, "true or false", "a boolean", lambda value: isinstance(value, bool))
+REDUCTION, COUNT = _word(Reduction), _whole(1)
+THRESHOLD = Kind(
+    float, "from 0", "a number from 0", lambda value: type(value) in (int, float) and 0 <= value < math.inf, least=0
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,9 +77,6 @@ class Option:
     description: str
     outputs: tuple[str, ...] = ()  # none: it changes how all outputs are written, of any model
     default: Any = None
-
-
-PLACES, FLAG, REDUCTION, COUNT = Places(), Flag(), Word(Reduction), Whole(1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,14 +107,14 @@ class Selection:
     weights_dtype: Annotated[
         Dtype | None,
         Option(
-            Word(Dtype),
+            _word(Dtype),
             "type of the weights; uint8 is round(weight / weights_scale), which is answered beside them",
             WEIGHTS,
         ),
     ] = None
     weights_threshold: Annotated[
         float | None,
-        Option(Positive(), "weights below it are answered as 0", WEIGHTS),
+        Option(THRESHOLD, "weights below it are answered as 0", WEIGHTS),
     ] = None
     weights_pool: Annotated[
         int | None,
@@ -167,7 +125,7 @@ class Selection:
         Option(REDUCTION, "a cell is the mean (default) or the max of its weights", (*ATTENTION, "rollout")),
     ] = None
     decimals: Annotated[
-        int | None, Option(Whole(0, 7), "numbers of the response are rounded to so many; null = exact")
+        int | None, Option(_whole(0, 7), "numbers of the response are rounded to so many; null = exact")
     ] = None
 
     def given(self) -> list[str]:
@@ -179,9 +137,8 @@ class Selection:
 OPTIONS: Mapping[str, Option] = {
     name: hint.__metadata__[0] for name, hint in get_type_hints(Selection, include_extras=True).items()
 }
-AXES = tuple(
-    name for name, option in OPTIONS.items() if option.kind is PLACES
-)  # an input with such a name has priority
+# An input of a model with one of these names has priority.
+AXES = tuple(name for name, option in OPTIONS.items() if option.kind is PLACES)
 NO_SELECTION = Selection()
 
 
@@ -194,7 +151,10 @@ def read_selection(given: Mapping[str, Any]) -> Selection:
     options = {name: value for name, value in given.items() if value is not None}
     if not options:
         return NO_SELECTION
-    values = {name: OPTIONS[name].kind.read(name, value) for name, value in options.items()}
+    values: dict[str, Any] = {
+        name: read_indices(name, value) if name in AXES else OPTIONS[name].kind.read(name, value)
+        for name, value in options.items()
+    }
     if values.get("average_attn_weights") and values.setdefault("reduce_heads", "mean") != "mean":
         raise Invalid("means reduce_heads mean, and reduce_heads is max", "average_attn_weights")
     selection = Selection(**values)
