@@ -107,7 +107,7 @@ def create_app(
     """
     requested, settings = settings, settings.sized()
     shared_metrics = shared_metrics or SharedMetrics()
-    traces = tracing.create_tracer("heed") if tracing.is_wanted() else None
+    traces = tracing.create_tracer() if tracing.is_wanted() else None
     if features is None:
         features = [MemoriesFeature(store or open_memories(settings), lambda: auth), TextFeature()]
     repository, engine = Repository(settings, [feature.load for feature in features]), Engine(settings)
@@ -152,7 +152,7 @@ def create_app(
     routes += [route for feature in features for route in feature.routes(core)]
     app.router.routes.extend(routes)
     if not settings.monitoring_port:
-        app.router.routes.append(Route("/metrics", metrics.get_metrics))
+        app.router.routes.append(Route("/metrics", counted.scrape))
     if settings.pages in ("all", "viewer"):
         app.router.routes.extend(viewer_routes.routes(settings))
     if settings.pages in ("all", "docs"):

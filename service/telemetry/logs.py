@@ -46,14 +46,12 @@ class Text(logging.Formatter):
         super().__init__("%(asctime)s.%(msecs)03dZ %(levelname)-8s %(message)s", "%Y-%m-%dT%H:%M:%S")
         self.converter = time.gmtime
 
-    def format(self, record: logging.LogRecord) -> str:
-        return super().format(_bounded(record))
-
     def formatException(self, ei: Any) -> str:
         lines = super().formatException(ei).splitlines()
         return "\n".join([shortened(line, MAX_MESSAGE_BYTES) for line in lines])
 
     def formatMessage(self, record: logging.LogRecord) -> str:
+        record.message = _message(record)
         line = super().formatMessage(record)
         return " ".join([line, *(f"{name}={_quoted(value)}" for name, value in _fields(record).items())])
 
@@ -62,11 +60,10 @@ class Json(Text):
     """``time``, ``level`` and ``message``, the event's other fields, and ``exception`` if there is one."""
 
     def format(self, record: logging.LogRecord) -> str:
-        record = _bounded(record)
         event: dict[str, Any] = {
             "time": f"{self.formatTime(record, self.datefmt)}.{record.msecs:03.0f}Z",
             "level": record.levelname.lower(),
-            "message": record.getMessage(),
+            "message": _message(record),
             **_fields(record),
         }
         if record.exc_info:
@@ -152,15 +149,10 @@ class LineQueue(QueueHandler):
             time.sleep(0.001)
 
 
-def _bounded(record: logging.LogRecord) -> logging.LogRecord:
-    """The event with its message shortened: warnings and errors may quote what a client sent."""
-    message = record.getMessage()
-    short = shortened(message, MAX_INFO_BYTES if record.levelname in ("DEBUG", "INFO") else MAX_MESSAGE_BYTES)
-    if short == message:
-        return record
-    bounded = copy.copy(record)
-    bounded.msg, bounded.args = short, ()
-    return bounded
+def _message(record: logging.LogRecord) -> str:
+    """The message, shortened: warnings and errors may quote what a client sent."""
+    limit = MAX_INFO_BYTES if record.levelname in ("DEBUG", "INFO") else MAX_MESSAGE_BYTES
+    return shortened(record.getMessage(), limit)
 
 
 def _fields(record: logging.LogRecord) -> Mapping[str, Any]:

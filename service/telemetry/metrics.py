@@ -6,10 +6,10 @@ import platform
 import time
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Protocol
 
-from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
@@ -61,6 +61,9 @@ class Metrics:
         self._slot = slot
         self._base = slot.read().counters  # of the worker that had the slot before: a counter never decreases
         self._build = version("heed-attention"), platform.python_version(), ONNXRUNTIME_VERSION
+        self._is_shared = len(shared_metrics.slots) > 1
+        # Between two calls of publish(); a killed worker loses what it counted since the last one.
+        self.publish_interval_s = INTERVAL_S if self._is_shared else SINGLE_WORKER_INTERVAL_S
 
     def publish(self) -> None:
         """Write the current numbers to the slot. Call it on the event loop."""
@@ -68,11 +71,6 @@ class Metrics:
             self._slot.write(Record(add(self._base.items(), self._counters()), self._gauges()))
         except ValueError as error:
             log.error("metrics are not updated any more: %s", error)
-
-    @property
-    def publish_interval_s(self) -> float:
-        """Seconds between two calls of ``publish()``; a killed worker loses what it counted since the last one."""
-        return INTERVAL_S if self._is_shared else SINGLE_WORKER_INTERVAL_S
 
     async def totals(self) -> Counters:
         """The sums of all workers' counters, ended workers included.
@@ -85,14 +83,10 @@ class Metrics:
         records = await run_in_threadpool(self._shared_metrics.read)
         return add(*(record.counters.items() for record in records))
 
-    async def scrape(self, accept: str) -> Response:
-        """The metrics of all workers in the format that ``accept`` asks for; other workers' as last published."""
+    async def scrape(self, request: Request) -> Response:
+        """``GET /metrics``: the metrics of all workers; other workers' as last published."""
         self.publish()
-        return await run_in_threadpool(exposition, self._shared_metrics, accept)
-
-    @property
-    def _is_shared(self) -> bool:
-        return len(self._shared_metrics.slots) > 1
+        return await run_in_threadpool(exposition, self._shared_metrics, request.headers.get("accept", ""))
 
     def _counters(self) -> Iterator[tuple[Key, list[int]]]:
         """This process's counters by key. The versions of a model share a key in metrics; their numbers are added."""
@@ -156,23 +150,15 @@ def _batch_sizes(counts: RequestCounters) -> list[int]:
     return histogram
 
 
+@dataclass
 class _Records(Collector):
-    def __init__(self, shared_metrics: SharedMetrics) -> None:
-        self._shared_metrics = shared_metrics
+    shared_metrics: SharedMetrics
 
     def collect(self) -> Iterable[Metric]:
-        return metrics_of(self._shared_metrics.read())
+        return metrics_of(self.shared_metrics.read())
 
 
 def exposition(shared_metrics: SharedMetrics, accept: str) -> Response:
     """The metrics of all workers, as last published, in the format that ``accept`` asks for."""
     encode, media_type = choose_encoder(accept)
-    registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Records(shared_metrics))
-    return Response(encode(registry), media_type=media_type)
-
-
-async def get_metrics(request: Request) -> Response:
-    """``GET /metrics``."""
-    metrics: Metrics = request.app.state.metrics
-    return await metrics.scrape(request.headers.get("accept", ""))
+    return Response(encode(_Records(shared_metrics)), media_type=media_type)

@@ -5,12 +5,10 @@ first, and only a sampled one gets spans.
 """
 
 import os
-from collections.abc import Mapping
 
 from opentelemetry import trace
 from opentelemetry.context import Context
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
-from opentelemetry.propagators.textmap import Getter
 from opentelemetry.sdk.resources import SERVICE_NAME, Resource
 from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
@@ -36,14 +34,14 @@ class GivenTraceId(RandomIdGenerator):
 
 
 class Tracer:
-    """Samples requests and sends their spans. ``name`` is the service's unless ``OTEL_*`` variables name it."""
+    """Samples requests and sends their spans. The service is called heed unless ``OTEL_*`` variables name it."""
 
-    def __init__(self, name: str, processor: SpanProcessor | None = None) -> None:
+    def __init__(self, processor: SpanProcessor | None = None) -> None:
         is_named = "OTEL_SERVICE_NAME" in os.environ or SERVICE_NAME in os.environ.get("OTEL_RESOURCE_ATTRIBUTES", "")
         self._ids = GivenTraceId()
         self._provider = TracerProvider(
             sampler=None if os.environ.get("OTEL_TRACES_SAMPLER") else ParentBasedTraceIdRatio(SAMPLED_RATIO),
-            resource=Resource.create(None if is_named else {SERVICE_NAME: name}),
+            resource=Resource.create(None if is_named else {SERVICE_NAME: "heed"}),
             shutdown_on_exit=False,
             id_generator=self._ids,
         )
@@ -58,8 +56,10 @@ class Tracer:
         """
         state, method, context = scope["state"], scope["method"], NO_PARENT
         trace_id = 0
-        if not PROPAGATED.isdisjoint(state["headers"]):
-            context = PROPAGATOR.extract(state["headers"], context, GETTER)
+        headers = state["headers"]
+        given = {name: headers[key].decode("latin-1") for key, name in PROPAGATED.items() if key in headers}
+        if given:
+            context = PROPAGATOR.extract(given, context)
             trace_id = trace.get_current_span(context).get_span_context().trace_id
         state["trace_id"] = self._ids.trace_id = trace_id or self._new_trace_id()
         sampling = self._provider.sampler.should_sample(context, state["trace_id"], method, SpanKind.SERVER)
@@ -78,21 +78,9 @@ class Tracer:
         self._provider.shutdown()
 
 
-class HeadersGetter(Getter[Mapping[bytes, bytes]]):
-    """Gives a propagator the headers of a request."""
-
-    def get(self, carrier: Mapping[bytes, bytes], key: str) -> list[str] | None:
-        value = carrier.get(key.lower().encode("latin-1"))
-        return None if value is None else [value.decode("latin-1")]
-
-    def keys(self, carrier: Mapping[bytes, bytes]) -> list[str]:
-        return [name.decode("latin-1") for name in carrier]
-
-
-GETTER = HeadersGetter()
 # Baggage is not read: no span has it, and its parser takes 80 milliseconds for 8 KB of blanks.
 PROPAGATOR = TraceContextTextMapPropagator()
-PROPAGATED = frozenset(name.encode("latin-1") for name in PROPAGATOR.fields)
+PROPAGATED = {name.encode("latin-1"): name for name in PROPAGATOR.fields}
 
 
 def _describe(span: trace.Span, scope: Scope, status: int) -> None:

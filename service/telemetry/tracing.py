@@ -54,11 +54,11 @@ def is_wanted(environment: Mapping[str, str] = os.environ) -> bool:
     return True
 
 
-def create_tracer(name: str) -> "Tracer":
-    """A tracer that sends to the environment's collector. ``name`` is the service's unless OTEL_* names it."""
+def create_tracer() -> "Tracer":
+    """A tracer that sends to the environment's collector."""
     from service.telemetry.spans import Tracer
 
-    return Tracer(name)
+    return Tracer()
 
 
 def close(tracer: "Tracer") -> None:

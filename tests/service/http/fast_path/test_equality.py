@@ -59,9 +59,9 @@ MODES: dict[str, dict[str, Any]] = {
 def spans(monkeypatch) -> InMemorySpanExporter:
     """The spans of servers that trace."""
     exporter = InMemorySpanExporter()
-    tracer = Tracer("heed", SimpleSpanProcessor(exporter))
+    tracer = Tracer(SimpleSpanProcessor(exporter))
     monkeypatch.setattr(tracing, "is_wanted", lambda: True)
-    monkeypatch.setattr(tracing, "create_tracer", lambda _name: tracer)
+    monkeypatch.setattr(tracing, "create_tracer", lambda: tracer)
     return exporter
 
 
