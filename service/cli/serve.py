@@ -67,7 +67,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     def serve(channel: Channel) -> None:
         try:
-            worker = Worker(_frozen(create_app(settings, shared_metrics, channel.slot, store)), settings, channel)
+            app = _frozen(create_app(settings, shared_metrics, channel.slot, store))
+            worker = Worker(app, settings, channel, state)
             worker.run()
         finally:
             logging.shutdown()

@@ -21,19 +21,18 @@ class State(Structure):
     ready: bool  # it has loaded the models that can be loaded, and can run them
     complete: bool  # it has loaded as many models as the service needs to be ready
     exit_requested: bool  # the worker asks the supervisor to end the channel
-    service_ready: bool  # all workers have been ready and complete at one time, and the service is not about to end
 
     _fields_ = (
         *((name, c_int64) for name in ("closed", "heartbeat_ns")),
-        *((name, c_bool) for name in ("live", "ready", "complete", "exit_requested", "service_ready")),
+        *((name, c_bool) for name in ("live", "ready", "complete", "exit_requested")),
     )
 
 
 class ServiceState(Structure):
-    """What the process that serves, or supervises, tells the monitor."""
+    """The state of the service, which the process that serves, or supervises, tells all processes."""
 
     heartbeat_ns: int  # of time.monotonic_ns: when that process last turned
-    is_ready: bool  # the service is, and is not about to end
+    is_ready: bool  # all workers have been ready and complete at one time, and the service is not about to end
 
     _fields_ = (("heartbeat_ns", c_int64), ("is_ready", c_bool))
 

@@ -5,11 +5,9 @@ import multiprocessing
 import os
 import signal
 import socket
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from multiprocessing.process import BaseProcess
 
 import uvicorn
 from starlette.applications import Starlette
@@ -31,7 +29,7 @@ from service.telemetry.shared_metrics import SharedMetrics
 from service.v2.paths import StripTrailingSlash
 from service.workers import last_resort
 from service.workers.channel import ServiceState
-from service.workers.server import configuration
+from service.workers.server import close_overdue, configuration
 
 END_S = 2.0  # for the process to end
 MAX_HEADS_BYTES = 4 << 20  # of requests that have not come whole
@@ -53,8 +51,17 @@ def monitor(
         yield
         return
     state.beat(False)
-    work = partial(_serve, os.getpid(), listeners, others, state, shared_metrics, settings)
-    process: BaseProcess = multiprocessing.get_context("fork").Process(target=work, daemon=True)
+    parent = os.getpid()
+
+    def serve() -> None:
+        last_resort.send_when_parent_ends(signal.SIGKILL, parent)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # a terminal sends them to all processes
+            signal.signal(number, signal.SIG_IGN)
+        for other in others:
+            other.close()
+        _server(state, shared_metrics, settings).run([*listeners])
+
+    process = multiprocessing.get_context("fork").Process(target=serve, daemon=True)
     process.start()
     for listener in listeners:
         listener.close()
@@ -65,23 +72,7 @@ def monitor(
         process.join(END_S)
 
 
-def _serve(
-    parent: int,
-    listeners: Sequence[socket.socket],
-    others: Sequence[socket.socket],
-    state: ServiceState,
-    shared_metrics: SharedMetrics,
-    settings: Settings,
-) -> None:
-    last_resort.send_when_parent_ends(signal.SIGKILL, parent)
-    for number in (
-        signal.SIGINT,
-        signal.SIGTERM,
-        signal.SIGHUP,
-    ):  # a terminal sends them to all; it answers to the end
-        signal.signal(number, signal.SIG_IGN)
-    for other in others:
-        other.close()
+def _server(state: ServiceState, shared_metrics: SharedMetrics, settings: Settings) -> uvicorn.Server:
     config = configuration(_application(state, shared_metrics), settings)
     config.load()
     counts = RequestCounters()
@@ -89,7 +80,7 @@ def _serve(
     config.http_protocol_class = partial(  # type: ignore[assignment]  # uvicorn only calls it
         LimitedProtocol, settings=settings, counts=counts, budget=budget, clock=EventLoopClock()
     )
-    _Server(config).run([*listeners])
+    return _Server(config)
 
 
 class _Server(uvicorn.Server):
@@ -99,9 +90,7 @@ class _Server(uvicorn.Server):
 
     async def on_tick(self, counter: int) -> bool:
         if counter % 10 == 0:  # once a second
-            for connection in list(self.server_state.connections):
-                assert isinstance(connection, LimitedProtocol)
-                connection.close_if_overdue(time.monotonic())
+            close_overdue(self.server_state.connections)
         return await super().on_tick(counter)
 
 

@@ -14,7 +14,7 @@ import struct
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
 from types import FrameType
@@ -102,6 +102,14 @@ def ignore_new_connections(listener: socket.socket) -> None:
         listener.setsockopt(socket.SOL_SOCKET, SO_ATTACH_FILTER, struct.pack("HP", len(DROP_SYN), address))
 
 
+def close_overdue(connections: Iterable[asyncio.Protocol]) -> None:
+    """Close the connections whose client was too slow."""
+    now = time.monotonic()
+    for connection in list(connections):
+        assert isinstance(connection, LimitedProtocol)
+        connection.close_if_overdue(now)
+
+
 def max_connections() -> int:
     """How many connections a process can have open: the limit on its descriptors, less what it needs itself."""
     descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
@@ -154,7 +162,7 @@ class Server(uvicorn.Server):
         await super().startup([])
         for listener in sockets or []:
             listener.setblocking(False)
-            self._watch(listener)
+            asyncio.get_running_loop().add_reader(listener, self._accept, listener)
 
     async def main_loop(self) -> None:
         """Tick until it is time to end. A tick that finds no memory does not end the server, which serves on."""
@@ -169,10 +177,7 @@ class Server(uvicorn.Server):
             self._state.beat(bool(self._readiness))
         if counter % 10 == 0:  # once a second
             self._end_unless_called_again(HUNG_S)
-            now = time.monotonic()
-            for connection in list(self.server_state.connections):
-                assert isinstance(connection, LimitedProtocol)
-                connection.close_if_overdue(now)
+            close_overdue(self.server_state.connections)
         if self._repository.unrecoverable and not self._readiness.draining:
             log.critical("process %d ends: its device has failed", os.getpid())
             self.drain()
@@ -235,9 +240,6 @@ class Server(uvicorn.Server):
             logging.shutdown()
             os._exit(DEVICE_LOST)  # to end sessions on a lost device may never end
 
-    def _watch(self, listener: socket.socket) -> None:
-        asyncio.get_running_loop().add_reader(listener, self._accept, listener)
-
     def _accept(self, listener: socket.socket) -> None:
         room = self._max_connections - len(self.server_state.connections) - len(self._connecting)
         if room <= 0:
@@ -255,28 +257,24 @@ class Server(uvicorn.Server):
             log.error("cannot accept connections, which wait: %s", reason)
             self._next_log = now + LOG_EVERY_S
         loop = asyncio.get_running_loop()
-        loop.call_later(RETRY_S, self._watch_again, listener)
         loop.remove_reader(listener)
 
-    def _watch_again(self, listener: socket.socket) -> None:
-        if listener.fileno() >= 0:  # it is not closed
-            self._watch(listener)
+        def watch() -> None:
+            if listener.fileno() >= 0:  # it is not closed
+                loop.add_reader(listener, self._accept, listener)
+
+        loop.call_later(RETRY_S, watch)
 
     async def _connect(self, connection: socket.socket) -> None:
+        protocol = partial(self.protocol, self.config, self.server_state, self.lifespan.state)
         tls = self.config.ssl
         try:
             await asyncio.get_running_loop().connect_accepted_socket(
-                self._new_protocol, connection, ssl=tls, ssl_shutdown_timeout=TLS_CLOSE_S if tls else None
+                protocol, connection, ssl=tls, ssl_shutdown_timeout=TLS_CLOSE_S if tls else None
             )
         except (OSError, MemoryError):
             self.on_not_connected()
             connection.close()
-
-    def _new_protocol(self) -> asyncio.Protocol:
-        protocol: asyncio.Protocol = self.protocol(
-            config=self.config, server_state=self.server_state, app_state=self.lifespan.state
-        )
-        return protocol
 
     def _end_unless_called_again(self, seconds: float) -> None:
         if _is_main_thread():  # else the process belongs to the caller

@@ -1,7 +1,6 @@
 """The supervisor: accepts connections, hands each to the least busy worker, and replaces workers that end."""
 
 import gc
-import itertools
 import logging
 import math
 import multiprocessing
@@ -14,7 +13,6 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from multiprocessing.process import BaseProcess
-from types import FrameType
 
 from uvicorn.config import STARTUP_FAILURE
 
@@ -77,7 +75,7 @@ class Supervisor:
     def run(self) -> int:
         """Supervise until a signal ends it. Returns the exit status."""
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            signal.signal(number, self._signalled)
+            signal.signal(number, lambda number, _frame: self._signals.append(number))
         for listener in self._listeners:
             listener.setblocking(False)
             self._selector.register(listener, selectors.EVENT_READ, listener)
@@ -91,9 +89,6 @@ class Supervisor:
             for worker in self._workers:
                 worker.channel.close()  # workers that still run see the end of their channel, and finish
         return self._status
-
-    def _signalled(self, number: int, _frame: FrameType | None) -> None:
-        self._signals.append(number)
 
     def _supervise(self) -> bool:
         """Start, replace and end workers as needed; False when it is time to end."""
@@ -124,10 +119,7 @@ class Supervisor:
                 self._start()
         self._choose()
         self._hand_out()
-        is_ready = self._all_loaded and not self._ends
-        self._state.beat(is_ready)
-        for worker in self._workers:
-            worker.channel.state.service_ready = is_ready
+        self._state.beat(self._all_loaded and not self._ends)
         return True
 
     @property
@@ -293,9 +285,6 @@ class Supervisor:
             time.sleep(TICK_S / 2)
 
 
-_HAND_COUNT = itertools.count(1)
-
-
 class WorkerHandle:
     """The supervisor's view of a worker."""
 
@@ -304,20 +293,20 @@ class WorkerHandle:
         self.channel = channel
         self.started = time.monotonic()
         self.handed = 0
-        self._last_handed = 0
+        self._last_handed_ns = 0
         self.draining_since = 0.0
         self._max_connections = max_connections()
 
     def load_key(self) -> tuple[int, int]:
         """Its open connections, and when it got the last one: the worker with the lowest key gets the next one."""
-        return self.handed - self.channel.state.closed, self._last_handed
+        return self.handed - self.channel.state.closed, self._last_handed_ns
 
     def hand(self, connection: socket.socket) -> bool:
         """Hand it the connection; False if it or its channel is full."""
         if self.handed - self.channel.state.closed >= self._max_connections or not self.channel.hand(connection):
             return False
         self.handed += 1
-        self._last_handed = next(_HAND_COUNT)
+        self._last_handed_ns = time.monotonic_ns()
         return True
 
     def drain(self) -> None:

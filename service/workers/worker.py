@@ -10,17 +10,18 @@ from types import FrameType
 
 from service.app import Application
 from service.settings import Settings
-from service.workers.channel import Channel
+from service.workers.channel import Channel, ServiceState
 from service.workers.server import Server
 
 
 class Worker(Server):
     """Serves the connections of ``channel`` until it ends."""
 
-    def __init__(self, app: Application, settings: Settings, channel: Channel) -> None:
+    def __init__(self, app: Application, settings: Settings, channel: Channel, service: ServiceState) -> None:
         super().__init__(app, settings)
         self._channel = channel
-        app.readiness.is_complete = lambda: channel.state.service_ready
+        self._service = service
+        app.readiness.is_complete = lambda: service.is_ready
         self.protocol = partial(self.protocol, on_closed=channel.count_closed)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -33,7 +34,7 @@ class Worker(Server):
         return await super().on_tick(counter)
 
     def is_service_ready(self) -> bool:
-        return self._channel.state.service_ready
+        return self._service.is_ready
 
     def on_not_connected(self) -> None:
         self._channel.count_closed()
