@@ -48,9 +48,7 @@ def load_version(
     model = open_version(folder, provider, threads)
     log_placement(model)
     model = replace(model, graphs=warm_up(model))
-    axis = BatchAxis(reason="max_batch_size is 0")
-    if max_batch_size:
-        axis = batch_axis(model.signature, folder)
+    axis = batch_axis(model.signature, folder) if max_batch_size else BatchAxis(reason="max_batch_size is 0")
     if must_batch and not axis.tensors:
         raise ValueError(f"max_batch_size {max_batch_size} cannot be honoured, no batch axis: {axis.reason}")
     batching, names = None, batch_models.split(",")
@@ -118,10 +116,9 @@ def open_version(folder: Path, provider: Provider, threads: int) -> Model:
         int(folder.name),
         signature,
         sorted(graphs, key=Graph.preference),
-        {file.stem: placements[file] for file in sessions},
+        {file.stem: nodes for file, nodes in placements.items()},
         providers,
         provider,
-        is_on_cuda=providers[0] == CUDA,
     )
 
 
@@ -178,13 +175,8 @@ def _graph(
     onnx = session.onnx
     inputs = frozenset(node.name for node in [*onnx.get_inputs(), *onnx.get_overridable_initializers()])
     outputs = frozenset(node.name for node in onnx.get_outputs())
-    parameters = spec.inputs.items() if spec else ()
-    defaults = {
-        name: parameter.default
-        for name, parameter in parameters
-        if parameter.default is not None and name not in inputs
-    }
-    fixed = defaults | (path.fixes if path else {})
+    defaults = {name: one.default for name, one in spec.inputs.items() if one.default is not None} if spec else {}
+    fixed = {name: value for name, value in defaults.items() if name not in inputs} | (path.fixes if path else {})
     return Graph(session, inputs, outputs, path, fixed, predictable, multi_threaded=multi_threaded)
 
 

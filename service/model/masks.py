@@ -30,13 +30,10 @@ def check_masks(model: Model, inputs: Mapping[str, np.ndarray]) -> None:
         Invalid: a mask has both 0 and 1, and no other number.
     """
     for name in model.masks:
-        if name in inputs and _is_ambiguous(to_float32(inputs[name])):
+        mask = to_float32(inputs[name]) if name in inputs else None
+        if mask is not None and mask.min() == 0 and mask.max() == 1 and ((mask == 0) | (mask == 1)).all():
             raise Invalid(
                 "holds nothing but 0 and 1, which could mean either: send booleans (true = may attend), "
                 f"or {ADDITIVE_MASK} true where 0 and 1 are to be added to the scores",
                 name,
             )
-
-
-def _is_ambiguous(mask: np.ndarray) -> bool:
-    return mask.min() == 0 and mask.max() == 1 and bool(((mask == 0) | (mask == 1)).all())

@@ -20,7 +20,7 @@ from service.model.estimate import RunEstimate
 from service.model.graph import Arrays, Graph, RunOptions
 from service.model.spec import BlockSpec, Signature
 from service.ort.failures import RUN_ERRORS
-from service.ort.placement import Placement, provider_label
+from service.ort.placement import CUDA, Placement, provider_label
 from service.ort.provider import Provider, shrink_arena
 from service.tensors.dims import Sizes, symbol
 from service.tensors.spec import TensorSpec
@@ -41,7 +41,6 @@ class Model:
     placement: dict[str, Placement]  # by graph
     providers: list[str]
     provider: Provider
-    is_on_cuda: bool = False
     max_batch_size: int = 0  # rows of a request; 0 = no batch axis
     batched: frozenset[str] = frozenset()  # inputs and outputs whose first axis is the batch
     batching: BatchingRules | None = None  # how requests share a run; None = they never do
@@ -59,6 +58,10 @@ class Model:
         self.masks: list[str] = self.signature.masks
         self.parameters: dict[str, TensorSpec] = self.signature.parameters
         self._omissible = frozenset(self.signature.omissible)
+
+    @cached_property
+    def is_on_cuda(self) -> bool:
+        return self.providers[0] == CUDA
 
     def clock(self) -> int:
         """Nanoseconds that count for the cost of a run: on the CPU those of the thread, which do not include its waits

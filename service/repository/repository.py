@@ -23,7 +23,7 @@ from service.repository.incomplete import NO_VERSION, incomplete
 from service.repository.index import State, index
 from service.repository.options import ServingOptions
 from service.repository.triton_config import CONFIG, fields
-from service.repository.versions import VersionPolicy, Versions, fingerprint, misnamed, scan, survey, versions_of
+from service.repository.versions import VersionPolicy, Versions, fingerprint, misnamed, scan, survey
 from service.settings import Settings
 
 log = logging.getLogger("heed")
@@ -74,15 +74,10 @@ class Repository:
             ProviderUnavailable: the provider that the settings require does not work.
         """
         settings = self._settings
-        provider = choose(
-            settings.provider,
-            settings.device_memory_bytes,
-            settings.memory_budget_bytes // 2,
-        )
-        provider.on_lost = self._lose
-        self.provider = provider
-        log.info("provider %s (%s)", provider.name, provider.reason)
-        return provider
+        self.provider = choose(settings.provider, settings.device_memory_bytes, settings.memory_budget_bytes // 2)
+        self.provider.on_lost = self._lose
+        log.info("provider %s (%s)", self.provider.name, self.provider.reason)
+        return self.provider
 
     def load(self) -> None:
         """Load every model and run it once, then set ``ready``. A model that fails is logged; the others are served."""
@@ -135,9 +130,9 @@ class Repository:
             self._report(unseen)
             if "" not in unseen:
                 before = self.failed
-                gone = [name for name in (*self.models, *self.failed) if name not in scanned and name not in unseen]
-                for name in gone:
-                    self._drop(name, requester)
+                for name in [*self.models, *self.failed]:
+                    if name not in scanned and name not in unseen:
+                        self._drop(name, requester)
                 for name in [name for name in scanned if name not in unseen]:
                     self._follow(name, scanned[name], requester)
                 self._mark_incomplete(scanned, incomplete(self._folder, {*scanned, *unseen}), before)
@@ -162,14 +157,14 @@ class Repository:
         """
         with self._change, self._state(name, "LOADING"):
             sent = versions is not None
-            versions = versions_of(self._folder, name) if versions is None else versions
+            versions = scan(self._folder).get(name, {}) if versions is None else versions  # no path has the name
             options = options or (self.options if name in self._sent else self.options_for(name))
             chosen = options.policy.choose(versions)
             if not chosen:
-                what = (
+                reason = (
                     "has no version its version policy serves" if versions else "failed to poll from model repository"
                 )
-                raise NotFound(f"failed to load '{name}', {what}")
+                raise NotFound(f"failed to load '{name}', {reason}")
             try:
                 models = {version: self._open(versions[version], options) for version in chosen}
             except (MemoryError, NotEnoughMemory):
@@ -294,24 +289,19 @@ class Repository:
     def _follow(self, name: str, versions: Versions, requester: Requester) -> None:
         options = self.options_for(name)
         chosen = options.policy.choose(versions)
-        old = self.models.get(name, {})
         for folder in [folder for version, folder in versions.items() if version not in chosen]:
             self._seen.pop(folder, None)  # if it is chosen again, it has to be loaded again
+        old, reasons = self.models.get(name, {}), self.failed.get(name, {})
         prints = {version: fingerprint(versions[version]) for version in chosen}
-        if list(old) == chosen and all(self._seen.get(versions[version]) == prints[version] for version in chosen):
-            return
-        if any(self._seen.get(versions[version]) != prints[version] for version in chosen):
+        changed = [version for version in chosen if self._seen.get(versions[version]) != prints[version]]
+        if changed:
             self._log_config(name, versions)
-        models: dict[int, Model] = {}
-        failed: dict[int, str] = {}
-        for version in chosen:
+        elif list(old) == chosen:
+            return
+        models = {version: old[version] for version in chosen if version in old}
+        failed = {version: reasons[version] for version in chosen if version in reasons and version not in changed}
+        for version in changed:
             folder = versions[version]
-            if self._seen.get(folder) == prints[version]:  # unchanged since it was loaded, or failed to load
-                if version in old:
-                    models[version] = old[version]
-                elif version in self.failed.get(name, {}):
-                    failed[version] = self.failed[name][version]
-                continue
             self._seen[folder] = prints[version]
             try:
                 with self._state(name, "LOADING"):
@@ -320,9 +310,7 @@ class Repository:
                 log.error("model %s from %s cannot be served: %s", name, folder.absolute(), error, extra=requester)
                 self.load_failures += 1
                 failed[version] = _reason(error, versions)
-                if version in old:
-                    models[version] = old[version]
-        self._serve(name, models or old, failed, requester)
+        self._serve(name, dict(sorted(models.items())) or old, failed, requester)
 
     def _log_config(self, name: str, versions: Versions) -> None:
         """Log which fields of a model's Triton configuration are ignored, if it has one."""
@@ -335,12 +323,7 @@ class Repository:
         start = time.perf_counter()
         try:
             model = load_version(
-                folder,
-                self.provider,
-                self._threads,
-                options.max_batch_size,
-                options.batch_models,
-                options.must_batch,
+                folder, self.provider, self._threads, options.max_batch_size, options.batch_models, options.must_batch
             )
         except RUN_ERRORS as error:
             raise self.provider.translate(error) or error from None

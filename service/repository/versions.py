@@ -77,11 +77,6 @@ def survey(folder: Path, served: Collection[str]) -> tuple[dict[str, dict[int, P
     return versions, {name: f"cannot be read: {error.strerror}" for name, error in errors.items() if error}
 
 
-def versions_of(folder: Path, name: str) -> dict[int, Path]:
-    """Version -> its folder, of one model; empty where there is no model of that name."""
-    return scan(folder).get(name, {})  # a client's name never becomes part of a path
-
-
 def fingerprint(folder: Path) -> tuple[tuple[str, int, int], ...]:
     """A value that changes when a file of the version does, or when its folder can no longer be read."""
     try:

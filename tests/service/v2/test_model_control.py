@@ -210,9 +210,6 @@ def test_a_config_pbtxt_is_named_in_a_warning(tmp_path, caplog):
         assert warned() == []
         repository.load_model("adder")
         assert warned() == [expected]
-        (tmp_path / "adder" / "config.pbtxt").write_bytes(b"\xff\xfe { unreadable: 1")
-        repository.load_model("adder")
-        assert "its braces do not match" in warned()[0]
         (tmp_path / "adder" / "config.pbtxt").unlink()
         (tmp_path / "adder" / "config.pbtxt").mkdir()
         repository.load_model("adder")
