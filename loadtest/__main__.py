@@ -18,7 +18,7 @@ from loadtest.measurement.thresholds import violations
 from loadtest.options import parser
 from loadtest.report import about, ci
 from loadtest.report.terminal import ratio_table, table
-from loadtest.requests.memory import StoredKeys
+from loadtest.requests.memory import stored_keys
 from loadtest.requests.scenario import RequestSpec, ScenarioError
 from loadtest.requests.server import Server
 from loadtest.run import Measurements, Side, build_sides, measure
@@ -44,8 +44,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if options.compare and len(urls) < 2:
             raise ScenarioError("--compare: expected another server")
         servers = [Server(url, dict(options.header), options.trust) for url in urls]
-        with StoredKeys(servers[0]) if options.memory else nullcontext() as stored:
-            sides = build_sides(specs, servers, options.seed, stored)
+        with stored_keys(servers[0]) if options.memory else nullcontext() as store:
+            sides = build_sides(specs, servers, options.seed, store)
             details = [about.about(side.server) for side in sides]
             try:
                 measure(options, sides, specs, measurements, console)

@@ -1,6 +1,6 @@
 """All turns of a load test: each level of load, on each server, in rounds."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +14,7 @@ from loadtest.measurement.measure import MEASURED_WINDOWS, SOAK_WINDOWS, Measure
 from loadtest.measurement.outcome import Level
 from loadtest.report.terminal import Display
 from loadtest.requests.bodies import Body, bodies
-from loadtest.requests.memory import StoredKeys
+from loadtest.requests.memory import Store
 from loadtest.requests.scenario import RequestSpec
 from loadtest.requests.server import Server, StatusError
 from loadtest.requests.signature import inputs
@@ -33,9 +33,9 @@ Measurements = dict[tuple[Level, str], list[Measurement]]  # by level and the ti
 
 
 def build_sides(
-    specs: Sequence[RequestSpec], servers: Sequence[Server], seed: int, stored: StoredKeys | None = None
+    specs: Sequence[RequestSpec], servers: Sequence[Server], seed: int, store: Store | None = None
 ) -> list[Side]:
-    """A side for each server; with ``stored``, one whose keys are stored, and one whose requests have them.
+    """A side for each server; with ``store``, one whose keys are stored, and one whose requests have them.
 
     Each body is sent to its server once.
 
@@ -45,14 +45,14 @@ def build_sides(
     """
     known = [[] if spec.body else inputs(servers[0], spec.block) for spec in specs]
 
-    def build(store: Callable[[Mapping[str, np.ndarray]], str] | None = None) -> list[list[Body]]:
+    def build(store: Store | None = None) -> list[list[Body]]:
         rng = np.random.default_rng(seed)
         return [bodies(spec, tensors, rng, store) for spec, tensors in zip(specs, known, strict=True)]
 
-    if stored:
+    if store:
         (server,) = servers
         sides = [
-            Side(f"{server.url} memory", server, build(stored.store)),
+            Side(f"{server.url} memory", server, build(store)),
             Side(f"{server.url} stateless", server, build()),
         ]
     else:

@@ -1,6 +1,6 @@
 """Request bodies: tensors of the requested shapes, encoded for the requested API."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Any
@@ -10,6 +10,7 @@ import orjson
 
 from heed_client.native import encode_tensor
 from heed_client.v2 import binary_request, datatype
+from loadtest.requests.memory import Store
 from loadtest.requests.scenario import RequestSpec, ScenarioError
 from loadtest.requests.signature import Input
 
@@ -31,7 +32,7 @@ def bodies(
     spec: RequestSpec,
     inputs: Sequence[Input],
     rng: np.random.Generator,
-    store: Callable[[Mapping[str, np.ndarray]], str] | None = None,
+    store: Store | None = None,
 ) -> list[Body]:
     """A body for each combination of the sizes in ``spec``. With ``store``, it has a memory's id for key and value.
 

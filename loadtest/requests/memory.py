@@ -1,8 +1,7 @@
 """The keys and values of the requests, stored on a server once, so that the requests need not have them."""
 
-from collections.abc import Mapping
-from types import TracebackType
-from typing import Self
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 
 import httpx
 import numpy as np
@@ -13,36 +12,31 @@ from loadtest.requests.server import TIMEOUT_S, Server, ServerError
 LIFE_S = 86400  # of what a load test stores and does not delete, because it was killed
 
 
-class StoredKeys:
-    """What a load test has stored on ``server``; deleted at the end of ``with``."""
+Store = Callable[[Mapping[str, np.ndarray]], str]  # stores a key and a value; returns the memory's id
 
-    def __init__(self, server: Server) -> None:
-        self._url = server.url
-        self._heed = Client(server.url, timeout=TIMEOUT_S, transport=_WithHeaders(server))
-        self._memories: list[Memory] = []
 
-    def store(self, tensors: Mapping[str, np.ndarray]) -> str:
-        """The id of a new memory of a key and a value.
+@contextmanager
+def stored_keys(server: Server) -> Iterator[Store]:
+    """A function that stores keys and values on ``server``; the memories are deleted at the end of ``with``.
 
-        Raises:
-            ServerError: the server rejects it, or has no memories.
-        """
+    The function raises ServerError where the server rejects them, or has no memories.
+    """
+    memories: list[Memory] = []
+    with Client(server.url, timeout=TIMEOUT_S, transport=_WithHeaders(server)) as heed:
+
+        def store(tensors: Mapping[str, np.ndarray]) -> str:
+            try:
+                memories.append(heed.memory(tensors["key"], tensors["value"], ttl_seconds=LIFE_S))
+            except HeedError as error:
+                raise ServerError(f"{server.url} stores no memory: {error}") from error
+            return memories[-1].id
+
         try:
-            self._memories.append(self._heed.memory(tensors["key"], tensors["value"], ttl_seconds=LIFE_S))
-        except HeedError as error:
-            raise ServerError(f"{self._url} stores no memory: {error}") from error
-        return self._memories[-1].id
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, _: type[BaseException] | None, __: BaseException | None, ___: TracebackType | None) -> None:
-        with self._heed:
-            for memory in self._memories:
-                try:
+            yield store
+        finally:
+            with suppress(HeedError):  # the server has ended; nothing can be done about its memories
+                for memory in memories:
                     memory.delete()
-                except HeedError:  # the server has ended; nothing can be done about what it keeps
-                    return
 
 
 class _WithHeaders(httpx.HTTPTransport):

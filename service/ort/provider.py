@@ -28,7 +28,7 @@ WARNING, FATAL = 2, 4  # levels of ONNX Runtime's log
 SPIN_MICROSECONDS = "50"
 
 _opening = threading.Lock()
-_has_arena = False
+_arenas: set[tuple[str, int]] = set()  # that are registered
 
 
 class ProviderUnavailable(RuntimeError):
@@ -116,7 +116,7 @@ def open_session(
     options.log_severity_level = FATAL  # it writes to stderr itself; errors are raised, and Heed logs them
     options.add_session_config_entry("session.intra_op.spin_duration_us", SPIN_MICROSECONDS)
     options.add_session_config_entry(RECORDED, "1")
-    _open_arena(provider.host_memory)
+    _open_arena("Cpu", 0, provider.host_memory)
     options.add_session_config_entry("session.use_env_allocators", "1")
     if not prepack:
         options.add_session_config_entry("session.disable_prepacking", "1")
@@ -125,7 +125,7 @@ def open_session(
         # Without TF32 float32 is multiplied as float32; tensor cores would round factors to ten bits.
         on_cuda = {"device_id": str(provider.device), "use_tf32": "0"}
         providers = [(CUDA, on_cuda | ({"gpu_mem_limit": str(provider.memory)} if provider.memory else {})), CPU]
-        _open_device_arena(provider.device, provider.memory)
+        _open_arena("Cuda", provider.device, provider.memory)
     # With fallback, ONNX Runtime would go on with the CPU when CUDA fails, at the start or while serving.
     session = onnxruntime.InferenceSession(model, options, providers=providers, enable_fallback=0)
     if provider.name == "cuda" and CUDA not in session.get_providers():
@@ -149,32 +149,22 @@ def _probe_on_cpu(host_memory: int) -> onnxruntime.InferenceSession:
     return open_session(cuda.PROBE, Provider("cpu", "asked for", host_memory=host_memory), 1)
 
 
-def _open_arena(limit: int) -> None:
-    """Register one arena for all sessions of this process, with the limit of the first session.
+def _open_arena(name: Literal["Cpu", "Cuda"], device: int, limit: int) -> None:
+    """Register one arena for all sessions of this process on a device, with the limit of the first session.
 
-    It keeps what all runs at one time needed at most; arenas of sessions would keep the maximum of each. A run that
-    needs more than ``limit`` bytes of it fails.
+    It keeps what all runs at one time needed at most; arenas of sessions would keep the maximum of each, and their
+    limits, such as ``gpu_mem_limit``, would hold for each. A run that needs more than ``limit`` bytes of it fails.
     """
-    global _has_arena
     with _opening:
-        if _has_arena:
+        if (name, device) in _arenas:
             return
-        _has_arena = True
         memory = onnxruntime.OrtMemoryInfo(
-            "Cpu", onnxruntime.OrtAllocatorType.ORT_ARENA_ALLOCATOR, 0, onnxruntime.OrtMemType.DEFAULT
+            name, onnxruntime.OrtAllocatorType.ORT_ARENA_ALLOCATOR, device, onnxruntime.OrtMemType.DEFAULT
         )
-        arena = {"arena_extend_strategy": DOUBLING} | ({"max_mem": limit} if limit else {})
-        onnxruntime.create_and_register_allocator(memory, onnxruntime.OrtArenaCfg(arena))
-
-
-@cache
-def _open_device_arena(device: int, limit: int) -> None:
-    """Register the same on a GPU. ``gpu_mem_limit`` would limit each session; this limits all of them together."""
-    memory = onnxruntime.OrtMemoryInfo(
-        "Cuda", onnxruntime.OrtAllocatorType.ORT_ARENA_ALLOCATOR, device, onnxruntime.OrtMemType.DEFAULT
-    )
-    arena = onnxruntime.OrtArenaCfg({"arena_extend_strategy": DOUBLING} | ({"max_mem": limit} if limit else {}))
-    onnxruntime.create_and_register_allocator_v2(CUDA, memory, {"device_id": str(device)}, arena)
+        arena = onnxruntime.OrtArenaCfg({"arena_extend_strategy": DOUBLING} | ({"max_mem": limit} if limit else {}))
+        provider, options = (CPU, {}) if name == "Cpu" else (CUDA, {"device_id": str(device)})
+        onnxruntime.create_and_register_allocator_v2(provider, memory, options, arena)
+        _arenas.add((name, device))
 
 
 def _unavailable_reason(provider: Provider) -> str | None:

@@ -151,7 +151,6 @@ class Server(uvicorn.Server):
         self._drain_seconds = settings.drain_seconds
         self._drained = math.inf  # when the time to drain is over
         self._shutdown_seconds = settings.shutdown_seconds
-        self._bound = settings.shutdown_seconds + GRACE_S
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Accept the connections of ``sockets``.
@@ -223,8 +222,8 @@ class Server(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Accept no more connections, answer what comes on the open ones, finish the runs, and end."""
         self._readiness.draining = True
-        self._end_unless_called_again(self._bound + GRACE_S)
-        watchdog = threading.Timer(self._bound, _cut_off)
+        self._end_unless_called_again(self._shutdown_seconds + 2 * GRACE_S)
+        watchdog = threading.Timer(self._shutdown_seconds + GRACE_S, _cut_off)
         watchdog.daemon = True
         watchdog.start()
         start = time.monotonic()

@@ -61,7 +61,8 @@ def test_an_onnx_runtime_without_cuda(monkeypatch):
 def test_cuda_that_falls_back_is_no_cuda(monkeypatch):
     """ONNX Runtime falls back to the CPU with no more than a log line; the session is asked what it runs on."""
     monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: [CUDA, CPU])
-    monkeypatch.setattr(provider, "_open_device_arena", lambda *_: None)
+    open_arena = provider._open_arena
+    monkeypatch.setattr(provider, "_open_arena", lambda name, *limit: name == "Cuda" or open_arena(name, *limit))
     monkeypatch.setattr(cuda, "missing_library", lambda: None)
     real, asked = onnxruntime.InferenceSession, []
 
