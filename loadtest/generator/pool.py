@@ -1,21 +1,17 @@
 """The pool of worker processes that generate the load together."""
 
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import replace
-from multiprocessing import Pipe
+from multiprocessing import get_context
 from multiprocessing.connection import wait
-from pathlib import Path
+from multiprocessing.context import SpawnProcess
 from time import monotonic
 from typing import Any, Self
 
 from loadtest.generator.load import Sample, Turn
-from loadtest.generator.worker import FINISH, MEASURE
+from loadtest.generator.worker import FINISH, MEASURE, run
 
-ROOT = Path(__file__).parents[2]
-COMMAND = [sys.executable, "-P", "-m", "loadtest.generator.worker"]  # -P: do not import from the working directory
+END_S = 5  # for a worker to end, before it is killed
 
 
 class WorkerPool:
@@ -24,20 +20,15 @@ class WorkerPool:
     def __init__(self, processes: int) -> None:
         self._size = processes
         self._pipes: list[Any] = []
-        self._processes: list[subprocess.Popen[bytes]] = []
+        self._processes: list[SpawnProcess] = []
         self._active: list[Any] = []  # pipes of the workers that take part in the turn
 
     def __enter__(self) -> Self:
-        # Workers inherit the working directory, so that relative paths in the environment (SSL_CERT_FILE) stay valid.
-        path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
+        context = get_context("spawn")  # a fork would have the threads and the sockets of this process
         for _ in range(self._size):
-            parent_end, worker_end = Pipe()
-            process = subprocess.Popen(
-                [*COMMAND, str(worker_end.fileno())],
-                env={**os.environ, "PYTHONPATH": path},
-                pass_fds=[worker_end.fileno()],
-                start_new_session=True,
-            )
+            parent_end, worker_end = context.Pipe()
+            process = context.Process(target=run, args=(worker_end,))
+            process.start()
             self._processes.append(process)
             worker_end.close()
             self._pipes.append(parent_end)
@@ -49,11 +40,9 @@ class WorkerPool:
         for pipe in self._pipes:
             pipe.close()
         for process in self._processes:
-            try:
-                process.wait(5)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+            process.join(END_S)
+            process.kill()
+            process.join()
 
     def begin(self, turn: Turn) -> int:
         """Divide ``turn`` among the workers; return how many take part, each with at least one connection."""

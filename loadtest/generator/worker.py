@@ -1,8 +1,9 @@
-"""A process that generates load: its argument is the descriptor of a pipe that brings turns and takes samples."""
+"""A process that generates load: a pipe brings it turns and takes its samples."""
 
 import asyncio
 import os
 import sys
+from contextlib import suppress
 from multiprocessing.connection import Connection as Pipe
 from typing import Any
 
@@ -58,9 +59,9 @@ async def work(pipe: "Pipe[Any, Any]") -> None:
     await Worker(pipe).done.wait()
 
 
-if __name__ == "__main__":
+def run(pipe: "Pipe[Any, Any]") -> None:
+    """Work in this process, which the keyboard's signals do not reach."""
+    os.setsid()
     sys.setswitchinterval(SWITCH_INTERVAL_S)
-    try:
-        uvloop.run(work(Pipe(int(sys.argv[1]))))
-    except (BrokenPipeError, KeyboardInterrupt):  # the parent process has ended
-        sys.exit(1)
+    with suppress(BrokenPipeError):  # the parent process has ended
+        uvloop.run(work(pipe))

@@ -5,7 +5,6 @@ simdjson flattens a nested array into a buffer, but does not notice rows of diff
 
 import binascii
 import json
-from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from itertools import chain, islice
@@ -41,7 +40,7 @@ class JsonReader:
     def __init__(self, parts: Sequence[LongText | LongList] = ()) -> None:
         self._parts = parts
         self.brackets = 0  # "[" of all that was read so far
-        self._read: list[tuple[str, JsonArray, int]] = []  # with the count of its "["
+        self._read: list[tuple[str, JsonArray, Sequence[int], int]] = []  # with its shape and the count of its "["
 
     def part(self, element: Any) -> Any:
         """The long text or list for which ``element`` is the placeholder, else ``element`` itself."""
@@ -106,9 +105,9 @@ class JsonReader:
             Invalid: a list stands where a number should.
         """
         if _count(body, "[") != self.brackets:
-            for name, array, brackets in self._read:
-                if minified(array).count(b"[") != brackets:
-                    _raise_first_invalid(name, array, lambda item: not isinstance(item, JsonArray), "numbers")
+            for name, rows, shape, brackets in self._read:
+                if minified(rows).count(b"[") != brackets:
+                    _raise_first_invalid(name, rows, shape, lambda item: not isinstance(item, JsonArray), "numbers")
             if strict:
                 raise Malformed("a list stands where none is expected")
 
@@ -138,11 +137,11 @@ class JsonReader:
             if len(level) * shape[-1] > 4 * MAX_ROWS:  # a longer list of numbers alone would have been cut out
                 raise Invalid("expected a list of numbers alone", name)
             level = [*chain.from_iterable(level)]
-        self._read.append((name, rows, self.brackets - before))
+        self._read.append((name, rows, shape, self.brackets - before))
         if isinstance(first, bool) and (booleans or dtype.kind == "b"):
-            flat = _booleans(name, rows)
+            flat = _booleans(name, rows, shape)
         else:
-            flat = _numbers(name, rows, dtype.kind if dtype.kind in "iu" else "f", nulls)
+            flat = _numbers(name, rows, shape, dtype.kind if dtype.kind in "iu" else "f", nulls)
         if flat.size != prod(shape):
             raise Invalid(f"rows of different lengths at depth {len(shape)}", name)
         return flat.reshape(shape)
@@ -166,7 +165,11 @@ class JsonReader:
                 raise Invalid(f"expected dtype to be one of {', '.join(sorted(NUMERIC))}, got {describe(dtype)}", name)
             if isinstance(text, LongText):
                 return LongTensor(name, text, spec.dtype, mask, shape, dtype)
-            array = _bytes(name, dtype, text)
+            try:
+                content = base64_bytes(text)
+            except (AttributeError, ValueError):  # no text, or no base64
+                raise Invalid(NOT_BASE64, name) from None
+            array = from_bytes(name, dtype, content)
         return check_shape(name, array, shape)
 
 
@@ -187,26 +190,30 @@ def _odd_row(rows: Sequence[Any], shape: Sequence[int]) -> str:
     return f"{first} at {next(places)}, {odd} at {next(places)}"
 
 
-def _numbers(name: str, rows: JsonArray, kind: str, nulls: bool) -> np.ndarray:
+def _numbers(name: str, rows: JsonArray, shape: Sequence[int], kind: str, nulls: bool) -> np.ndarray:
     with suppress(TypeError, ValueError):
         return numbers_of(rows, kind)
     if nulls:
         with suppress(TypeError, ValueError):
             return flat_with_nulls(rows)
     if kind != "f":
-        _raise_first_invalid(name, rows, lambda item: type(item) is int, "whole numbers")
-    _raise_first_invalid(name, rows, lambda item: type(item) in (int, float) or (nulls and item is None), "numbers")
+        _raise_first_invalid(name, rows, shape, lambda item: type(item) is int, "whole numbers")
+
+    def is_number(item: Any) -> bool:
+        return type(item) in (int, float) or (nulls and item is None)
+
+    _raise_first_invalid(name, rows, shape, is_number, "numbers")
     raise Invalid(f"a number does not fit in {'uint64' if kind == 'u' else 'int64'}", name)
 
 
-def _booleans(name: str, rows: JsonArray) -> np.ndarray:
+def _booleans(name: str, rows: JsonArray, shape: Sequence[int]) -> np.ndarray:
     """Read booleans from the bytes: ``t`` occurs only in ``true``, ``f`` only in ``false``; text is refused."""
     text = np.frombuffer(minified(rows), np.uint8)
     true, false = text == ord("t"), text == ord("f")
     flat: np.ndarray = true[true | false]
     values = np.count_nonzero(text == ord(",")) + 1
     if flat.size != values or (text == ord('"')).any() or (text == ord("{")).any():
-        _raise_first_invalid(name, rows, lambda item: isinstance(item, bool), "booleans")
+        _raise_first_invalid(name, rows, shape, lambda item: isinstance(item, bool), "booleans")
     return flat
 
 
@@ -233,33 +240,18 @@ def base64_bytes(text: str) -> bytes:
     return binascii.a2b_base64(text.encode().translate(None, b"\r\n"), strict_mode=True)
 
 
-def _bytes(name: str, dtype: str, text: Any) -> np.ndarray:
-    try:
-        if not isinstance(text, str):
-            raise ValueError
-        data = base64_bytes(text)
-    except ValueError:
-        raise Invalid(NOT_BASE64, name) from None
-    return from_bytes(name, dtype, data)
-
-
-def _raise_first_invalid(name: str, array: JsonArray, fits: Callable[[Any], bool], expected: str) -> None:
-    """Raise Invalid for the first element that does not fit, with its place, if it is among the first elements."""
-    looked_at = 0
-    todo: deque[tuple[Sequence[int], JsonArray]] = deque([((), array)])
-    while todo:
-        place, rows = todo.popleft()
-        items = [((*place, index), item) for index, item in enumerate(islice(rows, MAX_CHECKED - looked_at))]
-        looked_at += len(items)
-        lists = [(at, item) for at, item in items if isinstance(item, JsonArray)]
-        others = [(at, item) for at, item in items if not isinstance(item, JsonArray)]
-        if not others:
-            todo.extend(lists)
-            continue
-        for at, item in (*others, *lists):
-            if not fits(item):
-                raise Invalid(f"expected {expected}, got {describe(item)} at {[*at]}", name)
-    if looked_at >= MAX_CHECKED:
+def _raise_first_invalid(
+    name: str, rows: JsonArray, shape: Sequence[int], fits: Callable[[Any], bool], expected: str
+) -> None:
+    """Raise Invalid for the first element of nested lists that does not fit, if it is among the first elements."""
+    level: list[Any] = [rows]
+    for depth in range(1, len(shape) + 1):
+        level = [*islice(chain.from_iterable(level), MAX_CHECKED)]
+        for index, item in enumerate(level):
+            if not (fits(item) if depth == len(shape) else isinstance(item, JsonArray)):
+                place = [int(axis) for axis in np.unravel_index(index, shape[:depth])]
+                raise Invalid(f"expected {expected}, got {describe(item)} at {place}", name)
+    if prod(shape) > MAX_CHECKED:
         raise Invalid(f"expected {expected}, got something else", name)
 
 

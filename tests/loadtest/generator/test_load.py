@@ -70,11 +70,11 @@ def test_a_server_that_ends_is_an_error_not_a_crash(load):
 def test_a_process_of_the_load_that_ends_is_an_error_and_none_is_left_behind():
     with WorkerPool(2) as pool:
         pool._processes[0].kill()
-        pool._processes[0].wait()
+        pool._processes[0].join()
         pool._active = pool._pipes
         with pytest.raises(RuntimeError, match="a process that makes the load has ended"):
             list(pool.samples(10))
-    assert all(process.poll() is not None for process in pool._processes)
+    assert all(process.exitcode is not None for process in pool._processes)
 
 
 def test_arrivals_are_random_and_none_is_left_out_when_the_loop_stands_still():
