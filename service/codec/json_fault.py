@@ -1,4 +1,4 @@
-"""The place and the text of the first JSON fault in a document that simdjson refuses, by orjson's error."""
+"""The first JSON fault in a document that simdjson refuses: its place, text and element, by orjson."""
 
 import re
 from collections.abc import Iterator, Sequence

@@ -1,4 +1,4 @@
-"""JSON parsed by simdjson, with a parser for each thread: its buffers are kept from one request to the next.
+"""JSON parsed by simdjson.
 
 simdjson has the interpreter's lock as long as it parses, and every other request waits. So long lists are parsed in
 pieces.
@@ -7,9 +7,7 @@ pieces.
 import json
 import re
 import secrets
-import threading
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from typing import TypeAlias
 
 import numpy as np
@@ -26,26 +24,33 @@ COMMA = ord(",")
 NULL_NUMBER = b"-1.7976931348623157e308"  # of float64; stands for null while a list is parsed
 PIECE_BYTES = 1 << 18  # of numbers; about a millisecond
 SLOW_PIECE_BYTES = 1 << 16  # of numbers with many digits and exponents; up to 12 milliseconds
-MAX_SHARED_PARSER_BYTES = 1 << 20  # a longer body gets a parser of its own, whose buffers are freed with it
 MAX_FIELDS = 10_000  # of a document's object: some milliseconds
 MAX_GAP_BYTES = 1 << 16  # of a list without a comma: a number, brackets and blanks
 MAX_EXPONENTS = 2_000  # of numbers in a piece: each takes up to 7 microseconds where others take a tenth of one
 NONCE = secrets.token_hex(8)  # begins every placeholder; no client can know it
-_own = threading.local()  # a parser serves one document at a time
 
 
-@contextmanager
-def parse_object(body: bytes | memoryview, cuts: Sequence[Cut] = ()) -> Iterator[JsonObject]:
-    """The JSON object in ``body``, of which ``cuts`` were cut out; nothing of it may be kept past the ``with`` block.
+def parse_object(body: bytes | memoryview, cuts: Sequence[Cut] = ()) -> JsonObject:
+    """The JSON object in ``body``, of which ``cuts`` were cut out.
 
     Raises:
         Malformed: empty, not JSON, or no object.
     """
+    if not len(body):
+        raise Malformed(f"the body is empty; expected {OBJECT}")
     try:
-        yield _parse(_parser(len(body)), body, cuts)
-    except Exception:
-        _own.parser = None  # the traceback keeps the document alive, and with it this parser busy
-        raise
+        parsed = simdjson.Parser().parse(body)
+    except (ValueError, RuntimeError) as error:
+        # Drop simdjson's error code and its "This is a fatal error" suffix.
+        reason = re.sub(r"^[A-Z\d_]+: | +This is a fatal.*$", "", str(error))
+        fault = describe(body, reason, [(placeholder(index), cut) for index, cut in enumerate(cuts)])
+        raise Malformed(f"failed to parse the request JSON buffer: {fault}") from None
+    if not isinstance(parsed, JsonObject):
+        got = "a list" if isinstance(parsed, JsonArray) else "text" if isinstance(parsed, str) else json.dumps(parsed)
+        raise Malformed(f"expected {OBJECT}, got {got}")
+    if len(parsed) > MAX_FIELDS:
+        raise Malformed(f"the JSON object has {len(parsed)} fields, more than the {MAX_FIELDS} allowed")
+    return parsed
 
 
 def numbers(content: memoryview, kind: str) -> Iterable[np.ndarray]:
@@ -103,9 +108,7 @@ def split(content: memoryview) -> Iterator[bytes]:
         start = end + 1
 
 
-def parse_numbers(
-    content: bytes | memoryview, kind: str, nulls: bool = False, parser: simdjson.Parser | None = None
-) -> np.ndarray:
+def parse_numbers(content: bytes | memoryview, kind: str, nulls: bool = False) -> np.ndarray:
     """The numbers of a JSON list, as the widest type of numpy's ``kind``: f, i or u. With ``nulls``, null is -infinity.
 
     Raises:
@@ -114,7 +117,7 @@ def parse_numbers(
     if nulls:
         content = bytes(content).replace(b"null", NULL_NUMBER)
     try:
-        parsed = (parser or _parser(len(content))).parse(content)
+        parsed = simdjson.Parser().parse(content)
         if not isinstance(parsed, JsonArray):
             raise ValueError("not a list")
         values = flat(parsed, kind)
@@ -133,47 +136,11 @@ def flat(array: JsonArray, kind: str) -> np.ndarray:
     return np.frombuffer(buffer, {"f": np.float64, "i": np.int64, "u": np.uint64}[kind])
 
 
-def flat_with_nulls(array: JsonArray) -> np.ndarray:
-    """All numbers in a list, and in the lists in it, where null is -infinity.
-
-    Raises:
-        ValueError: something else is in it.
-    """
-    return parse_numbers(minified(array), "f", nulls=True, parser=simdjson.Parser())  # the thread's own has ``array``
-
-
 def minified(array: JsonArray) -> bytes:
     """The JSON of a list, without blanks."""
     return array.mini  # type: ignore[return-value]  # bytes, whatever simdjson's stub says
 
 
-def _parser(length: int) -> simdjson.Parser:
-    if length > MAX_SHARED_PARSER_BYTES:
-        return simdjson.Parser()
-    if getattr(_own, "parser", None) is None:
-        _own.parser = simdjson.Parser()
-    parser: simdjson.Parser = _own.parser
-    return parser
-
-
 def placeholder(index: int) -> bytes:
-    """What stands in a document in place of the part of this index that was cut out."""
+    """The text that replaces the part with this index in a document."""
     return b'"%s:%d"' % (NONCE.encode(), index)
-
-
-def _parse(parser: simdjson.Parser, body: bytes | memoryview, cuts: Sequence[Cut]) -> JsonObject:
-    if not len(body):
-        raise Malformed(f"the body is empty; expected {OBJECT}")
-    try:
-        parsed = parser.parse(body)
-    except (ValueError, RuntimeError) as error:
-        # Drop simdjson's error code and its "This is a fatal error" suffix.
-        reason = re.sub(r"^[A-Z\d_]+: | +This is a fatal.*$", "", str(error))
-        fault = describe(body, reason, [(placeholder(index), cut) for index, cut in enumerate(cuts)])
-        raise Malformed(f"failed to parse the request JSON buffer: {fault}") from None
-    if not isinstance(parsed, JsonObject):
-        got = "a list" if isinstance(parsed, JsonArray) else "text" if isinstance(parsed, str) else json.dumps(parsed)
-        raise Malformed(f"expected {OBJECT}, got {got}")
-    if len(parsed) > MAX_FIELDS:
-        raise Malformed(f"the JSON object has {len(parsed)} fields, more than the {MAX_FIELDS} allowed")
-    return parsed

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from service.codec.json_parser import JsonArray, JsonObject, flat_with_nulls, minified
+from service.codec.json_parser import JsonArray, JsonObject, minified, parse_numbers
 from service.codec.json_parser import flat as numbers_of
 from service.codec.json_slices import MAX_RANK, MAX_ROWS, LongList, LongText, part
 from service.codec.long_tensor import NOT_BASE64, LongTensor
@@ -195,7 +195,7 @@ def _numbers(name: str, rows: JsonArray, shape: Sequence[int], kind: str, nulls:
         return numbers_of(rows, kind)
     if nulls:
         with suppress(TypeError, ValueError):
-            return flat_with_nulls(rows)
+            return parse_numbers(minified(rows), "f", nulls=True)
     if kind != "f":
         _raise_first_invalid(name, rows, shape, lambda item: type(item) is int, "whole numbers")
 
@@ -256,7 +256,7 @@ def _raise_first_invalid(
 
 
 def describe(element: Any) -> str:
-    """What an element of a request is; a short text or number itself."""
+    """The kind of an element of a request; of a text or number its value, too."""
     if isinstance(element, str):
         return f"text {json.dumps(shortened(element, MAX_QUOTED_BYTES), ensure_ascii=False)}"
     return WORDS.get(type(element), str(element))

@@ -13,7 +13,7 @@ from service.codec.fixed_point import write_fixed
 from service.steps import Steps
 
 MAX_PIECE_NUMBERS = 1 << 16  # about a millisecond
-MAX_FIXED_NUMBERS = 1 << 14  # what is computed with them fits in a core's cache
+MAX_FIXED_NUMBERS = 1 << 14  # temporary arrays of so many fit in a core's cache
 PLACEHOLDER = b"\0"  # marks a place in JSON text, where this byte never occurs: it is always escaped
 
 

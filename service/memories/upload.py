@@ -76,7 +76,8 @@ def parse(
         Malformed, Invalid: it is not JSON, or a field is unknown, missing or wrong.
         NotFound: there is no such block.
     """
-    with parse_object(content, parts) as json, np.errstate(over="ignore"):
+    json = parse_object(content, parts)
+    with np.errstate(over="ignore"):
         reader = JsonReader(parts)
         block = reader.part(json.get("block")) if memory is None else memory.description.block
         model = None if block is None else _model(block, repository)

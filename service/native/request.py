@@ -84,7 +84,8 @@ def parse(body: Body, parts: Sequence[LongText | LongList], model: Model, source
     Raises:
         Malformed, Invalid: as ``read``.
     """
-    with parse_object(body, parts) as json, np.errstate(over="ignore"):  # no object of it may outlive the document
+    json = parse_object(body, parts)
+    with np.errstate(over="ignore"):
         reader = JsonReader(parts)
         parsed = parse_fields(read_fields(json, model, source), reader, model, source)
         reader.finish(body)

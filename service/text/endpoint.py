@@ -112,7 +112,8 @@ class TextEndpoint(NativeEndpoint[TextRequest]):
         self, content: bytes, parts: Sequence[LongText | LongList], model: Model, only_texts: bool
     ) -> tuple[ParsedRequest, TextFields]:
         tokenizer_of(model)
-        with parse_object(content, parts) as json, np.errstate(over="ignore"):
+        json = parse_object(content, parts)
+        with np.errstate(over="ignore"):
             fields = read_fields(json, model, self.source, (*FIELDS, NEXT_TOKENS))
             for name in fields if only_texts else ():
                 if name not in FIELDS:

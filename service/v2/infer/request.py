@@ -61,7 +61,8 @@ def parse(
         Invalid: a tensor or parameter that is wrong.
     """
     reader = JsonReader(parts)
-    with parse_object(content, parts) as request, np.errstate(over="ignore"):
+    request = parse_object(content, parts)
+    with np.errstate(over="ignore"):
         given = parameters.of_request(request.get("parameters"), reader)
         reserved = parameters.reserved(given, model)
         others = {name: value for name, value in given.items() if name not in reserved}

@@ -50,11 +50,6 @@ def test_a_short_body_with_many_exponents_is_cut(content, large):
 
 def test_an_object_has_a_limited_number_of_fields():
     fields = [b'"%d":1' % number for number in range(MAX_FIELDS + 1)]
-    with parse_object(b"{%b}" % b",".join(fields[1:])) as json:
-        assert len(json) == MAX_FIELDS
-        del json
-    with (
-        pytest.raises(Malformed, match=f"{MAX_FIELDS + 1} fields, more than the {MAX_FIELDS} allowed"),
-        parse_object(b"{%b}" % b",".join(fields)),
-    ):
-        pass
+    assert len(parse_object(b"{%b}" % b",".join(fields[1:]))) == MAX_FIELDS
+    with pytest.raises(Malformed, match=f"{MAX_FIELDS + 1} fields, more than the {MAX_FIELDS} allowed"):
+        parse_object(b"{%b}" % b",".join(fields))

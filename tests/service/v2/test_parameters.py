@@ -49,8 +49,7 @@ def test_lists_and_objects_are_not_converted(model, place, parameters):
 
 
 def read(content):
-    with parse_object(content) as element:
-        return of_request(element, JsonReader())
+    return of_request(parse_object(content), JsonReader())
 
 
 def test_names_are_short_as_each_is_compared_with_the_others():
