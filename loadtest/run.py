@@ -22,7 +22,7 @@ from loadtest.requests.signature import inputs
 
 @dataclass(frozen=True)
 class Side:
-    """What is measured, in turns with another: a server, and the bodies of each kind of request."""
+    """A target of the measurement, in turns with another: a server, and the bodies of each kind of request."""
 
     title: str
     server: Server

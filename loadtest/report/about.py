@@ -1,4 +1,4 @@
-"""What a reader of a result needs to repeat it: the command, the machine of the load, and what each server is."""
+"""How to repeat a result: the command, the machine of the load, and the versions of each server."""
 
 import os
 import shlex

@@ -9,7 +9,7 @@ import numpy as np
 from heed_client import Client, HeedError, Memory
 from loadtest.requests.server import TIMEOUT_S, Server, ServerError
 
-LIFE_S = 86400  # of what a load test stores and does not delete, because it was killed
+LIFE_S = 86400  # of memories that a killed load test does not delete
 
 
 Store = Callable[[Mapping[str, np.ndarray]], str]  # stores a key and a value; returns the memory's id

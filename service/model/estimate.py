@@ -1,4 +1,4 @@
-"""What a run will need, from the sizes of its inputs: memory, and the size by which its cost is learned."""
+"""Estimates of a run, from the sizes of its inputs: memory, and the size by which its cost is learned."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ ITEM_BYTES = 4
 
 @dataclass(frozen=True, slots=True)
 class RunEstimate:
-    """The graph of a run, and what the run needs."""
+    """The graph of a run, and the run's needs."""
 
     sizes: Sizes
     graph: Graph

@@ -70,7 +70,7 @@ class Graph:
 
 @dataclass(frozen=True)
 class SharedPass:
-    """How tasks share a run that reads what all of them need once: it takes little longer than that of one task."""
+    """How tasks share a run that reads their common tensors once: it takes little longer than a run of one task."""
 
     key: Callable[[Arrays], Hashable]  # of a task's inputs: tasks with equal keys can share a run
     join: Callable[[Sequence[Arrays]], Arrays]  # the inputs of the run, from those of its tasks

@@ -103,7 +103,7 @@ class Model:
         max_memory: int | None = None,
         graph: Graph | None = None,
     ) -> RunEstimate:
-        """What a run needs for ``outputs``; ``sizes`` are what ``bind`` returned for ``inputs``.
+        """The needs of a run for ``outputs``; ``sizes`` are those that ``bind`` returned for ``inputs``.
 
         It is of ``graph``, or of the fastest of the model's graphs.
 
@@ -124,7 +124,7 @@ class Model:
         return RunEstimate(sizes, graph, estimate.run_size(self.signature, inputs, sizes), memory)
 
     def _way_out(self, inputs: Arrays, outputs: Collection[str], sizes: Sizes, most: int) -> str:
-        """What a request that needs more than ``most`` bytes can do: ask for the output alone, where that fits."""
+        """Advice for a request that needs more than ``most`` bytes: the output alone, where that fits."""
         alone = [OUTPUT]
         is_block = self.spec is not None and OUTPUT in self.outputs
         if is_block and {*outputs} != {OUTPUT} and not self.signature.missing(inputs, alone):

@@ -1,4 +1,4 @@
-"""What is known of a model before it runs: the ``heed`` entry of its file's metadata, and its inputs and outputs."""
+"""The description of a model: the ``heed`` entry of its file's metadata, and its inputs and outputs."""
 
 from collections.abc import Collection
 from dataclasses import dataclass

@@ -1,11 +1,11 @@
-"""What failed in a run, from the text of ONNX Runtime's error: its types of exceptions do not tell."""
+"""The cause of a failed run, by the text of ONNX Runtime's error: its types of exceptions do not tell."""
 
 import re
 from enum import Enum
 
 from onnxruntime.capi.onnxruntime_pybind11_state import EPFail, Fail, InvalidArgument, RuntimeException
 
-RUN_ERRORS = (InvalidArgument, Fail, RuntimeException, EPFail)  # what a run raises, for its shapes or its device
+RUN_ERRORS = (InvalidArgument, Fail, RuntimeException, EPFail)  # of a run, for its shapes or its device
 
 # As in "CUDA failure 700: an illegal memory access was encountered ; GPU=0 ; hostname=... ; expr=...".
 DEVICE = re.compile(

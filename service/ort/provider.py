@@ -42,9 +42,9 @@ class Provider:
     name: Literal["cuda", "cpu"]
     reason: str
     device: int = 0  # which GPU
-    memory: int = 0  # upper limit in bytes on what this process uses of it; 0 = none
-    available_bytes: int = 0  # that limit, or what was free of it at the start; 0 = it is no GPU
-    host_memory: int = 0  # upper limit in bytes on what all runs together use on the CPU; 0 = none
+    memory: int = 0  # upper limit in bytes on this process's part of it; 0 = none
+    available_bytes: int = 0  # that limit, or the memory that was free at the start; 0 = it is no GPU
+    host_memory: int = 0  # upper limit in bytes on the CPU memory of all runs together; 0 = none
     pinned: PinnedPool | None = None  # memory for the outputs of blocks, on a GPU
     health_check: Callable[[], None] | None = None  # raises where the device can run nothing any more
     lost_reason: str = ""  # why the device has failed; empty while it works

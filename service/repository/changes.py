@@ -1,4 +1,4 @@
-"""The log of what is served: a line for each version of a model that is loaded, replaced or unloaded."""
+"""The log of served models: a line for each version that is loaded, replaced or unloaded."""
 
 import logging
 from collections.abc import Mapping

@@ -2,6 +2,10 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
+
+from service.repository.incomplete import NO_VERSION, incomplete
+from service.repository.versions import scan
 
 
 @dataclass(frozen=True)
@@ -15,17 +19,20 @@ class State:
 
 
 def index(
-    names: Iterable[str],
+    folder: Path,
     loaded: Mapping[str, Iterable[int]],
     failed: Mapping[str, Mapping[int, str]],
     changing: Mapping[str, str],
 ) -> list[State]:
-    """The lines of ``names``: loaded versions, failed ones with the reason, models that are loading or unloading.
+    """The lines of the folder's models: loaded versions, failed ones with the reason, models that are changing.
 
     A reason of version 0 is about the whole model, before it is loading.
     """
+    known = {*scan(folder), *loaded, *failed}
+    broken = incomplete(folder, known)
+    failed = {**failed, **{name: {NO_VERSION: reason} for name, reason in broken.items()}}
     states: list[State] = []
-    for name in sorted(names):
+    for name in sorted(known | broken.keys()):
         lines = [State(name, version, changing.get(name, "READY")) for version in loaded.get(name, ())]
         reasons = {version: of for version, of in failed.get(name, {}).items() if version or name not in changing}
         lines += [State(name, version or None, "UNAVAILABLE", reason) for version, reason in reasons.items()]

@@ -253,11 +253,7 @@ class Repository:
 
     def index(self) -> list[State]:
         """A line for every version of every model, loaded or not."""
-        scanned = scan(self._folder)
-        broken = incomplete(self._folder, {*scanned, *self.models, *self.failed})
-        names = {*scanned, *self.models, *self.failed, *broken}
-        failed = {**self.failed, **{name: {NO_VERSION: reason} for name, reason in broken.items()}}
-        return index(names, self.models, failed, self._changing)
+        return index(self._folder, self.models, self.failed, self._changing)
 
     def _report(self, unseen: dict[str, str]) -> None:
         """Log models that can no longer be read, and those that can be read again."""

@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 CONFIG = "config.pbtxt"
-SAME = ("name", "platform", "backend")  # for a model.onnx they repeat what its folder says
+SAME = ("name", "platform", "backend")  # they repeat the names of the folder and the file
 FIELD = re.compile(r"^[a-z]\w*(?=\s*[:{\[])", re.MULTILINE)  # at the top: fields in others are indented
 
 

@@ -1,1 +1,1 @@
-"""Which part of a block's attention is answered: selections, reductions, derived outputs, and their types."""
+"""The part of a block's attention that is answered: selections, reductions, derived outputs, and their types."""

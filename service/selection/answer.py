@@ -1,4 +1,4 @@
-"""What a request with options is answered: planned from the sizes of its tensors, applied to the outputs of its run.
+"""The answer to a request with options: planned from the sizes of its tensors, applied to the outputs of its run.
 
 The order is: select layers, heads and queries; derive; reduce heads, then layers; pool; apply the threshold; take the
 largest; convert.
@@ -30,7 +30,7 @@ from service.tensors.dims import Sizes, dim_size, format_dims
 
 LAYERS, BATCH, HEADS, QUERIES, KEYS = range(-5, 0)
 AXIS = dict(zip(AXES, (LAYERS, HEADS, QUERIES), strict=True))
-# Nanoseconds for one number, about. They weigh kinds of work against each other; what a unit takes is learned.
+# Nanoseconds for one number, about: the relative costs of kinds of work. The time of a unit is learned.
 COPY_NS, REDUCE_NS, ENTROPY_NS, STATISTICS_NS, SORT_NS, ROLLOUT_NS = 0.5, 0.7, 5.0, 10.0, 2.0, 0.05
 INDICES, VALUES, SCALE = "_indices", "_values", "_scale"
 SCALES = frozenset(name + SCALE for name in WEIGHTS)
@@ -102,7 +102,7 @@ class Recipe:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The outputs of an answer in their order, and what it takes to compute them from those of the graph."""
+    """The outputs of an answer in their order, and how to compute them from those of the graph."""
 
     outputs: Sequence[AnsweredOutput]
     recipes: Sequence[Recipe]

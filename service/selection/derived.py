@@ -125,7 +125,7 @@ def rollout(weights: np.ndarray, by: Literal["mean", "max"], queries: Pick = sli
 
 
 def head_statistics(weights: np.ndarray, places: np.ndarray) -> np.ndarray:
-    """What describes each head of ``weights`` [..., m, n], whose queries are at these ``places`` [m] among the n keys.
+    """Statistics of each head of ``weights`` [..., m, n], whose queries are at these ``places`` [m] among the n keys.
 
     With p the weights of a query divided by their sum, and c its place: -sum p log p in nats, sum p_j |c - j|, p_0,
     p_c, and p_(c-1), which a query at place 0 does not have. Each is the mean over the queries that have any weight, 0

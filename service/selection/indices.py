@@ -25,7 +25,7 @@ class Indices:
     items: tuple[int | Slice, ...]
 
     def resolve(self, field: str, size: int, of: str) -> Pick:
-        """The selected places on an axis of ``size``, in the order given; ``of`` says what the axis has.
+        """The selected places on an axis of ``size``, in the order given; ``of`` names the places.
 
         Raises:
             Invalid: an index out of range or selected twice, or a range that selects nothing.

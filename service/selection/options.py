@@ -129,7 +129,7 @@ class Selection:
     ] = None
 
     def given(self) -> list[str]:
-        """The names of the given options that change what is answered, not only how it is written."""
+        """The names of the given options that change the answer, not only its format."""
         values = {name: getattr(self, name) for name, option in OPTIONS.items() if option.outputs}
         return [name for name, value in values.items() if value is not None and value is not False]
 

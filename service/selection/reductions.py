@@ -1,4 +1,4 @@
-"""Attention made smaller: parts of it, reductions over an axis, cells of a picture, the largest weights, and bytes.
+"""Reductions of attention: selection, mean and maximum over an axis, pooling, the largest weights, and uint8.
 
 The last two axes of an attention array are queries and keys.
 """
@@ -19,7 +19,7 @@ LEVELS = 255  # of a uint8, above 0
 
 
 def select(array: np.ndarray, picks: Mapping[int, Pick]) -> np.ndarray:
-    """The ``picks`` of each axis: a view of ``array`` where all of them are slices, else a copy of what is selected."""
+    """The ``picks`` of each axis: a view of ``array`` where all of them are slices, else a copy of the selection."""
     slices = [slice(None)] * array.ndim
     lists: dict[int, np.ndarray] = {}
     for axis, pick in picks.items():

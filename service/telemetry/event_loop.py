@@ -1,4 +1,4 @@
-"""How busy the event loop is: how late it is, and how long requests waited for it.
+"""The load of the event loop: its lag, and the time for which requests waited for it.
 
 Short requests are answered on the event loop itself. Under load they wait in the kernel, before this process knows of
 them, so no queue grows: what shows is that the loop is late, and that its thread never rests.
@@ -16,7 +16,7 @@ from typing import Any
 from service.engine.counters import histogram_of
 
 SAMPLE_S = 0.05  # between two measurements of the lag
-WINDOW_S = 15.0  # of the largest lag and of the busy share: what is usual between two scrapes
+WINDOW_S = 15.0  # of the largest lag and of the busy share: the usual interval of scrapes
 LATE_NS = 5_000_000  # of a timer, whose clock has steps of 1 ms
 UNREAD_S = 1.0  # between two counts of connections with unread bytes
 MIN_WAIT_NS = 8_000_000  # from which the kernel is asked how long a request waited; its clock has steps of some 4 ms
@@ -82,7 +82,7 @@ class EventLoopClock:
             self._counted, self.unread = now, self._count_unread()
 
     def arrival_ns(self, loop: asyncio.AbstractEventLoop, transport: asyncio.Transport) -> int:
-        """When what was just read from ``transport`` came to this machine, by ``time.perf_counter_ns``.
+        """When the data just read from ``transport`` came to this machine, by ``time.perf_counter_ns``.
 
         A busy loop reads late: the data of a turn was there when the turn began, and without a rest before it, came
         during the last turn. If the wait may be long, the kernel's measurement decides, after a gap between turns too:
@@ -113,7 +113,7 @@ class EventLoopClock:
 
 
 def _waited_ns(raw: socket.socket | None) -> int:
-    """How long the last data waited in the kernel; 0 where it does not say."""
+    """How long the last data waited in the kernel; 0 where the kernel does not report it."""
     try:
         information = raw.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, TCP_INFO_BYTES) if raw else b""
     except (OSError, AttributeError):  # it is closed; or another system

@@ -1,4 +1,4 @@
-"""The statistics of V2: what all workers have counted for a model version, read from shared memory.
+"""The statistics of V2: the counters of all workers for a model version, in shared memory.
 
 They continue when a worker is replaced and when a model is reloaded, as metrics do: clients take differences.
 """

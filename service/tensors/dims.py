@@ -1,4 +1,4 @@
-"""Symbolic dimensions: what a session declares (``64``, ``m``, ``past + n``, ``1|batch``) against actual shapes.
+"""Symbolic dimensions: those that a session declares (``64``, ``m``, ``past + n``, ``1|batch``) against actual shapes.
 
 ``1|batch`` is 1 or batch: the axis broadcasts. So does ``1|batch'`` of another input, which may differ in that.
 """
@@ -31,7 +31,7 @@ def dim_size(dim: Dim, sizes: Mapping[str, int]) -> int:
 
 
 class WrongSize(Invalid, listed=False):
-    """One axis of a tensor has another size than the ``expected``; ``dim`` is what the axis is called."""
+    """One axis of a tensor has another size than the ``expected``; ``dim`` is the name of the axis."""
 
     def __init__(self, field: str, axis: int, dim: str, shape: Sequence[int], expected: str) -> None:
         self.axis, self.dim, self.shape, self.expected = axis, dim, shape, expected
@@ -102,5 +102,5 @@ class DimBinder:
 
 
 def _label(dim: Dim) -> str:
-    """What a dimension is called; nothing where it is a number."""
+    """The name of a dimension; empty where it is a number."""
     return "" if symbol(dim).isdecimal() else symbol(dim)

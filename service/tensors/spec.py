@@ -1,4 +1,4 @@
-"""What an ONNX Runtime session declares of its inputs and outputs."""
+"""An ONNX Runtime session's declaration of its inputs and outputs."""
 
 from dataclasses import dataclass
 

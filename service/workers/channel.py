@@ -13,7 +13,7 @@ HUNG_S = 30.0  # a process whose event loop has not run for this time is ended
 
 
 class State(Structure):
-    """What a worker and the supervisor tell each other, in memory that both have mapped."""
+    """The state that a worker and the supervisor share, in memory that both have mapped."""
 
     closed: int  # connections that the worker has taken and closed
     heartbeat_ns: int  # of time.monotonic_ns: when the worker's event loop last turned
@@ -82,7 +82,7 @@ class Channel:
                 yield connection
 
     def end(self) -> None:
-        """No more connections; what is in the channel still arrives."""
+        """End the channel; the connections in it still arrive."""
         self._near.shutdown(socket.SHUT_WR)
 
     def close(self) -> None:

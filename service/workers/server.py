@@ -91,7 +91,7 @@ def accepted(listener: socket.socket, limit: int) -> Iterator[socket.socket]:
 
 
 def ignore_new_connections(listener: socket.socket) -> None:
-    """Have the kernel drop what would open a connection, on Linux; what has begun to connect can still be accepted.
+    """Have the kernel drop requests to connect, on Linux; connections being opened can still be accepted.
 
     Closing a listener resets the connections that it has not accepted. A client whose packet was dropped tries again
     after a second; then the port is closed and refuses it, or another process listens and accepts it.
@@ -111,7 +111,7 @@ def close_overdue(connections: Iterable[asyncio.Protocol]) -> None:
 
 
 def max_connections() -> int:
-    """How many connections a process can have open: the limit on its descriptors, less what it needs itself."""
+    """The limit on a process's connections: that on its descriptors, less those that it needs itself."""
     descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     return max(descriptors - SPARE_DESCRIPTORS, descriptors // 2)
 
@@ -220,7 +220,7 @@ class Server(uvicorn.Server):
         self._drained = time.monotonic() + self._drain_seconds
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Accept no more connections, answer what comes on the open ones, finish the runs, and end."""
+        """Accept no more connections, answer the requests on the open ones, finish the runs, and end."""
         self._readiness.draining = True
         self._end_unless_called_again(self._shutdown_seconds + 2 * GRACE_S)
         watchdog = threading.Timer(self._shutdown_seconds + GRACE_S, _cut_off)
@@ -314,7 +314,7 @@ class Server(uvicorn.Server):
 
 
 def configuration(app: ASGIApp, settings: Settings) -> uvicorn.Config:
-    """How uvicorn serves ``app``."""
+    """The configuration of uvicorn for ``app``."""
     return uvicorn.Config(
         app,
         http="httptools",

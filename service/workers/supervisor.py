@@ -68,7 +68,7 @@ class Supervisor:
         self._can_start = False  # a worker has been live, so the settings are good
         self._started = False  # all have been live at once
         self._complete = False  # all have been ready at once: from then on the service does not give up
-        self._all_loaded = False  # and had loaded what the service needs; this is not asked of later workers
+        self._all_loaded = False  # and had loaded the required models; later workers need not
         self._status = 0
         self._signals: list[int] = []
 
@@ -79,7 +79,7 @@ class Supervisor:
         for listener in self._listeners:
             listener.setblocking(False)
             self._selector.register(listener, selectors.EVENT_READ, listener)
-        gc.freeze()  # the workers' garbage collectors leave what is here alone, so its memory stays shared
+        gc.freeze()  # the workers' garbage collectors skip these objects, so their memory stays shared
         log.info("supervisor %d starts %d workers", os.getpid(), self._count)
         try:
             while self._supervise():
@@ -124,7 +124,7 @@ class Supervisor:
 
     @property
     def _ends(self) -> int:
-        """How many signals to end have come."""
+        """The number of signals to end."""
         return len(self._signals) - self._signals.count(signal.SIGHUP)
 
     def _choose(self) -> None:
@@ -175,7 +175,7 @@ class Supervisor:
         return True
 
     def _hand_out_backlog(self) -> None:
-        """Accept and hand out all that wait: the kernel resets what a closed listener has not accepted."""
+        """Drain the accept backlog: the kernel resets connections that a closed listener has not accepted."""
         end_s = time.monotonic() + GRACE_S
         while time.monotonic() < end_s and self._ends < 2:
             self._state.beat(False)
@@ -242,7 +242,7 @@ class Supervisor:
         self._shared_metrics.release(worker.channel.slot)
 
     def _end_hung_workers(self) -> None:
-        """Hand out again what waits for a worker whose event loop hangs; kill one that hangs or drains for too long."""
+        """Hand out again the connections of workers that hang; kill a worker that hangs or drains for too long."""
         fresh = any(worker.channel.silence_s < SILENT_S for worker in self._available)
         for worker in self._workers:
             if worker.channel.state.live and not worker.draining_since and worker.channel.silence_s > SILENT_S:
@@ -262,7 +262,7 @@ class Supervisor:
             worker.handed -= 1
 
     def _end(self) -> None:
-        """Hand out what has been accepted and wait until the workers have finished; kill them at a second signal."""
+        """Hand out the accepted connections and wait for the workers to finish; kill them at a second signal."""
         for listener in self._listeners:
             ignore_new_connections(listener)
         self._accept_until_tick()  # connections that were being opened
