@@ -4,6 +4,8 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
+import numpy as np
+
 from loadtest.generator.load import Sample, Turn
 from loadtest.generator.pool import WorkerPool
 from loadtest.measurement import stages
@@ -44,6 +46,11 @@ class Measurement:
     @property
     def measured(self) -> list[Sample]:
         return [window for window in self.windows if window.phase == "measured"]
+
+    @property
+    def latencies_ms(self) -> np.ndarray:
+        """Of all measured requests, late ones too."""
+        return np.concatenate([window.latencies_ms for window in self.windows if window.phase != "warm-up"])
 
     @property
     def rate(self) -> float:

@@ -37,7 +37,7 @@ def outcome(level: Level, server: str, kinds: Sequence[str], turns: Sequence[Mea
     windows = [window for turn in turns for window in turn.measured]
     with_late = [window for turn in turns for window in turn.windows if window.phase != "warm-up"]
     seconds = sum(window.seconds for window in windows)
-    latencies_ms = np.concatenate([window.latencies_ms for window in with_late])
+    latencies_ms = np.concatenate([turn.latencies_ms for turn in turns])
     kind_of = np.concatenate([window.kinds for window in with_late])
     errors = sum((window.errors for window in with_late), Counter[str]())
     lags_ms = np.concatenate([window.lags_ms for window in windows])
@@ -86,20 +86,15 @@ def outcome(level: Level, server: str, kinds: Sequence[str], turns: Sequence[Mea
 
 def ratios(turns: Sequence[Measurement], others: Sequence[Measurement]) -> dict[str, dict[str, float | None]]:
     """The first server's values divided by the other's, in adjacent turns: median, smallest, largest."""
+    sides = ([{"rate": turn.rate, **_times(turn.latencies_ms)} for turn in side] for side in (turns, others))
+    adjacent = list(zip(*sides, strict=True))
     result = {}
     for metric in ("rate", "p50", "p99"):
-        pairs = [(_value(turn, metric), _value(other, metric)) for turn, other in zip(turns, others, strict=True)]
+        pairs = [(value[metric], reference[metric]) for value, reference in adjacent]
         quotients = [value / reference for value, reference in pairs if value and reference]
         spread = (float(np.median(quotients)), min(quotients), max(quotients)) if quotients else (None, None, None)
         result[metric] = dict(zip(("median", "low", "high"), spread, strict=True))
     return result
-
-
-def _value(turn: Measurement, metric: str) -> float | None:
-    if metric == "rate":
-        return turn.rate
-    latencies_ms = np.concatenate([window.latencies_ms for window in turn.windows if window.phase != "warm-up"])
-    return float(np.percentile(latencies_ms, float(metric[1:]))) if len(latencies_ms) else None
 
 
 def _times(latencies_ms: np.ndarray) -> dict[str, float | None]:

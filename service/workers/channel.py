@@ -77,9 +77,9 @@ class Channel:
 
     def take_back(self) -> Iterator[socket.socket]:
         """The connections that the worker has not taken."""
-        with suppress(BlockingIOError):
-            while (connection := self._receive()) is not None:
-                yield connection
+        with suppress(BlockingIOError, EOFError):
+            while True:
+                yield self._receive()
 
     def end(self) -> None:
         """End the channel; the connections in it still arrive."""
@@ -113,10 +113,7 @@ class Channel:
         """
         with suppress(BlockingIOError):
             for _ in range(max_connections):
-                connection = self._receive()
-                if connection is None:
-                    raise EOFError
-                yield connection
+                yield self._receive()
 
     def count_closed(self) -> None:
         """Count a closed connection."""
@@ -127,11 +124,11 @@ class Channel:
         state = self.state
         state.heartbeat_ns, state.live, state.ready, state.complete = time.monotonic_ns(), True, ready, complete
 
-    def _receive(self) -> socket.socket | None:
+    def _receive(self) -> socket.socket:
         while True:
             word, descriptors, _, _ = socket.recv_fds(self._far, 1, 1)
             if descriptors:
                 return socket.socket(fileno=descriptors[0])
             if not word:
-                return None
+                raise EOFError
             self.count_closed()  # this process has no descriptor free; the kernel closed the connection
