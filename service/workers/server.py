@@ -126,10 +126,10 @@ class Server(uvicorn.Server):
     ready, with status 3. A process whose event loop hangs exits with status 1.
     """
 
-    def __init__(self, app: Application, settings: Settings, state: ServiceState | None = None) -> None:
+    def __init__(self, app: Application, settings: Settings, service: ServiceState) -> None:
         super().__init__(configuration(app, settings))
         self.config.load()
-        self._state = state  # of the service, where this process is all of it
+        self._service = service
         self.config.lifespan_class = _Lifespan
         self.protocol = partial(
             FastProtocol,
@@ -172,8 +172,7 @@ class Server(uvicorn.Server):
                 await asyncio.sleep(RETRY_S)
 
     async def on_tick(self, counter: int) -> bool:
-        if self._state is not None:
-            self._state.beat(bool(self._readiness))
+        self._beat()
         if counter % 10 == 0:  # once a second
             self._end_unless_called_again(HUNG_S)
             close_overdue(self.server_state.connections)
@@ -182,11 +181,15 @@ class Server(uvicorn.Server):
             self.drain()
         if self._exit_unless_ready and self._repository.load_has_ended and not self._repository.unrecoverable:
             self._exit_unless_ready = False  # it is about the first load only
-            if not self._repository.is_complete and not self.is_service_ready():
+            if not self._repository.is_complete and not self._service.is_ready:
                 log.critical("process %d ends: the service is not ready (HEED_READY_WHEN)", os.getpid())
                 self.status = NOT_READY
                 self.should_exit = True
         return await super().on_tick(counter) or time.monotonic() >= self._drained
+
+    def _beat(self) -> None:
+        """Publish that the event loop runs, and whether the service is ready: this process is all of it."""
+        self._service.beat(bool(self._readiness))
 
     def connect(self, connection: socket.socket) -> None:
         """Serve a connection that was accepted."""
@@ -196,10 +199,6 @@ class Server(uvicorn.Server):
 
     def on_not_connected(self) -> None:
         """A connection was closed, or its TLS handshake failed, before it was served."""
-
-    def is_service_ready(self) -> bool:
-        """Whether other processes of the service are ready, whatever this one has loaded."""
-        return False
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:

@@ -18,9 +18,8 @@ class Worker(Server):
     """Serves the connections of ``channel`` until it ends."""
 
     def __init__(self, app: Application, settings: Settings, channel: Channel, service: ServiceState) -> None:
-        super().__init__(app, settings)
+        super().__init__(app, settings, service)
         self._channel = channel
-        self._service = service
         app.readiness.is_complete = lambda: service.is_ready
         self.protocol = partial(self.protocol, on_closed=channel.count_closed)
 
@@ -28,13 +27,6 @@ class Worker(Server):
         await super().startup(sockets or [])
         self._beat()
         asyncio.get_running_loop().add_reader(self._channel, self._take)
-
-    async def on_tick(self, counter: int) -> bool:
-        self._beat()
-        return await super().on_tick(counter)
-
-    def is_service_ready(self) -> bool:
-        return self._service.is_ready
 
     def on_not_connected(self) -> None:
         self._channel.count_closed()

@@ -22,6 +22,7 @@ from service.budget import MemoryBudget
 from service.engine import engine
 from service.http import fast_path, routing
 from service.settings import Settings
+from service.workers.channel import shared_state
 from service.workers.server import Server, listen
 from tests.support.http_requests import CRLF, add, http
 from tests.support.waiting import until
@@ -36,7 +37,7 @@ class ServerThread:
 
     def __init__(self, models: Path, **more) -> None:
         chosen = Settings(model_repository=models, **{"shutdown_seconds": 20, **more})
-        self.server = Server(create_app(chosen), chosen)
+        self.server = Server(create_app(chosen), chosen, shared_state())
         self.tasks = 0  # started; a request without one was answered on the fast path
 
         def count_one() -> None:
