@@ -1,12 +1,11 @@
-"""Runs of a model before it is served: each graph once, then to learn its cost and whether its rows can be stacked.
+"""Runs of a block before it is served, to learn the cost of each graph and whether its rows can be stacked.
 
 Requests are stacked only on graphs that here computed every row of a joined run as they compute it alone, bit for bit.
 Not all do: a sum over an axis whose size is no multiple of the vector's width may be taken in another order.
 """
 
 import logging
-from collections.abc import Callable, Sequence
-from typing import TypeVar
+from collections.abc import Sequence
 from zlib import crc32
 
 import numpy as np
@@ -20,7 +19,6 @@ from service.tensors.bfloat16 import astype
 from service.tensors.dims import Sizes, dim_size, symbol
 
 log = logging.getLogger("heed")
-T = TypeVar("T")
 
 STACKED = 5  # requests in the joined run
 # Sizes of the dimensions other than batch, taken in turn; odd, so that no vector register is full.
@@ -28,23 +26,10 @@ LENGTHS = ((1, 7, 3), (5, 7, 3), (9, 13, 5))
 LARGE_LENGTH, LARGE_ROWS = 512, 8  # queries and keys, and rows, of a run that keeps a GPU busy
 
 
-def warm_up(model: Model) -> list[Graph]:
-    """Run every graph once on the block's example; the graphs that work. A foreign model has no example.
-
-    The specification of a block with large inputs has no example either: its inputs are drawn.
-
-    Raises:
-        Exception: the canonical graph failed.
-    """
-    if model.spec is None:
-        return model.graphs
-    example = {name: astype(np.asarray(value), model.inputs[name].dtype) for name, value in model.spec.example.items()}
-    inputs = example or _draw(model, model.spec, LENGTHS[0], 0)
-    return list(_on_each_graph(model, lambda graph: model.run(graph, inputs, sorted(graph.outputs))))
-
-
 def calibrate(model: Model) -> dict[Graph, bool]:
     """The graphs of a block that work, and whether requests can be stacked on each; the costs of all are learned.
+
+    A fast path that fails is left out, with a warning.
 
     Raises:
         Exception: the canonical graph failed.
@@ -54,20 +39,16 @@ def calibrate(model: Model) -> dict[Graph, bool]:
     large = _draw_large(model, model.spec) if model.is_on_cuda else None
 
     def is_stackable(graph: Graph) -> bool:
+        model.run(graph, drawn[0][0], sorted(graph.outputs))  # the first run takes longer, and is not timed
         if large:
             model.run(graph, large, ["output"])  # the first run of a shape also chooses kernels
             _timed(model, graph, large, ["output"])
         return all(_is_exact(model, graph, requests) for requests in drawn)
 
-    return _on_each_graph(model, is_stackable)
-
-
-def _on_each_graph(model: Model, function: Callable[[Graph], T]) -> dict[Graph, T]:
-    """The result of ``function`` for each graph. A fast path that fails in it is left out, with a warning."""
-    results: dict[Graph, T] = {}
+    results: dict[Graph, bool] = {}
     for graph in model.graphs:
         try:
-            results[graph] = function(graph)
+            results[graph] = is_stackable(graph)
         except Exception as error:
             if graph.spec is None or isinstance(error, (HeedError, MemoryError)):
                 raise

@@ -10,7 +10,7 @@ import numpy as np
 
 from service.model.batch_axis import BatchAxis, batch_axis
 from service.model.batching import BatchingRules
-from service.model.calibration import calibrate, warm_up
+from service.model.calibration import calibrate
 from service.model.checks import OutputShapes
 from service.model.graph import Graph, MultiThreadedSession
 from service.model.model import Model
@@ -47,7 +47,6 @@ def load_version(
     """
     model = open_version(folder, provider, threads)
     log_placement(model)
-    model = replace(model, graphs=warm_up(model))
     axis = batch_axis(model.signature, folder) if max_batch_size else BatchAxis(reason="max_batch_size is 0")
     if must_batch and not axis.tensors:
         raise ValueError(f"max_batch_size {max_batch_size} cannot be honoured, no batch axis: {axis.reason}")

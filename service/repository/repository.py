@@ -42,7 +42,6 @@ class Repository:
         self._on_load = on_load
         self._folder = settings.model_repository
         self._settings = settings
-        self._threads = settings.intra_op_threads
         self.options = ServingOptions(
             VersionPolicy.parse(settings.versions),
             settings.max_batch_size,
@@ -316,10 +315,10 @@ class Repository:
 
     def _open(self, folder: Path, options: ServingOptions) -> Model:
         assert self.provider is not None, "open() comes first"
-        start = time.perf_counter()
+        start, threads = time.perf_counter(), self._settings.intra_op_threads
         try:
             model = load_version(
-                folder, self.provider, self._threads, options.max_batch_size, options.batch_models, options.must_batch
+                folder, self.provider, threads, options.max_batch_size, options.batch_models, options.must_batch
             )
         except RUN_ERRORS as error:
             raise self.provider.translate(error) or error from None

@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 import pytest
 
-from service.model.calibration import warm_up
+from service.model.calibration import calibrate
 from service.model.loader import open_version
 from service.ort.provider import Provider
 from tests.support.scripts import run_script
@@ -194,7 +194,7 @@ def test_the_path_of_a_request_on_cuda(fused, monkeypatch):
     ):
         assert {chosen(of, inputs(2048, **more), outputs.split()) for more in requests} == {path}
     assert {graph.spec.provider for graph in of.graphs if graph.spec} == {None, "cuda"}
-    assert len(warm_up(of)) == len(of.graphs) == 8  # model, plain, lse, options, and all four
+    assert len(calibrate(of)) == len(of.graphs) == 8  # model, plain, lse, options, and all four
 
 
 def _unheard(graph):
@@ -220,7 +220,7 @@ def with_broken(path, change, repository, folder):
 @pytest.mark.parametrize(("change", "said"), [(_unheard, "cannot be opened"), (_unshaped, "cannot run")])
 def test_a_fast_path_that_does_not_work_is_done_without(change, said, repository, tmp_path, caplog):
     of = model(with_broken("flash", change, repository, tmp_path))
-    of = replace(of, graphs=warm_up(of))
+    of = replace(of, graphs=list(calibrate(of)))
     assert f"model {SDPA} does without flash" in caplog.text
     assert said in caplog.text
     assert chosen(of, inputs(2048)) == "padded"
