@@ -38,16 +38,16 @@ def runtime() -> ctypes.CDLL:
     return loaded
 
 
-def free_memory(device: int) -> int:
-    """Bytes of a GPU that are free.
+def free_memory() -> int:
+    """Bytes of the GPU that are free.
 
     Raises:
         NoCuda: CUDA does not report them.
     """
     free, total = ctypes.c_size_t(), ctypes.c_size_t()
-    code = runtime().cudaSetDevice(device) or runtime().cudaMemGetInfo(ctypes.byref(free), ctypes.byref(total))
+    code = runtime().cudaMemGetInfo(ctypes.byref(free), ctypes.byref(total))
     if code:
-        raise NoCuda(f"GPU {device} does not report its memory (CUDA error {code})")
+        raise NoCuda(f"the GPU does not report its memory (CUDA error {code})")
     return free.value
 
 

@@ -63,12 +63,11 @@ class PinnedPool:
         self._unpin(_address(block))
 
 
-def pinned(device: int) -> PinnedPool:
+def pinned() -> PinnedPool:
     """A pool pinned by the CUDA runtime that ONNX Runtime has loaded; where it refuses, a warning is logged."""
     runtime = cuda.runtime()
 
     def pin(address: int, size: int) -> None:
-        runtime.cudaSetDevice(device)  # for this thread; the default is the first device
         code = runtime.cudaHostRegister(address, size, PORTABLE)
         if code:
             runtime.cudaGetLastError()  # or the next call would report it

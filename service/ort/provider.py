@@ -28,7 +28,7 @@ WARNING, FATAL = 2, 4  # levels of ONNX Runtime's log
 SPIN_MICROSECONDS = "50"
 
 _opening = threading.Lock()
-_arenas: set[tuple[str, int]] = set()  # that are registered
+_arenas: set[str] = set()  # that are registered
 
 
 class ProviderUnavailable(RuntimeError):
@@ -41,8 +41,7 @@ class Provider:
 
     name: Literal["cuda", "cpu"]
     reason: str
-    device: int = 0  # which GPU
-    memory: int = 0  # upper limit in bytes on this process's part of it; 0 = none
+    memory: int = 0  # upper limit in bytes on this process's part of the GPU's, the first visible; 0 = none
     available_bytes: int = 0  # that limit, or the memory that was free at the start; 0 = it is no GPU
     host_memory: int = 0  # upper limit in bytes on the CPU memory of all runs together; 0 = none
     pinned: PinnedPool | None = None  # memory for the outputs of blocks, on a GPU
@@ -91,7 +90,7 @@ def choose(wanted: Literal["auto", "cuda", "cpu"], memory: int = 0, host_memory:
     on_cuda = Provider("cuda", reason, memory=memory, host_memory=host_memory)
     failure = _unavailable_reason(on_cuda)
     if failure is None:
-        on_cuda.pinned = pinned(on_cuda.device)
+        on_cuda.pinned = pinned()
         return on_cuda
     if wanted == "cuda":
         raise ProviderUnavailable(f"provider cuda: {failure}")
@@ -116,16 +115,16 @@ def open_session(
     options.log_severity_level = FATAL  # it writes to stderr itself; errors are raised, and Heed logs them
     options.add_session_config_entry("session.intra_op.spin_duration_us", SPIN_MICROSECONDS)
     options.add_session_config_entry(RECORDED, "1")
-    _open_arena("Cpu", 0, provider.host_memory)
+    _open_arena("Cpu", provider.host_memory)
     options.add_session_config_entry("session.use_env_allocators", "1")
     if not prepack:
         options.add_session_config_entry("session.disable_prepacking", "1")
     providers: list[Any] = [CPU]
     if provider.name == "cuda":
         # Without TF32 float32 is multiplied as float32; tensor cores would round factors to ten bits.
-        on_cuda = {"device_id": str(provider.device), "use_tf32": "0"}
+        on_cuda = {"device_id": "0", "use_tf32": "0"}
         providers = [(CUDA, on_cuda | ({"gpu_mem_limit": str(provider.memory)} if provider.memory else {})), CPU]
-        _open_arena("Cuda", provider.device, provider.memory)
+        _open_arena("Cuda", provider.memory)
     # With fallback, ONNX Runtime would go on with the CPU when CUDA fails, at the start or while serving.
     session = onnxruntime.InferenceSession(model, options, providers=providers, enable_fallback=0)
     if provider.name == "cuda" and CUDA not in session.get_providers():
@@ -149,22 +148,22 @@ def _probe_on_cpu(host_memory: int) -> onnxruntime.InferenceSession:
     return open_session(cuda.PROBE, Provider("cpu", "asked for", host_memory=host_memory), 1)
 
 
-def _open_arena(name: Literal["Cpu", "Cuda"], device: int, limit: int) -> None:
+def _open_arena(name: Literal["Cpu", "Cuda"], limit: int) -> None:
     """Register one arena for all sessions of this process on a device, with the limit of the first session.
 
     It keeps what all runs at one time needed at most; arenas of sessions would keep the maximum of each, and their
     limits, such as ``gpu_mem_limit``, would hold for each. A run that needs more than ``limit`` bytes of it fails.
     """
     with _opening:
-        if (name, device) in _arenas:
+        if name in _arenas:
             return
         memory = onnxruntime.OrtMemoryInfo(
-            name, onnxruntime.OrtAllocatorType.ORT_ARENA_ALLOCATOR, device, onnxruntime.OrtMemType.DEFAULT
+            name, onnxruntime.OrtAllocatorType.ORT_ARENA_ALLOCATOR, 0, onnxruntime.OrtMemType.DEFAULT
         )
         arena = onnxruntime.OrtArenaCfg({"arena_extend_strategy": DOUBLING} | ({"max_mem": limit} if limit else {}))
-        provider, options = (CPU, {}) if name == "Cpu" else (CUDA, {"device_id": str(device)})
+        provider, options = (CPU, {}) if name == "Cpu" else (CUDA, {"device_id": "0"})
         onnxruntime.create_and_register_allocator_v2(provider, memory, options, arena)
-        _arenas.add((name, device))
+        _arenas.add(name)
 
 
 def _unavailable_reason(provider: Provider) -> str | None:
@@ -176,7 +175,7 @@ def _unavailable_reason(provider: Provider) -> str | None:
     try:
         provider.health_check = partial(cuda.health_check, open_session(cuda.PROBE, provider, 1))
         provider.health_check()
-        provider.available_bytes = provider.memory or cuda.free_memory(provider.device)
+        provider.available_bytes = provider.memory or cuda.free_memory()
     except Exception as error:
         log.debug("CUDA was tried and failed", exc_info=True)
         reason = cuda.missing_library() or short_message(str(error))
