@@ -9,7 +9,7 @@ import numpy as np
 from loadtest.generator.load import Sample, Turn
 from loadtest.generator.pool import WorkerPool
 from loadtest.measurement import stages
-from loadtest.measurement.window import disagreement, window
+from loadtest.measurement.window import disagreement, join
 from loadtest.requests.server import Server
 
 WARMUP_WINDOWS = 3  # consecutive windows that must agree before the measurement begins
@@ -75,7 +75,7 @@ def measure_turn(
     windows: list[Sample] = []
     unsteady_warmup: str | None = "no window"
     while unsteady_warmup and len(windows) * timing.window_s < timing.max_warmup_s:
-        windows.append(window(collect("warm-up", timing.window_s), processes))
+        windows.append(join(collect("warm-up", timing.window_s), processes))
         enough = len(windows) >= WARMUP_WINDOWS
         unsteady_warmup = disagreement(windows[-WARMUP_WINDOWS:], is_open) if enough else "too few windows"
     with ThreadPoolExecutor(1) as executor:  # a slow response to a scrape must not delay the load
@@ -88,6 +88,6 @@ def measure_turn(
             show(sample)
             (measured[-1] if sample.phase == "measured" else late).append(sample)
         counters = stages.between(before.result(), after.result())
-    windows += [window(samples, processes) for samples in measured]
+    windows += [join(samples, processes) for samples in measured]
     unsteady = disagreement(windows[-timing.windows :], is_open)
-    return Measurement([*windows, window(late, processes)], unsteady_warmup, unsteady, counters, processes)
+    return Measurement([*windows, join(late, processes)], unsteady_warmup, unsteady, counters, processes)

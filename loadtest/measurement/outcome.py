@@ -1,6 +1,6 @@
 """The result of a level of load on one server, as in the JSON file and the report."""
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -9,6 +9,7 @@ import numpy as np
 
 from loadtest.measurement import stages
 from loadtest.measurement.measure import Measurement
+from loadtest.measurement.window import join
 
 PERCENTILES = (50, 90, 95, 99, 99.9)
 CURVE = [*range(0, 90, 2), *(100 - 10 ** (1 - step / 10) for step in range(31))]  # percentiles: 0 to 99.99
@@ -34,24 +35,19 @@ class Level:
 
 def outcome(level: Level, server: str, kinds: Sequence[str], turns: Sequence[Measurement]) -> dict[str, Any]:
     """The result of all turns together. Times are in milliseconds; any status but 200 is an error."""
-    windows = [window for turn in turns for window in turn.measured]
-    with_late = [window for turn in turns for window in turn.windows if window.phase != "warm-up"]
-    seconds = sum(window.seconds for window in windows)
-    latencies_ms = np.concatenate([turn.latencies_ms for turn in turns])
-    kind_of = np.concatenate([window.kinds for window in with_late])
-    errors = sum((window.errors for window in with_late), Counter[str]())
-    lags_ms = np.concatenate([window.lags_ms for window in windows])
-    failed = sum(errors.values())
+    measured = join([window for turn in turns for window in turn.measured])
+    with_late = join([window for turn in turns for window in turn.windows if window.phase != "warm-up"])
+    latencies_ms, kind_of, failed = with_late.latencies_ms, with_late.kinds, with_late.errors.total()
     result: dict[str, Any] = {
         "level": str(level),
         "concurrency": level.concurrency,
         "offered": level.rate,
         "soak": level.soak_s is not None,
         "server": server,
-        "seconds": seconds,
+        "seconds": measured.seconds,
         "requests": len(latencies_ms),
-        "rate": sum(window.answered for window in windows) / seconds,
-        "errors": dict(errors),
+        "rate": measured.rate,
+        "errors": dict(with_late.errors),
         "failed": failed / (failed + len(latencies_ms)) if failed or len(latencies_ms) else None,
         **_times(latencies_ms),
         "curve": [[percent, float(ms)] for percent, ms in zip(CURVE, np.percentile(latencies_ms, CURVE), strict=True)]
@@ -61,8 +57,8 @@ def outcome(level: Level, server: str, kinds: Sequence[str], turns: Sequence[Mea
                   for i, name in enumerate(kinds)],
         "generator": {
             "processes": max(turn.processes for turn in turns),
-            "cores": float(np.mean([window.cores for window in windows])),
-            "late_p99": float(np.percentile(lags_ms, 99)) if len(lags_ms) else 0.0,
+            "cores": measured.cores,
+            "late_p99": float(np.percentile(measured.lags_ms, 99)) if len(measured.lags_ms) else 0.0,
         },
         "windows": [
             {"phase": window.phase, "seconds": window.seconds, "rate": window.rate}
@@ -71,7 +67,7 @@ def outcome(level: Level, server: str, kinds: Sequence[str], turns: Sequence[Mea
             for window in turn.windows
             if window.phase in ("warm-up", "measured") and window.seconds
         ],
-        "server_side": _server_side(turns, seconds),
+        "server_side": _server_side(turns, measured.seconds),
     }  # fmt: skip
     if inside := result["server_side"]:
         inside["rest"] = {"mean": max(0.0, (result["mean"] or 0.0) - inside["total"]["mean"])}

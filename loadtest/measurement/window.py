@@ -10,8 +10,8 @@ from loadtest.generator.load import Sample
 TOLERANCE = 0.1  # windows are steady if each is within this fraction of the mean of all
 
 
-def window(samples: Sequence[Sample], processes: int) -> Sample:
-    """Join the samples of ``processes`` processes, about the same number of each."""
+def join(samples: Sequence[Sample], processes: int = 1) -> Sample:
+    """Join windows, or the samples of ``processes`` processes, about the same number of each."""
     seconds = sum(sample.seconds for sample in samples)
     return Sample(
         samples[-1].phase if samples else "",

@@ -9,7 +9,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from loadtest.generator.load import Sample
-from loadtest.measurement.window import window
+from loadtest.measurement.window import join
 
 TIMES = ("p50", "p95", "p99", "p99.9", "max")
 DISPLAY_S = 1.0  # the displayed rate and percentiles are of the last second
@@ -39,7 +39,7 @@ class Display:
         self._samples.append(sample)
         while sum(sample.seconds for sample in self._samples) > (DISPLAY_S + 0.1) * self._processes:
             self._samples.popleft()
-        last = window([*self._samples], self._processes)
+        last = join([*self._samples], self._processes)
         p50, p99 = (format_number(last.percentile_ms(percent)) for percent in (50, 99))
         now = f"{last.rate:>8,.0f}/s  p50 {p50} ms  p99 {p99} ms"
         if errors := last.errors.total():
