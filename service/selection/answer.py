@@ -170,10 +170,10 @@ class _Planner:
         self.memory = 0
 
     def add(self, name: str) -> None:
-        source = name if name in self.signature.outputs else SOURCE
+        (source,) = graph_outputs([name], self.signature)
         tensor = self.signature.outputs[source]
         shape = {axis - len(tensor.shape): dim_size(dim, self.sizes) for axis, dim in enumerate(tensor.shape)}
-        if (name not in ATTENTION and name not in DERIVED) or (name in DERIVED and name in self.signature.outputs):
+        if name in self.signature.outputs and name not in ATTENTION:
             self.outputs.append(AnsweredOutput(name, source, tuple(shape), prod(shape.values()), tensor.dtype.itemsize))
             return
         if name == "rollout" and shape[QUERIES] != shape[KEYS]:

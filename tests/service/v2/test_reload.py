@@ -123,6 +123,17 @@ def test_a_changed_file_that_fails_leaves_the_old(tmp_path):
     assert [line.state for line in repository.index()] == ["READY"]
 
 
+def test_a_failed_version_keeps_its_reason_while_another_one_comes(tmp_path):
+    graphs.adder(tmp_path / "adder" / "1", 1.0)
+    repository = opened(tmp_path, versions="all")
+    (tmp_path / "adder" / "1" / "model.onnx").write_bytes(b"not onnx")
+    repository.poll()
+    graphs.adder(tmp_path / "adder" / "2", 2.0)
+    repository.poll()
+    states = [(line.version, line.state) for line in repository.index()]
+    assert states == [(1, "READY"), (2, "READY"), (1, "UNAVAILABLE")]
+
+
 @pytest.mark.parametrize("wrong", ["", "latest", "latest:0", "1,", "newest", "1;2"])
 def test_wrong_policies_are_refused(wrong):
     with pytest.raises(ValueError, match="versions"):
