@@ -12,7 +12,7 @@ from service.errors import Invalid
 from service.model.spec import Signature
 from service.ort.io_binding import Shapes
 from service.ort.session import Arrays
-from service.tensors.dims import DimBinder, Sizes, dim_size, symbol
+from service.tensors.dims import DimBinder, Sizes, broadcasts, dim_size, symbol
 from service.tensors.spec import TensorSpec
 
 
@@ -57,9 +57,19 @@ def omitted(signature: Signature, inputs: Arrays) -> Arrays:
     A run of any graph needs all required inputs.
     """
     names = signature.omissible.keys() - inputs.keys()
-    sizes = bind(signature, inputs, may_be_empty=True) if names else {}
+    if not names:
+        return {}
+    sizes = {
+        symbol(dim): size
+        for name, array in inputs.items()
+        for dim, size in zip(signature.inputs[name].shape, array.shape, strict=True)
+        if not (broadcasts(dim) and size == 1)
+    }
     tensors = [signature.inputs[name] for name in names]
-    return {tensor.name: np.zeros([dim_size(dim, sizes) for dim in tensor.shape], tensor.dtype) for tensor in tensors}
+    ones = {symbol(dim): 1 for tensor in tensors for dim in tensor.shape}
+    return {
+        tensor.name: np.zeros([dim_size(dim, ones | sizes) for dim in tensor.shape], tensor.dtype) for tensor in tensors
+    }
 
 
 def check_values(signature: Signature, inputs: Arrays, sizes: Sizes) -> None:
