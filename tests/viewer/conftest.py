@@ -15,6 +15,7 @@ from heed_client.client import Client
 
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
 SCREEN: ViewportSize = {"width": 1280, "height": 900}
+CONTROLS_OPEN = "if (location.protocol !== 'about:') try { sessionStorage['heed-open-input'] ??= true } catch {}"
 BLOCKS = ("scaled_dot_product", "multi_head", "additive", "encoder")
 
 
@@ -60,7 +61,9 @@ def browser() -> Iterator[Browser]:
 @pytest.fixture(scope="package")
 def context(browser) -> BrowserContext:
     """Keeps the page's modules, which a new context would fetch anew."""
-    return browser.new_context(viewport=SCREEN)
+    context = browser.new_context(viewport=SCREEN)
+    context.add_init_script(CONTROLS_OPEN)
+    return context
 
 
 @pytest.fixture
@@ -68,13 +71,16 @@ def open_page(browser, context, viewer) -> Iterator[Callable[..., Page]]:
     """Opens the page with a fragment of settings: it may log no error but with ``expected`` in it, nor ask other hosts.
 
     ``tensors`` come in place of those of the page's own sentence. With ``options``, of a context, it has its own.
+    The controls of the input are open, unless the page has a context of its own and they are ``closed``.
     """
     wrong: list[str] = []
     with ExitStack() as opened:
 
-        def open_(fragment="", *, url=str(viewer.base_url), expected="no error", tensors=None, **options) -> Page:
+        def open_(fragment="", *, url=str(viewer.base_url), expected="no error", tensors=None, closed=False, **options) -> Page:
             own = opened.enter_context(browser.new_context(**{"viewport": SCREEN, **options})) if options else context
             page = opened.enter_context(own.new_page())
+            if options and not closed:
+                page.add_init_script(CONTROLS_OPEN)
             page.set_default_timeout(20_000)
 
             def logged(message: ConsoleMessage) -> None:

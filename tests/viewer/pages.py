@@ -15,6 +15,7 @@ from playwright.sync_api import Download, Locator, Page, expect
 
 from tests.support.waiting import until
 
+EXAMPLE = "model=scaled_dot_product&sentence=true&view=head&head=1&query=10"  # the sentence whose tensors the page has
 HEAT_MAP = ".heat-map [role=application]"
 WORDS = ["it", "saw", "an", "old", "ship", "at", "sea", "."]
 SCORES = 30 * np.roll(np.eye(8), 3, axis=1)  # each word looks at the one 3 places on,
@@ -67,7 +68,8 @@ def show(
     open_page: Callable[..., Page], scores: np.ndarray, words: Sequence[str], view: str, settings: str = "", **options
 ) -> Page:
     """Open the page on ``scores`` in place of its own sentence; ``words`` have "it", which is held no more."""
-    page = open_page(settings, tensors={"words": list(words), **fields_of(scores)}, **options)
+    fragment = f"model=scaled_dot_product&sentence=true&view=head&query={list(words).index('it')}&{settings}"
+    page = open_page(fragment, tensors={"words": list(words), **fields_of(scores)}, **options)
     expect(page.locator(".selection")).to_contain_text("looks at", timeout=30_000)
     page.get_by_role("button", name="clear").click()
     page.get_by_role("tab", name=view).click()

@@ -9,7 +9,7 @@ from PIL import Image
 from playwright.sync_api import expect
 
 from heed_client.client import Client
-from tests.viewer.pages import alike, drawn, expect_value, more, picture_of_view
+from tests.viewer.pages import EXAMPLE, alike, drawn, expect_value, more, picture_of_view
 
 TEXT = "model=bert&text=the+cat+sat+on+the+mat"
 PICTURES = Path(__file__).with_name("pictures")
@@ -35,7 +35,7 @@ def test_a_broken_link_is_no_broken_page(open_page, fragment):
 
 def test_the_sentence_is_in_the_link_and_leaves_it_with_its_tensors(open_page):
     """Its words stay when a number is edited."""
-    page = open_page()
+    page = open_page(EXAMPLE)
     for _ in range(2):
         expect(page.locator(".selection")).to_contain_text("“it” (10) looks at “animal” (2)")
         page.reload()
@@ -44,7 +44,7 @@ def test_the_sentence_is_in_the_link_and_leaves_it_with_its_tensors(open_page):
     expect(page).to_have_url(re.compile("sentence=true"))
     page.get_by_role("radio", name="random").check()
     expect(page).not_to_have_url(re.compile("sentence"))
-    page = open_page()
+    page = open_page(EXAMPLE)
     expect(page.locator(".selection")).to_contain_text("“it” (10) looks at “animal” (2)")
     page.get_by_role("tab", name="Steps").click()
     page.get_by_role("spinbutton", name="query 0", exact=True).fill("0.5")

@@ -3,7 +3,7 @@
 import numpy as np
 from playwright.sync_api import Page, expect
 
-from tests.viewer.pages import SCORES, WORDS, drawn, fragment, pixels, show
+from tests.viewer.pages import EXAMPLE, SCORES, WORDS, drawn, fragment, pixels, show
 
 CANVAS = ".lines canvas"
 ROW = 24  # px of a word
@@ -98,7 +98,7 @@ SEEN_BY = {  # Machado, Oliveira and Fernandes, 2009: severity 1, of linear red,
 
 
 def test_all_heads_have_colours_that_differ(open_page):
-    page = open_page()
+    page = open_page(EXAMPLE)
     for heads in (12, 16):
         colours = page.evaluate(
             "(heads) => import('heed/data/palettes.js').then(({ headColour }) => "

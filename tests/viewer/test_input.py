@@ -17,7 +17,7 @@ VALUE = [[1.0], [2.0]]
 
 
 def test_a_text_is_counted_and_cut_and_without_one_nothing_is_run(open_page):
-    page = open_page("model=bert")
+    page = open_page("model=bert&text=")
     runs = []
     page.on("request", lambda request: request.method == "POST" and runs.append(request.post_data or ""))
     panel = page.get_by_role("region", name="input")
@@ -59,6 +59,27 @@ def test_a_text_model_that_is_chosen_starts_with_a_sentence(open_page):
     model.select_option("additive")
     model.select_option("bert")
     expect(box).to_have_value("the cat")
+
+
+def test_a_model_in_a_link_draws_a_sentence_with_its_controls_closed(open_page):
+    page = open_page("model=bert", closed=True, viewport={"width": 390, "height": 844})
+    expect(page.locator(".thumbnail")).to_have_count(4)
+    expect(page.get_by_role("button", name="add a second text")).to_be_hidden()
+    assert page.locator(".thumbnail").first.bounding_box()["y"] < 500
+    page.get_by_role("tab", name="Tokens").click()
+    expect(page.locator(".selection")).to_contain_text("looks at")
+    page.get_by_role("button", name="Options").click()
+    expect(page.get_by_role("button", name="add a second text")).to_be_visible()
+    page.reload()
+    expect(page.get_by_role("button", name="add a second text")).to_be_visible()
+
+
+def test_a_text_is_not_in_the_link_of_a_model_that_takes_none(open_page):
+    page = open_page("model=bert&text=the+cat&target=old")
+    expect(page.locator(".thumbnail")).to_have_count(4)
+    page.get_by_role("combobox", name="model", exact=True).select_option("additive")
+    expect(page.get_by_role("radio", name="example")).to_be_checked()
+    assert "text=" not in page.url and "target=" not in page.url
 
 
 def test_a_request_is_pasted_and_its_tokens_named(open_page):

@@ -1,5 +1,7 @@
 """What the page is for, in six tests; the other tests in a browser are extended."""
 
+import re
+
 import numpy as np
 from playwright.sync_api import expect
 
@@ -8,8 +10,10 @@ from tests.viewer.pages import SCORES, WORDS, fragment, show, take
 
 def test_the_page_opens_on_a_sentence_that_is_drawn(open_page):
     page = open_page()
-    expect(page.locator(".selection")).to_contain_text("“it” (10) looks at “animal” (2)")
-    expect(page.get_by_role("combobox", name="model")).to_have_value("scaled_dot_product")
+    expect(page.get_by_role("combobox", name="model")).to_have_value("bert")
+    expect(page.get_by_role("textbox", name="text", exact=True)).to_have_value(re.compile("^The animal"))
+    expect(page.locator(".thumbnail")).to_have_count(4)
+    expect(page).to_have_url(re.compile(r"#model=bert&query=\d+$"))
 
 
 def test_a_text_is_run(open_page):

@@ -37,10 +37,13 @@
  * @property {Partial<Settings> | null} other  the settings of the second side of a comparison, where they differ
  */
 
+/** What a model that takes texts is run on until another text is typed. */
+export const SENTENCE = "The animal didn't cross the street because it was too tired.";
+
 /** @type {Readonly<Settings>} */
 export const DEFAULTS = Object.freeze({
   model: "",
-  text: "",
+  text: SENTENCE,
   pair: "",
   target: "",
   random: null,
@@ -77,13 +80,18 @@ export const DEFAULTS = Object.freeze({
  */
 export function toFragment(settings) {
   const parameters = new URLSearchParams();
-  for (const [name, value] of Object.entries(settings)) {
-    const standard = DEFAULTS[/** @type {keyof Settings} */ (name)];
-    const text = typeof value === "string" ? value : JSON.stringify(value);
-    if (text !== (typeof standard === "string" ? standard : JSON.stringify(standard))) parameters.set(name, text);
-  }
+  for (const [name, value] of Object.entries(changed(settings)))
+    parameters.set(name, typeof value === "string" ? value : JSON.stringify(value));
   return parameters.toString();
 }
+
+/** The settings that differ from the defaults. @param {Settings} settings @returns {Partial<Settings>} */
+export const changed = (settings) =>
+  Object.fromEntries(
+    Object.entries(settings).filter(
+      ([name, value]) => JSON.stringify(value) !== JSON.stringify(DEFAULTS[/** @type {keyof Settings} */ (name)]),
+    ),
+  );
 
 /**
  * The settings in the fragment of a URL; what is unknown or of another type is left out.

@@ -2,15 +2,15 @@
 import { html, useCallback, useEffect, useMemo, useRef, useState } from "vendor/preact.js";
 import * as api from "heed/server/api.js";
 import { toJson } from "heed/save/commands.js";
-import { SENTENCE, start } from "heed/server/start.js";
+import { openingToken, start } from "heed/server/start.js";
 import { hasHeadMask, headMask, inputOf, kindsOf, modelOf, neededFor, run } from "heed/server/run.js";
 import { patchesOf, seenBy } from "heed/server/picture.js";
 import { hasSteps } from "heed/server/steps.js";
-import { DEFAULTS } from "heed/data/state.js";
+import { changed, DEFAULTS, SENTENCE } from "heed/data/state.js";
 import { useAddress } from "heed/page/address.js";
 import { Provenance } from "heed/page/provenance.js";
 import { Header } from "heed/page/header.js";
-import { usePromise } from "heed/views/hooks.js";
+import { useOpen, usePromise } from "heed/views/hooks.js";
 import { InputPanel } from "heed/page/input/panel.js";
 import { AblateView } from "heed/views/ablate_view.js";
 import { Choice, modelChoices } from "heed/views/controls.js";
@@ -27,6 +27,8 @@ export function ServerApp() {
   const [settings, setSettings] = useAddress(DEFAULTS);
   const [request, setRequest] = useState(/** @type {Request | null} */ (null));
   const [attempt, setAttempt] = useState(0); // counts API keys that were entered, and "try again"
+  const [isOpen, setOpen] = useOpen("input");
+  const texts = useRef(/** @type {Partial<Settings>} */ ({})); // of the last model that took them
   const set = useCallback(
     (/** @type {Partial<Settings>} */ changes) => setSettings((before) => ({ ...before, ...changes })),
     [],
@@ -36,13 +38,16 @@ export function ServerApp() {
   const models = usePromise(api.models, [attempt]);
   const opening = usePromise(async () => {
     if (!models.value || settings.model) return;
-    const first = await start(models.value.map(({ block }) => block));
-    setSettings((before) => (before.model ? before : { ...before, ...first }));
+    const first = await start(models.value);
+    setSettings((before) => (before.model ? before : { ...DEFAULTS, ...first, ...changed(before) }));
   }, [models.value, settings.model === "", attempt]);
   const model = usePromise(async () => (settings.model ? modelOf(settings.model) : null), [settings.model, attempt]);
   const current = model.value?.block === settings.model ? model.value : null;
   const answer = useAnswer(current, settings, request, attempt);
   const shown = answer.value?.model === current ? answer.value : null; // the last model's answer is no answer
+  useEffect(() => {
+    if (shown && isOpening(shown.model, settings)) set({ query: openingToken(shown.attention.rows) });
+  }, [shown?.model]);
   // until the next answer is there
   const drawn = useMemo(() => (shown ? { ...settings, ...runPart(shown.settings) } : settings), [shown, settings]);
   const picture = useMemo(
@@ -62,18 +67,15 @@ export function ServerApp() {
     again();
   }} onModel=${async (/** @type {string} */ name) => {
     const { palette, text, pair, target } = settings;
-    set({ ...DEFAULTS, model: name, palette, text, pair, target });
-    const isText = await modelOf(name).then(
-      ({ tokenizer }) => tokenizer !== null,
-      () => false, // said by the page, which asks for it as well
-    );
-    if (isText)
-      setSettings((before) => (before.model === name && !before.text.trim() ? { ...before, text: SENTENCE } : before));
+    if (current?.tokenizer) texts.current = { text: text.trim() ? text : SENTENCE, pair, target };
+    const next = await modelOf(name).catch(() => null); // an error is said by the page, which asks for it as well
+    const isPair = next?.inputs.some(({ name }) => name === "decoder_input_ids");
+    set({ ...DEFAULTS, model: name, palette, ...(next?.tokenizer && texts.current), ...(!isPair && { target: "" }) });
   }} />
-    <main>
+    <main class=${isOpen ? "open" : ""}>
       ${
         current &&
-        html`<${InputPanel} model=${current} settings=${settings} set=${set} request=${request} setRequest=${setRequest}
+        html`<${InputPanel} model=${current} settings=${settings} set=${set} request=${request} setRequest=${setRequest} isOpen=${isOpen} setOpen=${setOpen}
         error=${answer.error} isBusy=${answer.isBusy} answer=${shown} />`
       }
       ${
@@ -95,6 +97,10 @@ export function ServerApp() {
     set({ sentence: false });
   }
 }
+
+/** Whether nobody has chosen what to see yet. @param {api.Model} model @param {Settings} settings */
+const isOpening = ({ tokenizer }, { text, view, query, key }) =>
+  tokenizer !== null && text === SENTENCE && view === "" && query === null && key === null;
 
 /** A button, if the same request may be answered the next time. @param {{error: any, onAgain: () => void}} props */
 const Again = ({ error: { field, status = 0 }, onAgain }) =>

@@ -31,7 +31,7 @@ export function ServerPanel() {
       <tbody>${models.map(
         ({ name, version, state, reason, description }) => html`<tr>
         <th scope="row">${name}</th><td>${version}</td><td class=${state === "READY" ? "" : "bad"}>${state}${reason ? `: ${reason}` : ""}</td>
-        <td>${description?.weights ?? ""}</td></tr>`,
+        <td>${api.shortened(description?.weights ?? "")}</td></tr>`,
       )}</tbody>
     </table>
   </section>`;

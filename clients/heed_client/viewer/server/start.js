@@ -1,19 +1,39 @@
-// What the page opens with: a sentence for a model that takes texts, else one whose tensors come with the page.
+// What the page opens with: a trained model with a tokenizer, else another with one, else a block and the sentence whose
+// tensors come with the page.
+import { isTrained } from "heed/server/api.js";
 import { builtIn, modelOf } from "heed/server/run.js";
 
+/** @typedef {import("heed/data/attention.js").Label} Label */
 /** @typedef {import("heed/data/state.js").Settings} Settings */
 
-export const SENTENCE = "The animal didn't cross the street because it was too tired.";
-
 /**
- * @param {string[]} names  of the server's models
+ * @param {import("heed/server/api.js").Line[]} models  of the server
  * @returns {Promise<Partial<Settings>>}
  */
-export async function start(names) {
-  if (names.includes("scaled_dot_product")) {
+export async function start(models) {
+  const ordered = [...models.filter(isTrained), ...models.filter((model) => !isTrained(model))];
+  for (const { block: model } of ordered) if (await takesTexts(model)) return { model };
+  if (models.some(({ block }) => block === "scaled_dot_product")) {
     const { words } = await builtIn();
     return { model: "scaled_dot_product", sentence: true, view: "head", head: 1, query: words.indexOf("it") };
   }
-  for (const model of names) if ((await modelOf(model)).tokenizer) return { model, text: SENTENCE };
-  return { model: names[0] ?? "" };
+  return { model: models[0]?.block ?? "" };
+}
+
+/** @param {string} name  of a model, whose description may fail: then it is not opened */
+const takesTexts = (name) =>
+  modelOf(name).then(
+    ({ tokenizer }) => tokenizer !== null,
+    () => false,
+  );
+
+/** The token that is held at first: "it", else the first that is not special. @param {Label[]} labels */
+export function openingToken(labels) {
+  const it = labels.findIndex(({ text }) => text === "it");
+  return it >= 0
+    ? it
+    : Math.max(
+        0,
+        labels.findIndex(({ special, padding }) => !special && !padding),
+      );
 }

@@ -37,7 +37,7 @@ export function AblateView({ attention, settings, set, run }) {
     JSON.stringify([withoutHeads(wanted), wanted.ablated]) ===
     JSON.stringify([withoutHeads(run.settings), run.settings.ablated]);
   const before = same?.attention ?? null;
-  return html`<p class="note">A head that is switched off gives nothing to the output. Colours show how the weights of every head change.</p>
+  return html`<p class="note">A head that is switched off adds nothing to the output. ${wanted.ablated.length ? "Colours show how the weights of every head change." : "Switch a head off to see what changes."}</p>
     ${error && html`<p role="alert">${error.message}</p>`}
     <${Grid} attention=${attention} before=${isCurrent && attention.isWhole ? before : null} settings=${{ ...settings, ablated: wanted.ablated }} set=${set} />
     <div style=${{ visibility: isCurrent ? "visible" : "hidden" }}>
@@ -123,9 +123,12 @@ function Grid({ attention, before, settings, set }) {
               aria-label=${`layer ${layer}, head ${head}${change ? `: changes by at most ${format(largestChange(change.values))}` : ""}`}
               onClick=${() => set({ layer, head, combine: "none" })}>
               ${
-                change
-                  ? html`<${Picture} matrix=${change} attention=${attention} settings=${settings} top=${top || 1} isDifference=${true} />`
-                  : html`<canvas aria-hidden="true"></canvas>`
+                ablated.length === 0 && attention.isWhole
+                  ? html`<${Picture} matrix=${attention.small(layer, head)} attention=${attention} settings=${settings}
+                      top=${largestChange(attention.small(layer, head).values) || 1} isDifference=${false} />`
+                  : change
+                    ? html`<${Picture} matrix=${change} attention=${attention} settings=${settings} top=${top || 1} isDifference=${true} />`
+                    : html`<canvas aria-hidden="true"></canvas>`
               }</button>
             <button class="toggle" data-kind="switch" data-place=${`${layer}.${head}`} aria-pressed=${isOff(layer, head)}
               aria-label=${`switch off layer ${layer}, head ${head}`} onClick=${() => toggle(layer, head)}>${isOff(layer, head) ? "off" : "on"}</button></td>`;

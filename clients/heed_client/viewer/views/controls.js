@@ -1,5 +1,6 @@
 // Labelled choices, switches and numbers.
 import { html, useState } from "vendor/preact.js";
+import { isTrained } from "heed/server/api.js";
 
 /** @typedef {Record<string, string | Record<string, string>>} Choices  titles by name; those of a group by the group's title */
 
@@ -25,9 +26,11 @@ export function modelChoices(models) {
   /** @type {Record<string, Record<string, string>>} */
   const groups = { trained: {}, "random demonstration weights": {}, "without learned weights": {} };
   const [trained, random, without] = Object.keys(groups);
-  for (const { block, title, weights } of models)
-    groups[weights === "none" ? without : weights.startsWith("random ") ? random : trained][block] =
-      `${block}: ${title}`;
+  for (const model of models) {
+    const { block, title, weights } = model;
+    if (isTrained(model)) groups[trained][block] = block;
+    else groups[weights === "none" ? without : random][block] = `${block}: ${title}`;
+  }
   return Object.fromEntries(Object.entries(groups).filter(([, group]) => Object.keys(group).length > 0));
 }
 

@@ -50,6 +50,35 @@ export function usePromise(make, dependencies) {
   return state;
 }
 
+/** Whether a part of the page is open, for as long as the tab is. @param {string} name */
+export function useOpen(name) {
+  const key = `heed-open-${name}`;
+  const [isOpen, setOpen] = useState(() => remembered(key) === "true");
+  const change = (/** @type {boolean} */ next) => {
+    remember(key, String(next));
+    setOpen(next);
+  };
+  return /** @type {const} */ ([isOpen, change]);
+}
+
+/** @param {string} key */
+function remembered(key) {
+  try {
+    return sessionStorage.getItem(key);
+  } catch {
+    return null; // a page in a frame without storage
+  }
+}
+
+/** @param {string} key @param {string} value */
+function remember(key, value) {
+  try {
+    sessionStorage.setItem(key, value);
+  } catch {
+    // a page in a frame without storage
+  }
+}
+
 /**
  * The selected matrix, and what is drawn of it; null until it is there.
  * @param {Attention} attention @param {Settings} settings @param {number} [top]  of the global range; else that of all heads

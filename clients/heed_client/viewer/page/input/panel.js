@@ -1,5 +1,6 @@
 // What the model is run on: texts or tensors, and the model's options.
 import { html, useId, useState } from "vendor/preact.js";
+import { shortened } from "heed/server/api.js";
 import { neededFor } from "heed/server/run.js";
 import { Options } from "heed/page/input/options.js";
 import { Tensors } from "heed/page/input/tensors.js";
@@ -14,6 +15,7 @@ import { Texts } from "heed/page/input/texts.js";
  * @property {Request | null} request @property {(request: Request | null) => void} setRequest
  * @property {Error | null} error  of the last run @property {boolean} isBusy
  * @property {import("heed/views/hooks.js").Answer | null} answer  of this model
+ * @property {boolean} [isOpen]  whether more than the text is in sight @property {(isOpen: boolean) => void} [setOpen]
  * @property {boolean} [isSecond]  beside another panel, which takes the files that are dropped
  */
 /** @typedef {PanelProps & {id: string, errors: Record<string, string>}} PartProps  `id` begins the ids of elements */
@@ -22,7 +24,7 @@ const TEXTS = ["text", "text_pair", "text_target"];
 
 /** @param {PanelProps} props */
 export function InputPanel(props) {
-  const { model, error, isBusy } = props;
+  const { model, error, isBusy, isSecond = false, setOpen = () => {} } = props;
   const id = useId();
   const [given, setGiven] = useState(/** @type {{model: Model, error: Error} | null} */ (null)); // what is wrong with a file or a text
   const own = given?.model === model ? given.error : null;
@@ -36,17 +38,26 @@ export function InputPanel(props) {
   const isPlaced = names.includes(field); // the message stands beside its field
   const errors = failed && isPlaced ? { [field]: failed.message } : {};
   const setError = (/** @type {Error | null} */ next) => setGiven(next && { model, error: next });
-  return html`<section class="input" aria-label="input" aria-busy=${isBusy && !needed}>
-    <h2>${model.title}</h2>
-    <p class="note">${model.description}${model.weights !== "none" && ` Weights: ${model.weights}.`}</p>
+  const isOpen = isSecond || props.isOpen || own !== null || Object.keys(errors).some((name) => !TEXTS.includes(name));
+  return html`<section class=${isOpen ? "input open" : "input"} aria-label="input" aria-busy=${isBusy && !needed}>
+    ${model.tokenizer && html`<${Texts} ...${props} isOpen=${isOpen} id=${id} errors=${errors} />`}
     ${
-      model.tokenizer
-        ? html`<${Texts} ...${props} id=${id} errors=${errors} />`
-        : html`<${Tensors} ...${props} key=${model.block} id=${id} errors=${errors} setError=${setError} hasError=${own !== null} />`
+      !isSecond &&
+      html`<div class="summary"><h2>${model.tokenizer ? model.block : model.title}</h2>
+      <button aria-expanded=${isOpen} aria-controls=${`${id}-controls`} onClick=${() => setOpen(!isOpen)}>${
+        model.tokenizer ? "Options" : "Tensors and options"
+      }</button></div>`
     }
-    ${own && html`<p role="alert" id=${`${id}-given`}>${own.message}</p>`}
+    <div class="controls" id=${`${id}-controls`} hidden=${!isOpen}>
+      <p class="note">${model.description}${model.weights !== "none" && ` Weights: ${shortened(model.weights)}.`}</p>
+      ${
+        !model.tokenizer &&
+        html`<${Tensors} ...${props} key=${model.block} id=${id} errors=${errors} setError=${setError} hasError=${own !== null} />`
+      }
+      ${own && html`<p role="alert" id=${`${id}-given`}>${own.message}</p>`}
+      <${Options} ...${props} id=${id} errors=${errors} />
+    </div>
     ${needed && !own && html`<p class="note">${needed}</p>`}
-    <${Options} ...${props} id=${id} errors=${errors} />
     ${failed && !isPlaced && html`<p role="alert">${failed.message}</p>`}
   </section>`;
 }

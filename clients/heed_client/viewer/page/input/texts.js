@@ -1,10 +1,10 @@
 // The texts of a model with a tokenizer: one, a pair, and a decoder's.
 import { html, useEffect, useRef, useState } from "vendor/preact.js";
-import { SENTENCE } from "heed/server/start.js";
+import { SENTENCE } from "heed/data/state.js";
 import { FieldError, invalid } from "heed/page/input/field.js";
 
 /** @param {import("heed/page/input/panel.js").PartProps} props */
-export function Texts({ id, model, settings, set, answer, errors }) {
+export function Texts({ id, model, settings, set, answer, errors, isOpen }) {
   const [isPair, setPair] = useState(false);
   const { text, pair, target } = settings;
   const second = useRef(/** @type {HTMLElement | null} */ (null));
@@ -27,7 +27,7 @@ export function Texts({ id, model, settings, set, answer, errors }) {
     ${count !== null && html`<p class="count">${count}${most ? ` of ${most}` : ""} tokens</p>`}
     ${count !== null && answer?.input.truncated && html`<p class="note warning">The text is longer than the model takes: its end was left out.</p>`}
     ${!text.trim() && html`<button onClick=${() => set({ text: SENTENCE })}>take a sentence as an example</button>`}
-    <div class="second" ref=${second}>${
+    <div class="second" ref=${second} hidden=${!isOpen && !isPair && !pair}>${
       isPair || pair
         ? html`<${TextBox} id=${id} label="second text" name="text_pair" value=${pair} errors=${errors} onText=${(/** @type {string} */ pair) => set({ pair })} />
         <button onClick=${() => show(false)}>remove the second text</button>`
@@ -35,13 +35,14 @@ export function Texts({ id, model, settings, set, answer, errors }) {
     }</div>
     ${
       hasTarget &&
+      (isOpen || target || errors.text_target) &&
       html`<${TextBox} id=${id} label="text of the decoder" name="text_target" value=${target} errors=${errors} hint="the same text"
       onText=${(/** @type {string} */ target) => set({ target })} />`
     }`;
 }
 
 /** @param {{id: string, label: string, name: string, value: string, hint?: string, errors: Record<string, string>, onText: (text: string) => void}} props */
-const TextBox = ({ id, label, name, value, hint = "", errors, onText }) => html`<div>
-  <label>${label} <textarea rows="3" value=${value} placeholder=${hint} ...${invalid(id, name, errors)}
+const TextBox = ({ id, label, name, value, hint = "", errors, onText }) => html`<div class="text">
+  <label>${label} <textarea rows="2" dir="auto" value=${value} placeholder=${hint} ...${invalid(id, name, errors)}
     onInput=${(/** @type {any} */ event) => onText(event.currentTarget.value)}></textarea></label>
   <${FieldError} id=${id} name=${name} errors=${errors} /></div>`;
