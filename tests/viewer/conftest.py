@@ -76,7 +76,9 @@ def open_page(browser, context, viewer) -> Iterator[Callable[..., Page]]:
     wrong: list[str] = []
     with ExitStack() as opened:
 
-        def open_(fragment="", *, url=str(viewer.base_url), expected="no error", tensors=None, closed=False, **options) -> Page:
+        def open_(
+            fragment="", *, url=str(viewer.base_url), expected="no error", tensors=None, closed=False, **options
+        ) -> Page:
             own = opened.enter_context(browser.new_context(**{"viewport": SCREEN, **options})) if options else context
             page = opened.enter_context(own.new_page())
             if options and not closed:

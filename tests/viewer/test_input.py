@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from playwright.sync_api import expect
 
-from tests.viewer.pages import attend, copied, drawn, expect_row, paste, selected, take
+from tests.viewer.pages import EXAMPLE, attend, copied, drawn, expect_row, paste, selected, take
 
 BLOCK = "model=scaled_dot_product&view=head"
 QUERY = [[1.0, 2.0], [0.5, -1.0], [0.0, 3.0]]
@@ -79,7 +79,8 @@ def test_a_text_is_not_in_the_link_of_a_model_that_takes_none(open_page):
     expect(page.locator(".thumbnail")).to_have_count(4)
     page.get_by_role("combobox", name="model", exact=True).select_option("additive")
     expect(page.get_by_role("radio", name="example")).to_be_checked()
-    assert "text=" not in page.url and "target=" not in page.url
+    assert "text=" not in page.url
+    assert "target=" not in page.url
 
 
 def test_a_request_is_pasted_and_its_tokens_named(open_page):
@@ -245,7 +246,7 @@ def test_it_starts_again_after_a_failure(open_page):
     page = open_page("model=scaled_dot_product", expected="ERR_FAILED")
     for url in ("**/v1/attention", "**/example.json"):
         page.route(url, lambda route: route.abort())
-        page.goto(page.url.split("#")[0] + "?again")
+        page.goto(f"{page.url.split('#')[0].split('?')[0]}?again#{EXAMPLE}")
         page.reload()
         expect(page.locator(".workspace")).to_contain_text("Nothing is drawn")
         page.unroute(url)

@@ -24,6 +24,7 @@ import { join, pool, rollout, statistics, toMatrix } from "heed/data/matrix.js";
  *   the statistics, which are of the counted tokens. Else both are of all tokens
  * @property {(layer: number, head: number) => Promise<Matrix>} load  one head
  * @property {((settings: Settings) => Promise<Matrix>) | null} combine  by the server; null = computed here
+ * @property {((query: number) => Promise<Whole>) | null} [row]  [layers, heads, n] of one query; null = as the heads are
  * @property {() => Promise<Whole>} all
  * @property {import("heed/data/arrival.js").Arrival | null} arrival  of the small pictures; null = all are here
  * @property {string} axis  name of what `layers` counts: layer, or row of a batch
@@ -53,6 +54,7 @@ export class Attention {
     /** All weights. */
     this.all = parts.all;
     this._load = parts.load;
+    this._row = parts.row ?? null;
     this._combine = parts.combine;
     /** @type {Map<string, Promise<Matrix>>} */
     this._cache = new Map();
@@ -83,6 +85,17 @@ export class Attention {
   /** One head. @param {number} layer @param {number} head @returns {Promise<Matrix>} */
   matrix(layer, head) {
     return this._cached(`${layer}.${head}`, () => this._load(layer, head));
+  }
+
+  /** The weights of one query in all heads: [layers, heads, n]. @param {number} query @returns {Promise<Whole>} */
+  async row(query) {
+    if (this._row) return this._row(query);
+    const { numbers, unit } = await this.all();
+    const { layers, heads, m, n } = this;
+    const rows = new Float32Array(layers * heads * n);
+    for (let i = 0; i < layers * heads; i++)
+      rows.set(numbers.subarray((i * m + query) * n, (i * m + query + 1) * n), i * n);
+    return { numbers: rows, unit };
   }
 
   /** What the settings select: one head, or heads or layers combined. @param {Settings} settings @returns {Promise<Matrix>} */

@@ -7,6 +7,7 @@ import { MatrixView } from "heed/views/matrix_view.js";
 import { TokenView } from "heed/views/token_view.js";
 import { CompareView } from "heed/views/compare_view.js";
 import { PictureView } from "heed/views/picture_view.js";
+import { PairFinder } from "heed/views/pair_finder.js";
 import { Selection } from "heed/views/selection.js";
 import { TakeAlong } from "heed/page/take_along.js";
 
@@ -26,6 +27,8 @@ export const VIEWS = {
 };
 
 const POINTED = ["head", "matrix", "tokens", "compare", "picture"]; // views in which one points at a token
+
+const PAIRED = ["model", "head", "matrix"]; // views of one answer whose words are not buttons already
 
 /**
  * @param {ViewProps & {title: string, about: Record<string, string>, views?: typeof VIEWS,
@@ -61,6 +64,7 @@ export function Workspace({ attention, settings, set, title, about, views = VIEW
       html`<p class="note" role="note">${settings.ablated.length} of ${attention.layers * attention.heads} heads are switched
         off.${" "}<button onClick=${() => set({ ablated: [] })}>switch all on</button></p>`
     }
+    ${PAIRED.includes(name) && html`<${PairFinder} attention=${attention} settings=${within} set=${set} />`}
     <${Legibility} attention=${attention} settings=${within} set=${set} />
     <div id="view" role="tabpanel" aria-labelledby=${`tab-${name}`} class=${`view ${name}`}>
       <${View} attention=${attention} settings=${within} set=${set} ...${extra} />

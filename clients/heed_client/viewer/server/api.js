@@ -126,7 +126,7 @@ export const server = () => get("v2");
 export const isTrained = ({ weights }) => weights !== "none" && !weights.startsWith("random ");
 
 /** Where weights are from, with the first digits of a hash. @param {string} weights */
-export const shortened = (weights) => weights.replace(/\b([0-9a-f]{8})[0-9a-f]{24,}\b/g, "$1…");
+export const shortened = (weights) => weights.replace(/\b([0-9a-f]{8})[0-9a-f]{24,}\b/g, "$1");
 
 /** @returns {Promise<Line[]>} */
 export const models = async () => (await get("v1/attention")).blocks;

@@ -197,6 +197,10 @@ export async function run(model, settings, input, signal, begin = () => {}) {
         const whole = await ask([kind], compressed(layers * heads * m * n));
         return { numbers: rowOfBatch(whole[kind], batch, axis), unit: unitOf(whole) };
       },
+      row: async (query) => {
+        const part = await ask([kind], { queries: String(query) });
+        return { numbers: /** @type {Float32Array} */ (rowOfBatch(part[kind], batch, axis)), unit: unitOf(part) };
+      },
       small: (layer, head) => {
         const start = (layer * heads + head) * pm * pn;
         return toMatrix(values.subarray(start, start + pm * pn), pm, pn, unitOf(answer));

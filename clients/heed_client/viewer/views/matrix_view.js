@@ -13,6 +13,8 @@ import { useShown } from "heed/views/hooks.js";
 /** @typedef {import("heed/views/draw/heat_map.js").Cell} Cell */
 
 const TALLEST = 0.75; // of the window's height
+const LOWEST = 0.4;
+const ABOVE = 130; // px of the words and bars above the cells, and of what is below them
 const CLICK = 4; // px: a pointer that moves less has clicked
 const STEP = 1.5; // of a key or a button that zooms
 
@@ -45,7 +47,10 @@ function HeatMap({ attention, settings, set, shown, beside = null }) {
   const plot = useMemo(() => {
     const of = (/** @type {import("heed/data/attention.js").Label[]} */ labels) => labels.map(({ text }) => text);
     const [left, above] = beside ? [of(beside.rows), of(beside.columns)] : [[], []];
-    return layout(shown, [...rows, ...left], [...columns, ...above], Math.max(1, width), innerHeight * TALLEST);
+    const isAlone = !beside && settings.kind !== "difference"; // then it ends where the window does
+    const start = isAlone && frame.current ? frame.current.getBoundingClientRect().top + scrollY + ABOVE : 0;
+    const height = isAlone ? Math.max(innerHeight * LOWEST, innerHeight - start) : innerHeight * TALLEST;
+    return layout(shown, [...rows, ...left], [...columns, ...above], Math.max(1, width), height);
   }, [rows, columns, width, beside]);
   /** What changes with the pointer, without a new rendering of the page. */
   const { current: live } = useRef({

@@ -1,6 +1,7 @@
 // All heads at once: layers x heads as small pictures, which can be sorted by what the heads do.
 import { html, useEffect, useMemo, useRef } from "vendor/preact.js";
-import { visible } from "heed/data/display.js";
+import { poolLabels, visible } from "heed/data/display.js";
+import { POOL } from "heed/data/attention.js";
 import { STATISTICS } from "heed/data/matrix.js";
 import { paintSmall, useTheme } from "heed/views/draw/canvas.js";
 import { Choice } from "heed/views/controls.js";
@@ -122,6 +123,27 @@ function Thumbnail({ attention, settings, layer, head, top, number, isHere, isWh
   const label = attention.layers > 1 ? `${attention.axis} ${layer}, head ${head}` : `head ${head}`;
   return html`<button aria-busy=${!isHere} class=${`thumbnail ${isOff ? "off" : ""}`} onClick=${open}
     aria-label=${`${label}${number === null ? "" : `, ${number.toFixed(3)}`}${isOff ? ", switched off" : ""}`}>
-    <canvas ref=${canvas} aria-hidden="true"></canvas><span>${name}${number === null ? "" : html` <b>${number.toFixed(2)}</b>`}</span>
+    <span class="cells-of"><canvas ref=${canvas} aria-hidden="true"></canvas><${Outline} attention=${attention} settings=${settings} /></span><span>${name}${number === null ? "" : html` <b>${number.toFixed(2)}</b>`}</span>
   </button>`;
+}
+
+/** A frame around the cell of the held words, or around the row or column of one. @param {Omit<ViewProps, "set">} props */
+function Outline({ attention, settings }) {
+  const { query, key } = settings;
+  if (query === null && key === null) return null;
+  const [top, height] = place(attention.rows, query, settings);
+  const [left, width] = place(attention.columns, key, settings);
+  if (height === null || width === null) return null; // a hidden token
+  return html`<i class="outline" style=${{ top: `${top}%`, height: `${height}%`, left: `${left}%`, width: `${width}%` }}></i>`;
+}
+
+/** Where a token is in a small picture, and how large its cell is, in per cent; all of it if none is held.
+ *  @param {import("heed/data/attention.js").Label[]} labels @param {number | null} held
+ *  @param {import("heed/data/state.js").Settings} settings @returns {[number, number | null]} */
+function place(labels, held, settings) {
+  if (held === null) return [0, 100];
+  const cells = Math.min(POOL, labels.length);
+  const shown = visible(poolLabels(labels, cells), settings);
+  const index = shown.indexOf(Math.floor(((held + 1) * cells - 1) / labels.length));
+  return index < 0 ? [0, null] : [(100 * index) / shown.length, 100 / shown.length];
 }

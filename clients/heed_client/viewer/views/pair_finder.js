@@ -1,0 +1,125 @@
+// Which head looks most from one word to another: two words are held, and all heads are ranked by that weight.
+import { html, useEffect, useMemo, useRef } from "vendor/preact.js";
+import { format } from "heed/data/display.js";
+import { rank } from "heed/data/ranking.js";
+import { usePromise, useReady, useShown } from "heed/views/hooks.js";
+
+/** @typedef {import("heed/data/attention.js").Label} Label */
+/** @typedef {import("heed/data/ranking.js").Ranked} Ranked */
+/** @typedef {import("heed/data/state.js").Settings} Settings */
+/** @typedef {import("heed/views/hooks.js").ViewProps} ViewProps */
+
+const LISTED = 10; // heads
+const MOST_WORDS = 512; // of a text whose words are all buttons
+
+/** @param {ViewProps} props */
+export function PairFinder({ attention, settings, set }) {
+  const { query, key, kind } = settings;
+  const ready = useReady(attention);
+  const { hideSpecial, hideFirst, hidePadding } = settings;
+  const { value } = usePromise(
+    async () => ({ attention, query, key, heads: attention.isWhole ? await rank(attention, settings) : [] }),
+    [attention, attention.isWhole, query, key, ready, hideSpecial, hideFirst, hidePadding],
+  );
+  const isCurrent = value?.attention === attention && value.query === query && value.key === key;
+  const heads = isCurrent ? value.heads.slice(0, LISTED) : [];
+  if (Math.max(attention.m, attention.n) > MOST_WORDS && query === null && key === null) return null;
+  const number = (/** @type {number} */ weight, error = 0) =>
+    kind.endsWith("weights") ? percent(weight) : format(weight, error);
+  return html`<section class="pair" aria-label="find a pair">
+    <${Words} attention=${attention} settings=${settings} set=${set} />
+    ${
+      (query !== null || key !== null) &&
+      html`<${Headline} attention=${attention} settings=${settings} best=${heads[0] ?? null} number=${number} />`
+    }
+    ${
+      heads.length > 1 &&
+      html`<ol class="ranking" aria-label=${`heads by weight${query === null ? "" : ` from “${attention.rows[query].text}”`}${key === null ? "" : ` to “${attention.columns[key].text}”`}`}>
+      ${heads.map(
+        ({
+          layer,
+          head,
+          weight,
+          other,
+        }) => html`<li><button aria-current=${layer === settings.layer && head === settings.head}
+        onClick=${() => set({ layer, head, heads: [], combine: "none", view: settings.view === "model" ? "head" : settings.view })}>
+        ${attention.layers > 1 ? `layer ${layer}, ` : ""}head ${head} <b>${number(weight)}</b>${
+          other === null
+            ? ""
+            : ` ${query === null ? "from" : "to"} “${(query === null ? attention.rows : attention.columns)[other].text}”`
+        }</button></li>`,
+      )}</ol>`
+    }
+  </section>`;
+}
+
+/** The weight of the held pair: of the open head, or of the one that is first where all heads are shown.
+ *  @param {Omit<ViewProps, "set"> & {best: Ranked | null, number: (weight: number, error?: number) => string}} props */
+function Headline({ attention, settings, best, number }) {
+  const { query, key, view, layer, head, combine } = settings;
+  const { matrix } = useShown(attention, settings);
+  const isBest = view === "model" || combine !== "none";
+  const from = query === null ? null : attention.rows[query].text;
+  const to = key === null ? null : attention.columns[key].text;
+  if (from === null || to === null)
+    return html`<p class="headline">${from === null ? html`… → <bdi>“${to}”</bdi>` : html`<bdi>“${from}”</bdi> → …`}
+      <small>${from === null ? "Click the word that looks." : "Click the word that it looks at."}</small></p>`;
+  const weight = isBest ? best?.weight : matrix?.values[Number(query) * attention.n + Number(key)];
+  const place = isBest ? best : { layer, head };
+  return html`<p class="headline"><bdi>“${from}”</bdi> → <bdi>“${to}”</bdi>
+    ${
+      weight !== undefined &&
+      place &&
+      html`<b>${number(weight, isBest ? 0 : matrix?.error)}</b>
+      <small>${attention.layers > 1 ? `layer ${place.layer}, ` : ""}head ${place.head}</small>`
+    }</p>`;
+}
+
+/** The words as buttons: the first click holds the query, the second the key. @param {ViewProps} props */
+function Words({ attention, settings, set }) {
+  const { m, n, rows, columns, isSelf } = attention;
+  const { query, key } = settings;
+  const both = useMemo(() => (isSelf ? [rows] : [rows, columns]), [attention]);
+  if (Math.max(m, n) > MOST_WORDS) return null;
+  const click = (/** @type {boolean} */ isQuery, /** @type {number} */ place) => {
+    if (!isSelf) {
+      if (isQuery) set({ query: place === query ? null : place, direction: "from" });
+      else set({ key: place === key ? null : place, direction: query === null ? "to" : "from" });
+    } else if (query === null) set({ query: place, direction: "from", key: place === key ? null : key });
+    else if (key === null) set(place === query ? { query: null } : { key: place, direction: "from" });
+    else if (place === key) set({ key: null });
+    else set({ query: place === query ? null : place, key: null, direction: "from" });
+  };
+  return both.map(
+    (labels, side) => html`<${Line} labels=${labels} name=${isSelf ? "words" : side === 0 ? "queries" : "keys"}
+      query=${side === 0 ? query : null} held=${isSelf || side === 1 ? key : null} onClick=${(/** @type {number} */ place) => click(side === 0, place)} />`,
+  );
+}
+
+/** One line of words, of which Tab reaches one and arrows the others.
+ *  @param {{labels: Label[], name: string, query: number | null, held: number | null, onClick: (place: number) => void}} props */
+function Line({ labels, name, query, held, onClick }) {
+  const box = useRef(/** @type {HTMLElement | null} */ (null));
+  const tab = Math.min(query ?? held ?? 0, labels.length - 1);
+  useEffect(() => {
+    const word = /** @type {HTMLElement | undefined} */ (box.current?.children[held ?? query ?? 0]);
+    if (word && box.current) box.current.scrollLeft = word.offsetLeft - box.current.clientWidth / 2; // on a phone
+  }, [query, held]);
+  const press = (/** @type {KeyboardEvent} */ event) => {
+    const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+    const at = [...(box.current?.children ?? [])].indexOf(/** @type {Element} */ (event.target));
+    if (!step || at < 0) return;
+    /** @type {HTMLElement | undefined} */ (box.current?.children[at + step])?.focus();
+    event.preventDefault();
+  };
+  return html`<div class="pair-words" role="group" aria-label=${name} ref=${box} onKeyDown=${press}>
+    ${labels.map(
+      ({ text, special, padding }, place) => html`<button key=${place} tabindex=${place === tab ? 0 : -1}
+      class=${`${place === query ? "query" : ""} ${place === held ? "key" : ""} ${padding ? "padding" : special ? "special" : ""}`}
+      aria-pressed=${place === query || place === held} onClick=${() => onClick(place)} title=${text} dir="auto">${text}</button>`,
+    )}
+  </div>`;
+}
+
+/** @param {number} weight */
+const percent = (weight) => `${(100 * weight).toFixed(weight < 0.0995 ? 1 : 0)} %`;

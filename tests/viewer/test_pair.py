@@ -1,0 +1,58 @@
+"""Which head looks most from one word to another."""
+
+import numpy as np
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.viewer.pages import violations
+
+TEXT = "the cat sat on the mat"
+
+
+@pytest.fixture(scope="module")
+def weights(heed) -> np.ndarray:
+    """[heads, m, n] of the only layer."""
+    return heed.attend("bert", text=TEXT).weights[0]
+
+
+def listed(page: Page) -> list[str]:
+    return page.locator(".ranking button").all_inner_texts()
+
+
+def test_two_clicks_rank_all_heads_by_a_pair(open_page, weights):
+    page = open_page(f"model=bert&text={TEXT.replace(' ', '+')}")
+    words = page.get_by_role("group", name="words")
+    words.get_by_role("button", name="cat").click()
+    expect(page.locator(".headline")).to_contain_text("“cat” → …")
+    largest = np.delete(weights[:, 2, :], [0, 2, weights.shape[-1] - 1], axis=1).max(1)
+    expect(page.locator(".ranking button").first).to_contain_text(f"head {largest.argmax()}")
+    words.get_by_role("button", name="mat").click()
+    pair = weights[:, 2, 6]
+    best = int(pair.argmax())
+    expect(page.locator(".headline")).to_contain_text("“cat” → “mat”")
+    expect(page.locator(".ranking button")).to_have_count(len(pair))
+    for head, text in zip(np.argsort(-pair), listed(page), strict=True):
+        assert f"head {head} " in text
+    expect(page.locator(".thumbnail .outline")).to_have_count(len(pair))
+    assert not violations(page)
+    page.locator(".ranking button").first.click()
+    expect(page.get_by_role("tab", name="Head")).to_have_attribute("aria-selected", "true")
+    expect(page.locator(".headline")).to_contain_text(f"head {best}")
+    page.reload()
+    expect(page.locator(".headline b")).to_contain_text(f"{100 * pair[best]:.0f}")
+    expect(words.get_by_role("button", name="mat")).to_have_attribute("aria-pressed", "true")
+
+
+def test_words_of_a_long_text_are_ranked_by_rows_of_the_server(open_page, heed):
+    generator = np.random.default_rng(3)
+    query, key = generator.normal(size=(2, 1, 4, 100, 8)).astype(np.float32)
+    words = ["it", *(f"word{i}" for i in range(1, 100))]
+    fields = {"query": query, "key": key, "value": key}
+    weights = heed.attend("scaled_dot_product", **fields, outputs=["weights"]).weights[0]
+    tensors = {"words": words, **{name: values.tolist() for name, values in fields.items()}}
+    page = open_page("model=scaled_dot_product&sentence=true&view=matrix&query=70&key=31", tensors=tensors)
+    best = int(weights[:, 70, 31].argmax())
+    expect(page.locator(".ranking button").first).to_contain_text(f"head {best} ")
+    page.locator(".ranking button").first.click()
+    value = 100 * weights[best, 70, 31]
+    expect(page.locator(".headline b")).to_have_text(f"{value:.{1 if value < 9.95 else 0}f} %")
