@@ -135,6 +135,29 @@ def test_a_change_of_the_theme_is_drawn_at_once(open_page):
         theme.select_option("system")
 
 
+CONTRASTS = """async () => {
+  const { headColour, palette } = await import("heed/data/palettes.js");
+  const part = (value) => (value <= 0.04045 ? value / 12.92 : ((value + 0.055) / 1.055) ** 2.4);
+  const luminance = (hex) => [0.2126, 0.7152, 0.0722].reduce(
+    (sum, share, i) => sum + share * part(parseInt(hex.slice(1 + 2 * i, 3 + 2 * i), 16) / 255), 0);
+  const back = luminance("#11141a");
+  const contrasts = [4, 12, 16].flatMap((heads) => Array.from({ length: heads }, (_, head) =>
+    (luminance(headColour(head, heads)) + 0.05) / (back + 0.05)));
+  return [Math.min(...contrasts), palette("auto", true)[128] & 255];
+}"""
+
+
+def test_the_theme_is_remembered_and_colours_are_seen_on_a_dark_page(open_page):
+    page = open_page(TEXT, color_scheme="light")
+    page.get_by_role("combobox", name="theme").select_option("dark")
+    page.reload()
+    expect(page.get_by_role("combobox", name="theme")).to_have_value("dark")
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(17, 20, 26)"
+    contrast, middle = page.evaluate(CONTRASTS)
+    assert contrast >= 3
+    assert middle < 40
+
+
 PAINTED = """() => [
   document.querySelector("#view canvas").toDataURL(),
   [...document.querySelectorAll(".chip")].map((chip) => chip.style.backgroundColor).filter(Boolean).length,
@@ -159,7 +182,7 @@ def test_paper_has_a_light_drawing_and_where_it_is_from(open_page):
         drawn(page)
         light, _ = page.evaluate(PAINTED)
         page.emulate_media(color_scheme="dark")
-        if view != "Head":  # the colours of heads are those of both themes
+        if view != "Head":  # only colours of low contrast differ
             page.wait_for_function(f"(light) => ({PAINTED})()[0] !== light", arg=light)
         drawn(page)
         dark = page.evaluate(PAINTED)

@@ -20,6 +20,9 @@ const SEQUENTIAL = {
 };
 export const PALETTES = ["auto", ...Object.keys(SEQUENTIAL)];
 
+const BACK_DARK = "#11141a"; // of style.css
+const CONTRAST = 3.1; // WCAG 2 has 3 for graphics; the rest is for rounding
+
 const paper = matchMedia("print");
 let isAtPrinter = false;
 
@@ -44,6 +47,14 @@ export const isDark = () => {
   return chosen ? chosen === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
 };
 
+/** Orange and violet, like PuOr, with a dark middle, where most cells are. @param {number} level */
+function darkDiverging(level) {
+  const share = Math.abs(2 * level - 1) ** 0.8;
+  const [from, to] = [rgb(BACK_DARK), rgb(level < 0.5 ? "#ffb454" : "#b9a5ff")];
+  const mix = (/** @type {"r" | "g" | "b"} */ part) => from[part] + share * (to[part] - from[part]);
+  return rgb(mix("r"), mix("g"), mix("b")).formatHex();
+}
+
 /** @type {Map<string, Uint32Array>} */
 const tables = new Map();
 
@@ -52,10 +63,18 @@ const tables = new Map();
  * @param {string} name @param {boolean} [isDiverging]
  */
 export function palette(name, isDiverging = false) {
-  const chosen = isDiverging ? "puor" : Object.hasOwn(SEQUENTIAL, name) ? name : isDark() ? "inferno" : "blues";
+  const chosen = isDiverging
+    ? isDark()
+      ? "dark"
+      : "puor"
+    : Object.hasOwn(SEQUENTIAL, name)
+      ? name
+      : isDark()
+        ? "inferno"
+        : "blues";
   let table = tables.get(chosen);
   if (!table) {
-    const interpolate = isDiverging ? interpolatePuOr : SEQUENTIAL[chosen];
+    const interpolate = chosen === "dark" ? darkDiverging : isDiverging ? interpolatePuOr : SEQUENTIAL[chosen];
     table = Uint32Array.from({ length: 256 }, (_, i) => {
       const { r, g, b } = rgb(interpolate(i / 255));
       return ((255 << 24) | (Math.round(b) << 16) | (Math.round(g) << 8) | Math.round(r)) >>> 0;
@@ -74,19 +93,33 @@ export function css(table, level) {
 /** Black or white, whichever is easier to read on a colour. @param {Uint32Array} table @param {number} level */
 export function textOn(table, level) {
   const word = table[Math.round(255 * Math.min(1, Math.max(0, level || 0)))];
-  const [red, green, blue] = [word & 255, (word >> 8) & 255, (word >> 16) & 255].map((part) => {
+  return luminance(word & 255, (word >> 8) & 255, (word >> 16) & 255) > 0.18 ? "#000" : "#fff";
+}
+
+/** Relative luminance, as WCAG 2 defines it. @param {number} r @param {number} g @param {number} b */
+function luminance(r, g, b) {
+  const [red, green, blue] = [r, g, b].map((part) => {
     const share = part / 255;
     return share <= 0.04045 ? share / 12.92 : ((share + 0.055) / 1.055) ** 2.4;
   });
-  return 0.2126 * red + 0.7152 * green + 0.0722 * blue > 0.18 ? "#000" : "#fff";
+  return 0.2126 * red + 0.7152 * green + 0.0722 * blue;
 }
 
 /** A colour for each of the heads: of the rainbow Turbo, whose two halves colour-blind people tell apart as bluish and
- *  yellowish, and each half by its lightness. Darker, so that yellow is seen on white. @param {number} head @param {number} heads */
-export const headColour = (head, heads) =>
-  rgb(interpolateTurbo((head + 0.5) / heads))
-    .darker(0.5)
-    .formatHex();
+ *  yellowish, and each half by its lightness. Darker, so that yellow is seen on white, and lighter on a dark page
+ *  where the contrast would be too low.
+ *  @param {number} head @param {number} heads @param {boolean} [isOnDark]  else on white */
+export function headColour(head, heads, isOnDark = isDark()) {
+  const colour = rgb(interpolateTurbo((head + 0.5) / heads)).darker(0.5);
+  if (!isOnDark) return colour.formatHex();
+  const back = rgb(BACK_DARK);
+  let [share, { r, g, b }] = [0, colour];
+  while ((luminance(r, g, b) + 0.05) / (luminance(back.r, back.g, back.b) + 0.05) < CONTRAST) {
+    share += 0.05; // of white, which keeps the hue
+    [r, g, b] = [colour.r, colour.g, colour.b].map((part) => part + share * (255 - part));
+  }
+  return rgb(r, g, b).formatHex();
+}
 
 /**
  * A picture of levels, one pixel each; masked ones are transparent.

@@ -18,6 +18,7 @@
  * @property {number} layer
  * @property {number} head
  * @property {number[]} heads  heads of the layer whose lines are drawn
+ * @property {string} lines  of a pair of texts: which are drawn in the head view
  * @property {number} batch  row of the batch
  * @property {number | null} query  selected query
  * @property {number | null} key  selected key
@@ -55,6 +56,7 @@ export const DEFAULTS = Object.freeze({
   layer: 0,
   head: 0,
   heads: [],
+  lines: "both",
   batch: 0,
   query: null,
   key: null,

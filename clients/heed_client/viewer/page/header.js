@@ -1,6 +1,7 @@
 // The bar at the top: the model, the state of the server, the API key.
 import { html, useState } from "vendor/preact.js";
 import * as api from "heed/server/api.js";
+import { remember, remembered } from "heed/data/storage.js";
 import { Choice, modelChoices } from "heed/views/controls.js";
 import { ServerPanel } from "heed/page/server_panel.js";
 
@@ -42,12 +43,21 @@ function KeyForm({ onKey, message }) {
   </form>`;
 }
 
+const THEME = "heed-theme"; // in localStorage
+
+/** The theme that was chosen the last time. */
+export function restoreTheme() {
+  const theme = remembered("localStorage", THEME);
+  if (theme === "light" || theme === "dark") document.documentElement.dataset.theme = theme;
+}
+
 /** Light, dark, or as the system has it. */
 function Theme() {
   const [theme, setTheme] = useState(document.documentElement.dataset.theme ?? "");
   const change = (/** @type {string} */ value) => {
     if (value) document.documentElement.dataset.theme = value;
     else delete document.documentElement.dataset.theme;
+    remember("localStorage", THEME, value);
     setTheme(value);
     dispatchEvent(new Event("heed-theme"));
   };

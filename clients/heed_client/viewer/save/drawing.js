@@ -159,7 +159,7 @@ function lines(attention, bundles, settings) {
         const middle = left + gap / 2;
         return (
           `<path d="M${left} ${from}C${middle} ${from} ${middle} ${to} ${left + gap} ${to}" fill="none" ` +
-          `stroke="${headColour(head, attention.heads)}" stroke-opacity="${round(levels[index])}" stroke-width="${round(0.5 + 3 * levels[index])}"/>`
+          `stroke="${headColour(head, attention.heads, false)}" stroke-opacity="${round(levels[index])}" stroke-width="${round(0.5 + 3 * levels[index])}"/>`
         );
       });
   });

@@ -1,7 +1,8 @@
 // One head, or several heads of a layer, as lines between words.
-import { html, useMemo, useState } from "vendor/preact.js";
+import { html, useMemo } from "vendor/preact.js";
 import { drawnHeads } from "heed/data/display.js";
 import { headColour } from "heed/data/palettes.js";
+import { useTheme } from "heed/views/draw/canvas.js";
 import { WordLists } from "heed/views/draw/word_lists.js";
 import { drawn, usePromise, useShown } from "heed/views/hooks.js";
 import { Choice } from "heed/views/controls.js";
@@ -15,7 +16,7 @@ const PARTS = { both: "both texts", "0 1": "first to second", "1 0": "second to 
 
 /** @param {ViewProps} props */
 export function HeadView({ attention, settings, set }) {
-  const [parts, setParts] = useState("both");
+  const parts = Object.hasOwn(PARTS, settings.lines) ? settings.lines : "both";
   const { bundles, error } = useBundles(attention, settings);
   if (error) return html`<p role="alert">${error.message}</p>`;
   if (!bundles) return html`<p class="note">…</p>`;
@@ -30,7 +31,7 @@ export function HeadView({ attention, settings, set }) {
   };
   return html`<div class="tools">
       <${HeadChips} attention=${attention} settings=${settings} set=${set} />
-      ${isPair && html`<${Choice} label="lines" value=${parts} options=${PARTS} onChange=${setParts} />`}
+      ${isPair && html`<${Choice} label="lines" value=${parts} options=${PARTS} onChange=${(/** @type {string} */ lines) => set({ lines })} />`}
     </div>
     <${WordLists} bundles=${bundles} attention=${attention} held=${heldWord(settings, rows, columns)} hold=${hold} isDrawn=${isDrawn} />`;
 }
@@ -85,6 +86,7 @@ function HeadChips({ attention, settings, set }) {
  */
 function useBundles(attention, settings) {
   const single = useShown(attention, settings);
+  const theme = useTheme();
   const { layer, combine } = settings;
   const heads = drawnHeads(attention, settings);
   const several = usePromise(
@@ -108,6 +110,6 @@ function useBundles(attention, settings) {
       );
     if (!loaded || others.length === 0) return null;
     return others.map((shown, i) => ({ shown, colour: headColour(loaded.heads[i], attention.heads) }));
-  }, [single.shown, loaded, heads.length <= 1, combine, ...others]);
+  }, [single.shown, loaded, heads.length <= 1, combine, theme, ...others]);
   return { bundles, error: single.error ?? several.error };
 }

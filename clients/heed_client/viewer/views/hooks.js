@@ -1,6 +1,7 @@
 // What views share: their properties, promises as state, and the selected matrix as it is drawn.
 import { useEffect, useState } from "vendor/preact.js";
 import { show } from "heed/data/display.js";
+import { remember, remembered } from "heed/data/storage.js";
 
 /** @typedef {import("heed/data/attention.js").Attention} Attention */
 /** @typedef {import("heed/data/matrix.js").Matrix} Matrix */
@@ -53,30 +54,12 @@ export function usePromise(make, dependencies) {
 /** Whether a part of the page is open, for as long as the tab is. @param {string} name */
 export function useOpen(name) {
   const key = `heed-open-${name}`;
-  const [isOpen, setOpen] = useState(() => remembered(key) === "true");
+  const [isOpen, setOpen] = useState(() => remembered("sessionStorage", key) === "true");
   const change = (/** @type {boolean} */ next) => {
-    remember(key, String(next));
+    remember("sessionStorage", key, String(next));
     setOpen(next);
   };
   return /** @type {const} */ ([isOpen, change]);
-}
-
-/** @param {string} key */
-function remembered(key) {
-  try {
-    return sessionStorage.getItem(key);
-  } catch {
-    return null; // a page in a frame without storage
-  }
-}
-
-/** @param {string} key @param {string} value */
-function remember(key, value) {
-  try {
-    sessionStorage.setItem(key, value);
-  } catch {
-    // a page in a frame without storage
-  }
 }
 
 /**
