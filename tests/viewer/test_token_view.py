@@ -102,3 +102,19 @@ def test_special_tokens_are_marked(open_page):
     expect(page.locator(".chip.special")).to_have_text(["<s>", "</s>"])
     more(page).get_by_role("checkbox", name="hide special tokens").check()
     expect(page.locator(".chip.special")).to_have_count(0)
+
+
+def test_byte_level_tokens_are_their_characters(open_page):
+    page = open_page("model=bert&text=the+cat")
+    alphabet = {byte: chr(byte) for byte in [*range(33, 127), *range(161, 173), *range(174, 256)]}
+    others = iter(range(256, 324))
+    alphabet |= {byte: chr(next(others)) for byte in range(256) if byte not in alphabet}
+    encode = lambda data: "".join(alphabet[byte] for byte in data)  # noqa: E731
+    smile = "😀".encode()
+    tokens = ["a", encode(b" docker"), encode("你好".encode()), encode(smile[:2]), encode(smile[2:]), "</s>"]
+    words = page.evaluate("async (tokens) => (await import('heed/data/tokens.js')).wordsOf(tokens)", tokens)
+    assert words == ["a", "docker", "你好", "😀 1/2", "😀 2/2", "</s>"]
+    plain = page.evaluate(
+        "async (tokens) => (await import('heed/data/tokens.js')).wordsOf(tokens)", ["▁café", "naïve", "Ø"]
+    )
+    assert plain == ["café", "naïve", "Ø"]

@@ -5,6 +5,7 @@ import { Attention, complete, plainLabels, POOL } from "heed/data/attention.js";
 import { toMatrix } from "heed/data/matrix.js";
 import { patchLabels, preprocessorOf, testPicture } from "heed/server/picture.js";
 import { randomFields, toInput } from "heed/server/request.js";
+import { wordsOf } from "heed/data/tokens.js";
 
 /** @typedef {import("heed/server/api.js").Model} Model */
 /** @typedef {import("heed/server/api.js").Tensor} Tensor */
@@ -59,8 +60,9 @@ export async function fromTexts(model, { text, pair, target }) {
   const tensors = {};
   for (const { name, dtype } of model.inputs)
     if (Array.isArray(tokens[name])) tensors[name] = tensor(dtype, [1, tokens[name].length], tokens[name]);
-  const source = tokens.tokens.map((token, i) => ({
-    text: readable(token),
+  const words = wordsOf(tokens.tokens);
+  const source = tokens.tokens.map((_, i) => ({
+    text: words[i],
     special: (tokens.sequence_ids[i] ?? null) === null,
     padding: tokens.attention_mask[i] === 0,
     part: tokens.sequence_ids[i] ?? 0,
@@ -68,14 +70,10 @@ export async function fromTexts(model, { text, pair, target }) {
   return {
     tensors,
     source,
-    target: plainLabels((tokens.target_tokens ?? []).map(readable)),
+    target: plainLabels(wordsOf(tokens.target_tokens ?? [])),
     truncated: tokens.truncated,
   };
 }
-
-/** A token without the marks of its tokenizer: of a blank before it in byte-level BPE and SentencePiece.
- *  @param {string} token */
-const readable = (token) => token.replace(/^[\u0120\u2581](?=.)/u, "").replace(/\u010A/gu, "⏎") || token;
 
 /** The tensors of a JSON request. @param {Model} model @param {Record<string, unknown>} request
  *  @param {string[]} [words]  labels of the tokens @param {number[]} [special]  places of special ones @returns {Input} */

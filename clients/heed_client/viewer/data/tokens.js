@@ -1,0 +1,50 @@
+// Tokens as a reader knows them: without the marks of their tokenizer, bytes as the characters that they are part of.
+
+/** The byte of each character of the alphabet of byte-level BPE, as GPT-2 has it. @type {Map<string, number>} */
+const BYTES = new Map();
+for (let byte = 0, next = 256; byte < 256; byte++) {
+  const isPrintable = (byte >= 33 && byte <= 126) || (byte >= 161 && byte <= 172) || byte >= 174;
+  BYTES.set(String.fromCodePoint(isPrintable ? byte : next++), byte);
+}
+const isByteLevel = (/** @type {string[]} */ tokens) =>
+  tokens.some((token) => /[\u0100-\u0143]/u.test(token)) &&
+  tokens.every((token) => [...token].every((character) => BYTES.has(character)));
+
+/** The words of tokens. A character of several tokens is the word of each, with the part it is. @param {string[]} tokens */
+export function wordsOf(tokens) {
+  return isByteLevel(tokens) ? decoded(tokens) : tokens.map(plain);
+}
+
+/** @param {string} token  with \u0120 or \u2581 for a blank before it */
+const plain = (token) => token.replace(/^[\u0120\u2581](?=.)/u, "").replace(/\u010A/gu, "⏎") || token;
+
+/** @param {string[]} tokens */
+function decoded(tokens) {
+  const bytes = tokens.map((token) => Array.from(token, (character) => BYTES.get(character) ?? 0));
+  /** @type {string[]} */
+  const words = [];
+  for (let start = 0; start < tokens.length;) {
+    let [end, text] = [start, /** @type {string | null} */ (null)];
+    while (text === null && end < tokens.length && end - start < MOST_TOKENS)
+      text = utf8(bytes.slice(start, ++end).flat());
+    if (text === null) words.push(plain(tokens[start++]));
+    else {
+      const word = text.replace(/^ (?=.)/u, "").replaceAll("\n", "⏎");
+      for (let at = start; at < end; at++)
+        words.push(end - start > 1 ? `${word} ${at - start + 1}/${end - start}` : word);
+      start = end;
+    }
+  }
+  return words;
+}
+
+const MOST_TOKENS = 8; // of one character, and of what is in a token beside it
+
+/** Bytes as text; null if they end or begin within a character. @param {number[]} bytes */
+function utf8(bytes) {
+  try {
+    return new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(new Uint8Array(bytes));
+  } catch {
+    return null;
+  }
+}
