@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from playwright.sync_api import expect
 
+from tests.support.waiting import until
 from tests.viewer.pages import EXAMPLE, attend, copied, drawn, expect_row, paste, selected, take
 
 BLOCK = "model=scaled_dot_product&view=head"
@@ -242,14 +243,34 @@ def test_a_run_that_failed_does_not_rename_what_is_drawn(open_page):
     expect(page.locator(".selection")).not_to_contain_text(f"{before[1]:.4f}")
 
 
+def test_the_page_reconnects_and_only_the_drawing_is_dimmed(open_page):
+    page = open_page(f"{BLOCK}&query=0", expected="ERR_FAILED")
+    before = selected(page)
+    page.route("**/v2/**", lambda route: route.abort())
+    page.get_by_role("combobox", name="look at").select_option("scores")
+    message = page.locator(".answer.stale > .bad")
+    expect(message).to_contain_text("the server does not answer")
+    assert message.evaluate("(one) => getComputedStyle(one.parentElement).opacity") == "1"
+    page.unroute("**/v2/**")
+    expect(page.locator(".answer.stale")).to_have_count(0)
+    until(lambda: selected(page) != before)
+
+
+def test_a_wrong_model_in_a_link_offers_those_there_are(open_page):
+    page = open_page("model=no-such-model", expected="404")
+    page.get_by_role("link", name="bert").click()
+    expect(page.locator(".thumbnail")).to_have_count(4)
+
+
 def test_it_starts_again_after_a_failure(open_page):
     page = open_page("model=scaled_dot_product", expected="ERR_FAILED")
-    for url in ("**/v1/attention", "**/example.json"):
+    start = page.url.split("#")[0]
+    for url, fragment in {"**/v1/attention": "", "**/example.json": f"#{EXAMPLE}"}.items():
         page.route(url, lambda route: route.abort())
-        page.goto(f"{page.url.split('#')[0].split('?')[0]}?again#{EXAMPLE}")
+        page.goto(f"{start}?again{fragment}")
         page.reload()
         expect(page.locator(".workspace")).to_contain_text("Nothing is drawn")
         page.unroute(url)
         page.get_by_role("button", name="try again").click()
-        expect(page.locator(".selection")).to_contain_text("looks at")
+        expect(page.locator("#view canvas").first).to_be_visible()
     assert page.evaluate("`'${location.origin}/v1/`") in copied(page, "curl")

@@ -60,6 +60,7 @@ export function ServerApp() {
   const second = useSecond(models.value ?? [], settings, set, request, shown, attempt, setAttempt);
   const error = models.error ?? opening.error ?? model.error ?? answer.error;
   const again = () => setAttempt(attempt + 1);
+  useReconnect(error, () => setAttempt((before) => before + 1));
   return html`<${Header} models=${models.value ?? []} settings=${settings} error=${error ?? second?.error ?? null} onKey=${(
     /** @type {string} */ text,
   ) => {
@@ -87,7 +88,7 @@ export function ServerApp() {
             request=${asRequest(shown, drawn)} views=${viewsOf(shown.model)}
             extra=${{ second, picture, run: { ...shown, wanted: settings, setRequest: edit } }} /></div>`
           : html`<section class="workspace" aria-busy=${answer.isBusy && !needed}>
-            <p class="note">${needed || (error ? html`Nothing is drawn: ${error.message} <${Again} error=${error} onAgain=${again} />` : "…")}</p></section>`
+            <p class="note">${needed || (error ? html`Nothing is drawn: ${error.message} <${Again} error=${error} onAgain=${again} />${isUnknown(model.error) && html`<${Models} models=${models.value ?? []} />`}` : "…")}</p></section>`
       }
     </main>`;
 
@@ -101,6 +102,26 @@ export function ServerApp() {
 /** Whether nobody has chosen what to see yet. @param {api.Model} model @param {Settings} settings */
 const isOpening = ({ tokenizer }, { text, view, query, key }) =>
   tokenizer !== null && text === SENTENCE && view === "" && query === null && key === null;
+
+/** Whether the server has no model of this name. @param {any} error */
+const isUnknown = (error) => error?.status === 404;
+
+/** Links to the models that there are. @param {{models: api.Line[]}} props */
+const Models = ({ models }) =>
+  html`<br />Models of this server: ${models.map(
+    ({ block }, i) => html`${i > 0 ? ", " : ""}<a href=${`#model=${encodeURIComponent(block)}`}>${block}</a>`,
+  )}`;
+
+const RECONNECT = 4000; // ms
+
+/** Try again by itself when a server that did not answer is ready. @param {any} error @param {() => void} onReady */
+function useReconnect(error, onReady) {
+  useEffect(() => {
+    if (error?.status !== 0) return;
+    const timer = setInterval(() => api.isReady().then((isReady) => isReady && onReady()), RECONNECT);
+    return () => clearInterval(timer);
+  }, [error]);
+}
 
 /** A button, if the same request may be answered the next time. @param {{error: any, onAgain: () => void}} props */
 const Again = ({ error: { field, status = 0 }, onAgain }) =>

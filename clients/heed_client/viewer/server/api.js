@@ -131,6 +131,13 @@ export const shortened = (weights) => weights.replace(/\b([0-9a-f]{8})[0-9a-f]{2
 /** @returns {Promise<Line[]>} */
 export const models = async () => (await get("v1/attention")).blocks;
 
+/** Whether the server answers and is ready. @returns {Promise<boolean>} */
+export const isReady = () =>
+  fetch("v2/health/ready").then(
+    ({ ok }) => ok,
+    () => false,
+  );
+
 /** Every model of the repository, also those that failed to load.
  *  @returns {Promise<{name: string, version: string, state: string, reason?: string}[]>} */
 export const index = () => post("v2/repository/index", {});

@@ -12,7 +12,9 @@ import { builtIn, modelOf } from "heed/server/run.js";
  */
 export async function start(models) {
   const ordered = [...models.filter(isTrained), ...models.filter((model) => !isTrained(model))];
-  for (const { block: model } of ordered) if (await takesTexts(model)) return { model };
+  const isText = await Promise.all(ordered.map(({ block }) => takesTexts(block)));
+  const first = ordered.find((_, i) => isText[i]);
+  if (first) return { model: first.block };
   if (models.some(({ block }) => block === "scaled_dot_product")) {
     const { words } = await builtIn();
     return { model: "scaled_dot_product", sentence: true, view: "head", head: 1, query: words.indexOf("it") };
