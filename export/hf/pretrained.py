@@ -112,7 +112,7 @@ def load(folder: Path, head: str = "config") -> Pretrained:
 
 def _config_file(folder: Path) -> dict[str, Any]:
     if not folder.is_dir():
-        is_name = re.fullmatch(r"[\w-][\w.-]*(/[\w-][\w.-]*)?", str(folder))
+        is_name = re.fullmatch(r"[\w-][\w.-]*/[\w-][\w.-]*", str(folder))
         advice = f"; of the Hugging Face Hub: hf download {folder} --local-dir {folder.name}" if is_name else ""
         raise ModelRefused(f"no such directory: {folder}{advice}")
     try:
