@@ -44,8 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(f"heed export hf: {step}", file=sys.stderr, flush=True)
 
     with _progress(console) as progress, stopping(report_stop):
-        task = progress.add_task("")
-        report(f"{name}: reading {options.directory}")
+        task = progress.add_task(f"{name}: reading {options.directory}")
         try:
             pretrained = load(options.directory, options.head)
             if pretrained.ignored:
