@@ -17,9 +17,14 @@ RETRY = {"Retry-After": "1"}
 CLIENT_CLOSED_REQUEST = 499  # as in nginx: the client closed the connection before its body was complete
 # The codes of errors that routers and connections raise, which have no class here.
 HTTP_CODES = {
-    **{400: "malformed", 404: "not_found", 405: "method_not_allowed", 408: "request_timeout", 413: "too_large"},
-    **{414: "too_large", 431: "too_large", 500: "internal_error", 501: "unsupported", 503: "overloaded"},
-    **{505: "unsupported"},
+    400: "malformed",
+    404: "not_found",
+    405: "method_not_allowed",
+    408: "request_timeout",
+    **dict.fromkeys((413, 414, 431), "too_large"),
+    500: "internal_error",
+    **dict.fromkeys((501, 505), "unsupported"),
+    503: "overloaded",
 }
 _CLASSES: "list[type[HeedError]]" = []
 

@@ -2,6 +2,7 @@
 
 import re
 import ssl
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_origin
 
@@ -14,6 +15,7 @@ from pydantic import (
     PositiveFloat,
     PositiveInt,
     TypeAdapter,
+    ValidationError,
     ValidationInfo,
     field_validator,
 )
@@ -22,9 +24,8 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 from service import machine
 
 MIB = 1 << 20
-SIZE = TypeAdapter(ByteSize)
-MAX_SIZE = (1 << 63) - 1
-FRACTION = re.compile(r"\d*\.\d*")  # of a byte
+SIZE = TypeAdapter(Annotated[ByteSize, Field(le=(1 << 63) - 1)])
+FRACTION = re.compile(r"\s*\d*\.\d*\s*")  # of a byte
 PATTERNS = ("versions", "model_control_mode", "access_log")  # settings of words with numbers
 BATCHING = ("auto", "all", "off")  # other words are names of models
 POLL_SECONDS = 15.0
@@ -198,13 +199,10 @@ class Settings(BaseSettings):
         if not isinstance(value, str):
             return value
         if name.endswith("_bytes"):
-            try:
-                size = SIZE.validate_python(value.strip())
-                if size <= MAX_SIZE and not FRACTION.fullmatch(value.strip()):
-                    return int(size)
-                raise ValueError
-            except ValueError:  # pydantic's, too
-                raise ValueError(f"expected bytes, or a size such as 128MiB or 2GB, got {value!r}") from None
+            with suppress(ValidationError):
+                if not FRACTION.fullmatch(value):
+                    return int(SIZE.validate_python(value.strip()))
+            raise ValueError(f"expected bytes, or a size such as 128MiB or 2GB, got {value!r}")
         words = get_origin(cls.model_fields[name].annotation) is Literal or name in PATTERNS
         if words or (name == "batching" and value.strip().lower() in BATCHING):
             return value.strip().lower()

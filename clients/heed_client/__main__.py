@@ -26,7 +26,6 @@ from heed_options import clean_end
 
 TEXTS = ("text", "text_pair", "text_target", "truncation")
 INDICES = re.compile(r"[-+\d:,\s]*\d[-+\d:,\s]*|:+")  # a selection, and no name of a FILE
-
 MEMORY_ID = re.compile(r"[\w-]{24}")  # as the server makes them
 
 

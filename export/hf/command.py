@@ -39,9 +39,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"heed export hf: {signal}; nothing was written for {name}", file=sys.stderr, flush=True)
 
     def report(step: str) -> None:
-        progress.update(task, description=step)
+        progress.update(task, description=f"{name}: {step}")
         if not console.is_terminal:
-            print(f"heed export hf: {step}", file=sys.stderr, flush=True)
+            print(f"heed export hf: {name}: {step}", file=sys.stderr, flush=True)
 
     with _progress(console) as progress, stopping(report_stop):
         task = progress.add_task(f"{name}: reading {options.directory}")
@@ -54,10 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 )
             for warning in pretrained.warnings:
                 print(f"heed export hf: {warning}", file=sys.stderr)
-            folder = export_model(
-                pretrained, name, options.repository, options.version, options.force,
-                lambda step: report(f"{name}: {step}"),
-            )  # fmt: skip
+            folder = export_model(pretrained, name, options.repository, options.version, options.force, report)
         except (ModelRefused, ExportError, OSError) as error:
             progress.stop()
             print(f"heed export hf: {error}\nNothing was written for {name}.", file=sys.stderr)

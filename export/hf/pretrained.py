@@ -22,7 +22,7 @@ from transformers import AutoConfig, AutoModel, PretrainedConfig, PreTrainedMode
 
 from export.hf.pooling import Pooling, UnknownPooling, pooling_of
 from export.hf.tokenizer import NoTokenizer, tokenizer_json
-from export.weights.checkpoint import WEIGHTS, digest_of
+from export.weights.checkpoint import WEIGHTS, digest_of, not_finite
 
 HEADS = ("config", "none")
 # Files beside the weights that a tokenizer or a preprocessor is made of.
@@ -100,8 +100,8 @@ def load(folder: Path, head: str = "config") -> Pretrained:
         model.set_experts_implementation("batched_mm")  # the others choose experts in Python, which cannot be traced
     model.requires_grad_(False).eval()
     for name, parameter in model.named_parameters():
-        if not parameter.isfinite().all():
-            raise ModelRefused(f"{folder}: {name} contains {'NaN' if parameter.isnan().any() else 'infinity'}")
+        if fault := not_finite(parameter):
+            raise ModelRefused(f"{folder}: {name} contains {fault}")
     try:
         tokenizer = tokenizer_json(folder)
     except NoTokenizer as error:

@@ -91,6 +91,13 @@ def load(path: Path) -> Checkpoint:
     return Checkpoint(path, floats, _json_object(path.parent / "config.json"), tokenizer, shards)
 
 
+def not_finite(tensor: Tensor) -> str | None:
+    """What of ``tensor`` is no finite number: NaN or infinity; None where all are finite."""
+    if tensor.isfinite().all():
+        return None
+    return "NaN" if tensor.isnan().any() else "infinity"
+
+
 def listed(names: Iterable[str]) -> str:
     """The first of ``names`` for a message, and the number of the others."""
     names = list(names)

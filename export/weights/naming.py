@@ -12,7 +12,7 @@ from typing import Any
 
 from torch import Tensor
 
-from export.weights.checkpoint import CheckpointError, listed
+from export.weights.checkpoint import CheckpointError, listed, not_finite
 
 Tensors = Mapping[str, Tensor]
 
@@ -55,8 +55,8 @@ class Named:
         Raises:
             CheckpointError: there is one of that name already, or it has a number that is not finite.
         """
-        if not tensor.isfinite().all():
-            raise CheckpointError(f"{theirs} contains {'NaN' if tensor.isnan().any() else 'infinity'}")
+        if fault := not_finite(tensor):
+            raise CheckpointError(f"{theirs} contains {fault}")
         if ours in self.tensors:
             raise CheckpointError(f"{self.sources[ours]} and {theirs} are both {ours}")
         self.tensors[ours], self.sources[ours] = tensor, theirs

@@ -52,7 +52,7 @@ class Folder:
                 return
             while self._claim is None:
                 self.path.mkdir(0o700, exist_ok=True)
-                with suppress(FileNotFoundError):  # another server has deleted the folder, which nobody had claimed
+                with suppress(FileNotFoundError):  # another server deleted the unclaimed folder meanwhile
                     self._claim = _claimed(self.path, fcntl.LOCK_SH)
         self._remove_left()
 

@@ -19,11 +19,12 @@ def log_changes(name: str, old: Mapping[int, Model], new: Mapping[int, Model], r
 
     A line has the model, its version, the seconds that the load took, the bytes of its files, and the requester.
     """
-    for version in {**new, **old}:
-        model = new.get(version) or old[version]
-        if model is old.get(version) and version in new:
-            continue
-        what = "unloaded" if version not in new else "replaced" if version in old else "loaded"
-        seconds = {} if version not in new else {"seconds": round(model.load_seconds, 3)}
-        fields = {"model": name, "version": version, **seconds, "bytes": model.file_bytes}
-        log.info("model %s", what, extra={**fields, **requester})
+    for version, model in new.items():
+        if old.get(version) is not model:
+            fields = {"seconds": round(model.load_seconds, 3), "bytes": model.file_bytes}
+            change = "replaced" if version in old else "loaded"
+            log.info("model %s", change, extra={"model": name, "version": version, **fields, **requester})
+    for version, model in old.items():
+        if version not in new:
+            fields = {"bytes": model.file_bytes}
+            log.info("model unloaded", extra={"model": name, "version": version, **fields, **requester})

@@ -21,7 +21,7 @@ LOGIT_BYTES = 48  # memory for each logit of the text that is worked on
 
 
 def read_count(value: Any, model: Model) -> int:
-    """The number of next tokens that a request to ``model`` asks for; 0 = none.
+    """The requested number of next tokens; 0 = none.
 
     Raises:
         Invalid: no number from 1 to MAX_COUNT, or more than there are tokens, or the model predicts no next token.

@@ -219,7 +219,7 @@ class Server(uvicorn.Server):
         self._drained = time.monotonic() + self._drain_seconds
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Accept no more connections, answer the requests on the open ones, finish the runs, and end."""
+        """Stop accepting connections, answer the requests on open connections, finish the runs, and end."""
         self._readiness.draining = True
         self._end_unless_called_again(self._shutdown_seconds + 2 * GRACE_S)
         watchdog = threading.Timer(self._shutdown_seconds + GRACE_S, _cut_off)

@@ -228,11 +228,17 @@ def test_an_error_stands_beside_its_field(open_page):
     expect(tensors.get_by_role("alert")).to_have_text(message)
 
 
-def test_a_run_that_failed_does_not_rename_what_is_drawn(open_page):
+def open_and_fail(open_page, requests):
+    """A page whose next run fails, as ``requests`` are aborted, and the numbers that it shows."""
     page = open_page(f"{BLOCK}&query=0", expected="ERR_FAILED")
     before = selected(page)
-    page.route("**/infer", lambda route: route.abort())
+    page.route(requests, lambda route: route.abort())
     page.get_by_role("combobox", name="look at").select_option("scores")
+    return page, before
+
+
+def test_a_run_that_failed_does_not_rename_what_is_drawn(open_page):
+    page, before = open_and_fail(open_page, "**/infer")
     answer = page.locator(".answer.stale")
     expect(answer).to_contain_text("The last run that succeeded is drawn: the server does not answer")
     assert selected(page) == before
@@ -244,10 +250,7 @@ def test_a_run_that_failed_does_not_rename_what_is_drawn(open_page):
 
 
 def test_the_page_reconnects_and_only_the_drawing_is_dimmed(open_page):
-    page = open_page(f"{BLOCK}&query=0", expected="ERR_FAILED")
-    before = selected(page)
-    page.route("**/v2/**", lambda route: route.abort())
-    page.get_by_role("combobox", name="look at").select_option("scores")
+    page, before = open_and_fail(open_page, "**/v2/**")
     message = page.locator(".answer.stale > .bad")
     expect(message).to_contain_text("the server does not answer")
     assert message.evaluate("(one) => getComputedStyle(one.parentElement).opacity") == "1"

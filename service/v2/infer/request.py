@@ -249,7 +249,7 @@ def _dtype(name: str, given: Any, model: Model) -> np.dtype:
 
 
 def _outputs(element: Any, reader: JsonReader, binary: bool, model: Model) -> list[RequestedOutput]:
-    """The listed outputs, in JSON unless one asks for binary; without a list all, in the form of the whole request."""
+    """The listed outputs, as JSON unless their parameters say binary; without a list all, as the request says."""
     outputs = []
     for name, entry in _entries("output", element, reader) if element is not None else ():
         if name not in model.outputs and name not in derived_outputs(model.signature):

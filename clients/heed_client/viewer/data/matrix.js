@@ -93,6 +93,10 @@ export function statistics({ m, n, values }, queries, keys, held) {
   return sums.map((sum, index) => sum / Math.max(1, index === 4 ? rowsWithPrevious : rows));
 }
 
+/** The cell of a place when so many places are pooled to so many cells, as the server pools.
+ *  @param {number} place @param {number} count  of places @param {number} cells */
+export const cellOf = (place, count, cells) => Math.floor(((place + 1) * cells - 1) / count);
+
 /**
  * The maximum of each cell of at most k x k, as the server pools: cell i has the places from floor(i m / k).
  * @param {Float32Array | Uint8Array} numbers  [m * n], as they came @param {number} m @param {number} n
@@ -103,9 +107,9 @@ export function pool(numbers, m, n, unit, k) {
   const [rows, columns] = [Math.min(m, k), Math.min(n, k)];
   const pooled =
     numbers instanceof Uint8Array ? new Uint8Array(rows * columns) : new Float32Array(rows * columns).fill(-Infinity);
-  const columnOf = Uint32Array.from({ length: n }, (_, j) => Math.floor(((j + 1) * columns - 1) / n));
+  const columnOf = Uint32Array.from({ length: n }, (_, j) => cellOf(j, n, columns));
   for (let i = 0; i < m; i++) {
-    const base = Math.floor(((i + 1) * rows - 1) / m) * columns;
+    const base = cellOf(i, m, rows) * columns;
     for (let j = 0; j < n; j++) {
       const [value, cell] = [numbers[i * n + j], base + columnOf[j]];
       if (value > pooled[cell]) pooled[cell] = value;

@@ -55,6 +55,9 @@ function darkDiverging(level) {
   return rgb(mix("r"), mix("g"), mix("b")).formatHex();
 }
 
+/** @type {Record<string, (level: number) => string>} */
+const DIVERGING = { puor: interpolatePuOr, dark: darkDiverging };
+
 /** @type {Map<string, Uint32Array>} */
 const tables = new Map();
 
@@ -63,18 +66,11 @@ const tables = new Map();
  * @param {string} name @param {boolean} [isDiverging]
  */
 export function palette(name, isDiverging = false) {
-  const chosen = isDiverging
-    ? isDark()
-      ? "dark"
-      : "puor"
-    : Object.hasOwn(SEQUENTIAL, name)
-      ? name
-      : isDark()
-        ? "inferno"
-        : "blues";
+  const [sequential, diverging] = isDark() ? ["inferno", "dark"] : ["blues", "puor"];
+  const chosen = isDiverging ? diverging : Object.hasOwn(SEQUENTIAL, name) ? name : sequential;
   let table = tables.get(chosen);
   if (!table) {
-    const interpolate = chosen === "dark" ? darkDiverging : isDiverging ? interpolatePuOr : SEQUENTIAL[chosen];
+    const interpolate = isDiverging ? DIVERGING[chosen] : SEQUENTIAL[chosen];
     table = Uint32Array.from({ length: 256 }, (_, i) => {
       const { r, g, b } = rgb(interpolate(i / 255));
       return ((255 << 24) | (Math.round(b) << 16) | (Math.round(g) << 8) | Math.round(r)) >>> 0;

@@ -1,6 +1,7 @@
 // All heads by the weight of a pair of words, or by the largest weight from or to one word.
 import { POOL } from "heed/data/attention.js";
 import { visible } from "heed/data/display.js";
+import { cellOf } from "heed/data/matrix.js";
 
 /** @typedef {import("heed/data/attention.js").Attention} Attention */
 /** @typedef {import("heed/data/state.js").Settings} Settings */
@@ -30,10 +31,8 @@ export async function rank(attention, settings) {
       return (/** @type {number} */ _, /** @type {number} */ j) => rows.numbers[start + j] * rows.unit;
     }
     const small = attention.small(layer, head);
-    const cell = (/** @type {number} */ place, /** @type {number} */ count, /** @type {number} */ cells) =>
-      Math.floor(((place + 1) * cells - 1) / count);
     return (/** @type {number} */ i, /** @type {number} */ j) =>
-      small.values[cell(i, m, small.m) * small.n + cell(j, n, small.n)];
+      small.values[cellOf(i, m, small.m) * small.n + cellOf(j, n, small.n)];
   };
   const ranked = Array.from({ length: layers * heads }, (_, at) => {
     const [layer, head] = [Math.floor(at / heads), at % heads];

@@ -118,14 +118,15 @@ function Grid({ attention, before, settings, set }) {
           <button aria-label=${`layer ${layer}: all on`} onClick=${() => set({ ablated: without(([l]) => l === layer) })}>all on</button></th>
         ${all(heads).map((head) => {
           const change = changes?.[layer][head];
+          const whole = ablated.length === 0 && attention.isWhole ? attention.small(layer, head) : null;
           return html`<td>
             <button class="thumbnail" data-kind="change" data-place=${`${layer}.${head}`} aria-pressed=${settings.layer === layer && settings.head === head}
               aria-label=${`layer ${layer}, head ${head}${change ? `: changes by at most ${format(largestChange(change.values))}` : ""}`}
               onClick=${() => set({ layer, head, combine: "none" })}>
               ${
-                ablated.length === 0 && attention.isWhole
-                  ? html`<${Picture} matrix=${attention.small(layer, head)} attention=${attention} settings=${settings}
-                      top=${largestChange(attention.small(layer, head).values) || 1} isDifference=${false} />`
+                whole
+                  ? html`<${Picture} matrix=${whole} attention=${attention} settings=${settings}
+                      top=${largestChange(whole.values) || 1} isDifference=${false} />`
                   : change
                     ? html`<${Picture} matrix=${change} attention=${attention} settings=${settings} top=${top || 1} isDifference=${true} />`
                     : html`<canvas aria-hidden="true"></canvas>`

@@ -2,7 +2,7 @@
 import { html, useEffect, useMemo, useRef } from "vendor/preact.js";
 import { poolLabels, visible } from "heed/data/display.js";
 import { POOL } from "heed/data/attention.js";
-import { STATISTICS } from "heed/data/matrix.js";
+import { cellOf, STATISTICS } from "heed/data/matrix.js";
 import { paintSmall, useTheme } from "heed/views/draw/canvas.js";
 import { Choice } from "heed/views/controls.js";
 import { globalMax, usePromise, useReady } from "heed/views/hooks.js";
@@ -144,6 +144,6 @@ function place(labels, held, settings) {
   if (held === null) return [0, 100];
   const cells = Math.min(POOL, labels.length);
   const shown = visible(poolLabels(labels, cells), settings);
-  const index = shown.indexOf(Math.floor(((held + 1) * cells - 1) / labels.length));
+  const index = shown.indexOf(cellOf(held, labels.length, cells));
   return index < 0 ? [0, null] : [(100 * index) / shown.length, 100 / shown.length];
 }
