@@ -104,7 +104,9 @@ async def _send(port: int, case: Case) -> Counter[int | str]:
         except TimeoutError:
             statuses[f"none in {CASE_S:.0f} s"] += 1
         finally:
-            writer.close()
+            writer.transport.abort()  # close() would wait until the service has read the rest of a refused request
+            with suppress(OSError):
+                await writer.wait_closed()
 
     await asyncio.gather(*(send(wire) for wire in case.requests))
     return statuses
