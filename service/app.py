@@ -17,12 +17,12 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from service import docs_site
+from service import docs_site, metrics
 from service.background import background_tasks
-from service.budget import MemoryBudget
-from service.engine.counters import RequestCounters
+from service.base.budget import MemoryBudget
+from service.base.errors import HeedError
+from service.base.timing import Timing
 from service.engine.engine import RUNS_IN_FLIGHT_PER_GPU, Engine
-from service.errors import HeedError
 from service.feature import Core, Feature, source_of
 from service.http.auth import ApiKeyAuth
 from service.http.body import JSON_LENGTH
@@ -42,12 +42,12 @@ from service.ort.provider import Provider
 from service.repository.readiness import Readiness
 from service.repository.repository import Repository
 from service.settings import Settings
-from service.telemetry import metrics, tracing
+from service.telemetry import tracing
 from service.telemetry.access_log import AccessLog
+from service.telemetry.counters import RequestCounters
 from service.telemetry.event_loop import EventLoopClock
 from service.telemetry.shared_metrics import SharedMetrics, WorkerSlot
 from service.text.feature import TextFeature
-from service.timing import Timing
 from service.v2 import health, log_settings, metadata, unsupported
 from service.v2 import repository as v2_repository
 from service.v2.infer import endpoint as v2_endpoint

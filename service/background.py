@@ -6,15 +6,15 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 from functools import partial
 
-from service import machine
+from service.base import machine
+from service.base.threads import in_thread
 from service.engine.engine import Engine
 from service.http.auth import ApiKeyAuth
+from service.metrics import Metrics
 from service.ort.provider import Provider, shrink_arena
 from service.repository.repository import Repository
 from service.settings import Settings
 from service.telemetry.event_loop import SAMPLE_S, EventLoopClock
-from service.telemetry.metrics import Metrics
-from service.threads import in_thread
 
 log = logging.getLogger("heed")
 

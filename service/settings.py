@@ -21,7 +21,7 @@ from pydantic import (
 )
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from service import machine
+from service.base import machine
 
 MIB = 1 << 20
 SIZE = TypeAdapter(Annotated[ByteSize, Field(le=(1 << 63) - 1)])

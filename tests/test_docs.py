@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from models.catalogue import BLOCKS
-from service import errors
+from service.base import errors
 from service.settings import Settings
 from service.telemetry.families import FAMILIES as METRICS
 from tests.support.families import FAMILIES, REFUSED

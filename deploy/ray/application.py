@@ -9,8 +9,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from deploy.ray.memories.cluster import MemorySettings
 from deploy.ray.memories.store import ClusterStore
-from service import machine
 from service.app import Application, create_app
+from service.base import machine
 from service.settings import Settings
 from service.telemetry import logs
 

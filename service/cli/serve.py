@@ -8,8 +8,8 @@ import socket
 import sys
 from collections.abc import Sequence
 
-from service import machine, threads
 from service.app import Application, create_app, open_memories
+from service.base import machine, threads
 from service.cli.folder import BUILTIN, NoFolder, with_folder
 from service.cli.options import WrongSettings, parser, read_settings
 from service.cli.startup import log_settings, log_unknown_variables, log_unprotected_keys

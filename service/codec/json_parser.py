@@ -13,8 +13,8 @@ from typing import TypeAlias
 import numpy as np
 import simdjson
 
+from service.base.errors import Malformed
 from service.codec.json_fault import Cut, describe
-from service.errors import Malformed
 
 JsonArray: TypeAlias = simdjson.Array
 JsonObject: TypeAlias = simdjson.Object

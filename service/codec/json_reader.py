@@ -13,12 +13,12 @@ from typing import Any
 
 import numpy as np
 
+from service.base.errors import Invalid, Malformed
+from service.base.messages import shortened
 from service.codec.json_parser import JsonArray, JsonObject, minified, parse_numbers
 from service.codec.json_parser import flat as numbers_of
 from service.codec.json_slices import MAX_RANK, MAX_ROWS, LongList, LongText, part
 from service.codec.long_tensor import NOT_BASE64, LongTensor
-from service.errors import Invalid, Malformed
-from service.messages import shortened
 from service.tensors.cast import cast, check_shape, from_bytes, kind_words
 from service.tensors.spec import TensorSpec
 

@@ -14,6 +14,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from service.base.errors import Invalid, Malformed, TooLarge
+from service.base.messages import size_words
+from service.base.steps import Steps
 from service.codec.json_fault import MEANT
 from service.codec.json_parser import (
     COMMA,
@@ -24,9 +27,6 @@ from service.codec.json_parser import (
     placeholder,
     split,
 )
-from service.errors import Invalid, Malformed, TooLarge
-from service.messages import size_words
-from service.steps import Steps
 
 LARGE_BODY_BYTES = 1 << 19  # of smaller documents, which take up to 2 ms, only those with many rows are cut
 MAX_ROWS = 1 << 13  # lists in a document that is parsed in one call; some milliseconds

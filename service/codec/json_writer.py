@@ -9,8 +9,8 @@ from functools import partial
 import numpy as np
 import orjson
 
+from service.base.steps import Steps
 from service.codec.fixed_point import write_fixed
-from service.steps import Steps
 
 MAX_PIECE_NUMBERS = 1 << 16  # about a millisecond
 MAX_FIXED_NUMBERS = 1 << 14  # temporary arrays of so many fit in a core's cache

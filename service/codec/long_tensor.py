@@ -6,10 +6,10 @@ from math import prod
 
 import numpy as np
 
-from service.budget import Reservation
+from service.base.budget import Reservation
+from service.base.errors import Invalid
+from service.base.steps import Steps
 from service.codec.json_slices import LongList, LongText
-from service.errors import Invalid
-from service.steps import Steps
 from service.tensors.cast import cast, check_shape, from_bytes
 
 NOT_BASE64 = "its base64 is not base64: expected A-Z, a-z, 0-9, + and /, and = at the end"

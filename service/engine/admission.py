@@ -4,9 +4,9 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 
+from service.base.errors import Overloaded, TooLong
 from service.engine.queue import Lane
 from service.engine.task import InferenceTask
-from service.errors import Overloaded, TooLong
 from service.settings import Settings
 
 MAX_WAIT_FRACTION = 0.5  # reject a task whose forecast wait exceeds this fraction of its remaining deadline

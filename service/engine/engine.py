@@ -14,17 +14,17 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 
-from service.budget import MemoryBudget
+from service.base.budget import MemoryBudget
+from service.base.errors import NotReady, Overloaded, TimedOut
 from service.engine.admission import Admission
 from service.engine.batch import Arrays
-from service.engine.counters import RequestCounters
 from service.engine.offload import Offload
 from service.engine.queue import Lane
 from service.engine.run import Outcome, Run, run_alone
 from service.engine.task import InferenceTask
-from service.errors import NotReady, Overloaded, TimedOut
 from service.model.graph import Graph
 from service.settings import Settings
+from service.telemetry.counters import RequestCounters
 
 LONG_RUN_NS = 50e6  # forecast above which a task is of the lane for long ones
 MEASURED_HOPS = 50  # at the start, of which the median counts

@@ -8,8 +8,8 @@ from contextlib import closing
 from functools import partial
 from typing import ParamSpec, TypeVar
 
-from service.cost import CostModel
-from service.steps import Steps
+from service.base.cost import CostModel
+from service.base.steps import Steps
 
 P = ParamSpec("P")
 T = TypeVar("T")

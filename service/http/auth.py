@@ -15,7 +15,7 @@ from pathlib import Path
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from service.errors import Forbidden, HeedError, Unauthorized
+from service.base.errors import Forbidden, HeedError, Unauthorized
 from service.settings import Settings
 
 log = logging.getLogger("heed")

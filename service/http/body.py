@@ -7,9 +7,9 @@ import numpy as np
 from starlette.requests import ClientDisconnect
 from starlette.types import Message, Receive
 
-from service.budget import Reservation
-from service.errors import Malformed, TooLarge, UnsupportedMedia
-from service.messages import size_words, sizes_words
+from service.base.budget import Reservation
+from service.base.errors import Malformed, TooLarge, UnsupportedMedia
+from service.base.messages import size_words, sizes_words
 
 Body = bytes | memoryview
 Headers = Mapping[bytes, bytes]

@@ -2,7 +2,7 @@
 
 import re
 
-from service.messages import size_words
+from service.base.messages import size_words
 
 CRLF = b"\r\n"
 END_OF_TRAILERS = CRLF + CRLF

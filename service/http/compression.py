@@ -5,11 +5,11 @@ import zlib
 from functools import lru_cache
 from typing import Literal
 
-from service.budget import Reservation
+from service.base.budget import Reservation
+from service.base.errors import Malformed, TooLarge, UnsupportedEncoding
+from service.base.messages import size_words
 from service.engine.engine import Engine
-from service.errors import Malformed, TooLarge, UnsupportedEncoding
 from service.http.body import SMALLER, Body, Headers
-from service.messages import size_words
 
 IDENTITY = b"identity"
 WINDOWS = {"gzip": 31, "deflate": 15}  # zlib's wbits

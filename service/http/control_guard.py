@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from service.errors import Forbidden, HeedError, UnsupportedMedia
+from service.base.errors import Forbidden, HeedError, UnsupportedMedia
 from service.http.auth import INDEX, OPEN_TO_USERS, READING
 from service.settings import Settings
 

@@ -7,11 +7,11 @@ from typing import Any
 
 from starlette.types import Receive, Scope, Send
 
-from service.budget import Reservation
+from service.base.budget import Reservation
+from service.base.timing import Timing
 from service.engine.engine import Engine
 from service.http.body import Body, Headers
 from service.http.response import Fields, Pieces
-from service.timing import Timing
 
 
 @dataclass(slots=True)

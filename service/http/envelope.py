@@ -13,10 +13,10 @@ import secrets
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from service.errors import HeedError, Malformed
+from service.base.errors import HeedError, Malformed
+from service.base.timing import Timing
 from service.http.body import Headers
 from service.http.response import error_response
-from service.timing import Timing
 
 log = logging.getLogger("heed")
 

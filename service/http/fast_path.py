@@ -17,9 +17,10 @@ from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any
 
-from service.budget import Reservation
-from service.cache import BoundedCache
-from service.errors import HeedError
+from service.base.budget import Reservation
+from service.base.cache import BoundedCache
+from service.base.errors import HeedError
+from service.base.timing import Timing
 from service.http.auth import ApiKeyAuth
 from service.http.body import Body, BodyBuffer, Headers
 from service.http.connection import END_OF_HEAD, RequestState
@@ -29,7 +30,6 @@ from service.http.limits import LimitedProtocol
 from service.http.response import JOIN_LIMIT_BYTES, Fields, Piece, error_response, flat, join, length_of
 from service.http.routing import DirectRoute, DirectRoutes
 from service.telemetry.access_log import Observer
-from service.timing import Timing
 
 MAX_BODY_BYTES = 1 << 20
 MAX_HEADS = 256  # known ones

@@ -18,13 +18,13 @@ from typing import Any
 
 from starlette.exceptions import HTTPException
 
-from service.budget import MemoryBudget, Reservation
-from service.engine.counters import RequestCounters
-from service.errors import HeedError, NotEnoughMemory
+from service.base.budget import MemoryBudget, Reservation
+from service.base.errors import HeedError, NotEnoughMemory
+from service.base.messages import size_words
 from service.http.connection import Connection, RequestState
 from service.http.response import error_response
-from service.messages import size_words
 from service.settings import Settings
+from service.telemetry.counters import RequestCounters
 
 MAX_HEADER_BYTES = 64 << 10  # of the first line and the headers of a request
 DISCARD_DELAY_S = 0.05  # between two reads of a refused body, each of 256 KiB at most

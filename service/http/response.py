@@ -10,7 +10,7 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import Send
 
-from service.errors import CLIENT_CLOSED_REQUEST, HTTP_CODES, HeedError, translated
+from service.base.errors import CLIENT_CLOSED_REQUEST, HTTP_CODES, HeedError, translated
 from service.http.body import Body
 
 JOIN_LIMIT_BYTES = 1 << 16  # a copy of fewer costs nothing

@@ -10,10 +10,10 @@ from starlette.exceptions import HTTPException
 from starlette.routing import BaseRoute, Match, Mount, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from service.cache import BoundedCache
-from service.errors import Malformed
+from service.base.cache import BoundedCache
+from service.base.errors import Malformed
+from service.base.messages import closest, shortened
 from service.http.direct import DirectEndpoint
-from service.messages import closest, shortened
 
 METHODS = {"GET": "GET", "HEAD": "GET"} | {name: name for name in ("POST", "PUT", "PATCH", "DELETE")}  # -> as routed
 NATIVE = "/v1/"

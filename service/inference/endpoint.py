@@ -10,11 +10,11 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from starlette.types import Receive, Scope, Send
 
-from service.budget import Reservation
-from service.cache import BoundedCache
+from service.base.budget import Reservation
+from service.base.cache import BoundedCache
+from service.base.cost import CostModel
+from service.base.timing import Timing
 from service.codec.json_slices import LongList, LongText, cut, is_large
-from service.cost import CostModel
-from service.engine.counters import NO_MODEL
 from service.engine.engine import Engine
 from service.engine.task import InferenceTask
 from service.http.body import Body, CountedReceive, Headers, receive_body, receive_parts, split
@@ -29,7 +29,7 @@ from service.model.model import Model
 from service.repository.repository import Repository
 from service.selection.answer import Answer
 from service.settings import Settings
-from service.timing import Timing
+from service.telemetry.counters import NO_MODEL
 
 MIN_BYTE_NS = 2.0  # of a body that is read; dense numbers take five times as long
 MIN_DEFLATED_BYTE_NS = 10.0  # of a response: random digits take this, zeros a third

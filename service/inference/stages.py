@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from types import GeneratorType
 from typing import Any, TypeVar
 
-from service.cost import CostModel
+from service.base.cost import CostModel
+from service.base.steps import Steps, drain
 from service.engine.offload import Offload
-from service.steps import Steps, drain
 
 T = TypeVar("T")
 

@@ -12,9 +12,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive
 
-from service.budget import Reservation
+from service.base.budget import Reservation
+from service.base.errors import Conflict
 from service.codec.long_tensor import read_all
-from service.errors import Conflict
 from service.http.body import Body, CountedReceive, Headers, read_json_length, require_json
 from service.http.direct import RequestContext
 from service.http.response import JSON, Fields, Pieces

@@ -23,7 +23,7 @@ from typing import Annotated, Literal, Self
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt, ValidationError, model_validator
 
-from service.errors import Conflict, Gone, NotFound
+from service.base.errors import Conflict, Gone, NotFound
 from service.memories.state import State, StateFile, checksum
 
 DESCRIPTION, STATE = "memory.json", "state"

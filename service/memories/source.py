@@ -7,8 +7,8 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 from pydantic import Field
 
-from service.cost import CostModel, UnknownCost
-from service.errors import Gone
+from service.base.cost import CostModel, UnknownCost
+from service.base.errors import Gone
 from service.http.auth import ApiKeyAuth
 from service.http.body import Headers
 from service.http.direct import RequestContext

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from service.errors import Gone
+from service.base.errors import Gone
 
 HEAD = struct.Struct("<QQQQQ")  # sequence, generation, capacity, checksums of keys and values
 CRC = struct.Struct("<I")

@@ -21,12 +21,12 @@ from pathlib import Path
 import numpy as np
 from pydantic import ValidationError
 
-from service.errors import Gone, NoRoom, NotFound
+from service.base.errors import Gone, NoRoom, NotFound
+from service.base.messages import size_words, sizes_words
 from service.memories.folder import HIDDEN, Folder
 from service.memories.memory import DESCRIPTION, STATE, Appended, Description, Memory, allocate, checksums, not_found
 from service.memories.state import State, StateFile
 from service.memories.stored import Reference, StoredInputs
-from service.messages import size_words, sizes_words
 from service.model.model import Model
 
 log = logging.getLogger("heed")

@@ -9,8 +9,8 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from service.base.errors import Conflict, Invalid
 from service.codec.json_reader import describe
-from service.errors import Conflict, Invalid
 from service.memories.memory import Description
 from service.memories.state import State
 from service.memories.streaming import streaming_graph

@@ -18,7 +18,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from service import machine
+from service.base import machine
 from service.memories.blas import limit_blas_threads
 from service.memories.sharing import SHARED_PASS
 from service.memories.sums import FLOAT32_MIN, Sums, attended_keys

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import orjson
 
-from service.aliases import field_hint
+from service.base.aliases import field_hint
+from service.base.errors import Invalid, Malformed
 from service.codec.json_parser import JsonObject, parse_object
 from service.codec.json_reader import JsonReader, describe
 from service.codec.json_slices import LongList, LongText
 from service.codec.long_tensor import LongTensor
 from service.engine.task import InferenceTask
-from service.errors import Invalid, Malformed
 from service.http.body import Body
 from service.memories.memory import MAX_ROWS
 from service.memories.stored import (

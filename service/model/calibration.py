@@ -10,7 +10,7 @@ from zlib import crc32
 
 import numpy as np
 
-from service.errors import HeedError
+from service.base.errors import HeedError
 from service.model.estimate import run_size
 from service.model.graph import Arrays, Graph
 from service.model.model import Model

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from service.cache import BoundedCache
-from service.errors import Invalid
+from service.base.cache import BoundedCache
+from service.base.errors import Invalid
 from service.model.spec import Signature
 from service.ort.io_binding import Shapes
 from service.ort.session import Arrays

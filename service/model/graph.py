@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from service.cost import CostModel
+from service.base.cost import CostModel
 from service.model.spec import FastPathSpec, Scalar
 from service.ort.session import Arrays as Arrays
 from service.ort.session import RunOptions as RunOptions

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from service.errors import Invalid
+from service.base.errors import Invalid
 from service.model.model import Model
 from service.tensors.bfloat16 import to_float32
 

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from service.errors import HeedError, Invalid, NotEnoughMemory, OutOfMemory, TooMuchMemory
-from service.messages import size_words, sizes_words
+from service.base.errors import HeedError, Invalid, NotEnoughMemory, OutOfMemory, TooMuchMemory
+from service.base.messages import size_words, sizes_words
 from service.model import checks, estimate
 from service.model.batching import BatchingRules
 from service.model.estimate import RunEstimate

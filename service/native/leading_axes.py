@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from service.errors import Invalid
+from service.base.errors import Invalid
 from service.model.model import Model
 from service.tensors.dims import Dim, WrongSize, broadcasts, format_dims, symbol
 from service.tensors.spec import TensorSpec

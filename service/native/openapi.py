@@ -7,7 +7,7 @@ from fastapi.routing import APIRoute
 from pydantic import BaseModel, ConfigDict, Field, RootModel, create_model
 from pydantic.json_schema import SkipJsonSchema
 
-from service.errors import codes, meaning
+from service.base.errors import codes, meaning
 from service.inference.source import FieldDefinitions
 from service.model.masks import ADDITIVE_MASK, FLAG, describe_input
 from service.model.model import Model

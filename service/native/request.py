@@ -8,16 +8,17 @@ from typing import Any
 import numpy as np
 import orjson
 
-from service.aliases import ALIASES, canonical_names, field_hint, is_no_op, name_hint
-from service.budget import Reservation
-from service.cache import BoundedCache
+from service.base.aliases import ALIASES, canonical_names, field_hint, is_no_op, name_hint
+from service.base.budget import Reservation
+from service.base.cache import BoundedCache
+from service.base.errors import Invalid, Malformed
+from service.base.steps import Steps
 from service.codec.json_parser import JsonArray, JsonObject, parse_object
 from service.codec.json_reader import MAX_NAMES, JsonReader
 from service.codec.json_slices import LongList, LongText
 from service.codec.json_writer import PLACEHOLDER
 from service.codec.long_tensor import LongTensor, read_all
 from service.engine.task import InferenceTask
-from service.errors import Invalid, Malformed
 from service.http.body import Body
 from service.http.response import TEXT_BYTES
 from service.inference.plan import RunPlan, plan_run
@@ -31,7 +32,6 @@ from service.selection.answer import AnsweredOutput, answered_names, graph_outpu
 from service.selection.derived import derived_outputs
 from service.selection.indices import MAX_ITEMS
 from service.selection.options import AXES, FLAG, NO_SELECTION, OPTIONS, Selection, index_input, read_selection
-from service.steps import Steps
 from service.tensors.dims import WrongSize
 
 DEFAULT_OUTPUTS = ("output", "weights")

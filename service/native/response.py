@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import orjson
 
-from service.errors import Invalid
+from service.base.errors import Invalid
 from service.native.request import AttentionRequest
 from service.selection.answer import SCALES
 from service.tensors.bfloat16 import to_float32

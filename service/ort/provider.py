@@ -11,7 +11,7 @@ from typing import Any, Literal
 import numpy as np
 import onnxruntime
 
-from service.errors import DeviceLost, HeedError, NotEnoughMemory, OutOfMemory
+from service.base.errors import DeviceLost, HeedError, NotEnoughMemory, OutOfMemory
 from service.ort import cuda
 from service.ort.failures import HOST_MEMORY, FailureKind, classify, short_message
 from service.ort.pinned_memory import PinnedPool, pinned

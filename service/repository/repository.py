@@ -12,8 +12,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
-from service.aliases import name_hint
-from service.errors import Invalid, NotEnoughMemory, NotFound, NotReady
+from service.base.aliases import name_hint
+from service.base.errors import Invalid, NotEnoughMemory, NotFound, NotReady
 from service.model.loader import load_version
 from service.model.model import Model
 from service.ort.failures import RUN_ERRORS

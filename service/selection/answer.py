@@ -10,7 +10,7 @@ from math import log2, prod
 
 import numpy as np
 
-from service.errors import Invalid
+from service.base.errors import Invalid
 from service.model.spec import Signature
 from service.selection.derived import (
     DERIVED,

@@ -5,7 +5,7 @@ from typing import Literal
 
 import numpy as np
 
-from service.errors import Invalid
+from service.base.errors import Invalid
 from service.model.spec import Signature
 from service.selection.indices import Pick
 from service.selection.reductions import as_float32, parts, reduce

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from service.errors import Invalid
+from service.base.errors import Invalid
 
 Slice = tuple[int | None, int | None, int | None]
 Pick = slice | np.ndarray  # of one axis; a slice where possible, as it copies nothing

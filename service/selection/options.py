@@ -8,8 +8,8 @@ from typing import Annotated, Any, Literal, get_args, get_type_hints
 
 import numpy as np
 
-from service.errors import Invalid
-from service.messages import shortened
+from service.base.errors import Invalid
+from service.base.messages import shortened
 from service.model.spec import Signature
 from service.selection.derived import DERIVED, SOURCE
 from service.selection.indices import Indices, read_indices

@@ -8,7 +8,7 @@ from typing import Literal
 
 import numpy as np
 
-from service.errors import Invalid
+from service.base.errors import Invalid
 from service.selection.indices import Pick
 from service.tensors.bfloat16 import to_float32
 

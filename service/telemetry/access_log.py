@@ -6,7 +6,7 @@ from typing import Any
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from service.errors import CLIENT_CLOSED_REQUEST
+from service.base.errors import CLIENT_CLOSED_REQUEST
 
 log = logging.getLogger("heed")
 

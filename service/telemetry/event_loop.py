@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection
 from itertools import pairwise
 from typing import Any
 
-from service.engine.counters import histogram_of
+from service.telemetry.counters import histogram_of
 
 SAMPLE_S = 0.05  # between two measurements of the lag
 WINDOW_S = 15.0  # of the largest lag and of the busy share: the usual interval of scrapes

@@ -9,7 +9,7 @@ from typing import Literal
 
 from prometheus_client.metrics_core import Metric
 
-from service.engine.counters import BOUNDS, FINE_BOUNDS
+from service.telemetry.counters import BOUNDS, FINE_BOUNDS
 from service.telemetry.shared_metrics import Counters, Key, Record
 
 BATCH_SIZES = [2**power for power in range(11)]

@@ -12,7 +12,7 @@ from logging.handlers import QueueHandler, QueueListener
 from queue import SimpleQueue
 from typing import Any, Literal
 
-from service.messages import shortened
+from service.base.messages import shortened
 
 log = logging.getLogger("heed")
 

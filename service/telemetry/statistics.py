@@ -6,10 +6,10 @@ They continue when a worker is replaced and when a model is reloaded, as metrics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from service.engine.counters import NO_MODEL, OTHER_BATCH_SIZES, RequestCounters, Version
+from service.base.timing import STAGES
+from service.telemetry.counters import NO_MODEL, OTHER_BATCH_SIZES, RequestCounters, Version
 from service.telemetry.families import LAST_INFERENCE
 from service.telemetry.shared_metrics import Counters, Key
-from service.timing import STAGES
 
 TOKENIZE = "tokenize"  # the API whose requests run no model: metrics have them, these statistics do not
 # Names of counters beside those of metrics. A key is the name, the model and its version; that of RUNS ends with rows.

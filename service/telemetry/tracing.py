@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 from starlette.types import ASGIApp, Scope
 
+from service.base.timing import Timing
 from service.telemetry.access_log import Observer
-from service.timing import Timing
 
 if TYPE_CHECKING:
     from service.telemetry.spans import Tracer

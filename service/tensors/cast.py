@@ -5,7 +5,7 @@ from math import prod
 
 import numpy as np
 
-from service.errors import Invalid
+from service.base.errors import Invalid
 from service.tensors.bfloat16 import BFLOAT16, astype, dtype_name, to_float32
 
 

@@ -5,7 +5,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from service.errors import Invalid
+from service.base.errors import Invalid
 
 Dim = int | str
 Sizes = dict[str, int]

@@ -10,15 +10,14 @@ import numpy as np
 import orjson
 from starlette.types import Receive, Scope, Send
 
+from service.base.cost import CostModel
+from service.base.errors import Malformed, TimedOut
 from service.codec.json_parser import parse_object
 from service.codec.json_reader import JsonReader
 from service.codec.json_slices import LongList, LongText
 from service.codec.long_tensor import read_all
-from service.cost import CostModel
-from service.engine.counters import NO_MODEL
 from service.engine.engine import Engine
 from service.engine.task import InferenceTask
-from service.errors import Malformed, TimedOut
 from service.http.body import Body
 from service.http.direct import RequestContext
 from service.http.response import JSON, Fields, Pieces, failure, length_of
@@ -29,6 +28,7 @@ from service.native.endpoint import NativeEndpoint
 from service.native.request import AttentionRequest, ParsedRequest, complete, parse_fields, read_fields
 from service.repository.repository import Repository
 from service.settings import Settings
+from service.telemetry.counters import NO_MODEL
 from service.telemetry.statistics import TOKENIZE
 from service.text.next_tokens import FIELD as NEXT_TOKENS
 from service.text.next_tokens import LOGIT_BYTES, LOGITS, TOKEN_BYTES, next_tokens, vocabulary_size

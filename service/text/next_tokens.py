@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
+from service.base.errors import Invalid
 from service.codec.json_reader import describe
-from service.errors import Invalid
 from service.model.model import Model
 from service.selection.reductions import largest
 from service.tensors.bfloat16 import to_float32

@@ -8,15 +8,15 @@ from typing import Any
 import numpy as np
 import orjson
 
+from service.base.errors import Invalid, Malformed, TooLarge
+from service.base.messages import sizes_words
+from service.base.steps import drain
 from service.codec.json_parser import JsonArray
 from service.codec.json_reader import JsonReader, describe
 from service.codec.json_slices import LongText
 from service.codec.json_writer import write_json
-from service.errors import Invalid, Malformed, TooLarge
 from service.http.response import JOIN_LIMIT_BYTES
-from service.messages import sizes_words
 from service.model.model import Model
-from service.steps import drain
 from service.text.next_tokens import FIELD as NEXT_TOKENS
 from service.text.next_tokens import read_count
 from service.text.tokenizer import JsonRow, Text, TokenizedTexts, Tokenizer

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import numpy as np
 import orjson
 
-from service.errors import Invalid
+from service.base.errors import Invalid
 
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # read by the library; a request uses one thread
 

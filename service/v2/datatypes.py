@@ -7,8 +7,8 @@ import struct
 
 import numpy as np
 
-from service.errors import Invalid
-from service.steps import Steps
+from service.base.errors import Invalid
+from service.base.steps import Steps
 from service.tensors.bfloat16 import BFLOAT16
 
 LENGTH = struct.Struct("<I")

@@ -5,7 +5,7 @@ import logging
 from fastapi import APIRouter, Request
 from pydantic import BaseModel
 
-from service.errors import Malformed
+from service.base.errors import Malformed
 from service.v2.openapi import errors, json_body
 from service.v2.repository import read_body, require_control
 from service.v2.schemas import LogSettings

@@ -6,13 +6,13 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Request
 
+from service.metrics import Metrics
 from service.model.masks import describe_input
 from service.model.model import Model
 from service.ort import placement
 from service.repository.repository import Repository
 from service.selection.derived import derived_outputs, derived_shape
 from service.settings import Settings
-from service.telemetry.metrics import Metrics
 from service.telemetry.statistics import Statistics, Tally, statistics
 from service.tensors.dims import format_dims
 from service.tensors.spec import TensorSpec

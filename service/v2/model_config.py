@@ -6,7 +6,7 @@ from typing import Any
 import orjson
 from pydantic import ValidationError
 
-from service.errors import Malformed
+from service.base.errors import Malformed
 from service.model.model import Model
 from service.model.spec import CANONICAL
 from service.repository.options import ServingOptions

@@ -7,7 +7,7 @@ from fastapi import Body
 from fastapi.routing import APIRoute
 from pydantic import BaseModel
 
-from service.errors import meaning
+from service.base.errors import meaning
 from service.model.model import Model
 from service.v2.datatypes import NAMES
 from service.v2.paths import OF_MODEL, OF_VERSION, Name, Number

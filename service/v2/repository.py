@@ -10,14 +10,16 @@ from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, ValidationError
 from pydantic_core import from_json
 
-from service.budget import Reservation
+from service.base.budget import Reservation
+from service.base.cost import CostModel
+from service.base.errors import HeedError, Malformed, NotAllowed, NotReady, Unsupported
+from service.base.messages import size_words
+from service.base.steps import drain
+from service.base.threads import in_thread
 from service.codec.json_reader import base64_bytes
 from service.codec.json_slices import MIN_LONG_PART_BYTES, LongList, LongText, cut, part
-from service.cost import CostModel
-from service.errors import HeedError, Malformed, NotAllowed, NotReady, Unsupported
 from service.http.auth import ApiKeyAuth
 from service.http.body import CountedReceive, receive_body
-from service.messages import size_words
 from service.model.spec import CANONICAL
 from service.repository.changes import Requester
 from service.repository.index import State
@@ -25,9 +27,7 @@ from service.repository.options import ServingOptions
 from service.repository.repository import Repository
 from service.repository.versions import version_number
 from service.settings import Settings
-from service.steps import drain
 from service.telemetry.logs import peer
-from service.threads import in_thread
 from service.v2 import model_config, schemas
 from service.v2.model_config import first_problem
 from service.v2.openapi import errors, json_body

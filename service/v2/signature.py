@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping
 
 import numpy as np
 
-from service.errors import Invalid, Malformed
+from service.base.errors import Invalid, Malformed
 from service.model.model import Model
 from service.tensors.dims import Dim, broadcasts, symbol
 from service.tensors.spec import TensorSpec

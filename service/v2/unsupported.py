@@ -5,7 +5,7 @@ from typing import Any
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel
 
-from service.errors import Unsupported
+from service.base.errors import Unsupported
 from service.v2.metadata import ServedModels
 from service.v2.repository import read_body
 

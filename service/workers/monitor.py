@@ -16,15 +16,15 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from service.budget import MemoryBudget
-from service.engine.counters import RequestCounters
-from service.errors import Overloaded
+from service.base.budget import MemoryBudget
+from service.base.errors import Overloaded
 from service.http.envelope import Envelope, RequestIds
 from service.http.limits import LimitedProtocol
 from service.http.response import error_response
+from service.metrics import exposition
 from service.settings import Settings
+from service.telemetry.counters import RequestCounters
 from service.telemetry.event_loop import EventLoopClock
-from service.telemetry.metrics import exposition
 from service.telemetry.shared_metrics import SharedMetrics
 from service.v2.paths import StripTrailingSlash
 from service.workers import last_resort

@@ -9,8 +9,8 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 from promql_parser import AggregateExpr
 
-from service.engine.counters import REASONS
 from service.settings import Settings
+from service.telemetry.counters import REASONS
 from tests.support import promql
 from tests.support.application import running
 from tests.support.documents import PAGES

@@ -5,7 +5,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from service import background, machine
+from service import background
+from service.base import machine
 
 MIB = 1 << 20
 

@@ -9,11 +9,11 @@ from functools import cache
 import uvicorn
 from uvicorn.server import ServerState
 
-from service.budget import MemoryBudget
-from service.engine.counters import RequestCounters
-from service.errors import Overloaded
+from service.base.budget import MemoryBudget
+from service.base.errors import Overloaded
 from service.http.limits import LimitedProtocol
 from service.settings import Settings
+from service.telemetry.counters import RequestCounters
 from service.telemetry.event_loop import EventLoopClock
 
 MAX_HEAD_BYTES = 1024

@@ -5,16 +5,16 @@ from types import GeneratorType
 
 import numpy as np
 
-from service.budget import MemoryBudget, Reservation
-from service.errors import Overloaded
+from service.base.budget import MemoryBudget, Reservation
+from service.base.errors import Overloaded
+from service.base.steps import drain as drain_steps
+from service.base.timing import Timing
 from service.http.direct import RequestContext
 from service.inference.endpoint import InferenceEndpoint
 from service.inference.source import InputSource
 from service.model.model import Model
 from service.native.endpoint import AttentionEndpoint
 from service.settings import Settings
-from service.steps import drain as drain_steps
-from service.timing import Timing
 from service.v2.infer.endpoint import InferEndpoint
 
 MAX_BYTES = 1 << 40

@@ -18,7 +18,7 @@ import httpx
 import pytest
 
 from service.app import create_app
-from service.budget import MemoryBudget
+from service.base.budget import MemoryBudget
 from service.engine import engine
 from service.http import fast_path, routing
 from service.settings import Settings

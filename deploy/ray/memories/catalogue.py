@@ -17,7 +17,7 @@ import ray
 from deploy.ray.memories.cluster import ANSWER_S, NAME, NAMESPACE, Cluster, MemorySettings, gathered
 from deploy.ray.memories.layout import Holder, Layout, PartLayout, Snapshot, Totals, missing
 from deploy.ray.memories.node import StoredPart
-from service.errors import Conflict, NoRoom, NotReady, PartsMissing
+from service.base.errors import Conflict, NoRoom, NotReady, PartsMissing
 from service.memories.memory import Description, not_found
 from service.memories.store import new_id
 

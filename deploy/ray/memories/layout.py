@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from pydantic import BaseModel, ConfigDict
 
 from deploy.ray.memories.parts import Part
-from service.errors import PartsMissing
+from service.base.errors import PartsMissing
 from service.memories.memory import Description
 
 

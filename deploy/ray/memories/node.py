@@ -14,8 +14,8 @@ import numpy as np
 import ray
 
 from deploy.ray.memories.layout import Layout
-from service import machine
-from service.errors import HeedError, NotFound
+from service.base import machine
+from service.base.errors import HeedError, NotFound
 from service.memories.folder import Folder
 from service.memories.memory import Description, Memory
 from service.memories.store import MemoryStore

@@ -11,7 +11,7 @@ from deploy.ray.memories.cluster import MemorySettings
 from deploy.ray.memories.inputs import ClusterInputs
 from deploy.ray.memories.layout import Holder, Snapshot, Totals
 from deploy.ray.memories.memory import CALL_S, ClusterMemory
-from service.errors import Gone, NotFound, NotReady
+from service.base.errors import Gone, NotFound, NotReady
 from service.memories.memory import Description
 from service.memories.stored import Reference
 from service.model.model import Model

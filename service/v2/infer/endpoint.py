@@ -9,10 +9,11 @@ import numpy as np
 from starlette.routing import Route
 from starlette.types import Receive
 
-from service.budget import Reservation
+from service.base.budget import Reservation
+from service.base.cost import CostModel
+from service.base.steps import drain
 from service.codec.json_writer import write_json
 from service.codec.long_tensor import read_all
-from service.cost import CostModel
 from service.engine.engine import Engine
 from service.engine.task import InferenceTask
 from service.http.body import JSON_LENGTH_HEADER, Body, Headers, read_json_length
@@ -24,7 +25,6 @@ from service.inference.stages import Stage, Stages
 from service.model.model import Model
 from service.repository.repository import Repository
 from service.settings import Settings
-from service.steps import drain
 from service.v2.infer.plan import InferPlan, RequestContent, find_template
 from service.v2.infer.request import InferRequest, complete, decode_raw, parse, read_lists, take_known
 from service.v2.infer.response import build_response

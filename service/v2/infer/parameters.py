@@ -9,12 +9,12 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from service.aliases import canonical_names
+from service.base.aliases import canonical_names
+from service.base.errors import Malformed
+from service.base.messages import closest
 from service.codec.json_parser import JsonArray, JsonObject
 from service.codec.json_reader import JsonReader, describe, scalar
 from service.codec.json_slices import LongList
-from service.errors import Malformed
-from service.messages import closest
 from service.model.masks import ADDITIVE_MASK
 from service.model.model import Model
 from service.selection.options import AXES, NO_SELECTION, OPTIONS, Selection, index_input, read_selection

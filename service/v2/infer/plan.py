@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from service.budget import Reservation
+from service.base.budget import Reservation
+from service.base.steps import Steps
 from service.http.body import Body
 from service.http.response import TEXT_BYTES
 from service.inference.plan import RunPlan
@@ -21,7 +22,6 @@ from service.model.estimate import number_count
 from service.model.model import Model
 from service.selection.answer import SCALES, answered_names
 from service.selection.options import NO_SELECTION, Selection
-from service.steps import Steps
 from service.v2.datatypes import BYTES
 from service.v2.infer.tensors import BinaryInput, check_length
 

@@ -8,14 +8,15 @@ from typing import Any, TypeAlias
 import numpy as np
 import orjson
 
-from service.aliases import field_hint, name_hint
-from service.budget import Reservation
+from service.base.aliases import field_hint, name_hint
+from service.base.budget import Reservation
+from service.base.errors import Invalid, Malformed
+from service.base.steps import Steps
 from service.codec.json_parser import JsonArray, JsonObject, numbers, parse_object
 from service.codec.json_reader import JsonReader, describe
 from service.codec.json_slices import LongList, LongText
 from service.codec.long_tensor import LongTensor, fill
 from service.engine.task import InferenceTask
-from service.errors import Invalid, Malformed
 from service.http.body import Body
 from service.inference.plan import plan_run, run_outputs
 from service.inference.source import InputSource, SourceInputs
@@ -23,7 +24,6 @@ from service.model.checks import check_values
 from service.model.masks import ADDITIVE_MASK, check_masks
 from service.model.model import Model
 from service.selection.derived import derived_outputs
-from service.steps import Steps
 from service.tensors.cast import cast
 from service.v2 import signature
 from service.v2.datatypes import DATATYPES, NAMES

@@ -6,8 +6,8 @@ from typing import Any, TypeAlias
 import numpy as np
 import orjson
 
+from service.base.errors import Invalid
 from service.codec.json_writer import PLACEHOLDER
-from service.errors import Invalid
 from service.http.response import Piece, length_of
 from service.model.model import Model
 from service.selection.answer import SCALES

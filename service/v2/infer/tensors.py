@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from service.budget import Reservation
+from service.base.budget import Reservation
+from service.base.errors import Invalid, Malformed
+from service.base.steps import Steps
 from service.codec.json_parser import JsonArray, minified
 from service.codec.json_reader import JsonReader, describe
 from service.codec.json_slices import MAX_RANK, LongList
 from service.codec.long_tensor import LongTensor
-from service.errors import Invalid, Malformed
 from service.model.model import Model
-from service.steps import Steps
 from service.tensors.cast import cast
 from service.v2.datatypes import (
     BYTES,

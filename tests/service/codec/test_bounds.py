@@ -2,6 +2,7 @@
 
 import pytest
 
+from service.base.errors import Malformed
 from service.codec.json_parser import (
     MAX_EXPONENTS,
     MAX_FIELDS,
@@ -13,7 +14,6 @@ from service.codec.json_parser import (
     split,
 )
 from service.codec.json_slices import is_large
-from service.errors import Malformed
 
 SLOW = b"1.2345678901234567890123e-300,"
 

@@ -5,11 +5,11 @@ import random
 
 import pytest
 
+from service.base.errors import Malformed
+from service.base.steps import drain
 from service.codec import json_fault
 from service.codec.json_parser import parse_object
 from service.codec.json_slices import cut
-from service.errors import Malformed
-from service.steps import drain
 
 FAULTS = {
     b"NaN": "expected a value, got NaN; JSON has finite numbers alone; in a mask null is -inf",

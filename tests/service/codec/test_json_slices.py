@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes
 
+from service.base.errors import Invalid, Malformed, TooLarge
+from service.base.steps import drain
 from service.codec import json_parser, json_slices
 from service.codec.json_slices import MIN_LONG_PART_BYTES, LongList, LongText, cut, is_large, part
-from service.errors import Invalid, Malformed, TooLarge
-from service.steps import drain
 
 NUMBERS = st.one_of(
     st.integers(-(10**12), 10**12), st.floats(allow_nan=False, allow_infinity=False, width=32), st.just(-0.0)

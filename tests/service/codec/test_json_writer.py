@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
+from service.base.steps import drain
 from service.codec.fixed_point import MIN_NUMBERS, write_fixed
 from service.codec.json_writer import MAX_FIXED_NUMBERS, MAX_PIECE_NUMBERS, write_json
-from service.steps import drain
 
 FLOATS = st.sampled_from([np.float16, np.float32, np.float64])
 

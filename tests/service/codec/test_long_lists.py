@@ -6,8 +6,8 @@ import json
 import numpy as np
 import pytest
 
+from service.base.errors import Invalid
 from service.codec import json_slices
-from service.errors import Invalid
 from service.inference import endpoint
 from service.model.loader import open_version
 from service.ort.provider import Provider

@@ -7,10 +7,10 @@ import time
 import numpy as np
 import pytest
 
-from service.cost import CostModel
+from service.base.cost import CostModel
+from service.base.errors import Invalid, NotReady, Overloaded, TimedOut
 from service.engine.engine import MAX_SHARED_HOPS, Engine
 from service.engine.run import run_alone
-from service.errors import Invalid, NotReady, Overloaded, TimedOut
 from service.settings import Settings
 from tests.support import graphs
 from tests.support.batching import foreign_task

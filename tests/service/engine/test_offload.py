@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from service.cost import CostModel
+from service.base.cost import CostModel
 from service.engine import offload as offload_module
 from service.engine.offload import MAX_COOPERATIVE, MAX_TURN_NS, Offload, run_cooperatively
 

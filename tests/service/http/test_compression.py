@@ -7,8 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from service.budget import MemoryBudget, Reservation
-from service.errors import Malformed, Overloaded
+from service.base.budget import MemoryBudget, Reservation
+from service.base.errors import Malformed, Overloaded
 from service.http import compression
 from service.http.compression import SLICE_BYTES, STEP_BYTES, inflate
 

@@ -3,7 +3,7 @@
 import pytest
 from starlette.requests import ClientDisconnect
 
-from service.errors import CLIENT_CLOSED_REQUEST, Invalid, NotFound, TooLarge, TooMuchMemory
+from service.base.errors import CLIENT_CLOSED_REQUEST, Invalid, NotFound, TooLarge, TooMuchMemory
 from service.http.response import failure
 
 

@@ -17,7 +17,7 @@ import numpy as np
 import orjson
 import pytest
 
-from service.errors import Conflict, Gone, NoRoom, NotFound
+from service.base.errors import Conflict, Gone, NoRoom, NotFound
 from service.memories import folder as folder_module
 from service.memories import state as state_module
 from service.memories.folder import TEMPORARY, Folder

@@ -12,7 +12,7 @@ import pytest
 from onnx import parser, printer
 from onnxruntime.capi.onnxruntime_pybind11_state import Fail, RuntimeException
 
-from service.errors import DeviceLost, NotReady, OutOfMemory
+from service.base.errors import DeviceLost, NotReady, OutOfMemory
 from service.ort import cuda, provider
 from service.ort.cuda import PROBE, NoCuda, health_check
 from service.ort.failures import FailureKind, classify, short_message

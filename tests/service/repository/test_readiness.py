@@ -8,7 +8,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from service.app import create_app
-from service.errors import NotFound, NotReady
+from service.base.errors import NotFound, NotReady
 from service.settings import Settings
 from tests.support import graphs
 from tests.support.application import opened, running

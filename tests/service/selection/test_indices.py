@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from service.errors import Invalid
+from service.base.errors import Invalid
 from service.selection.indices import MAX_ITEMS, read_indices
 
 SELECTED = {  # of an axis of 10

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from heed_client.v2 import binary_request
-from service.errors import Invalid
+from service.base.errors import Invalid
 from service.model.spec import Signature
 from service.native.endpoint import AttentionEndpoint
 from service.selection.answer import answered_names, graph_outputs, plan_answer

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.errors import Invalid
+from service.base.errors import Invalid
 from service.selection import reductions
 from service.selection.derived import entropy, head_statistics, received, rollout
 from service.selection.reductions import largest, pool, quantize, select

@@ -8,8 +8,8 @@ from contextlib import ExitStack, closing, contextmanager
 import httpx
 import pytest
 
-from service.cost import CostModel
-from service.errors import Malformed
+from service.base.cost import CostModel
+from service.base.errors import Malformed
 from service.http.envelope import deadline
 from tests.support.application import running
 from tests.support.engine import Gate

@@ -7,10 +7,10 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from service.budget import MemoryBudget, Reservation
+from service.base.budget import MemoryBudget, Reservation
+from service.base.errors import Malformed, Overloaded, TimedOut, TooLarge, TooLong, TooMuchMemory
 from service.engine.engine import Engine
 from service.engine.task import InferenceTask
-from service.errors import Malformed, Overloaded, TimedOut, TooLarge, TooLong, TooMuchMemory
 from service.http.compression import STEP_BYTES, inflate
 from service.model.loader import open_version
 from service.model.model import Model
@@ -136,7 +136,7 @@ FOREIGN = """
 import sys
 from pathlib import Path
 import numpy as np
-from service.errors import NotEnoughMemory
+from service.base.errors import NotEnoughMemory
 from service.model.loader import open_version
 from service.ort.provider import choose
 model = open_version(Path(sys.argv[1]), choose("cpu", host_memory=240 << 20), 1)
@@ -162,7 +162,7 @@ CHANGING = """
 import gc, random, sys
 from pathlib import Path
 import numpy as np
-from service.machine import trim_heap
+from service.base.machine import trim_heap
 from service.ort.provider import shrink_arena
 from service.repository.repository import Repository
 from service.settings import Settings

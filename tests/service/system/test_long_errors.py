@@ -6,9 +6,9 @@ import sys
 
 import pytest
 
-from service.errors import Invalid, NotFound
+from service.base.errors import Invalid, NotFound
+from service.base.messages import CUT, shortened
 from service.http.response import error_response
-from service.messages import CUT, shortened
 from service.telemetry.logs import Json, Text
 
 KIB = 1024

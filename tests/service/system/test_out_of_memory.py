@@ -14,7 +14,7 @@ import uvicorn
 from onnxruntime.capi.onnxruntime_pybind11_state import RuntimeException
 
 from heed_client.v2 import binary_request
-from service.errors import NotEnoughMemory, OutOfMemory
+from service.base.errors import NotEnoughMemory, OutOfMemory
 from service.http import fast_path as protocol
 from service.http.response import error_response, failure
 from service.ort.provider import Provider

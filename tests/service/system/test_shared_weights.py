@@ -9,7 +9,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from service.errors import Invalid
+from service.base.errors import Invalid
 from service.model.spec import WEIGHTS_FILE
 from tests.support import graphs
 from tests.support.application import opened

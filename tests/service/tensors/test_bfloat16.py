@@ -6,7 +6,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from service.errors import Invalid
+from service.base.errors import Invalid
 from service.tensors.bfloat16 import BFLOAT16, astype, dtype_name, to_float32
 from service.tensors.cast import cast
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from service.errors import Invalid
+from service.base.errors import Invalid
 from service.tensors.dims import DimBinder, dim_size, format_dims, symbol
 
 

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from service.base.errors import TooLarge
 from service.codec.json_parser import placeholder
 from service.codec.json_reader import JsonReader
 from service.codec.json_slices import LongText
-from service.errors import TooLarge
 from service.text.request import MAX_ESCAPE_BYTES, TextFields, read_texts, tokenize, tokens_json
 from tests.support.application import running
 from tests.support.texts import TEXTS, tokenizer

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import service.text.tokenizer
-from service.errors import Invalid
+from service.base.errors import Invalid
 from service.text.tokenizer import Tokenizer, load_tokenizer
 from tests.support.texts import tokenizer
 

@@ -12,8 +12,8 @@ from types import SimpleNamespace
 import pytest
 from starlette.requests import Request
 
-from service.budget import MemoryBudget
-from service.errors import Overloaded, TooMuchMemory
+from service.base.budget import MemoryBudget
+from service.base.errors import Overloaded, TooMuchMemory
 from service.v2 import repository as v2_repository
 from service.v2.repository import MAX_CONTROL_BYTES, MAX_LOAD_JSON_BYTES
 from service.v2.schemas import IndexRequest

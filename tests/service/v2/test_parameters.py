@@ -5,9 +5,9 @@ from contextlib import suppress
 
 import pytest
 
+from service.base.errors import HeedError, Malformed
 from service.codec.json_parser import parse_object
 from service.codec.json_reader import JsonReader
-from service.errors import HeedError, Malformed
 from service.inference.source import InputSource
 from service.v2.infer.parameters import MAX_NAME_CHARACTERS, of_request
 from service.v2.infer.request import parse

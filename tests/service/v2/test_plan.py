@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service.cache import BoundedCache
+from service.base.cache import BoundedCache
+from service.base.errors import HeedError
 from service.codec import json_parser as json_document
 from service.engine.run import run_alone
-from service.errors import HeedError
 from service.http.response import error_response
 from service.v2.infer.endpoint import InferEndpoint
 from service.v2.infer.plan import MAX_TEMPLATE_BYTES, find_template

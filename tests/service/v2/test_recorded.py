@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from service import messages
+from service.base import messages
 from tests.support.application import running
 from tests.support.v2 import DTYPES, QKV, infer, parts, tensor
 

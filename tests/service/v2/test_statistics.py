@@ -6,10 +6,10 @@ from contextlib import ExitStack
 import numpy as np
 import pytest
 
-from service.engine.counters import MAX_BATCH_SIZES, RequestCounters
+from service.base.timing import STAGES, Timing
+from service.telemetry.counters import MAX_BATCH_SIZES, RequestCounters
 from service.telemetry.families import add
 from service.telemetry.statistics import Tally, counters, statistics
-from service.timing import STAGES, Timing
 from tests.support.attending import post
 from tests.support.http_client import open_connections
 from tests.support.v2 import ADD, infer, tensor

@@ -6,11 +6,11 @@ from itertools import pairwise
 
 import pytest
 
-from service.budget import MemoryBudget, Reservation
-from service.errors import Invalid, Malformed, Overloaded, TooMuchMemory
+from service.base.budget import MemoryBudget, Reservation
+from service.base.errors import Invalid, Malformed, Overloaded, TooMuchMemory
+from service.base.steps import drain as drain_steps
+from service.base.timing import Timing
 from service.http.direct import RequestContext
-from service.steps import drain as drain_steps
-from service.timing import Timing
 from service.v2 import datatypes
 from service.v2.datatypes import CHARACTER_BYTES, MAX_STRING_BYTES, MAX_STRINGS, STEP_BYTES, unpack_strings
 from service.v2.infer.endpoint import InferEndpoint

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
+from service.base.timing import STAGES
 from service.http import fast_path, routing
 from service.telemetry import tracing
 from service.telemetry.spans import Tracer
-from service.timing import STAGES
 from tests.support.http_requests import ADDER, SDPA, add, add_binary, attend, head, http, named, sums_body
 from tests.support.in_process import Client, known, serving_in_process
 from tests.support.v2 import tensor

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from service.cost import LEARN_EVERY, LEARN_FIRST, LEARN_FIRST_NS, CostModel
+from service.base.cost import LEARN_EVERY, LEARN_FIRST, LEARN_FIRST_NS, CostModel
 
 
 def test_larger_work_takes_as_much_for_a_unit_and_smaller_as_much_in_all():

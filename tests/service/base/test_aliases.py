@@ -2,7 +2,7 @@
 
 import pytest
 
-from service.aliases import ALIASES, OUTPUTS_AND_BLOCKS, field_hint, is_no_op, name_hint
+from service.base.aliases import ALIASES, OUTPUTS_AND_BLOCKS, field_hint, is_no_op, name_hint
 
 
 def test_only_accepted_names_are_suggested():

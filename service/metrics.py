@@ -17,16 +17,16 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 
-from service import machine
-from service.engine.counters import REASONS, RequestCounters, histograms
+from service.base import machine
+from service.base.timing import STAGES
 from service.engine.engine import Engine
 from service.ort.provider import VERSION as ONNXRUNTIME_VERSION
 from service.repository.repository import Repository
 from service.telemetry import statistics
+from service.telemetry.counters import REASONS, RequestCounters, histograms
 from service.telemetry.event_loop import EventLoopClock
 from service.telemetry.families import BATCH_SIZES, add, metrics_of
 from service.telemetry.shared_metrics import Counters, Gauges, Key, Record, SharedMetrics, WorkerSlot
-from service.timing import STAGES
 
 log = logging.getLogger("heed")
 

@@ -1,6 +1,6 @@
 """What a process has done since its start, in plain numbers and lists: every request pays for the counting.
 
-``/metrics`` (service/telemetry/metrics.py) and V2's statistics (service/telemetry/statistics.py) show the same numbers.
+``/metrics`` (service/metrics.py) and V2's statistics (service/telemetry/statistics.py) show the same numbers.
 """
 
 import time
@@ -8,7 +8,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from service.timing import STAGES, Timing
+from service.base.timing import STAGES, Timing
 
 Version = tuple[str, int]  # of a model: its name, and which one
 NO_MODEL: Version = ("(none)", 0)  # of requests to models that are not served: clients must not create time series

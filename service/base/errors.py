@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 from typing import ClassVar
 
-from service.messages import shortened
+from service.base.messages import shortened
 
 MAX_DETAIL_BYTES = 760  # as JSON; with the rest of an error's body it is less than 1 KiB
 MAX_FIELD_BYTES = 120

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from service.engine.counters import BOUNDS, RequestCounters, histograms
-from service.timing import STAGES, Timing
+from service.base.timing import STAGES, Timing
+from service.telemetry.counters import BOUNDS, RequestCounters, histograms
 
 
 def timing(**spent: int) -> Timing:

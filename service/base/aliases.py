@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from service.messages import did_you_mean
+from service.base.messages import did_you_mean
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from service.messages import closest, did_you_mean, size_words, sizes_words
+from service.base.messages import closest, did_you_mean, size_words, sizes_words
 
 MIB = 1 << 20
 NAMES = ("query", "key", "is_causal", "scaled_dot_product")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from service import machine
+from service.base import machine
 
 
 def made_up(folder, cgroup, mounts, files):
@@ -94,7 +94,7 @@ def test_a_cgroup_outside_of_what_is_mounted(tmp_path):
 
 KEEPS = """
 import resource
-from service.machine import keep_heap
+from service.base.machine import keep_heap
 
 keep_heap()
 def faults():
@@ -109,7 +109,7 @@ assert first + second > 1000 > 10 * max(others), (first, second, others)
 
 RETURNS = """
 import threading
-from service import machine
+from service.base import machine
 
 machine.keep_heap()
 start = machine.resident_bytes()

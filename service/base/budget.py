@@ -4,8 +4,8 @@ from collections import Counter
 from contextlib import AbstractContextManager, ExitStack
 from typing import Any, NoReturn
 
-from service.errors import Overloaded, TooMuchMemory
-from service.messages import size_words, sizes_words
+from service.base.errors import Overloaded, TooMuchMemory
+from service.base.messages import size_words, sizes_words
 
 
 class MemoryBudget:

@@ -1,0 +1,1 @@
+"""What every other package may import; these modules import nothing else of service/."""
