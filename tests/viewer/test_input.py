@@ -57,9 +57,16 @@ def test_a_text_model_that_is_chosen_starts_with_a_sentence(open_page):
     box = page.get_by_role("textbox", name="text", exact=True)
     expect(box).to_have_value(re.compile("^The animal"))
     box.fill("the cat")
-    model.select_option("additive")
+    held = []
+    page.route("**/v1/attention/additive", lambda route: held.append(route))
+    with page.expect_request("**/v1/attention/additive"):
+        model.select_option("additive")
     model.select_option("bert")
+    with page.expect_response("**/v1/attention/additive"):  # the description of a model that is chosen no more
+        held[0].continue_()
+    page.evaluate("fetch('/v1/attention').then((response) => response.json())")
     expect(box).to_have_value("the cat")
+    expect(model).to_have_value("bert")
 
 
 def test_a_model_in_a_link_draws_a_sentence_with_its_controls_closed(open_page):

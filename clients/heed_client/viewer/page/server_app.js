@@ -29,6 +29,7 @@ export function ServerApp() {
   const [attempt, setAttempt] = useState(0); // counts API keys that were entered, and "try again"
   const [isOpen, setOpen] = useOpen("input");
   const texts = useRef(/** @type {Partial<Settings>} */ ({})); // of the last model that took them
+  const latest = useRef(""); // the model that was chosen last
   const set = useCallback(
     (/** @type {Partial<Settings>} */ changes) => setSettings((before) => ({ ...before, ...changes })),
     [],
@@ -69,7 +70,9 @@ export function ServerApp() {
   }} onModel=${async (/** @type {string} */ name) => {
     const { palette, text, pair, target } = settings;
     if (current?.tokenizer) texts.current = { text: text.trim() ? text : SENTENCE, pair, target };
+    latest.current = name;
     const next = await modelOf(name).catch(() => null); // an error is said by the page, which asks for it as well
+    if (latest.current !== name) return; // another model was chosen before this one was described
     const isPair = next?.inputs.some(({ name }) => name === "decoder_input_ids");
     set({ ...DEFAULTS, model: name, palette, ...(next?.tokenizer && texts.current), ...(!isPair && { target: "" }) });
   }} />
@@ -198,6 +201,7 @@ function useSecond(models, settings, set, request, first, attempt, setAttempt) {
   const merged = { ...settings, ...other };
   const [own, setOwn] = useState(/** @type {Request | null | undefined} */ (undefined)); // undefined = the first's
   const [isOpen, setOpen] = useState(false);
+  const latest = useRef(""); // the model that was chosen last
   useEffect(() => setOwn(undefined), [settings.model, merged.model]);
   const used = own !== undefined ? own : merged.model === settings.model ? request : null;
   const chosen = usePromise(async () => (isShown ? modelOf(merged.model) : null), [isShown, merged.model, attempt]);
@@ -213,8 +217,9 @@ function useSecond(models, settings, set, request, first, attempt, setAttempt) {
   const choose = async (/** @type {string} */ name) => {
     const changes = { model: name, sentence: false, parameters: {}, ablated: [], layer: 0, head: 0 };
     setOther(changes);
+    latest.current = name;
     const model = await modelOf(name).catch(() => null); // an error is said by `reason`
-    if (!model) return;
+    if (!model || latest.current !== name) return; // another model was chosen before this one was described
     const text = model.tokenizer && !merged.text.trim() ? SENTENCE : merged.text;
     const kinds = kindsOf(model);
     const kind = kinds.includes(merged.kind) ? merged.kind : (kinds[0] ?? merged.kind);
