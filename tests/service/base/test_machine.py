@@ -137,4 +137,4 @@ assert kept < 8 << 20, kept
 @pytest.mark.parametrize("script", [KEEPS, RETURNS], ids=["keeps", "returns"])
 def test_the_heap_keeps_and_returns_memory(script):
     """With glibc; where another C library is, nothing is promised."""
-    subprocess.run([sys.executable, "-c", script], check=True, cwd=Path(__file__).parents[2])
+    subprocess.run([sys.executable, "-c", script], check=True, cwd=Path(__file__).parents[3])
