@@ -12,20 +12,20 @@ from typing import Any
 
 import numpy as np
 
-from heed_client.answer import Answer
 from heed_client.block import Block
 from heed_client.client import Client
 from heed_client.command import files
 from heed_client.command.arguments import FLAGS, NUMBERS, OPTIONS, TENSORS, parser
 from heed_client.command.files import FileError
-from heed_client.command.labels import pool_labels, select_labels, weights_size
-from heed_client.command.matrix import Matrices, expanded, matrices
+from heed_client.command.labels import batch_axis, texts_of, tokens_of
+from heed_client.command.matrix import Labels, Matrices, expanded, matrices
 from heed_client.command.summary import summary
 from heed_client.errors import HeedError, Problem
 from heed_options import clean_end
 
 TEXTS = ("text", "text_pair", "text_target", "truncation")
 INDICES = re.compile(r"[-+\d:,\s]*\d[-+\d:,\s]*|:+")  # a selection, and no name of a FILE
+DRAWN = ("weights", "rollout")  # the first that an answer has
 MEMORY_ID = re.compile(r"[\w-]{24}")  # as the server makes them
 
 
@@ -61,30 +61,39 @@ def _run(heed: Client, options: argparse.Namespace) -> None:
     inputs = _inputs(options)
     if formats and (options.weights_top_k or inputs.get("weights_top_k")):
         raise UsageError(f"--{formats[0]}: needs all weights, not only those of --weights-top-k")
-    queries, keys = _labels("--labels", options.labels), _labels("--key-labels", options.key_labels)
+    given = Labels(_labels("--labels", options.labels), _labels("--key-labels", options.key_labels))
+    _check_drawing(options, formats)
+    subtracted = _compared(options.compare, inputs) if options.compare else None
     answer = heed.attend(options.block, **inputs)
-    tokens = _tokens(answer)
-    queries = queries or tokens
-    if formats and "weights" not in answer:
-        raise UsageError(f"--{formats[0]}: needs weights among --outputs")
+    tokens = tokens_of(answer)
+    drawn = next((name for name in DRAWN if name in answer), None)
+    if formats and drawn is None:
+        raise UsageError(f"--{formats[0]}: needs {' or '.join(DRAWN)} among --outputs")
     is_summary = not (formats or options.out or options.json) and sys.stdout.isatty()
     selection = None
-    if formats or (is_summary and isinstance(answer.get("weights"), np.ndarray)):
+    if drawn is not None and (formats or (is_summary and isinstance(answer[drawn], np.ndarray))):
         try:
-            given = inputs if "text" not in inputs else {**inputs, **_ids(answer)}
-            rows, columns = _shown(heed, options.block, given, queries, keys)
-            selection = matrices(answer.weights, options.at, rows, columns, _indices(inputs))
+            selected = inputs if drawn == "weights" else {}
+            texts = texts_of(answer, lambda: heed.describe(options.block), selected, given)
+            selection = matrices(
+                answer[drawn], options.at, texts, _indices(selected), name=drawn,
+                batch_axis=batch_axis(heed.describe(options.block), drawn, inputs) if len(texts) > 1 else 0,
+                subtracted=subtracted,
+            )  # fmt: skip
         except ValueError as error:
             raise UsageError(f"--{error}") from None
     if selection is not None:
+        style = {"title": options.title, "cmap": options.cmap, "size": options.size}
+        rows, columns, _ = texts[0] if len(texts) == 1 else Labels()
         for name in formats:
             _draw(
                 name,
                 getattr(options, name),
                 selection,
                 lambda: answer.page(options.at, rows, columns, _about(heed.describe(options.block), inputs, tokens)),
+                style,
             )
-    others = {"tokens": tokens, "next_tokens": getattr(answer, "next_tokens", [])}
+    others = {"tokens": tokens[0] if len(tokens) == 1 else tokens, "next_tokens": getattr(answer, "next_tokens", [])}
     others = {name: value for name, value in others.items() if value}
     if is_summary:
         print(summary(answer, selection, others))
@@ -96,7 +105,7 @@ def _run(heed: Client, options: argparse.Namespace) -> None:
         print(json.dumps(others["next_tokens"]))
 
 
-def _about(block: Block, inputs: Mapping[str, Any], tokens: Sequence[str]) -> dict[str, str]:
+def _about(block: Block, inputs: Mapping[str, Any], tokens: Sequence[Sequence[str]]) -> dict[str, str]:
     """Where the weights are from, as a page says it."""
     options = [f"{name} = {json.dumps(inputs[name])}" for name in block.parameters if name in inputs]
     texts = {name.replace("_", " "): str(inputs.get(name) or "") for name in TEXTS[:3]}
@@ -104,45 +113,45 @@ def _about(block: Block, inputs: Mapping[str, Any], tokens: Sequence[str]) -> di
         "model": f"{block.block}, version {block.version}",
         "weights": block.weights if block.weights != "none" else "",
         **texts,
-        "input": f"{len(tokens)} tokens" if tokens else "",
+        "input": f"{len(tokens[0])} tokens" if len(tokens) == 1 else "",
         "options": ", ".join(options),
     }
 
 
-def _ids(answer: Answer) -> dict[str, Any]:
-    """The token ids of a call with a text."""
-    names = ("input_ids", "decoder_input_ids")
-    return {name: getattr(answer, name) for name in names if hasattr(answer, name)}
+def _check_drawing(options: argparse.Namespace, formats: Sequence[str]) -> None:
+    for flag in ("title", "cmap", "size"):
+        if getattr(options, flag) and not options.plot:
+            raise UsageError(f"--{flag}: needs --plot")
+    if options.compare and "html" in formats:
+        raise UsageError("--html: does not draw differences; use --plot or --show with --compare")
+    if options.compare and not formats:
+        raise UsageError("--compare: needs --plot or --show")
 
 
-def _shown(
-    heed: Client, block: str, inputs: Mapping[str, Any], queries: Sequence[str], keys: Sequence[str]
-) -> tuple[Sequence[str], Sequence[str]]:
-    """The labels of the rows and columns of the weights, of which some may be selected or pooled to cells."""
-    if inputs.get("queries") is None and not inputs.get("weights_pool"):
-        return queries, keys
-    m, n = weights_size(heed.describe(block), inputs)
-    keys = keys or (queries if m == n else ())
-    rows = select_labels(queries or [str(place) for place in range(m)], inputs.get("queries"))
-    columns = keys or [str(place) for place in range(n)]
-    k = inputs.get("weights_pool")
-    return (pool_labels(rows, k), pool_labels(columns, k)) if k else (rows, columns)
+def _compared(path: str, inputs: Mapping[str, Any]) -> np.ndarray:
+    """The weights of another answer, which ``--out`` has written."""
+    outputs = inputs.get("outputs") or DRAWN
+    name = next((name for name in DRAWN if name in outputs), DRAWN[0])
+    try:
+        return np.asarray(files.pick(path, name), np.float32)
+    except FileError as error:
+        raise UsageError(f"--compare {error}") from None
 
 
-def _draw(format: str, path: Any, matrices: Matrices, page: Callable[[], str]) -> None:
+def _draw(format: str, path: Any, matrices: Matrices, page: Callable[[], str], style: Mapping[str, Any]) -> None:
     """Draw the heat maps. Modules are imported here, because the libraries that they need are optional."""
     try:
         if format == "show":
             console = import_module("rich.console").Console(highlight=False)
             import_module("heed_client.command.show").show(matrices, console)
         elif format == "plot":
-            import_module("heed_client.command.plot").plot(matrices, path)
+            import_module("heed_client.command.plot").plot(matrices, path, **style)
         else:
             Path(path).write_text(page(), encoding="utf-8")
         if format != "show":
-            count, m, n = matrices.weights.shape
-            what = f"{count} matrices" if count > 1 else matrices.names[0]
-            print(f"wrote {path}: {what} of {m} queries and {n} keys", file=sys.stderr)
+            count, first = len(matrices.all), matrices.all[0]
+            size = f"{len(first.queries)} queries and {len(first.keys)} keys"
+            print(f"wrote {path}: {f'{count} matrices' if count > 1 else f'{first.name} of {size}'}", file=sys.stderr)
     except ModuleNotFoundError as missing:
         raise UsageError(f"--{format}: needs the package {missing.name}: pip install {missing.name}") from None
     except OSError as error:
@@ -182,12 +191,6 @@ def _inputs(options: argparse.Namespace) -> dict[str, Any]:
         if isinstance(flags[name], list) and len(flags[name]) == 1:
             (flags[name],) = flags[name]  # one text, whose answer has no batch axis
     return inputs | {name: value for name, value in flags.items() if value is not None}
-
-
-def _tokens(answer: Answer) -> list[str]:
-    """The tokens of a call with one text: of the decoder if the model has one, as its weights are."""
-    tokens: list[str] = getattr(answer, "target_tokens", None) or getattr(answer, "tokens", None) or []
-    return tokens if all(isinstance(token, str) for token in tokens) else []
 
 
 def _labels(flag: str, path: str | None) -> list[str]:

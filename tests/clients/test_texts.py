@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from heed_client import BadRequest, Client
+from heed_client.command.show import SHADES
 from tests.support.language_model import LOGITS, write_language_model
 from tests.support.texts import SPECIAL, TEXTS, WORDS
 
@@ -101,6 +102,32 @@ def test_heed_run_takes_several_texts(attend_texts):
     assert json.loads(attend_texts("--text", TEXTS[0]))["tokens"][:2] == ["<s>", "the"]
     several = attend_texts("--text", TEXTS[0], "--text", TEXTS[1], "--truncation", "--outputs", "output")
     assert len(json.loads(several)["output"]) == 2
+    assert [of[1] for of in json.loads(several)["tokens"]] == [text.split()[0] for text in TEXTS]
+
+
+def test_heed_run_labels_each_of_several_texts(attend_texts):
+    flags = ["--text", "the cat sat", "--text", "a cat"]
+    for more in ([], ["--outputs", "rollout"]):
+        lines = attend_texts(*flags, *more, "--show").splitlines()
+        rows = [line.split()[0] for line in lines if set(line) & set(SHADES)]
+        assert rows == ["<s>", "the", "cat", "sat", "</s>", "<s>", "a", "cat", "</s>"]
+    assert attend_texts(*flags, "--weights-pool", "2", "--show").count("[PAD]") == 1
+
+
+def test_heed_run_draws_a_difference(attend_texts, command, tmp_path):
+    stored = tmp_path / "stored.npz"
+    attend_texts("--text", "the cat sat", "--out", stored)
+    assert "difference[0]: -1.00 to 1.00\n" in attend_texts("--text", "the cat sat", "--compare", stored, "--show")
+    for flags, message in (
+        (["--compare", stored], "--compare: needs --plot or --show"),
+        (["--compare", stored, "--html", "page.html"], "--html: does not draw differences"),
+        (["--compare", stored, "--show"], "--compare: [1, 5, 5] is not the shape of the answer, [1, 4, 4]"),
+        (["--compare", tmp_path / "none.npz", "--show"], "--compare "),
+        (["--title", "weights"], "--title: needs --plot"),
+        (["--plot", "never.png", "--size", "6"], "--size: expected two numbers such as 6,4"),
+    ):
+        status, _, said = command("run", "lm", "--text", "a cat", *flags)
+        assert (status, message in said) == (2, True), said
 
 
 def test_heed_run_prints_next_tokens(attend_texts, command, tmp_path):

@@ -126,6 +126,10 @@ def parser() -> Parser:
     add = root.add_argument_group("heat maps of the weights").add_argument
     add("--show", action="store_true", help="print heat maps in the terminal")
     add("--plot", metavar="FILE", type=_picture, help="write heat maps as a picture: .png, .svg, .pdf")
+    add("--title", metavar="TEXT", help="title of the picture")
+    add("--cmap", metavar="NAME", help="matplotlib's colour map of the picture (default magma; of differences RdBu_r)")
+    add("--size", type=_size, metavar="W,H", help="width and height of the picture in inches (default: by the tokens)")
+    add("--compare", metavar="FILE", help="draw the difference from the weights that --out wrote to FILE")
     add("--html", metavar="FILE", help="write heat maps as a self-contained HTML page")
     add("--at", type=_index, default=(), metavar="I[,I]", help="leading index of the matrices to draw: 0,1 is row 0 of "
         "the batch, head 1; of a stack's one sequence layer 0, head 1 (default: all)")  # fmt: skip
@@ -160,6 +164,14 @@ def _index(text: str) -> tuple[int, ...]:
     if not all(part.isdecimal() for part in text.split(",")):
         raise argparse.ArgumentTypeError(f"expected whole numbers separated by commas, such as 0,1; got {text!r}")
     return tuple(map(int, text.split(",")))
+
+
+def _size(text: str) -> tuple[float, float]:
+    try:
+        width, height = map(positive, text.split(","))
+    except (ValueError, argparse.ArgumentTypeError):
+        raise argparse.ArgumentTypeError(f"expected two numbers such as 6,4; got {text!r}") from None
+    return width, height
 
 
 def _picture(text: str) -> str:

@@ -1,15 +1,53 @@
-"""Labels of heat maps whose queries are selected, or whose queries and keys are pooled to cells."""
+"""Labels of heat maps: tokens of texts, of queries that are selected, of cells to which queries and keys are pooled."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
+from heed_client.answer import Answer
 from heed_client.block import Block
+from heed_client.command.matrix import Labels
 
 
-def weights_size(block: Block, inputs: Mapping[str, Any]) -> tuple[int, int]:
+def tokens_of(answer: Answer) -> list[list[str]]:
+    """The tokens of each text of a call: of the decoder if the model has one, as its weights are."""
+    tokens: list[Any] = getattr(answer, "target_tokens", None) or getattr(answer, "tokens", None) or []
+    return tokens if all(isinstance(token, list) for token in tokens) else [tokens]
+
+
+def texts_of(answer: Answer, describe: Callable[[], Block], inputs: Mapping[str, Any], given: Labels) -> list[Labels]:
+    """The labels of each text of a call with ``inputs``; those that are ``given`` override tokens.
+
+    Raises:
+        ValueError: no input says how many queries there are; the message begins with ``labels``.
+    """
+    tokens = [] if given.queries else tokens_of(answer)
+    texts = [Labels(of, given.keys) for of in tokens] or [given]
+    k, queries = inputs.get("weights_pool"), inputs.get("queries")
+    if queries is None and not k:
+        if len(texts) == 1:
+            return texts
+        masks = getattr(answer, "decoder_attention_mask", None) or answer.attention_mask
+        return [Labels(*of[:2], [not kept for kept in mask]) for of, mask in zip(texts, masks, strict=True)]
+    ids = {name: getattr(answer, name) for name in ("input_ids", "decoder_input_ids") if hasattr(answer, name)}
+    m, n = _weights_size(describe(), {**inputs, **ids})
+    shown = []
+    for rows, keys, _ in texts:
+        columns = keys or (rows if m == n else ()) or [str(place) for place in range(n)]
+        rows = _select(rows or [str(place) for place in range(m)], queries)
+        shown.append(Labels(_pool(rows, k), _pool(columns, k)) if k else Labels(rows, columns))
+    return shown
+
+
+def batch_axis(block: Block, output: str, inputs: Mapping[str, Any]) -> int:
+    """The axis of an output that has a row for each text."""
+    axis = [*({**block.outputs, **block.derived})[output].shape].index("batch")
+    return axis - bool(axis and inputs.get("reduce_layers"))
+
+
+def _weights_size(block: Block, inputs: Mapping[str, Any]) -> tuple[int, int]:
     """How many queries and keys all weights have, from the lengths of the inputs, whose leading axes may be omitted.
 
     Raises:
@@ -24,7 +62,7 @@ def weights_size(block: Block, inputs: Mapping[str, Any]) -> tuple[int, int]:
     return m, n
 
 
-def select_labels(labels: Sequence[str], indices: Any) -> list[str]:
+def _select(labels: Sequence[str], indices: Any) -> list[str]:
     """The labels at ``indices``, which the server has accepted: a number, a list, or text of indices and ranges."""
     if indices is None:
         return list(labels)
@@ -41,7 +79,7 @@ def select_labels(labels: Sequence[str], indices: Any) -> list[str]:
     return selected
 
 
-def pool_labels(labels: Sequence[str], k: int) -> list[str]:
+def _pool(labels: Sequence[str], k: int) -> list[str]:
     """The labels of at most ``k`` cells of near equal size: of the first and the last place in each."""
     if len(labels) <= k:
         return list(labels)

@@ -2,62 +2,102 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from math import ceil, sqrt
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from heed_client.answer import wrong_index
 
+MAX_COLUMNS = 32  # of a grid
 
-@dataclass(frozen=True)
-class Matrices:
-    """Weights [count, m, n] with a name for each matrix, and a label for each query (row) and key (column)."""
 
-    names: Sequence[str]
+class Labels(NamedTuple):
+    """Of the queries and keys of one text; without any, positions are labels."""
+
+    queries: Sequence[str] = ()
+    keys: Sequence[str] = ()
+    padding: Sequence[bool] = ()  # whether a query is padding, which is not drawn, nor is its key
+
+
+class Matrix(NamedTuple):
+    """Weights [m, n] with a label for each query (row) and key (column)."""
+
+    name: str
     weights: np.ndarray
     queries: Sequence[str]
     keys: Sequence[str]
 
+
+@dataclass(frozen=True)
+class Matrices:
+    """All matrices of a drawing, which are ``columns`` wide in a grid."""
+
+    all: Sequence[Matrix]
+    columns: int
+    is_difference: bool
+
     @property
     def range(self) -> tuple[float, float]:
-        """From 0, or from the smallest weight if it is negative, to the largest weight."""
-        low, top = min(0.0, float(self.weights.min())), float(self.weights.max())
+        """From 0, or from the smallest weight if it is negative, to the largest; of differences symmetric about 0."""
+        sized = [matrix.weights for matrix in self.all if matrix.weights.size]
+        low = min([0.0, *(float(weights.min()) for weights in sized)])
+        top = max([low, *(float(weights.max()) for weights in sized)])
+        if self.is_difference:
+            largest = max(-low, top) or 1.0
+            return -largest, largest
         return low, top if top > low else low + 1
 
 
 def matrices(
     weights: np.ndarray,
     at: Sequence[int] = (),
-    queries: Sequence[str] = (),
-    keys: Sequence[str] = (),
+    texts: Sequence[Labels] = (Labels(),),
     chosen: Mapping[str, Sequence[int]] | None = None,
+    *,
+    name: str = "weights",
+    batch_axis: int = 0,
+    subtracted: np.ndarray | None = None,
 ) -> Matrices:
     """Select the matrices of ``weights`` [..., m, n] under the leading index ``at``.
 
-    Labels default to the position; those of keys default to those of the queries if m = n. ``chosen`` has the numbers
-    of the layers and of the heads that an answer has only some of; the names of the matrices say them.
+    ``texts`` are the labels of one text, or of each row of the axis ``batch_axis``; those of keys default to those of
+    the queries if m = n. ``chosen`` has the numbers of the layers and of the heads that an answer has only some of;
+    the names of the matrices say them. ``subtracted`` are weights of the same shape, whose difference is drawn.
 
     Raises:
-        ValueError: the index or the number of labels does not fit; the message begins with ``at`` or ``labels``.
+        ValueError: the index, the labels or the shape do not fit; the message begins with ``at``, ``labels`` or
+            ``compare``.
     """
     leading, (m, n) = weights.shape[:-2], weights.shape[-2:]
     if len(at) > len(leading) or any(not 0 <= index < length for index, length in zip(at, leading, strict=False)):
         raise wrong_index(at, leading)
-    selected = weights[tuple(at)]
+    if subtracted is not None:
+        if subtracted.shape != weights.shape:
+            raise ValueError(f"compare: {list(subtracted.shape)} is not the shape of the answer, {list(weights.shape)}")
+        weights, name = weights - subtracted, "difference"
+    labels = [_filled(own, m, n) for own in texts]
     numbers = [list(range(length)) for length in leading]
     for axis, found in (chosen or {}).items():
         place = -1 if axis == "heads" else 0
         if leading and len(found) == leading[place]:
             numbers[place] = list(found)
-    names = [
-        f"weights[{', '.join(str(of[i]) for of, i in zip(numbers, (*at, *index), strict=True))}]"
-        if leading
-        else "weights"
-        for index in np.ndindex(selected.shape[:-2])
-    ]
-    rows = _labels("queries", queries, m)
-    columns = _labels("keys", keys or (queries if m == n else ()), n)
-    return Matrices(names, selected.reshape(-1, m, n), rows, columns)
+    selected = []
+    for rest in np.ndindex(leading[len(at) :]):
+        index = (*at, *rest)
+        where = ", ".join(str(of[i]) for of, i in zip(numbers, index, strict=True))
+        queries, keys, padding = labels[index[batch_axis] if len(labels) > 1 else 0]
+        rows = [i for i in range(m) if not (padding and padding[i])]
+        columns = rows if m == n else [*range(n)]
+        cells = weights[index][np.ix_(rows, columns)]
+        selected.append(
+            Matrix(
+                f"{name}[{where}]" if leading else name, cells, [queries[i] for i in rows], [keys[i] for i in columns]
+            )
+        )
+    lengths = [length for length in leading[len(at) :] if length > 1]
+    is_grid = len(lengths) > 1 and lengths[-1] <= MAX_COLUMNS
+    return Matrices(selected, lengths[-1] if is_grid else ceil(sqrt(len(selected))), subtracted is not None)
 
 
 def expanded(indices: Any) -> list[int]:
@@ -73,7 +113,10 @@ def expanded(indices: Any) -> list[int]:
     return numbers
 
 
-def _labels(axis: str, labels: Sequence[str], count: int) -> Sequence[str]:
-    if labels and len(labels) != count:
-        raise ValueError(f"labels: {len(labels)} words for {count} {axis}")
-    return labels or [str(index) for index in range(count)]
+def _filled(labels: Labels, m: int, n: int) -> Labels:
+    """With a label for each of the ``m`` queries and ``n`` keys."""
+    keys = labels.keys or (labels.queries if m == n else ())
+    for axis, given, count in (("queries", labels.queries, m), ("keys", keys, n)):
+        if given and len(given) != count:
+            raise ValueError(f"labels: {len(given)} words for {count} {axis}")
+    return Labels(labels.queries or [*map(str, range(m))], keys or [*map(str, range(n))], labels.padding)

@@ -1,42 +1,58 @@
 """Heat maps as a picture with one panel for each matrix."""
 
-from math import ceil, sqrt
+from difflib import get_close_matches
+from math import ceil
 
+import matplotlib
 from matplotlib.figure import Figure
 
 from heed_client.command.matrix import Matrices
 
-MAX_MATRICES = 64  # in one picture
+MAX_MATRICES = 1024  # in one picture
+MAX_LABELLED = 12  # matrices; more are small, without labels of rows and columns
 MAX_LABELS = 48  # of rows or columns; more would overlap
+COLOURS, OF_DIFFERENCES = "magma", "RdBu_r"
 
 
-def plot(matrices: Matrices, path: str) -> None:
-    """Write a picture to ``path``, in the format of its suffix: png, svg, pdf.
+def plot(
+    matrices: Matrices, path: str, title: str = "", cmap: str | None = None, size: tuple[float, float] | None = None
+) -> None:
+    """Write a picture of ``size`` (width and height in inches) to ``path``, in the format of its suffix.
 
     Raises:
-        ValueError: matplotlib does not know the suffix, or there are too many matrices.
+        ValueError: there are too many matrices, or matplotlib does not know ``cmap``.
         OSError: the file cannot be written.
     """
-    count, m, n = matrices.weights.shape
+    count = len(matrices.all)
     if count > MAX_MATRICES:
-        raise ValueError(f"{count} matrices are more than {MAX_MATRICES}: choose some with --at")
-    columns = ceil(sqrt(count))
-    rows = ceil(count / columns)
-    inches = min(8.0, max(3.0, 0.28 * max(m, n))) if count == 1 else 3.0
-    low, top = matrices.range
-    figure = Figure(figsize=(columns * inches + 1, rows * inches), layout="constrained")
+        raise ValueError(f"{count:,} matrices, at most {MAX_MATRICES:,} fit in a picture: choose some with --at")
+    if cmap is not None and cmap not in matplotlib.colormaps:
+        close = get_close_matches(cmap, [*matplotlib.colormaps], 1)
+        raise ValueError(f"unknown colour map {cmap!r}" + (f"; did you mean {close[0]!r}?" if close else ""))
+    is_labelled = count <= MAX_LABELLED
+    columns, rows = matrices.columns, ceil(count / matrices.columns)
+    longest = max(max(matrix.weights.shape) for matrix in matrices.all)
+    inches = min(8.0, max(3.0, 0.28 * longest)) if count == 1 else 3.0 if is_labelled else 1.2
+    figure = Figure(figsize=size or (columns * inches + 1, rows * inches + 0.3 * bool(title)), layout="constrained")
     axes = figure.subplots(rows, columns, squeeze=False).reshape(-1)
-    for axis, name, weights in zip(axes, matrices.names, matrices.weights, strict=False):
-        image = axis.imshow(weights, vmin=low, vmax=top, cmap="magma", aspect="auto")
-        axis.set_title(name, fontsize=9)
-        font_size = 7 if count == 1 else 5
-        if m <= MAX_LABELS:
-            axis.set_yticks(range(m), matrices.queries, fontsize=font_size)
-        if n <= MAX_LABELS:
-            axis.set_xticks(range(n), matrices.keys, fontsize=font_size, rotation=90)
+    low, top = matrices.range
+    for axis, matrix in zip(axes, matrices.all, strict=False):
+        image = axis.imshow(
+            matrix.weights, vmin=low, vmax=top, aspect="auto",
+            cmap=cmap or (OF_DIFFERENCES if matrices.is_difference else COLOURS),
+        )  # fmt: skip
+        axis.set_title(matrix.name if is_labelled else matrix.name.partition("[")[2][:-1], fontsize=9, pad=3)
+        font_size = 7 if count == 1 or longest <= 16 else 5
+        for labels, set_ticks, rotation in ((matrix.queries, axis.set_yticks, 0), (matrix.keys, axis.set_xticks, 90)):
+            if not is_labelled:
+                set_ticks([])
+            elif len(labels) <= MAX_LABELS:
+                set_ticks(range(len(labels)), labels, fontsize=font_size, rotation=rotation)
     for axis in axes[count:]:
         axis.set_axis_off()
-    figure.colorbar(image, ax=axes.tolist(), label="weight")
+    figure.colorbar(image, ax=axes.tolist(), label="difference" if matrices.is_difference else "weight")
     figure.supylabel("query", fontsize=9)
     figure.supxlabel("key", fontsize=9)
+    if title:
+        figure.suptitle(title, fontsize=11)
     figure.savefig(path, dpi=150)

@@ -8,53 +8,57 @@ from rich.console import Console
 from rich.style import Style
 from rich.text import Text
 
-from heed_client.command.matrix import Matrices
+from heed_client.command.matrix import Matrices, Matrix
 
 SHADES = "·░▒▓█"
 COLOURS = np.array([[26, 26, 46], [76, 29, 149], [190, 24, 93], [249, 115, 22], [254, 249, 195]])  # dark to light
+OF_DIFFERENCES = np.array([[33, 102, 172], [146, 197, 222], [247, 247, 247], [244, 165, 130], [178, 24, 43]])
 MAX_LABEL = 12  # characters of a label
 
 
 def show(matrices: Matrices, console: Console) -> None:
     """Print each matrix. A cell is two characters wide; in a narrow terminal it is the maximum of several weights."""
-    for name, weights in zip(matrices.names, matrices.weights, strict=True):
-        _print(name, weights, matrices, console)
+    colours = OF_DIFFERENCES if matrices.is_difference else COLOURS
+    for matrix in matrices.all:
+        _print(matrix, *matrices.range, colours, console)
 
 
-def _print(name: str, weights: np.ndarray, matrices: Matrices, console: Console) -> None:
-    width = min(MAX_LABEL, max(map(cell_len, matrices.queries)))
-    step = -(-weights.shape[1] // max(1, (console.width - width - 1) // 2))
-    pooled = _max_pool(weights, step)
-    low, top = matrices.range
+def _print(matrix: Matrix, low: float, top: float, colours: np.ndarray, console: Console) -> None:
+    width = min(MAX_LABEL, max(map(cell_len, matrix.queries), default=0))
+    step = max(1, -(-matrix.weights.shape[1] // max(1, (console.width - width - 1) // 2)))
+    pooled = _pooled(matrix.weights, step)
     note = f", a cell is the largest of {step} x {step}" if step > 1 else ""
-    console.print(Text(f"{name}: {low:.2f} to {top:.2f}{note}", style="bold"), soft_wrap=True)
-    for letters in _column_labels(matrices.keys[::step]):
+    console.print(Text(f"{matrix.name}: {low:.2f} to {top:.2f}{note}", style="bold"), soft_wrap=True)
+    for letters in _column_labels(matrix.keys[::step]):
         console.print(Text(f"{'':{width}} {letters}".rstrip()), soft_wrap=True)
-    for label, row in zip(matrices.queries[::step], (pooled - low) / (top - low), strict=True):
+    for label, row in zip(matrix.queries[::step], (pooled - low) / (top - low), strict=True):
         line = Text(set_cell_size(label, min(width, cell_len(label))).rjust(width) + " ")
         for level in row:
-            line.append_text(_cell(float(level), console))
+            line.append_text(_cell(float(level), colours, console))
         console.print(line, soft_wrap=True)
 
 
-def _max_pool(weights: np.ndarray, step: int) -> np.ndarray:
+def _pooled(weights: np.ndarray, step: int) -> np.ndarray:
+    """Of each ``step`` x ``step`` cells the weight of the largest magnitude."""
     m, n = weights.shape
     padded = np.pad(weights, ((0, -m % step), (0, -n % step)))
     rows, columns = (length // step for length in padded.shape)
-    pooled: np.ndarray = padded.reshape(rows, step, columns, step).max(axis=(1, 3))
+    cells = padded.reshape(rows, step, columns, step)
+    low, top = cells.min(axis=(1, 3)), cells.max(axis=(1, 3))
+    pooled: np.ndarray = np.where(-low > top, low, top)
     return pooled
 
 
 def _column_labels(keys: Sequence[str]) -> list[str]:
     """Lines that hold the labels of the columns, written from top to bottom."""
-    height = min(MAX_LABEL, max(map(len, keys)))
+    height = min(MAX_LABEL, max(map(len, keys), default=0))
     return ["".join(f"{label[:height].rjust(height)[i]} " for label in keys) for i in range(height)]
 
 
-def _cell(level: float, console: Console) -> Text:
+def _cell(level: float, colours: np.ndarray, console: Console) -> Text:
     if console.color_system is None:
         return Text(2 * SHADES[round(level * (len(SHADES) - 1))])
-    position = level * (len(COLOURS) - 1)
-    low = min(int(position), len(COLOURS) - 2)
-    red, green, blue = (COLOURS[low] + (position - low) * (COLOURS[low + 1] - COLOURS[low])).astype(int)
+    position = level * (len(colours) - 1)
+    low = min(int(position), len(colours) - 2)
+    red, green, blue = (colours[low] + (position - low) * (colours[low + 1] - colours[low])).astype(int)
     return Text("  ", Style(bgcolor=f"rgb({red},{green},{blue})"))

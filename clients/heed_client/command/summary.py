@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from heed_client.answer import Quantized, TopK
-from heed_client.command.matrix import Matrices
+from heed_client.command.matrix import Matrices, Matrix
 
 LARGEST = 8  # weights
 HINT = "All numbers: --json, --out FILE, or a pipe. Heat maps: --show, --plot FILE, --html FILE."
@@ -28,7 +28,7 @@ def summary(outputs: Mapping[str, Any], selection: Matrices | None, others: Mapp
     widths = [max(map(len, column)) for column in list(zip(*rows, strict=True))[:3]]
     lines = ["  ".join([*map(str.ljust, row, widths), row[3]]) for row in rows]
     lines += _next_tokens(next_tokens)
-    if selection is not None and selection.weights.size:
+    if selection is not None and any(matrix.weights.size for matrix in selection.all):
         lines += ["", *_largest(selection)]
     return "\n".join([*lines, "", HINT])
 
@@ -63,19 +63,29 @@ def _next_tokens(found: Sequence[Any]) -> Iterator[str]:
 
 
 def _largest(selection: Matrices) -> list[str]:
-    """The largest weight of each query over all matrices, the largest first."""
-    count, m, n = selection.weights.shape
-    rows = np.moveaxis(selection.weights, 1, 0).reshape(m, count * n)
-    best = rows.argmax(axis=-1)
-    tops = rows[np.arange(m), best]
-    places = [int(place) for place in np.argsort(-tops, kind="stable")[:LARGEST]]
-    queries = [_named("query", label) for label in selection.queries]
-    width = max(len(queries[place]) for place in places)
-    lines = ["the largest weight of each query" + (f", the first {LARGEST} of {m}" if m > LARGEST else "")]
-    for place in places:
-        matrix, key = divmod(int(best[place]), n)
-        name = f"  {selection.names[matrix]}" if count > 1 else ""
-        lines.append(f"  {tops[place]:.3f}  {queries[place]:{width}} -> {_named('key', selection.keys[key])}{name}")
+    """The largest weight of each query of a text over all its matrices, the largest first."""
+    texts: dict[tuple[str, ...], int] = {}
+    largest: dict[tuple[int, int], tuple[float, Matrix, int]] = {}
+    for matrix in selection.all:
+        text = texts.setdefault(tuple(matrix.queries), len(texts))
+        for query, key in enumerate(matrix.weights.argmax(axis=-1).tolist() if matrix.weights.size else ()):
+            top = float(matrix.weights[query, key])
+            if (text, query) not in largest or top > largest[text, query][0]:
+                largest[text, query] = top, matrix, key
+    found = sorted(
+        ((top, query, matrix, key) for (_, query), (top, matrix, key) in largest.items()), key=lambda of: -of[0]
+    )
+    rows = [
+        (top, _named("query", matrix.queries[query]), _named("key", matrix.keys[key]), matrix.name)
+        for top, query, matrix, key in found[:LARGEST]
+    ]
+    width = max(len(query) for _, query, _, _ in rows)
+    lines = ["the largest weight of each query"]
+    if len(largest) > LARGEST:
+        lines[0] += f", the first {LARGEST} of {len(largest)}"
+    for top, query_label, key_label, name in rows:
+        line = f"  {top:.3f}  {query_label:{width}} -> {key_label}"
+        lines.append(f"{line}  {name}" if len(selection.all) > 1 else line)
     return lines
 
 

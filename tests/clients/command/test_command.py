@@ -14,7 +14,7 @@ import safetensors.numpy
 import safetensors.torch
 import torch
 
-from heed_client.command.labels import pool_labels, select_labels
+from heed_client.command.labels import _pool, _select
 from tests.support.client_calls import SDPA, sdpa
 
 ROOT = Path(__file__).parents[3]
@@ -277,11 +277,11 @@ def test_a_page_of_pooled_weights(command, tmp_path, request_file):
 
 
 def test_labels():
-    assert select_labels(WORDS, "4:,0") == ["w4", "w5", "w0"]
-    assert select_labels(WORDS, [-1, 2]) == ["w5", "w2"]
-    assert select_labels(WORDS, 3) == ["w3"]
-    assert pool_labels(WORDS, 6) == WORDS
-    assert pool_labels(WORDS, 1) == ["w0…w5"]
+    assert _select(WORDS, "4:,0") == ["w4", "w5", "w0"]
+    assert _select(WORDS, [-1, 2]) == ["w5", "w2"]
+    assert _select(WORDS, 3) == ["w3"]
+    assert _pool(WORDS, 6) == WORDS
+    assert _pool(WORDS, 1) == ["w0…w5"]
 
 
 def test_a_memory_is_stored_listed_queried_and_deleted(command, attend, tmp_path):

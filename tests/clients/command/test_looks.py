@@ -13,7 +13,7 @@ import pytest
 from rich.console import Console
 
 from heed_client.answer import Answer
-from heed_client.command.matrix import expanded, matrices
+from heed_client.command.matrix import Labels, expanded, matrices
 from heed_client.command.plot import plot
 from heed_client.command.show import COLOURS, show
 from heed_client.command.summary import summary
@@ -29,7 +29,7 @@ WEIGHTS = np.array([[[1, 0, 0], [0.5, 0.5, 0], [0.25, 0.25, 0.5]], [[0, 0, 1], [
 
 def shown(weights, at=(), width=80, words=(), **console):
     file = io.StringIO()
-    show(matrices(weights, at, words, words), Console(file=file, width=width, **console))
+    show(matrices(weights, at, [Labels(words, words)]), Console(file=file, width=width, **console))
     return file.getvalue()
 
 
@@ -79,14 +79,14 @@ def test_negative_weights_have_a_range_of_their_own():
     ("shape", "keys", "columns"), [((2, 3), (), "012"), ((2, 2), (), "ab"), ((2, 2), ["c", "d"], "cd")]
 )
 def test_words(shape, keys, columns):
-    labelled = matrices(np.zeros(shape), queries=["a", "b"], keys=keys)
+    (labelled,) = matrices(np.zeros(shape), (), [Labels(["a", "b"], keys)]).all
     assert (labelled.queries, labelled.keys) == (["a", "b"], list(columns))
 
 
 @pytest.mark.parametrize(("suffix", "start"), [("svg", b"<?xml"), ("pdf", b"%PDF")])
 def test_plot(tmp_path, suffix, start):
     path = tmp_path / f"weights.{suffix}"
-    plot(matrices(WEIGHTS, (), WORDS, WORDS), str(path))
+    plot(matrices(WEIGHTS, (), [Labels(WORDS, WORDS)]), str(path))
     assert path.read_bytes().startswith(start)
 
 
@@ -118,7 +118,12 @@ def test_page_stands_alone():
         (lambda: matrices(WEIGHTS, [2]), "the leading indices of these weights are"),
         (lambda: matrices(WEIGHTS, [0, 0]), "the leading indices of these weights are"),
         (lambda: matrices(WEIGHTS, [-1]), "the leading indices of these weights are"),
-        (lambda: plot(matrices(np.zeros((65, 1, 1))), "never.png"), "--at"),
+        (lambda: plot(matrices(np.zeros((1025, 1, 1))), "never.png"), "--at"),
+        (
+            lambda: plot(matrices(WEIGHTS), "never.png", cmap="virids"),
+            "unknown colour map 'virids'; did you mean 'viridis'",
+        ),
+        (lambda: matrices(WEIGHTS, subtracted=WEIGHTS[0]), "compare: "),
         (lambda: page(np.zeros((2, 3, 1, 4, 4))), "at: choose one of the 3 rows of the batch"),
         (lambda: page(np.zeros(4)), r"expected \[..., m, n\], got \[4\]"),
         (lambda: page(np.zeros((2, 0, 4, 4))), "expected"),
@@ -153,7 +158,7 @@ def test_a_terminal_gets_a_summary_and_with_json_all_numbers(attend, sync_heed, 
 
 def test_each_query_has_its_largest_weight():
     weights = np.array([[[0.1, 0.9], [0.6, 0.4]], [[0.3, 0.7], [0.2, 0.8]]], np.float32)
-    text = summary({"weights": weights}, matrices(weights, (), ["the", "cat"]), {})
+    text = summary({"weights": weights}, matrices(weights, (), [Labels(["the", "cat"])]), {})
     assert "  0.900  the -> cat  weights[0]\n  0.800  cat -> cat  weights[1]\n" in text
     assert text.startswith("weights  [2, 2, 2]  float32  0.1 to 0.9\n")
 
@@ -183,9 +188,42 @@ def test_selected_numbers(indices, numbers):
 
 
 def test_matrices_are_named_by_what_was_selected():
-    found = matrices(np.ones((1, 2, 3, 3)), (), (), (), {"heads": [4, 7]})
-    assert found.names == ["weights[0, 4]", "weights[0, 7]"]
-    assert matrices(np.ones((2, 1, 3, 3)), (1,), (), (), {"layers": [3, 5]}).names == ["weights[5, 0]"]
+    def names(shape, at, chosen):
+        return [matrix.name for matrix in matrices(np.ones(shape), at, chosen=chosen).all]
+
+    assert names((1, 2, 3, 3), (), {"heads": [4, 7]}) == ["weights[0, 4]", "weights[0, 7]"]
+    assert names((2, 1, 3, 3), (1,), {"layers": [3, 5]}) == ["weights[5, 0]"]
+
+
+def test_each_text_has_its_labels_and_no_padding():
+    texts = [Labels(["a", "b"], (), [False, False]), Labels(["[PAD]", "c"], (), [True, False])]
+    first, second = matrices(np.arange(8.0).reshape(1, 2, 1, 2, 2), (), texts, batch_axis=1).all
+    assert (first.name, first.queries, first.keys, first.weights.tolist()) == (
+        *("weights[0, 0, 0]", ["a", "b"], ["a", "b"]),
+        [[0, 1], [2, 3]],
+    )
+    assert (second.name, second.queries, second.keys, second.weights.tolist()) == (
+        *("weights[0, 1, 0]", ["c"], ["c"]),
+        [[7]],
+    )
+
+
+def test_differences_have_a_symmetric_range():
+    difference = matrices(WEIGHTS, (0,), subtracted=WEIGHTS[::-1])
+    assert [matrix.name for matrix in difference.all] == ["difference[0]"]
+    np.testing.assert_array_equal(difference.all[0].weights, WEIGHTS[0] - WEIGHTS[1])
+    assert difference.range == (-1, 1)
+    assert matrices(WEIGHTS * 0, subtracted=WEIGHTS * 0).range == (-1, 1)
+
+
+def test_the_panels_of_layers_and_heads_are_a_grid(tmp_path):
+    stack = matrices(np.zeros((6, 1, 12, 3, 3)))
+    assert (len(stack.all), stack.columns) == (72, 12)
+    plot(stack, str(tmp_path / "stack.svg"), "Title & more", "viridis", (6, 4))
+    picture = (tmp_path / "stack.svg").read_text()
+    assert 'width="432pt" height="288pt"' in picture  # 72 points are an inch
+    assert "<!-- Title &amp; more -->" in picture
+    assert "<!-- 5, 0, 11 -->" in picture
 
 
 def test_files_are_named(command, tmp_path):
