@@ -84,7 +84,7 @@ def test_every_file_that_is_named_exists():
 
 
 def test_the_path_of_a_request_has_three_calls():
-    calls = re.search(r"it is three calls to the\s+session: (.*?)\.\n", PAGE)[1]
+    calls = re.search(r"there are\s+three calls: (.*?)\.\n", PAGE)[1]
     named = re.findall(r"`(\w+)\.(\w+)`", calls)
     assert named == [("InferenceEndpoint", "__call__"), ("Engine", "run"), ("Engine", "run_inline"), ("Model", "run")]
     modules = {"InferenceEndpoint": "inference.endpoint", "Engine": "engine.engine", "Model": "model.model"}
