@@ -71,7 +71,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for result in unanswered:
         url = document["servers"][result["server"]]
         print(f"heed loadtest: {result['level']}: {url} answered no request with 200", file=sys.stderr)
-    return status or (2 if unanswered else int(bool(document["violations"])))
+    answered = {result["server"] for result in document["results"] if result["requests"]}
+    if {result["server"] for result in unanswered} - answered:
+        return status or 2
+    return status or int(bool(unanswered or document["violations"]))
 
 
 def _document(

@@ -108,8 +108,11 @@ class Load:
             end_s = time.perf_counter() + self.turn.timeout_s
             while self._in_flight and time.perf_counter() < end_s:
                 await asyncio.sleep(0.01)
-            if self._in_flight:
-                self._errors["never answered"] += self._in_flight
+            unsent = len(self._queue)
+            never_sent = "never sent: all connections were busy (--connections)"
+            for reason, count in ((never_sent, unsent), ("never answered", self._in_flight - unsent)):
+                if count:
+                    self._errors[reason] += count
         self._phase = "over"
         self._lag_check.cancel()
         for connection in [*self._open]:

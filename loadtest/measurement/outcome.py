@@ -16,6 +16,7 @@ CURVE = [*range(0, 90, 2), *(100 - 10 ** (1 - step / 10) for step in range(31))]
 MAX_CORES = 0.9  # above this share of a core, a process of the load generator is the bottleneck
 MAX_LAG_MS = 2.0  # the load generator may be late by so much, or by this share of the 99th percentile
 MAX_LAG_SHARE = 0.2
+MAX_FAILED = 0.01  # share of requests that may fail without a note
 
 
 @dataclass(frozen=True)
@@ -77,7 +78,8 @@ def outcome(level: Level, server: str, kinds: Sequence[str], turns: Sequence[Mea
         *_note("measured before it was steady", [turn.unsteady_warmup for turn in turns]),
     ]
     bottleneck = _bottleneck(result)
-    return result | {"steady": not unsteady, "bottleneck": bool(bottleneck), "notes": unsteady + bottleneck}
+    notes = [*unsteady, *bottleneck, *_few_answers(len(latencies_ms), failed)]
+    return result | {"steady": not unsteady, "bottleneck": bool(bottleneck), "notes": notes}
 
 
 def ratios(turns: Sequence[Measurement], others: Sequence[Measurement]) -> dict[str, dict[str, float | None]]:
@@ -115,6 +117,13 @@ def _note(problem: str, reasons: Sequence[str | None]) -> list[str]:
     given = [reason for reason in reasons if reason]
     count = f" in {len(given)} of {len(reasons)} turns" if len(reasons) > 1 else ""
     return [f"{problem}{count}: {given[0]}"] if given else []
+
+
+def _few_answers(answered: int, failed: int) -> list[str]:
+    """A note if times are known of few of the requests."""
+    if not answered or failed <= MAX_FAILED * (answered + failed):
+        return []
+    return [f"times are those of the {answered:,} requests answered with 200; {failed:,} failed"]
 
 
 def _bottleneck(result: dict[str, Any]) -> list[str]:

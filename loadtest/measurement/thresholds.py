@@ -26,6 +26,7 @@ class Threshold:
     metric: str
     compare: str = ""
     limit: float = 0.0
+    unit: str = ""  # in ``text``
 
     def violation(self, result: dict[str, Any], ratio: float | None) -> str | None:
         """The value that meets the condition, None if it is not met. A value that was not measured meets it."""
@@ -35,7 +36,12 @@ class Threshold:
         value = ratio if self.metric == "ratio" else result[self.metric]
         if value is None:
             return "nothing was measured"
-        return f"{value:.4g}" if COMPARE[self.compare](value, self.limit) else None
+        return self._with_unit(value) if COMPARE[self.compare](value, self.limit) else None
+
+    def _with_unit(self, value: float) -> str:
+        """As in ``text``: the value 1 of ``failed>0.1%`` is 100%."""
+        number = value / UNITS[self.metric][self.unit]
+        return f"{number:,.0f}{self.unit}" if number >= 1000 else f"{number:.4g}{self.unit}"
 
 
 def parse(text: str) -> Threshold:
@@ -49,7 +55,8 @@ def parse(text: str) -> Threshold:
     match = re.fullmatch(r"\s*([a-z][a-z0-9.]*)\s*([<>])\s*(\d+(?:\.\d+)?)\s*(us|ms|s|/s|%|kB|MB|GB)?\s*", text)
     if match is None or match[1] not in UNITS or (match[4] or "") not in UNITS[match[1]]:
         raise ValueError(f"expected something like {SYNTAX}; got {text!r}")
-    return Threshold(text, match[1], match[2], float(match[3]) * UNITS[match[1]][match[4] or ""])
+    unit = match[4] or ""
+    return Threshold(text, match[1], match[2], float(match[3]) * UNITS[match[1]][unit], unit)
 
 
 def violations(thresholds: Sequence[Threshold], results: Sequence[dict[str, Any]], ratios: dict[str, Any]) -> list[str]:

@@ -41,6 +41,15 @@ def test_requests_that_are_not_answered_in_time_are_errors(served, load):
     assert result["failed"] > 0
 
 
+def test_requests_without_a_free_connection_are_never_sent(served, load):
+    """The server stands still in the second level; its only connection has sent a request."""
+    flags = ["--rate", "50,1000", "--seconds", 0.5, "--timeout", 0.3, "--connections", 1, "--fail-if", "failed>0.1%"]
+    first, second = load(served(App(stall=3, after=400)), *flags, status=1)["results"]
+    assert first["requests"] > 0
+    sent = [reason for reason in second["errors"] if reason.startswith("never sent")]
+    assert second["errors"][sent[0]] > 10 * second["errors"].get("never answered", 0)
+
+
 def test_connections_that_are_closed_are_made_again(served, load):
     (result,) = load(served(App(closing=True)), "--concurrency", 2)["results"]
     assert result["requests"] > 10

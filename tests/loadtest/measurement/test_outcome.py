@@ -61,7 +61,7 @@ def test_what_counts():
     assert (found["p50"], found["max"]) == (1, 80)
     assert [of["requests"] for of in found["kinds"]] == [300, 200]
     assert found["steady"]
-    assert not found["notes"]
+    assert found["notes"] == ["times are those of the 500 requests answered with 200; 50 failed"]
 
 
 @pytest.mark.parametrize(
