@@ -1,7 +1,9 @@
-"""The page of a block, from its description in the catalogue, with a picture of its weights."""
+"""The page of a block, from its description in the catalogue, with a picture of its weights and a worked answer."""
 
 import json
 import re
+import tomllib
+from pathlib import Path
 
 import numpy as np
 
@@ -13,6 +15,8 @@ from scripts.guide.tables import table
 
 SIZES = dict.fromkeys(("layers", "batch", "heads", "kv_heads"), 1) | {"m": 12, "n": 12, "past": 0, "d_k": 16, "d_v": 16}
 PICTURES = ("weights", "cross_weights")
+USES = tomllib.loads((Path(__file__).parent / "uses.toml").read_text())
+WORKED = {"query": [[1.0, 2.0]], "key": [[1.0, 0.0], [0.0, 1.0]], "value": [[10.0], [20.0]]}  # by hand in a minute
 
 
 def summary() -> str:
@@ -24,12 +28,13 @@ def summary() -> str:
 
 
 def page(block: Block) -> str:
-    """The page of ``block`` in Markdown: formula, source, picture, inputs, parameters, outputs, a request."""
+    """The page of ``block`` in Markdown: use, formula, picture, inputs, parameters, outputs, a request, an answer."""
     tensors = {name: spec for name, spec in block.inputs.items() if spec.shape}
     parameters = {name: spec for name, spec in block.inputs.items() if not spec.shape}
     parts = [
         f"# {block.title}",
         f"`{block.name}`. {block.description}",
+        f"**When to use it.** {USES[block.name]}",
         f"$$\n{block.formula}\n$$",
         f"Source: {_linked(block.source)}.",
         _pictures(block),
@@ -54,7 +59,22 @@ def page(block: Block) -> str:
         f"`POST /v1/attention/{block.name}`, here without the optional inputs:",
         f"```json\n{json.dumps(documented(block))}\n```",
     ]
+    if not any(True for _ in block.build().parameters()):
+        answer = json.dumps({name: np.round(numbers, 4).tolist() for name, numbers in worked(block).items()})
+        parts += [
+            "## A worked answer",
+            "One query, two keys, one value each, to check by hand; numbers are rounded to four decimals.",
+            f"```json\n{json.dumps(WORKED)}\n```",
+            f"```json\n{answer}\n```",
+        ]
     return "\n\n".join(parts) + "\n"
+
+
+def worked(block: Block) -> dict[str, np.ndarray]:
+    """The scores, if there are any, the weights and the output of ``WORKED``, as ``[m, n]`` and ``[m, d_v]``."""
+    inputs = {name: np.array(numbers)[None, None] for name, numbers in WORKED.items()}
+    outputs = block.reference(block.build(), inputs, np.float64)
+    return {name: outputs[name][0, 0] for name in ("scores", "weights", "output") if name in outputs}
 
 
 def weights(block: Block, is_causal: bool) -> dict[str, np.ndarray]:
