@@ -47,11 +47,11 @@ class Places(RootModel[int | list[int] | str]):
     """An index, a list of indices, or text of indices and ranges, whose end is not included: "0,3,5:8,-1"."""
 
 
-class Numbers(RootModel[list["float | Numbers | None"]]):
-    """Nested lists of numbers; in scores, null is -infinity."""
+class Numbers(RootModel[float | list[Any] | None]):
+    """Nested lists of numbers, or a number; in scores, null is -infinity."""  # generators know no recursive lists
 
 
-class Integers(RootModel[list["int | Integers"]]):
+class Integers(RootModel[list[Any]]):
     """Nested lists of integers."""
 
 
@@ -66,6 +66,10 @@ def _list_codes(schema: dict[str, Any]) -> None:
     schema["enum"] = codes()
 
 
+def _without_default(schema: dict[str, Any]) -> None:
+    del schema["default"]
+
+
 class Problem(BaseModel):
     """RFC 9457."""
 
@@ -74,7 +78,9 @@ class Problem(BaseModel):
     status: int
     code: str = Field(description="what is wrong, for programs", json_schema_extra=_list_codes)
     detail: str
-    field: str | Absent = Field(None, description="the tensor or parameter at fault")
+    field: str | Absent = Field(
+        None, description="the tensor or parameter at fault", json_schema_extra=_without_default
+    )
 
 
 CHOICES: FieldDefinitions = {  # fields of a request that are no inputs
