@@ -62,6 +62,22 @@ class LargestWeights(BaseModel):
     values: Numbers
 
 
+class Inputs(BaseModel, extra="allow"):
+    """Inputs, parameters and options that only some blocks have stand beside these fields."""
+
+    __pydantic_extra__: dict[str, Tensor | bool | float | str | None]
+
+
+class AttentionAnswer(BaseModel, extra="allow"):
+    """The requested outputs stand beside these fields."""
+
+    __pydantic_extra__: dict[str, Numbers | LargestWeights]
+
+    block: str
+    output: Numbers | Absent = None
+    weights: Numbers | LargestWeights | Absent = None
+
+
 def _list_codes(schema: dict[str, Any]) -> None:
     schema["enum"] = codes()
 
@@ -102,11 +118,25 @@ def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
 
 
 def routes(blocks: dict[str, Model], others: FieldDefinitions) -> list[APIRoute]:
-    """A documented route for each of ``blocks``; one undocumented route answers them all.
+    """A documented route for each of ``blocks``, and one for any; one undocumented route answers them all.
 
     ``others`` are fields beside inputs and options.
     """
-    return [_route(model, others) for model in blocks.values()]
+    return [*(_route(model, others) for model in blocks.values()), _any_block(blocks)]
+
+
+def _any_block(blocks: dict[str, Model]) -> APIRoute:
+    """For clients that are generated without the block."""
+    choices: dict[str, Any] = {name: field for name, field in CHOICES.items() if name not in LAYERED}
+    request = create_model("AttentionRequest", __base__=Inputs, **choices)
+
+    def run(block: str, body: Any) -> None: ...
+
+    run.__annotations__["body"] = Annotated[request, Body()]
+    examples = {name: {"summary": name, "value": model.spec.example} for name, model in blocks.items() if model.spec}
+    route = _documented("{block}", run, "Run a block", "Any block, with inputs of any name.", "run", AttentionAnswer)
+    route.openapi_extra = {"requestBody": {"content": {"application/json": {"examples": examples}}}}
+    return route
 
 
 def _route(model: Model, others: FieldDefinitions) -> APIRoute:
@@ -116,18 +146,27 @@ def _route(model: Model, others: FieldDefinitions) -> APIRoute:
     def run(body: Any) -> None: ...
 
     run.__annotations__["body"] = Annotated[_request(model, others), Body()]
+    description = f"{spec.description}\n\n`{spec.formula}`\n\n{spec.source}"
+    answer = model_class(f"{model.name}_answer", BaseModel, answer_fields(model))
+    route = _documented(model.name, run, spec.title, description, f"run_{model.name}", answer)
+    route.openapi_extra = {"requestBody": {"content": {"application/json": {"example": spec.example}}}}
+    return route
+
+
+def _documented(
+    block: str, run: Any, summary: str, description: str, operation_id: str, answer: type[BaseModel]
+) -> APIRoute:
     return APIRoute(
-        f"/v1/attention/{model.name}",
+        f"/v1/attention/{block}",
         run,
         methods=["POST"],
         tags=["attention"],
-        summary=spec.title,
-        description=f"{spec.description}\n\n`{spec.formula}`\n\n{spec.source}",
-        operation_id=f"run_{model.name}",
-        response_model=model_class(f"{model.name}_answer", BaseModel, answer_fields(model)),
+        summary=summary,
+        description=description,
+        operation_id=operation_id,
+        response_model=answer,
         response_description="The requested outputs",
         responses=problems(*sorted({400, 404, 409, 410, 413, 415, 422, 500, 503, 504, 507})),
-        openapi_extra={"requestBody": {"content": {"application/json": {"example": spec.example}}}},
     )
 
 
