@@ -138,6 +138,7 @@ def create_app(
         redoc_url=None,
         openapi_url=OPENAPI_PATH,
         redirect_slashes=False,  # Starlette's redirects would contain the Host header of the request unchecked
+        generate_unique_id_function=lambda route: route.name,  # clients are generated with these names
         telemetry={"tracing": False, "metrics": False, "logs": False, "auto_configure": False},
         lifespan=lifespan,
     )

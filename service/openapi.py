@@ -15,13 +15,15 @@ from service.http.auth import ApiKeyAuth
 from service.model.model import Model
 from service.native import openapi as native_openapi
 from service.v2 import openapi as v2_openapi
-from service.v2.schemas import Error
+from service.v2.log_settings import LogSettingsChange
+from service.v2.schemas import ControlRequest, Error, IndexRequest
 
 OPENAPI_PATH = "/openapi.json"
 SECURITY_SCHEMES = {
     "bearer": {"type": "http", "scheme": "bearer"},
     "header": {"type": "apiKey", "in": "header", "name": "X-API-Key"},
 }
+NAMED = (Error, native_openapi.Problem, IndexRequest, ControlRequest, LogSettingsChange)  # that no route's types have
 
 
 class OpenApi:
@@ -56,8 +58,7 @@ class OpenApi:
         components = document["components"]
         for name in ("HTTPValidationError", "ValidationError"):
             components["schemas"].pop(name, None)  # FastAPI's, of a 422 that no route here answers
-        components["schemas"]["Error"] = Error.model_json_schema()
-        components["schemas"]["Problem"] = native_openapi.Problem.model_json_schema()
+        components["schemas"] |= {schema.__name__: schema.model_json_schema() for schema in NAMED}
         components["securitySchemes"] = SECURITY_SCHEMES if auth else {}
         for path, operations in document["paths"].items():
             for method, operation in operations.items():

@@ -94,7 +94,7 @@ async def version_metadata(model: Name, version: Number, repository: ServedModel
 
 
 @router.get(OF_MODEL + "/ready", summary="Is a model ready?", responses=errors(404, 503))
-async def ready(model: Name, repository: ServedModels) -> schemas.ModelReady:
+async def model_ready(model: Name, repository: ServedModels) -> schemas.ModelReady:
     return schemas.ModelReady(name=repository.model(model).name, ready=True)
 
 

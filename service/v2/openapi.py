@@ -24,7 +24,7 @@ def errors(*statuses: int) -> dict[int | str, dict[str, Any]]:
 
 def json_body(schema: type[BaseModel], example: dict[str, Any]) -> dict[str, Any]:
     """The documentation of a JSON body that may be missing, which FastAPI cannot read from a signature."""
-    content = {"application/json": {"schema": schema.model_json_schema(), "example": example}}
+    content = {"application/json": {"schema": {"$ref": f"#/components/schemas/{schema.__name__}"}, "example": example}}
     return {"requestBody": {"required": False, "content": content}}
 
 
