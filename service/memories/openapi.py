@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field, create_model
 from service.memories.stored import KEY_VALUE, LENGTHS, key_inputs, projects
 from service.memories.upload import DTYPES, MAX_TTL_S
 from service.model.model import Model
-from service.native.openapi import Tensor, problems
+from service.native.openapi import INT64, Tensor, problems
 
 EXAMPLE = {"key": [[1, 0], [0, 1], [1, 1]], "value": [[1, 2], [3, 4], [5, 6]]}
 APPENDED = {"key": [[2, 0]], "value": [[7, 8]], "at": 3}
@@ -26,7 +26,7 @@ class MemoryDescription(BaseModel):
     key_shape: tuple[int, ...] = Field(description="[batch, kv_heads, n, d_k], of a stack of layers [layers, ...]")
     value_shape: tuple[int, ...]
     lengths: tuple[int, ...] = Field(description="keys of each row of the batch")
-    bytes: int = Field(description="of its files, which have room for appended keys")
+    bytes: int = Field(description="of its files, which have room for appended keys", json_schema_extra=INT64)
     content: str = Field(description="SHA-256 of the keys and values stored first, for If-None-Match")
     created: datetime
     expires: datetime | None
@@ -44,7 +44,7 @@ class MemoryList(BaseModel):
 
     memories: list[MemoryDescription]
     damaged: list[DamagedMemory] = Field(description="shown to admin keys, or where there are no keys")
-    limit_bytes: int = Field(description="upper limit on all memories of this machine")
+    limit_bytes: int = Field(description="upper limit on all memories of this machine", json_schema_extra=INT64)
 
 
 def routes(blocks: dict[str, Model]) -> list[APIRoute]:

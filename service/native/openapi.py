@@ -5,6 +5,7 @@ from typing import Annotated, Any
 from fastapi import Body
 from fastapi.routing import APIRoute
 from pydantic import BaseModel, ConfigDict, Field, RootModel, create_model
+from pydantic.config import JsonDict
 from pydantic.json_schema import SkipJsonSchema
 
 from service.base.errors import codes, meaning
@@ -20,6 +21,7 @@ from service.tensors.spec import TensorSpec
 
 LAYERED = ("layers", "reduce_layers")  # options of blocks with an axis of layers
 ON_REQUEST = "Answered if outputs names it."
+INT64: JsonDict = {"format": "int64"}  # Go and Java have 32 bits without it
 Absent = SkipJsonSchema[None]  # a field that may be missing, and is never null
 KINDS: dict[str, type] = {"b": bool, "i": int, "f": float}  # of a parameter, by its numpy kind
 

@@ -8,6 +8,8 @@ from service.model.masks import FLAG
 from service.selection.options import describe_options
 from service.v2.datatypes import DATATYPES
 
+Int64 = Annotated[int, Field(json_schema_extra={"format": "int64"})]  # Go and Java have 32 bits without it
+
 
 class Error(BaseModel):
     error: str
@@ -32,7 +34,7 @@ class OutputParameters(BaseModel):
 
 class RequestedOutput(BaseModel):
     name: str
-    parameters: OutputParameters = OutputParameters()
+    parameters: OutputParameters | None = None
 
 
 class InferRequest(BaseModel):
@@ -91,8 +93,8 @@ class Models(BaseModel):
 
 
 class Duration(BaseModel, from_attributes=True):
-    count: int = 0
-    ns: int = 0
+    count: Int64 = 0
+    ns: Int64 = 0
 
 
 class InferStatistics(BaseModel):
@@ -102,8 +104,8 @@ class InferStatistics(BaseModel):
     compute_input: Duration
     compute_infer: Duration
     compute_output: Duration
-    cache_hit: Duration = Duration()
-    cache_miss: Duration = Duration()
+    cache_hit: Duration = Field(default_factory=Duration)
+    cache_miss: Duration = Field(default_factory=Duration)
 
 
 class BatchStatistics(BaseModel):
@@ -116,9 +118,9 @@ class BatchStatistics(BaseModel):
 class ModelStatistics(BaseModel):
     name: str
     version: str
-    last_inference: int = Field(description="milliseconds since 1970; 0 = none yet")
-    inference_count: int = Field(description="rows: a batch of 64 counts 64")
-    execution_count: int
+    last_inference: Int64 = Field(description="milliseconds since 1970; 0 = none yet")
+    inference_count: Int64 = Field(description="rows: a batch of 64 counts 64")
+    execution_count: Int64
     inference_stats: InferStatistics
     response_stats: dict[str, Any] = {}
     batch_stats: list[BatchStatistics]
