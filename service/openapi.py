@@ -24,6 +24,14 @@ SECURITY_SCHEMES = {
     "header": {"type": "apiKey", "in": "header", "name": "X-API-Key"},
 }
 NAMED = (Error, native_openapi.Problem, IndexRequest, ControlRequest, LogSettingsChange)  # that no route's types have
+DEADLINE = {
+    "name": "X-Request-Timeout",
+    "in": "header",
+    "description": "the deadline for the run to begin, in seconds",
+    "schema": {"type": "number", "minimum": 0},
+}
+RETRY = {"Retry-After": {"description": "seconds, if a retry may succeed", "schema": {"type": "integer"}}}
+RETRIED = {"503", "504", "507"}
 
 
 class OpenApi:
@@ -62,10 +70,16 @@ class OpenApi:
         components["securitySchemes"] = SECURITY_SCHEMES if auth else {}
         for path, operations in document["paths"].items():
             for method, operation in operations.items():
-                if "HTTPValidationError" in str(operation["responses"].get("422")):
-                    del operation["responses"]["422"]
+                responses = operation["responses"]
+                if "HTTPValidationError" in str(responses.get("422")):
+                    del responses["422"]
+                if "504" in responses:
+                    operation.setdefault("parameters", []).append(DEADLINE)
+                if not path.startswith("/v2/health"):
+                    for status in RETRIED & responses.keys():
+                        responses[status]["headers"] = RETRY
                 if auth and auth.denied({}, path, method.upper()):
                     operation["security"] = [{name: []} for name in SECURITY_SCHEMES]
                     errors = v2_openapi.errors if path.startswith("/v2") else native_openapi.problems
-                    operation["responses"] |= {str(status): of for status, of in errors(401, 403).items()}
+                    responses |= {str(status): of for status, of in errors(401, 403).items()}
         return json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode()

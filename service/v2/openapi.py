@@ -3,17 +3,21 @@
 from typing import Annotated, Any
 
 import numpy as np
-from fastapi import Body
+from fastapi import Body, Header
 from fastapi.routing import APIRoute
 from pydantic import BaseModel
 
 from service.base.errors import meaning
+from service.http.body import JSON_LENGTH
 from service.model.model import Model
 from service.v2.datatypes import NAMES
 from service.v2.paths import OF_MODEL, OF_VERSION, Name, Number
 from service.v2.schemas import InferRequest, InferResponse
 
 BINARY = {"schema": {"type": "string", "format": "binary"}}
+LENGTH = "bytes of JSON before the binary tensors"
+JsonLength = Annotated[int | None, Header(alias=JSON_LENGTH, ge=0, description=LENGTH)]
+LENGTH_ANSWERED = {JSON_LENGTH: {"description": LENGTH, "schema": {"type": "integer"}}}
 
 
 def errors(*statuses: int) -> dict[int | str, dict[str, Any]]:
@@ -31,9 +35,11 @@ def json_body(schema: type[BaseModel], example: dict[str, Any]) -> dict[str, Any
 def routes(blocks: dict[str, Model]) -> list[APIRoute]:
     """Documented routes for inference; undocumented ones answer. ``blocks`` give the examples."""
 
-    def infer(model: Name, body: Annotated[InferRequest, Body()]) -> None: ...
+    def infer(model: Name, body: Annotated[InferRequest, Body()], json_length: JsonLength = None) -> None: ...
 
-    def infer_version(model: Name, version: Number, body: Annotated[InferRequest, Body()]) -> None: ...
+    def infer_version(
+        model: Name, version: Number, body: Annotated[InferRequest, Body()], json_length: JsonLength = None
+    ) -> None: ...
 
     examples = {name: {"summary": name, "value": _example(model)} for name, model in blocks.items()}
     content = {"application/json": {"examples": examples}, "application/octet-stream": BINARY}
@@ -50,7 +56,7 @@ def routes(blocks: dict[str, Model]) -> list[APIRoute]:
             response_model=InferResponse,
             response_description="The requested outputs",
             responses={
-                200: {"content": {"application/octet-stream": BINARY}},
+                200: {"content": {"application/octet-stream": BINARY}, "headers": LENGTH_ANSWERED},
                 **errors(*sorted({400, 404, 500, 501, 503, 504})),
             },
             openapi_extra={"requestBody": {"content": content}},

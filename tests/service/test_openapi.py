@@ -9,6 +9,7 @@ import schemathesis
 from hypothesis import HealthCheck, given, settings
 from schemathesis import BaseSchema, GenerationMode, checks
 
+from service.http.body import JSON_LENGTH
 from service.openapi import OpenApi
 from tests.support.application import running
 from tests.support.server import serving
@@ -40,8 +41,13 @@ def test_every_operation(api, mode):
         @settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))
         @given(case=operation.as_strategy(generation_mode=mode))
         def explore(case):
+            case.headers.pop("X-Request-Timeout", None)  # a short deadline passes: a 504
             if case.path.endswith("/infer"):  # a model that is there, so that the body is looked at
                 case.path_parameters.update({"model": "dot_product", "version": 1})
+                if case.media_type == "application/json":
+                    case.headers.pop(JSON_LENGTH, None)
+            elif case.path == "/v1/attention/{block}" and case.method == "POST":
+                case.path_parameters["block"] = "dot_product"
             case.call_and_validate(checks=checks.CHECKS.get_by_names(CHECKS))
 
         explore()

@@ -2,12 +2,13 @@
 
 import re
 
+import jsonschema
 import numpy as np
 import pytest
 
 from models.catalogue import BLOCKS
 from tests.support.application import running
-from tests.support.attending import assert_close, attend
+from tests.support.attending import assert_close, attend, post
 
 
 @pytest.fixture(scope="module")
@@ -40,6 +41,36 @@ def test_each_block_has_an_example_that_runs_and_is_right(client, document, name
 def test_every_status_it_promises_is_in_the_document(document):
     responses = document["paths"]["/v1/attention/dot_product"]["post"]["responses"]
     assert set(responses) == {"200", "400", "404", "409", "410", "413", "415", "422", "500", "503", "504", "507"}
+
+
+def test_deadlines_and_retries_are_in_the_document(document):
+    for path in ("/v1/attention/dot_product", "/v1/attention/{block}", "/v1/memories", "/v2/models/{model}/infer"):
+        operation = document["paths"][path]["post"]
+        assert "X-Request-Timeout" in [of["name"] for of in operation["parameters"]]
+        assert "Retry-After" in operation["responses"]["503"]["headers"]
+        assert "headers" not in operation["responses"]["400"]
+    assert "headers" not in document["paths"]["/v2/health/ready"]["get"]["responses"]["503"]
+
+
+def test_an_answer_of_single_numbers_is_as_documented(client, document):
+    body = {"query": [1, 0], "key": [[1, 0]], "outputs": ["lse", "entropy"]}
+    answer = post(client, "scaled_dot_product", body).json()
+    assert type(answer["lse"]) is float
+    for name in ("scaled_dot_product_answer", "AttentionAnswer"):
+        jsonschema.validate(answer, {"$ref": f"#/components/schemas/{name}", "components": document["components"]})
+
+
+def test_any_block_runs_as_the_document_says(client, document):
+    content = document["paths"]["/v1/attention/{block}"]["post"]["requestBody"]["content"]["application/json"]
+    schema = {**content["schema"], "components": document["components"]}
+    assert content["examples"].keys() == BLOCKS.keys()
+    for example in content["examples"].values():
+        jsonschema.validate(example["value"], schema)
+    options = {"layers": [0], "heads": "0", "outputs": ["weights"], "memory": "0" * 32, "weights_top_k": 2}
+    jsonschema.validate({"query": {"shape": [1], "data": [1]}, "scale": 2, "is_causal": True, **options}, schema)
+    for wrong in ({"heads": {}}, {"query": {"shape": [1]}}):
+        with pytest.raises(jsonschema.ValidationError):
+            jsonschema.validate(wrong, schema)
 
 
 def test_keys_are_in_the_document(two_blocks, tmp_path):
