@@ -21,12 +21,14 @@ import pytest
 import heed
 from models.catalogue import BLOCKS
 from scripts.guide import blocks
+from service.http.body import JSON_LENGTH
 from tests.support.documents import ENVIRONMENT, EXAMPLES, PAGES, ROOT, Example
 from tests.support.walkthrough import NOT_RUN, RESULTS, walk, without_times
 
-RUNNABLE = re.compile(r"(curl|python3?|grep|source|heed (run|memory|probe))\b.*")
+RUNNABLE = re.compile(r"(curl|printf|tail|od|python3?|grep|source|heed (run|memory|probe))\b.*")
 MODEL = re.compile(r"minilm|\bmine\b|attention\.pt")  # of the reader; the built-in blocks are others
-PROGRAMS = ("docker", "kubectl", "ray", "serve")  # what they are given is tested in tests/deploy
+# What they are given is tested in tests/deploy and tests/generated.
+PROGRAMS = ("docker", "kubectl", "ray", "serve", "npm", "npx", "node")
 JSON = {"Content-Type": "application/json"}
 IN_README = [example for example in EXAMPLES if example.page == "README.md"]
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
@@ -43,6 +45,8 @@ def is_run(example: Example) -> bool:
 RUN = [example for example in EXAMPLES if is_run(example)]
 WALKED = [example for example in IN_README if not example.code.startswith(NOT_RUN)]
 CHECKED = [example for example in EXAMPLES if example.language == "sh" and example not in RUN + WALKED]
+# tests/deploy/test_kubernetes.py renders the YAML, tests/generated runs the others.
+ELSEWHERE = {"yaml": "docs/deployment.md", "ts": "docs/other_languages.md", "go": "docs/other_languages.md"}
 DATA = {"json": json.loads, "toml": tomllib.loads}
 
 
@@ -132,14 +136,37 @@ def test_all_code_of_a_page_is_found(page):
 
 
 def test_every_language_is_known():
-    known = {"sh", "python", "text", "mermaid", "yaml", *DATA}  # tests/deploy/test_kubernetes.py renders the YAML
+    known = {"sh", "python", "text", "mermaid", *ELSEWHERE, *DATA}
     assert {example.language for example in EXAMPLES} <= known
-    assert [example.page for example in EXAMPLES if example.language == "yaml"] == ["docs/deployment.md"]
+    for language, page in ELSEWHERE.items():
+        assert [example.page for example in EXAMPLES if example.language == language] == [page]
 
 
 def test_requests_of_the_native_api_are_answered(client):
     (shown,) = (example for example in EXAMPLES if example.page == "docs/native.md" and example.language == "json")
     assert client.post("/v1/attention/scaled_dot_product", content=shown.code, headers=JSON).status_code == 200
+
+
+def test_the_bytes_of_v2_are_those_of_its_page(client):
+    """The request is that of the page's curl; what the tables say of its bytes and of the response's is so."""
+    page = PAGES["docs/other_languages.md"]
+    (text,) = re.findall(r"printf '(\{.*\})", page)
+    rows = re.findall(r"^\| (\d+) to (\d+) \| `([^`]*)` \| (.*) \|$", page, re.MULTILINE)
+    request = text.encode() + b"".join(bytes.fromhex(content) for _, _, content, _ in rows[1:3])
+    headers = {JSON_LENGTH: str(len(text))}
+    answer = client.post("/v2/models/scaled_dot_product/infer", content=request, headers=headers)
+    assert answer.status_code == 200, answer.text
+    assert int(answer.headers[JSON_LENGTH]) == int(rows[3][1]) + 1
+    for message, of_message in ((request, rows[:3]), (answer.content, rows[3:])):
+        assert int(of_message[-1][1]) + 1 == len(message)
+        (_, end, beginning, _), *tensors = of_message
+        assert message[: int(end) + 1].startswith(beginning.removesuffix("...").strip().encode())
+        json.loads(message[: int(end) + 1])
+        for first, last, content, meaning in tensors:
+            found = message[int(first) : int(last) + 1]
+            assert found == bytes.fromhex(content)
+            said = [float(number) for number in re.findall(r"[\d.]+", meaning)]
+            np.testing.assert_array_equal(np.frombuffer(found, "<f4"), np.float32(said))
 
 
 @pytest.mark.parametrize("name", BLOCKS)

@@ -16,6 +16,7 @@ ENVIRONMENT = os.environ | {  # of the commands: `heed` and heed_client are thos
     "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
     "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'clients'}",
 }
+ADDRESS = "http://127.0.0.1:8000"  # of the examples
 FENCE = re.compile(r"^```(\w+)\n(.*?)^```$(?:\n\n```text\n(.*?)^```$)?", re.DOTALL | re.MULTILINE)
 
 
