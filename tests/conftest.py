@@ -13,7 +13,6 @@ import shutil
 import socket
 import subprocess
 import sys
-import venv
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -25,6 +24,7 @@ from hypothesis import HealthCheck, settings
 
 from scripts.exported import exported
 from tests.support import graphs
+from tests.support.environments import environment
 from tests.support.server import ServerProcess, serving, started
 
 # torch and what imports it is imported where it is needed: most packages are tested without.
@@ -177,17 +177,8 @@ def fused(once, repository) -> Path:
 
 @pytest.fixture(scope="session")
 def kserve_python(request) -> Path:
-    """The Python of an environment with KServe and tritony, which is made once and kept in pytest's cache."""
-    name = "-".join([*KSERVE, f"{sys.version_info.major}.{sys.version_info.minor}"])
-    folder = Path(request.config.cache.mkdir(name))
-    python = folder / "bin" / "python"
-    with FileLock(f"{folder}.lock"):  # of pytest-xdist's workers one makes it
-        if not (folder / "complete").exists():
-            venv.create(folder, clear=True)
-            pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--python", python]
-            subprocess.run([*pip, "install", "--quiet", "--no-compile", *KSERVE], check=True)
-            (folder / "complete").touch()
-    return python
+    """The Python of an environment with KServe and tritony."""
+    return environment(request.config, *KSERVE) / "python"
 
 
 @pytest.fixture(scope="session")
