@@ -219,6 +219,13 @@ class Settings(BaseSettings):
             )
         return mode
 
+    @field_validator("monitoring_port")
+    @classmethod
+    def _check_ports(cls, port: int, info: ValidationInfo) -> int:
+        if port and port == info.data.get("port"):
+            raise ValueError(f"{port} is the port of the service (--port): give another one")
+        return port
+
     @field_validator("tls_key")
     @classmethod
     def _check_tls(cls, key: Path | None, info: ValidationInfo) -> Path | None:

@@ -356,6 +356,7 @@ class FastProtocol(LimitedProtocol):
             "path": head.route.path,
             "path_params": head.route.path_params,
             "headers": head.fields,
+            "client": self.client,
             "state": state,
         }
         for observer in self._fast_path.observers:

@@ -7,6 +7,7 @@ from typing import Any
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service.base.errors import CLIENT_CLOSED_REQUEST
+from service.telemetry.logs import peer
 
 log = logging.getLogger("heed")
 
@@ -73,8 +74,9 @@ def model_of(scope: Scope) -> str | None:
 
 def _event(scope: Scope, status: int, milliseconds: float) -> dict[str, Any]:
     state = scope["state"]
-    event = {
+    event: dict[str, Any] = {
         "request_id": state["request_id"].decode(),
+        **peer(scope.get("client")),
         "method": scope["method"],
         "path": scope["path"][:MAX_PATH_LENGTH],
         "status": status,

@@ -70,6 +70,7 @@ def test_every_line_of_a_server_is_json(tmp_path, monkeypatch):
     assert 0 < sum(good[stage] for stage in STAGES) < good["milliseconds"]
     assert (bad["request_id"], bad["status"], bad["level"]) == ("POST-1", 400, "warning")
     assert (none["status"], none["model"], none["path"]) == (404, "no\nsuch", "/v1/attention/no\nsuch")
+    assert {line["peer"].rpartition(":")[0] for line in (good, bad, none)} == {"127.0.0.1"}
     assert not STAGES & none.keys()
     assert refused["status"] == 400
     assert (settings["workers"], settings["api_keys_file"]) == (2, str(tmp_path / "keys"))

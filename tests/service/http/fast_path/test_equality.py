@@ -88,8 +88,8 @@ def test_both_ways_are_logged_traced_and_guarded_alike(mode, models, tmp_path, r
         return answer.alike, list(answer.fields), logged, spans, parents
 
     def logged_fields(record: logging.LogRecord) -> dict[str, Any]:
-        timed = {"created", "msecs", "relativeCreated", "milliseconds", *STAGES}
-        return {name: None if name in timed else value for name, value in vars(record).items() if name != "taskName"}
+        own = {"created", "msecs", "relativeCreated", "milliseconds", "peer", *STAGES}
+        return {name: None if name in own else value for name, value in vars(record).items() if name != "taskName"}
 
     with serving_in_process(models, **more) as service, ExitStack() as clients:
         client, other, third = (clients.enter_context(Client(service)) for _ in range(3))
