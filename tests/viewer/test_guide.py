@@ -25,7 +25,7 @@ def test_pages_are_drawn_on_a_dark_screen_and_a_phone(open_file, guide, name):
         drawn(page)
         assert page.evaluate("document.documentElement.scrollWidth") <= width
         if name == "architecture":
-            assert page.locator("div.mermaid").bounding_box()["height"] > 200
+            assert page.locator("div.mermaid").bounding_box()["height"] > 100
 
 
 def test_the_search_finds_an_option(open_file, guide):
