@@ -15,7 +15,9 @@ from heed_client.client import Client
 
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
 SCREEN: ViewportSize = {"width": 1280, "height": 900}
-CONTROLS_OPEN = "if (location.protocol !== 'about:') try { sessionStorage['heed-open-input'] ??= true } catch {}"
+CONTROLS_OPEN = """if (location.protocol !== "about:") try {
+  for (const part of ["input", "display"]) sessionStorage[`heed-open-${part}`] ??= true;
+} catch {}"""
 BLOCKS = ("scaled_dot_product", "multi_head", "additive", "encoder")
 
 
@@ -71,7 +73,7 @@ def open_page(browser, context, viewer) -> Iterator[Callable[..., Page]]:
     """Opens the page with a fragment of settings: it may log no error but with ``expected`` in it, nor ask other hosts.
 
     ``tensors`` come in place of those of the page's own sentence. With ``options``, of a context, it has its own.
-    The controls of the input are open, unless the page has a context of its own and they are ``closed``.
+    The controls of the input and the display are open, unless the page has its own context and they are ``closed``.
     """
     wrong: list[str] = []
     with ExitStack() as opened:

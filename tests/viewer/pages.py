@@ -77,12 +77,12 @@ def show(
     return page
 
 
-def more(page: Page) -> Locator:
-    """The box of the settings that are not always in sight, open."""
-    box = page.locator(".more")
-    if box.get_attribute("open") is None:
-        box.locator("summary").click()
-    return box.locator(".menu")
+def display(page: Page) -> Locator:
+    """The settings behind the button Display, open."""
+    button = page.get_by_role("button", name="Display")
+    if button.get_attribute("aria-expanded") == "false":
+        button.click()
+    return page.get_by_role("group", name="how it is drawn")
 
 
 def drawn(page: Page) -> None:

@@ -9,7 +9,7 @@ from PIL import Image
 from playwright.sync_api import expect
 
 from heed_client.client import Client
-from tests.viewer.pages import EXAMPLE, alike, drawn, expect_value, more, picture_of_view
+from tests.viewer.pages import EXAMPLE, alike, display, drawn, expect_value, picture_of_view
 
 TEXT = "model=bert&text=the+cat+sat+on+the+mat"
 PICTURES = Path(__file__).with_name("pictures")
@@ -39,7 +39,7 @@ def test_the_sentence_is_in_the_link_and_leaves_it_with_its_tensors(open_page):
     for _ in range(2):
         expect(page.locator(".selection")).to_contain_text("“it” (10) looks at “animal” (2)")
         page.reload()
-    more(page).get_by_role("checkbox", name="hide special tokens").check()
+    display(page).get_by_role("checkbox", name="hide special tokens").check()
     expect(page.locator(".selection")).not_to_contain_text("[CLS]")
     expect(page).to_have_url(re.compile("sentence=true"))
     page.get_by_role("radio", name="random").check()

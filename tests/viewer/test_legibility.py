@@ -7,7 +7,7 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.support.waiting import until
-from tests.viewer.pages import choose, expect_value, more, pixels
+from tests.viewer.pages import choose, display, expect_value, pixels
 
 TEXT = "the animal did not cross the street"
 PAGE = "model=bert&text=" + TEXT.replace(" ", "+") + "&head=2&query=2"
@@ -24,20 +24,20 @@ def test_numbers_follow_hidden_tokens_renormalisation_and_combinations(open_page
     page = open_page(MATRIX)
     row = weights[2, 2].astype(np.float64)
     expect_value(page, row[5])
-    more(page).get_by_role("checkbox", name="hide special tokens").check()
+    display(page).get_by_role("checkbox", name="hide special tokens").check()
     expect_value(page, row[5])
     expect(page.locator(".selection")).not_to_contain_text("<s>")
-    more(page).get_by_role("checkbox", name="renormalise").check()
+    display(page).get_by_role("checkbox", name="renormalise").check()
     expect_value(page, row[5] / row[1:-1].sum())
-    more(page).get_by_role("checkbox", name="hide special tokens").uncheck()
-    more(page).get_by_role("checkbox", name="hide first token").check()
+    display(page).get_by_role("checkbox", name="hide special tokens").uncheck()
+    display(page).get_by_role("checkbox", name="hide first token").check()
     expect_value(page, row[5] / row[1:].sum())
     page.get_by_role("combobox", name="head", exact=True).focus()
     expect(page).to_have_url(re.compile("hideFirst=true"))
     page.reload()
     expect_value(page, row[5] / row[1:].sum())
-    more(page).get_by_role("checkbox", name="hide first token").uncheck()
-    more(page).get_by_role("checkbox", name="renormalise").uncheck()
+    display(page).get_by_role("checkbox", name="hide first token").uncheck()
+    display(page).get_by_role("checkbox", name="renormalise").uncheck()
     choice = page.get_by_role("combobox", name="show")
     choice.select_option("mean of heads")
     expect_value(page, weights[:, 2, 5].mean(dtype=np.float64))
@@ -71,11 +71,9 @@ def test_colours_follow_scale_threshold_range_and_palette(open_page, weights):
     scale.select_option("logarithmic")
     until(lambda: colours(page)[:, 0].mean() < linear.mean())
     scale.select_option("linear")
-    more(page)
     threshold.fill("0.15")
     threshold.press("Enter")
     until(lambda: (colours(page)[:, 0] == np.where(first < 0.15, 255, linear)).all())
-    more(page)
     threshold.fill("0")
     threshold.press("Enter")
     full.select_option("all heads")
@@ -83,7 +81,7 @@ def test_colours_follow_scale_threshold_range_and_palette(open_page, weights):
     full.select_option("each row")
     largest = weights[0].argmax(-1)
     until(lambda: not colours(page)[:, 0].reshape(weights[0].shape)[np.arange(len(largest)), largest].any())
-    more(page).get_by_role("combobox", name="palette").select_option("viridis")
+    display(page).get_by_role("combobox", name="palette").select_option("viridis")
     until(lambda: tuple(colours(page)[first.argmax(), :3]) == (253, 231, 37))
 
 
@@ -141,21 +139,27 @@ def test_the_legend_of_a_logarithmic_scale_has_powers_of_ten(open_page, weights)
 
 def test_only_controls_that_have_an_effect_are_shown(open_page):
     page = open_page(MATRIX)
-    group = page.get_by_role("group", name="how it is drawn")
     common = ["scale", "full colour", "threshold", "hide special tokens", "hide first token", "renormalise"]
     controls = {
         "Matrix": ["head", "show", "palette", *common],
         "Head": ["head", "show", *common],
-        "Model": ["palette", *common],
+        "Model": ["sort by", "palette", *common],
     }
     for view, names in controls.items():
         page.get_by_role("tab", name=view).click()
-        assert group.bounding_box()["height"] < 40  # one row
-        more(page)
-        labels = group.locator("label").evaluate_all(
+        expect(page.get_by_role("group", name="what is drawn")).to_have_count(int("head" in names))
+        labels = page.locator(".workspace > .tools label, #display label").evaluate_all(
             """(labels) => labels.map((label) =>
               [...label.childNodes].filter((part) => part instanceof Text).map(({ data }) => data).join("").trim())"""
         )
         assert sorted(labels) == sorted(names)
-    page.keyboard.press("Escape")
-    expect(page.locator(".more .menu")).to_be_hidden()
+
+
+def test_the_display_is_closed_at_first_and_stays_as_it_is_left(open_page):
+    page = open_page(MATRIX + "&scale=log", closed=True, viewport={"width": 1280, "height": 900})
+    button = page.get_by_role("button", name="Display (1 changed)")
+    expect(button).to_have_attribute("aria-expanded", "false")
+    expect(page.get_by_role("combobox", name="scale")).to_have_count(0)
+    button.click()
+    page.reload()
+    expect(page.get_by_role("combobox", name="scale")).to_have_value("log")

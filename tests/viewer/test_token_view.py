@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 from playwright.sync_api import Page, expect
 
-from tests.viewer.pages import SCORES, WORDS, drawn, fragment, more, show
+from tests.viewer.pages import SCORES, WORDS, display, drawn, fragment, show
 
 WATCH_CHANGES = """() => {
   window.changed = new Set();
@@ -100,7 +100,7 @@ def test_two_texts_of_cross_attention(open_page):
 def test_special_tokens_are_marked(open_page):
     page = open_page("model=bert&view=tokens&text=the+cat+sat")
     expect(page.locator(".chip.special")).to_have_text(["<s>", "</s>"])
-    more(page).get_by_role("checkbox", name="hide special tokens").check()
+    display(page).get_by_role("checkbox", name="hide special tokens").check()
     expect(page.locator(".chip.special")).to_have_count(0)
 
 

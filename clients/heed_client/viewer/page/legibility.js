@@ -1,9 +1,10 @@
-// How weights are drawn: which head or which sum of heads, scale, range, palette, hidden tokens, threshold. Only what has
-// an effect on the open view is shown.
+// What is drawn of the weights, which head or which sum of heads; and how, behind the button Display. Only what has an
+// effect on the open view is shown.
 import { html } from "vendor/preact.js";
 import { DEFAULTS } from "heed/data/state.js";
 import { PALETTES } from "heed/data/palettes.js";
-import { Choice, numbers, Popup, Switch } from "heed/views/controls.js";
+import { Choice, numbers, Switch } from "heed/views/controls.js";
+import { sortsOf } from "heed/views/model_view.js";
 
 /** @typedef {import("heed/views/hooks.js").ViewProps} ViewProps */
 
@@ -28,59 +29,81 @@ export function combinationsOf({ layers, isSelf }, kind) {
   return Object.fromEntries(known);
 }
 
-const MORE = /** @type {const} */ (["palette", "threshold", "hideSpecial", "hideFirst", "hidePadding", "renormalise"]);
+const DISPLAY = /** @type {const} */ ([
+  "scale",
+  "range",
+  "palette",
+  "threshold",
+  "hideSpecial",
+  "hideFirst",
+  "hidePadding",
+  "renormalise",
+]);
 const LOOKS = /** @type {const} */ (["scale", "range", "palette", "threshold", "hidden", "renormalise"]);
 /** Of views that not all controls have an effect on: those that have. @type {Record<string, readonly string[]>} */
 const CONTROLS = {
-  model: LOOKS,
+  model: ["sort", ...LOOKS],
   head: ["head", "combine", ...LOOKS.filter((name) => name !== "palette")], // heads have colours of their own
   ablate: ["head", "scale", "palette", "threshold", "hidden"],
   steps: ["head"],
 };
 
-/** @param {ViewProps} props */
-export function Legibility({ attention, settings, set }) {
-  const { layers, heads, rows, columns } = attention;
-  const labels = [...rows, ...columns];
-  const has = (/** @type {string} */ name) => (CONTROLS[settings.view] ?? ["head", "combine", ...LOOKS]).includes(name);
-  /** @param {"hideSpecial" | "hideFirst" | "hidePadding" | "renormalise"} name @param {string} label */
-  const toggle = (name, label) =>
-    html`<${Switch} label=${label} checked=${settings[name]} onChange=${(/** @type {boolean} */ on) => set({ [name]: on })} />`;
-  const more = [
-    has("palette") &&
-      html`<${Choice} label="palette" value=${settings.palette} options=${Object.fromEntries(PALETTES.map((name) => [name, name]))}
-      onChange=${(/** @type {string} */ value) => set({ palette: value })} />`,
-    has("threshold") &&
-      html`<label>threshold <input type="number" min="0" max="1" step="0.01" value=${settings.threshold}
-      onChange=${(/** @type {any} */ event) => set({ threshold: Math.max(0, Number(event.currentTarget.value) || 0) })} /></label>`,
-    has("hidden") && labels.some(({ special }) => special) && toggle("hideSpecial", "hide special tokens"),
-    has("hidden") && toggle("hideFirst", "hide first token"),
-    has("hidden") && labels.some(({ padding }) => padding) && toggle("hidePadding", "hide padding"),
-    has("renormalise") && settings.kind !== "scores" && toggle("renormalise", "renormalise"),
-  ].filter(Boolean);
-  const changed = MORE.filter((name) => settings[name] !== DEFAULTS[name]).length;
-  return html`<div class="tools" role="group" aria-label="how it is drawn">
+/** Whether a control has an effect on a view. @param {string} view @param {string} name */
+const has = (view, name) => (CONTROLS[view] ?? ["head", "combine", ...LOOKS]).includes(name);
+
+/** How many of the controls behind the button have another value than at first. @param {ViewProps["settings"]} settings */
+export const changedLooks = (settings) =>
+  DISPLAY.filter((name) => settings[name] !== DEFAULTS[name]).length +
+  Number(settings.view === "model" && settings.sort !== DEFAULTS.sort);
+
+/** Which layer and head, or which sum of them. @param {ViewProps} props */
+export function Shown({ attention, settings, set }) {
+  const { layers, heads } = attention;
+  if (!has(settings.view, "head")) return null;
+  return html`<div class="tools" role="group" aria-label="what is drawn">
     ${
-      has("head") &&
-      html`
-      ${
-        layers > 1 &&
-        html`<${Choice} label=${attention.axis} value=${settings.layer} options=${numbers(layers)}
-        onChange=${(/** @type {string} */ value) => set({ layer: Number(value) })} />`
-      }
-      <${Choice} label="head" value=${settings.head} options=${numbers(heads)}
-        onChange=${(/** @type {string} */ value) => set({ head: Number(value), heads: [] })} />`
+      layers > 1 &&
+      html`<${Choice} label=${attention.axis} value=${settings.layer} options=${numbers(layers)}
+      onChange=${(/** @type {string} */ value) => set({ layer: Number(value) })} />`
     }
+    <${Choice} label="head" value=${settings.head} options=${numbers(heads)}
+      onChange=${(/** @type {string} */ value) => set({ head: Number(value), heads: [] })} />
     ${
-      has("combine") &&
+      has(settings.view, "combine") &&
       html`<${Choice} label="show" value=${settings.combine} options=${combinationsOf(attention, settings.kind)}
         onChange=${(/** @type {any} */ value) => set({ combine: value })} />`
     }
-    ${has("scale") && html`<${Choice} label="scale" value=${settings.scale} options=${SCALES} onChange=${(/** @type {any} */ value) => set({ scale: value })} />`}
-    ${has("range") && html`<${Choice} label="full colour" value=${settings.range} options=${RANGES} onChange=${(/** @type {any} */ value) => set({ range: value })} />`}
+  </div>`;
+}
+
+/** What is behind the button Display. @param {ViewProps} props */
+export function Display({ attention, settings, set }) {
+  const labels = [...attention.rows, ...attention.columns];
+  const takes = (/** @type {string} */ name) => has(settings.view, name);
+  /** @param {"hideSpecial" | "hideFirst" | "hidePadding" | "renormalise"} name @param {string} label */
+  const toggle = (name, label) =>
+    html`<${Switch} label=${label} checked=${settings[name]} onChange=${(/** @type {boolean} */ on) => set({ [name]: on })} />`;
+  return html`<div class="tools display" role="group" aria-label="how it is drawn">
     ${
-      more.length > 0 &&
-      html`<${Popup} name="more" title=${`more${changed > 0 ? ` (${changed} changed)` : ""}`}>${more}<//>`
+      takes("sort") &&
+      html`<${Choice} label="sort by" value=${settings.sort} options=${sortsOf(attention, settings)}
+      onChange=${(/** @type {string} */ sort) => set({ sort })} />`
     }
+    ${takes("scale") && html`<${Choice} label="scale" value=${settings.scale} options=${SCALES} onChange=${(/** @type {any} */ value) => set({ scale: value })} />`}
+    ${takes("range") && html`<${Choice} label="full colour" value=${settings.range} options=${RANGES} onChange=${(/** @type {any} */ value) => set({ range: value })} />`}
+    ${
+      takes("palette") &&
+      html`<${Choice} label="palette" value=${settings.palette} options=${Object.fromEntries(PALETTES.map((name) => [name, name]))}
+      onChange=${(/** @type {string} */ value) => set({ palette: value })} />`
+    }
+    ${
+      takes("threshold") &&
+      html`<label>threshold <input type="number" min="0" max="1" step="0.01" value=${settings.threshold}
+      onChange=${(/** @type {any} */ event) => set({ threshold: Math.max(0, Number(event.currentTarget.value) || 0) })} /></label>`
+    }
+    ${takes("hidden") && labels.some(({ special }) => special) && toggle("hideSpecial", "hide special tokens")}
+    ${takes("hidden") && toggle("hideFirst", "hide first token")}
+    ${takes("hidden") && labels.some(({ padding }) => padding) && toggle("hidePadding", "hide padding")}
+    ${takes("renormalise") && settings.kind !== "scores" && toggle("renormalise", "renormalise")}
   </div>`;
 }

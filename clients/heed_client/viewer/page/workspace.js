@@ -1,6 +1,7 @@
 // The part of the page that every source of attention has: tabs, what is drawn and how, the view, the selection.
 import { html, useMemo, useRef } from "vendor/preact.js";
-import { combinationsOf, Legibility } from "heed/page/legibility.js";
+import { changedLooks, combinationsOf, Display, Shown } from "heed/page/legibility.js";
+import { useOpen } from "heed/views/hooks.js";
 import { ModelView } from "heed/views/model_view.js";
 import { HeadView } from "heed/views/head_view.js";
 import { MatrixView } from "heed/views/matrix_view.js";
@@ -52,12 +53,22 @@ export function Workspace({ attention, settings, set, title, about, views = VIEW
     [settings, attention, name],
   );
   const { view: View } = views[name];
+  const [isOpen, setOpen] = useOpen("display");
+  const hasDisplay = name !== "steps"; // whose numbers have no colours
+  const changed = changedLooks(within);
   return html`<section class="workspace" aria-label="attention">
     <div class="bar">
       <${Tabs} views=${views} selected=${name} set=${set} />
+      ${
+        hasDisplay &&
+        html`<button aria-expanded=${isOpen} aria-controls="display" onClick=${() => setOpen(!isOpen)}>
+        Display${changed > 0 && ` (${changed} changed)`}</button>`
+      }
       <${TakeAlong} attention=${attention} settings=${within} set=${set} title=${title} about=${about} request=${request} picture=${extra.picture}
         second=${extra.second} />
     </div>
+    <div id="display" hidden=${!isOpen || !hasDisplay}>
+      ${isOpen && hasDisplay && html`<${Display} attention=${attention} settings=${within} set=${set} />`}</div>
     ${
       settings.ablated.length > 0 &&
       name !== "ablate" &&
@@ -65,7 +76,7 @@ export function Workspace({ attention, settings, set, title, about, views = VIEW
         off.${" "}<button onClick=${() => set({ ablated: [] })}>switch all on</button></p>`
     }
     ${PAIRED.includes(name) && html`<${PairFinder} attention=${attention} settings=${within} set=${set} />`}
-    <${Legibility} attention=${attention} settings=${within} set=${set} />
+    <${Shown} attention=${attention} settings=${within} set=${set} />
     <div id="view" role="tabpanel" aria-labelledby=${`tab-${name}`} class=${`view ${name}`}>
       <${View} attention=${attention} settings=${within} set=${set} ...${extra} />
     </div>

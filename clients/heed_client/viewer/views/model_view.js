@@ -4,7 +4,6 @@ import { poolLabels, visible } from "heed/data/display.js";
 import { POOL } from "heed/data/attention.js";
 import { cellOf, STATISTICS } from "heed/data/matrix.js";
 import { paintSmall, useTheme } from "heed/views/draw/canvas.js";
-import { Choice } from "heed/views/controls.js";
 import { globalMax, usePromise, useReady } from "heed/views/hooks.js";
 
 /** @typedef {import("heed/views/hooks.js").ViewProps} ViewProps */
@@ -19,14 +18,31 @@ const SORTS = {
   held: "share on the held token",
 };
 
+/** The numbers that heads have, and the held token, by which they can be sorted.
+ *  @param {ViewProps["attention"]} attention @param {ViewProps["settings"]} settings */
+function sortable({ statistics, isSelf }, { kind, key, query }) {
+  return { statistics: kind.endsWith("weights") ? statistics : null, held: key ?? (isSelf ? query : null) }; // no shares of scores
+}
+
+/** By what heads can be sorted. @param {ViewProps["attention"]} attention @param {ViewProps["settings"]} settings
+ *  @returns {Record<string, string>} */
+export function sortsOf(attention, settings) {
+  const { statistics, held } = sortable(attention, settings);
+  const { layer, entropy, first, held: _, ...others } = SORTS;
+  return {
+    layer,
+    ...(statistics && { entropy, first, ...(attention.isSelf && others) }),
+    ...(statistics && held !== null && { held: `share on “${attention.columns[held].text}”, which is held` }),
+  };
+}
+
 /** @param {ViewProps} props */
 export function ModelView({ attention, settings, set }) {
-  const { layers, heads, isSelf } = attention;
+  const { layers, heads } = attention;
   const ready = useReady(attention);
   const { isWhole } = attention;
-  const statistics = settings.kind.endsWith("weights") ? attention.statistics : null; // no shares of scores
+  const { statistics, held } = sortable(attention, settings);
   const { hideSpecial, hideFirst, hidePadding } = settings;
-  const held = settings.key ?? (isSelf ? settings.query : null);
   const isKnown = statistics !== null && isWhole && (settings.sort !== "held" || held !== null);
   const which = isKnown ? STATISTICS.indexOf(settings.sort) : -1;
   const asked = settings.sort === "held" && which >= 0 ? attention.received : null; // of the server
@@ -55,16 +71,8 @@ export function ModelView({ attention, settings, set }) {
     if (isWhole) performance.mark("heed-model-view-drawn");
   }, [attention, isWhole]);
   const isGrid = which < 0;
-  const { layer: plain, entropy, first, held: _, ...others } = SORTS;
-  const options = {
-    layer: plain,
-    ...(statistics && { entropy, first, ...(isSelf && others) }),
-    ...(statistics && held !== null && { held: `share on “${attention.columns[held].text}”, which is held` }),
-  };
-  return html`<div class="tools"><${Choice} label="sort by" value=${isGrid ? "layer" : settings.sort} options=${options}
-      onChange=${(/** @type {string} */ sort) => set({ sort })} />
-      ${!isGrid && isOfAll && html`<span>hidden tokens count, too: of long inputs the server has these numbers for all tokens</span>`}
-      ${received.error && html`<span role="alert">${received.error.message}</span>`}</div>
+  return html`${!isGrid && isOfAll && html`<p class="note">hidden tokens count, too: of long inputs the server has these numbers for all tokens</p>`}
+    ${received.error && html`<p role="alert">${received.error.message}</p>`}
     <div class="thumbnails" style=${isGrid ? { gridTemplateColumns: `repeat(${heads}, minmax(2.5rem, 12rem))` } : {}}>
       ${places.map(
         ({
