@@ -85,7 +85,7 @@ export function ServerApp() {
       ${
         shown
           ? html`<div class=${error ? "answer stale" : "answer"} aria-busy=${(answer.isBusy || !answer.isCurrent) && !error}>
-            ${error && html`<p class="bad" style=${{ margin: ".75rem 1rem 0" }}>${!shown.attention.isWhole ? "Not all heads came" : "The last run that succeeded is drawn"}: ${error.message} <${Again} error=${error} onAgain=${again} /></p>`}
+            ${error && html`<p class="bad">${!shown.attention.isWhole ? "Not all heads came" : "The last run that succeeded is drawn"}: ${error.message} <${Again} error=${error} onAgain=${again} /></p>`}
             <${Provenance} about=${about} />
             <${Workspace} attention=${shown.attention} settings=${drawn} set=${set} title=${shown.model.block} about=${about}
             request=${asRequest(shown, drawn)} views=${viewsOf(shown.model)}
