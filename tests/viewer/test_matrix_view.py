@@ -46,8 +46,9 @@ def test_what_follows_the_pointer_is_drawn_above_the_map(page):
 
     def bars(canvas: str) -> set[int]:
         """The columns over which there is a bar."""
-        alpha = pixels(page, canvas, left, top - 30, right - left, 20)[:, :, 3]
-        return set(np.flatnonzero(alpha.all(axis=0)) * 8 // (right - left))
+        alpha = pixels(page, canvas, left, bottom + 10, right - left, 20)[:, :, 3]
+        parts = np.array_split(alpha.all(axis=0), 8)
+        return {column for column, part in enumerate(parts) if part.mean() > 0.5}
 
     assert not pixels(page, POINTER, *area).any()
     page.mouse.move(*centre(page, 2, 3))
@@ -63,6 +64,21 @@ def test_what_follows_the_pointer_is_drawn_above_the_map(page):
     page.mouse.click(*centre(page, 2, 0))
     page.mouse.move(5, 5)
     assert bars(HEAT_MAP) == {5}  # it is held
+
+
+@pytest.mark.parametrize("width", [1440, 2560])
+def test_the_map_fits_the_window_and_words_stand_at_their_cells(open_page, width):
+    page = show(
+        open_page, SCORES, WORDS, "Matrix", "palette=greys", viewport={"width": width, "height": 900}, closed=True
+    )
+    left, top, right, _ = plot(page)
+    written = pixels(page, HEAT_MAP, left, 0, right - left, top - 2)[:, :, 3].max(axis=1)
+    assert np.flatnonzero(written > 100).max() > top - 14
+    assert right > 0.6 * width
+    page.mouse.click(*centre(page, 1, 4))
+    expect(page.locator(".ranking, .headline").first).to_be_visible()
+    box = page.locator(".workspace > .selection").bounding_box()
+    assert box["y"] + box["height"] <= 900
 
 
 def test_keys_hold_move_zoom_and_release(page):

@@ -14,7 +14,8 @@ import { useShown } from "heed/views/hooks.js";
 
 const TALLEST = 0.75; // of the window's height
 const LOWEST = 0.4;
-const ABOVE = 130; // px of the words and bars above the cells, and of what is below them
+const BELOW = 100; // px of the selection and the note below a map
+const PAIR = 72; // px that are above the map as soon as a word is held
 const CLICK = 4; // px: a pointer that moves less has clicked
 const STEP = 1.5; // of a key or a button that zooms
 
@@ -34,7 +35,7 @@ function HeatMap({ attention, settings, set, shown, beside = null }) {
   const canvas = useRef(/** @type {HTMLCanvasElement | null} */ (null));
   const pointer = useRef(/** @type {HTMLCanvasElement | null} */ (null));
   const tip = useRef(/** @type {HTMLElement | null} */ (null));
-  const { width } = useSize(frame);
+  const { width, screen } = useSize(frame);
   const theme = useTheme();
   const table = useMemo(
     () => palette(settings.palette, shown.isDiverging),
@@ -48,10 +49,11 @@ function HeatMap({ attention, settings, set, shown, beside = null }) {
     const of = (/** @type {import("heed/data/attention.js").Label[]} */ labels) => labels.map(({ text }) => text);
     const [left, above] = beside ? [of(beside.rows), of(beside.columns)] : [[], []];
     const isAlone = !beside && settings.kind !== "difference"; // then it ends where the window does
-    const start = isAlone && frame.current ? frame.current.getBoundingClientRect().top + scrollY + ABOVE : 0;
+    const top = isAlone && frame.current ? frame.current.getBoundingClientRect().top + scrollY : 0;
+    const start = top + (settings.query === null && settings.key === null ? PAIR : 0) + BELOW;
     const height = isAlone ? Math.max(innerHeight * LOWEST, innerHeight - start) : innerHeight * TALLEST;
     return layout(shown, [...rows, ...left], [...columns, ...above], Math.max(1, width), height);
-  }, [rows, columns, width, beside]);
+  }, [rows, columns, width, screen, beside]);
   /** What changes with the pointer, without a new rendering of the page. */
   const { current: live } = useRef({
     port: { x: 0, y: 0, zoom: 1 },

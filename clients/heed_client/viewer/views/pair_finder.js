@@ -33,7 +33,8 @@ export function PairFinder({ attention, settings, set }) {
       html`<${Headline} attention=${attention} settings=${settings} best=${heads[0] ?? null} number=${number} />`
     }
     ${
-      heads.length > 1 &&
+      attention.layers * attention.heads > 1 &&
+      (query !== null || key !== null) &&
       html`<ol class="ranking" aria-label=${`heads by weight${query === null ? "" : ` from “${attention.rows[query].text}”`}${key === null ? "" : ` to “${attention.columns[key].text}”`}`}>
       ${heads.map(
         ({

@@ -54,15 +54,16 @@ export function useFrame(draw) {
 }
 
 /**
- * The size of an element in CSS pixels, 0 x 0 before it is there; new also when a pixel has more or fewer of the screen's.
+ * The size of an element in CSS pixels, 0 x 0 before it is there, and the window's height; new also when a pixel has more or fewer of the screen's.
  * @param {{current: Element | null}} ref
  */
 export function useSize(ref) {
-  const [size, setSize] = useState({ width: 0, height: 0, ratio: 1 });
+  const [size, setSize] = useState({ width: 0, height: 0, ratio: 1, screen: innerHeight });
   useLayoutEffect(() => {
     const element = /** @type {HTMLElement} */ (ref.current);
     const measure = () => {
-      const now = { width: element.clientWidth, height: element.clientHeight, ratio: devicePixelRatio };
+      const { clientWidth: width, clientHeight: height } = element;
+      const now = { width, height, ratio: devicePixelRatio, screen: innerHeight };
       setSize((before) => (JSON.stringify(before) === JSON.stringify(now) ? before : now));
     };
     const observer = new ResizeObserver(measure);
@@ -71,8 +72,12 @@ export function useSize(ref) {
     } catch {
       observer.observe(element); // in Safari
     }
+    addEventListener("resize", measure);
     measure();
-    return () => observer.disconnect();
+    return () => {
+      removeEventListener("resize", measure);
+      observer.disconnect();
+    };
   }, []);
   return size;
 }

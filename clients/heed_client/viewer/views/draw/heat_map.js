@@ -20,7 +20,8 @@ import { fit } from "heed/views/draw/port.js";
 
 export const FONT = "12px system-ui, sans-serif";
 const BAR = 36; // px, the longest bar
-const GAP = 6; // px between words, bars and cells
+const GAP = 6; // px between words and cells
+const BELOW = BAR + 4; // px below the cells
 const LINE = 13; // px between the middles of two words
 const WORDS_ABOVE = 84; // px, the longest word
 const WORDS_BESIDE = 124;
@@ -28,12 +29,12 @@ const WITH_VALUES = 34; // px of a cell that has its value in it
 
 /** Where the cells are, in a canvas of a width. @param {Shown} shown @param {string[]} rows  words that have room
  *  @param {string[]} columns
- *  @param {number} width @param {number} height  most, of the cells, in CSS pixels */
+ *  @param {number} width @param {number} height  most, in CSS pixels */
 export function layout(shown, rows, columns, width, height) {
   const beside = Math.min(WORDS_BESIDE, width * 0.24, 14 + 7 * longest(rows));
   const above = Math.min(WORDS_ABOVE, 14 + 7 * longest(columns));
-  const [left, top] = [Math.round(beside + GAP), Math.round(above + BAR + 2 * GAP)];
-  return fit(shown.m, shown.n, left, top, Math.max(1, width - left - BAR - GAP - 1), height);
+  const [left, top] = [Math.round(beside + GAP), Math.round(above + GAP)];
+  return fit(shown.m, shown.n, left, top, Math.max(1, width - left - BAR - GAP - 1), Math.max(1, height - top - BELOW));
 }
 
 /** @param {string[]} words */
@@ -42,7 +43,7 @@ const longest = (words) => words.reduce((most, word) => Math.max(most, word.leng
 /** The map without what follows the pointer. @param {HTMLCanvasElement} canvas @param {number} width @param {Scene} scene */
 export function draw(canvas, width, scene) {
   const { plot, mips, held } = scene;
-  const context = prepare(canvas, width, plot.top + plot.height + 1);
+  const context = prepare(canvas, width, plot.top + plot.height + BELOW);
   const cells = cellsOf(scene);
   context.save();
   context.beginPath();
@@ -67,7 +68,7 @@ export function draw(canvas, width, scene) {
  */
 export function drawPointer(canvas, width, scene) {
   const { plot, hover, held } = scene;
-  const context = prepare(canvas, width, plot.top + plot.height + 1);
+  const context = prepare(canvas, width, plot.top + plot.height + BELOW);
   if (!hover) return;
   const cells = cellsOf(scene);
   context.save();
@@ -181,15 +182,11 @@ function drawWord(context, { plot, rows, columns, words, colours }, { x, y, w, h
   const isRow = axis === "row";
   if (!(isRow ? isWithin(index, y, h, plot.height) : isWithin(index, x, w, plot.width))) return;
   context.font = FONT;
-  const text = words.fit(
-    context,
-    (isRow ? rows : columns)[index],
-    (isRow ? plot.left : plot.top - BAR - GAP) - GAP - 2,
-  );
+  const text = words.fit(context, (isRow ? rows : columns)[index], (isRow ? plot.left : plot.top) - GAP - 2);
   context.save();
   if (isRow) context.translate(plot.left - GAP, plot.top + (index + 0.5 - y) * h);
   else {
-    context.translate(plot.left + (index + 0.5 - x) * w, plot.top - BAR - 2 * GAP);
+    context.translate(plot.left + (index + 0.5 - x) * w, plot.top - GAP);
     context.rotate(-Math.PI / 2);
   }
   context.textAlign = isRow ? "right" : "left";
@@ -215,18 +212,18 @@ function every(first, end, size) {
   return indices;
 }
 
-/** The levels of a row above the keys, and those of a column beside the queries. @param {CanvasRenderingContext2D} context
+/** The levels of a row below the cells, and those of a column beside the queries. @param {CanvasRenderingContext2D} context
  *  @param {Scene} scene @param {Cells} cells @param {number | null} row @param {number | null} column */
 function drawBars(context, { shown, plot, colours }, { x, y, w, h }, row, column) {
   const { m, n, levels } = shown;
   const fill = (
-    /** @type {boolean} */ isAbove,
+    /** @type {boolean} */ isBelow,
     /** @type {number} */ start,
     /** @type {number} */ size,
     /** @type {number} */ length,
     /** @type {(index: number) => number} */ levelOf,
   ) => {
-    const [first, end] = inSight(start, size, length, isAbove ? n : m);
+    const [first, end] = inSight(start, size, length, isBelow ? n : m);
     const breadth = Math.max(1, size > 4 ? size - 1 : size);
     context.fillStyle = colours.mark;
     for (let index = first; index < end; index++) {
@@ -235,11 +232,11 @@ function drawBars(context, { shown, plot, colours }, { x, y, w, h }, row, column
       if (!(height >= 0.5)) continue;
       const place = Math.max(0, (index - start) * size);
       const visible = Math.min(breadth, length - place);
-      if (isAbove) context.fillRect(plot.left + place, plot.top - 2 - height, visible, height);
+      if (isBelow) context.fillRect(plot.left + place, plot.top + plot.height + 2, visible, height);
       else context.fillRect(plot.left + plot.width + 2, plot.top + place, height, visible);
     }
     context.fillStyle = colours.line;
-    if (isAbove) context.fillRect(plot.left, plot.top - 2, plot.width, 1);
+    if (isBelow) context.fillRect(plot.left, plot.top + plot.height + 1, plot.width, 1);
     else context.fillRect(plot.left + plot.width + 1, plot.top, 1, plot.height);
   };
   if (row !== null) fill(true, x, w, plot.width, (j) => levels[row * n + j]);

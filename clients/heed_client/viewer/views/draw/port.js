@@ -8,18 +8,19 @@
  * @property {number} m @property {number} n  queries and keys
  */
 
-const WIDEST = 96; // px of a cell at zoom 1
+const WIDEST = 192; // px of a cell at zoom 1
+const TALLEST = 96;
 const LOWEST = 128; // px of a map of few queries
 export const LARGEST = 96; // px of a cell at the highest zoom
 
 /**
- * The rectangle of m x n cells that fills a width, square as far as a height allows.
+ * The rectangle of m x n cells that fills a width, cells as high as they are wide as far as a height allows.
  * @param {number} m @param {number} n @param {number} left @param {number} top @param {number} width @param {number} height
  * @returns {Plot}
  */
 export function fit(m, n, left, top, width, height) {
   const w = Math.min(WIDEST, width / n);
-  const h = Math.min(height / m, WIDEST, Math.max(w, LOWEST / m));
+  const h = Math.min(height / m, TALLEST, Math.max(w, LOWEST / m));
   return { left, top, width: w * n, height: h * m, w, h, m, n };
 }
 
