@@ -59,6 +59,9 @@ def assert_pictures(page, before, after):
     *pictures, tint = (pixels(page, f"{canvas}{place}").astype(int) for place in range(3))
     for picture, weights in zip(pictures, (before, after), strict=True):
         assert np.corrcoef(picture[..., 0].ravel(), weights.ravel())[0, 1] < -0.9  # blues, darker for larger ones
+    row, column = np.unravel_index(np.abs(change).argmax(), change.shape)
+    said = f"{'more' if change[row, column] > 0 else 'less'} at “{column}”: {before[row, column]:.4f} → "
+    expect(region.get_by_role("listitem").first).to_contain_text(f"“{row}” looks {said}{after[row, column]:.4f}")
     is_more = tint[..., 0] - tint[..., 2]  # orange = more, purple = less
     assert (is_more[change > change.max() / 2] > 0).all()
     assert (is_more[change < change.min() / 2] < 0).all()

@@ -54,12 +54,15 @@ def test_both_sides_have_one_scale_and_one_layout(open_page, heed):
         boxes = (page.locator(".sides .heat-map [role=application]").nth(side).bounding_box() for side in (0, 1))
         return [[box[name] for name in names] for box in boxes]
 
-    first, second = sizes("y", "width", "height")
+    first, second = before = sizes("y", "width", "height")
     assert first == second
     page.get_by_text("another text, model or option").click()
     page.get_by_role("region", name="second").get_by_role("textbox", name="text", exact=True).fill("the animal sat")
+    difference = page.get_by_role("region", name="difference")
+    expect(difference.get_by_role("heading")).to_have_text("“the animal sat”, head 3 minus “the cat sat”, head 0")
     expect(page.get_by_role("region", name="second")).not_to_contain_text("…")
     first, second = sizes("y", "height")
     assert first == second
+    assert first[0] == before[0][0]  # what asks for another text does not push the maps down
     page.get_by_role("combobox", name="full colour").select_option("each row")
     expect(legends.nth(0)).to_contain_text("of the row’s largest")

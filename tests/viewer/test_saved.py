@@ -125,7 +125,7 @@ def test_the_picture_of_a_comparison_has_both_sides_and_their_difference(page, h
     svg = svg_of(page)
     panels = svg.findall("{*}g")
     texts = [[text.text for text in panel.findall("{*}text")] for panel in panels]
-    assert [words[0] for words in texts] == ["First: head 3", "Second: head 1", "Second less first"]
+    assert [words[0] for words in texts] == ["First: head 3", "Second: head 1", "head 1 minus head 3"]
     assert all(words[1:10] == ["<s>", *TEXT.split(), "</s>"] for words in texts)
     cells = [panel.findall("{*}rect") for panel in panels]
     assert list(map(len, cells)) == [9 * 9 + 1 + 64] * 3  # with the frame and the scale

@@ -227,13 +227,13 @@ function useSecond(models, settings, set, request, first, attempt, setAttempt) {
   };
   const panel = html`<details class="second-input" open=${isOpen || error !== null || needed !== ""}
       onToggle=${(/** @type {any} */ event) => setOpen(event.currentTarget.open)}><summary>another text, model or option</summary>
-    <${Choice} label="second model" value=${merged.model} options=${modelChoices(models)}
+    <div class="second-panel"><${Choice} label="second model" value=${merged.model} options=${modelChoices(models)}
       onChange=${choose} />
     ${
       current &&
       html`<${InputPanel} model=${current} settings=${merged} set=${setOther} request=${used} setRequest=${setOwn}
       error=${answer.error} isBusy=${answer.isBusy && !isSame} answer=${found} isSecond=${true} />`
-    }</details>
+    }</div></details>
     ${error && html`<${Again} error=${error} onAgain=${() => setAttempt(attempt + 1)} />`}`;
   const within = {
     ...merged,

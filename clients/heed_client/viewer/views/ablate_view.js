@@ -13,6 +13,8 @@ import { usePromise } from "heed/views/hooks.js";
 /** @typedef {import("heed/data/attention.js").Attention} Attention */
 /** @typedef {import("heed/data/matrix.js").Matrix} Matrix */
 
+const LISTED = 5; // largest changes of a head
+
 /** @param {ViewProps & {run: import("heed/views/hooks.js").Run & {wanted: Settings}}} props
  *    `wanted` are the settings of the page, to which the run that is shown may not be the answer yet */
 export function AblateView({ attention, settings, set, run }) {
@@ -163,12 +165,32 @@ function Matrices({ attention, before, settings }) {
     /** @type {string} */ title,
     /** @type {Matrix} */ matrix,
     /** @type {boolean} */ isDifference,
-  ) => html`<figure>
+  ) => html`<figure><figcaption>${title}</figcaption>
     <${Picture} matrix=${matrix} attention=${attention} settings=${settings} top=${isDifference ? largest || 1 : top} isDifference=${isDifference} />
-    <figcaption>${title}</figcaption></figure>`;
+    </figure>`;
   return html`<section aria-label="selected head"><h3>${attention.layers > 1 ? `Layer ${layer}, head ${head}` : `Head ${head}`}</h3><div class="figures">
-    ${draw("all heads on", value.one, false)} ${draw("some off", value.other, false)}
-    ${draw(`change, ${format(-largest, 0)} to ${format(largest, 0)}`, value.change, true)}</div></section>`;
+    ${draw("before: all heads on", value.one, false)} ${draw("after: some off", value.other, false)}
+    ${draw(`change, ${format(-largest, 0)} to ${format(largest, 0)}`, value.change, true)}</div>
+    <${Changes} attention=${attention} before=${value.one} change=${value.change} /></section>`;
+}
+
+/** The largest changes of a head in words. @param {{attention: Attention, before: Matrix, change: Matrix}} props */
+function Changes({ attention: { rows, columns }, before, change }) {
+  const { n, values } = change;
+  /** @type {number[]} */
+  const places = [];
+  const size = (/** @type {number} */ place) => Math.abs(values[place]);
+  for (let place = 0; place < values.length; place++) {
+    if (!(size(place) > 0) || !Number.isFinite(values[place])) continue;
+    if (places.length === LISTED && !(size(place) > size(places[LISTED - 1]))) continue;
+    places.push(place);
+    places.sort((one, other) => size(other) - size(one)).splice(LISTED);
+  }
+  if (places.length === 0) return html`<p class="note">None of its weights changed.</p>`;
+  return html`<ol class="changes" aria-label="largest changes">${places.map(
+    (place) => html`<li>“${rows[Math.floor(place / n)].text}” looks ${values[place] > 0 ? "more" : "less"} at
+      ${" "}“${columns[place % n].text}”: <b>${format(before.values[place])}</b> → <b>${format(before.values[place] + values[place])}</b></li>`,
+  )}</ol>`;
 }
 
 /** @param {{labels: import("heed/data/attention.js").Label[], before: import("heed/server/ablation.js").Output | null, after: import("heed/server/ablation.js").Output | null}} props */

@@ -2,7 +2,7 @@
 import { html, useMemo } from "vendor/preact.js";
 import { Choice, numbers } from "heed/views/controls.js";
 import { MatrixView } from "heed/views/matrix_view.js";
-import { between, DIFFERENCE, ofDifference, shared, titleOf, topOf } from "heed/views/comparison.js";
+import { between, differenceOf, namesOf, ofDifference, shared, topOf } from "heed/views/comparison.js";
 import { usePromise } from "heed/views/hooks.js";
 import { Selection } from "heed/views/selection.js";
 
@@ -66,11 +66,12 @@ export function CompareView({ attention, settings, set, second = null }) {
     set({ query, key, direction });
     if (Object.keys(rest).length) second.set(rest);
   };
+  const names = namesOf({ attention, settings }, { attention: other ?? attention, settings: others });
   return html`<div class="sides">
-    <section aria-label="first"><h2>${titleOf({ attention, settings }, "First")}</h2>
-      <div></div><${MatrixView} attention=${attention} settings=${shared(settings, top)} set=${set} top=${top ?? undefined} beside=${other} /></section>
-    <section aria-label="second"><h2>${titleOf({ attention: other ?? attention, settings: others }, "Second")}</h2>
-      <div><div class="tools">
+    <section aria-label="first"><div class="side-head"><h2>First: ${names[0]}</h2></div>
+      <${MatrixView} attention=${attention} settings=${shared(settings, top)} set=${set} top=${top ?? undefined} beside=${other} /></section>
+    <section aria-label="second"><div class="side-head"><h2>Second: ${names[1]}</h2>
+      <div class="tools">
         ${
           layers > 1 &&
           html`<${Choice} label=${`second ${axis}`} value=${others.layer} options=${numbers(layers)}
@@ -86,7 +87,7 @@ export function CompareView({ attention, settings, set, second = null }) {
           <${Selection} attention=${other} settings=${others} set=${setSecond} />`
           : html`<p class="note" role="status">${second.reason}</p>`
       }</section>
-    <section aria-label="difference"><h2>${DIFFERENCE}</h2><div></div>
+    <section aria-label="difference"><div class="side-head">${change && html`<h2>${differenceOf(names)}</h2>`}</div>
       ${
         change
           ? html`<${MatrixView} attention=${change} settings=${ofDifference(settings)} set=${set} />`

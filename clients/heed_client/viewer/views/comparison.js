@@ -8,8 +8,6 @@ import { drawn, globalMax } from "heed/views/hooks.js";
 /** @typedef {{attention: Attention, settings: Settings}} One  a side */
 /** @typedef {{title: string, attention: Attention, settings: Settings, shown: import("heed/data/display.js").Shown}} Panel */
 
-export const DIFFERENCE = "Second less first";
-
 /** What the second matrix has more (or less, if negative) than the first, as attention with one head.
  *  @param {One} one @param {One} other */
 export function between({ attention, settings }, { attention: second, settings: others }) {
@@ -67,9 +65,40 @@ export const ofDifference = (settings) => ({
   range: "matrix",
 });
 
-/** @param {One} side @param {"First" | "Second"} name */
-export const titleOf = ({ attention: { layers, axis }, settings: { layer, head } }, name) =>
-  `${name}: ${layers > 1 ? `${axis} ${layer}, ` : ""}head ${head}`;
+const LONGEST = 24; // characters of a text in a name
+
+/** The names of two sides: what is different between them, and which head or which sum of heads.
+ *  @param {One} one @param {One} other @returns {[first: string, second: string]} */
+export function namesOf(one, other) {
+  const differs = (/** @type {keyof Settings} */ key) =>
+    JSON.stringify(one.settings[key]) !== JSON.stringify(other.settings[key]);
+  const quoted = (/** @type {string} */ text) =>
+    text && `“${text.length > LONGEST ? `${text.slice(0, LONGEST).trimEnd()}…` : text}”`;
+  const name = (/** @type {One} */ { attention: { layers, axis }, settings }) => {
+    const { model, text, pair, parameters, layer, head, combine } = settings;
+    const options = Object.entries(parameters).map(([name, value]) => `${name} = ${JSON.stringify(value)}`);
+    const isOfLayers = combine === "rollout" || combine.startsWith("layers");
+    const said = [
+      differs("model") && model,
+      differs("text") && quoted(text),
+      differs("pair") && quoted(pair),
+      differs("parameters") && (options.join(", ") || "no options"),
+      differs("kind") && settings.kind.replaceAll("_", " "),
+      layers > 1 && !isOfLayers && `${axis} ${layer}`,
+      combine === "mean" || combine === "max"
+        ? `${combine} of heads`
+        : combine === "rollout"
+          ? combine
+          : `head ${head}`,
+      combine.startsWith("layers") && `${combine.slice(7)} of layers`,
+    ];
+    return said.filter(Boolean).join(", ");
+  };
+  return [name(one), name(other)];
+}
+
+/** What the difference is. @param {[first: string, second: string]} names */
+export const differenceOf = ([first, second]) => `${second} minus ${first}`;
 
 /** All that a comparison shows, side by side. @param {One} one @param {One | null} other @returns {Promise<Panel[]>} */
 export async function panelsOf(one, other) {
@@ -83,11 +112,14 @@ export async function panelsOf(one, other) {
     );
     return { title, attention, settings, shown };
   };
-  const side = (/** @type {One} */ { attention, settings }, /** @type {"First" | "Second"} */ name) =>
-    panel({ attention, settings: shared(settings, top) }, titleOf({ attention, settings }, name));
-  if (!other) return [await side(one, "First")];
+  const names = namesOf(one, other ?? one);
+  const side = (/** @type {One} */ { attention, settings }, /** @type {string} */ title) =>
+    panel({ attention, settings: shared(settings, top) }, title);
+  const first = side(one, `First: ${names[0]}`);
+  if (!other) return [await first];
   const fits = other.attention.m === one.attention.m && other.attention.n === one.attention.n;
-  const sides = [side(one, "First"), side(other, "Second")];
-  if (fits) sides.push(panel({ attention: between(one, other), settings: ofDifference(one.settings) }, DIFFERENCE));
+  const sides = [first, side(other, `Second: ${names[1]}`)];
+  if (fits)
+    sides.push(panel({ attention: between(one, other), settings: ofDifference(one.settings) }, differenceOf(names)));
   return Promise.all(sides);
 }
