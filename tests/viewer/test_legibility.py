@@ -88,7 +88,10 @@ def test_colours_follow_scale_threshold_range_and_palette(open_page, weights):
 def thumbnails(page):
     """Layer and head -> the number of each thumbnail, in the order in which they are shown."""
     labels = [one.get_attribute("aria-label") for one in page.locator(".thumbnail").all()]
-    return {tuple(map(int, re.findall(r"\d+", label.split(", 0.")[0]))): float(label.split()[-1]) for label in labels}
+    return {
+        tuple(map(int, re.findall(r"\d+", label.split(": ")[1].split(", 0.")[0]))): float(label.split()[-1])
+        for label in labels
+    }
 
 
 @pytest.mark.parametrize(

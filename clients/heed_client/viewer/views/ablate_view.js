@@ -134,7 +134,7 @@ function Grid({ attention, before, settings, set }) {
                     : html`<canvas aria-hidden="true"></canvas>`
               }</button>
             <button class="toggle" data-kind="switch" data-place=${`${layer}.${head}`} aria-pressed=${isOff(layer, head)}
-              aria-label=${`switch off layer ${layer}, head ${head}`} onClick=${() => toggle(layer, head)}>${isOff(layer, head) ? "off" : "on"}</button></td>`;
+              aria-label=${`${isOff(layer, head) ? "off" : "on"}: switch off layer ${layer}, head ${head}`} onClick=${() => toggle(layer, head)}>${isOff(layer, head) ? "off" : "on"}</button></td>`;
         })}</tr>`,
       )}</tbody></table>`;
 }
@@ -168,7 +168,7 @@ function Matrices({ attention, before, settings }) {
   ) => html`<figure><figcaption>${title}</figcaption>
     <${Picture} matrix=${matrix} attention=${attention} settings=${settings} top=${isDifference ? largest || 1 : top} isDifference=${isDifference} />
     </figure>`;
-  return html`<section aria-label="selected head"><h3>${attention.layers > 1 ? `Layer ${layer}, head ${head}` : `Head ${head}`}</h3><div class="figures">
+  return html`<section aria-label="selected head"><h2>${attention.layers > 1 ? `Layer ${layer}, head ${head}` : `Head ${head}`}</h2><div class="figures">
     ${draw("before: all heads on", value.one, false)} ${draw("after: some off", value.other, false)}
     ${draw(`change, ${format(-largest, 0)} to ${format(largest, 0)}`, value.change, true)}</div>
     <${Changes} attention=${attention} before=${value.one} change=${value.change} /></section>`;
@@ -201,7 +201,7 @@ function Outputs({ labels, before, after }) {
   const each = before.rows.map((row, i) => distance(row, after.rows[i]));
   const top = Math.max(...each.map(({ largest }) => largest)) || 1;
   const colours = palette("auto");
-  return html`<section aria-label="change of the output"><h3>Output: cosine similarity, largest difference</h3>
+  return html`<section aria-label="change of the output"><h2>Output: cosine similarity, largest difference</h2>
     <ol class="chips">${each.map(
       ({ cosine, largest }, i) => html`<li
       style=${{ background: css(colours, largest / top), color: textOn(colours, largest / top) }}>
@@ -220,7 +220,7 @@ function NextTokens({ before, after }) {
     return html`<td><span class="chance" style=${{ width: `${(100 * (found?.probability ?? 0)) / top}%` }}></span>
       ${found ? format(found.probability) : `< ${format(last)}`}</td>`;
   };
-  return html`<section aria-label="next tokens"><h3>Next token</h3><table class="chances">
+  return html`<section aria-label="next tokens"><h2>Next token</h2><table class="chances">
     <thead><tr><th scope="col">token</th><th scope="col">all heads on</th><th scope="col">some off</th></tr></thead>
     <tbody>${[...tokens].map(([id, token]) => html`<tr><th scope="row">${token ?? id}</th>${bar(before, id)}${bar(after, id)}</tr>`)}</tbody>
   </table></section>`;

@@ -55,6 +55,27 @@ export function Popup({ name, title, children }) {
     <div class="menu">${children}</div></details>`;
 }
 
+/** @type {Record<string, string>} */
+const KINDS = { weights: "weights", scores: "scores", weights_by_norm: "weights by norm" };
+/** Of a model with an encoder and a decoder. @type {Record<string, string>} */
+const STACKS = { weights: "decoder", cross_weights: "cross: decoder to encoder", encoder_weights: "encoder" };
+
+/** Titles of the outputs of a model. @param {string[]} kinds @returns {Record<string, string>} */
+export const titlesOf = (kinds) => {
+  const known = kinds.includes("cross_weights") ? { ...KINDS, ...STACKS } : KINDS;
+  return Object.fromEntries(kinds.map((kind) => [kind, known[kind] ?? kind]));
+};
+
+/** The arrow keys lead from one of a group's buttons to the next: Tab reaches one of them. @param {any} event */
+export function arrowKeys(event) {
+  const step = { ArrowLeft: -1, ArrowRight: 1 }[/** @type {string} */ (event.key)];
+  const buttons = [...event.currentTarget.querySelectorAll("button")];
+  const at = buttons.indexOf(event.target);
+  if (!step || at < 0) return;
+  buttons[at + step]?.focus();
+  event.preventDefault();
+}
+
 /** The options 0, 1, ... of a choice. @param {number} count @returns {Record<string, string>} */
 export const numbers = (count) => Object.fromEntries(Array.from({ length: count }, (_, i) => [i, String(i)]));
 

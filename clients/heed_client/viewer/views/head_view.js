@@ -5,7 +5,7 @@ import { headColour } from "heed/data/palettes.js";
 import { useTheme } from "heed/views/draw/canvas.js";
 import { WordLists } from "heed/views/draw/word_lists.js";
 import { drawn, usePromise, useShown } from "heed/views/hooks.js";
-import { Choice } from "heed/views/controls.js";
+import { arrowKeys, Choice } from "heed/views/controls.js";
 
 /** @typedef {import("heed/data/attention.js").Label} Label */
 /** @typedef {import("heed/views/draw/lines.js").Bundle} Bundle */
@@ -65,14 +65,16 @@ function HeadChips({ attention, settings, set }) {
     set({ head: told, heads: next.length === 1 ? [] : next, combine: "none" });
   };
   const others = shown.length === all.length;
-  return html`<div class="head-chips" role="group" aria-label="heads">
+  return html`<div class="head-chips" role="group" aria-label="heads" onKeyDown=${arrowKeys}>
     ${all.map(
-      (head) => html`<button key=${head} aria-label=${`head ${head}`} aria-pressed=${shown.includes(head)}
+      (
+        head,
+      ) => html`<button key=${head} aria-label=${`head ${head}`} aria-pressed=${shown.includes(head)} tabindex=${head === settings.head ? 0 : -1}
       style=${{ borderColor: headColour(head, all.length), "--head": headColour(head, all.length) }} onClick=${() => toggle(head)}>${head}</button>`,
     )}
     ${
       all.length > 1 &&
-      html`<button onClick=${() => set({ heads: others ? [] : all, combine: "none" })}>${
+      html`<button tabindex="-1" onClick=${() => set({ heads: others ? [] : all, combine: "none" })}>${
         others ? `only head ${settings.head}` : "all heads"
       }</button>`
     }

@@ -129,8 +129,9 @@ function Thumbnail({ attention, settings, layer, head, top, number, isHere, isWh
   ]);
   const name = attention.layers > 1 ? `${layer}.${head}` : `${head}`;
   const label = attention.layers > 1 ? `${attention.axis} ${layer}, head ${head}` : `head ${head}`;
+  const caption = number === null ? name : `${name} ${number.toFixed(2)}`;
   return html`<button aria-busy=${!isHere} class=${`thumbnail ${isOff ? "off" : ""}`} onClick=${open}
-    aria-label=${`${label}${number === null ? "" : `, ${number.toFixed(3)}`}${isOff ? ", switched off" : ""}`}>
+    aria-label=${`${caption}: ${label}${number === null ? "" : `, ${number.toFixed(3)}`}${isOff ? ", switched off" : ""}`}>
     <span class="cells-of"><canvas ref=${canvas} aria-hidden="true"></canvas><${Outline} attention=${attention} settings=${settings} /></span><span>${name}${number === null ? "" : html` <b>${number.toFixed(2)}</b>`}</span>
   </button>`;
 }

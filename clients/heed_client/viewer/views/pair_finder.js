@@ -2,6 +2,7 @@
 import { html, useEffect, useMemo, useRef } from "vendor/preact.js";
 import { format } from "heed/data/display.js";
 import { rank } from "heed/data/ranking.js";
+import { arrowKeys } from "heed/views/controls.js";
 import { usePromise, useReady, useShown } from "heed/views/hooks.js";
 
 /** @typedef {import("heed/data/attention.js").Label} Label */
@@ -106,14 +107,7 @@ function Line({ labels, name, query, held, onClick }) {
     const word = /** @type {HTMLElement | undefined} */ (box.current?.children[held ?? query ?? 0]);
     if (word && box.current) box.current.scrollLeft = word.offsetLeft - box.current.clientWidth / 2; // on a phone
   }, [query, held]);
-  const press = (/** @type {KeyboardEvent} */ event) => {
-    const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
-    const at = [...(box.current?.children ?? [])].indexOf(/** @type {Element} */ (event.target));
-    if (!step || at < 0) return;
-    /** @type {HTMLElement | undefined} */ (box.current?.children[at + step])?.focus();
-    event.preventDefault();
-  };
-  return html`<div class="pair-words" role="group" aria-label=${name} ref=${box} onKeyDown=${press}>
+  return html`<div class="pair-words" role="group" aria-label=${name} ref=${box} onKeyDown=${arrowKeys}>
     ${labels.map(
       ({ text, special, padding }, place) => html`<button key=${place} tabindex=${place === tab ? 0 : -1}
       class=${`${place === query ? "query" : ""} ${place === held ? "key" : ""} ${padding ? "padding" : special ? "special" : ""}`}

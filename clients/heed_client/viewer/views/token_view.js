@@ -162,9 +162,9 @@ function Text({ attention, settings, set, shown }) {
       <span class="readout" ref=${readout}></span>
     </div>
     <div ref=${frame} onPointerOver=${point} onPointerLeave=${point} onFocusIn=${point} onFocusOut=${point} onClick=${click} onKeyDown=${press}>
-      ${keys && html`<h3>queries</h3>`}
+      ${keys && html`<h2>queries</h2>`}
       ${text("from", keys ? "queries" : "tokens", queries)}
-      ${keys && html`<h3>keys</h3>${text("to", "keys", keys)}`}
+      ${keys && html`<h2>keys</h2>${text("to", "keys", keys)}`}
     </div>`;
 }
 

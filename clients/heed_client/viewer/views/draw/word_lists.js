@@ -154,7 +154,7 @@ export function WordLists({ bundles, attention, held, hold, isDrawn }) {
 function Option({ side, index, label, count, isCurrent, isHeld, description }) {
   const kind = label.padding ? "padding" : label.special ? "special" : "";
   return html`<div role="option" data-side=${side} data-index=${index} class=${kind} title=${label.text} tabindex=${isCurrent ? 0 : -1}
-    aria-selected=${isHeld} aria-setsize=${count} aria-posinset=${index + 1} aria-label=${`${label.text}${description && `, ${description}`}`}
+    aria-selected=${isHeld} aria-setsize=${count} aria-posinset=${index + 1} aria-description=${description || undefined}
     style=${{ top: `${index * ROW}px` }}><span>${label.text}</span><small></small></div>`;
 }
 
