@@ -213,7 +213,7 @@ def test_parameters_are_answered_live(open_page, heed):
     options.get_by_role("button", name="scale: default").click()
     options.get_by_role("checkbox", name="is_causal").check()
     expect(page.locator(".selection")).to_contain_text("(0) 1.0000")
-    options.get_by_role("combobox", name="look at").select_option("scores")
+    page.get_by_role("combobox", name="look at").select_option("scores")
     expect(page.locator(".selection")).to_contain_text("masked")
     assert "parameters=%7B%22is_causal%22%3Atrue%7D" in page.url
 
@@ -284,3 +284,19 @@ def test_it_starts_again_after_a_failure(open_page):
         page.get_by_role("button", name="try again").click()
         expect(page.locator("#view canvas").first).to_be_visible()
     assert page.evaluate("`'${location.origin}/v1/`") in copied(page, "curl")
+
+
+def test_a_model_with_two_stacks_opens_on_its_cross_weights(open_page):
+    page = open_page("model=bert&text=the+cat")
+    names = ["weights", "encoder_weights", "cross_weights", "output"]
+    kind, titles = page.evaluate(
+        """async (names) => {
+          const { kindsOf, openingKind } = await import("heed/server/run.js");
+          const { titlesOf } = await import("heed/views/controls.js");
+          const model = { tokenizer: {}, outputs: names.map((name) => ({ name })) };
+          return [openingKind(model), Object.values(titlesOf(kindsOf(model)))];
+        }""",
+        names,
+    )
+    assert kind == "cross_weights"
+    assert titles == ["decoder", "cross: decoder to encoder", "encoder"]

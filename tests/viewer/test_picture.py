@@ -126,11 +126,12 @@ def test_weights_of_a_dropped_picture_are_those_of_the_server(open_model, vision
     page.get_by_role("slider", name="opacity").fill("1")
     row = weights[1, 2, 0]
     levels = np.sqrt(row / row.max())[1:].reshape(ROWS, COLUMNS)
-    expected = 255 * colormaps["viridis"](levels)[..., :3]
-    assert np.abs(colours(page, ROWS, COLUMNS) - expected).max() <= 4  # a level may be rounded up or down
-    page.get_by_role("slider", name="opacity").fill("0.5")
-    cells = np.repeat(np.repeat(expected, SIDE, 0), SIDE, 1)
-    assert np.abs(colours(page, HEIGHT, WIDTH) - (VALUES + cells) / 2).max() <= 4
+    each = lambda values: np.repeat(np.repeat(values, SIDE, 0), SIDE, 1)  # noqa: E731  of a patch's pixels
+    over, shares = each(255 * colormaps["viridis"](levels)[..., :3]), each(levels)[..., None]
+    for opacity in (1, 0.5):  # where the weight is low, the picture is seen
+        page.get_by_role("slider", name="opacity").fill(str(opacity))
+        expected = VALUES + opacity * shares * (over - VALUES)
+        assert np.abs(colours(page, HEIGHT, WIDTH) - expected).max() <= 4  # a level may be rounded up or down
     page.get_by_role("combobox", name="show").select_option("mean of heads")
     expect_row(page, weights[1].mean(0)[0])
     page.get_by_role("combobox", name="layer").select_option("0")

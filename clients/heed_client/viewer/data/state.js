@@ -12,7 +12,7 @@
  * @property {string} target  text for the decoder of a model with two stacks
  * @property {boolean} sentence  run the sentence whose tensors come with the page
  * @property {Record<string, unknown>} parameters  of the model, by name
- * @property {string} kind  output that is looked at: weights, scores, weights_by_norm, cross_weights, ...; difference in comparisons
+ * @property {string} kind  output that is looked at: weights, scores, weights_by_norm, cross_weights, ...; difference in comparisons; "" = the model's first
  * @property {"" | "model" | "head" | "matrix" | "tokens" | "compare" | "ablate" | "steps" | "picture"} view
  *   "" = the first one
  * @property {number} layer
@@ -51,7 +51,7 @@ export const DEFAULTS = Object.freeze({
   words: [],
   sentence: false,
   parameters: {},
-  kind: "weights",
+  kind: "",
   view: "",
   layer: 0,
   head: 0,
@@ -70,7 +70,7 @@ export const DEFAULTS = Object.freeze({
   hideFirst: false,
   hidePadding: true,
   renormalise: false,
-  opacity: 0.6,
+  opacity: 0.8,
   sort: "layer",
   ablated: [],
   other: null,

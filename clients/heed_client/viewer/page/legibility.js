@@ -3,7 +3,7 @@
 import { html } from "vendor/preact.js";
 import { DEFAULTS } from "heed/data/state.js";
 import { PALETTES } from "heed/data/palettes.js";
-import { Choice, numbers, Switch } from "heed/views/controls.js";
+import { Choice, numbers, Switch, titlesOf } from "heed/views/controls.js";
 import { sortsOf } from "heed/views/model_view.js";
 
 /** @typedef {import("heed/views/hooks.js").ViewProps} ViewProps */
@@ -56,18 +56,25 @@ export const changedLooks = (settings) =>
   DISPLAY.filter((name) => settings[name] !== DEFAULTS[name]).length +
   Number(settings.view === "model" && settings.sort !== DEFAULTS.sort);
 
-/** Which layer and head, or which sum of them. @param {ViewProps} props */
-export function Shown({ attention, settings, set }) {
+/** Which output, layer and head, or which sum of them. @param {ViewProps & {kinds: string[]}} props */
+export function Shown({ attention, settings, set, kinds }) {
   const { layers, heads } = attention;
-  if (!has(settings.view, "head")) return null;
+  const hasHead = has(settings.view, "head");
+  const titles = titlesOf(kinds);
+  if (!hasHead && kinds.length < 2) return null;
   return html`<div class="tools" role="group" aria-label="what is drawn">
+    ${kinds.length > 1 && html`<${Choice} label="look at" value=${settings.kind} options=${titles} onChange=${(/** @type {string} */ kind) => set({ kind })} />`}
     ${
+      hasHead &&
       layers > 1 &&
       html`<${Choice} label=${attention.axis} value=${settings.layer} options=${numbers(layers)}
       onChange=${(/** @type {string} */ value) => set({ layer: Number(value) })} />`
     }
-    <${Choice} label="head" value=${settings.head} options=${numbers(heads)}
-      onChange=${(/** @type {string} */ value) => set({ head: Number(value), heads: [] })} />
+    ${
+      hasHead &&
+      html`<${Choice} label="head" value=${settings.head} options=${numbers(heads)}
+      onChange=${(/** @type {string} */ value) => set({ head: Number(value), heads: [] })} />`
+    }
     ${
       has(settings.view, "combine") &&
       html`<${Choice} label="show" value=${settings.combine} options=${combinationsOf(attention, settings.kind)}

@@ -21,7 +21,8 @@ function sameWith(attention, settings, set) {
 
 /** @param {{data: Saved}} props */
 export function SavedApp({ data }) {
-  const [settings, setSettings] = useAddress({ ...DEFAULTS, kind: data.kind, ...data.settings });
+  const [chosen, setSettings] = useAddress({ ...DEFAULTS, ...data.settings });
+  const settings = chosen.kind ? chosen : { ...chosen, kind: data.kind };
   const { value, error } = usePromise(
     async () => ({ attention: await fromBase64(data), picture: data.picture ? await toPicture(data.picture) : null }),
     [data],

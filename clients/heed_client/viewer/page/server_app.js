@@ -3,7 +3,7 @@ import { html, useCallback, useEffect, useMemo, useRef, useState } from "vendor/
 import * as api from "heed/server/api.js";
 import { toJson } from "heed/save/commands.js";
 import { openingToken, start } from "heed/server/start.js";
-import { hasHeadMask, headMask, inputOf, kindsOf, modelOf, neededFor, run } from "heed/server/run.js";
+import { hasHeadMask, headMask, inputOf, kindsOf, modelOf, neededFor, openingKind, run } from "heed/server/run.js";
 import { patchesOf, seenBy } from "heed/server/picture.js";
 import { hasSteps } from "heed/server/steps.js";
 import { changed, DEFAULTS, SENTENCE } from "heed/data/state.js";
@@ -24,7 +24,7 @@ import { PICTURE, VIEWS, Workspace } from "heed/page/workspace.js";
 const PAUSE = 250; // ms without a change of the input before it is run
 
 export function ServerApp() {
-  const [settings, setSettings] = useAddress(DEFAULTS);
+  const [chosen, setSettings] = useAddress(DEFAULTS);
   const [request, setRequest] = useState(/** @type {Request | null} */ (null));
   const [attempt, setAttempt] = useState(0); // counts API keys that were entered, and "try again"
   const [isOpen, setOpen] = useOpen("input");
@@ -34,16 +34,20 @@ export function ServerApp() {
     (/** @type {Partial<Settings>} */ changes) => setSettings((before) => ({ ...before, ...changes })),
     [],
   );
-  useEffect(() => setRequest(null), [settings.model]); // the tensors of one model are not those of another
+  useEffect(() => setRequest(null), [chosen.model]); // the tensors of one model are not those of another
 
   const models = usePromise(api.models, [attempt]);
   const opening = usePromise(async () => {
-    if (!models.value || settings.model) return;
+    if (!models.value || chosen.model) return;
     const first = await start(models.value);
     setSettings((before) => (before.model ? before : { ...DEFAULTS, ...first, ...changed(before) }));
-  }, [models.value, settings.model === "", attempt]);
-  const model = usePromise(async () => (settings.model ? modelOf(settings.model) : null), [settings.model, attempt]);
-  const current = model.value?.block === settings.model ? model.value : null;
+  }, [models.value, chosen.model === "", attempt]);
+  const model = usePromise(async () => (chosen.model ? modelOf(chosen.model) : null), [chosen.model, attempt]);
+  const current = model.value?.block === chosen.model ? model.value : null;
+  const settings = useMemo(
+    () => (chosen.kind ? chosen : { ...chosen, kind: current ? openingKind(current) : "weights" }),
+    [chosen, current],
+  );
   const answer = useAnswer(current, settings, request, attempt);
   const shown = answer.value?.model === current ? answer.value : null; // the last model's answer is no answer
   useEffect(() => {
@@ -88,7 +92,7 @@ export function ServerApp() {
             ${error && html`<p class="bad">${!shown.attention.isWhole ? "Not all heads came" : "The last run that succeeded is drawn"}: ${error.message} <${Again} error=${error} onAgain=${again} /></p>`}
             <${Provenance} about=${about} />
             <${Workspace} attention=${shown.attention} settings=${drawn} set=${set} title=${shown.model.block} about=${about}
-            request=${asRequest(shown, drawn)} views=${viewsOf(shown.model)}
+            request=${asRequest(shown, drawn)} views=${viewsOf(shown.model)} kinds=${kindsOf(shown.model)}
             extra=${{ second, picture, run: { ...shown, wanted: settings, setRequest: edit } }} /></div>`
           : html`<section class="workspace" aria-busy=${answer.isBusy && !needed}>
             <p class="note">${needed || (error ? html`Nothing is drawn: ${error.message} <${Again} error=${error} onAgain=${again} />${isUnknown(model.error) && html`<${Models} models=${models.value ?? []} />`}` : "…")}</p></section>`

@@ -33,10 +33,20 @@ const PAIRED = ["model", "head", "matrix"]; // views of one answer whose words a
 
 /**
  * @param {ViewProps & {title: string, about: Record<string, string>, views?: typeof VIEWS,
- *   request?: import("heed/save/commands.js").Request | null, extra?: Record<string, any>}} props
- *   `about` says where the weights are from, `extra` is given to the views
+ *   request?: import("heed/save/commands.js").Request | null, kinds?: string[], extra?: Record<string, any>}} props
+ *   `kinds` are the outputs that can be looked at, `about` says where the weights are from, `extra` is given to the views
  */
-export function Workspace({ attention, settings, set, title, about, views = VIEWS, request = null, extra = {} }) {
+export function Workspace({
+  attention,
+  settings,
+  set,
+  title,
+  about,
+  views = VIEWS,
+  request = null,
+  kinds = [],
+  extra = {},
+}) {
   const name = Object.hasOwn(views, settings.view)
     ? settings.view
     : /** @type {Settings["view"]} */ (Object.keys(views)[0]);
@@ -76,7 +86,7 @@ export function Workspace({ attention, settings, set, title, about, views = VIEW
         off.${" "}<button onClick=${() => set({ ablated: [] })}>switch all on</button></p>`
     }
     ${PAIRED.includes(name) && html`<${PairFinder} attention=${attention} settings=${within} set=${set} />`}
-    <${Shown} attention=${attention} settings=${within} set=${set} />
+    <${Shown} attention=${attention} settings=${within} set=${set} kinds=${kinds} />
     <div id="view" role="tabpanel" aria-labelledby=${`tab-${name}`} class=${`view ${name}`}>
       <${View} attention=${attention} settings=${within} set=${set} ...${extra} />
     </div>

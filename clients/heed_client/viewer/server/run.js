@@ -34,6 +34,13 @@ export const KINDS = ["weights", "cross_weights", "encoder_weights", "scores", "
 /** @param {Model} model @returns {string[]} */
 export const kindsOf = (model) => KINDS.filter((kind) => model.outputs.some(({ name }) => name === kind));
 
+/** What is looked at first: of a model with an encoder and a decoder what the decoder looks at in the text.
+ *  @param {Model} model */
+export const openingKind = (model) => {
+  const kinds = kindsOf(model);
+  return model.tokenizer && kinds.includes("cross_weights") ? "cross_weights" : (kinds[0] ?? "weights");
+};
+
 /** Whether heads of the model can be switched off. @param {Model} model */
 export const hasHeadMask = (model) => model.inputs.some(({ name }) => name === "head_mask");
 

@@ -1,6 +1,6 @@
 // The picture that a model saw, its patches coloured by the weights from or to the selected one.
 import { html, useEffect, useLayoutEffect, useMemo, useRef } from "vendor/preact.js";
-import { format } from "heed/data/display.js";
+import { format, strength } from "heed/data/display.js";
 import { css, palette, textOn } from "heed/data/palettes.js";
 import { prepare, themeColours, useFrame, useSize, useTheme } from "heed/views/draw/canvas.js";
 import { Legend } from "heed/views/draw/legend.js";
@@ -68,12 +68,13 @@ function Picture({ attention, settings, set, shown, seen: { image, patches } }) 
     context.imageSmoothingEnabled = scale < COARSE;
     context.imageSmoothingQuality = "high";
     context.drawImage(image, 0, 0, width, height);
-    context.globalAlpha = Math.min(1, Math.max(0, settings.opacity));
+    const opacity = Math.min(1, Math.max(0, settings.opacity));
     for (let position = special; position < attention.n; position++) {
       const level = weights.levels[position];
       if (weights.hidden[position] || Number.isNaN(level)) continue;
       const { x, y } = patch(position);
       const [left, top] = [snap(x), snap(y)]; // no seams between patches
+      context.globalAlpha = opacity * strength(shown, level); // the picture is seen where the weights are low
       context.fillStyle = css(table, level);
       context.fillRect(left, top, snap(x + side) - left, snap(y + side) - top);
     }

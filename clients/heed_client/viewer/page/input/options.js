@@ -2,18 +2,10 @@
 import { html } from "vendor/preact.js";
 import { kindsOf } from "heed/server/run.js";
 import { FieldError, invalid } from "heed/page/input/field.js";
-import { Choice, NumberField, Switch } from "heed/views/controls.js";
+import { Choice, NumberField, Switch, titlesOf } from "heed/views/controls.js";
 
 /** @typedef {import("heed/server/api.js").ParameterDescription} ParameterDescription */
 
-/** @type {Record<string, string>} */
-const KINDS = {
-  weights: "weights",
-  scores: "scores",
-  weights_by_norm: "weights by norm",
-  cross_weights: "cross",
-  encoder_weights: "encoder",
-};
 /** Ranges of sliders: lowest, highest, step. @type {[RegExp, number, number, number][]} */
 const SLIDERS = [
   [/^scale$/, 0, 4, 0.01],
@@ -23,7 +15,7 @@ const SLIDERS = [
 ];
 
 /** @param {import("heed/page/input/panel.js").PartProps} props */
-export function Options({ id, model, settings, set, answer, errors }) {
+export function Options({ id, model, settings, set, answer, errors, isSecond = false }) {
   const kinds = kindsOf(model);
   const first = model.inputs.find(({ required, shape }) => required && shape[0] === "batch");
   const rows = (first && answer?.input.tensors[first.name]?.shape[0]) ?? 1;
@@ -33,9 +25,10 @@ export function Options({ id, model, settings, set, answer, errors }) {
   };
   return html`<div class="options" role="group" aria-label="options">
     ${
+      isSecond && // of the first side it is above the picture
       kinds.length > 1 &&
       html`<${Choice} label="look at" value=${settings.kind}
-      options=${Object.fromEntries(kinds.map((kind) => [kind, KINDS[kind] ?? kind]))} onChange=${(/** @type {string} */ kind) => set({ kind })} />`
+      options=${titlesOf(kinds)} onChange=${(/** @type {string} */ kind) => set({ kind })} />`
     }
     ${
       rows > 1 &&
