@@ -119,7 +119,7 @@ def _document(data: Mapping[str, Any], title: str) -> str:
     start = '<script type="module">import "heed/main.js";</script>'
     replacements = {
         "<title>Heed</title>": f"<title>{escape(title)}</title>\n{policy}",
-        '<link rel="icon" href="./viewer/icon.svg">\n': "",
+        '<link rel="icon" href="./viewer/icon.svg?v=$VERSION">\n': "",
         '<link rel="stylesheet" href="./viewer/style.css">': f"<style>{style}</style>",
         "$IMPORTS": json.dumps({"imports": imports}),
         '<script type="module" src="./viewer/main.js"></script>': f"{start}\n"

@@ -29,11 +29,12 @@ def routes(settings: Settings) -> list[BaseRoute]:
     """
     folder = files()
     modules = {path.relative_to(folder).as_posix(): path.read_bytes() for path in sorted(folder.rglob("*.js"))}
-    version = hashlib.sha256(b"".join(modules.values())).hexdigest()[:16]
+    icon = (folder / "icon.svg").read_bytes()
+    version = hashlib.sha256(b"".join([*modules.values(), icon])).hexdigest()[:16]
     # The version is in each URL, so that browsers need not ask again whether one of some 60 modules has changed.
     urls = {name if name.startswith("vendor/") else f"heed/{name}": f".{PATH}/{name}?v={version}" for name in modules}
     imports = json.dumps({"imports": urls})
-    page = (folder / "index.html").read_text(encoding="utf-8").replace("$IMPORTS", imports)
+    page = (folder / "index.html").read_text(encoding="utf-8").replace("$IMPORTS", imports).replace("$VERSION", version)
     digest = base64.b64encode(hashlib.sha256(imports.encode()).digest()).decode()
     headers = {
         "Content-Security-Policy": POLICY.format(imports=digest, ancestors=settings.viewer_frame_ancestors or "'none'"),

@@ -118,6 +118,23 @@ def test_pictures_of_each_view(page, tmp_path):
     assert len({path.get("stroke") for path in svg_of(page).findall(".//{*}path")}) == 4
 
 
+def test_the_picture_of_a_head_says_which_and_has_the_numbers_of_the_held_word(page, heed):
+    page.get_by_role("tab", name="Head").click()
+    page.locator(".queries [role=option]").nth(2).click()
+    expect(page.locator(".selection")).to_contain_text("looks at")
+    svg = svg_of(page)
+    assert svg.find("{*}text").text == "bert: head 3"
+    numbers = [float(one.text) for one in svg.findall(".//{*}tspan")]
+    np.testing.assert_allclose(numbers, heed.attend("bert", text=TEXT).weights[0, 3, 2], atol=5.1e-4)
+    assert len(svg.findall("{*}g/{*}rect")) == 1  # behind the word
+    page.get_by_role("tab", name="Tokens").click()
+    texts = [text.text for text in svg_of(page).findall(".//{*}text")]
+    assert texts[:9] == ["<s>", *TEXT.split(), "</s>"]
+    assert texts[-1] == "bert: what “animal” looks at"
+    page.emulate_media(media="print")
+    expect(page.locator(".on-paper")).to_have_text("head 3, linear scale")
+
+
 def test_the_picture_of_a_comparison_has_both_sides_and_their_difference(page, heed, tmp_path):
     page.get_by_role("tab", name="Compare").click()
     page.get_by_role("combobox", name="second head").select_option("1")

@@ -104,6 +104,11 @@ def test_special_tokens_are_marked(open_page):
     expect(page.locator(".chip.special")).to_have_count(0)
 
 
+def test_an_unknown_word_is_shown_with_what_stands_in_the_text(open_page):
+    page = open_page("model=bert&view=tokens&text=the+%F0%9F%98%80+zebra")
+    expect(page.locator(".chip")).to_have_text(["<s>", "the", "<unk> 😀", "<unk> zebra", "</s>"])
+
+
 def test_byte_level_tokens_are_their_characters(open_page):
     page = open_page("model=bert&text=the+cat")
     alphabet = {byte: chr(byte) for byte in [*range(33, 127), *range(161, 173), *range(174, 256)]}

@@ -89,13 +89,13 @@ export function ServerApp() {
       ${
         shown
           ? html`<div class=${error ? "answer stale" : "answer"} aria-busy=${(answer.isBusy || !answer.isCurrent) && !error}>
-            ${error && html`<p class="bad">${!shown.attention.isWhole ? "Not all heads came" : "The last run that succeeded is drawn"}: ${error.message} <${Again} error=${error} onAgain=${again} /></p>`}
+            ${error && html`<p class="bad">${!shown.attention.isWhole ? "Not all heads came" : "The last run that succeeded is drawn"}: ${messageOf(error)} <${Again} error=${error} onAgain=${again} /></p>`}
             <${Provenance} about=${about} />
             <${Workspace} attention=${shown.attention} settings=${drawn} set=${set} title=${shown.model.block} about=${about}
             request=${asRequest(shown, drawn)} views=${viewsOf(shown.model)} kinds=${kindsOf(shown.model)}
             extra=${{ second, picture, run: { ...shown, wanted: settings, setRequest: edit } }} /></div>`
           : html`<section class="workspace" aria-busy=${answer.isBusy && !needed}>
-            <p class="note">${needed || (error ? html`Nothing is drawn: ${error.message} <${Again} error=${error} onAgain=${again} />${isUnknown(model.error) && html`<${Models} models=${models.value ?? []} />`}` : "…")}</p></section>`
+            <p class="note">${needed || (error ? html`Nothing is drawn: ${messageOf(error)} <${Again} error=${error} onAgain=${again} />${isUnknown(model.error) && html`<${Models} models=${models.value ?? []} />`}` : "…")}</p></section>`
       }
     </main>`;
 
@@ -109,6 +109,9 @@ export function ServerApp() {
 /** Whether nobody has chosen what to see yet. @param {api.Model} model @param {Settings} settings */
 const isOpening = ({ tokenizer }, { text, view, query, key }) =>
   tokenizer !== null && text === SENTENCE && view === "" && query === null && key === null;
+
+/** What is said of an error below the form for the key, which has the server's words. @param {any} error @returns {string} */
+const messageOf = ({ status, message }) => (status === 401 || status === 403 ? "an API key is needed" : message);
 
 /** Whether the server has no model of this name. @param {any} error */
 const isUnknown = (error) => error?.status === 404;

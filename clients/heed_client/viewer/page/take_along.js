@@ -56,7 +56,7 @@ export function TakeAlong({ attention, settings, title, about, request = null, p
         : null;
       return heatMaps(await panelsOf({ attention, settings }, other));
     }
-    return toSvg(attention, shown, settings, globalMax(attention, settings));
+    return toSvg(attention, shown, settings, title, globalMax(attention, settings));
   };
   const json = () =>
     JSON.stringify({

@@ -8,6 +8,7 @@ import { MatrixView } from "heed/views/matrix_view.js";
 import { TokenView } from "heed/views/token_view.js";
 import { CompareView } from "heed/views/compare_view.js";
 import { PictureView } from "heed/views/picture_view.js";
+import { placeOf } from "heed/views/comparison.js";
 import { PairFinder } from "heed/views/pair_finder.js";
 import { Selection } from "heed/views/selection.js";
 import { TakeAlong } from "heed/page/take_along.js";
@@ -87,6 +88,7 @@ export function Workspace({
     }
     ${PAIRED.includes(name) && html`<${PairFinder} attention=${attention} settings=${within} set=${set} />`}
     <${Shown} attention=${attention} settings=${within} set=${set} kinds=${kinds} />
+    ${["head", "matrix", "tokens", "picture"].includes(name) && html`<p class="on-paper">${placeOf(attention, within)}, ${within.scale} scale</p>`}
     <div id="view" role="tabpanel" aria-labelledby=${`tab-${name}`} class=${`view ${name}`}>
       <${View} attention=${attention} settings=${within} set=${set} ...${extra} />
     </div>

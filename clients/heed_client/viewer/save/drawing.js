@@ -1,7 +1,7 @@
 // Pictures for papers: the views as SVG, and that as PNG.
 import { escape } from "heed/save/document.js";
 import { drawnHeads, show, showSmall, strength, ticks } from "heed/data/display.js";
-import { css, headColour, palette } from "heed/data/palettes.js";
+import { css, headColour, palette, textOn } from "heed/data/palettes.js";
 
 /** @typedef {import("heed/data/attention.js").Attention} Attention */
 /** @typedef {import("heed/data/display.js").Shown} Shown */
@@ -12,15 +12,19 @@ const CELL = 16;
 const VECTOR = 128; // rows and columns up to which cells are rectangles, and every word is written
 const LINES = 20_000; // of the head view
 const TITLE = 32; // height of a title
+const PAGE = 720; // width of the words of a text
+const NUMBER = 44; // room for a weight beside a word
 const GAP = 24; // between two matrices
 const SCALE = 192; // width of the colours of the scale
 
 /**
- * The view as SVG: lines in the head view, all heads in the model view, else the selected matrix with its scale.
- * @param {Attention} attention @param {Shown} shown @param {Settings} settings @param {number} [top]  the global range
+ * The view as SVG: lines in the head view, all heads in the model view, coloured words in the token view, else the selected matrix with its scale.
+ * @param {Attention} attention @param {Shown} shown @param {Settings} settings @param {string} title  name of the model
+ * @param {number} [top]  the global range
  */
-export async function toSvg(attention, shown, settings, top) {
+export async function toSvg(attention, shown, settings, title, top) {
   if (settings.view === "model") return overview(attention, settings, top);
+  if (settings.view === "tokens") return tokens(attention, shown, settings, title);
   if (settings.view !== "head") return heatMaps([{ attention, shown, settings }]);
   const heads = drawnHeads(attention, settings);
   const bundles = (heads.length ? heads : [settings.head]).map(async (head) => {
@@ -28,7 +32,7 @@ export async function toSvg(attention, shown, settings, top) {
     const matrix = await attention.matrix(settings.layer, head);
     return { head, shown: show(matrix, attention.rows, attention.columns, settings, top) };
   });
-  return lines(attention, await Promise.all(bundles), settings);
+  return lines(attention, await Promise.all(bundles), settings, title);
 }
 
 /** All heads as small pictures, a layer in each row. @param {Attention} attention @param {Settings} settings @param {number} [top] */
@@ -137,17 +141,31 @@ function scale(attention, shown, settings, x, y) {
   return parts.join("\n");
 }
 
-/** @param {Attention} attention @param {{head: number, shown: Shown}[]} bundles @param {Settings} settings */
-function lines(attention, bundles, settings) {
+/** Words and lines, with the numbers of the held word. @param {Attention} attention @param {{head: number, shown: Shown}[]} bundles
+ *  @param {Settings} settings @param {string} title  name of the model */
+function lines(attention, bundles, settings, title) {
   const [{ shown }] = bundles;
   const { m, n } = shown;
   const rows = shown.rows.map((place) => attention.rows[place].text);
   const columns = shown.columns.map((place) => attention.columns[place].text);
-  const [left, right] = [width(rows, 1), width(columns, 1)];
+  const { query, key, direction, layer, combine } = settings;
+  const isFrom = query !== null && (direction === "from" || key === null);
+  const held = isFrom ? shown.rows.indexOf(query) : key === null ? -1 : shown.columns.indexOf(key);
+  const [left, right] = [
+    width(rows, 1) + (held >= 0 && !isFrom ? NUMBER : 0),
+    width(columns, 1) + (held >= 0 && isFrom ? NUMBER : 0),
+  ];
   const [step, gap] = [CELL + 2, 160];
-  const { query, key, direction } = settings;
   const isHeld = (/** @type {number} */ from, /** @type {number} */ to) =>
     direction === "from" || key === null ? query === null || shown.rows[from] === query : shown.columns[to] === key;
+  const number = (/** @type {number} */ cell) => {
+    const mean = bundles.reduce((sum, { shown: one }) => sum + one.values[cell], 0) / bundles.length;
+    return `<tspan fill="#555">${Number.isFinite(mean) ? mean.toFixed(3) : "masked"}</tspan>`;
+  };
+  const mark =
+    held >= 0
+      ? `<rect x="${isFrom ? 0 : left + gap}" y="${held * step}" width="${isFrom ? left : right}" height="${step}" fill="#d6e4f5"/>`
+      : "";
   const parts = bundles.flatMap(({ head, shown: one }) => {
     const levels = one.levels.map((level) => strength(one, level));
     return Array.from(levels.keys())
@@ -164,12 +182,58 @@ function lines(attention, bundles, settings) {
       });
   });
   rows.forEach((word, i) =>
-    parts.push(`<text x="${left - 4}" y="${(i + 0.5) * step + 4}" text-anchor="end">${escape(word)}</text>`),
+    parts.push(
+      `<text x="${left - 4}" y="${(i + 0.5) * step + 4}" text-anchor="end">${held >= 0 && !isFrom ? `${number(i * n + held)} ` : ""}${escape(word)}</text>`,
+    ),
   );
   columns.forEach((word, j) =>
-    parts.push(`<text x="${left + gap + 4}" y="${(j + 0.5) * step + 4}">${escape(word)}</text>`),
+    parts.push(
+      `<text x="${left + gap + 4}" y="${(j + 0.5) * step + 4}">${escape(word)}${held >= 0 && isFrom ? ` ${number(held * n + j)}` : ""}</text>`,
+    ),
   );
-  return svg(left + gap + right, Math.max(m, n) * step, parts);
+  const heads = combine === "none" ? `head ${bundles.map(({ head }) => head).join(", ")}` : combine;
+  const head = `${title}: ${attention.layers > 1 ? `${attention.axis} ${layer}, ` : ""}${heads}`;
+  return svg(Math.max(left + gap + right, 8 + 0.62 * 14 * head.length), TITLE + Math.max(m, n) * step, [
+    `<text x="8" y="20" font-weight="600" font-size="14">${escape(head)}</text>`,
+    `<g transform="translate(0 ${TITLE})">${mark}${parts.join("\n")}</g>`,
+  ]);
+}
+
+/** The words in the colours of the weights from or to the held one, with their scale; of two texts one below the other.
+ *  @param {Attention} attention @param {Shown} shown @param {Settings} settings @param {string} title  name of the model */
+function tokens(attention, shown, settings, title) {
+  const table = palette(settings.palette, shown.isDiverging);
+  const { query, key, direction } = settings;
+  const isFrom = direction === "from";
+  const held = isFrom ? shown.rows.indexOf(query ?? -1) : shown.columns.indexOf(key ?? -1);
+  /** @type {string[]} */
+  const parts = [];
+  let y = TITLE;
+  const text = (/** @type {"rows" | "columns"} */ axis) => {
+    const isOwn = attention.isSelf || isFrom === (axis === "rows");
+    const isOther = attention.isSelf || isFrom !== (axis === "rows");
+    let x = 8;
+    wordsOf(attention, shown, axis).forEach((word, i) => {
+      const breadth = 4 + 0.62 * FONT * Math.max(1, word.length) + 4;
+      if (x > 8 && x + breadth > PAGE) [x, y] = [8, y + 26];
+      const level = isOther && held >= 0 ? shown.levels[isFrom ? held * shown.n + i : i * shown.n + held] : NaN;
+      const isHeld = isOwn && i === held;
+      parts.push(
+        `<rect x="${round(x)}" y="${y}" width="${round(breadth)}" height="20" rx="3" fill="${level === level ? css(table, level) : "#fff"}" ` +
+          `stroke="${isHeld ? "#1d4e89" : "#999"}" stroke-width="${isHeld ? 2 : 0.5}"/>` +
+          `<text x="${round(x + breadth / 2)}" y="${y + 14}" text-anchor="middle" fill="${level === level ? textOn(table, level) : "#000"}">${escape(word)}</text>`,
+      );
+      x += breadth + 4;
+    });
+    y += 34;
+  };
+  text("rows");
+  if (!attention.isSelf) text("columns");
+  parts.push(scale(attention, shown, settings, 8, y));
+  const own = held < 0 ? "" : (isFrom ? attention.rows[shown.rows[held]] : attention.columns[shown.columns[held]]).text;
+  const said = own ? `${title}: what “${own}” ${isFrom ? "looks at" : "is looked at by"}` : title;
+  parts.push(`<text x="8" y="20" font-weight="600" font-size="14">${escape(said)}</text>`);
+  return svg(PAGE, y + 44, parts);
 }
 
 /** @param {number} width @param {number} height @param {string[]} parts */

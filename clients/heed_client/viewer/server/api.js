@@ -38,6 +38,7 @@ export class ServerError extends Error {
  * @typedef {object} Tokens  one text as POST v1/tokenize/{model} answers it
  * @property {string[]} tokens @property {number[]} input_ids @property {number[]} attention_mask
  * @property {number[]} token_type_ids @property {(number | null)[]} sequence_ids  of a pair 0 or 1; null = special
+ * @property {[start: number, end: number][] | null} [offsets]  of each token in its text, in characters
  * @property {boolean} truncated
  */
 /** @typedef {Float32Array | BigInt64Array | Int32Array | Uint8Array | Float64Array} Numbers */

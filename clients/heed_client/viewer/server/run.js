@@ -58,6 +58,19 @@ export function modelOf(name) {
   return model;
 }
 
+const UNKNOWN = /^(\[UNK\]|<unk>)$/i;
+
+/** Words, those that the tokenizer does not know with what stands in the text.
+ *  @param {string[]} words @param {import("heed/server/api.js").Tokens} tokens @param {string[]} texts  of which a token's is the one of its id */
+function withSources(words, { tokens, offsets, sequence_ids }, texts) {
+  const characters = texts.map((text) => [...text]);
+  return words.map((word, i) => {
+    const part = sequence_ids[i];
+    if (part === null || !offsets || !UNKNOWN.test(tokens[i])) return word;
+    return `${word} ${characters[part]?.slice(...offsets[i]).join("") ?? ""}`.trim();
+  });
+}
+
 /** The tokens of texts. @param {Model} model @param {Settings} settings @returns {Promise<Input>} */
 export async function fromTexts(model, { text, pair, target }) {
   const needsTarget = model.inputs.some(({ name }) => name === "decoder_input_ids");
@@ -67,7 +80,7 @@ export async function fromTexts(model, { text, pair, target }) {
   const tensors = {};
   for (const { name, dtype } of model.inputs)
     if (Array.isArray(tokens[name])) tensors[name] = tensor(dtype, [1, tokens[name].length], tokens[name]);
-  const words = wordsOf(tokens.tokens);
+  const words = withSources(wordsOf(tokens.tokens), tokens, [text, pair]);
   const source = tokens.tokens.map((_, i) => ({
     text: words[i],
     special: (tokens.sequence_ids[i] ?? null) === null,

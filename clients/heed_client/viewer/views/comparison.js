@@ -65,6 +65,17 @@ export const ofDifference = (settings) => ({
   range: "matrix",
 });
 
+/** Which head or which sum of heads. @param {Attention} attention @param {Settings} settings */
+export function placeOf({ layers, axis }, { layer, head, combine }) {
+  const isOfLayers = combine === "rollout" || combine.startsWith("layers");
+  const said = [
+    layers > 1 && !isOfLayers && `${axis} ${layer}`,
+    combine === "mean" || combine === "max" ? `${combine} of heads` : combine === "rollout" ? combine : `head ${head}`,
+    combine.startsWith("layers") && `${combine.slice(7)} of layers`,
+  ];
+  return said.filter(Boolean).join(", ");
+}
+
 const LONGEST = 24; // characters of a text in a name
 
 /** The names of two sides: what is different between them, and which head or which sum of heads.
@@ -74,23 +85,16 @@ export function namesOf(one, other) {
     JSON.stringify(one.settings[key]) !== JSON.stringify(other.settings[key]);
   const quoted = (/** @type {string} */ text) =>
     text && `“${text.length > LONGEST ? `${text.slice(0, LONGEST).trimEnd()}…` : text}”`;
-  const name = (/** @type {One} */ { attention: { layers, axis }, settings }) => {
-    const { model, text, pair, parameters, layer, head, combine } = settings;
+  const name = (/** @type {One} */ { attention, settings }) => {
+    const { model, text, pair, parameters } = settings;
     const options = Object.entries(parameters).map(([name, value]) => `${name} = ${JSON.stringify(value)}`);
-    const isOfLayers = combine === "rollout" || combine.startsWith("layers");
     const said = [
       differs("model") && model,
       differs("text") && quoted(text),
       differs("pair") && quoted(pair),
       differs("parameters") && (options.join(", ") || "no options"),
       differs("kind") && settings.kind.replaceAll("_", " "),
-      layers > 1 && !isOfLayers && `${axis} ${layer}`,
-      combine === "mean" || combine === "max"
-        ? `${combine} of heads`
-        : combine === "rollout"
-          ? combine
-          : `head ${head}`,
-      combine.startsWith("layers") && `${combine.slice(7)} of layers`,
+      placeOf(attention, settings),
     ];
     return said.filter(Boolean).join(", ");
   };
