@@ -148,7 +148,7 @@ def test_requests_of_the_native_api_are_answered(client):
 
 
 def test_the_bytes_of_v2_are_those_of_its_page(client):
-    """The request is that of the page's curl; what the tables say of its bytes and of the response's is so."""
+    """The page's curl sends this request, and the tables have its bytes and those of the response."""
     page = PAGES["docs/other_languages.md"]
     (text,) = re.findall(r"printf '(\{.*\})", page)
     rows = re.findall(r"^\| (\d+) to (\d+) \| `([^`]*)` \| (.*) \|$", page, re.MULTILINE)

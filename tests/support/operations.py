@@ -5,7 +5,7 @@ from typing import Any
 
 BLOCK = "dot_product"
 LANGUAGE_MODEL = "gpt"
-MEMORY = "{memory}"  # the caller puts the id of the memory in its place that it has stored before
+MEMORY = "{memory}"  # stands for the id of the memory that an earlier call stored
 VALUES = {"block": BLOCK, "model": BLOCK, "version": 1, "memory": MEMORY}
 LAST = ("DELETE", "/v2/repository/models/{model}/unload")  # other calls need what these remove
 

@@ -62,7 +62,7 @@ def test_a_text_model_that_is_chosen_starts_with_a_sentence(open_page):
     with page.expect_request("**/v1/attention/additive"):
         model.select_option("additive")
     model.select_option("bert")
-    with page.expect_response("**/v1/attention/additive"):  # the description of a model that is chosen no more
+    with page.expect_response("**/v1/attention/additive"):  # arrives after another model was chosen
         held[0].continue_()
     page.evaluate("fetch('/v1/attention').then((response) => response.json())")
     expect(box).to_have_value("the cat")
