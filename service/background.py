@@ -64,7 +64,7 @@ async def _repeat(action: Callable[[], object], interval_s: float) -> None:
             if isinstance(result, Awaitable):
                 await result
         except MemoryError:
-            log.warning("a background task found no memory; it runs again in %g seconds", interval_s)
+            log.warning("a background task ran out of memory; it runs again in %g seconds", interval_s)
         except Exception:
             log.exception("a background task failed; it runs again in %g seconds", interval_s)
 

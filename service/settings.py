@@ -90,7 +90,7 @@ class Settings(BaseSettings):
     """PEM file with the private key of tls_certificate"""
     api_keys_file: ReadableFile | None = Field(
         None,
-        description="file of API keys, one a line, reloaded when it changes; with it every path but health "
+        description="file of API keys, one per line, reloaded when it changes; with it every path except health "
         "and the page's files needs a key",
     )
     admin_keys_file: ReadableFile | None = None
@@ -98,13 +98,13 @@ class Settings(BaseSettings):
     cors_origins: str = ""
     """origins whose web pages may send requests, separated by commas (https://a.example); * = all"""
     control_hosts: str = ""
-    """host names with dots under which clients without admin keys may control models and logging, by commas"""
+    """host names with dots by which clients without admin keys may control models and logging, separated by commas"""
     workers: Annotated[int, Field(ge=1, le=1024)] = 1
     """number of processes that share the port"""
     provider: Literal["auto", "cuda", "cpu"] = "auto"
     """where models run: auto = CUDA if it works, else the CPU; cuda fails at start if it does not work"""
     device_memory_bytes: NonNegativeInt = 0
-    """upper limit in bytes on the GPU memory of one worker; 0 = what is free when it starts"""
+    """upper limit in bytes on the GPU memory of one worker; 0 = all that is free when it starts"""
     model_repository: Path = Path("model_repository")
     """folder with the models, as <name>/<version>/model.onnx"""
     versions: str = Field("latest:1", pattern=r"^(all|latest:[1-9]\d*|\d+(,\d+)*)$")
@@ -118,7 +118,7 @@ class Settings(BaseSettings):
     ready_when: Literal["all", "any", "live", "all-or-exit", "any-or-exit"] = Field(
         "all",
         description="models that must load before /v2/health/ready answers 200: all = every one in the repository, "
-        "and at least one; any = one; live = none; with -or-exit the service ends with status 3 if they do not load",
+        "and at least one; any = one; live = none; with -or-exit the service exits with status 3 if they do not load",
     )
     max_batch_size: NonNegativeInt = 1024
     """upper limit on the rows of a V2 request to a model with a free batch axis; 0 = they declare no batching"""
@@ -136,7 +136,7 @@ class Settings(BaseSettings):
     max_text_bytes: PositiveInt = MIB
     """upper limit in bytes on the texts of a request, as UTF-8, for a model's tokenizer"""
     transfer_timeout_seconds: PositiveFloat = 60
-    """time limit in seconds to receive a request as a whole, and for a client to accept some of a response"""
+    """time limit in seconds to receive a whole request, and for a client to read any part of a response"""
     keep_alive_seconds: PositiveFloat = 75
     """seconds after which an idle connection is closed"""
     deadline_seconds: NonNegativeFloat = 60
@@ -151,8 +151,8 @@ class Settings(BaseSettings):
     )
     memories: Path | None = Field(
         None,
-        description="folder of the stored memories, which are kept when the server ends; without one they are in a"
-        " temporary folder, and deleted at the end",
+        description="folder for stored memories, which persist across restarts; without one they are in a temporary"
+        " folder, which is deleted on shutdown",
     )
     memories_bytes: NonNegativeInt = 0
     """upper limit in bytes on all memories of this machine; 0 = a quarter of its memory"""
@@ -163,25 +163,25 @@ class Settings(BaseSettings):
     batching: str = Field(
         "auto",
         description="models whose queued requests share a run where that is faster: auto = those that Heed exported; "
-        "names by commas = these, too, as their rows are independent; all = every one; off = none",
+        "names separated by commas = these as well, if their rows are independent; all; off",
     )
     compress_responses: Literal["never", "requested", "offered"] = Field(
         "requested",
-        description="when responses are compressed: never; requested = if Accept-Encoding names gzip or deflate"
-        " alone; offered = if it names any",
+        description="when responses are compressed: never; requested = if Accept-Encoding names only gzip or"
+        " deflate; offered = if it names any",
     )
     drain_seconds: NonNegativeFloat = 0
-    """seconds to serve on after a signal to end, not ready, so that load balancers notice; 0 = none"""
+    """seconds to keep serving, but not ready, after a shutdown signal, so that load balancers notice; 0 = none"""
     shutdown_seconds: PositiveInt = 25
-    """time limit in seconds to finish running requests after a signal to end"""
+    """time limit in seconds to finish running requests after a shutdown signal"""
     pages: Literal["all", "docs", "viewer", "none"] = "all"
-    """pages to serve: docs = the interactive documentation at /docs, viewer = the page at /, all = both"""
+    """pages to serve: docs = the interactive documentation at /docs, viewer = the viewer at /, all = both"""
     viewer_frame_ancestors: str = Field("", pattern=r"^[^;,\r\n]*$")
-    """origins whose pages may show that page in a frame, separated by blanks"""
+    """origins whose pages may show the viewer in a frame, separated by spaces"""
     log_level: Literal["critical", "error", "warning", "info", "debug"] = "info"
     """lowest level that is logged"""
     log_format: Literal["text", "json"] = "text"
-    """format of the log: text, or a JSON object a line"""
+    """format of the log: text, or one JSON object per line"""
     access_log: str = Field(
         "off",
         pattern=r"^(off|all|errors(:\d+)?)$",
@@ -189,7 +189,7 @@ class Settings(BaseSettings):
         "with errors:N longer than N; all = all but health probes and scrapes",
     )
     monitoring_port: Port = 0
-    """port for /metrics and /v2/health, without API keys, answered at any load by a process of its own; 0 = none"""
+    """port for /metrics and /v2/health, without API keys, in a separate process that answers at any load; 0 = none"""
 
     @field_validator("*", mode="before")
     @classmethod
@@ -231,7 +231,7 @@ class Settings(BaseSettings):
     def _check_tls(cls, key: Path | None, info: ValidationInfo) -> Path | None:
         certificate = info.data.get("tls_certificate")
         if (key is None) != (certificate is None) and "tls_certificate" in info.data:
-            raise ValueError("--tls-certificate and --tls-key are needed together: give both, or neither")
+            raise ValueError("--tls-certificate and --tls-key must be given together")
         if key and certificate:
             try:
                 ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key, password="")

@@ -23,7 +23,7 @@ class Alias:
 
 
 QUERY = ("query", "x", "text", "input_ids")
-ALWAYS_ZERO = "nothing is dropped in inference: leave it out, or send "
+ALWAYS_ZERO = "there is no dropout in inference: leave it out, or send "
 TABLE = {  # aliases -> their meaning
     "q query_states query_layer qs": Alias(QUERY),
     "k key_states key_layer ks": Alias(("key", "memory", "x")),
@@ -33,7 +33,7 @@ TABLE = {  # aliases -> their meaning
     "mask attn_masks src_mask tgt_mask": Alias(("attn_mask", "attention_mask")),
     "attention_mask": Alias(
         ("attn_mask",),
-        "attention_mask is of models that take tokens; attn_mask is true where a query may attend, or is added to the "
+        "attention_mask is for models that take tokens; attn_mask is true where a query may attend, or is added to the "
         "scores, and broadcasts to [batch, heads, m, n]",
     ),
     "attn_mask": Alias(("attention_mask",), "attention_mask has 1 for each real token and 0 for padding"),
@@ -47,10 +47,10 @@ TABLE = {  # aliases -> their meaning
     "soft_cap logits_soft_cap logit_softcap attn_logit_softcapping": Alias(("softcap",)),
     "window_size sliding_window window local_window_size": Alias(
         ("left_window_size",),
-        "left_window_size counts keys before a query's own, right_window_size those behind; -1 = all",
+        "left_window_size counts keys before a query's own, right_window_size those after it; -1 = all",
     ),
     "past_key_values past_key_value layer_past kv_cache cache past": Alias(
-        ("past_key",), "past_key and past_value go together; POST /v1/memories stores keys and values here"
+        ("past_key",), "past_key and past_value go together; POST /v1/memories stores keys and values"
     ),
     "use_cache": Alias((), 'ask for "present_key" and "present_value", or POST /v1/memories', (False,)),
     "seqlens seq_lens lengths valid_lens cache_seqlens cu_seqlens seqused_k": Alias(
@@ -64,10 +64,10 @@ TABLE = {  # aliases -> their meaning
     ),
     "dropout_p dropout attention_dropout": Alias((), ALWAYS_ZERO + "0", (0, 0.0)),
     "training": Alias((), ALWAYS_ZERO + "false", (False,)),
-    "enable_gqa": Alias((), "this block takes as many heads of key and value as of query", (False,), "groups_heads"),
+    "enable_gqa": Alias((), "in this block key and value have as many heads as query", (False,), "groups_heads"),
     "need_weights output_attentions return_weights return_attention return_attn_probs": Alias(
         (),
-        'the weights are among the outputs: "outputs": ["output", "weights"] has them, ["output"] has not',
+        '"outputs": ["output", "weights"] returns the weights, ["output"] does not',
         true_if="answers_weights",
     ),
     "output_hidden_states": Alias((), 'list "hidden_states" among the outputs where a block has them', (False,)),
@@ -80,14 +80,14 @@ TABLE = {  # aliases -> their meaning
     "top_k topk k_top": Alias(("weights_top_k", "next_tokens")),
     "temperature top_p max_new_tokens max_tokens": Alias(
         ("next_tokens",),
-        "no text is generated here; next_tokens: 5 answers the 5 most probable next tokens of each text",
+        "Heed does not generate text; next_tokens: 5 returns the 5 most probable next tokens of each text",
     ),
     "texts prompt input inputs sentence sentences content": Alias(("text",)),
     "ttl expires expires_in": Alias(("ttl_seconds",)),
     "memory_id memories": Alias(("memory",)),
     "keys k_cache": Alias(("key",)),
     "values v_cache": Alias(("value",)),
-    "parameters options params": Alias((), "options are fields beside the tensors"),
+    "parameters options params": Alias((), "options are fields of the request, like the tensors"),
 }
 ALIASES = {name: alias for names, alias in TABLE.items() for name in names.split()}
 OUTPUTS_AND_BLOCKS = {  # names -> their aliases, in lower case, without separators

@@ -40,7 +40,7 @@ class MemoryBudget:
         self._refused["memory_budget_bytes"] += 1
         raise self._overloaded(
             f"requests hold {size_words(self.used)} of memory, and this one needs {size_words(size)} more; the limit "
-            f"is {size_words(self.limit)} (half of memory_budget_bytes); send it again later",
+            f"is {size_words(self.limit)} (half of memory_budget_bytes); try again later",
             1,
         )
 

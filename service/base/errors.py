@@ -76,7 +76,7 @@ class Invalid(HeedError, status=422, v2_status=400):
 
 
 class Unauthorized(HeedError, status=401, headers={"WWW-Authenticate": "Bearer"}):
-    """An API key is needed: none was sent, or an unknown one."""
+    """The API key is missing or unknown."""
 
 
 class Forbidden(HeedError, status=403):
@@ -116,7 +116,7 @@ class UnsupportedEncoding(UnsupportedMedia, status=415, v2_status=501, headers={
 
 
 class Unsupported(HeedError, status=501):
-    """A part of the protocol that Heed does not offer."""
+    """A part of the protocol that Heed does not support."""
 
 
 class NotReady(HeedError, status=503, limit="not_ready", headers=RETRY):
@@ -124,11 +124,11 @@ class NotReady(HeedError, status=503, limit="not_ready", headers=RETRY):
 
 
 class PartsMissing(NotReady):
-    """Parts of a memory are on nodes that are lost."""
+    """Parts of a memory are on lost nodes."""
 
 
 class NotAllowed(HeedError, status=503):
-    """The settings do not let clients do this."""
+    """The server's settings do not allow this."""
 
 
 class OutOfMemory(HeedError, status=507, v2_status=503, limit="device_memory", headers=RETRY):
@@ -143,7 +143,9 @@ class NotEnoughMemory(HeedError, status=503, limit="memory", headers=RETRY):
     """This machine has too little memory left at the moment."""
 
     def __init__(self) -> None:
-        super().__init__("not enough memory is left on this machine for this request; a smaller one, or later, may fit")
+        super().__init__(
+            "this machine has too little free memory for this request; send a smaller one, or try again later"
+        )
 
 
 class DeviceLost(HeedError, status=503, limit="device_lost", headers=RETRY):
@@ -165,7 +167,7 @@ class TimedOut(HeedError, status=504, headers=RETRY):
 def meaning(status: int, v2: bool = False) -> str:
     """What a response with this status means, in V2 or in the native API."""
     if status == 500:
-        return "The server failed; its log has the request id."
+        return "Internal error; see the server's log for the request id."
     return " ".join(cls.__doc__ or "" for cls in _CLASSES if status == (cls.v2_status if v2 else cls.status))
 
 
@@ -183,5 +185,5 @@ def translated(error: BaseException) -> BaseException:
     if isinstance(error, asyncio.CancelledError):
         return NotReady("Server is stopping: this request was not finished in time")
     if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
-        return NotReady("this process can open no more files at the moment")
+        return NotReady("this process has too many open files; try again later")
     return NotEnoughMemory() if isinstance(error, MemoryError) else error

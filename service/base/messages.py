@@ -25,12 +25,17 @@ def did_you_mean(name: str, known: Collection[str]) -> str:
     return f"; did you mean '{likely}'?" if likely else ""
 
 
+def counted(count: int, noun: str) -> str:
+    """``1 request``, ``2 requests``"""
+    return f"{count:,} {noun}{'s' * (count != 1)}"
+
+
 def size_words(size: int, decimals: int = 1) -> str:
     """A number of bytes in MiB or GiB, or in bytes where it is less than 0.1 MiB."""
     for least, unit, of in UNITS:
         if size >= least:
             return f"{size / of:,.{decimals}f}".removesuffix("." + "0" * decimals) + f" {unit}"
-    return f"{size:,} bytes"
+    return counted(size, "byte")
 
 
 def sizes_words(size: int, limit: int) -> tuple[str, str]:
@@ -39,7 +44,7 @@ def sizes_words(size: int, limit: int) -> tuple[str, str]:
         words = size_words(size, decimals), size_words(limit, decimals)
         if words[0] != words[1]:
             return words
-    return f"{size:,} bytes", f"{limit:,} bytes"
+    return counted(size, "byte"), counted(limit, "byte")
 
 
 def shortened(text: str, max_bytes: int) -> str:

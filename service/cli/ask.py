@@ -34,9 +34,9 @@ def get(url: str, path: str, timeout_s: float, api_key: str | None, trust: ssl.S
             "certificate to trust, --insecure trusts any"
         ) from None
     except ssl.SSLError:
-        raise NoAnswer(f"{url}: the server there does not speak HTTPS; does http:// answer?") from None
+        raise NoAnswer(f"{url}: the server does not use HTTPS; try http://") from None
     except ConnectionRefusedError:
-        raise NoAnswer(f"{url}: connection refused; no server listens there, `heed serve` starts one") from None
+        raise NoAnswer(f"{url}: connection refused; `heed serve` starts a server") from None
     except TimeoutError:
         raise NoAnswer(f"{url}: no answer in {timeout_s:g} s") from None
     except (OSError, HTTPException) as error:

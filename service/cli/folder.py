@@ -28,7 +28,7 @@ def with_folder(settings: Settings) -> Settings:
     except OSError as error:
         advice = "" if is_given else "; `heed export` writes the built-in blocks there"
         raise NoFolder(
-            f"--model-repository (HEED_MODEL_REPOSITORY): {str(folder)!r} is no readable folder: {error.strerror}, "
+            f"--model-repository (HEED_MODEL_REPOSITORY): {str(folder)!r} is not a readable folder: {error.strerror}, "
             f"{folder.absolute()}{advice}"
         ) from None
     return settings

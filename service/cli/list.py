@@ -21,7 +21,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser().parse_args(arguments)
     url = options.url
     if url and options.model_repository:
-        parser().error("--url: names a server, and --model-repository a folder; give one of them")
+        parser().error("--url and --model-repository: give only one of them")
     if not options.model_repository and "HEED_MODEL_REPOSITORY" not in os.environ:
         url = url or url_variable(parser())
     try:
@@ -96,7 +96,7 @@ def _of_server(url: str, api_key: str | None, trust: ssl.SSLContext) -> list[Lin
     except (ValueError, LookupError, TypeError):
         status = 0
     if status == 503:
-        raise NoAnswer(f"{url}: the server answered 503; it is starting, ending or busy: try again")
+        raise NoAnswer(f"{url}: the server answered 503; it is starting, stopping or busy: try again")
     if status != 200:
-        raise NoAnswer(f"{url}: the answer is not that of a Heed server; check the URL")
+        raise NoAnswer(f"{url}: this is not a Heed server; check the URL")
     return blocks

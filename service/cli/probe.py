@@ -20,7 +20,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = flags.parse_args(arguments)
     here = options.host, options.port, options.tls_certificate
     if options.url and any(here):
-        flags.error("--url: names the server; leave out --host, --port and --tls-certificate")
+        flags.error("--url: cannot be combined with --host, --port or --tls-certificate")
     url, is_here = _server(options)
     # A server on this machine is trusted: its certificate is made out to another name than 127.0.0.1.
     trust = ssl_context(options.cacert, options.insecure or is_here) if url.startswith("https") else None
@@ -64,7 +64,7 @@ def parser() -> Parser:
     """The flags."""
     parser = Parser(
         prog="heed probe",
-        description="Is a server ready? Prints the status of its readiness.",
+        description="Check whether a server is ready; print its status.",
         epilog="exit status: 0 ready; 1 not ready, or no answer; 2 a wrong flag or variable.",
     )
     add = parser.add_argument
@@ -77,7 +77,7 @@ def parser() -> Parser:
     add("--port", type=_port, metavar="PORT",
         help="its port (HEED_MONITORING_PORT if that is set and not 0, else HEED_PORT)")  # fmt: skip
     add("--tls-certificate", metavar="FILE",
-        help="if given, ask by HTTPS, and trust whatever answers (HEED_TLS_CERTIFICATE)")  # fmt: skip
+        help="if given, use HTTPS and accept any certificate (HEED_TLS_CERTIFICATE)")  # fmt: skip
     return parser
 
 

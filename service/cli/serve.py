@@ -111,10 +111,10 @@ def _url(listener: socket.socket, settings: Settings) -> str:
 def _advice(error: OSError, port: int) -> str:
     """The remedy for an address that cannot be listened on."""
     if error.errno == errno.EADDRINUSE:
-        return f"; is a server running there already? --port {port + 1} takes another port, --port 0 any that is free"
+        return f"; is another server running there? Try --port {port + 1}, or --port 0 for any free port"
     if error.errno == errno.EACCES:
-        return "; ports below 1024 need privileges, --port 8000 does not"
-    return "; --host names an address of this machine: 127.0.0.1, or 0.0.0.0 for all"
+        return "; ports below 1024 need privileges: try --port 8000"
+    return "; --host must be an address of this machine: 127.0.0.1, or 0.0.0.0 for all"
 
 
 def _fail(status: int, message: str) -> int:

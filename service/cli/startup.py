@@ -35,7 +35,7 @@ def log_unknown_variables(names: Iterable[str]) -> None:
             continue
         nearest = difflib.get_close_matches(rest, suggested, n=1)
         hint = f"did you mean {PREFIX}{nearest[0]}?" if nearest else "`heed serve --help` lists the settings"
-        log.warning("%s is no setting; %s", name, hint)
+        log.warning("unknown setting %s; %s", name, hint)
 
 
 def log_unprotected_keys(settings: Settings, listeners: Iterable[socket.socket]) -> None:

@@ -13,34 +13,34 @@ MIN_PART_BYTES = 1 << 14  # the cost of counting the lines of a short one, in by
 TOKEN = re.compile(r"[\w.+-]{1,40}|\S|\Z")
 LONG_INTEGER = re.compile(r"(?<![\w.+-])-?\d{19,}(?![\w.])")
 MEANT = {  # words of Python and JavaScript -> their equivalents in JSON
-    **dict.fromkeys(("True", "TRUE"), "JSON writes true"),
-    **dict.fromkeys(("False", "FALSE"), "JSON writes false"),
-    **dict.fromkeys(("None", "undefined", "nil", "NULL"), "JSON writes null"),
+    **dict.fromkeys(("True", "TRUE"), "did you mean true?"),
+    **dict.fromkeys(("False", "FALSE"), "did you mean false?"),
+    **dict.fromkeys(("None", "undefined", "nil", "NULL"), "did you mean null?"),
     **dict.fromkeys(
         ("NaN", "nan", "Infinity", "-Infinity", "inf", "-inf", "Inf", "-Inf"),
-        "JSON has finite numbers alone; in a mask null is -inf",
+        "JSON has only finite numbers; in a mask null means -inf",
     ),
     **dict.fromkeys(("/", "#"), "JSON has no comments"),
-    "'": "JSON has double quotation marks alone",
+    "'": "JSON uses double quotes",
 }
 ENDS = ("unexpected end of data", "input data is empty")
 GZIP = b"\x1f\x8b"
 EXPECTED = {  # orjson's message -> ours
-    "unexpected character, expected a string key": "expected a name in double quotation marks",
+    "unexpected character, expected a string key": "expected a name in double quotes",
     "unexpected character, expected a JSON value": "expected a value",
     "unexpected character, expected ':' after key": "expected : after the name",
     "unexpected character, expected ',' or '}'": "expected , or }",
     "unexpected character, expected ',' or ']'": "expected , or ]",
-    "unexpected content after document": "expected nothing behind the end of the object",
+    "unexpected content after document": "expected nothing after the end of the object",
     "no digit after sign": "expected a digit",
-    "no digit after decimal point": "expected a digit behind the point",
+    "no digit after decimal point": "expected a digit after the decimal point",
     "no digit after exponent sign": "expected a digit in the exponent",
     "number with leading zero is not allowed": "expected a number without leading zeros",
     "number is infinity when parsed as double": "expected a number in the range of float64",
-    "trailing comma is not allowed": "expected nothing or another entry behind a comma",
-    "unexpected control character in string": "expected line breaks and tabs in a text as \\n and \\t",
-    "invalid escaped sequence in string": "expected one of JSON's escapes",
-    "depth limit exceeded": "nested more than 1024 deep",
+    "trailing comma is not allowed": "expected another entry after the comma",
+    "unexpected control character in string": "expected line breaks and tabs in a string to be written \\n and \\t",
+    "invalid escaped sequence in string": "expected a JSON escape sequence",
+    "depth limit exceeded": "nested more than 1024 levels deep",
 }
 
 
@@ -66,7 +66,7 @@ def describe(body: bytes | memoryview, reason: str, cuts: Sequence[tuple[bytes, 
         if is_whole or error.end < len(content):
             hint = "; compressed bodies need Content-Encoding: gzip" if content.startswith(GZIP) else ""
             place = _place(content[: error.start], cuts)
-            return f"{place}: expected UTF-8, got the byte 0x{content[error.start]:02x}{hint}"
+            return f"{place}: expected UTF-8, got byte 0x{content[error.start]:02x}{hint}"
         text = content[: error.start].decode()  # the limit is within a character
     try:
         orjson.loads(text)
@@ -74,7 +74,9 @@ def describe(body: bytes | memoryview, reason: str, cuts: Sequence[tuple[bytes, 
         if error.msg not in ENDS:
             position, fault = _fault(error.msg, text, error.pos)
             return f"{_place(text[:position].encode(), cuts)}: {fault}"
-        return f"{_place(content, cuts)}: the body ends here, too early" if is_whole else f"behind 1 MiB: {reason}"
+        if not is_whole:
+            return f"after the first 1 MiB: {reason}"
+        return f"{_place(content, cuts)}: unexpected end of the body"
     number = LONG_INTEGER.search(text)
     if number is None:
         return reason
@@ -103,7 +105,7 @@ def _place(before: bytes, cuts: Sequence[tuple[bytes, Cut]]) -> str:
     Where these are very long, only how many they are.
     """
     if sum(len(cut.content) + MIN_PART_BYTES for _, cut in cuts) > MAX_COUNTED_BYTES:
-        return f"behind {before.count(cuts[0][0][:-2]):,} long lists or texts"
+        return f"after {before.count(cuts[0][0][:-2]):,} long lists or strings"
     line, column = 1, 1
     for text in _pieces(before, cuts):
         lines = text.count(b"\n")

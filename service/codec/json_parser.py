@@ -71,7 +71,7 @@ def _long_numbers(content: memoryview, kind: str) -> Iterator[np.ndarray]:
             raise ValueError("no number between two commas")
         yield piece
     if inside[-1] == COMMA:
-        raise ValueError("a list ends with a comma")
+        raise ValueError("trailing comma in a list")
 
 
 def has_many_exponents(content: memoryview | bytes) -> bool:

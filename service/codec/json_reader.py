@@ -77,7 +77,7 @@ class JsonReader:
         if not isinstance(element, JsonArray):
             raise Invalid(f"expected a list of whole numbers, got {describe(self.part(element))}", name)
         if len(element) > MAX_RANK:
-            raise Invalid(f"a shape of more than {MAX_RANK} axes", name)
+            raise Invalid(f"expected a shape of at most {MAX_RANK} axes, got {len(element)}", name)
         shape: list[int] = self.nested(name, element, np.dtype(np.int64)).reshape(-1).tolist()
         if any(axis < 0 for axis in shape):
             raise Invalid(f"shape {shape} has a negative size", name)
@@ -92,7 +92,7 @@ class JsonReader:
         texts = [item for item in element if isinstance(item, str)]
         if len(texts) != len(element):
             other = next(item for item in element if not isinstance(item, str))
-            raise Invalid(f"expected a list of names, got {describe(other)} in it", name)
+            raise Invalid(f"expected a list of only names, got {describe(other)}", name)
         self.brackets += 1
         return texts
 
@@ -109,7 +109,7 @@ class JsonReader:
                 if minified(rows).count(b"[") != brackets:
                     _raise_first_invalid(name, rows, shape, lambda item: not isinstance(item, JsonArray), "numbers")
             if strict:
-                raise Malformed("a list stands where none is expected")
+                raise Malformed("unexpected list in place of a single value")
 
     def nested(
         self, name: str, rows: JsonArray, dtype: np.dtype, booleans: bool = False, nulls: bool = False
@@ -128,14 +128,14 @@ class JsonReader:
             self.brackets += len(level)
             shape.append(lengths.pop())
             if shape[-1] == 0:
-                raise Invalid("empty; every axis is at least 1", name)
+                raise Invalid("empty; every axis must have at least one element", name)
             if len(shape) > MAX_RANK:
-                raise Invalid(f"nested more than {MAX_RANK} deep", name)
+                raise Invalid(f"nested more than {MAX_RANK} levels deep", name)
             first = level[0][0]
             if not isinstance(first, JsonArray):
                 break
             if len(level) * shape[-1] > 4 * MAX_ROWS:  # a longer list of numbers alone would have been cut out
-                raise Invalid("expected a list of numbers alone", name)
+                raise Invalid("expected a list of only numbers", name)
             level = [*chain.from_iterable(level)]
         self._read.append((name, rows, shape, self.brackets - before))
         if isinstance(first, bool) and (booleans or dtype.kind == "b"):
@@ -203,7 +203,7 @@ def _numbers(name: str, rows: JsonArray, shape: Sequence[int], kind: str, nulls:
         return type(item) in (int, float) or (nulls and item is None)
 
     _raise_first_invalid(name, rows, shape, is_number, "numbers")
-    raise Invalid(f"a number does not fit in {'uint64' if kind == 'u' else 'int64'}", name)
+    raise Invalid(f"a number is out of range for {'uint64' if kind == 'u' else 'int64'}", name)
 
 
 def _booleans(name: str, rows: JsonArray, shape: Sequence[int]) -> np.ndarray:
@@ -227,7 +227,7 @@ def scalar(name: str, element: Any, dtype: np.dtype) -> np.ndarray:
     if type(element) not in allowed:
         raise Invalid(f"expected {kind_words(dtype, one=True)}, got {describe(element)}", name)
     if dtype.kind in "iu" and not -(2**63) <= element < 2**63 + (2**63 if dtype.kind == "u" else 0):
-        raise Invalid(f"{element} does not fit in {dtype}", name)
+        raise Invalid(f"{element} is out of range for {dtype}", name)
     return np.asarray(element)
 
 
@@ -252,11 +252,11 @@ def _raise_first_invalid(
                 place = [int(axis) for axis in np.unravel_index(index, shape[:depth])]
                 raise Invalid(f"expected {expected}, got {describe(item)} at {place}", name)
     if prod(shape) > MAX_CHECKED:
-        raise Invalid(f"expected {expected}, got something else", name)
+        raise Invalid(f"expected {expected}, got another type", name)
 
 
 def describe(element: Any) -> str:
     """The kind of an element of a request; of a text or number its value, too."""
     if isinstance(element, str):
-        return f"text {json.dumps(shortened(element, MAX_QUOTED_BYTES), ensure_ascii=False)}"
+        return json.dumps(shortened(element, MAX_QUOTED_BYTES), ensure_ascii=False)
     return WORDS.get(type(element), str(element))

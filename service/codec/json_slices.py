@@ -136,7 +136,7 @@ class LongList:
             count += piece.size
             yield piece
         if count != prod(shape):
-            raise _malformed(f"a list of {name} ends with a comma")
+            raise _malformed(f"trailing comma in a list of {name}")
 
 
 def is_large(body: bytes | memoryview) -> bool:
@@ -189,7 +189,7 @@ def cut(
     size = sum(map(len, rest))
     if size > max_rest:
         raise TooLarge(
-            f"the JSON has {size_words(size)} beside its long lists of numbers and long texts, more than the "
+            f"the JSON has {size_words(size)} apart from long lists of numbers and long strings, more than the "
             f"{size_words(max_rest)} allowed; {advice}"
         )
     return b"".join(rest), parts
@@ -254,7 +254,7 @@ def _shape(name: str, structure: bytearray) -> Steps[tuple[int, ...]]:
     """The shape of a list with these brackets and commas; at each depth all rows are compared with the first."""
     rank = len(structure[: MAX_RANK + 1]) - len(structure[: MAX_RANK + 1].lstrip(b"["))
     if rank > MAX_RANK:
-        raise Invalid(f"nested more than {MAX_RANK} deep", name)
+        raise Invalid(f"nested more than {MAX_RANK} levels deep", name)
     ragged = Invalid("rows of different lengths", name)
     sizes: list[int] = []
     row = 0  # brackets and commas of a list one level further in
@@ -307,7 +307,7 @@ def _check_brackets(name: str, text: bytes) -> None:
     openers, closers = characters[before[before >= 0]], characters[after[after < len(characters)]]
     outside = ((openers != OPEN) & (openers != COMMA)).any() or ((closers != CLOSE) & (closers != COMMA)).any()
     if outside:
-        raise _malformed(f"a number of {name} stands outside its list")
+        raise _malformed(f"{name} has a number outside its list")
 
 
 def _booleans(text: bytes) -> np.ndarray:
@@ -329,13 +329,13 @@ def _wrong_element(name: str, text: bytes, kind: str, count: int, shape: tuple[i
         place = [int(axis) for axis in np.unravel_index(min(count + index, prod(shape) - 1), shape)]
         word = element.strip()[:40].decode("utf-8", "replace")
         if not word and shape[-1] == 1:
-            return Invalid("empty; every axis is at least 1", name)
+            return Invalid("empty; every axis must have at least one element", name)
         if word in ("null", "true", "false") or NUMBER.fullmatch(element):
             got = "a boolean" if word in ("true", "false") else word
             return Invalid(f"expected {expected}, got {got} at {place}", name)
         hint = f"; {MEANT[word]}" if word in MEANT else ""
         return _malformed(f"expected {expected} at {place} of {name}, got {word or 'nothing'}{hint}")
-    return Invalid(f"a number does not fit in {WIDEST[kind]}", name)
+    return Invalid(f"a number is out of range for {WIDEST[kind]}", name)
 
 
 def _malformed(reason: str) -> Malformed:

@@ -12,7 +12,7 @@ from service.base.steps import Steps
 from service.codec.json_slices import LongList, LongText
 from service.tensors.cast import cast, check_shape, from_bytes
 
-NOT_BASE64 = "its base64 is not base64: expected A-Z, a-z, 0-9, + and /, and = at the end"
+NOT_BASE64 = "invalid base64: expected A-Z, a-z, 0-9, + and /, padded with ="
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ class Admission:
         if sum(len(lane.waiting) for lane in self._lanes) >= self._max_queue:
             self._refused["max_queue"] += 1
             seconds = max(lane.waiting.forecast_ns() * lane.slowdown for lane in self._lanes) / threads / 1e9
-            raise Overloaded(f"the queue is full ({self._max_queue} requests, max_queue)", max(1, math.ceil(seconds)))
+            raise Overloaded(f"the queue is full (max_queue: {self._max_queue:,})", max(1, math.ceil(seconds)))
 
     def check(self, task: InferenceTask, lane: Lane, threads: int) -> None:
         """Check whether ``task`` may be queued in ``lane``.
@@ -39,14 +39,14 @@ class Admission:
         limit = self._max_run_seconds
         if limit and task.has_estimate and task.model.spec and task.forecast_ns > limit * 1e9:
             raise TooLong(
-                f"its run is forecast to take {task.forecast_ns / 1e9:,.0f} s, longer than allowed (max_run_seconds), "
-                f"{limit:g} s"
+                f"the run would take about {task.forecast_ns / 1e9:,.0f} s, longer than the "
+                f"{limit:g} s allowed (max_run_seconds)"
             )
         if task.deadline is not None and lane.waiting:
             wait_ns = lane.waiting.forecast_ns(task.priority_level) * lane.slowdown / threads
             if wait_ns > MAX_WAIT_FRACTION * (task.deadline - task.queued_at_ns):
                 self._refused["deadline"] += 1
                 raise Overloaded(
-                    f"it would wait {wait_ns / 1e9:.1f} s, too long to be run before its deadline",
+                    f"the request would wait {wait_ns / 1e9:.1f} s in the queue, too long for its deadline",
                     max(1, math.ceil(wait_ns / 1e9)),
                 )

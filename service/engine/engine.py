@@ -173,7 +173,7 @@ class Engine:
             if not run.is_overdue:
                 run.is_overdue = True
                 self.counts.refused["max_run_seconds"] += len(run.tasks)
-                words = f"its run took longer than allowed (max_run_seconds), {limit:g} s"
+                words = f"the run took longer than the {limit:g} s allowed (max_run_seconds)"
                 _set_results([(task, TimedOut(words)) for task in run.tasks])
 
     def close(self) -> None:
@@ -278,7 +278,7 @@ class Engine:
     def _too_late(self, task: InferenceTask) -> TimedOut:
         self.counts.refused["deadline"] += 1
         task.queue_ns = time.perf_counter_ns() - task.queued_at_ns
-        return TimedOut(f"Request timeout expired: it waited {task.queue_ns // 1000:,} microseconds in the queue")
+        return TimedOut(f"Request timeout expired: the request waited {task.queue_ns // 1000:,} µs in the queue")
 
 
 def _set_results(outcomes: Sequence[Outcome]) -> None:

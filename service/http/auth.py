@@ -61,7 +61,7 @@ class KeyFile:
             return self._read()
         except OSError as error:
             if self._seen is not None:
-                log.error("cannot read the keys in %s, which stay as they were: %s", self._path, error.strerror)
+                log.error("cannot read the API keys in %s; the old ones stay valid: %s", self._path, error.strerror)
             self._seen = None
             return False
 
@@ -73,7 +73,7 @@ class KeyFile:
         lines = [line.strip() for line in self._path.read_bytes().splitlines()]
         self._hashes = {i: _hash(line) for i, line in enumerate(lines, 1) if line and not line.startswith(b"#")}
         self._seen = seen
-        log.info("%d keys in %s", len(self._hashes), self._path)
+        log.info("API keys in %s: %d", self._path, len(self._hashes))
         return True
 
 
@@ -108,11 +108,11 @@ class ApiKeyAuth:
             return None
         key = _key(headers)
         if key is None:
-            return Unauthorized("an API key is needed, as Authorization: Bearer <key> or as X-API-Key")
+            return Unauthorized("missing API key: send it as Authorization: Bearer <key> or X-API-Key: <key>")
         if self._is_admin(key) or (not administers and self._api is not None and key in self._api):
             return None
         if self._api is not None and key in self._api:
-            return Forbidden("this API key does not allow the administration of this server")
+            return Forbidden("this API key has no admin rights")
         return Unauthorized("unknown API key")
 
     def owner(self, headers: Mapping[bytes, bytes]) -> str:

@@ -155,7 +155,7 @@ def split(body: bytes, first: int) -> tuple[bytes, Body]:
         Malformed: it is shorter.
     """
     if first > len(body):
-        raise Malformed(f"{JSON_LENGTH} is {first}, more than the {len(body)} bytes of the body")
+        raise Malformed(f"expected {JSON_LENGTH} to be at most {len(body)}, the length of the body, got {first}")
     return (body, b"") if first == len(body) else _parts(memoryview(body), first)
 
 
@@ -174,7 +174,7 @@ async def _receive_rest(
         chunk, more = await _next(receive)
         chunks.add(chunk)
     if chunks.length > longest:
-        raise TooLarge(f"the body exceeds the maximum allowed ({limit}), {size_words(longest)}; {SMALLER}")
+        raise TooLarge(f"the body exceeds the maximum allowed, {size_words(longest)} ({limit}); {SMALLER}")
     return chunks.whole()
 
 
@@ -183,7 +183,7 @@ def _declared_length(headers: Headers, longest: int, limit: str = "max_body_byte
     length = int(declared) if declared.isdigit() else None
     if length is not None and length > longest:
         got, most = sizes_words(length, longest)
-        raise TooLarge(f"the body has {got}, which exceeds the maximum allowed ({limit}), {most}; {SMALLER}")
+        raise TooLarge(f"the body has {got}, which exceeds the maximum allowed, {most} ({limit}); {SMALLER}")
     return length
 
 

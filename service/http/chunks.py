@@ -60,7 +60,7 @@ class ChunkedBody:
                 place = self._take_line(content, place)
         self._bytes += place - start
         if self._bytes > self._max_bytes:
-            longest = f"longer than allowed (twice max_body_bytes), {size_words(self._max_bytes)}"
+            longest = f"longer than the {size_words(self._max_bytes)} allowed (twice max_body_bytes)"
             raise WrongFraming(413, f"The chunks with their framing are {longest}.", "max_body_bytes")
         return place, memoryview(content)[start:place]
 
@@ -75,15 +75,15 @@ class ChunkedBody:
         line, self._line = self._line, b""
         size = SIZE.fullmatch(line)
         if size is None:
-            raise WrongFraming(400, "A chunk does not begin with its size.")
+            raise WrongFraming(400, "A chunk does not start with its size.")
         data = int(size[1], 16)
         self._data += data
         self._framing += len(line) + len(CRLF)
         if self._framing > MAX_FRAMING_BYTES + self._data // MAX_FRAMING_SHARE:
             raise WrongFraming(
                 413,
-                f"The chunks are too small: beside the body they have more than {size_words(MAX_FRAMING_BYTES)} "
-                f"and 1/{MAX_FRAMING_SHARE} of its length.",
+                f"The chunks are too small: their framing is longer than {size_words(MAX_FRAMING_BYTES)} "
+                f"and 1/{MAX_FRAMING_SHARE} of the body.",
             )
         if data:
             self._left = data + len(CRLF)
@@ -101,5 +101,5 @@ class ChunkedBody:
             self._trailers = trailers
             return end, b""
         if not TRAILERS.fullmatch(trailers, 0, place + len(END_OF_TRAILERS)):
-            raise WrongFraming(400, "The trailers are no header fields.")
+            raise WrongFraming(400, "The trailers are not header fields.")
         return end, CRLF

@@ -34,7 +34,7 @@ def content_encoding(headers: Headers) -> str | None:
     if name == IDENTITY.decode():
         return None
     if name not in WINDOWS:
-        raise UnsupportedEncoding(f"Content-Encoding '{name}' is not supported; there are gzip and deflate")
+        raise UnsupportedEncoding(f"Content-Encoding '{name}' is not supported; expected gzip or deflate")
     return name
 
 
@@ -57,17 +57,16 @@ async def inflate(body: Body, encoding: str, longest: int, reservation: Reservat
         try:
             pieces.append(await engine.offload(inflater.decompress, rest, STEP_BYTES))
         except zlib.error:
-            raise Malformed(f"the body is not {encoding}, as its Content-Encoding says") from None
+            raise Malformed(f"invalid {encoding} data in the body (Content-Encoding: {encoding})") from None
         length, rest = length + len(pieces[-1]), inflater.unconsumed_tail
         if length > longest:
             raise TooLarge(
-                f"the decompressed body exceeds the maximum allowed (max_body_bytes), {size_words(longest)}; {SMALLER}"
+                f"the decompressed body exceeds the maximum allowed, {size_words(longest)} (max_body_bytes); {SMALLER}"
             )
         reservation.add(2 * len(pieces[-1]))  # as a piece, and joined with the others
     if not inflater.eof or inflater.unused_data or place < len(body):
-        raise Malformed(
-            f"the body is not {encoding}: {'more follows its end' if inflater.eof else 'it ends too early'}"
-        )
+        what = "unexpected data after the" if inflater.eof else "unexpected"
+        raise Malformed(f"{what} end of the {encoding} body")
     return pieces[0] if len(pieces) == 1 else await engine.offload(_join, pieces)
 
 

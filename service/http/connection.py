@@ -275,7 +275,7 @@ class Connection(HttpToolsProtocol):
         try:
             self._position, piece = chunks.take(data, start)
         except WrongFraming as wrong:
-            MALFORMED.warning("malformed request refused: %s", wrong.reason, **peer(self.client))
+            MALFORMED.warning("malformed request rejected: %s", wrong.reason, **peer(self.client))
             self._refuse(wrong.status, wrong.reason, wrong.limit)
             return
         if piece:
@@ -295,7 +295,7 @@ class Connection(HttpToolsProtocol):
             elif isinstance(error.__context__, MemoryError):
                 raise error.__context__ from None
             else:
-                MALFORMED.warning("malformed request refused: %s", error, **peer(self.client))
+                MALFORMED.warning("malformed request rejected: %s", error, **peer(self.client))
                 self.send_400_response("Invalid HTTP request received.")
 
     def _head_without_upgrade(self) -> bytes:
@@ -324,7 +324,7 @@ class Connection(HttpToolsProtocol):
                 self._chunks = ChunkedBody(self._max_chunked_bytes) if self._body_left is None else None
                 self.on_headers_complete()
             elif self.parser.get_method() == b"CONNECT":
-                raise UnsupportedRequest(501, "CONNECT is not offered: this server is no proxy.")
+                raise UnsupportedRequest(501, "CONNECT is not supported: this server is not a proxy.")
         except UnsupportedRequest as unsupported:
             self._unsupported = unsupported
             raise
@@ -352,7 +352,7 @@ class Connection(HttpToolsProtocol):
             elif name == b"transfer-encoding":
                 codings.append(value.lower())
         if version not in ("1.0", "1.1"):
-            raise UnsupportedRequest(505, f"HTTP/{version} is not offered: expected HTTP/1.1 or HTTP/1.0.")
+            raise UnsupportedRequest(505, f"HTTP/{version} is not supported: expected HTTP/1.1 or HTTP/1.0.")
         if len(hosts) > 1 or (not hosts and version == "1.1"):
             raise UnsupportedRequest(400, f"Expected one Host header, got {len(hosts)}.")
         if hosts and not HOST.fullmatch(hosts[0]):
@@ -360,7 +360,7 @@ class Connection(HttpToolsProtocol):
         if codings and version == "1.0":
             raise UnsupportedRequest(400, "Transfer-Encoding is not part of HTTP/1.0.")
         if codings and codings != [b"chunked"]:
-            raise UnsupportedRequest(501, "This Transfer-Encoding is not offered: expected chunked alone.")
+            raise UnsupportedRequest(501, "This Transfer-Encoding is not supported: expected only chunked.")
         return None if codings else length
 
     def _has_arrivals(self) -> bool:

@@ -49,12 +49,12 @@ class ControlGuard:
         trusted = origin in self._origins
         if not self._is_own(host):
             return Forbidden(
-                f"control of this server is not offered under the host name {host!r}: name it in HEED_CONTROL_HOSTS, "
-                "use an address, or protect control with HEED_ADMIN_KEYS_FILE"
+                f"the host name {host!r} may not be used to control this server: add it to HEED_CONTROL_HOSTS, use an "
+                "IP address, or protect control with HEED_ADMIN_KEYS_FILE"
             )
         if origin and not trusted and not _is_same_site(origin, host):
             return Forbidden(
-                f"pages of {origin!r} may not control this server: name the origin in HEED_CORS_ORIGINS, or protect "
+                f"pages of {origin!r} may not control this server: add the origin to HEED_CORS_ORIGINS, or protect "
                 "control with HEED_ADMIN_KEYS_FILE"
             )
         if not trusted and headers.get(b"sec-fetch-site", SAME_SITE[0]).lower() not in SAME_SITE:

@@ -79,7 +79,7 @@ class LimitedProtocol(Connection):
             self._head_bytes += len(piece)
             if self._head_bytes > self.max_header_bytes:
                 longest = size_words(self.max_header_bytes)
-                self._refuse(431, f"The head of the request is longer than allowed, {longest}.", "max_header_bytes")
+                self._refuse(431, f"The head of the request is longer than the {longest} allowed.", "max_header_bytes")
                 return
         super()._feed(piece)
 
@@ -134,7 +134,7 @@ class LimitedProtocol(Connection):
             seconds = f"{self.read_timeout_seconds:g} s"
             self._refuse(
                 408,
-                f"The request did not come within the time allowed (transfer_timeout_seconds), {seconds}.",
+                f"The request did not arrive within {seconds} (transfer_timeout_seconds).",
                 "read_timeout_seconds",
             )
 

@@ -78,7 +78,7 @@ def error_response(path: str, error: BaseException) -> Response:
         status, detail, headers = error.status_code, error.detail, dict(error.headers or {})
         code = HTTP_CODES.get(status, HTTP_CODES[400])
     else:
-        status, detail, headers = 500, "The server failed; its log names this request's X-Request-ID.", {}
+        status, detail, headers = 500, "Internal error; see the server's log for this request's X-Request-ID.", {}
         code = HTTP_CODES[500]
     if v2:
         return Response(json.dumps({"error": detail}), status, headers, "application/json")

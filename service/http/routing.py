@@ -17,6 +17,7 @@ from service.http.direct import DirectEndpoint
 
 METHODS = {"GET": "GET", "HEAD": "GET"} | {name: name for name in ("POST", "PUT", "PATCH", "DELETE")}  # -> as routed
 NATIVE = "/v1/"
+OPENAI = ("/chat/completions", "/completions", "/responses", "/embeddings")  # paths of other servers
 MAX_QUOTED_PATH_BYTES = 120  # of one that an error repeats
 MAX_URLS = 512  # cached
 MAX_URL_BYTES = 1024  # of a cached one
@@ -90,9 +91,7 @@ class DirectRoutes:
         if scope["type"] == "http" and scope["query_string"]:
             if refuses_query(scope["path"]):
                 query = scope["query_string"].decode("latin-1")
-                raise Malformed(
-                    f"no path of this API takes a query string: send fields in the JSON body, got '?{query}'"
-                )
+                raise Malformed(f"expected no query string, got '?{query}'; send fields in the JSON body")
             if not scope["path"].startswith(self._takes_query):
                 scope["query_string"] = b""
         route = self.find(scope["path"]) if scope["type"] == "http" and scope["method"] == "POST" else None
@@ -129,6 +128,8 @@ class Paths:
             return error
         meant = self._meant(path, scope)
         hint = f"did you mean {meant}?" if meant else "GET /openapi.json lists all paths"
+        if path.rstrip("/").endswith(OPENAI):
+            hint = f"the OpenAI API is not supported; {hint}"
         return HTTPException(404, f"Not Found: there is no {short}; {hint}", error.headers)
 
     def _methods(self, path: str, scope: Scope) -> list[str]:
@@ -147,16 +148,21 @@ class Paths:
         """The path that may be meant by an unknown one; None if none is like it."""
         segments = path.strip("/").split("/")
         plain = "/" + "/".join(filter(None, segments))
-        for candidate in (plain, f"/v1{plain}", f"/v2{plain}"):
+        for candidate in (plain, plain.removeprefix("/v1"), plain.removeprefix("/v2"), f"/v1{plain}", f"/v2{plain}"):
             if candidate != path and len(candidate) <= MAX_QUOTED_PATH_BYTES and self._methods(candidate, scope):
                 return candidate
         names = [template.strip("/").split("/") for template in self.templates]
         filled = {
             "/" + "/".join(given if name.startswith("{") else name for name, given in zip(named, segments, strict=True))
             for named in names
-            if len(named) == len(segments)
+            if len(named) == len(segments) and all(map(_is_like, segments, named))
         }
         likely = closest(path, sorted(filled - {path}))
         if likely and self._methods(likely, scope):
             return likely
         return f"{NATIVE}attention/{segments[-1]}" if segments[-1] in self.blocks() else None
+
+
+def _is_like(given: str, name: str) -> bool:
+    """Whether a segment may be meant as the one called ``name`` in a template."""
+    return name.startswith("{") or closest(given, [name]) is not None

@@ -96,10 +96,10 @@ class Memory:
             self._use_file = os.open(folder / DESCRIPTION, os.O_RDONLY)
         except FileNotFoundError:
             if (folder / DESCRIPTION).exists():
-                raise Gone("its state is missing") from None
+                raise Gone("the state of the memory is missing") from None
             raise not_found(folder.name) from None
         except (NotADirectoryError, IsADirectoryError, ValidationError):
-            raise Gone("its description is damaged") from None
+            raise Gone("the description of the memory is damaged") from None
         weakref.finalize(self, os.close, self._use_file)
         self._lock = threading.Lock()
         self._uses = 0
@@ -151,7 +151,7 @@ class Memory:
         """
         state, *arrays = self.arrays()
         if checksums(self.description, arrays, [0] * len(state.lengths), state.lengths) != state.checksums:
-            raise Gone("its numbers are not those that were stored")
+            raise Gone("the numbers of the memory do not match their checksums")
         self.is_verified = True
 
     @contextmanager
@@ -176,7 +176,9 @@ class Memory:
         with self._append_lock():
             before = committed = self.state()
             if expected is not None and before.lengths != tuple(expected):
-                raise Conflict(f"expected a memory of {_words(expected)} keys, got {_words(before.lengths)}", "memory")
+                raise Conflict(
+                    f"expected a memory of length {_words(expected)}, got {_words(before.lengths)}", "memory"
+                )
             counts = [key.shape[-2]] * self.description.rows if counts is None else counts
             lengths = tuple(length + count for length, count in zip(before.lengths, counts, strict=True))
             if max(lengths) > before.capacity:
@@ -243,7 +245,7 @@ class Memory:
                 try:
                     array = np.memmap(self.folder / f"{name}.{state.generation}", self.dtype, "r+", shape=shape)
                 except (FileNotFoundError, ValueError):
-                    damage = Gone(f"the file of its {name}s is missing or damaged")
+                    damage = Gone(f"the file of the memory's {name}s is missing or damaged")
                     raise (damage if self.exists() else not_found(self.id)) from None
                 arrays.append(array.view(np.ndarray))
             self._files = files = (state.generation, state.capacity), arrays[0], arrays[1]

@@ -66,7 +66,7 @@ def routes(blocks: dict[str, Model]) -> list[APIRoute]:
     appended = create_model(
         "NewKeys",
         __base__=base,
-        at=(int | None, Field(None, ge=0, description="refuse where the memory has not so many keys")),
+        at=(int | None, Field(None, ge=0, description="append only if the memory has this many keys")),
     )
 
     def create(

@@ -54,12 +54,12 @@ class Memories(InputSource[Reference]):
     """The store, and the keys that say to whom a request's memories belong; without keys all belong to everyone."""
 
     fields: ClassVar[FieldDefinitions] = {
-        FIELD: (str | None, Field(None, description="id of a memory, whose keys and values are attended to")),
+        FIELD: (str | None, Field(None, description="id of a memory to attend to")),
         APPEND: (
             bool | None,
             Field(False, description="append this request's keys and values to the memory first"),
         ),
-        AT: (int | None, Field(None, ge=0, description="refuse to append where the memory has not so many keys")),
+        AT: (int | None, Field(None, ge=0, description="append only if the memory has this many keys")),
     }
 
     def __init__(self, store: Store, keys: Callable[[], ApiKeyAuth | None]) -> None:

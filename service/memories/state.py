@@ -78,7 +78,7 @@ class StateFile:
         self._size = CRC.size + HEAD.size + 8 * rows
         with path.open("r+b") as file:
             if os.fstat(file.fileno()).st_size != 2 * self._size:
-                raise Gone("its state is damaged")
+                raise Gone("the state of the memory is damaged")
             self._map = mmap.mmap(file.fileno(), 2 * self._size)
 
     @staticmethod
@@ -98,7 +98,7 @@ class StateFile:
             if valid:
                 return max(valid, key=lambda state: state.sequence)
             time.sleep(PAUSE_S)
-        raise Gone("its state is damaged")
+        raise Gone("the state of the memory is damaged")
 
     def write(self, state: State) -> None:
         """Replace the older slot. The caller holds the lock of the memory's appends."""

@@ -186,7 +186,9 @@ class MemoryStore:
         """
         if size > self.limit:
             got, most = sizes_words(size, self.limit)
-            raise NoRoom(f"a memory of {got}; the limit of all memories (memories_bytes) is {most}: store fewer keys")
+            raise NoRoom(
+                f"a memory of {got} exceeds the limit of all memories, {most} (memories_bytes); store fewer keys"
+            )
         sizes, chosen = self._folder_sizes(), dict[str, int]()
         used, count = sum(sizes.values()), sum(not DELETED.fullmatch(name) for name in sizes)
         surplus = min(count + new - self.max_memories, 2 * new)  # a folder of 0.1.0 may have more, and shrinks slowly
@@ -198,13 +200,11 @@ class MemoryStore:
                     if used + size <= self.limit and len(chosen) >= surplus:
                         break
             if len(chosen) < surplus:
-                raise NoRoom(
-                    f"requests use {count} memories, and there are at most {self.max_memories}; send it again later"
-                )
+                raise NoRoom(f"all {self.max_memories} memories are in use; try again later")
             if used + size > self.limit:
                 raise NoRoom(
                     f"there is no room for {size_words(size)}: requests use memories of {size_words(used)}, and the "
-                    f"limit (memories_bytes) is {size_words(self.limit)}; send it again later"
+                    f"limit is {size_words(self.limit)} (memories_bytes); try again later"
                 )
             hidden = []
             for id, freed in chosen.items():

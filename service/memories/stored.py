@@ -50,14 +50,14 @@ def read_reference(fields: Mapping[str, Any]) -> Reference | None:
     if id is None:
         for name in (APPEND, AT):
             if fields.get(name) is not None:
-                raise Invalid("needs memory beside it", name)
+                raise Invalid("requires memory", name)
         return None
     if not isinstance(id, str):
-        raise Invalid("expected the id of a memory, as text: POST /v1/memories answers it", FIELD)
+        raise Invalid("expected the id of a memory, which POST /v1/memories returns", FIELD)
     if append is not None and not isinstance(append, bool):
         raise Invalid("expected a boolean", APPEND)
     if read_length(at, AT) is not None and not append:
-        raise Invalid(f"needs {APPEND} beside it", AT)
+        raise Invalid(f"requires {APPEND}", AT)
     return Reference(id, bool(append), at)
 
 
@@ -110,9 +110,9 @@ class StoredInputs:
         self._state, key, value = memory.arrays()
         check_model(description, model, self.names)
         if not (self._state.length or self._appends):
-            raise Invalid("it has no keys yet", FIELD)
+            raise Invalid("has no keys yet", FIELD)
         if reference.at is not None and set(self._state.lengths) != {reference.at}:
-            raise Conflict(f"expected a memory of {reference.at} keys, got {self._state.lengths[0]}", AT)
+            raise Conflict(f"expected a memory of length {reference.at}, got {self._state.lengths[0]}", AT)
         self._has_no_keys = self._is_past and not self._appends and not attends_to_itself(model)
         self._new: Arrays = {}
         self._arrays = tuple(self._shaped(name, array) for name, array in zip(self.names, (key, value), strict=True))
@@ -172,7 +172,7 @@ class StoredInputs:
         appends_own = self._appends and not self._is_past
         for name in () if appends_own else self.names:
             if name in own:
-                raise Invalid("is in the memory, and cannot be given beside it", name)
+                raise Invalid("cannot be given together with a memory, which contains it", name)
         inputs = {**own, **(self._extended(own) if appends_own else dict(zip(self.names, self._arrays, strict=True)))}
         if not self._is_past:
             count = own["key"].shape[-2] if appends_own else 0
@@ -187,13 +187,13 @@ class StoredInputs:
         for name, stored in zip(KEY_VALUE, self._arrays, strict=True):
             new = own.get(name)
             if new is None:
-                raise Invalid(f"required beside {APPEND}, and not given", name)
+                raise Invalid(f"missing (required with {APPEND})", name)
             check_appended(name, new, stored.shape)
             shape = (*stored.shape[:-2], self._state.length + new.shape[-2], stored.shape[-1])
             extended[name] = np.broadcast_to(new.dtype.type(0), shape)
         count = own["key"].shape[-2]
         if own["value"].shape[-2] != count:
-            raise Invalid(f"expected {count} values, as there are keys, got {own['value'].shape[-2]}", "value")
+            raise Invalid(f"expected as many values as keys, {count}, got {own['value'].shape[-2]}", "value")
         return extended
 
     def run(self, graph: Graph, execute: Execute, inputs: Arrays, outputs: Sequence[str]) -> dict[str, np.ndarray]:
@@ -229,9 +229,9 @@ class StoredInputs:
         if LENGTHS not in self._model.inputs:
             if is_even:
                 return inputs
-            raise Invalid(f"its rows have different lengths, and model '{self._model.name}' takes no {LENGTHS}", FIELD)
+            raise Invalid(f"has rows of different lengths, but model '{self._model.name}' takes no {LENGTHS}", FIELD)
         if LENGTHS in inputs:
-            raise Invalid("the memory has the lengths of its rows", LENGTHS)
+            raise Invalid("cannot be given together with a memory, which has the lengths of its rows", LENGTHS)
         return {**inputs, LENGTHS: np.asarray(lengths, self._model.inputs[LENGTHS].dtype)}
 
     def _empty(self, own: Arrays) -> dict[str, np.ndarray]:
@@ -240,7 +240,7 @@ class StoredInputs:
         arrays = {}
         for name in key_inputs(self._model):
             if name in own:
-                raise Invalid(f"is new beside a memory: send {APPEND} true to append it", name)
+                raise Invalid(f"cannot be given together with a memory, unless {APPEND} is true", name)
             tensor = self._model.inputs[name]
             shape = [int(dim) if isinstance(dim, int) else batch if dim == "batch" else 0 for dim in tensor.shape]
             arrays[name] = np.zeros(shape, tensor.dtype)
@@ -260,7 +260,7 @@ class StoredInputs:
             return array
         if rank == 3 and array.ndim == 4 and array.shape[1] == 1:
             return array[:, 0]
-        raise Invalid(f"it has shape {list(array.shape)}; model '{self._model.name}' takes {rank} axes", FIELD)
+        raise Invalid(f"has shape {list(array.shape)}, but model '{self._model.name}' takes {rank} axes", FIELD)
 
     def _unshaped(self, array: np.ndarray) -> np.ndarray:
         """A new array in the rank of the memory."""
@@ -299,7 +299,7 @@ def check_finite(outputs: Arrays) -> None:
     """Raises Invalid where a result overflows: appended keys are never removed."""
     for name in ("output", *PRESENT):
         if name in outputs and not np.isfinite(outputs[name]).all():
-            raise Invalid(f"{name} overflows, or is not a number; nothing was appended")
+            raise Invalid(f"{name} overflows or is NaN; nothing was appended")
 
 
 def check_appended(name: str, new: np.ndarray, stored: Sequence[int]) -> None:
@@ -317,9 +317,9 @@ def check_model(description: Description, model: Model, names: Sequence[str]) ->
             raise Invalid(f"model '{model.name}' takes no key and value; store a memory with \"block\" for it", FIELD)
         return
     if description.block != model.name:
-        raise Invalid(f"it was stored for block '{description.block}', not for '{model.name}'", FIELD)
+        raise Invalid(f"was stored for block '{description.block}', not for '{model.name}'", FIELD)
     if description.version != model.version:
         raise Conflict(
-            f"it was made by version {description.version} of '{model.name}', which is now version {model.version}",
+            f"was made by version {description.version} of '{model.name}', which is now version {model.version}",
             FIELD,
         )

@@ -10,6 +10,7 @@ import orjson
 
 from service.base.aliases import field_hint
 from service.base.errors import Invalid, Malformed
+from service.base.messages import counted
 from service.codec.json_parser import JsonObject, parse_object
 from service.codec.json_reader import JsonReader, describe
 from service.codec.json_slices import LongList, LongText
@@ -87,7 +88,7 @@ def parse(
         names = dict.fromkeys(json)
         for name in names:
             if name not in allowed:
-                hint = field_hint(name, allowed) or f"; there are {', '.join(allowed)}"
+                hint = field_hint(name, allowed) or f"; expected {', '.join(allowed)}"
                 raise Malformed(f"unknown field{hint}", name)
         fields = {name: reader.part(json[name]) for name in names}  # each look-up looks through all fields
         binary = BinaryTensors(attached)
@@ -95,7 +96,7 @@ def parse(
         tensors = {name: _tensor(specs[name], fields[name], reader, binary) for name in given}
         for name, spec in specs.items():
             if spec.required and name not in tensors:
-                raise Invalid("required, and not given", name)
+                raise Invalid("missing (required)", name)
         binary.finish()
         reader.finish(content)
         return Upload(model, dtype, tensors, _ttl(fields.get("ttl_seconds")), read_length(fields.get("at"), "at"))
@@ -117,12 +118,12 @@ class BinaryTensors:
         for name in element:
             if name not in BINARY_FIELDS:
                 raise Malformed(
-                    f"unknown field {describe(name)} of a tensor; there are {', '.join(BINARY_FIELDS)}", spec.name
+                    f"unknown field {describe(name)} of a tensor; expected {', '.join(BINARY_FIELDS)}", spec.name
                 )
         size, dtype = reader.part(element["binary_data_size"]), reader.part(element.get("dtype", "float32"))
         if type(size) is not int or not 0 <= size <= len(self._rest):
             left = len(self._rest)
-            raise Malformed(f"binary_data_size is {describe(size)}; behind the JSON are {left} bytes more", spec.name)
+            raise Malformed(f"expected binary_data_size of at most {left} bytes, got {describe(size)}", spec.name)
         if dtype not in DTYPES:
             raise Invalid(f"expected dtype to be one of {', '.join(DTYPES)}, got {describe(dtype)}", spec.name)
         shape = reader.integers(spec.name, element.get("shape"))
@@ -134,7 +135,7 @@ class BinaryTensors:
     def finish(self) -> None:
         """Raises Malformed where bytes are left."""
         if self._rest:
-            raise Malformed(f"{len(self._rest)} bytes behind the JSON belong to no tensor")
+            raise Malformed(f"expected no more bytes after the last tensor, got {len(self._rest)}")
 
 
 def plain_rows(tensors: Mapping[str, np.ndarray]) -> Rows:
@@ -150,10 +151,10 @@ def plain_rows(tensors: Mapping[str, np.ndarray]) -> Rows:
                 f"expected shape [batch, kv_heads, n, d], or its last 2 or 3, got shape {[*array.shape]}", name
             )
         if not array.size:
-            raise Invalid(f"empty; every axis is at least 1, got shape {[*array.shape]}", name)
+            raise Invalid(f"empty; every axis must have at least one element, got shape {[*array.shape]}", name)
     if value.shape[:-1] != key.shape[:-1]:
         lead = ", ".join(map(str, key.shape[:-1]))
-        raise Invalid(f"expected shape [{lead}, d_v], as key has, got shape {[*value.shape]}", "value")
+        raise Invalid(f"expected shape [{lead}, d_v], as in key, got shape {[*value.shape]}", "value")
     shape = {2: (1, 1, *key.shape[:1]), 3: (key.shape[0], 1, key.shape[1])}.get(key.ndim, key.shape[:3])
     _check_rows(shape[0], "key")
     counts = _counts(tensors.get(LENGTHS), shape)
@@ -227,16 +228,16 @@ def _plain_specs(dtype: np.dtype) -> dict[str, TensorSpec]:
 
 def _model(name: Any, repository: Repository) -> Model:
     if not isinstance(name, str):
-        raise Invalid("expected the name of a block, as text", "block")
+        raise Invalid("expected the name of a block", "block")
     model = repository.block(name)
     if not projects(model):
-        raise Invalid(f"'{name}' projects no keys and values: leave block out, and store its key and value", "block")
+        raise Invalid(f"'{name}' does not project keys and values: leave block out, and send key and value", "block")
     return model
 
 
 def _check_rows(rows: int, name: str) -> None:
     if rows > MAX_ROWS:
-        raise Invalid(f"a batch of {rows} rows; a memory has at most {MAX_ROWS}: store several memories", name)
+        raise Invalid(f"expected at most {MAX_ROWS} rows, got {rows}; store several memories", name)
 
 
 def _counts(lengths: np.ndarray | None, shape: Sequence[int]) -> tuple[int, ...]:
@@ -245,7 +246,7 @@ def _counts(lengths: np.ndarray | None, shape: Sequence[int]) -> tuple[int, ...]
         return (n,) * batch
     counts = tuple(lengths.reshape(-1).tolist())
     if len(counts) != batch or not all(0 <= count <= n for count in counts):
-        raise Invalid(f"expected {batch} numbers from 0 to {n}, got {[*counts[:8]]}", LENGTHS)
+        raise Invalid(f"expected {counted(batch, 'number')} from 0 to {n}, got {[*counts[:8]]}", LENGTHS)
     return counts
 
 

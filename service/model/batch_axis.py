@@ -52,7 +52,7 @@ def batch_axis(signature: Signature, folder: Path) -> BatchAxis:
 def _excluded(inputs: list[TensorSpec], outputs: list[TensorSpec]) -> str:
     """Why the declared shapes alone exclude a batch axis; empty where they do not."""
     if not inputs:
-        return "no input that a request needs has an axis"
+        return "no required input has an axis"
     for kind, tensors in (("input", inputs), ("output", outputs)):
         for tensor in tensors:
             if not tensor.shape:
@@ -63,7 +63,7 @@ def _excluded(inputs: list[TensorSpec], outputs: list[TensorSpec]) -> str:
     for tensor in (*inputs, *outputs):
         again = names.intersection(symbol(dim) for dim in tensor.shape[1:])
         if again:
-            return f"dimension '{again.pop()}' of '{tensor.name}' is not only a first dimension"
+            return f"dimension '{again.pop()}' is also a later dimension of '{tensor.name}'"
     return ""
 
 
@@ -72,7 +72,7 @@ def _refused_by_trial(folder: Path) -> str:
     size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
     if size > LARGEST_TRIAL_BYTES:
         return (
-            f"first dimensions have no common name, and with {size:,} bytes the model is too large for a trial run "
+            f"first dimensions have no common name, and at {size:,} bytes the model is too large for a trial run "
             f"(at most {LARGEST_TRIAL_BYTES:,})"
         )
     command = [sys.executable, "-P", "-m", "service.model.batch_trial", str(folder.absolute())]
@@ -92,7 +92,7 @@ def _refused_by_trial(folder: Path) -> str:
     except OSError as error:
         return f"no process could be started for a trial run: {error.strerror}"
     if trial.returncode < 0:
-        return f"a trial run was ended by {signal.Signals(-trial.returncode).name}"
+        return f"a trial run was killed by {signal.Signals(-trial.returncode).name}"
     if trial.returncode:
         return f"a trial run failed: {(trial.stderr.strip() or 'no message').splitlines()[-1]}"
     return trial.stdout.strip()

@@ -52,7 +52,7 @@ def refusal(model: Model) -> str:
         try:
             together = _run(model, {name: _joined(model.inputs[name], rows) for name in rows[0]})
         except Exception as error:
-            return f"a trial run of two rows failed, of each alone it did not: {_first_line(error)}"
+            return f"a trial run of two rows failed, although each row alone succeeded: {_first_line(error)}"
         return _difference(alone, together)
     return reason
 

@@ -52,7 +52,7 @@ def calibrate(model: Model) -> dict[Graph, bool]:
         except Exception as error:
             if graph.spec is None or isinstance(error, (HeedError, MemoryError)):
                 raise
-            log.warning("model %s does without %s, which cannot run: %s", model.name, graph.spec.fast_path, error)
+            log.warning("model %s: %s is not used, because it cannot run: %s", model.name, graph.spec.fast_path, error)
     return results
 
 

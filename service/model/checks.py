@@ -16,6 +16,20 @@ from service.tensors.dims import DimBinder, Sizes, broadcasts, dim_size, symbol
 from service.tensors.spec import TensorSpec
 
 
+class OutOfRange(Invalid, listed=False):
+    """The number ``got`` at ``place`` in a tensor is out of its range, which ``expected`` describes."""
+
+    def __init__(self, field: str, place: Sequence[int], got: object, expected: str) -> None:
+        self.place, self.got, self.expected = place, got, expected
+        super().__init__(f"expected {expected}, got {got}" + (f" at {[*place]}" if place else ""), field)
+
+    @classmethod
+    def first(cls, field: str, array: np.ndarray, wrong: np.ndarray, expected: str) -> "OutOfRange":
+        """The error of the first number in ``array`` that is ``wrong``."""
+        place = [int(axis) for axis in np.unravel_index(wrong.argmax(), wrong.shape)]
+        return cls(field, place, array[tuple(place)], expected)
+
+
 def bind(signature: Signature, inputs: Arrays, may_be_empty: bool = False) -> Sizes:
     """The size of each symbolic dimension, from ``inputs``, which include all that are required for some outputs.
 
@@ -43,7 +57,7 @@ def bind(signature: Signature, inputs: Arrays, may_be_empty: bool = False) -> Si
     for name in inputs:
         for other in spec.inputs[name].needs:
             if other not in inputs:
-                raise Invalid(f"needs {other} beside it", name)
+                raise Invalid(f"requires {other}", name)
         for other in spec.inputs[name].excludes:
             if other in inputs:
                 raise Invalid(f"cannot be given together with {other}", name)
@@ -76,18 +90,19 @@ def check_values(signature: Signature, inputs: Arrays, sizes: Sizes) -> None:
     """Check the numbers in ``inputs`` against their ranges. Their shapes were checked before; ``sizes`` are theirs.
 
     Raises:
-        Invalid: a number is out of its range.
+        OutOfRange: a number is out of its range.
     """
     for name, spec in signature.ranges:
         array = inputs.get(name)
         if array is None:
             continue
-        if spec.minimum is not None and (array < spec.minimum).any():
-            raise Invalid(f"expected at least {spec.minimum}, got {array.min()}", name)
+        if spec.minimum is not None and (wrong := array < spec.minimum).any():
+            raise OutOfRange.first(name, array, wrong, f"at least {spec.minimum}")
         if spec.maximum is not None:
             maximum = dim_size(spec.maximum, sizes)
-            if (array > maximum).any():
-                raise Invalid(f"expected at most {maximum} ({spec.maximum}), got {array.max()}", name)
+            if (wrong := array > maximum).any():
+                formula = "" if str(maximum) == str(spec.maximum) else f" ({spec.maximum})"
+                raise OutOfRange.first(name, array, wrong, f"at most {maximum}{formula}")
 
 
 class OutputShapes:

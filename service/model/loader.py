@@ -85,7 +85,7 @@ def open_version(folder: Path, provider: Provider, threads: int) -> Model:
 
     sessions = dict(_open_sessions(name, spec, {canonical: None, **paths}, provider, opened))
     if spec and spec.dtype != "float32" and provider.name == "cpu":
-        log.info("model %s: the CPU computes %s in float32, which takes longer", name, spec.dtype)
+        log.info("model %s: the CPU computes %s in float32, which is slower", name, spec.dtype)
     signature = _signature(spec, sessions[canonical])
     pool = provider.pinned if spec else None  # the shapes of a foreign graph's outputs are not known before the run
     pool = pool or (plain() if signature.has_bfloat16 else None)
@@ -136,7 +136,7 @@ def _open_sessions(
             yield file, opened(file, 1)
         except Exception as error:
             if path:
-                log.warning("model %s does without %s, which cannot be opened: %s", name, file.name, error)
+                log.warning("model %s: %s is not used, because it cannot be opened: %s", name, file.name, error)
             elif spec and spec.dtype == "bfloat16" and provider.name == "cpu":
                 raise ValueError("bfloat16 needs CUDA: ONNX Runtime's CPU has no kernels for it") from error
             else:
@@ -154,7 +154,7 @@ def _signature(spec: BlockSpec | None, canonical: OnnxSession) -> Signature:
 def _tensor(node: OnnxNode, required: bool) -> TensorSpec:
     if node.type not in DTYPES:
         hint = "; skl2onnx writes a tensor with options={'zipmap': False}" if node.type.startswith("seq(map(") else ""
-        raise ValueError(f"{node.name} is a {node.type}, which no request can carry{hint}")
+        raise ValueError(f"{node.name} is a {node.type}, which a request cannot contain{hint}")
     return TensorSpec(node.name, np.dtype(DTYPES[node.type]), tuple(node.shape), required)
 
 
@@ -189,4 +189,4 @@ def log_placement(model: Model) -> None:
         left = heavy_on_cpu(nodes)
         if on_cuda and left:
             names = ", ".join(f"{count} {operator}" for operator, count in sorted(left.items()))
-            log.warning("model %s, %s: CUDA has not taken %s, which run on the CPU", model.name, graph, names)
+            log.warning("model %s, %s: CUDA does not support %s, which run on the CPU", model.name, graph, names)

@@ -9,10 +9,10 @@ from service.model.model import Model
 from service.tensors.bfloat16 import to_float32
 
 ADDITIVE_MASK = "additive_mask"  # a field of the native API, a parameter of V2
-FLAG = f"{ADDITIVE_MASK} says that a mask of nothing but 0 and 1 is to be added to the scores"
+FLAG = f"{ADDITIVE_MASK} true adds a mask that contains only 0 and 1 to the scores"
 NOTE = (
-    f"Integers are refused, and so are floats of nothing but 0 and 1, both, unless {ADDITIVE_MASK} is true: "
-    "they could mean either. In JSON null is -inf."
+    f"Integers are rejected as ambiguous, and so are floats that are only 0 and 1 (both), unless {ADDITIVE_MASK} is "
+    "true. In JSON null means -inf."
 )
 
 
@@ -33,7 +33,7 @@ def check_masks(model: Model, inputs: Mapping[str, np.ndarray]) -> None:
         mask = to_float32(inputs[name]) if name in inputs else None
         if mask is not None and mask.min() == 0 and mask.max() == 1 and ((mask == 0) | (mask == 1)).all():
             raise Invalid(
-                "holds nothing but 0 and 1, which could mean either: send booleans (true = may attend), "
-                f"or {ADDITIVE_MASK} true where 0 and 1 are to be added to the scores",
+                "contains only 0 and 1, which is ambiguous: send booleans (true = may attend), "
+                f"or {ADDITIVE_MASK} true to add 0 and 1 to the scores",
                 name,
             )

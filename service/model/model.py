@@ -118,7 +118,7 @@ class Model:
             most = int(min(max_memory, on_device))
             got, allowed = sizes_words(memory, most)
             raise TooMuchMemory(
-                f"this request needs about {got}, which exceeds the maximum allowed ({limit}), {allowed}; "
+                f"this request needs about {got}, which exceeds the maximum allowed, {allowed} ({limit}); "
                 + self._way_out(inputs, outputs, sizes, most)
             )
         return RunEstimate(sizes, graph, estimate.run_size(self.signature, inputs, sizes), memory)
@@ -131,7 +131,7 @@ class Model:
             graph = self.graph_for(inputs, alone, sizes)
             memory = estimate.memory(self.signature, graph, inputs, alone, sizes)
             if memory <= most:
-                return f'"{OUTPUT}" as the only one of "outputs" needs about {size_words(memory)}'
+                return f'"outputs": ["{OUTPUT}"] needs about {size_words(memory)}'
         return "send fewer rows or queries in a request"
 
     def run(
@@ -167,6 +167,6 @@ class Model:
         failure = self.provider.translate(error)
         if failure or self.spec:
             return failure
-        log.info("model %s refused a request: %s", self.name, error)
+        log.info("model %s failed on a request: %s", self.name, error)
         shapes = ", ".join(f"{name} {list(array.shape)}" for name, array in inputs.items())
-        return Invalid(f"model '{self.name}' cannot be run on these inputs: {shapes}")
+        return Invalid(f"model '{self.name}' cannot run on these inputs: {shapes}")

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from service.base.errors import Invalid
+from service.model.checks import OutOfRange
 from service.model.model import Model
 from service.tensors.dims import Dim, WrongSize, broadcasts, format_dims, symbol
 from service.tensors.spec import TensorSpec
@@ -46,17 +47,20 @@ class LeadingAxes:
         missing = len(kept) - array.ndim
         if missing and (missing < 0 or not all(map(broadcasts, spec.shape))):
             expected = f"shape {format_dims([spec.shape[axis] for axis in kept])}" if kept else "a single number"
-            raise Invalid(f"expected {expected} beside {self._first}, got shape {list(array.shape)}", spec.name)
+            raise Invalid(f"expected {expected} for {self._first}, got shape {list(array.shape)}", spec.name)
         sizes = iter((1,) * missing + array.shape)
         return array.reshape([next(sizes) if axis in kept else 1 for axis in range(len(spec.shape))])
 
-    def as_given(self, error: WrongSize, model: Model, tensors: Mapping[str, np.ndarray]) -> WrongSize:
-        """``error``, found in an expanded tensor, with the axis and the shape that it has in the request."""
+    def as_given(self, error: WrongSize | OutOfRange, model: Model, tensors: Mapping[str, np.ndarray]) -> Invalid:
+        """``error``, found in an expanded tensor, with the place, or axis and shape, that it has in the request."""
         name = error.field
         if name is None or name not in tensors:  # it is in a memory
             return error
         array = tensors[name]
         kept = self._kept(model.inputs[name], array)
+        if isinstance(error, OutOfRange):
+            place = [error.place[axis] for axis in kept[len(kept) - array.ndim :]]
+            return OutOfRange(name, place, error.got, error.expected)
         axis = kept.index(error.axis) - len(kept) + array.ndim if error.axis in kept else -1
         return error if axis < 0 else WrongSize(name, axis, error.dim, array.shape, error.expected)
 

@@ -23,7 +23,7 @@ from service.http.body import Body
 from service.http.response import TEXT_BYTES
 from service.inference.plan import RunPlan, plan_run
 from service.inference.source import InputSource, SourceInputs
-from service.model.checks import check_values
+from service.model.checks import OutOfRange, check_values
 from service.model.estimate import number_count
 from service.model.masks import ADDITIVE_MASK, check_masks
 from service.model.model import Model
@@ -148,7 +148,7 @@ def read_fields(
     fields, names = {}, set()
     for name in json:
         if name in names:
-            raise Malformed("given twice: leave one of them out", name)
+            raise Malformed("given twice", name)
         names.add(name)
         if name in model.inputs or name in choices:
             fields[name] = json[name]
@@ -181,7 +181,7 @@ def _check_unknown(name: str, json: JsonObject, model: Model, fields: Collection
         if model.tokenizer:
             hint = f"; POST /v1/text/{model.name} takes texts"
     elif name in model.outputs:
-        hint = f'; it is an output: "outputs": ["{name}"] asks for it'
+        hint = f'; it is an output: request it in "outputs": ["{name}"]'
     else:
         hint = field_hint(name, fields)
     raise Malformed(f"unknown field{hint or f'; {model.name} takes ' + ', '.join(fields)}", name)
@@ -257,7 +257,7 @@ def _plan(
         return plan
     for name in model.signature.missing(stored.covers(tensors) if stored else tensors, (*outputs, *computed)):
         needing = [output for output in outputs if output in model.signature.omissible.get(name, ())]
-        raise Invalid(f"required{f' for {needing[0]}' if needing else ''}, and not given", name)
+        raise Invalid(f"missing (required{f' for {needing[0]}' if needing else ''})", name)
     first = next(iter(tensors))
     axes = LeadingAxes(model, first, tensors[first])
     inputs = {name: axes.expand(model.inputs[name], array) for name, array in tensors.items()}
@@ -265,7 +265,7 @@ def _plan(
     try:
         added = stored.add_to(inputs) if stored else inputs
         run = plan_run(model, added, outputs, selection, max_memory_bytes, computed, stored)
-    except WrongSize as error:
+    except (WrongSize, OutOfRange) as error:
         raise axes.as_given(error, model, tensors) from None
     answered = graph_outputs(outputs, model.signature)
     omitted = {name: axes.omitted(model.outputs[name].shape) for name in answered}
@@ -317,8 +317,8 @@ def _outputs(reader: JsonReader, fields: Mapping[str, Any], model: Model, needs_
         if name not in model.outputs and name not in (derived := derived_outputs(model.signature)):
             there = (*model.outputs, *derived)
             hint = name_hint(name, there)
-            start = f"unknown output {name!r}{hint}{' There' if hint else '; there'}"
-            raise Malformed(f"{start} are {', '.join(there)}", "outputs")
+            start = f"unknown output {name!r}{hint}{' Available' if hint else '; available'}"
+            raise Malformed(f"{start}: {', '.join(there)}", "outputs")
     if (needs_one and not outputs) or len(set(outputs)) != len(outputs):
-        raise Invalid(f"expected at least one output, each once, got {outputs}", "outputs")
+        raise Invalid(f"expected one or more outputs without duplicates, got {outputs}", "outputs")
     return outputs

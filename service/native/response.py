@@ -41,4 +41,4 @@ def build_response(
 def _check_finite(name: str, array: np.ndarray) -> None:
     """JSON has no infinity; only that of ``scores`` and ``lse`` has a meaning, and is written as null."""
     if not (is_finite(array) or (name in ("scores", "lse") and (array < np.inf).all())):
-        raise Invalid(f"{name} is not finite: the numbers given overflow {array.dtype}")
+        raise Invalid(f"{name} is not finite: the inputs overflow {array.dtype}")

@@ -15,7 +15,7 @@ class BlockLine(BaseModel):
     description: str
     formula: str = Field(description="LaTeX")
     weights: str = Field(
-        description="where learned weights are from: a file, or the seed of random demonstration weights; none"
+        description="source of learned weights: a file, or the seed of random demonstration weights; none"
     )
 
 
@@ -50,7 +50,7 @@ class TokenizerDescription(BaseModel):
 
     max_tokens: int | None = Field(description="upper limit on the tokens of a text; null = none")
     truncates_to: int | None = Field(
-        description="texts are truncated to so many tokens; null = longer ones are refused"
+        description="texts are truncated to this many tokens; null = longer ones are rejected"
     )
     next_tokens: bool = Field(description="whether it is a language model that predicts the next token")
 
@@ -92,7 +92,7 @@ class BlockDescription(BlockLine):
     )
     derived: list[OutputDescription] = Field(description="further outputs, which are computed if a request names them")
     tolerance: dict[str, float] = Field(description="largest absolute error against float64 allowed at export")
-    verified: str = Field(description="where that was found right at export, and how")
+    verified: str = Field(description="where and how the export was verified")
     providers: list[str] = Field(description="what the ONNX Runtime session runs on")
     nodes: dict[str, dict[str, dict[str, int]]] = Field(
         description="where the nodes of each graph run: graph, provider, operator, how many"

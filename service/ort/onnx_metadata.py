@@ -23,7 +23,7 @@ def metadata(file: Path) -> dict[str, str]:
         NotAModel: it is no regular file but a named pipe, say, or has more fields than any ONNX file.
     """
     if file.exists() and not file.is_file():
-        raise NotAModel(f"{file.name} is no regular file")
+        raise NotAModel(f"{file.name} is not a regular file")
     count = itertools.count(1)
     try:
         with file.open("rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as content:
@@ -47,7 +47,7 @@ def _fields(message: bytes | mmap.mmap, count: Iterator[int]) -> Iterator[tuple[
         if field == 0:
             raise ValueError("protobuf has no field 0")
         if next(count) > MAX_FIELDS:
-            raise NotAModel(f"no ONNX model: more than {MAX_FIELDS:,} fields outside of its graph")
+            raise NotAModel(f"not an ONNX model: more than {MAX_FIELDS:,} fields outside of its graph")
         if wire == VARINT:
             _, place = _varint(message, place)
             continue

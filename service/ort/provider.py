@@ -60,7 +60,9 @@ class Provider:
             log.warning("out of memory: %s", short_message(text))
             if self.name == "cpu" or HOST_MEMORY.search(text):
                 return NotEnoughMemory()
-            return OutOfMemory("the device has too little memory left for this run; a smaller one, or later, may fit")
+            return OutOfMemory(
+                "the device has too little free memory for this run; send a smaller one, or try again later"
+            )
         if failure is FailureKind.DEVICE:
             log.error("%s", short_message(text))
         if failure is FailureKind.DEVICE and not self.lost_reason and self.health_check:
@@ -85,8 +87,8 @@ def choose(wanted: Literal["auto", "cuda", "cpu"], memory: int = 0, host_memory:
         ProviderUnavailable: ``cuda`` is wanted and does not work.
     """
     if wanted == "cpu":
-        return Provider("cpu", "asked for", host_memory=host_memory)
-    reason = "asked for" if wanted == "cuda" else "CUDA works"
+        return Provider("cpu", "requested", host_memory=host_memory)
+    reason = "requested" if wanted == "cuda" else "CUDA works"
     on_cuda = Provider("cuda", reason, memory=memory, host_memory=host_memory)
     failure = _unavailable_reason(on_cuda)
     if failure is None:
@@ -145,7 +147,7 @@ def shrink_arena(provider: Provider) -> None:
 
 @cache
 def _probe_on_cpu(host_memory: int) -> onnxruntime.InferenceSession:
-    return open_session(cuda.PROBE, Provider("cpu", "asked for", host_memory=host_memory), 1)
+    return open_session(cuda.PROBE, Provider("cpu", "requested", host_memory=host_memory), 1)
 
 
 def _open_arena(name: Literal["Cpu", "Cuda"], limit: int) -> None:

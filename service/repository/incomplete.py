@@ -54,7 +54,7 @@ def _reason(folder: Path) -> str:
         files = sorted(file.name for file in (folder / versions[-1]).glob("*.onnx"))
         return f"version {versions[-1]} has no {CANONICAL}{_listed(', but', files)}"
     if nested:
-        return f"it has no version's folder{_listed(', but models:', nested)}; it may be meant as the repository"
+        return f"it has no version's folder{_listed(', but models:', nested)}; did you mean it as the repository?"
     return f"it has no version's folder, 1/{CANONICAL}{_listed('; there are', names)}"
 
 

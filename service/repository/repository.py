@@ -89,7 +89,7 @@ class Repository:
         assert self.provider is not None, "open() comes first"
         start = time.perf_counter()
         for version in misnamed(self._folder):
-            log.warning("%s is no version: the name of one is a number that does not begin with 0", version)
+            log.warning("%s is not a version: expected a number without leading zeros", version)
         self.poll(START)
         if not self.models and not self.failed:
             log.warning("no models in %s; `heed export` writes the built-in blocks there", self._folder.absolute())
@@ -160,9 +160,7 @@ class Repository:
             options = options or (self.options if name in self._sent else self.options_for(name))
             chosen = options.policy.choose(versions)
             if not chosen:
-                reason = (
-                    "has no version its version policy serves" if versions else "failed to poll from model repository"
-                )
+                reason = "no version matches its version policy" if versions else "failed to poll from model repository"
                 raise NotFound(f"failed to load '{name}', {reason}")
             try:
                 models = {version: self._open(versions[version], options) for version in chosen}
@@ -221,12 +219,12 @@ class Repository:
         self.must_be_ready()
         versions = self.models.get(name)
         if versions is None and name in self.failed:
-            raise NotReady(f"{name} failed to load; the server's log says why")
+            raise NotReady(f"{name} failed to load; see the server's log")
         model = versions[next(reversed(versions))] if versions else None
         if model is None or model.spec is None:
             hint = name_hint(name, self.blocks)
             there = ", ".join(self.blocks) or "none"
-            raise NotFound(f"unknown block {name!r}{hint}{' There' if hint else '; there'} are {there}")
+            raise NotFound(f"unknown block {name!r}{hint}{' Available' if hint else '; available'}: {there}")
         return model
 
     def must_be_ready(self) -> None:
@@ -261,7 +259,7 @@ class Repository:
                 continue
             what = f"model {name}" if name else f"the model repository {self._folder.absolute()}"
             if self.models:
-                log.warning("%s %s; what was loaded from it is served on, until a restart", what, reason)
+                log.warning("%s %s; models that were loaded from it are served until a restart", what, reason)
             elif not name:
                 log.error("%s %s", what, reason)
         for name in self._unseen.keys() - unseen.keys():
@@ -310,7 +308,7 @@ class Repository:
     def _log_config(self, name: str, versions: Versions) -> None:
         """Log which fields of a model's Triton configuration are ignored, if it has one."""
         if ignored := fields(next(iter(versions.values())).parent / CONFIG):
-            what = "model %s: its %s is not followed (%s); the model file, the settings and a load's config count"
+            what = "model %s: its %s is ignored (%s); set these in the model file, the settings or a load request"
             log.warning(what, name, CONFIG, ", ".join(ignored))
 
     def _open(self, folder: Path, options: ServingOptions) -> Model:
@@ -355,7 +353,7 @@ class Repository:
             return NotReady(f"{start} version {version} is not at ready state")
         if name in self.models:
             there = ", ".join(map(str, self.models[name]))
-            return NotFound(f"{start} version {version} is not found; there is {there}")
+            return NotFound(f"{start} version {version} is not found; available: {there}")
         if name in self.failed or name in self._changing:
             return NotFound(f"{start} has no available versions")
         return NotFound(f"{start} is not found{name_hint(name, self.models)}")
@@ -374,7 +372,7 @@ def _reason(error: Exception, versions: Versions) -> str:
     external = re.search(r'External data path: "([^"]*)"', reason)
     if external and any((folder / external[1]).is_symlink() for folder in versions.values()):
         reason += (
-            f"; {external[1]!r} is a symbolic link that leads out of the version's folder, where no model may read: "
+            f"; {external[1]!r} is a symbolic link to a place outside the version's folder, which is not allowed: "
             "put the file itself there"
         )
     return reason

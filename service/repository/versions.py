@@ -72,7 +72,7 @@ def survey(folder: Path, served: Collection[str]) -> tuple[dict[str, dict[int, P
     except OSError as error:
         return {}, {"": f"cannot be read: {error.strerror}"}
     if served and not (entries and versions):
-        return versions, {"": "holds no model any more"}
+        return versions, {"": "contains no model any more"}
     errors = {name: unreadable(folder / name) for name in served if name in entries}
     return versions, {name: f"cannot be read: {error.strerror}" for name, error in errors.items() if error}
 

@@ -154,7 +154,7 @@ def plan_answer(
     for option in selection.given():
         fitting = [name for name in OPTIONS[option].outputs if name in available]
         if not set(requested) & set(fitting):
-            raise Invalid(f"needs {' or '.join(fitting)} among the outputs", option)
+            raise Invalid(f"requires {' or '.join(fitting)} among the outputs", option)
     planner = _Planner(signature, selection, sizes, block)
     for name in requested:
         planner.add(name)
@@ -178,7 +178,7 @@ class _Planner:
             return
         if name == "rollout" and shape[QUERIES] != shape[KEYS]:
             raise Invalid(
-                f"rollout needs as many keys as queries, got {shape[QUERIES]} queries and {shape[KEYS]} keys", "outputs"
+                f"rollout requires as many queries as keys, got {shape[QUERIES]} and {shape[KEYS]}", "outputs"
             )
         picks = self._picks(source, shape)
         if any(not isinstance(pick, slice) for pick in picks.values()):
@@ -202,7 +202,7 @@ class _Planner:
             if axis not in shape:
                 dims = format_dims(self.signature.outputs[source].shape)
                 raise Invalid(f"'{self.block}' has no axis of {field}: its {source} are {dims}", field)
-            picks[axis] = pick = indices.resolve(field, shape[axis], f"{field} of {source}")
+            picks[axis] = pick = indices.resolve(field, shape[axis])
             shape[axis] = len(range(shape[axis])[pick]) if isinstance(pick, slice) else len(pick)
         return picks
 

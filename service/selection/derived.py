@@ -82,7 +82,7 @@ def entropy(weights: np.ndarray, name: str = "entropy") -> np.ndarray:
     for index in parts(weights, 1):
         part = as_float32(weights[index])
         if (low := part.min()) < 0:
-            raise Invalid(f"{name} needs weights from 0, got {low:.3g}", "outputs")
+            raise Invalid(f"{name} requires weights of at least 0, got {low:.3g}", "outputs")
         terms = np.zeros(part.shape, np.float32)
         np.log(part, out=terms, where=part > 0)
         terms *= part

@@ -24,27 +24,27 @@ class Indices:
 
     items: tuple[int | Slice, ...]
 
-    def resolve(self, field: str, size: int, of: str) -> Pick:
-        """The selected places on an axis of ``size``, in the order given; ``of`` names the places.
+    def resolve(self, field: str, size: int) -> Pick:
+        """The selected places on an axis of ``size``, in the order given.
 
         Raises:
             Invalid: an index out of range or selected twice, or a range that selects nothing.
         """
-        places = self._places(field, size, of)
+        places = self._places(field, size)
         if not places:
-            raise Invalid(f"selects none of the {size} {of}", field)
+            raise Invalid(f"selects none of the indices 0 to {size - 1}", field)
         step = places[1] - places[0] if len(places) > 1 else 1
         run = range(places[0], places[-1] + (1 if step > 0 else -1), step)
         if [*run] == places:
             return slice(run.start, run.stop if run.stop >= 0 else None, step)
         return np.asarray(places, np.intp)
 
-    def _places(self, field: str, size: int, of: str) -> list[int]:
+    def _places(self, field: str, size: int) -> list[int]:
         places: dict[int, None] = {}
         for item in self.items:
             if isinstance(item, int):
                 if not -size <= item < size:
-                    raise Invalid(f"expected indices from {-size} to {size - 1}, for {size} {of}, got {item}", field)
+                    raise Invalid(f"expected indices from {-size} to {size - 1}, got {item}", field)
                 run = range(item % size, item % size + 1)
             else:
                 run = range(*slice(*item).indices(size))
@@ -76,8 +76,8 @@ def read_indices(field: str, value: Any) -> Indices:
 
 def _described(value: Any) -> str:
     if isinstance(value, list):
-        return "something else in the list" if value else "an empty list"
-    return str(value).lower() if isinstance(value, bool | float) else "something else"
+        return "a list with other elements" if value else "an empty list"
+    return str(value).lower() if isinstance(value, bool | float) else "another type"
 
 
 def _item(field: str, entry: int | str) -> int | Slice:

@@ -114,18 +114,18 @@ class Selection:
     ] = None
     weights_threshold: Annotated[
         float | None,
-        Option(THRESHOLD, "weights below it are answered as 0", WEIGHTS),
+        Option(THRESHOLD, "weights below it are returned as 0", WEIGHTS),
     ] = None
     weights_pool: Annotated[
         int | None,
-        Option(COUNT, "cells that queries and keys are pooled to, at most, each", (*ATTENTION, "rollout")),
+        Option(COUNT, "pool queries and keys to at most this many cells each", (*ATTENTION, "rollout")),
     ] = None
     weights_pool_by: Annotated[
         Reduction | None,
         Option(REDUCTION, "a cell is the mean (default) or the max of its weights", (*ATTENTION, "rollout")),
     ] = None
     decimals: Annotated[
-        int | None, Option(_whole(0, 7), "numbers of the response are rounded to so many; null = exact")
+        int | None, Option(_whole(0, 7), "round the numbers of the response to this many decimals; null = exact")
     ] = None
 
     def given(self) -> list[str]:
@@ -156,10 +156,10 @@ def read_selection(given: Mapping[str, Any]) -> Selection:
         for name, value in options.items()
     }
     if values.get("average_attn_weights") and values.setdefault("reduce_heads", "mean") != "mean":
-        raise Invalid("means reduce_heads mean, and reduce_heads is max", "average_attn_weights")
+        raise Invalid("means reduce_heads mean, but reduce_heads is max", "average_attn_weights")
     selection = Selection(**values)
     if selection.weights_pool_by and not selection.weights_pool:
-        raise Invalid("needs weights_pool beside it", "weights_pool_by")
+        raise Invalid("requires weights_pool", "weights_pool_by")
     if selection.weights_top_k and selection.weights_pool:
         raise Invalid("cannot be given together with weights_pool", "weights_top_k")
     return selection
@@ -186,7 +186,7 @@ def index_input(signature: Signature, name: str, value: Any) -> np.ndarray | Non
     if len(tensor.shape) != 1 or tensor.dtype.kind != "i" or not isinstance(last, int):
         return None
     size = last + 1
-    places = np.arange(size, dtype=tensor.dtype)[read_indices(name, value).resolve(name, size, name)]
+    places = np.arange(size, dtype=tensor.dtype)[read_indices(name, value).resolve(name, size)]
     return np.ascontiguousarray(places)
 
 

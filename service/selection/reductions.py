@@ -143,9 +143,9 @@ def quantize(name: str, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     weights = to_float32(weights)
     low, top = float(weights.min()), float(weights.max())
     if not np.isfinite(low) or not np.isfinite(top):
-        raise Invalid(f"{name} is not finite: the numbers given overflow {weights.dtype}")
+        raise Invalid(f"{name} is not finite: the inputs overflow {weights.dtype}")
     if low < 0:
-        raise Invalid(f"uint8 needs weights from 0, got {low:.3g} in {name}", "weights_dtype")
+        raise Invalid(f"uint8 requires weights of at least 0, got {low:.3g} in {name}", "weights_dtype")
     levels = np.empty(weights.shape, np.uint8)
     factor = np.float32(LEVELS / top) if top else np.float32(0)
     for index in parts(weights, 1):

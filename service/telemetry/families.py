@@ -33,7 +33,7 @@ FAMILIES = {
     "heed_requests": Family("counter", "Requests for runs or tokens, by response status.", ("model", "api", "status")),
     "heed_request_duration_seconds": Family(
         "histogram",
-        "From a request's arrival at this machine to its response, of status 200.",
+        "Time from a request's arrival at this machine to its response with status 200.",
         ("model", "api"),
         NS,
         FINE_BOUNDS,
@@ -48,7 +48,7 @@ FAMILIES = {
         "histogram", "How late the event loops are: added to each request's latency.", (), NS, BOUNDS
     ),
     "heed_event_loop_lag_max_seconds": Family("gauge", "The largest lag in the last 15 seconds.", combine=max),
-    "heed_event_loop_busy_seconds": Family("counter", "Processor time of the event loops' threads.", unit=NS),
+    "heed_event_loop_busy_seconds": Family("counter", "CPU time of the event loops' threads.", unit=NS),
     "heed_event_loop_busy_ratio": Family(
         "gauge",
         "Share of the last 15 seconds in which the event loop was busy or late; the mean of all workers. Near 1 there"
@@ -57,7 +57,7 @@ FAMILIES = {
     ),
     "heed_connections": Family("gauge", "Open connections."),
     "heed_connections_unread": Family("gauge", "Connections with bytes that are not read yet."),
-    "heed_requests_in_flight": Family("gauge", "Requests to run a model that have begun and not ended."),
+    "heed_requests_in_flight": Family("gauge", "Requests to run a model in progress."),
     "heed_requests_queued": Family("gauge", "Requests waiting in the queue."),
     "heed_memory_budget_used_bytes": Family(
         "gauge", "Memory that requests have reserved outside of runs, of half of memory_budget_bytes."
@@ -71,8 +71,8 @@ FAMILIES = {
     ),
     "heed_memories": Family("gauge", "Stored memories.", combine=max),
     "heed_memories_bytes": Family("gauge", "Bytes of the files of all memories.", combine=max),
-    "heed_memory_queries": Family("counter", "Requests that named a memory which there is."),
-    "heed_memory_misses": Family("counter", "Requests that named a memory which there is not, or not for their key."),
+    "heed_memory_queries": Family("counter", "Requests that named an existing memory."),
+    "heed_memory_misses": Family("counter", "Requests that named a missing memory, or one of another key."),
     "heed_memories_evicted": Family("counter", "Memories deleted to make room for others."),
     "heed_workers": Family("gauge", "Worker processes that are running."),
     "heed_workers_ready": Family("gauge", "Worker processes whose models are loaded and can run."),
@@ -85,7 +85,7 @@ FAMILIES = {
     "heed_build_info": Family(
         "gauge", "Versions of the service and its runtime.", ("version", "python", "onnxruntime"), combine=max
     ),
-    "process_cpu_seconds": Family("counter", "Processor time of all workers, ended ones included.", unit=NS),
+    "process_cpu_seconds": Family("counter", "CPU time of all workers, including those that have exited.", unit=NS),
     "process_resident_memory_bytes": Family("gauge", "Resident memory of all workers; shared pages count in each."),
 }
 

@@ -6,6 +6,7 @@ from math import prod
 import numpy as np
 
 from service.base.errors import Invalid
+from service.base.messages import counted
 from service.tensors.bfloat16 import BFLOAT16, astype, dtype_name, to_float32
 
 
@@ -23,7 +24,7 @@ def cast(name: str, array: np.ndarray, dtype: np.dtype, mask: bool = False) -> n
     if mask and array.dtype.kind in "iu":
         raise Invalid(
             "expected booleans (true = may attend) or floats (added to the scores), "
-            f"got {array.dtype}: 0 and 1 could mean either",
+            f"got {array.dtype}, whose 0 and 1 are ambiguous",
             name,
         )
     if mask and array.dtype == np.bool_:
@@ -37,14 +38,14 @@ def cast(name: str, array: np.ndarray, dtype: np.dtype, mask: bool = False) -> n
             raise Invalid("expected whole numbers, got fractions", name)
         values = whole.astype(dtype, copy=False)
         if values.dtype != whole.dtype and ((values != whole).any() or ((values < 0) != (whole < 0)).any()):
-            raise Invalid(f"holds a number past the range of {dtype}", name)
+            raise Invalid(f"contains a number out of range for {dtype}", name)
         return values
     values = astype(array, dtype)
     if dtype.kind != "b" and not is_finite(numbers := to_float32(values)):
         if np.isnan(numbers).any():
-            raise Invalid("holds NaN", name)
+            raise Invalid("contains NaN", name)
         if not mask or np.isposinf(numbers).any():
-            raise Invalid(f"holds infinity, or a number past the range of {dtype_name(dtype)}", name)
+            raise Invalid(f"contains infinity, or a number out of range for {dtype_name(dtype)}", name)
     return values
 
 
@@ -61,7 +62,9 @@ def from_bytes(name: str, dtype: str, data: bytes | bytearray | memoryview) -> n
     """
     numpy_dtype = BFLOAT16 if dtype == "bfloat16" else np.dtype(dtype).newbyteorder("<")
     if len(data) % numpy_dtype.itemsize:
-        raise Invalid(f"base64 holds {len(data)} bytes, no multiple of {numpy_dtype.itemsize} ({dtype})", name)
+        raise Invalid(
+            f"base64 has {counted(len(data), 'byte')}, not a multiple of {numpy_dtype.itemsize} ({dtype})", name
+        )
     return np.frombuffer(data, numpy_dtype)
 
 
@@ -74,7 +77,7 @@ def check_shape(name: str, array: np.ndarray, shape: Sequence[int]) -> np.ndarra
     if array.ndim > 1 and list(array.shape) != shape:
         raise Invalid(f"shape {shape} was declared, but data is nested as {list(array.shape)}", name)
     if array.size != prod(shape):
-        raise Invalid(f"shape {shape} needs {prod(shape)} numbers, got {array.size}", name)
+        raise Invalid(f"shape {shape} needs {counted(prod(shape), 'number')}, got {array.size:,}", name)
     return array.reshape(shape)
 
 

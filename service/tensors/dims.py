@@ -83,7 +83,7 @@ class DimBinder:
         for many, few in multiples.items():
             if self.sizes[many] % self.sizes[few]:
                 raise Invalid(
-                    f"expected {few} that divides {self.sizes[many]} ({many} of {self._bound_by[many]}), "
+                    f"expected {few} to divide {self.sizes[many]} ({many} of {self._bound_by[many]}), "
                     f"got {self.sizes[few]}",
                     self._bound_by[few],
                 )
@@ -98,7 +98,7 @@ class DimBinder:
             got = dim_size(dim, self.sizes)
             if got > limit:
                 source = next(self._bound_by[term] for term in reversed(dim.split(" + ")) if term in self._bound_by)
-                raise Invalid(f"expected {dim} of at most {limit}, got {got}", source)
+                raise Invalid(f"expected {dim} to be at most {limit}, got {got}", source)
 
 
 def _label(dim: Dim) -> str:

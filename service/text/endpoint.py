@@ -117,7 +117,7 @@ class TextEndpoint(NativeEndpoint[TextRequest]):
             fields = read_fields(json, model, self.source, (*FIELDS, NEXT_TOKENS))
             for name in fields if only_texts else ():
                 if name not in FIELDS:
-                    raise Malformed(f"no field of /v1/tokenize, which takes {', '.join(FIELDS)}", name)
+                    raise Malformed(f"unknown field; /v1/tokenize takes {', '.join(FIELDS)}", name)
             reader = JsonReader(parts)
             texts = read_texts(reader, fields, model, self.settings.max_text_bytes)
             parsed = parse_fields(fields, reader, model, self.source, (LOGITS,) if texts.next_tokens else ())
@@ -144,7 +144,7 @@ class TextEndpoint(NativeEndpoint[TextRequest]):
         result: tuple[dict[str, np.ndarray], list[bytes]] | None = yield Stage(self.tokenizing, fields.size, tokenized)
         if result is None:
             self.engine.counts.refused["deadline"] += 1
-            raise TimedOut("Request timeout expired: it waited too long to be tokenized")
+            raise TimedOut("Request timeout expired: the request waited too long to be tokenized")
         return result
 
 

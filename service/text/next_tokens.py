@@ -33,7 +33,7 @@ def read_count(value: Any, model: Model) -> int:
     if not model.signature.predicts_tokens:
         raise Invalid(
             f"'{model.name}' ({model.spec.title if model.spec else ''}) does not predict the next token: its output "
-            "has to be the logits of a causal or conditional language model",
+            "must be the logits of a causal or conditional language model",
             FIELD,
         )
     if value > (vocabulary := vocabulary_size(model)):
@@ -61,7 +61,7 @@ def next_tokens(
     for row, place in zip(logits, _last_places(inputs, *logits.shape[:2]), strict=True):
         scores = to_float32(row[place])
         if not is_finite(scores):
-            raise Invalid(f"{LOGITS} is not finite: the numbers given overflow {logits.dtype}", FIELD)
+            raise Invalid(f"{LOGITS} is not finite: the inputs overflow {logits.dtype}", FIELD)
         ids, _ = largest(scores[None], count)
         powers = np.exp(scores.astype(np.float64) - scores.max())
         total = powers.sum()

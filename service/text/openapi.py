@@ -23,10 +23,10 @@ class TextFields(BaseModel, extra="forbid"):
     text: Texts | None = Field(None, description="a text, or a list of texts, which are padded to the longest")
     text_pair: Texts | None = Field(None, description="the second text of each pair")
     text_target: Texts | None = Field(
-        None, description="what the decoder reads, if the model has an encoder and a decoder"
+        None, description="text of the decoder, if the model has an encoder and a decoder"
     )
     truncation: bool | None = Field(
-        None, description="truncate texts that are too long; null: as the tokenizer's file says"
+        None, description="truncate texts that are too long; null: as configured in tokenizer.json"
     )
     add_special_tokens: bool | None = Field(True, description="add the tokens that begin, separate and end texts")
 
@@ -35,11 +35,11 @@ class Tokens(BaseModel):
     """The tokens of the texts: lists for a single text, lists of lists for several."""
 
     tokens: list[Any] | Absent = None
-    offsets: Integers | Absent = Field(None, description="first character, and last plus 1, of each token in its text")
+    offsets: Integers | Absent = Field(None, description="start and end (exclusive) of each token in its text")
     truncated: bool | list[bool] | Absent = None
     input_ids: Integers | Absent = None
     attention_mask: Integers | Absent = Field(None, description="1 = a token, 0 = padding")
-    target_tokens: list[Any] | Absent = Field(None, description="what the decoder reads; so the following")
+    target_tokens: list[Any] | Absent = Field(None, description="of the text of the decoder, as the following fields")
     target_offsets: Integers | Absent = None
     target_truncated: bool | list[bool] | Absent = None
     decoder_input_ids: Integers | Absent = None
@@ -80,7 +80,7 @@ def _run(model: Model, others: FieldDefinitions) -> APIRoute:
     answered = answer_fields(model)
     if model.signature.predicts_tokens:
         count = Annotated[int, Field(ge=1, le=MAX_COUNT)] | None
-        description = "so many of the most probable next tokens are answered for each text"
+        description = "number of most probable next tokens to return for each text"
         inputs.append((count, Field(None, alias=NEXT_TOKENS, description=description)))
         description = "largest probability first; of several texts a list for each"
         tokens = list[NextToken] | list[list[NextToken]] | Absent

@@ -38,7 +38,7 @@ def load_preprocessor(folder: Path) -> Preprocessor | None:
     except ValueError:
         content = None
     if not isinstance(content, dict):
-        log.warning("%s is ignored: it is no JSON object", file)
+        log.warning("%s is ignored: it is not a JSON object", file)
         return None
     factor = content.get("rescale_factor", RESCALE_FACTOR)
     rescales, normalizes = (content.get(name) is not False for name in ("do_rescale", "do_normalize"))

@@ -9,7 +9,7 @@ import numpy as np
 import orjson
 
 from service.base.errors import Invalid, Malformed, TooLarge
-from service.base.messages import sizes_words
+from service.base.messages import counted, sizes_words
 from service.base.steps import drain
 from service.codec.json_parser import JsonArray
 from service.codec.json_reader import JsonReader, describe
@@ -66,21 +66,21 @@ def read_texts(reader: JsonReader, fields: Mapping[str, Any], model: Model, max_
     """
     texts, pairs, targets = (_texts(reader, fields, name, max_bytes) for name in ("text", "text_pair", "text_target"))
     if texts is None and targets is None:
-        hint = f": POST /v1/attention/{model.name} takes token ids" if "input_ids" in fields else ""
-        raise Invalid(f"required, and not given{hint}", "text" if "input_ids" in model.inputs else "text_target")
+        hint = f"; POST /v1/attention/{model.name} takes token ids" if "input_ids" in fields else ""
+        raise Invalid(f"missing (required){hint}", "text" if "input_ids" in model.inputs else "text_target")
     for name, given, prefix in (("text", texts, ""), ("text_target", targets, DECODER)):
         if given is None:
             continue
         if (ids := f"{prefix}input_ids") not in model.inputs:
-            raise Invalid(f"model '{model.name}' has no {ids}, which would be made of it", name)
+            raise Invalid(f"not accepted: model '{model.name}' has no input {ids}", name)
         for made in (ids, *(f"{prefix}{mask}" for mask in MASKS)):
             if fields.get(made) is not None:
-                raise Malformed(f"is made of {name}, and cannot be given beside it", made)
+                raise Malformed(f"cannot be given together with {name}, from which it is computed", made)
     for name, others in (("text_pair", pairs), ("text_target", targets)):
         if others is not None and texts is not None and _count(others) != _count(texts):
-            raise Invalid(f"expected {_count(texts)}, as text is, got {_count(others)}", name)
+            raise Invalid(f"expected {_count(texts)}, as in text, got {_count(others)}", name)
     if pairs is not None and texts is None:
-        raise Invalid("needs text beside it", "text_pair")
+        raise Invalid("requires text", "text_pair")
     joined: Sequence[Text] = _list(texts) if pairs is None else [*zip(_list(texts), _list(pairs), strict=True)]
     result = TextFields(
         {prefix: given for prefix, given in (("", joined), (DECODER, _list(targets))) if given},
@@ -153,7 +153,7 @@ def tokenizer_of(model: Model) -> Tokenizer:
     """
     if model.tokenizer is None:
         raise Invalid(
-            f"model '{model.name}' has no tokenizer: it needs tokenizer.json beside its graph, and the service the "
+            f"model '{model.name}' has no tokenizer: it needs tokenizer.json next to its graph, and the service the "
             "package tokenizers",
             "text",
         )
@@ -194,7 +194,7 @@ def _text(element: str | LongText, name: str, max_bytes: int) -> str:
     try:
         return str(orjson.loads(b'"%b"' % content))
     except ValueError:
-        raise Malformed("a text has an escape that is not JSON's") from None
+        raise Malformed("a text has an invalid JSON escape sequence") from None
 
 
 def _json_list(items: Iterable[list[bytes]]) -> list[bytes]:
@@ -214,7 +214,7 @@ def _check_size(size: int, max_bytes: int, name: str, quantifier: str = "") -> N
     if size > max_bytes:
         got, most = sizes_words(size, max_bytes)
         raise TooLarge(
-            f"the texts have {quantifier}{got}; the limit (max_text_bytes) is {most}: send them in parts", name
+            f"the texts have {quantifier}{got}; the limit is {most} (max_text_bytes); send shorter or fewer texts", name
         )
 
 
@@ -235,13 +235,13 @@ def _encode(prefix: str, texts: Sequence[Text], fields: TextFields, model: Model
     if prefix:
         start = spec.config.get("decoder_start_token_id")
         if start is None:
-            raise Invalid(f"model '{model.name}' does not say with which token a decoder begins", "text_target")
+            raise Invalid(f"model '{model.name}' does not define the start token of its decoder", "text_target")
     try:
         encoded = tokenizer_of(model).encode(texts, limit, fields.truncation, fields.special_tokens, start)
     except Invalid as error:
         raise Invalid(str(error), "text_target" if prefix else "text") from None
     if f"{prefix}attention_mask" not in model.inputs and not encoded.attention_mask.all():
-        raise Invalid("this model has no attention_mask, so texts must have equally many tokens", "text")
+        raise Invalid("this model has no attention_mask, so all texts must have the same number of tokens", "text")
     return encoded
 
 
@@ -250,4 +250,4 @@ def _list(texts: str | list[str] | None) -> list[str]:
 
 
 def _count(texts: str | list[str]) -> str:
-    return "one text" if isinstance(texts, str) else f"a list of {len(texts)}"
+    return "one text" if isinstance(texts, str) else f"a list of {counted(len(texts), 'text')}"

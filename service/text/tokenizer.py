@@ -111,10 +111,10 @@ class Tokenizer:
             if limit is not None and len(encoding) > limit:
                 raise Invalid(
                     f"expected at most {limit} tokens, got {len(encoding)}{_place(index, encodings)}; "
-                    "truncation: true cuts it"
+                    "set truncation to true to cut it"
                 )
             if all(encoding.special_tokens_mask):
-                raise Invalid("expected text, got only blanks or nothing" + _place(index, encodings))
+                raise Invalid("expected text, got an empty or blank string" + _place(index, encodings))
         return self._padded([self._row(encoding, decoder_start) for encoding in encodings], truncated)
 
     def token(self, index: int) -> str | None:
@@ -255,7 +255,7 @@ def load_tokenizer(folder: Path) -> Tokenizer | None:
         return Tokenizer(file)
     except ModuleNotFoundError:
         advice = "pip install 'heed-attention[text]'"
-        log.warning("%s: texts are not accepted, as the package tokenizers is not installed: %s", file, advice)
+        log.warning("%s: texts are not accepted, because the package tokenizers is not installed: %s", file, advice)
         return None
     except ValueError as error:
         raise ValueError(f"{TOKENIZER_FILE} cannot be loaded: {error}") from None

@@ -51,7 +51,7 @@ def unpack_strings(name: str, content: memoryview, count: int) -> Steps[np.ndarr
         start = position + LENGTH.size
         end = start + LENGTH.unpack_from(content, position)[0] if start <= len(content) else start
         if end > len(content):
-            raise Invalid(f"the bytes end within element {len(strings)} of input '{name}'")
+            raise Invalid(f"unexpected end of the bytes within element {len(strings)} of input '{name}'")
         strings.append(decode_string(name, content[start:end]))
         position = end
     if len(strings) != count:
@@ -70,7 +70,7 @@ def decode_string(name: str, content: memoryview) -> str:
     try:
         return str(content, "utf-8")
     except UnicodeDecodeError:
-        raise Invalid(f"input '{name}' holds bytes that are not UTF-8 text") from None
+        raise Invalid(f"input '{name}' contains bytes that are not valid UTF-8") from None
 
 
 def string_array(strings: list[str]) -> np.ndarray:

@@ -21,7 +21,7 @@ async def live() -> Live:
 
 @router.get(
     "/ready",
-    summary="Are the models loaded in all processes, and is the server not about to end?",
+    summary="Are the models loaded in all processes, and is the server not shutting down?",
     responses={503: {"model": Ready}},
 )
 async def ready(request: Request, response: Response) -> Ready:

@@ -44,7 +44,7 @@ async def _repository(request: Request) -> Repository:
 ServedModels = Annotated[Repository, Depends(_repository)]
 
 
-@router.get("", summary="The server", description="Its name, version, and the extensions that work.")
+@router.get("", summary="The server", description="Its name, version and supported extensions.")
 async def server(request: Request) -> schemas.ServerMetadata:
     settings: Settings = request.app.state.settings
     provider = request.app.state.repository.provider

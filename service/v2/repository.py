@@ -105,7 +105,7 @@ async def unload(model: Name, request: Request) -> Response:
 @router.post("/{repository}/models/{model}/load", include_in_schema=False)
 @router.post("/{repository}/models/{model}/unload", include_in_schema=False)
 async def named_repository(repository: str) -> Response:
-    raise Unsupported(f"there is one repository, without a name; got '{repository}'")
+    raise Unsupported(f"expected an empty repository name, got '{repository}'")
 
 
 async def read_body(request: Request, schema: type[M]) -> M:
@@ -155,7 +155,7 @@ def parse_control(content: bytes, schema: type[M], parts: Sequence[LongText | Lo
             raise Malformed(f"{PARSE_ERROR}: {name}: {len(fields)} fields, more than the {MAX_CONTROL_FIELDS} allowed")
     for name, value in parameters.items() if isinstance(parameters, dict) else ():
         if isinstance(part(value, parts), list | dict | LongList):
-            raise Malformed(f"{PARSE_ERROR}: parameters.{name}: expected text, a number, true, false or null")
+            raise Malformed(f"{PARSE_ERROR}: parameters.{name}: expected a string, a number, true, false or null")
     try:
         return schema.model_validate(document)
     except ValidationError as error:
@@ -201,9 +201,9 @@ def _load(repository: Repository, name: str, parameters: Mapping[str, Any], requ
             config = _config(parameters["config"])
             options = model_config.override(config, _current_config(repository, name), repository.options)
         elif files:
-            raise Malformed("files need a config beside them")
+            raise Malformed("files require a config")
         if files and not _is_file_name(name):
-            raise Malformed("this name is no name of a folder")
+            raise Malformed("this name is not a valid folder name")
         if options is not None and files:
             _load_files(repository, name, files, options, requester)
         else:
@@ -255,7 +255,7 @@ def _file(key: str) -> tuple[str, str]:
     if not version_number(version):
         raise Malformed(f"expected file:<version>/<name>, the version a number from 1, got {key!r}")
     if not _is_file_name(file):
-        raise Malformed(f"{file!r} is no name of a file in the version's folder")
+        raise Malformed(f"{file!r} is not a valid file name")
     return version, file
 
 
@@ -267,4 +267,4 @@ def _decode(key: str, value: Any) -> bytes | bytearray:
     try:
         return drain(value.base64()) if isinstance(value, LongText) else base64_bytes(value)
     except (AttributeError, ValueError):
-        raise Malformed(f"{key!r} is not base64") from None
+        raise Malformed(f"{key}: invalid base64") from None

@@ -29,7 +29,7 @@ class InferTensor(BaseModel):
 
 class OutputParameters(BaseModel):
     binary_data: bool = False
-    classification: int | None = Field(None, ge=0, description="answer only so many of the largest values")
+    classification: int | None = Field(None, ge=0, description="return only this many of the largest values")
 
 
 class RequestedOutput(BaseModel):
@@ -63,7 +63,7 @@ class InferResponse(BaseModel, protected_namespaces=()):
 class ServerMetadata(BaseModel):
     name: str
     version: str
-    extensions: list[str] = Field(description="the extensions that are offered")
+    extensions: list[str] = Field(description="supported extensions")
     provider: str = Field(description="where models run: cpu or cuda")
     provider_reason: str = Field(description="why this provider was chosen")
 

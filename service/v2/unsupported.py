@@ -24,7 +24,7 @@ async def status() -> list[str]:
 
 
 async def register() -> Response:
-    raise Unsupported("shared memory is not offered here; send tensors in the body, as binary data")
+    raise Unsupported("shared memory is not supported; send tensors in the body, as binary data")
 
 
 async def unregister() -> Response:
@@ -55,5 +55,5 @@ async def change_trace_settings(request: Request) -> dict[str, Any]:
     changes = await read_body(request, TraceSettings)
     for name, value in (changes.model_extra or {}).items():
         if value is not None and (name == "trace_file" or value != NO_TRACE.get(name)):
-            raise Unsupported("tracing is not offered here; every response's Server-Timing has the time of its stages")
+            raise Unsupported("tracing is not supported; Server-Timing of every response has the times of its stages")
     return NO_TRACE

@@ -241,7 +241,9 @@ class Server(uvicorn.Server):
     def _accept(self, listener: socket.socket) -> None:
         room = self._max_connections - len(self.server_state.connections) - len(self._connecting)
         if room <= 0:
-            self._pause(listener, f"{self._max_connections} are open, as descriptors allow (ulimit -n)")
+            self._pause(
+                listener, f"{self._max_connections} are open, the most that the limit of open files allows (ulimit -n)"
+            )
         try:
             for connection in accepted(listener, min(room, self.max_connections_per_turn)):
                 self.connect(connection)
@@ -252,7 +254,7 @@ class Server(uvicorn.Server):
         """Let new connections wait for ``RETRY_S``."""
         now = time.monotonic()
         if now >= self._next_log:
-            log.error("cannot accept connections, which wait: %s", reason)
+            log.error("cannot accept connections, new ones wait: %s", reason)
             self._next_log = now + LOG_EVERY_S
         loop = asyncio.get_running_loop()
         loop.remove_reader(listener)
@@ -309,7 +311,7 @@ class Server(uvicorn.Server):
         for connection in unread:
             connection.transport.abort()
         if unread:
-            log.warning("connections closed, as clients did not read their responses in time: %d", len(unread))
+            log.warning("connections closed because clients did not read their responses in time: %d", len(unread))
 
 
 def configuration(app: ASGIApp, settings: Settings) -> uvicorn.Config:

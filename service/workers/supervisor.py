@@ -99,7 +99,7 @@ class Supervisor:
                 return False
         elif self._signals:
             self._signals.clear()
-            log.info("renewing the workers, one after another")
+            log.info("replacing the workers, one after another")
             self._renewed.extend(worker for worker in self._workers if not worker.draining_since)
         self._reap()
         if self._status:
@@ -227,7 +227,7 @@ class Supervisor:
             has_older = any(now - other.started > START_S for other in self._workers)
             if self._failures >= MAX_FAILURES and not self._complete and not has_older:
                 log.critical(
-                    "%d workers in a row ended within %.0f s of their start: giving up", self._failures, START_S
+                    "%d workers in a row exited within %.0f s of their start: giving up", self._failures, START_S
                 )
                 self._status = 1
                 return
@@ -249,10 +249,12 @@ class Supervisor:
                 if fresh:
                     self._take_back(worker)
                 if worker.channel.silence_s > HUNG_S + GRACE_S:  # it could not end itself
-                    log.error("worker %d has hung for %.0f s and is killed", worker.process.pid, HUNG_S + GRACE_S)
+                    log.error(
+                        "worker %d has not responded for %.0f s and is killed", worker.process.pid, HUNG_S + GRACE_S
+                    )
                     worker.process.kill()
             if worker.draining_since and time.monotonic() - worker.draining_since > self._time_to_end:
-                log.error("worker %d did not end in time and is killed", worker.process.pid)
+                log.error("worker %d did not exit in time and is killed", worker.process.pid)
                 worker.process.kill()
                 self._status = self._status or int(bool(self._signals))
 
@@ -269,7 +271,7 @@ class Supervisor:
         self._hand_out_backlog()
         for listener in self._listeners:
             listener.close()
-        log.info("ending %d workers", len(self._workers))
+        log.info("stopping %d workers", len(self._workers))
         for worker in self._workers:
             worker.drain()
         while self._workers:

@@ -64,7 +64,7 @@ def test_a_removed_setting_is_named_with_what_to_use_instead(monkeypatch, capsys
     assert [line.partition(": this setting was removed: ")[::2] for line in said] == [
         ("heed serve: --batch-models (HEED_BATCH_MODELS)", "set HEED_BATCHING to the names, or to all"),
         ("heed serve: --slow-milliseconds (HEED_SLOW_MILLISECONDS)", "set HEED_ACCESS_LOG=errors:N"),
-        ("heed serve: --viewer (HEED_VIEWER)", "set HEED_PAGES: docs or none is without it"),
+        ("heed serve: --viewer (HEED_VIEWER)", "set HEED_PAGES to docs or none"),
     ]
     assert not REMOVED.keys() & Settings.model_fields
 

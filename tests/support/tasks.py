@@ -10,12 +10,12 @@ HEADS = {"heads": 2, "kv_heads": 1, "layers": 1, "d_k": 5, "d_v": 3, "past": 3}
 
 
 def opened(folder, batch_models="") -> object:
-    return load_version(folder, Provider("cpu", "asked for"), 1, 64, batch_models)
+    return load_version(folder, Provider("cpu", "requested"), 1, 64, batch_models)
 
 
 def open_on_cpu(file, _provider, threads, prepack=True):
     """``service.ort.provider.open_session`` where a provider called cuda has no GPU."""
-    return open_session(file, Provider("cpu", "asked for"), threads, prepack)
+    return open_session(file, Provider("cpu", "requested"), threads, prepack)
 
 
 def work_of(model, inputs, outputs=None):

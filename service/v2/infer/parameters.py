@@ -84,7 +84,7 @@ def reserved(given: dict[str, Any], model: Model) -> dict[str, Any]:
     checks = RESERVED | {ADDITIVE_MASK: FLAG} if model.masks else RESERVED
     for name, value in given.items():
         if isinstance(value, JsonArray | JsonObject | LongList):
-            raise Malformed(f"expected parameter '{name}' to be text, a number or a boolean, got {describe(value)}")
+            raise Malformed(f"expected parameter '{name}' to be a string, a number or a boolean, got {describe(value)}")
         if name.startswith("triton_") or name == "headers":
             raise Malformed(f"parameter '{name}' is reserved and may not be given by a client")
         if name in checks and not checks[name][0](value):
@@ -123,7 +123,7 @@ def own(given: dict[str, Any], model: Model, others: Collection[str]) -> dict[st
         elif name in model.inputs:
             indices = index_input(model.signature, name, value) if name in AXES else None
             if indices is None:
-                raise Malformed(f"'{name}' of model '{model.name}' is a tensor: give it among the inputs")
+                raise Malformed(f"'{name}' of model '{model.name}' is a tensor: send it in the inputs")
             own[name] = indices
         elif model.spec is not None and name not in OPTIONS:
             _refuse_option(name, model, others)

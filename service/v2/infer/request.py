@@ -72,7 +72,7 @@ def parse(
         own = parameters.own(others, model, source.fields)
         for name in own:
             if name in tensors or any(name == binary.name for binary in binary_inputs):
-                raise Malformed(f"'{name}' is given as input and as parameter")
+                raise Malformed(f"'{name}' is given both as an input and as a parameter")
         outputs = _outputs(request.get("outputs"), reader, reserved.get("binary_data_output", False), model)
         reader.finish(content, strict=False)
         asked = RequestContent(
@@ -224,7 +224,7 @@ def _size_or_data(name: str, entry: JsonObject, reader: JsonReader) -> tuple[int
     """How many bytes behind the JSON an input declares, or its data in the JSON."""
     given = parameters.fields(f"input '{name}'", entry.get("parameters"), reader)
     if "shared_memory_region" in given:
-        raise Malformed(f"input '{name}': shared memory is not offered here; send data or binary data")
+        raise Malformed(f"input '{name}': shared memory is not supported; send data or binary data")
     size, data = reader.part(given.get("binary_data_size")), entry.get("data")
     if (size is None) == (data is None):
         raise Malformed(f"input '{name}' must have exactly one of 'data' and the parameter 'binary_data_size'")
@@ -263,7 +263,7 @@ def _outputs(element: Any, reader: JsonReader, binary: bool, model: Model) -> li
 
 def _output(name: str, given: JsonObject | dict[str, Any], reader: JsonReader) -> RequestedOutput:
     if "shared_memory_region" in given:
-        raise Malformed(f"output '{name}': shared memory is not offered here")
+        raise Malformed(f"output '{name}': shared memory is not supported")
     binary, classes = reader.part(given.get("binary_data", False)), reader.part(given.get("classification", 0))
     if not isinstance(binary, bool):
         raise Malformed(f"output '{name}': expected binary_data to be a boolean, got {describe(binary)}")

@@ -62,7 +62,7 @@ def classify(name: str, array: np.ndarray, k: int, batched: bool) -> np.ndarray:
         Invalid: the output has no numbers.
     """
     if array.dtype.kind not in "iuf":
-        raise Invalid(f"class result not available for output '{name}', which holds no numbers")
+        raise Invalid(f"class result not available for output '{name}', which is not numeric")
     rows = array.reshape(len(array), -1) if batched and len(array) else array.reshape(1, -1)
     order = np.argsort(-rows.astype(np.float64), axis=1, kind="stable")[:, :k]
     classes = string_array([f"{row[i]:f}:{i}" for row, best in zip(rows, order, strict=True) for i in best])
@@ -93,7 +93,7 @@ def _list(output: RequestedOutput, array: np.ndarray) -> np.ndarray | bytes:
         return orjson.dumps(flat, option=orjson.OPT_SERIALIZE_NUMPY)
     if flat.dtype.kind == "f" and output.named and not is_finite(flat):
         raise Invalid(
-            f"output '{output.name}' holds NaN or infinity, which JSON cannot say. Please ask for output "
+            f"output '{output.name}' contains NaN or infinity, which JSON cannot represent. Please ask for output "
             f"'{output.name}' as binary data, with its parameter 'binary_data'"
         )
     return flat

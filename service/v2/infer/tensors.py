@@ -9,6 +9,7 @@ import numpy as np
 
 from service.base.budget import Reservation
 from service.base.errors import Invalid, Malformed
+from service.base.messages import counted
 from service.base.steps import Steps
 from service.codec.json_parser import JsonArray, minified
 from service.codec.json_reader import JsonReader, describe
@@ -108,7 +109,7 @@ def check_length(inputs: Sequence[BinaryInput], length: int, model: str) -> None
             )
     left = length - sum(binary.size for binary in inputs)
     if left:
-        raise Malformed(f"unexpected additional input data for model '{model}': {left} bytes")
+        raise Malformed(f"unexpected additional input data for model '{model}': {counted(left, 'byte')}")
 
 
 def from_raw(body: bytes | memoryview, model: Model, reservation: Reservation) -> dict[str, np.ndarray]:
@@ -153,7 +154,7 @@ def read_shape(name: str, element: Any, reader: JsonReader) -> tuple[int, ...]:
         got = f"[{', '.join(map(describe, sizes))}]" if sizes is not None else describe(reader.part(element))
         raise Malformed(f"input '{name}': expected shape to be a list of whole numbers from 0, got {got}")
     if 0 in sizes and prod(size or 1 for size in sizes) > MAX_EMPTY_PRODUCT:
-        raise Malformed(f"input '{name}': shape {list(sizes)} is too large, even of nothing")
+        raise Malformed(f"input '{name}': shape {list(sizes)} is too large")
     reader.brackets += 1
     return sizes
 
@@ -188,7 +189,7 @@ def fit(name: str, array: np.ndarray, sizes: tuple[int, ...]) -> np.ndarray:
         Invalid: it is of another count or nesting.
     """
     if array.size != prod(sizes) or (array.ndim > 1 and array.shape != sizes):
-        got = f"{array.size} elements" if array.ndim == 1 else str(list(array.shape))
+        got = counted(array.size, "element") if array.ndim == 1 else str(list(array.shape))
         raise Invalid(f"input '{name}': shape does not match true shape of 'data': {list(sizes)}, got {got}")
     return array.reshape(sizes)
 

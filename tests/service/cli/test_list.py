@@ -71,5 +71,5 @@ def test_no_folder_and_no_wheel(listed, monkeypatch, tmp_path):
     monkeypatch.setattr(folder, "BUILTIN", tmp_path / "none")
     status, _, error = listed()
     assert status == 2
-    assert "'model_repository' is no readable folder" in error
+    assert "'model_repository' is not a readable folder" in error
     assert "`heed export` writes the built-in blocks there; --url asks a server" in error

@@ -29,10 +29,10 @@ def test_settings_that_are_the_defaults(caplog):
 @pytest.mark.parametrize(
     ("name", "line"),
     [
-        ("HEED_PORTT", "HEED_PORTT is no setting; did you mean HEED_PORT?"),
-        ("heed_worker", "heed_worker is no setting; did you mean HEED_WORKERS?"),
-        ("HEED_APIKEY", "HEED_APIKEY is no setting; did you mean HEED_API_KEY?"),
-        ("HEED_QQQQ", "HEED_QQQQ is no setting; `heed serve --help` lists the settings"),
+        ("HEED_PORTT", "unknown setting HEED_PORTT; did you mean HEED_PORT?"),
+        ("heed_worker", "unknown setting heed_worker; did you mean HEED_WORKERS?"),
+        ("HEED_APIKEY", "unknown setting HEED_APIKEY; did you mean HEED_API_KEY?"),
+        ("HEED_QQQQ", "unknown setting HEED_QQQQ; `heed serve --help` lists the settings"),
     ],
 )
 def test_a_variable_that_is_no_setting(caplog, name, line):

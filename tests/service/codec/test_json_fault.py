@@ -12,15 +12,15 @@ from service.codec.json_parser import parse_object
 from service.codec.json_slices import cut
 
 FAULTS = {
-    b"NaN": "expected a value, got NaN; JSON has finite numbers alone; in a mask null is -inf",
-    b"None": "expected a value, got None; JSON writes null",
-    b"'": "expected a value, got '; JSON has double quotation marks alone",
+    b"NaN": "expected a value, got NaN; JSON has only finite numbers; in a mask null means -inf",
+    b"None": "expected a value, got None; did you mean null?",
+    b"'": "expected a value, got '; JSON uses double quotes",
     b"// x": "expected a value, got /; JSON has no comments",
     b".5": "expected a digit, got .5",
     b"00": "expected a number without leading zeros, got 00",
     b"1e999": "expected a number in the range of float64, got 1e999",
     b"99999999999999999999": "expected a whole number of at most 64 bits, got 99999999999999999999",
-    b"\xff": "expected UTF-8, got the byte 0xff",
+    b"\xff": "expected UTF-8, got byte 0xff",
     b"\x01": r"expected a value, got \x01",
 }
 
@@ -66,15 +66,17 @@ def test_it_is_where_another_parser_stops(seed):
 
 
 def test_a_body_that_ends_too_early_or_is_compressed():
-    assert said(b'{"a": [1,\n 2') == "line 2, column 3: the body ends here, too early"
-    assert said(b'{"a": "\xc3\xa9') == "line 1, column 9: the body ends here, too early"
+    assert said(b'{"a": [1,\n 2') == "line 2, column 3: unexpected end of the body"
+    assert said(b'{"a": "\xc3\xa9') == "line 1, column 9: unexpected end of the body"
     compressed = said(b"\x1f\x8b\x08\x00")
-    assert compressed.endswith("got the byte 0x8b; compressed bodies need Content-Encoding: gzip")
+    assert compressed.endswith("got byte 0x8b; compressed bodies need Content-Encoding: gzip")
 
 
 def test_only_the_beginning_is_searched(monkeypatch):
     monkeypatch.setattr(json_fault, "MAX_READ_BYTES", 100)
-    assert said(b'{"a": [%bx]}' % (b'"",' * 50)).startswith("behind 1 MiB: The JSON document has an improper structure")
+    assert said(b'{"a": [%bx]}' % (b'"",' * 50)).startswith(
+        "after the first 1 MiB: The JSON document has an improper structure"
+    )
     near = b'{"a": [%bx, %b]}' % (b'"",' * 10, b'"",' * 50)
     assert said(near).startswith("line 1, column 38: expected a value, got x")
     for length in range(85, 105):  # the limit may lie within a character
@@ -85,4 +87,4 @@ def test_lines_of_very_long_parts_are_not_counted(monkeypatch):
     body = b'{"a": [%b1],\n"b": "%b", "c": x, "d": [%b1]}' % (b"1.5,\n" * 3000, b"QUJD" * 2000, b"2," * 4000)
     assert said(body) == f"{place(body[: body.index(b'x')])}: expected a value, got x"
     monkeypatch.setattr(json_fault, "MAX_COUNTED_BYTES", 1 << 15)
-    assert said(body) == "behind 2 long lists or texts: expected a value, got x"
+    assert said(body) == "after 2 long lists or strings: expected a value, got x"

@@ -102,7 +102,7 @@ def test_a_mark_cannot_be_sent():
 
 
 def test_what_remains_is_bounded():
-    beside = "300 bytes beside its long lists of numbers and long texts, more than the 200 bytes allowed; send"
+    beside = "300 bytes apart from long lists of numbers and long strings, more than the 200 bytes allowed; send"
     with pytest.raises(TooLarge, match=beside):
         drain(cut(b'{"inputs":[%b]}' % b",".join([b'{"a":1}'] * 36), 200))
 
@@ -144,11 +144,11 @@ def test_a_list_with_one_character_changed_is_refused_or_what_json_reads(shape, 
         (b"[[1,2],[true,4]]", "f", r"query: expected numbers, got a boolean at \[1, 0\]"),
         (b"[[1,2],[3,4x]]", "f", r"expected numbers at \[1, 1\] of query, got 4x"),
         (b"[[1,2],[3,]]", "f", r"expected numbers at \[1, 1\] of query, got nothing"),
-        (b"[" * 17 + b"1" + b"]" * 17, "f", "query: nested more than 16 deep"),
-        (b"[]", "f", "query: empty; every axis is at least 1"),
-        (b"[[],[]]", "f", "query: empty; every axis is at least 1"),
+        (b"[" * 17 + b"1" + b"]" * 17, "f", "query: nested more than 16 levels deep"),
+        (b"[]", "f", "query: empty; every axis must have at least one element"),
+        (b"[[],[]]", "f", "query: empty; every axis must have at least one element"),
         (b"[[1,1.5],[2,3]]", "i", r"query: expected whole numbers, got 1\.5 at \[0, 1\]"),
-        (b"[1,9223372036854775808]", "i", "query: a number does not fit in int64"),
+        (b"[1,9223372036854775808]", "i", "query: a number is out of range for int64"),
         (b"[[true, false, 1]]", "b", r"query: expected booleans, got 1 at \[0, 2\]"),
     ],
 )

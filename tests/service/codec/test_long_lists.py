@@ -21,7 +21,7 @@ NUMBERS = b"[" + b"0," * (LENGTH - 1) + b"7]"
 
 @pytest.fixture(scope="module")
 def model(repository):
-    return open_version(repository / "scaled_dot_product" / "1", Provider("cpu", "asked for"), 1)
+    return open_version(repository / "scaled_dot_product" / "1", Provider("cpu", "requested"), 1)
 
 
 def test_a_native_request_with_a_long_list(model):
@@ -92,7 +92,7 @@ def test_a_long_part_is_decoded_or_refused_as_a_short_one(model, name, monkeypat
 )
 def test_a_v2_request_with_a_long_list(shape, data, tmp_path):
     graphs.identity(tmp_path / "identity" / "1", "INT64")
-    model = open_version(tmp_path / "identity" / "1", Provider("cpu", "asked for"), 1)
+    model = open_version(tmp_path / "identity" / "1", Provider("cpu", "requested"), 1)
     body = b'{"inputs":[{"name":"x","shape":%b,"datatype":"INT64","data":%b}]}' % (str(shape).encode(), data)
     array = decode_v2(body, b"", model)["x"]
     assert list(array.shape) == shape

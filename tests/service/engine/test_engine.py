@@ -137,7 +137,7 @@ async def test_a_deadline_that_passes_in_the_queue_is_answered_then(model, gate)
     async with open_engine() as engine, gate.shut(engine, simple(model)):
         for seconds in (0.05, -1):
             late = simple(model, deadline=time.perf_counter_ns() + int(seconds * 1e9))
-            with pytest.raises(TimedOut, match=r"timeout expired: it waited [\d,]+ microseconds in the queue"):
+            with pytest.raises(TimedOut, match=r"timeout expired: the request waited [\d,]+ µs in the queue"):
                 await engine.run(late)
             assert late.queue_ns > 0
         assert engine.counts.refused == {"deadline": 2}
@@ -171,7 +171,7 @@ async def test_more_than_may_wait_are_refused_at_once(model, gate):
             assert not engine.is_idle
             assert not engine.can_run_inline(simple(model))
             waiting = await queue(engine, [simple(model) for _ in range(3)])
-            with pytest.raises(Overloaded, match=r"the queue is full \(3 requests, max_queue\)") as refused:
+            with pytest.raises(Overloaded, match=r"the queue is full \(max_queue: 3\)") as refused:
                 await engine.run(simple(model))
             assert int(refused.value.headers["Retry-After"]) >= 1
             assert engine.counts.refused == {"max_queue": 1}

@@ -95,7 +95,7 @@ def test_the_native_route_needs_a_key(guarded):
 def test_administration_needs_a_key_of_its_own(guarded, path, trick):
     assert guarded.post(path + trick).status_code == 401
     refused = guarded.post(path + trick, headers=bearer(API))
-    assert (refused.status_code, "administration" in refused.json()["error"]) == (403, True)
+    assert (refused.status_code, "admin rights" in refused.json()["error"]) == (403, True)
     if not path.rstrip("/").endswith("unload") and not trick:
         assert guarded.post(path, headers=bearer(ADMIN), json={}).status_code == 200
 
@@ -138,7 +138,7 @@ def test_a_file_of_keys_is_read_again_when_it_changes(tmp_path, caplog):
     assert (b"old" in keys, b"new" in keys, b"other" in keys) == (False, True, True)
     (tmp_path / "keys").unlink()
     assert not keys.reload_if_changed()
-    assert "stay as they were" in caplog.text
+    assert "the old ones stay valid" in caplog.text
     assert b"new" in keys
     (tmp_path / "keys").write_text("")
     assert keys.reload_if_changed()
@@ -168,7 +168,7 @@ def test_keys_change_in_each_worker(adder, tmp_path):
         (["--api-keys-file", UNREADABLE], f"(HEED_API_KEYS_FILE): '{UNREADABLE}' cannot be read: Input/output"),
         (["--tls-certificate", UNREADABLE, "--tls-key", __file__], "(HEED_TLS_CERTIFICATE): '/proc"),
         (["--tls-certificate", __file__, "--tls-key", UNREADABLE], "(HEED_TLS_KEY): '/proc"),
-        (["--tls-certificate", __file__], "--tls-certificate and --tls-key are needed together"),
+        (["--tls-certificate", __file__], "--tls-certificate and --tls-key must be given together"),
         (
             ["--model-control-mode", "explicit", "--api-keys-file", __file__],
             "explicit beside api_keys_file needs admin_keys_file",

@@ -120,7 +120,7 @@ def test_an_append_that_was_not_finished_changes_nothing(memories):
 def test_an_append_to_other_lengths_is_a_conflict(memories, lengths, words):
     array = np.ones((2, 1, 2, 2), np.float32)
     memory = memories.create(description(lead=(2, 1)), array, array, lengths)
-    with pytest.raises(Conflict, match=f"expected a memory of 3 keys, got {words}"):
+    with pytest.raises(Conflict, match=f"expected a memory of length 3, got {words}"):
         memories.append(memory, array, array, [3, 3], [2, 2])
     assert memory.state().lengths == lengths
 
@@ -299,7 +299,7 @@ def test_the_number_of_memories_is_limited(memories):
         assert all(memory.exists() for memory in (oldest, second, third))
         last = stored(memories)
         assert [memory.exists() for memory in (oldest, second, third, last)] == [True, False, True, True]
-        with third.use(), last.use(), pytest.raises(NoRoom, match="requests use 3 memories, and there are at most 3"):
+        with third.use(), last.use(), pytest.raises(NoRoom, match="all 3 memories are in use"):
             stored(memories)
     memories.delete(third.id, "")
     assert stored(memories).exists()
@@ -394,5 +394,5 @@ def test_keys_that_changed_places_are_noticed(memories):
     content = np.frombuffer(file.read_bytes(), "f4").reshape(-1, 2).copy()
     content[[1, 4]] = content[[4, 1]]
     file.write_bytes(content.tobytes())
-    with pytest.raises(Gone, match="not those that were stored"):
+    with pytest.raises(Gone, match="do not match their checksums"):
         Memory(memory.folder).verify()

@@ -91,7 +91,7 @@ def test_the_rows_of_a_memory_are_limited_in_every_notation(client):
         ):
             told = refused.json()
             assert (refused.status_code, told["field"]) == (422, "key"), refused.text
-            assert f"a batch of {MAX_ROWS + 1} rows; a memory has at most {MAX_ROWS}" in told["detail"]
+            assert f"expected at most {MAX_ROWS} rows, got {MAX_ROWS + 1}" in told["detail"]
     states = normal(MAX_ROWS + 1, 1, 24)
     refused = send(client, "/v1/memories", block="cross_attention", memory=states)
     assert (refused.status_code, refused.json()["field"]) == (422, "memory"), refused.text

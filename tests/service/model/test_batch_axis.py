@@ -15,7 +15,7 @@ from tests.support.batching import foreign_task, stack_key, stacked
 
 
 def opened(folder, most=8, batch_models="", must_batch=False):
-    return load_version(folder, Provider("cpu", "asked for"), 1, most, batch_models, must_batch)
+    return load_version(folder, Provider("cpu", "requested"), 1, most, batch_models, must_batch)
 
 
 def cases(table, extended=()):
@@ -45,12 +45,12 @@ def test_two_rows_that_are_answered_as_each_alone_are_a_batch(tmp_path, case):
 
 SINGLE = {
     "mixed": (graphs.mixed, "input 'count' has the fixed first dimension 4"),
-    "product": (graphs.product, "a trial run of two rows failed, of each alone it did not"),
+    "product": (graphs.product, "a trial run of two rows failed, although each row alone succeeded"),
     "centred": (graphs.centred, "in a trial run a row of output 'y' depended on the other rows"),
     "flipped": (graphs.flipped, "output 'y' did not follow the rows: [[3, 1], [3, 1], [3, 2]]"),
-    "quotient": (graphs.quotient, "a trial run was ended by SIGFPE"),
+    "quotient": (graphs.quotient, "a trial run was killed by SIGFPE"),
     "huge": (graphs.huge, "a trial run failed"),
-    "pairwise": (graphs.pairwise_scores, "dimension 'batch' of 'scores' is not only a first dimension"),
+    "pairwise": (graphs.pairwise_scores, "dimension 'batch' is also a later dimension of 'scores'"),
 }
 
 

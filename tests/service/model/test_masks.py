@@ -66,7 +66,7 @@ NOTATIONS = {
 @pytest.mark.parametrize("mask", NOTATIONS.values(), ids=NOTATIONS)
 def test_zeros_and_ones_are_refused_unless_they_are_meant(client, mask):
     detail = refused(client, **LISTS, attn_mask=mask)
-    assert "nothing but 0 and 1" in detail
+    assert "contains only 0 and 1" in detail
     assert "send booleans (true = may attend), or additive_mask true" in detail
     assert {refused(client, **LISTS, attn_mask=mask, additive_mask=flag) for flag in (False, None)} == {detail}
     meant = attend(client, **LISTS, attn_mask=mask, additive_mask=True, outputs=["scores"])["scores"]
@@ -77,7 +77,7 @@ def test_zeros_and_ones_are_refused_unless_they_are_meant(client, mask):
 def test_another_block_refuses_zeros_and_ones_too(client):
     inputs = draw(BLOCKS["encoder"], SIZES["distinct"], OPTIONS["attn_mask"])
     mask = np.indices(inputs.pop("attn_mask").shape).sum(axis=0) % 2
-    assert "nothing but 0 and 1" in refused(client, "encoder", **inputs, attn_mask=mask)
+    assert "only 0 and 1" in refused(client, "encoder", **inputs, attn_mask=mask)
     meant = attend(client, "encoder", **inputs, attn_mask=mask, additive_mask=True)
     near = attend(client, "encoder", **inputs, attn_mask=mask + 1e-9)  # not 0 and 1, and so no question
     for output, array in meant.items():
@@ -118,10 +118,10 @@ def test_null_is_minus_infinity_in_every_notation(client, lists, outputs):
 
 WRONG = {
     "booleans behind null": ("attn_mask", [[None, True], [True, True]], "expected numbers, got a boolean at [0, 1]"),
-    "text behind null": ("attn_mask", [[None, "null"], [0, 0]], 'expected numbers, got text "null" at [0, 1]'),
+    "text behind null": ("attn_mask", [[None, "null"], [0, 0]], 'expected numbers, got "null" at [0, 1]'),
     "a list behind null": ("attn_mask", [[None, [0]], [0, 0]], "expected numbers, got a list at [0, 1]"),
     "an object": ("attn_mask", [[None, {"null": 0}], [0, 0]], "expected numbers, got an object at [0, 1]"),
-    "more than the shape": ("attn_mask", {"shape": [1, 1], "data": [None, 0]}, "needs 1 numbers, got 2"),
+    "more than the shape": ("attn_mask", {"shape": [1, 1], "data": [None, 0]}, "needs 1 number, got 2"),
     "a query of null": ("query", [[0, None, 0, 0]] * 2, "got null"),
     "a flat query of null": ("query", {"shape": [2, 4], "data": [None] * 8}, "got null"),
 }
@@ -154,8 +154,8 @@ def test_v2_refuses_zeros_and_ones_each_time_unless_they_are_meant(client):
     for _ in range(40):  # by then such requests are answered as they come off the socket
         assert infer(client, SDPA, v2(BITS - 0.5)).status_code == 200
         assert binary(client, SDPA, good, datatypes).status_code == 200
-        error(infer(client, SDPA, v2(BITS)), 400, "attn_mask: holds nothing but 0 and 1", "additive_mask")
-        error(binary(client, SDPA, arrays, datatypes), 400, "attn_mask: holds nothing but 0 and 1", "additive_mask")
+        error(infer(client, SDPA, v2(BITS)), 400, "attn_mask: contains only 0 and 1", "additive_mask")
+        error(binary(client, SDPA, arrays, datatypes), 400, "attn_mask: contains only 0 and 1", "additive_mask")
     assert infer(client, SDPA, v2(BITS, flag=True)).status_code == 200
     assert binary(client, SDPA, arrays, datatypes, parameters={"additive_mask": True}).status_code == 200
     assert infer(client, SDPA, v2(BITS.astype(bool), datatype="BOOL")).status_code == 200

@@ -36,10 +36,10 @@ def test_the_outputs_are_those_with_the_value(client, name, option, outputs):
 @pytest.mark.parametrize(
     ("name", "omitted", "fields", "words"),
     [
-        (SDPA, "value", {"outputs": ["output"]}, "required for output, and not given"),
-        (SDPA, "value", {"outputs": ["weights", "present_value"]}, "required for present_value, and not given"),
-        (SDPA, "value", {}, "required for output, and not given"),
-        ("multi_head", "value", {"outputs": ["weights", "weights_by_norm"]}, "required for weights_by_norm, and"),
+        (SDPA, "value", {"outputs": ["output"]}, "missing (required for output)"),
+        (SDPA, "value", {"outputs": ["weights", "present_value"]}, "missing (required for present_value)"),
+        (SDPA, "value", {}, "missing (required for output)"),
+        ("multi_head", "value", {"outputs": ["weights", "weights_by_norm"]}, "missing (required for weights_by_norm)"),
         (SDPA, "key", {"outputs": ["weights"]}, ""),
     ],
 )

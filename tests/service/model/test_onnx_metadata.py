@@ -50,5 +50,5 @@ def test_of_a_file_that_is_no_model_only_the_beginning_is_read(tmp_path, repeate
 def test_a_named_pipe_is_refused(tmp_path):
     """To open it for reading would wait for a writer, for ever."""
     os.mkfifo(tmp_path / "model.onnx")
-    with pytest.raises(NotAModel, match=r"model\.onnx is no regular file"):
+    with pytest.raises(NotAModel, match=r"model\.onnx is not a regular file"):
         metadata(tmp_path / "model.onnx")

@@ -19,7 +19,7 @@ SIZE = 1000
 @pytest.fixture
 def model(repository, tmp_path):
     shutil.copytree(repository / SELF / "1", tmp_path / SELF / "1")
-    return open_version(tmp_path / SELF / "1", Provider("cpu", "asked for"), 2)
+    return open_version(tmp_path / SELF / "1", Provider("cpu", "requested"), 2)
 
 
 def threads(graph):
@@ -63,7 +63,7 @@ def test_a_file_that_is_gone_ends_nothing(model, tmp_path):
 
 
 def test_one_thread_is_all_there_is(repository):
-    graph = open_version(repository / "dot_product" / "1", Provider("cpu", "asked for"), 1).graphs[0]
+    graph = open_version(repository / "dot_product" / "1", Provider("cpu", "requested"), 1).graphs[0]
     learn(graph, SIZE, 100)
     assert graph.for_size(SIZE, to_learn=False) is graph
 

@@ -36,11 +36,11 @@ INVALID = {
     "one number": ({"query": 1}, "query", "expected a list of numbers"),
     "empty rows": ({"query": [[], []]}, "query", "empty"),
     "empty axis": ({"query": {"shape": [0, 2], "data": []}}, "query", "empty"),
-    "value beside one query": ({"query": [1, 0], "value": [V]}, "value", "shape [n, d_v] beside query of shape [2]"),
-    "rank 20": ({"query": json.loads("[" * 20 + "1" + "]" * 20)}, "query", "nested more than 16 deep"),
-    "rank of key": ({"key": [K]}, "key", "expected shape [n, d_k] beside query of shape [2, 2], got shape [1, 3, 2]"),
+    "value beside one query": ({"query": [1, 0], "value": [V]}, "value", "shape [n, d_v] for query of shape [2]"),
+    "rank 20": ({"query": json.loads("[" * 20 + "1" + "]" * 20)}, "query", "nested more than 16 levels deep"),
+    "rank of key": ({"key": [K]}, "key", "expected shape [n, d_k] for query of shape [2, 2], got shape [1, 3, 2]"),
     "batch": ({"query": [Q, Q], "key": [K], "value": [V, V]}, "key", "axis 0 (batch) to be 2, as in query, got 1"),
-    "mask rank": ({"attn_mask": [[[[True]]]]}, "attn_mask", "shape [m, past + n] beside query of shape [2, 2]"),
+    "mask rank": ({"attn_mask": [[[[True]]]]}, "attn_mask", "shape [m, past + n] for query of shape [2, 2]"),
     "mask text": ({"attn_mask": [[True, "true", False]] * 2}, "attn_mask", "at [0, 1]"),
     "mask tricky text": ({"attn_mask": [[True, "t", False]] * 2}, "attn_mask", "at [0, 1]"),
     "mask mixed": ({"attn_mask": [[True, 0, False]] * 2}, "attn_mask", "expected booleans, got 0 at [0, 1]"),
@@ -52,23 +52,27 @@ INVALID = {
     "is_causal list": ({"is_causal": [True]}, "is_causal", "expected a boolean, got a list"),
     "window fraction": ({"left_window_size": 1.5}, "left_window_size", "expected a whole number, got 1.5"),
     "window below -1": ({"right_window_size": -2}, "right_window_size", "expected at least -1, got -2"),
-    "window huge": ({"left_window_size": 2**63}, "left_window_size", "does not fit in int64"),
+    "window huge": ({"left_window_size": 2**63}, "left_window_size", "is out of range for int64"),
     "scale boolean": ({"scale": True}, "scale", "expected a number, got a boolean"),
-    "scale huge": ({"scale": 1e300}, "scale", "past the range of float32"),
+    "scale huge": ({"scale": 1e300}, "scale", "out of range for float32"),
     "softcap negative": ({"softcap": -1}, "softcap", "expected at least 0, got -1.0"),
     "nonpad negative": ({"nonpad_kv_seqlen": -1}, "nonpad_kv_seqlen", "expected at least 0, got -1"),
-    "nonpad list": ({"nonpad_kv_seqlen": [2]}, "nonpad_kv_seqlen", "a single number beside query of shape [2, 2], got"),
+    "nonpad list": ({"nonpad_kv_seqlen": [2]}, "nonpad_kv_seqlen", "a single number for query of shape [2, 2], got"),
     "past with nonpad": ({**PAST, "nonpad_kv_seqlen": 1}, "nonpad_kv_seqlen", "cannot be given together with past_key"),
     "past d_k": ({**PAST, "past_key": [[1, 2, 3]] * 3}, "past_key", "axis 1 (d_k) to be 1 or 2, as in query, got 3"),
     "negative shape": ({"query": {"shape": [-1, 2], "data": [1, 2]}}, "query", "negative size"),
-    "huge shape": ({"query": {"shape": [2**40, 2**40], "data": [1, 2]}}, "query", "needs 1208925819614629174706176"),
-    "shape past int64": ({"query": {"shape": [2**63, 2], "data": [1, 2]}}, "query", "does not fit in int64"),
+    "huge shape": (
+        {"query": {"shape": [2**40, 2**40], "data": [1, 2]}},
+        "query",
+        "needs 1,208,925,819,614,629,174,706,176",
+    ),
+    "shape past int64": ({"query": {"shape": [2**63, 2], "data": [1, 2]}}, "query", "is out of range for int64"),
     "shape of fractions": ({"query": {"shape": [1.5], "data": [1, 2]}}, "query", "expected whole numbers, got 1.5"),
     "shape no list": ({"query": {"shape": 2, "data": [1, 2]}}, "query", "expected a list of whole numbers"),
     "data no list": ({"query": {"shape": [2], "data": "1,2"}}, "query", "expected data to be a list"),
     "data nested otherwise": ({"query": {"shape": [4, 1], "data": Q}}, "query", "nested as [2, 2]"),
     "data with a hidden list": ({"query": {"shape": [2, 2], "data": [1, 2, [3], 4]}}, "query", "got a list at [2]"),
-    "base64 number": ({"query": {"shape": [1], "dtype": "float32", "base64": 7}}, "query", "not base64"),
+    "base64 number": ({"query": {"shape": [1], "dtype": "float32", "base64": 7}}, "query", "invalid base64"),
     "base64 length": ({"query": coded(np.ones(3, np.float32), shape=[2, 2])}, "query", "needs 4 numbers, got 3"),
     "base64 dtype number": ({"query": {"shape": [1], "dtype": 4, "base64": "AAAA"}}, "query", "expected dtype"),
     "base64 NaN": ({"query": coded(np.full((2, 2), np.nan, np.float32))}, "query", "NaN"),
@@ -153,7 +157,7 @@ def test_500_shows_nothing_but_the_request_id(two_blocks, monkeypatch):
     with running(two_blocks) as client:
         model = client.app.repository.block("dot_product")
         monkeypatch.setattr(model, "run", Mock(side_effect=RuntimeError("a secret")))
-        detail = "The server failed; its log names this request's X-Request-ID."
+        detail = "Internal error; see the server's log for this request's X-Request-ID."
         assert problem(post(client, "dot_product", ONE_NUMBER), 500)["detail"] == detail
         inputs = [tensor(name, np.ones((1, 1, 1, 1))) for name in ONE_NUMBER]
         response = infer(client, "dot_product", {"inputs": inputs})

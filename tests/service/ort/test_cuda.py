@@ -39,18 +39,18 @@ def test_the_graph_that_is_tried_is_a_product_and_a_softmax():
 
 
 def test_numbers_and_nodes_are_held_to_what_they_should_be():
-    session = open_session(PROBE, Provider("cpu", "asked for"), 1)
+    session = open_session(PROBE, Provider("cpu", "requested"), 1)
     health_check(session, CPU)
     with pytest.raises(NoCuda, match="run elsewhere"):
         health_check(session, CUDA)
-    wrong = open_session(PROBE.replace(b"Softmax", b"Sigmoid"), Provider("cpu", "asked for"), 1)
+    wrong = open_session(PROBE.replace(b"Softmax", b"Sigmoid"), Provider("cpu", "requested"), 1)
     with pytest.raises(NoCuda, match="is off by"):
         health_check(wrong, CPU)
 
 
 def test_an_onnx_runtime_without_cuda(monkeypatch):
     monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: [CPU])
-    assert choose("cpu").reason == "asked for"
+    assert choose("cpu").reason == "requested"
     chosen = choose("auto")
     assert chosen.name == "cpu"
     assert "built without CUDA" in chosen.reason
@@ -148,7 +148,7 @@ def test_a_run_without_room_is_refused_and_nothing_else(two_blocks, monkeypatch)
         for path, (body, status) in paths.items():
             refused = client.post(path, json=body(2048))
             assert (refused.status_code, refused.headers["Retry-After"]) == (status, "1")
-            assert "too little memory left" in refused.text
+            assert "too little free memory" in refused.text
             assert client.post(path, json=body(64)).status_code == 200
         assert client.get("/v2/health/ready").status_code == 200
         assert 'heed_requests_rejected_total{reason="device_memory"} 2.0' in client.get("/metrics").text

@@ -22,7 +22,7 @@ from tests.support.waiting import until_async
 
 def bound_model(folder):
     """A model whose runs go the way they go on CUDA."""
-    return load_version(folder, Provider("cpu", "asked for", pinned=plain()), 1, 64)
+    return load_version(folder, Provider("cpu", "requested", pinned=plain()), 1, 64)
 
 
 def same(actual, expected):
@@ -107,8 +107,8 @@ def test_where_nodes_run_is_told(repository, client):
 def test_heavy_nodes_that_cuda_has_not_taken_are_a_warning(repository, monkeypatch, caplog):
     """A provider called cuda whose sessions are all on the CPU."""
     monkeypatch.setattr("service.model.loader.open_session", open_on_cpu)
-    log_placement(open_version(repository / "scaled_dot_product" / "1", Provider("cuda", "asked for"), 1))
-    assert "scaled_dot_product, plain: CUDA has not taken 2 MatMul, 1 Softmax, which run on the CPU" in caplog.text
+    log_placement(open_version(repository / "scaled_dot_product" / "1", Provider("cuda", "requested"), 1))
+    assert "scaled_dot_product, plain: CUDA does not support 2 MatMul, 1 Softmax, which run on the CPU" in caplog.text
 
 
 @pytest.mark.parametrize("name", ["linear", pytest.param("decoder", marks=pytest.mark.extended)])

@@ -95,7 +95,7 @@ def test_the_highest_version_is_served_and_other_models_are_no_blocks(repository
         served = opened(tmp_path)
     assert list(served.blocks) == ["dot_product"]
     assert served.block("dot_product").version == 10
-    with pytest.raises(NotFound, match="unknown block 'adder'; there are dot_product"):
+    with pytest.raises(NotFound, match="unknown block 'adder'; available: dot_product"):
         served.block("adder")
     assert "model broken" in caplog.text
     with pytest.raises(NotReady, match="broken failed to load"):
@@ -121,7 +121,7 @@ NO_VERSION = {  # a file in a folder, or a folder, and why no model can be serve
     "other_name": ("2/net.onnx", "version 2 has no model.onnx, but net.onnx"),
     "empty_version": ("2/", "version 2 has no model.onnx"),
     "leading_zero": ("01/model.onnx", "it has no version's folder, 1/model.onnx; there are 01"),
-    "above": ("m/1/model.onnx", "it has no version's folder, but models: m; it may be meant as the repository"),
+    "above": ("m/1/model.onnx", "it has no version's folder, but models: m; did you mean it as the repository?"),
 }
 
 

@@ -249,8 +249,8 @@ TOKENS = {"input_ids": np.array([[1, 2, 3]])}
 AVERAGE, LAYERS, UINT8 = {"average_attn_weights": True}, {"reduce_layers": "max"}, {"weights_dtype": "uint8"}
 ENTROPY, NEGATIVE = {"outputs": ["entropy"]}, {"scale": -1.0}
 WRONG = {  # options and outputs, field, what the error says; block, unless it is scaled_dot_product
-    "head out of range": ({"heads": 4}, "heads", "from -4 to 3, for 4 heads of weights, got 4"),
-    "query out of range": ({"queries": "3"}, "queries", "from -3 to 2, for 3 queries of weights, got 3"),
+    "head out of range": ({"heads": 4}, "heads", "from -4 to 3, got 4"),
+    "query out of range": ({"queries": "3"}, "queries", "from -3 to 2, got 3"),
     "layer out of range": ({"layers": "2"}, "layers", "from -2 to 1", "encoder"),
     "reduced layers of one": ({"reduce_layers": "mean"}, "reduce_layers", "has no axis of layers"),
     "too many decimals": ({"decimals": 8}, "decimals", "expected a whole number from 0 to 7"),
@@ -258,17 +258,30 @@ WRONG = {  # options and outputs, field, what the error says; block, unless it i
     "threshold of scores": (
         {"weights_threshold": 0.1, "outputs": ["scores"]},
         "weights_threshold",
-        "needs weights among",
+        "requires weights among",
     ),
     "pool of nothing": ({"weights_pool": 0}, "weights_pool", "whole number from 1"),
     "top too many": ({"weights_top_k": 4}, "weights_top_k", "expected at most 3, the number of keys"),
-    "selection of no attention": ({"heads": 0, "outputs": ["output"]}, "heads", "needs weights or scores or entropy"),
-    "average of no weights": (AVERAGE | {"outputs": ["output"]}, "average_attn_weights", "needs weights"),
-    "type of scores": ({"weights_dtype": "uint8", "outputs": ["scores"]}, "weights_dtype", "needs weights among"),
-    "pool of entropy": ({"weights_pool": 1, "outputs": ["entropy"]}, "weights_pool", "needs weights or scores among"),
-    "layers of rollout": (LAYERS | {"outputs": ["rollout"]}, "reduce_layers", "needs weights or scores", "encoder"),
-    "uint8 of what is negative": (NEGATIVE | UINT8, "weights_dtype", "weights from 0, got -2", "multiplicative"),
-    "entropy of what is negative": (NEGATIVE | ENTROPY, "outputs", "needs weights from 0, got -2", "multiplicative"),
+    "selection of no attention": (
+        {"heads": 0, "outputs": ["output"]},
+        "heads",
+        "requires weights or scores or entropy",
+    ),
+    "average of no weights": (AVERAGE | {"outputs": ["output"]}, "average_attn_weights", "requires weights"),
+    "type of scores": ({"weights_dtype": "uint8", "outputs": ["scores"]}, "weights_dtype", "requires weights among"),
+    "pool of entropy": (
+        {"weights_pool": 1, "outputs": ["entropy"]},
+        "weights_pool",
+        "requires weights or scores among",
+    ),
+    "layers of rollout": (LAYERS | {"outputs": ["rollout"]}, "reduce_layers", "requires weights or scores", "encoder"),
+    "uint8 of what is negative": (NEGATIVE | UINT8, "weights_dtype", "weights of at least 0, got -2", "multiplicative"),
+    "entropy of what is negative": (
+        NEGATIVE | ENTROPY,
+        "outputs",
+        "requires weights of at least 0, got -2",
+        "multiplicative",
+    ),
 }
 
 
@@ -295,13 +308,13 @@ def test_rollout_needs_as_many_keys_as_queries(client):
     body = {**TOKENS, "past_key": past, "past_value": past}
     assert post(client, "decoder", {**body, "outputs": ["entropy"]}).status_code == 200
     detail = post(client, "decoder", {**body, "outputs": ["rollout"]}).json()["detail"]
-    assert detail.startswith("outputs: rollout needs as many keys as queries, got 3 queries and 8 keys")
+    assert detail.startswith("outputs: rollout requires as many queries as keys, got 3 and 8")
 
 
 def test_a_block_without_layers_has_no_rollout(client):
     response = post(client, SDPA, {**QKV, "outputs": ["rollout"]})
     assert response.status_code == 400
-    assert "unknown output 'rollout'; there are output, weights, scores" in response.json()["detail"]
+    assert "unknown output 'rollout'; available: output, weights, scores" in response.json()["detail"]
     error(send_v2(client, SDPA, QKV, ["rollout"], {}), 400, "unexpected inference output 'rollout'")
 
 

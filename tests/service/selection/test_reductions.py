@@ -46,7 +46,7 @@ def test_entropy_of_known_rows():
     np.testing.assert_allclose(entropy(rows), [0, math.log(4), math.log(2), 0, math.log(4)], rtol=1e-7)
     tiny = np.array([[1, 1e-45, 1e-38]], np.float32)
     assert 0 <= entropy(tiny)[0] < 1e-30 + 1e-6
-    with pytest.raises(Invalid, match=r"entropy needs weights from 0, got -0\.5"):
+    with pytest.raises(Invalid, match=r"entropy requires weights of at least 0, got -0\.5"):
         entropy(np.array([[-0.5, 1.5]], np.float32))
 
 
@@ -77,7 +77,7 @@ def test_head_statistics_of_known_heads():
         [0, 0, 0, 0, 0],
     ]
     np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-7)
-    with pytest.raises(Invalid, match=r"outputs: head_statistics needs weights from 0, got -0\.5"):
+    with pytest.raises(Invalid, match=r"outputs: head_statistics requires weights of at least 0, got -0\.5"):
         head_statistics(np.array([[-0.5, 1.5]], np.float32), np.array([0]))
 
 
@@ -147,7 +147,7 @@ def test_uint8_of_nothing_and_of_what_it_cannot_hold():
     levels, unit = quantize("weights", np.zeros((2, 2), np.float32))
     assert not levels.any()
     assert unit[0] == 0
-    with pytest.raises(Invalid, match="weights_dtype: uint8 needs weights from 0, got -1 in weights"):
+    with pytest.raises(Invalid, match="weights_dtype: uint8 requires weights of at least 0, got -1 in weights"):
         quantize("weights", np.array([-1, 1], np.float32))
     with pytest.raises(Invalid, match="cross_weights is not finite"):
         quantize("cross_weights", np.array([np.inf, 1], np.float32))

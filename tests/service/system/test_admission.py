@@ -84,7 +84,7 @@ def test_a_request_that_would_wait_too_long_is_refused_at_once(adder, monkeypatc
         until(lambda: gauge(port, "requests_queued") == len(waiting))
         refused = ask(port, {"X-Request-Timeout": "1"})
         assert (refused.status_code, int(refused.headers["Retry-After"]) >= 1) == (503, True)
-        assert "too long to be run before its deadline" in refused.json()["error"]
+        assert "too long for its deadline" in refused.json()["error"]
         gate.open.set()
         assert [connection.getresponse().status for connection in waiting] == [200] * len(waiting)
 

@@ -65,7 +65,7 @@ def test_a_body_is_inflated_within_the_budget():
     with pytest.raises(TooLarge, match="decompressed body exceeds"):
         inflated(body, len(content) - 1, 20 * STEP_BYTES)
     for broken in (body[:-3], body + b"x", b"", b"x" + body):
-        with pytest.raises(Malformed, match="the body is not deflate"):
+        with pytest.raises(Malformed, match="deflate"):
             inflated(broken, len(content), 20 * STEP_BYTES)
     engine.close()
 
@@ -115,7 +115,7 @@ def test_only_a_block_whose_run_is_forecast_to_take_too_long_is_refused(reposito
     engine = Engine(Settings(max_concurrent_runs=1, max_run_seconds=60).sized())
     for one in (of_block, foreign):
         one.graph.cost.learn(one.size, 61e9)
-    with pytest.raises(TooLong, match=r"forecast to take 61 s, longer than allowed \(max_run_seconds\), 60 s"):
+    with pytest.raises(TooLong, match=r"would take about 61 s, longer than the 60 s allowed \(max_run_seconds\)"):
         asyncio.run(engine.run(of_block))
     end_run(engine, foreign, "client")
 

@@ -197,7 +197,7 @@ def test_control_characters_are_no_part_of_a_name(client, models, character):
     file = models / "adder" / "1" / "model.onnx"
     files = {"parameters": {"config": "{}", "file:1/model.onnx": base64.b64encode(file.read_bytes()).decode()}}
     response = client.post(f"/v2/repository/models/added{character}/load", json=files)
-    assert (response.status_code, "no name of a folder" in response.text) == (400, True)
+    assert (response.status_code, "not a valid folder name" in response.text) == (400, True)
     if character != "%00":
         folder = models / f"added{unquote(character)}"
         (folder / "1").mkdir(parents=True)
@@ -268,7 +268,7 @@ def test_what_is_too_long_is_refused(service, pieces):
 def test_a_head_a_little_too_long_is_told(service):
     answer = answer_to(service, "GET /v2 HTTP/1.1\r\nX: " + "x" * 66_000)
     assert answer.startswith(b"HTTP/1.1 431 Request Header Fields Too Large\r\n")
-    assert b"The head of the request is longer than allowed, 65,536 bytes." in answer
+    assert b"The head of the request is longer than the 65,536 bytes allowed." in answer
     counted = httpx.get(f"{service.url}/metrics").text
     assert re.search(r'heed_requests_rejected_total{reason="max_header_bytes"} [1-9]', counted)
 

@@ -128,7 +128,7 @@ def test_true_in_a_mask_is_may_attend(client):
 IDS = {"input_ids": np.array([[3, 1, 4, 1, 5], [9, 2, 6, 5, 3]])}
 SHAPES = [
     ("multi_head", X, "q_proj_weight", np.ones((64, 63)), "expected axis 1 to be 64, got 63"),
-    ("multi_head", X, "q_proj_bias", np.ones((1, 64)), "expected shape [64] beside query of shape"),
+    ("multi_head", X, "q_proj_bias", np.ones((1, 64)), "expected shape [64] for query of shape"),
     ("grouped_query", {"x": X["query"]}, "k_proj_weight", np.ones((64, 64)), "expected axis 0 to be 16, got 64"),
     ("grouped_query", {"x": X["query"]}, "alibi_slopes", np.ones(3), "expected axis 0 to be 1 or 8, got 3"),
     ("multi_head", X, "head_mask", np.ones((1, 7)), "expected axis 1 to be 1 or 8, got 7"),

@@ -99,7 +99,7 @@ def test_what_finds_no_memory_is_503(service, notation, room):
 def test_every_way_to_say_it_is_503():
     bad_alloc = RuntimeException("Exception: std::bad_alloc")
     arena = RuntimeError("Failed to allocate memory for requested buffer of size 4096")
-    on_cpu, on_cuda = Provider("cpu", "asked for"), Provider("cuda", "asked for")
+    on_cpu, on_cuda = Provider("cpu", "requested"), Provider("cuda", "requested")
     with pytest.raises(MemoryError) as of_numpy:
         np.empty(1 << 60, np.uint8)
     translated = [on_cpu.translate(bad_alloc), on_cpu.translate(arena), on_cuda.translate(bad_alloc)]
@@ -107,7 +107,7 @@ def test_every_way_to_say_it_is_503():
         for path, api in (("/v1/attention/x", "native"), ("/v2/models/x/infer", "v2")):
             response = error_response(path, error)
             assert (response.status_code, response.headers["retry-after"]) == (503, "1")
-            assert b"not enough memory" in response.body
+            assert b"too little free memory" in response.body
             assert failure(error, api == "v2") == (503, "memory")
     assert isinstance(on_cuda.translate(arena), OutOfMemory)
     assert isinstance(on_cpu.translate(arena), NotEnoughMemory)

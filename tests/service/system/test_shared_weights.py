@@ -94,7 +94,7 @@ def test_a_link_that_leads_out_is_explained(tmp_path):
     (folder / WEIGHTS_FILE).symlink_to(tmp_path / "blob")
     repository = opened(tmp_path)
     (line,) = repository.index()
-    assert "'weights.bin' is a symbolic link that leads out of the version's folder" in line.reason
+    assert "'weights.bin' is a symbolic link to a place outside the version's folder" in line.reason
     assert str(tmp_path) not in line.reason
     (folder / WEIGHTS_FILE).unlink()
     fill(folder / "blob", 7)
@@ -115,7 +115,7 @@ def private():
     return sum(int(line.split()[1]) for line in lines if line.startswith("Private_Dirty:"))
 
 before = private()
-model = open_version(Path(sys.argv[1]), Provider("cpu", "asked for"), 1)
+model = open_version(Path(sys.argv[1]), Provider("cpu", "requested"), 1)
 for graph in model.graphs:
     graph.session.onnx.run(None, {"x": np.ones((1, int(sys.argv[2])), np.float32)})
 print(len(model.graphs), private() - before)

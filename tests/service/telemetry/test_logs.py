@@ -52,17 +52,17 @@ def test_every_line_of_a_server_is_json(tmp_path, monkeypatch):
             call(client)
             bad_id = {"inputs": [tensor("ids", [[7]], "INT64")]}
             assert client.post("/v2/models/lookup/infer", json=bad_id).status_code == 400
-        until(lambda: len(logged("request")) >= 4 and logged("model lookup refused a request"))
+        until(lambda: len(logged("request")) >= 4 and logged("model lookup failed on a request"))
         service.process.terminate()
         assert service.ended() == 0
         log = service.log.read_text()
         for line in map(json.loads, log.splitlines()):
             assert LINE.fullmatch(f"{line['time']} {line['level'].upper()} {line['message']}")
-        for part in ("listening on", "starts 2 workers", "Started server process", "ready: ", "ending 2 workers"):
+        for part in ("listening on", "starts 2 workers", "Started server process", "ready: ", "stopping 2 workers"):
             assert logged(part), part
         good, bad, none, refused = (line for line in logged("request") if line["message"] == "request")
         (settings,) = logged("settings that differ")
-        (unknown,) = logged("is no setting")
+        (unknown,) = logged("unknown setting")
         assert any(line["level"] == "error" for line in logged("model broken"))
         loads = [line["by"] for line in logged("model loaded") if line["model"] == "adder"]
     assert (good["request_id"], good["level"]) == (f"POST-{len(ADD)}", "info")
@@ -74,7 +74,7 @@ def test_every_line_of_a_server_is_json(tmp_path, monkeypatch):
     assert not STAGES & none.keys()
     assert refused["status"] == 400
     assert (settings["workers"], settings["api_keys_file"]) == (2, str(tmp_path / "keys"))
-    assert (unknown["level"], unknown["message"]) == ("warning", "HEED_PORTT is no setting; did you mean HEED_PORT?")
+    assert (unknown["level"], unknown["message"]) == ("warning", "unknown setting HEED_PORTT; did you mean HEED_PORT?")
     assert loads == ["start", "start"]  # each worker has a copy
     assert "very-secret" not in log
 

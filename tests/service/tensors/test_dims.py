@@ -33,7 +33,7 @@ def test_multiples():
     binder = DimBinder()
     binder.bind("query", ("heads",), (6,))
     binder.bind("key", ("kv_heads",), (4,))
-    with pytest.raises(Invalid, match="key: expected kv_heads that divides 6"):
+    with pytest.raises(Invalid, match="key: expected kv_heads to divide 6"):
         binder.multiple({"heads": "kv_heads"})
 
 

@@ -89,7 +89,7 @@ def test_native_masks_and_options(client):
 def test_numbers_past_the_range_are_refused(name, most, client):
     refused = post(client, name, {**drawn(2, 2), "query": np.full((1, 2, 2, 8), most)})
     assert refused.status_code == 422
-    assert refused.json()["detail"].endswith(f"a number past the range of {HALVES[name].dtype}")
+    assert refused.json()["detail"].endswith(f"a number out of range for {HALVES[name].dtype}")
 
 
 def test_the_descriptions_name_the_types(client):

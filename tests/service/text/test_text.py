@@ -91,17 +91,22 @@ def test_an_exported_model_has_embeddings_that_do_not_depend_on_the_other_texts(
 
 BAD = {
     "null": ({"text": None}, 422, "text", "required"),
-    "blank": ({"text": " \n"}, 422, "text", "or nothing"),
+    "blank": ({"text": " \n"}, 422, "text", "got an empty or blank string"),
     "an empty one": ({"text": [SHORT, ""]}, 422, "text", "in text 1"),
     "list in a list": ({"text": [[SHORT]]}, 422, "text", "a list at [0]"),
     "object": ({"text": {"a": 1}}, 422, "text", "an object"),
     "many texts": ({"text": ["a"] * 1025}, 422, "text", "1 to 1024 texts"),
     "one pair": ({"text": TEXTS, "text_pair": SHORT}, 422, "text_pair", "a list of 2"),
     "pair alone": ({"text_pair": SHORT}, 422, "text", "required"),
-    "no decoder": ({"text": SHORT, "text_target": SHORT}, 422, "text_target", "no decoder_input_ids"),
+    "no decoder": ({"text": SHORT, "text_target": SHORT}, 422, "text_target", "no input decoder_input_ids"),
     "too long": ({"text": " ".join(["cat"] * 20), "truncation": False}, 422, "text", "at most 16 tokens, got 22"),
-    "ids, too": ({"text": SHORT, "input_ids": [1, 2]}, 400, "input_ids", "made of text"),
-    "mask without padding, too": ({"text": SHORT, "attention_mask": [1] * 8}, 400, "attention_mask", "made of text"),
+    "ids, too": ({"text": SHORT, "input_ids": [1, 2]}, 400, "input_ids", "together with text"),
+    "mask without padding, too": (
+        {"text": SHORT, "attention_mask": [1] * 8},
+        400,
+        "attention_mask",
+        "together with text",
+    ),
 }
 
 
@@ -110,7 +115,7 @@ BAD = {
 def test_bad_texts(path, name, texts):
     body, status, field, detail = BAD[name]
     if path == "tokenize" and field in ("input_ids", "attention_mask"):
-        detail = "no field of /v1/tokenize, which takes text, "
+        detail = "unknown field; /v1/tokenize takes text, "
     response = texts.post(f"/v1/{path}/bert", json=body)
     problem = response.json()
     assert (response.status_code, problem["field"]) == (status, field), problem
@@ -165,7 +170,7 @@ def test_a_text_that_is_too_long_is_not_decoded(piece, factor, field, fresh, mon
     count = (MOST - 1) // len(json.loads(b'"%b"' % piece).encode())
     assert MOST - 4 <= read(field, piece * count, models).size <= MOST
     monkeypatch.setattr("service.text.request.orjson", None)
-    with pytest.raises(TooLarge, match=r"at least .*; the limit \(max_text_bytes\) is 6,000 bytes") as error:
+    with pytest.raises(TooLarge, match=r"at least .*; the limit is 6,000 bytes \(max_text_bytes\)") as error:
         read(field, piece * int(factor * count), models)
     assert error.value.field == field
 

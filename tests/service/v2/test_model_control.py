@@ -102,7 +102,7 @@ SETTINGS = ["/v2/logging", "/v2/trace/setting", "/v2/models/adder/trace/setting"
 @pytest.mark.parametrize("path", SETTINGS)
 def test_a_control_request_is_short(control, path):
     response = control.post(path, content=b" " * (MAX_CONTROL_BYTES + 1))
-    error(response, 400, "exceeds the maximum allowed (of control requests), 65,536 bytes")
+    error(response, 400, "exceeds the maximum allowed, 65,536 bytes (of control requests)")
     fields = {f"x{number}": None for number in range(65)}
     error(control.post(path, json=fields), 400, "the body: 65 fields, more than the 64 allowed")
     if path in (UNLOAD, LOAD):
@@ -113,10 +113,10 @@ BEFORE = b'{"parameters": {"config": "{}", "file:5/model.onnx": "%b", ' % (b"A" 
 LOADS = {
     "many parameters": (b'{"parameters": {%b}}' % b",".join([b'"x":1'] * MAX_CONTROL_BYTES), "a file is a parameter"),
     "a list of numbers": (b'{"parameters": {"config": [%b1]}}' % (b"1," * MAX_CONTROL_BYTES), "parameters.config: exp"),
-    "a list of lists": (BEFORE + b'"x": [[],[]]}}', "parameters.x: expected text, a number"),
+    "a list of lists": (BEFORE + b'"x": [[],[]]}}', "parameters.x: expected a string, a number"),
     "a long config": (BEFORE + b'"config": "%b"}}' % (b"x" * (MAX_CONTROL_BYTES + 1)), "config: expected at most 65,5"),
     "a config that is no text": (BEFORE + b'"config": "%b"}}' % (b"\\x" * 4000), "config: Invalid JSON"),
-    "a file that is no base64": (BEFORE + b'"file:6/x": "%b"}}' % (b"!" * 5000), "'file:6/x' is not base64"),
+    "a file that is no base64": (BEFORE + b'"file:6/x": "%b"}}' % (b"!" * 5000), "file:6/x: invalid base64"),
 }
 
 
@@ -169,7 +169,7 @@ def test_a_folder_with_leading_zeros_is_no_version(tmp_path, caplog):
         repository = opened(tmp_path, versions="all")
     assert list(repository.models["adder"]) == [2]
     assert [(line.name, line.version) for line in repository.index()] == [("adder", 2)]
-    named = [record.getMessage() for record in caplog.records if "is no version" in record.getMessage()]
+    named = [record.getMessage() for record in caplog.records if "is not a version" in record.getMessage()]
     assert [line.split()[0] for line in named] == [str(tmp_path / "adder" / name) for name in ("0", "003")]
 
 
@@ -199,9 +199,9 @@ def test_a_config_pbtxt_is_named_in_a_warning(tmp_path, caplog):
         return lines
 
     expected = (
-        "model adder: its config.pbtxt is not followed "
+        "model adder: its config.pbtxt is ignored "
         "(max_batch_size, input, instance_group, dynamic_batching, parameters); "
-        "the model file, the settings and a load's config count"
+        "set these in the model file, the settings or a load request"
     )
     with caplog.at_level(logging.WARNING, "heed"):
         repository = opened(tmp_path, versions="all")

@@ -172,7 +172,7 @@ def test_a_repository_that_vanishes_unloads_nothing(tmp_path, caplog, vanish):
         caplog.set_level("INFO", "heed")
         caplog.clear()
         back = vanish()
-        why = "holds no model any more" if folder.exists() else "cannot be read: No such file or directory"
+        why = "contains no model any more" if folder.exists() else "cannot be read: No such file or directory"
         assert not polled()
         assert client.get("/v2/models").json()["models"] == ["adder", "other"]
         assert infer(client, "adder", BODY).status_code == 200
@@ -180,7 +180,7 @@ def test_a_repository_that_vanishes_unloads_nothing(tmp_path, caplog, vanish):
         back()
         assert polled()
         assert caplog.messages == [
-            f"the model repository {folder} {why}; what was loaded from it is served on, until a restart",
+            f"the model repository {folder} {why}; models that were loaded from it are served until a restart",
             "the model repository can be read again",
         ]
         assert repository.model("adder") is old

@@ -68,7 +68,10 @@ def test_the_urgent_overtake(busy):
 def test_504_while_it_is_queued_counts_as_failed(busy):
     busy.queue(1, timeout=60_000_000)
     error(
-        busy.send(2, timeout=100_000).result(), 504, "Request timeout expired: it waited ", "microseconds in the queue"
+        busy.send(2, timeout=100_000).result(),
+        504,
+        "Request timeout expired: the request waited ",
+        "µs in the queue",
     )
     assert busy.failed() == 1
     assert busy.finish() == [0, 1]
@@ -78,7 +81,7 @@ def test_503_when_the_queue_is_full(busy):
     for number in range(QUEUE):
         busy.queue(number)
     refused = busy.send(9, priority=1).result()
-    error(refused, 503, f"the queue is full ({QUEUE} requests, max_queue)")
+    error(refused, 503, f"the queue is full (max_queue: {QUEUE})")
     assert int(refused.headers["retry-after"]) >= 1
     assert busy.failed() == 1
     assert busy.finish() == [0, *range(QUEUE)]

@@ -152,10 +152,10 @@ def test_what_is_not_offered_says_so(client):
         client.update_trace_settings(settings={"trace_level": ["OFF"]}),
     ):
         assert setting["trace_level"] == ["OFF"]
-    with pytest.raises(InferenceServerException, match="tracing is not offered"):
+    with pytest.raises(InferenceServerException, match="tracing is not supported"):
         client.update_trace_settings(settings={"trace_level": ["TIMESTAMPS"]})
     assert client.get_system_shared_memory_status() == client.get_cuda_shared_memory_status() == []
     client.unregister_system_shared_memory()
     client.unregister_cuda_shared_memory()
-    with pytest.raises(InferenceServerException, match="shared memory is not offered"):
+    with pytest.raises(InferenceServerException, match="shared memory is not supported"):
         client.register_system_shared_memory("r", "/r", 64)

@@ -50,7 +50,7 @@ def gone(pid: int) -> bool:
 def test_a_second_signal_ends_a_supervisor_with_a_stuck_worker(adder, tmp_path):
     with stuck(adder, tmp_path, 2) as (service, pid):
         service.process.terminate()
-        until(lambda: "ending 2 workers" in service.log.read_text())
+        until(lambda: "stopping 2 workers" in service.log.read_text())
         assert service.process.poll() is None
         service.process.terminate()
         assert service.ended() == 128 + signal.SIGTERM

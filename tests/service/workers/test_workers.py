@@ -134,7 +134,7 @@ def test_a_service_that_was_never_ready_gives_up(adder, tmp_path):
         until(ended)
         assert service.ended() == 1
         assert "ready: " not in service.log.read_text()
-        assert "6 workers in a row ended within 10 s of their start: giving up" in service.log.read_text()
+        assert "6 workers in a row exited within 10 s of their start: giving up" in service.log.read_text()
 
 
 @EXTENDED
@@ -166,7 +166,7 @@ def test_a_second_signal_ends_it_at_once(adder, models, tmp_path, workers, while
         if while_ == "it drains":
             until(lambda: not service.is_ready())
         elif workers > 1:
-            until(lambda: "ending 2 workers" in service.log.read_text())
+            until(lambda: "stopping 2 workers" in service.log.read_text())
         service.process.terminate()
         assert service.ended() == 128 + signal.SIGTERM
 
@@ -180,7 +180,7 @@ def test_a_start_that_fails_says_why(adder, tmp_path, workers, cause):
         port = str(taken.getsockname()[1])
         flags, status, said = {
             "port": (["--port", port], 1, f"cannot listen on 127.0.0.1, port {port}: Address already in use"),
-            "repository": (["--model-repository", "nowhere"], 2, "'nowhere' is no readable folder: No such file"),
+            "repository": (["--model-repository", "nowhere"], 2, "'nowhere' is not a readable folder: No such file"),
             "provider": (["--provider", "cuda"], 1, "provider cuda: this ONNX Runtime is built without CUDA"),
         }[cause]
         arguments = ["--port", "0", "--model-repository", str(adder), *flags, "--workers", workers]

@@ -165,7 +165,7 @@ def test_the_end_of_a_server_whose_clients_read_nothing(models, caplog):
         service.server.should_exit = True
         service.thread.join(60)
     unexpected = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
-    assert unexpected == ["connections closed, as clients did not read their responses in time: 2"]
+    assert unexpected == ["connections closed because clients did not read their responses in time: 2"]
 
 
 @pytest.mark.parametrize("piece", [b"X", b"Content-Length: 9\r\n\r\n{"], ids=["head", "body"])

@@ -19,7 +19,7 @@ HEADER = "expected Inference-Header-Content-Length"
         ("-1", HEADER),
         ("4294967296", HEADER),
         ("9" * 5000, HEADER),
-        ("3", "more than the 2 bytes of the body"),
+        ("3", "to be at most 2, the length of the body, got 3"),
     ],
     ids=lambda value: value[:10],
 )
@@ -45,10 +45,10 @@ def test_400_of_the_bytes(server, given, content, said):
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (b"\x02\0\0\0ab\0", "the bytes end within element 1"),
-        (b"\x09\0\0\0ab", "the bytes end within element 0"),
+        (b"\x02\0\0\0ab\0", "unexpected end of the bytes within element 1"),
+        (b"\x09\0\0\0ab", "unexpected end of the bytes within element 0"),
         (b"\x02\0\0\0ab", "expected 2 strings for inference input 'x', got 1"),
-        (b"\x02\0\0\0\xff\xfe\0\0\0\0", "not UTF-8"),
+        (b"\x02\0\0\0\xff\xfe\0\0\0\0", "not valid UTF-8"),
     ],
 )
 def test_400_of_texts(server, content, said):

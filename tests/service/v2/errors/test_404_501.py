@@ -5,7 +5,7 @@ import pytest
 from tests.support.v2 import ADD, error, infer
 
 UNKNOWN = "Request for unknown model: 'nothing' is not found"
-NO_MEMORY = "shared memory is not offered"
+NO_MEMORY = "shared memory is not supported"
 
 
 @pytest.mark.parametrize(
@@ -19,9 +19,12 @@ NO_MEMORY = "shared memory is not offered"
         ("POST", "repository/models/nothing/load", 404, "failed to load 'nothing', failed to poll"),
         *(("GET", path, 404, "Not Found") for path in ("nothing", "models/adder/infer/x")),
         *(("GET", f"models/adder/versions/{of}", 404, "Not Found") for of in ("1a", "-1")),
-        *(("POST", f"repository/other/{of}", 501, "there is one repository") for of in ("index", "models/adder/load")),
-        ("POST", "repository/other/models/adder/unload", 501, "there is one repository"),
-        ("POST", "trace/setting", 501, "tracing is not offered"),
+        *(
+            ("POST", f"repository/other/{of}", 501, "expected an empty repository name")
+            for of in ("index", "models/adder/load")
+        ),
+        ("POST", "repository/other/models/adder/unload", 501, "expected an empty repository name"),
+        ("POST", "trace/setting", 501, "tracing is not supported"),
         *(("POST", f"{of}sharedmemory/region/r/register", 501, NO_MEMORY) for of in ("system", "cuda")),
     ],
 )
