@@ -131,7 +131,7 @@ def _output(document: dict[str, Any], options: Any, console: Console) -> None:
         for note in result["notes"]:
             console.print(f"[yellow]{title}:[/] {note}", soft_wrap=True)
         for error, count in result["errors"].items():
-            console.print(f"[red]{title}:[/] {count:,} times {error}", soft_wrap=True)
+            console.print(f"[red]{title}:[/] {error}: {count:,}", soft_wrap=True)
     if options.json:
         options.json.write_bytes(orjson.dumps(document, option=orjson.OPT_INDENT_2))
     if options.csv:

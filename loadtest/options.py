@@ -65,7 +65,7 @@ def parser() -> Parser:
     add("--encoding", choices=scenario.ENCODINGS, default=spec.encoding, help="of tensors; native binary is base64")
     add("--dtype", choices=scenario.DTYPES[1:], default=spec.dtype, help="dtype of floats (default: the model's)")
     add("--size", action="append", default=[], type=_sizes, metavar="SYMBOL=N[,N...]", help="m=128; N,N sends both")
-    add("--shape", action="append", default=[], type=_sizes, metavar="INPUT=N,...", help="adds optional inputs, too")
+    add("--shape", action="append", default=[], type=_sizes, metavar="INPUT=N,...", help="also adds optional inputs")
     add("--outputs", type=_list(str), default=[], metavar="NAME,...", help="requested outputs (default: the server's)")
     add("--set", action="append", default=[], type=_setting, metavar="PARAMETER=VALUE", help="such as is_causal=true")
 
@@ -73,11 +73,21 @@ def parser() -> Parser:
     add("--concurrency", "-c", type=_list(_whole), metavar="N,...", help="closed loops of N connections, one after "
         "another: 1,8,64 is a ramp (default)")  # fmt: skip
     add("--rate", type=_list(positive), metavar="N,...", help="open loops of N requests a second")
-    add("--connections", type=_whole, default=512, help="most connections of an open loop (default %(default)s)")
+    add(
+        "--connections",
+        type=_whole,
+        default=512,
+        help="maximum number of connections of an open loop (default %(default)s)",
+    )
     add("--processes", type=_whole, default=1, help="processes that generate the load (default %(default)s)")
     add("--seconds", "--duration", "-d", type=positive, default=10.0, metavar="SECONDS",
         help="duration of each measurement (default 10)")  # fmt: skip
-    add("--soak", type=positive, metavar="SECONDS", help="then hold the last level so long, to see drift and leaks")
+    add(
+        "--soak",
+        type=positive,
+        metavar="SECONDS",
+        help="then hold the last level for this long, to find drift and leaks",
+    )
     add("--window", type=positive, default=1.0, metavar="SECONDS", help="length of a warm-up window (default 1)")
     add("--max-warmup", type=positive, default=20.0, metavar="SECONDS", help="longest warm-up (default 20)")
     add("--timeout", type=positive, default=30.0, metavar="SECONDS", help="longest wait for a response (default 30)")
@@ -103,13 +113,13 @@ def parse(arguments: Sequence[str] | None) -> tuple[argparse.Namespace, list[Req
     flags = parser()
     options = flags.parse_args(arguments)
     if options.server and options.url:
-        flags.error("--url: the server is given twice; leave one out")
+        flags.error("--url: the server is given twice")
     options.url_is_given = bool(options.server or options.url)
     options.url = options.server or options.url or url_variable(flags) or DEFAULT_URL
     if options.api_key and not any(name.lower() == "authorization" for name, _ in options.header):
         options.header.append(_header(f"Authorization: Bearer {options.api_key}"))
     if options.concurrency and options.rate:
-        flags.error("--concurrency and --rate are two kinds of load: choose one")
+        flags.error("--concurrency and --rate: give only one of them")
     options.levels = [Level(rate=rate) for rate in dict.fromkeys(options.rate or [])] or [
         Level(concurrency=concurrency) for concurrency in dict.fromkeys(options.concurrency or [1, 8, 64])
     ]
@@ -117,11 +127,11 @@ def parse(arguments: Sequence[str] | None) -> tuple[argparse.Namespace, list[Req
         options.levels.append(replace(options.levels[-1], soak_s=options.soak))
     options.trust = options.cacert, options.insecure
     if options.compare and options.memory:
-        flags.error("--compare and --memory are two comparisons: choose one")
+        flags.error("--compare and --memory: give only one of them")
     is_comparison = options.compare or options.memory
     options.rounds = options.rounds or (4 if is_comparison else 1)
     if not is_comparison and any(threshold.metric == "ratio" for threshold in options.fail_if):
-        flags.error("a ratio needs --compare or --memory")
+        flags.error("--fail-if: a ratio requires --compare or --memory")
     try:
         return options, scenario.read(options.scenario) if options.scenario else [_spec(options)]
     except ScenarioError as error:

@@ -67,7 +67,7 @@ def application(settings: dict[str, Any]) -> serve.Application:
     if reserved := SERVER_SETTINGS & settings.keys() | {"tls_certificate"} & read.model_fields_set:
         raise ValueError(f"{', '.join(sorted(reserved))}: the server is Ray's; see http_options and deployments")
     if read.model_control_mode == "explicit":
-        raise ValueError("model_control_mode: explicit would reach one replica only; poll reaches all")
+        raise ValueError("model_control_mode: explicit would reach only one replica; poll reaches all")
     return serve.deployment(serve.ingress()(Heed)).bind(settings, splitting)
 
 

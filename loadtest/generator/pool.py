@@ -87,4 +87,4 @@ class WorkerPool:
         try:
             return pipe.recv()
         except (EOFError, OSError) as error:
-            raise RuntimeError("a process that makes the load has ended") from error
+            raise RuntimeError("a process of the load generator has exited") from error

@@ -134,7 +134,5 @@ def _bottleneck(result: dict[str, Any]) -> list[str]:
             f"use --processes {2 * generator['processes']}"
         )
     if generator["late_p99"] > max(MAX_LAG_MS, MAX_LAG_SHARE * (result["p99"] or 0)):
-        notes.append(
-            f"the load generator is late by {generator['late_p99']:.1f} ms (p99): it needs more processor time"
-        )
+        notes.append(f"the load generator is late by {generator['late_p99']:.1f} ms (p99): it needs more CPU time")
     return notes

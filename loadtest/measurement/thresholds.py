@@ -54,7 +54,7 @@ def parse(text: str) -> Threshold:
         return Threshold(text, text)
     match = re.fullmatch(r"\s*([a-z][a-z0-9.]*)\s*([<>])\s*(\d+(?:\.\d+)?)\s*(us|ms|s|/s|%|kB|MB|GB)?\s*", text)
     if match is None or match[1] not in UNITS or (match[4] or "") not in UNITS[match[1]]:
-        raise ValueError(f"expected something like {SYNTAX}; got {text!r}")
+        raise ValueError(f"expected a condition such as {SYNTAX}; got {text!r}")
     unit = match[4] or ""
     return Threshold(text, match[1], match[2], float(match[3]) * UNITS[match[1]][unit], unit)
 

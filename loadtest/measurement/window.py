@@ -42,5 +42,5 @@ def disagreement(windows: Sequence[Sample], is_open: bool) -> str | None:
         if any(abs(value - mean) > TOLERANCE * mean for value in values):
             return f"{metric} from {min(values):.4g} to {max(values):.4g}{unit}"
     if is_open and np.mean(rates) < 1 - TOLERANCE:
-        return f"answers only {np.mean(rates):.0%} of the offered load"
+        return f"answered only {np.mean(rates):.0%} of the offered load"
     return None

@@ -76,11 +76,18 @@ def _add_cases(
     level, seconds = result["level"], f"{result['seconds']:.3f}"
     case = ElementTree.SubElement(suite, "testcase", classname="loadtest", name=f"{level}: answered", time=seconds)
     if not result["requests"]:
-        errors = ", ".join(f"{count} times {error}" for error, count in result["errors"].items())
-        ElementTree.SubElement(case, "error", message=_plain(f"no request was answered with 200 {errors}".strip()))
+        errors = ", ".join(f"{error}: {count}" for error, count in result["errors"].items())
+        ElementTree.SubElement(
+            case, "error", message=_plain(f"no request was answered with 200: {errors}".removesuffix(": "))
+        )
     times = ", ".join(f"{time} {result[time]:.4g} ms" for time in TIMES if result[time] is not None)
     ElementTree.SubElement(case, "system-out").text = _plain(
-        "\n".join([f"{result['requests']} requests, {result['rate']:.4g}/s, {times}", *result["notes"]])
+        "\n".join(
+            [
+                f"{result['requests']} request{'s' * (result['requests'] != 1)}, {result['rate']:.4g}/s, {times}",
+                *result["notes"],
+            ]
+        )
     )
     for threshold in document["thresholds"] if is_first else ():  # they are about the first server
         case = ElementTree.SubElement(suite, "testcase", classname="loadtest", name=f"{level}: {threshold}", time="0")

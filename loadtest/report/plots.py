@@ -25,7 +25,7 @@ def render(results: Sequence[dict[str, Any]]) -> list[tuple[str, str, str]]:
     plots = [
         ("Latency by percentile", "At 99, one request in a hundred took longer.", _curves(results)),
         ("Throughput", "Responses a second by load.", _levels(ramp, {"rate": "answered"}, "per second")),
-        ("Latency by load", "Requests queue where curves bend upwards.", _levels(ramp, latencies, "ms", log=True)),
+        ("Latency by load", "Where a curve bends upwards, requests queue.", _levels(ramp, latencies, "ms", log=True)),
         ("Where the time goes", "Means. Rest is the client's latency minus the server's: network, sockets, waiting "
          "outside the server. Other is what the server does between its stages.", _stages(results)),
         ("Rate over time", "The rate in each window; pale points are the warm-up, not counted.", _time(results)),

@@ -40,7 +40,7 @@ def bodies(
         ScenarioError: the model lacks an input or a symbol of ``spec``, or a size is unknown.
     """
     if store and not {*STORED} <= {tensor.name for tensor in inputs}:
-        raise ScenarioError(f"{spec.title}: --memory needs a block with the inputs {' and '.join(STORED)}")
+        raise ScenarioError(f"{spec.title}: --memory requires a block with the inputs {' and '.join(STORED)}")
     if spec.body:
         try:
             return [Body(spec.path, spec.body.read_bytes(), spec.headers or JSON)]
@@ -82,7 +82,9 @@ def _values(tensor: Input, spec: RequestSpec, sizes: Mapping[str, int], rng: np.
         dtype = "float32" if tensor.dtype == "bfloat16" else tensor.dtype  # numpy lacks bfloat16
         return rng.standard_normal(shape, np.float32).astype(spec.dtype or dtype)
     if tensor.example is None:
-        raise ScenarioError(f"{tensor.name}: no example of its {tensor.dtype} is known; send a body of your own")
+        raise ScenarioError(
+            f"{tensor.name}: the model has no example of this {tensor.dtype} input; send a body of your own"
+        )
     return rng.choice(tensor.example.ravel(), shape).astype(tensor.dtype)
 
 
@@ -96,7 +98,7 @@ def _size(tensor: Input, i: int, sizes: Mapping[str, int]) -> int:
         if tensor.example is not None:
             return int(tensor.example.shape[i])
         raise ScenarioError(
-            f"{tensor.name} is {tensor.shape}: set its sizes (--size {axis}=) or its shape (--shape)"
+            f"{tensor.name} has shape {tensor.shape}; set its sizes (--size {axis}=) or its shape (--shape)"
         ) from None
 
 

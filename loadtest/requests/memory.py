@@ -28,7 +28,7 @@ def stored_keys(server: Server) -> Iterator[Store]:
             try:
                 memories.append(heed.memory(tensors["key"], tensors["value"], ttl_seconds=LIFE_S))
             except HeedError as error:
-                raise ServerError(f"{server.url} stores no memory: {error}") from error
+                raise ServerError(f"{server.url} did not store the memory: {error}") from error
             return memories[-1].id
 
         try:

@@ -69,7 +69,7 @@ def read(file: Path) -> list[RequestSpec]:
     except OSError as error:
         raise ScenarioError(f"--scenario {file}: {error.strerror}") from error
     except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise ScenarioError(f"--scenario {file}: it is no TOML: {error}") from error
+        raise ScenarioError(f"--scenario {file}: not valid TOML: {error}") from error
     tables = document.get("request")
     if set(document) != {"request"} or not isinstance(tables, list):
         raise ScenarioError(f"{file}: expected tables [[request]], got {', '.join(document) or 'nothing'}")
@@ -82,7 +82,7 @@ def _spec(table: Mapping[str, Any], location: str, folder: Path) -> RequestSpec:
     for name, value in values.items():
         if name not in hints:
             known = ", ".join(field.name for field in fields(RequestSpec))
-            raise ScenarioError(f"{location}: unknown {name!r}; there are {known}")
+            raise ScenarioError(f"{location}: unknown {name!r}; expected {known}")
         kind = Path if name == "body" else getattr(hints[name], "__origin__", hints[name])
         if not isinstance(value, (int, float) if kind is float else kind) or isinstance(value, bool):
             raise ScenarioError(f"{location}: {name}: expected {kind.__name__}, got {value!r}")

@@ -30,7 +30,7 @@ class StatusError(ServerError):
 
     def __init__(self, url: str, path: str, status: int, content: bytes) -> None:
         advice = "; --api-key or HEED_API_KEY gives a key" if status in (401, 403) else ""
-        super().__init__(f"{url} answers {status} to {path}{advice}: {content[:300].decode(errors='replace')}")
+        super().__init__(f"{url} answered {status} to {path}{advice}: {content[:300].decode(errors='replace')}")
         self.status = status
 
 

@@ -57,7 +57,7 @@ def inputs(server: Server, model: str) -> list[Input]:
             )
             for tensor in metadata["inputs"]
         ]  # fmt: skip
-    raise rejection or ServerError(f"{server.url} serves no {model}{_alternatives(server, model)}")
+    raise rejection or ServerError(f"no model {model!r} at {server.url}{_alternatives(server, model)}")
 
 
 def _alternatives(server: Server, model: str) -> str:
@@ -66,4 +66,4 @@ def _alternatives(server: Server, model: str) -> str:
     except StatusError:
         return ""
     blocks = [block["block"] for block in document.get("blocks", ())] if document else []
-    return nearest(model, blocks) or (f"; there are {', '.join(blocks)}" if blocks else "")
+    return nearest(model, blocks) or (f"; available: {', '.join(blocks)}" if blocks else "")

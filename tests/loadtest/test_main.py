@@ -82,12 +82,12 @@ def stored(url):
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (["--block", "nonesuch"], "serves no nonesuch; there are additive"),
+        (["--block", "nonesuch"], "; available: additive"),
         (["--size", "q=3"], "has no size q; it has batch, heads, m, d_k"),
         (["--shape", "q=3"], "has no input q; it has query, key"),
-        (["--shape", "query=3,4"], "answers 422 to scaled_dot_product, native json"),
+        (["--shape", "query=3,4"], "answered 422 to scaled_dot_product, native json"),
         (["--set", "nonesuch=1"], "unknown field"),
-        (["--memory", "--block", "encoder"], "--memory needs a block with the inputs key and value"),
+        (["--memory", "--block", "encoder"], "--memory requires a block with the inputs key and value"),
         (["--report", "/nonesuch/report.html"], "No such file"),
     ],
 )

@@ -56,8 +56,8 @@ def test_variables_are_defaults(monkeypatch, capsys):
         (["--concurrency", "1,x"], "expected a whole number from 1, got 'x'"),
         (["--header", "x"], "expected NAME:VALUE"),
         (["--header", "x: \n"], "expected printable ASCII"),
-        (["--fail-if", "ratio<1"], "a ratio needs --compare or --memory"),
-        (["--memory", "--compare", "http://x"], "choose one"),
+        (["--fail-if", "ratio<1"], "--fail-if: a ratio requires --compare or --memory"),
+        (["--memory", "--compare", "http://x"], "give only one of them"),
         (["--cacert", "README.md", "https://127.0.0.1:1"], "--cacert: README.md: "),
         (["--cacert", "nofile", "https://127.0.0.1:1"], "--cacert: nofile: "),
     ],
@@ -88,7 +88,7 @@ def test_a_scenario(tmp_path):
         ("", "expected tables [[request]], got nothing"),
         ("[[requests]]", "got requests"),
         ("nonesuch", "Expected '='"),
-        ("[[request]]\nmodel = 'x'", "request 1: unknown 'model'; there are block, share"),
+        ("[[request]]\nmodel = 'x'", "request 1: unknown 'model'; expected block, share"),
         ("[[request]]\n[[request]]\nshare = 'x'", "request 2: share: expected float, got 'x'"),
         ("[[request]]\nshare = true", "share: expected float"),
         ("[[request]]\nshare = 0", "share: expected more than 0"),
@@ -131,5 +131,5 @@ def test_conditions(text, violation):
 
 @pytest.mark.parametrize("text", ["p99>50", "p98>1ms", "rate>5ms", "p99=1ms", "", "failed>1", "ratio<1%", "p99>-1ms"])
 def test_wrong_conditions(text):
-    with pytest.raises(ValueError, match="expected something like"):
+    with pytest.raises(ValueError, match="expected a condition such as"):
         parse(text)

@@ -28,7 +28,7 @@ def test_a_refusal_is_called_by_its_status(served, capsys, status):
     url = served(App(status, after=0))
     assert main([url]) == 2
     wrong = capsys.readouterr().err
-    assert (f"{url} serves no scaled_dot_product" if status == 404 else f"{url} answers {status} to ") in wrong
+    assert (f"no model 'scaled_dot_product' at {url}" if status == 404 else f"{url} answered {status} to ") in wrong
     assert ("HEED_API_KEY" in wrong) == (status in (401, 403))
 
 
@@ -42,16 +42,16 @@ def test_two_servers_of_which_one_fails(served, load, tmp_path, capsys):
     assert bad["errors"].keys() == {"status 503"}
     assert (bad["server"], bad["requests"], bad["failed"], bad["steady"]) == ("B", 0, 1, False)
     printed, wrong = capsys.readouterr()
-    assert "times status 503" in printed
+    assert "status 503: " in printed
     assert f"{urls[1]} answered no request with 200" in wrong
     assert urls[0] not in wrong
     kind, message = junit_cases(file)[f"{bad['level']}: answered"]
-    assert (kind, message[:33]) == ("error", "no request was answered with 200 ")
-    assert "times status 503" in message
+    assert (kind, message[:33]) == ("error", "no request was answered with 200:")
+    assert "status 503: " in message
     _, row = csv.DictReader(table.read_text().splitlines())
     assert (row["p99_ms"], row["requests"], row["server_mean_ms"]) == ("", "0", "")
     body = body_of(page)
-    assert "no metrics of Heed" in body
+    assert "no Heed metrics" in body
     assert "open loop, Poisson" in body
     assert "Where the time goes" not in body
 
@@ -69,7 +69,7 @@ def test_a_server_that_does_not_answer(served, load, tmp_path, beside):
 def test_keys(served, load, scenario, capsys):
     url = served(App(key="an-api-key"))
     load(url, status=2)
-    assert f"{url} answers 401 to /any; --api-key or HEED_API_KEY gives a key" in capsys.readouterr().err
+    assert f"{url} answered 401 to /any; --api-key or HEED_API_KEY gives a key" in capsys.readouterr().err
     load(url, "--api-key", "wrong", status=2)
     assert main([url, *QUICK, "-c", "1", "--scenario", scenario, "--api-key", "an-api-key"]) == 0
 

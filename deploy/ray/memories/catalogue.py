@@ -127,7 +127,7 @@ class Catalogue:
             await self._find(id, owner)
             lengths = self._snapshot(memory).lengths
             if expected is not None and lengths != tuple(expected):
-                raise Conflict(f"expected a memory of {[*expected]} keys, got {[*lengths]}", "memory")
+                raise Conflict(f"expected a memory of lengths {[*expected]}, got {[*lengths]}", "memory")
             new = tuple(length + count for length, count in zip(lengths, counts, strict=True))
             if not await self._append_to_last(memory, lengths, new, counts, rows):
                 part = PartLayout(starts=lengths, holders=await self._stored(memory.layout, tuple(counts), rows))
@@ -167,7 +167,7 @@ class Catalogue:
 
     def _snapshot(self, memory: _Memory) -> Snapshot:
         if memory.lengths is None:
-            raise PartsMissing("the node with its last keys is lost, so that their number is not known", "memory")
+            raise PartsMissing("the node with the memory's last keys is lost, so its length is unknown", "memory")
         stores = {holder.store for part in memory.layout.parts for holder in part.holders}
         nodes = {name: actor for name, actor in self._cluster.actors.items() if name in stores}
         return Snapshot(memory.layout, memory.lengths, memory.appends, nodes)

@@ -74,7 +74,7 @@ class Cluster:
             if node["Alive"] and node["Resources"].get("CPU")
         }
         for id in self._nodes.keys() - alive:
-            log.warning("node %s is lost, and the parts of memories on it", id)
+            log.warning("node %s is lost, with its parts of memories", id)
             del self._nodes[id]
         for id in alive - self._nodes.keys():
             self._nodes[id] = _Node(_actor(id, settings))

@@ -79,4 +79,4 @@ class Totals:
 def missing(part: Part) -> PartsMissing:
     """The error of a request that needs a part which no node has."""
     start, end = min(part.starts), max(map(sum, zip(part.starts, part.lengths, strict=True)))
-    return PartsMissing(f"its keys {start} to {end - 1} are on nodes that are lost", "memory")
+    return PartsMissing(f"keys {start} to {end - 1} of the memory are on lost nodes", "memory")

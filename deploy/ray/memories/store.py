@@ -148,7 +148,7 @@ class ClusterStore:
         except ray.exceptions.RayTaskError as error:
             raise error.cause from None
         except (ray.exceptions.RayError, TimeoutError):
-            raise NotReady("the catalogue of memories does not answer at the moment") from None
+            raise NotReady("the catalogue of memories does not respond; try again later") from None
 
 
 def sent(array: np.ndarray) -> Any:

@@ -188,7 +188,7 @@ def test_a_wrong_setting_is_told_and_the_service_stays(nodes, models, wrong, sai
         ({"port": 1, "workers": 2}, "port, workers: the server is Ray's"),
         ({"thread": 1}, "Extra inputs are not permitted"),
         ({"intra_op_threads": "many"}, "valid integer"),
-        ({"model_control_mode": "explicit"}, "would reach one replica only"),
+        ({"model_control_mode": "explicit"}, "would reach only one replica"),
     ],
 )
 def test_a_wrong_setting_is_named(nodes, wrong, said):

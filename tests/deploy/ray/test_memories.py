@@ -264,6 +264,6 @@ def test_what_is_on_a_lost_node_alone_is_named(nodes, client, repository, reques
     first = next(place for place, part in enumerate(layout.parts) if part.holders[0].store == name)
     start, end = layout.parts[first].starts[0], layout.parts[first + 1].starts[0] - 1
     assert response.status_code == 503
-    assert f"its keys {start} to {end} are on nodes that are lost" in response.json()["detail"]
+    assert f"keys {start} to {end} of the memory are on lost nodes" in response.json()["detail"]
     assert_equal_to_one_piece(client, spared, rows(5, seed))
     assert client.delete(f"/v1/memories/{split}").status_code == 204

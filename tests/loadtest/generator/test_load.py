@@ -81,7 +81,7 @@ def test_a_process_of_the_load_that_ends_is_an_error_and_none_is_left_behind():
         pool._processes[0].kill()
         pool._processes[0].join()
         pool._active = pool._pipes
-        with pytest.raises(RuntimeError, match="a process that makes the load has ended"):
+        with pytest.raises(RuntimeError, match="a process of the load generator has exited"):
             list(pool.samples(10))
     assert all(process.exitcode is not None for process in pool._processes)
 

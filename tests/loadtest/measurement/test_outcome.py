@@ -68,7 +68,7 @@ def test_what_counts():
     ("windows", "notes"),
     [
         ({"cores": 0.97}, ["the load generator is the bottleneck: each process uses 97% of a core; use --processes 2"]),
-        ({"late": 4.5}, ["the load generator is late by 4.5 ms (p99): it needs more processor time"]),
+        ({"late": 4.5}, ["the load generator is late by 4.5 ms (p99): it needs more CPU time"]),
         ({"late": 4.5, "latencies": [100.0] * 9}, []),  # late by little beside what is measured
     ],
 )
@@ -135,7 +135,7 @@ def test_the_servers_counters_between_two_looks():
         ([alike(100), alike(100), alike(130)], True, None),
         ([alike(100), alike(100, 1.3), alike(100)], False, "median from 1 to 1.3 ms"),
         ([alike(100), alike(100, arrived=130)], True, "answered / offered from 0.7692 to 1"),
-        ([alike(50, arrived=100)] * 3, True, "answers only 50% of the offered load"),
+        ([alike(50, arrived=100)] * 3, True, "answered only 50% of the offered load"),
         ([alike(100), alike(0)], False, "a window without an answer"),
         ([], False, "a window without an answer"),
     ],

@@ -75,7 +75,11 @@ def test_a_size_that_only_the_request_knows():
     ("spec", "known", "message"),
     [
         (RequestSpec("foreign", api="v2"), UNKNOWN, "set its sizes"),
-        (RequestSpec("foreign", api="v2"), [Input("ids", "int64", [2])], "no example of its int64"),
+        (
+            RequestSpec("foreign", api="v2"),
+            [Input("ids", "int64", [2])],
+            "the model has no example of this int64 input",
+        ),
         (RequestSpec(path="/x", body=Path("no such file")), [], "No such file"),
     ],
 )
