@@ -187,10 +187,10 @@ def drag(page: Page, events: Sequence[str], name: str, content: bytes, kind: str
 
 
 def take(page: Page, name: str) -> Download:
-    """Press a button of the menu "Take it along", and read the file."""
+    """Press a button of the menu "Export", and read the file."""
     button = page.get_by_role("button", name=name, exact=True)
     if not button.is_visible():
-        page.get_by_text("Take it along").click()
+        page.get_by_text("Export").click()
     with page.expect_download() as download:
         button.click()
     return download.value
@@ -201,7 +201,7 @@ def copied(page: Page, name: str) -> str:
     page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     button = page.get_by_role("button", name=re.compile(f"^copy (as )?{name}$"))
     if not button.is_visible():
-        page.get_by_text("Take it along").click()
+        page.get_by_text("Export").click()
     button.click()
     expect(page.locator(".take [role=status]")).to_have_text(f"{name} copied")
     return page.evaluate("navigator.clipboard.readText()")

@@ -20,7 +20,7 @@ def test_the_difference_is_drawn_of_two_answers_of_one_size(open_page):
     box = second.get_by_role("textbox", name="text", exact=True)
     difference = page.get_by_role("region", name="difference")
     box.fill("the cat sat on the mat")
-    expect(difference).to_contain_text("No difference is drawn: the first has 5 x 5")
+    expect(difference).to_contain_text("No difference to show: the first has 5 x 5")
     box.fill("the dog ran")
     expect(difference.locator("canvas").first).to_be_visible()
     page.route("**/v1/tokenize/**", lambda _: None)  # never answered

@@ -111,34 +111,34 @@ TEXT = b"hello, world, this is a text"
 FP32 = {"dtype": "F32", "data_offsets": [0, 16]}
 BAD = {
     "query.npy": {
-        npy(QUERY)[:-8]: "shape [3,4] needs 96 bytes of numbers, 88 are there",
+        npy(QUERY)[:-8]: "shape [3,4] needs 96 bytes of data, got 88",
         npy(QUERY)[:40]: "ends within its header",
         npy(np.asfortranarray(QUERY)): "has Fortran order",
         npy(QUERY.astype(">f4")): "is big-endian (>f4)",
         npy(QUERY.astype(np.uint8)): "has dtype |u1",
         npy(QUERY.astype(np.float16).view("V2")): "has dtype |V2 (bfloat16?)",
         npy(np.array([{"a": 1}], object)): "has dtype |O",
-        TEXT: "is no .npy file",
+        TEXT: "is not a .npy file",
     },
     "attn_mask.npy": {npy(np.ones((2, 2), np.int64)): "attn_mask: expected float32 or bool, got int64"},
     "all.npz": {
-        lying_npz(): "query.npy: says it has 100 bytes, and has more",
-        packed(np.savez, query=QUERY)[:-30]: "is no .npz file, or is truncated",
-        replaced(packed(np.savez_compressed, query=QUERY), 60, b"\xff" * 30): "query.npy: cannot be unpacked",
-        bzip2(): "query.npy: is packed by a method other than numpy's",
-        TEXT: "is no .npz file, or is truncated",
+        lying_npz(): "query.npy: declares 100 bytes, but has more",
+        packed(np.savez, query=QUERY)[:-30]: "is not a .npz file, or is truncated",
+        replaced(packed(np.savez_compressed, query=QUERY), 60, b"\xff" * 30): "query.npy: cannot be decompressed",
+        bzip2(): "query.npy: has an unsupported compression method",
+        TEXT: "is not a .npz file, or is truncated",
     },
     "all.safetensors": {
-        (2**40).to_bytes(8, "little") + b"{}": "says its header has 1099511627776 bytes, which is past the end",
+        (2**40).to_bytes(8, "little") + b"{}": "declares a header of 1099511627776 bytes, which is past the end",
         safetensors(b"{nothing"): "is not JSON",
         safetensors({"dtype": "BF16", "shape": [1], "data_offsets": [0, 2]}, b"\0\0"): "query has dtype bfloat16",
-        safetensors({**FP32, "shape": [4]}, bytes(8)): "query says it ends at byte",
-        safetensors({**FP32, "shape": [3]}, bytes(16)): "query: shape [3] needs 12 bytes of numbers, 16 are there",
+        safetensors({**FP32, "shape": [4]}, bytes(8)): "query ends at byte",
+        safetensors({**FP32, "shape": [3]}, bytes(16)): "query: shape [3] needs 12 bytes of data, got 16",
         safetensors({**FP32, "shape": [-1], "data_offsets": "x"}): "query has no shape and data_offsets",
     },
     "request.json": {
         TEXT: "is not JSON",
-        b'{"query": [[1, 2], [3], [4, 5, 6]]}': "query: the rows are not equally long",
+        b'{"query": [[1, 2], [3], [4, 5, 6]]}': "query: rows of different lengths",
         b'{"query": {"shape": [2, 2], "data": [1, 2, 3]}}': "query: expected a shape and a flat list",
         b'{"query": {"shape": [1], "dtype": "float32", "base64": "AAA="}}': "query: shape [1] needs 4 bytes",
         b'{"nonpad_kv_seqlen": [1.5]}': "nonpad_kv_seqlen: expected whole numbers",
@@ -165,7 +165,7 @@ def test_bad_files_are_refused_in_one_sentence(open_page, tmp_path):
     np.savez_compressed(tmp_path / "all.npz", query=np.zeros(2**25 + 1, np.float64))
     refused("all.npz", "has more than 256 MiB unpacked")
     choose(page, *saved(tmp_path, query=QUERY))
-    expect(page.get_by_role("region", name="input")).to_contain_text("Still needed: key.")
+    expect(page.get_by_role("region", name="input")).to_contain_text("Missing: key.")
     choose(page, *saved(tmp_path, key=KEY))
     expect_row(page, WEIGHTS)
     expect(page.get_by_role("alert")).to_have_count(0)

@@ -115,7 +115,7 @@ def test_of_long_inputs_the_server_sorts_and_counts_all_tokens(open_page, heed, 
     page = open_page("model=encoder&view=model&sort=held&query=7&hideFirst=true")
     choose(page, tmp_path / "input_ids.npy")
     expect(page.locator("#view")).to_contain_text("hidden tokens count, too")
-    expect(page.get_by_role("combobox", name="sort by")).to_contain_text("share on “7”, which is held")
+    expect(page.get_by_role("combobox", name="sort by")).to_contain_text("share on “7”, which is pinned")
     expect(page.locator(".thumbnail b").first).to_have_text(f"{received.max():.2f}")
     shown = thumbnails(page)
     assert list(shown.values()) == pytest.approx(sorted(received.ravel(), reverse=True), abs=6e-4)

@@ -181,7 +181,7 @@ def test_a_greyscale_model_takes_the_middle_of_a_colour_picture(open_model, visi
     page = open_model("grey&opacity=0", values)
     if start:
         panel = page.get_by_role("region", name="input")
-        expect(panel).to_contain_text("cut to its middle and resized to 16 × 16.")
+        expect(panel).to_contain_text("center-cropped and resized to 16 × 16.")
     expect_row(page, weights[0, 0, 0])
     assert np.abs(colours(page, 16, 16) - luminance[..., None]).max() <= 1
     page.get_by_role("button", name="[DIST]").click()
@@ -222,14 +222,14 @@ def huge():
 
 SVG = b'<svg xmlns="http://www.w3.org/2000/svg" width="9" height="9"><rect width="9" height="9"/></svg>'
 WRONG = {
-    "notes.png": (lambda: b"hello", "image/png", "is no picture that can be read"),
-    "notes.txt": (lambda: b"hello", "text/plain", "is no picture that can be read"),
-    "empty.png": (lambda: b"", "image/png", "is no picture that can be read"),
+    "notes.png": (lambda: b"hello", "image/png", "is not a readable picture"),
+    "notes.txt": (lambda: b"hello", "text/plain", "is not a readable picture"),
+    "empty.png": (lambda: b"", "image/png", "is not a readable picture"),
     "half.png": (lambda: png(VALUES)[:40], "image/png", "half.png: "),
     "drawing.svg": (lambda: SVG, "image/svg+xml", "an SVG has no pixels"),
-    "drawing.png": (lambda: SVG, "image/png", "is no picture that can be read"),
-    "huge.png": (huge, "image/png", "has 20000 × 20000 pixels; at most 64 million are read"),
-    "query.npy": (lambda: b"hello", "", "is no .npy file"),
+    "drawing.png": (lambda: SVG, "image/png", "is not a readable picture"),
+    "huge.png": (huge, "image/png", "has 20000 × 20000 pixels; the limit is 64 million"),
+    "query.npy": (lambda: b"hello", "", "is not a .npy file"),
 }
 
 

@@ -170,7 +170,7 @@ def test_a_matrix_is_saved_under_its_own_head_only(open_page):
     page.route("**/infer", lambda route: waiting.append(route))
     page.get_by_role("combobox", name="head", exact=True).select_option("2")
     expect(page.locator(".selection .value")).to_have_count(0)
-    expect(page.get_by_text("Take it along")).to_have_count(0)
+    expect(page.get_by_text("Export")).to_have_count(0)
     until(lambda: drawn(page) or waiting)
     waiting[0].continue_()
     expect(page.locator(".selection .value").first).to_be_visible()

@@ -101,7 +101,7 @@ def test_a_head_that_is_switched_off_and_blocks_of_which_the_steps_are_not_true(
     wait_for(page, "weight", masked.weights[0, 1, 0, 0])
     page = open_page("model=multi_head&view=steps&query=0&key=0&head=1")
     expect(page.locator(".steps").get_by_label("weight", exact=True)).not_to_have_text("0")
-    expect(page.get_by_role("tabpanel")).to_contain_text("computes its output in another way")
+    expect(page.get_by_role("tabpanel")).to_contain_text("computes its output differently")
     expect(page.get_by_role("list", name="products")).to_have_count(0)
     page.goto(page.url.partition("#")[0] + "#model=encoder&view=steps")  # without query and key
     expect(page.get_by_role("tab", name="Steps")).to_have_count(0)

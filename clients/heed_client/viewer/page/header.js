@@ -38,7 +38,7 @@ function KeyForm({ onKey, message }) {
   };
   return html`<form class="key" onSubmit=${submit}>
     <label>API key <input name="key" type="password" autocomplete="off" required aria-describedby="key-message" /></label>
-    <button>use it</button>
+    <button>use this key</button>
     <span id="key-message" role="alert">${message}. The key is kept until this tab is closed.</span>
   </form>`;
 }

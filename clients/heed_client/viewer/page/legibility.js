@@ -90,14 +90,14 @@ export function Display({ attention, settings, set }) {
   /** @param {"hideSpecial" | "hideFirst" | "hidePadding" | "renormalise"} name @param {string} label */
   const toggle = (name, label) =>
     html`<${Switch} label=${label} checked=${settings[name]} onChange=${(/** @type {boolean} */ on) => set({ [name]: on })} />`;
-  return html`<div class="tools display" role="group" aria-label="how it is drawn">
+  return html`<div class="tools display" role="group" aria-label="drawing options">
     ${
       takes("sort") &&
       html`<${Choice} label="sort by" value=${settings.sort} options=${sortsOf(attention, settings)}
       onChange=${(/** @type {string} */ sort) => set({ sort })} />`
     }
     ${takes("scale") && html`<${Choice} label="scale" value=${settings.scale} options=${SCALES} onChange=${(/** @type {any} */ value) => set({ scale: value })} />`}
-    ${takes("range") && html`<${Choice} label="full colour" value=${settings.range} options=${RANGES} onChange=${(/** @type {any} */ value) => set({ range: value })} />`}
+    ${takes("range") && html`<${Choice} label="colour range" value=${settings.range} options=${RANGES} onChange=${(/** @type {any} */ value) => set({ range: value })} />`}
     ${
       takes("palette") &&
       html`<${Choice} label="palette" value=${settings.palette} options=${Object.fromEntries(PALETTES.map((name) => [name, name]))}

@@ -89,13 +89,13 @@ export function ServerApp() {
       ${
         shown
           ? html`<div class=${error ? "answer stale" : "answer"} aria-busy=${(answer.isBusy || !answer.isCurrent) && !error}>
-            ${error && html`<p class="bad">${!shown.attention.isWhole ? "Not all heads came" : "The last run that succeeded is drawn"}: ${messageOf(error)} <${Again} error=${error} onAgain=${again} /></p>`}
+            ${error && html`<p class="bad">${!shown.attention.isWhole ? "Not all heads arrived" : "The last successful run is shown"}: ${messageOf(error)} <${Again} error=${error} onAgain=${again} /></p>`}
             <${Provenance} about=${about} />
             <${Workspace} attention=${shown.attention} settings=${drawn} set=${set} title=${shown.model.block} about=${about}
             request=${asRequest(shown, drawn)} views=${viewsOf(shown.model)} kinds=${kindsOf(shown.model)}
             extra=${{ second, picture, run: { ...shown, wanted: settings, setRequest: edit } }} /></div>`
           : html`<section class="workspace" aria-busy=${answer.isBusy && !needed}>
-            <p class="note">${needed || (error ? html`Nothing is drawn: ${messageOf(error)} <${Again} error=${error} onAgain=${again} />${isUnknown(model.error) && html`<${Models} models=${models.value ?? []} />`}` : "…")}</p></section>`
+            <p class="note">${needed || (error ? html`Nothing to show: ${messageOf(error)} <${Again} error=${error} onAgain=${again} />${isUnknown(model.error) && html`<${Models} models=${models.value ?? []} />`}` : "…")}</p></section>`
       }
     </main>`;
 

@@ -1,4 +1,4 @@
-// Take it along: pictures, numbers, a page of its own, and the request as curl or Python.
+// Export: pictures, numbers, a page of its own, and the request as curl or Python.
 import { html, useState } from "vendor/preact.js";
 import { toDocument } from "heed/save/document.js";
 import { heatMaps, toPng, toSvg } from "heed/save/drawing.js";
@@ -44,7 +44,7 @@ export function TakeAlong({ attention, settings, title, about, request = null, p
   const text = (/** @type {string} */ suffix, /** @type {string} */ type, /** @type {string} */ content) =>
     download(`${name}.${suffix}`, new Blob([content], { type }));
   const copy = async (/** @type {string} */ what, /** @type {string} */ content) => {
-    if (!navigator.clipboard) throw new Error("this browser copies only on https and on localhost");
+    if (!navigator.clipboard) throw new Error("this browser can copy only on https and localhost");
     await navigator.clipboard.writeText(content);
     setMessage(`${what} copied`);
   };
@@ -101,6 +101,6 @@ export function TakeAlong({ attention, settings, title, about, request = null, p
       setMessage(/** @type {Error} */ (error).message);
     }
   };
-  return html`<${Popup} name="take" title="Take it along">${actions.map(([label, action]) => html`<button onClick=${act(action)}>${label}</button>`)}
+  return html`<${Popup} name="take" title="Export">${actions.map(([label, action]) => html`<button onClick=${act(action)}>${label}</button>`)}
       <span role="status">${message}</span><//>`;
 }

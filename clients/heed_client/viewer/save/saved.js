@@ -26,7 +26,7 @@ export async function fromBase64({ shape: [layers, heads, m, n], axis, dtype, un
   const buffer = await new Response(stream).arrayBuffer();
   const numbers = dtype === "uint8" ? new Uint8Array(buffer) : new Float32Array(buffer);
   if (numbers.length !== layers * heads * m * n)
-    throw new Error("the page is incomplete: it has fewer weights than its shape says");
+    throw new Error("the page is incomplete: it has fewer weights than its shape requires");
   return complete(numbers, unit, layers, heads, rows, columns ?? rows, axis);
 }
 

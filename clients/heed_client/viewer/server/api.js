@@ -88,7 +88,7 @@ async function call(path, options = {}) {
   if (key) headers.set("Authorization", `Bearer ${key}`);
   const response = await fetch(path, { ...options, headers }).catch((error) => {
     if (error.name === "AbortError") throw error;
-    throw new ServerError(0, "the server does not answer", null);
+    throw new ServerError(0, "the server does not respond", null);
   });
   if (!response.ok) throw await toError(response);
   return response;
@@ -226,7 +226,7 @@ async function next(reader) {
     if (error.name === "AbortError") throw error;
     return { value: undefined };
   });
-  if (!value) throw new ServerError(0, "the connection was lost before the whole answer was here", null);
+  if (!value) throw new ServerError(0, "the connection was lost before the response was complete", null);
   return value;
 }
 
@@ -249,7 +249,7 @@ export function fromNested(nested, dtype) {
   const flat = [];
   const walk = (/** @type {unknown} */ level, /** @type {number} */ depth) => {
     if (Array.isArray(level) !== depth < shape.length || (Array.isArray(level) && level.length !== shape[depth]))
-      throw new Error("the rows are not equally long");
+      throw new Error("rows of different lengths");
     if (Array.isArray(level)) for (const part of level) walk(part, depth + 1);
     else if (level === null || typeof level === "number" || typeof level === "boolean") flat.push(level);
     else throw new Error(`expected numbers, got ${JSON.stringify(level)?.slice(0, 40)}`);

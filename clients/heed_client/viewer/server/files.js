@@ -29,8 +29,7 @@ export const size = (bytes) => (bytes < 2 ** 20 ? `${bytes} bytes` : `${(bytes /
 export async function readFile(file) {
   const [, stem, suffix] = file.name.match(/^(.*)\.(npy|npz|safetensors|json)$/i) ?? [];
   if (!suffix) throw new Error(`${file.name}: expected a file that ends with ${SUFFIXES.replaceAll(",", ", ")}`);
-  if (file.size > MAX_BYTES)
-    throw new Error(`${file.name}: has ${size(file.size)}; at most ${size(MAX_BYTES)} are read`);
+  if (file.size > MAX_BYTES) throw new Error(`${file.name}: has ${size(file.size)}; the limit is ${size(MAX_BYTES)}`);
   try {
     if (suffix.toLowerCase() === "json") {
       const value = parseJson(await file.text());
@@ -59,8 +58,7 @@ export function parseJson(text) {
 /** @param {Type} type @param {number[]} shape @param {ArrayBuffer} buffer @param {number} start @param {number} end @returns {Tensor} */
 function toTensor(type, shape, buffer, start, end) {
   const expected = type.bytes * shape.reduce((count, length) => count * length, 1);
-  if (end - start !== expected)
-    throw new Error(`shape [${shape}] needs ${expected} bytes of numbers, ${end - start} are there`);
+  if (end - start !== expected) throw new Error(`shape [${shape}] needs ${expected} bytes of data, got ${end - start}`);
   return { shape, dtype: type.dtype, data: type.read(buffer.slice(start, end)) };
 }
 
@@ -69,7 +67,7 @@ function toTensor(type, shape, buffer, start, end) {
 export function fromNpy(buffer) {
   const bytes = new Uint8Array(buffer);
   if (bytes.length < 12 || String.fromCharCode(...bytes.subarray(0, 6)) !== "\x93NUMPY")
-    throw new Error("is no .npy file");
+    throw new Error("is not a .npy file");
   const view = new DataView(buffer);
   const isLong = bytes[6] > 1;
   const start = (isLong ? 12 : 10) + (isLong ? view.getUint32(8, true) : view.getUint16(8, true));
@@ -84,7 +82,7 @@ export function fromNpy(buffer) {
   if (descr.startsWith(">")) throw new Error(`is big-endian (${descr}); save it with .astype("<${descr.slice(1)}")`);
   const type = TYPES[/** @type {keyof typeof TYPES} */ (descr.slice(1))];
   const isHalf = descr.endsWith("V2") || descr === "bfloat16";
-  if (!type) throw new Error(`has dtype ${descr}${isHalf ? " (bfloat16?)" : ""}; ${READABLE} are read`);
+  if (!type) throw new Error(`has dtype ${descr}${isHalf ? " (bfloat16?)" : ""}; supported: ${READABLE}`);
   return toTensor(
     type,
     shape
@@ -103,22 +101,22 @@ export async function fromNpz(buffer) {
   const view = new DataView(buffer);
   let end = buffer.byteLength - 22;
   while (end >= 0 && end > buffer.byteLength - 65558 && view.getUint32(end, true) !== 0x06054b50) end--;
-  if (end < 0 || view.getUint32(end, true) !== 0x06054b50) throw new Error("is no .npz file, or is truncated");
+  if (end < 0 || view.getUint32(end, true) !== 0x06054b50) throw new Error("is not a .npz file, or is truncated");
   /** @type {Record<string, Tensor>} */
   const tensors = {};
   let [place, total] = [view.getUint32(end + 16, true), 0];
   for (let left = view.getUint16(end + 10, true); left > 0; left--) {
     if (place + 46 > end || view.getUint32(place, true) !== 0x02014b50)
-      throw new Error("has a list of contents that cannot be read");
+      throw new Error("has a table of contents that cannot be read");
     const [packed, unpacked] = [view.getUint32(place + 20, true), view.getUint32(place + 24, true)];
     const nameLength = view.getUint16(place + 28, true);
     const name = new TextDecoder().decode(new Uint8Array(buffer, place + 46, Math.min(nameLength, end - place - 46)));
     const local = view.getUint32(place + 42, true);
     total += unpacked;
-    if (total > MAX_BYTES) throw new Error(`has more than ${size(MAX_BYTES)} unpacked`);
-    if (local + 30 > end) throw new Error(`${name} is not where the list of contents says`);
+    if (total > MAX_BYTES) throw new Error(`has more than ${size(MAX_BYTES)} after decompression`);
+    if (local + 30 > end) throw new Error(`${name} is not where the table of contents says`);
     const start = local + 30 + view.getUint16(local + 26, true) + view.getUint16(local + 28, true);
-    if (start + packed > end) throw new Error(`${name} says it has ${packed} bytes, which is past the end of the file`);
+    if (start + packed > end) throw new Error(`${name} declares ${packed} bytes, which is past the end of the file`);
     try {
       const content = await unpack(buffer.slice(start, start + packed), view.getUint16(place + 10, true), unpacked);
       tensors[name.replace(/\.npy$/, "")] = fromNpy(content);
@@ -132,33 +130,33 @@ export async function fromNpz(buffer) {
 
 /** @param {ArrayBuffer} packed @param {number} method  0 = stored, 8 = deflated @param {number} length  unpacked */
 async function unpack(packed, method, length) {
-  if (method !== 0 && method !== 8) throw new Error("is packed by a method other than numpy's");
+  if (method !== 0 && method !== 8) throw new Error("has an unsupported compression method");
   const stream = new Blob([packed]).stream();
   const reader = (method ? stream.pipeThrough(new DecompressionStream("deflate-raw")) : stream).getReader();
   const content = new Uint8Array(length);
   let filled = 0;
   for (;;) {
     const { done, value } = await reader.read().catch(() => {
-      throw new Error("cannot be unpacked");
+      throw new Error("cannot be decompressed");
     });
     if (done) break;
     if (filled + value.length > length) {
       await reader.cancel();
-      throw new Error(`says it has ${length} bytes, and has more`);
+      throw new Error(`declares ${length} bytes, but has more`);
     }
     content.set(value, filled);
     filled += value.length;
   }
-  if (filled < length) throw new Error(`says it has ${length} bytes, and has ${filled}`);
+  if (filled < length) throw new Error(`declares ${length} bytes, but has ${filled}`);
   return content.buffer;
 }
 
 /** https://huggingface.co/docs/safetensors @param {ArrayBuffer} buffer @returns {Record<string, Tensor>} */
 export function fromSafetensors(buffer) {
-  if (buffer.byteLength < 8) throw new Error("is no .safetensors file");
+  if (buffer.byteLength < 8) throw new Error("is not a .safetensors file");
   const length = Number(new DataView(buffer).getBigUint64(0, true));
   if (length > buffer.byteLength - 8)
-    throw new Error(`says its header has ${length} bytes, which is past the end of the file`);
+    throw new Error(`declares a header of ${length} bytes, which is past the end of the file`);
   const header = /** @type {Record<string, any>} */ (
     parseJson(new TextDecoder().decode(new Uint8Array(buffer, 8, length)))
   );
@@ -172,10 +170,10 @@ export function fromSafetensors(buffer) {
     if (!isWhole(shape) || !isWhole(offsets) || offsets.length !== 2)
       throw new Error(`${name} has no shape and data_offsets in the header`);
     if (!Object.hasOwn(SAFETENSORS, dtype))
-      throw new Error(`${name} has dtype ${dtype === "BF16" ? "bfloat16" : dtype}; ${READABLE} are read`);
+      throw new Error(`${name} has dtype ${dtype === "BF16" ? "bfloat16" : dtype}; supported: ${READABLE}`);
     const [start, end] = offsets.map((/** @type {number} */ offset) => 8 + length + offset);
     if (start > end || end > buffer.byteLength)
-      throw new Error(`${name} says it ends at byte ${end}, which is past the end of the file`);
+      throw new Error(`${name} ends at byte ${end}, past the end of the file`);
     try {
       tensors[name] = toTensor(SAFETENSORS[dtype], shape, buffer, start, end);
     } catch (error) {

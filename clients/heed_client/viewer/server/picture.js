@@ -53,7 +53,7 @@ export function patchLabels(model) {
 function paper({ width, height }) {
   const options = /** @type {CanvasRenderingContext2DSettings} */ ({ willReadFrequently: true, colorSpace: "srgb" });
   const context = new OffscreenCanvas(width, height).getContext("2d", options);
-  if (!context) throw new Error("this browser draws no pictures");
+  if (!context) throw new Error("this browser cannot draw pictures");
   context.fillStyle = BACKGROUND;
   context.fillRect(0, 0, width, height);
   return context;
@@ -90,12 +90,12 @@ export async function readPicture(file, preprocessor) {
     const loaded = new Promise((resolve, reject) => ([image.onload, image.onerror] = [resolve, reject]));
     image.src = url;
     await loaded.catch(() => {
-      throw new Error(`${file.name}: is no picture that can be read; ${READABLE} are`);
+      throw new Error(`${file.name}: is not a readable picture; supported: ${READABLE}`);
     });
     const { naturalWidth, naturalHeight } = image; // known before it is unpacked
     if (naturalWidth * naturalHeight > MAX_PIXELS)
       throw new Error(
-        `${file.name}: has ${naturalWidth} × ${naturalHeight} pixels; at most ${MAX_PIXELS / 1e6} million are read`,
+        `${file.name}: has ${naturalWidth} × ${naturalHeight} pixels; the limit is ${MAX_PIXELS / 1e6} million`,
       );
     const { width, height } = preprocessor;
     const bitmap = await createImageBitmap(image, ...partOf(naturalWidth, naturalHeight, preprocessor), {
@@ -103,7 +103,7 @@ export async function readPicture(file, preprocessor) {
       resizeHeight: height,
       resizeQuality: "high",
     }).catch(() => {
-      throw new Error(`${file.name}: cannot be unpacked; is it complete?`);
+      throw new Error(`${file.name}: cannot be decoded; is the file complete?`);
     });
     const context = paper(preprocessor);
     context.drawImage(bitmap, 0, 0);

@@ -73,9 +73,9 @@ function read({ name, dtype }, value) {
 /** @param {{shape?: unknown, dtype?: unknown, base64?: unknown}} value @returns {Tensor} */
 function fromBase64({ shape, dtype, base64 }) {
   const buffer = Uint8Array.from(atob(String(base64)), (character) => character.charCodeAt(0)).buffer;
-  if (!Array.isArray(shape)) throw new Error("expected a shape beside base64");
+  if (!Array.isArray(shape)) throw new Error("expected a shape with base64");
   if (dtype !== "float32" && dtype !== "int64" && dtype !== "bool")
-    throw new Error("in base64 float32, int64 and bool are read");
+    throw new Error("base64 supports float32, int64 and bool");
   const bytes = { float32: 4, int64: 8, bool: 1 }[dtype] * shape.reduce((size, length) => size * length, 1);
   if (bytes !== buffer.byteLength)
     throw new Error(`shape [${shape}] needs ${bytes} bytes, base64 has ${buffer.byteLength}`);
@@ -122,7 +122,7 @@ export function randomFields(model, { seed, sizes }) {
     if (required === false) continue;
     const shape = dims.map((dim) => (typeof dim === "number" ? dim : Math.max(1, Math.floor(Number(sizes[dim])) || 1)));
     const count = shape.reduce((size, length) => size * length, 1);
-    if ((total += count) > MAX_RANDOM) throw new InputError(name, `at most ${MAX_RANDOM} random numbers are made`);
+    if ((total += count) > MAX_RANDOM) throw new InputError(name, `expected at most ${MAX_RANDOM} random numbers`);
     const top = Number(model.config.vocab_size) || 2;
     const values = dtype.startsWith("int")
       ? Array.from({ length: count }, () => Math.floor(uniform() * top))

@@ -113,12 +113,12 @@ export function fromRequest(model, request, words = [], special = []) {
  * @param {Model} model @param {Settings} settings @param {Request | null} request
  */
 export function neededFor(model, { text }, request) {
-  if (model.tokenizer) return text.trim() ? "" : "Type a text: its tokens are what is looked at.";
+  if (model.tokenizer) return text.trim() ? "" : "Type a text to see the attention between its tokens.";
   // The weights do not need value.
   const missing = model.inputs.filter(
     ({ name, required }) => request && required && name !== "value" && !request.fields[name],
   );
-  return missing.length ? `Still needed: ${missing.map(({ name }) => name).join(", ")}.` : "";
+  return missing.length ? `Missing: ${missing.map(({ name }) => name).join(", ")}.` : "";
 }
 
 /**

@@ -196,7 +196,7 @@ function Changes({ attention: { rows, columns }, before, change }) {
 /** @param {{labels: import("heed/data/attention.js").Label[], before: import("heed/server/ablation.js").Output | null, after: import("heed/server/ablation.js").Output | null}} props */
 function Outputs({ labels, before, after }) {
   useTheme(); // draws again when it changes
-  if (!before || !after) return html`<p class="note">The output is too large to be compared here.</p>`;
+  if (!before || !after) return html`<p class="note">The output is too large to compare here.</p>`;
   if (before.rows.length !== after.rows.length) return null;
   const each = before.rows.map((row, i) => distance(row, after.rows[i]));
   const top = Math.max(...each.map(({ largest }) => largest)) || 1;

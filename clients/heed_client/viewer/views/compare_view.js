@@ -92,7 +92,7 @@ export function CompareView({ attention, settings, set, second = null }) {
         change
           ? html`<${MatrixView} attention=${change} settings=${ofDifference(settings)} set=${set} />`
           : other &&
-            html`<p class="note">No difference is drawn: the first has ${attention.m} x ${attention.n} weights, the second
+            html`<p class="note">No difference to show: the first has ${attention.m} x ${attention.n} weights, the second
           ${" "}${other.m} x ${other.n}.</p>`
       }</section>
   </div>`;

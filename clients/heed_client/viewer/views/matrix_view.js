@@ -206,7 +206,7 @@ function HeatMap({ attention, settings, set, shown, beside = null }) {
     </div>
     <div class="heat-map" ref=${frame}>
       <canvas ref=${canvas} tabindex="0" role="application" aria-roledescription="heat map"
-        aria-label=${`weights of ${shown.m} queries, from top to bottom, and ${shown.n} keys, from left to right; arrow keys hold a cell, + and - zoom, 0 shows the whole matrix, Escape releases`}
+        aria-label=${`weights of ${shown.m} queries, from top to bottom, and ${shown.n} keys, from left to right; arrow keys pin a cell, + and - zoom, 0 shows the whole matrix, Escape unpins it`}
         onWheel=${wheel} onPointerDown=${down} onPointerMove=${move} onPointerUp=${up} onPointerCancel=${up}
         onPointerLeave=${leave} onKeyDown=${press}></canvas>
       <canvas class="pointer" ref=${pointer} aria-hidden="true"></canvas>

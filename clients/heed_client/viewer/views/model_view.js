@@ -15,7 +15,7 @@ const SORTS = {
   first: "share on the first token",
   diagonal: "share on the diagonal",
   previous: "share on the previous token",
-  held: "share on the held token",
+  held: "share on the pinned token",
 };
 
 /** The numbers that heads have, and the held token, by which they can be sorted.
@@ -32,7 +32,7 @@ export function sortsOf(attention, settings) {
   return {
     layer,
     ...(statistics && { entropy, first, ...(attention.isSelf && others) }),
-    ...(statistics && held !== null && { held: `share on “${attention.columns[held].text}”, which is held` }),
+    ...(statistics && held !== null && { held: `share on “${attention.columns[held].text}”, which is pinned` }),
   };
 }
 
@@ -71,7 +71,7 @@ export function ModelView({ attention, settings, set }) {
     if (isWhole) performance.mark("heed-model-view-drawn");
   }, [attention, isWhole]);
   const isGrid = which < 0;
-  return html`${!isGrid && isOfAll && html`<p class="note">hidden tokens count, too: of long inputs the server has these numbers for all tokens</p>`}
+  return html`${!isGrid && isOfAll && html`<p class="note">includes hidden tokens: for long inputs the server computes these numbers over all tokens</p>`}
     ${received.error && html`<p role="alert">${received.error.message}</p>`}
     <div class="thumbnails" style=${isGrid ? { gridTemplateColumns: `repeat(${heads}, minmax(2.5rem, 12rem))` } : {}}>
       ${places.map(

@@ -27,7 +27,7 @@ export function PictureView(props) {
   const { special, rows, columns } = picture?.patches ?? { special: 0, rows: 0, columns: 0 };
   const count = special + rows * columns;
   if (!picture || count !== attention.m || count !== attention.n)
-    return html`<p class="note">Its positions are no patches of one picture.</p>`;
+    return html`<p class="note">Its positions are not the patches of one picture.</p>`;
   return html`<${Picture} ...${props} shown=${shown} seen=${picture} />`;
 }
 
@@ -139,7 +139,7 @@ function Picture({ attention, settings, set, shown, seen: { image, patches } }) 
         onInput=${(/** @type {any} */ event) => set({ opacity: Number(event.currentTarget.value) })} /></label>
       <${Legend} shown=${shown} table=${table} scale=${settings.scale} />
     </div>
-    <div class="token-text" role="group" aria-label="tokens that are no patches">
+    <div class="token-text" role="group" aria-label="tokens other than patches">
       ${attention.rows.slice(0, special).map(({ text }, position) => {
         const level = weights.hidden[position] ? NaN : weights.levels[position];
         const colours = level === level && { background: css(table, level), color: textOn(table, level) };

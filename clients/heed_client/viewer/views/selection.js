@@ -22,7 +22,7 @@ export function Selection({ attention, settings, set }) {
     : "";
   return html`<div class="selection">
     <span class="unseen" role="status">${listed && !listed.length ? `“${own}” is hidden.` : said}</span>
-    ${!listed && "Point at a token or a cell; click to hold it."}
+    ${!listed && "Point at a token or a cell; click to pin it."}
     ${listed && !listed.length && html`<span aria-hidden="true">“${own}” is hidden.</span>`}
     ${
       listed &&

@@ -51,15 +51,15 @@ export function StepsView({ attention, settings, set, run }) {
         steps.products.length > 0
           ? html`<${Step} title="products of query and key"><${Cells} label="products" values=${steps.products} /><//>
           ${steps.terms.map(({ name, text, value }) => html`<${Step} title=${name}><span>${text}</span><${Result} label=${name} value=${value} /><//>`)}
-          <${Step} title="score"><span>as the server has it</span><${Result} label="score" value=${steps.score} /><//>`
-          : html`<${Step} title="score"><span>by the block's own formula, above; the server's number</span><${Result} label="score" value=${steps.score} /><//>`
+          <${Step} title="score"><span>from the server</span><${Result} label="score" value=${steps.score} /><//>`
+          : html`<${Step} title="score"><span>by the block's formula above; from the server</span><${Result} label="score" value=${steps.score} /><//>`
       }
       ${
         steps.power !== null &&
         html`<${Step} title="softmax">
         <span>exp(score − lse) = exp(${format(steps.score)} − ${format(/** @type {number} */ (steps.lse))})</span><${Result} label="exp(score − lse)" value=${steps.power} /><//>`
       }
-      <${Step} title="weight"><span>${steps.power === null ? "the server's number; it is not exp(score − lse)" : "as the server has it"}</span>
+      <${Step} title="weight"><span>${steps.power === null ? "from the server; it is not exp(score − lse)" : "from the server"}</span>
         <${Result} label="weight" value=${steps.weight} /><//>
       ${steps.value && html`<${Step} title=${`value ${steps.key}`}>${cells(steps.value, "value")}<//>`}
       ${
@@ -67,7 +67,7 @@ export function StepsView({ attention, settings, set, run }) {
           ? html`<${Step} title="weight times value"><${Cells} label="weight times value" values=${steps.value.values.map((number) => number * steps.weight)} /><//>
           <${Step} title=${`output ${query}: the sum over all keys`}><${Cells} label="output" values=${steps.output} /><//>`
           : steps.value &&
-            html`<${Step} title="output"><span>Not the sum of weights times these values: the block computes its output in another way.</span><//>`
+            html`<${Step} title="output"><span>Not the sum of weights times these values: this block computes its output differently.</span><//>`
       }
     </ol>`
     }`;

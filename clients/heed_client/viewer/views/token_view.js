@@ -75,7 +75,7 @@ function Text({ attention, settings, set, shown }) {
   });
   /** @param {Token | null} token @param {number | null} other  the one whose weight is told */
   const sentence = (token, other) => {
-    if (!token) return "Point at a token; click, or press Enter, to hold it.";
+    if (!token) return "Point at a token; click, or press Enter, to pin it.";
     const start = `“${word(token.direction, token.index)}” ${DIRECTIONS[token.direction]}`;
     if (other === null) return `${start} …`;
     const value = values[token.direction === "from" ? token.index * n + other : other * n + token.index];

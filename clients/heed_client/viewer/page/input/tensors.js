@@ -92,8 +92,8 @@ export function Tensors({
           event.currentTarget.value = "";
         }} /></label>
       <p class="note" id=${`${id}-picture`}>${
-        request?.picture ? `${request.picture}, ` : "Also dropped on the page. It is "
-      }${preprocessor.resize ? "cut to its middle and " : ""}resized to ${preprocessor.width} × ${preprocessor.height}.</p>`
+        request?.picture ? `${request.picture}, ` : "You can also drop it on the page. It is "
+      }${preprocessor.resize ? "center-cropped and " : ""}resized to ${preprocessor.width} × ${preprocessor.height}.</p>`
     }
     ${
       source === "own" &&
@@ -102,8 +102,8 @@ export function Tensors({
           open([...event.currentTarget.files]);
           event.currentTarget.value = "";
         }} /></label>
-      <p class="note" id=${`${id}-files`}>.npy, .npz, .safetensors or .json, also dropped on the page. Tensors are known by their
-        names: ${model.inputs
+      <p class="note" id=${`${id}-files`}>.npy, .npz, .safetensors or .json; you can also drop them on the page. Names of the
+        tensors: ${model.inputs
           .filter(({ required }) => required)
           .map(({ name }) => name)
           .join(", ")}, …</p>
@@ -176,7 +176,7 @@ function Json({ id, model, hasError, onValues }) {
     <label>JSON <textarea rows="6" class="code" spellcheck="false" value=${text} placeholder=${name ? "[[0.1, 0.2], [0.3, 0.4]]" : `{"${names[0]}": [[0.1, 0.2]], …}`}
       aria-invalid=${hasError ? "true" : undefined} aria-describedby=${hasError ? `${id}-given` : undefined}
       onInput=${(/** @type {any} */ event) => enter(event.currentTarget.value)}></textarea></label>
-    <button onClick=${() => enter(JSON.stringify(name ? (model.example[name] ?? []) : model.example))}>take the example</button>`;
+    <button onClick=${() => enter(JSON.stringify(name ? (model.example[name] ?? []) : model.example))}>use the example</button>`;
 }
 
 /** @param {string} text @param {string} name  of the tensor; "" = a whole request @returns {Record<string, unknown>} */
@@ -210,7 +210,7 @@ function Shapes({ id, model, request, answer, errors }) {
     useMemo(() => (request ? fromRequest(model, request.fields).tensors : answer?.input.tensors), [request, answer]) ??
     {};
   const names = model.inputs.map(({ name }) => name).filter((name) => tensors[name] || errors[name]);
-  return html`<ul class="shapes" aria-label="tensors that are given">${names.map(
+  return html`<ul class="shapes" aria-label="given tensors">${names.map(
     (name) => html`<li>
     <b>${name}</b> <span>${tensors[name]?.shape.join(" × ")}</span><${FieldError} id=${id} name=${name} errors=${errors} /></li>`,
   )}</ul>`;
@@ -226,10 +226,10 @@ function Words({ id, settings, set, request, answer }) {
   };
   const { m, n } = answer?.attention ?? { m: 0, n: 0 };
   const fits = words.length === 0 || !answer || words.length === m || words.length === n;
-  return html`<div><label>labels of tokens <input type="text" class="wide" value=${draft ?? words.map(quoted).join(" ")} placeholder="the cat sat"
+  return html`<div><label>token labels <input type="text" class="wide" value=${draft ?? words.map(quoted).join(" ")} placeholder="the cat sat"
       aria-describedby=${fits ? undefined : `${id}-words`} onInput=${(/** @type {any} */ event) => enter(event.currentTarget.value)}
       onBlur=${() => setDraft(null)} /></label>
-    ${!fits && html`<p class="note" id=${`${id}-words`}>${words.length} labels, ${m} queries, ${n} keys: their places are shown.</p>`}</div>`;
+    ${!fits && html`<p class="note" id=${`${id}-words`}>${words.length} labels, ${m} queries, ${n} keys: positions are shown instead.</p>`}</div>`;
 }
 
 /** A label without blanks, as it is written between blanks. @param {string} word */

@@ -25,8 +25,8 @@ export function Texts({ id, model, settings, set, answer, errors, isOpen }) {
   return html`
     <${TextBox} id=${id} label="text" name="text" value=${text} errors=${errors} onText=${(/** @type {string} */ text) => set({ text })} />
     ${count !== null && html`<p class="count">${count}${most ? ` of ${most}` : ""} tokens</p>`}
-    ${count !== null && answer?.input.truncated && html`<p class="note warning">The text is longer than the model takes: its end was left out.</p>`}
-    ${!text.trim() && html`<button onClick=${() => set({ text: SENTENCE })}>take a sentence as an example</button>`}
+    ${count !== null && answer?.input.truncated && html`<p class="note warning">The text is too long for the model: its end was cut off.</p>`}
+    ${!text.trim() && html`<button onClick=${() => set({ text: SENTENCE })}>use an example sentence</button>`}
     <div class="second" ref=${second} hidden=${!isOpen && !isPair && !pair}>${
       isPair || pair
         ? html`<${TextBox} id=${id} label="second text" name="text_pair" value=${pair} errors=${errors} onText=${(/** @type {string} */ pair) => set({ pair })} />

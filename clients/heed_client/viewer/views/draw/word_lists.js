@@ -147,7 +147,7 @@ export function WordLists({ bundles, attention, held, hold, isDrawn }) {
     </div>
     <p class="note">${bundles.length > 1 ? `The numbers are means of the ${bundles.length} heads. ` : ""}${
       error > 0 ? `Weights are exact to ± ${error.toPrecision(1)}. ` : ""
-    }Click a word, or press Enter, to hold it; Escape releases it.</p>`;
+    }Click a word, or press Enter, to pin it; Escape unpins it.</p>`;
 }
 
 /** @param {{side: string, index: number, label: Label, count: number, isCurrent: boolean, isHeld: boolean, description: string}} props */
