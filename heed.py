@@ -41,12 +41,12 @@ class Command(NamedTuple):
 
 COMMANDS = {
     "serve": Command("service.cli.serve", "cpu", "serve a model repository over HTTP"),
-    "probe": Command("service.cli.probe", "cpu", "report by the exit status whether a server is ready"),
+    "probe": Command("service.cli.probe", "cpu", "check whether a server is ready (exit status)"),
     "list": Command("service.cli.list", "cpu", "list the blocks in a model repository or on a server"),
     "run": Command(
-        "heed_client.__main__", "client", "run a block on a server with tensors from files, draw its weights"
+        "heed_client.__main__", "client", "run a block on a server with tensors from files; draw its weights"
     ),
-    "memory": Command("heed_client.command.memory", "client", "store keys and values on a server, list, delete them"),
+    "memory": Command("heed_client.command.memory", "client", "store, list and delete keys and values on a server"),
     "loadtest": Command("loadtest.__main__", "loadtest", "measure a server's throughput and latency under load"),
     "export": Command("export.__main__", "cpu,export", "export attention blocks from torch into the model repository"),
 }

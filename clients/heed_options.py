@@ -106,11 +106,11 @@ class Parser(argparse.ArgumentParser):
         name, _, problem = message.removeprefix("argument ").partition(": ") if ": " in message else ("", "", message)
         flag = next((part for part in name.split("/") if part.startswith("--")), name)
         if found := re.fullmatch(r"the following arguments are required: (.*)", message):
-            return f"{found[1]} is missing; `{self.prog} --help` explains it"
+            return f"missing {found[1]}; `{self.prog} --help` explains it"
         if found := re.fullmatch(r"unrecognized arguments: (.*)", message):
             return f"unexpected argument {found[1]!r}; `{self.prog} --help` lists the flags"
         if problem == "expected one argument":
-            return f"{flag}: expected a value (one that begins with - is written {flag}=-1)"
+            return f"{flag}: expected a value (write {flag}=-1 for one that begins with -)"
         if found := re.fullmatch(r"invalid (\w+) value: (.*)", problem):
             return f"{flag}: expected {KINDS.get(found[1], found[1])}, got {found[2]}"
         if found := re.fullmatch(r"invalid choice: '?(.*?)'? \(choose from (.*)\)", problem):
@@ -118,7 +118,7 @@ class Parser(argparse.ArgumentParser):
             return f"{flag}: expected {either(choices)}, got {found[1]!r}{nearest(found[1], choices)}"
         if found := re.fullmatch(r"ignored explicit argument (.*)", problem):
             off = f"--no-{flag.removeprefix('--')}"
-            advice = f"; {off} switches it off" if off in self._flags() else ""
+            advice = f"; use {off} to switch it off" if off in self._flags() else ""
             return f"{flag}: takes no value, got {found[1]}{advice}"
         return f"{flag}: {problem}" if flag else problem
 
@@ -138,7 +138,7 @@ def add_server(parser: Any) -> None:
     add = parser.add_argument
     environment = os.environ.get
     add("--url", type=url_option, default=environment("HEED_URL") or DEFAULT_URL,
-        help=f"the server (HEED_URL, default {DEFAULT_URL}); without http:// or https:// it is http")  # fmt: skip
+        help=f"URL of the server (HEED_URL, default {DEFAULT_URL}); http:// may be omitted")  # fmt: skip
     add_access(parser)
 
 
@@ -149,7 +149,7 @@ def add_access(parser: Any) -> None:
         help="API key, sent as Bearer token (HEED_API_KEY)")  # fmt: skip
     add("--cacert", type=certificates_option, metavar="FILE",
         help="PEM file with the certificates to trust, in place of the system's")  # fmt: skip
-    add("--insecure", "-k", action="store_true", help="accept any certificate of the server")
+    add("--insecure", "-k", action="store_true", help="accept any server certificate")
 
 
 def url_option(text: str) -> str:
@@ -179,7 +179,7 @@ def api_key_option(text: str) -> str:
 
 def _of_variable(text: str, name: str) -> str:
     """A note for a value that is a variable's."""
-    return f" (of the variable {name})" if text == os.environ.get(name) else ""
+    return f" (from the variable {name})" if text == os.environ.get(name) else ""
 
 
 def positive(text: str) -> float:

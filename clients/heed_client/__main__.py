@@ -60,7 +60,7 @@ def _run(heed: Client, options: argparse.Namespace) -> None:
     formats = [name for name in ("show", "plot", "html") if getattr(options, name)]
     inputs = _inputs(options)
     if formats and (options.weights_top_k or inputs.get("weights_top_k")):
-        raise UsageError(f"--{formats[0]}: needs all weights, not only those of --weights-top-k")
+        raise UsageError(f"--{formats[0]}: cannot be combined with --weights-top-k")
     given = Labels(_labels("--labels", options.labels), _labels("--key-labels", options.key_labels))
     _check_drawing(options, formats)
     subtracted = _compared(options.compare, inputs) if options.compare else None
@@ -68,7 +68,7 @@ def _run(heed: Client, options: argparse.Namespace) -> None:
     tokens = tokens_of(answer)
     drawn = next((name for name in DRAWN if name in answer), None)
     if formats and drawn is None:
-        raise UsageError(f"--{formats[0]}: needs {' or '.join(DRAWN)} among --outputs")
+        raise UsageError(f"--{formats[0]}: requires {' or '.join(DRAWN)} among --outputs")
     is_summary = not (formats or options.out or options.json) and sys.stdout.isatty()
     selection = None
     if drawn is not None and (formats or (is_summary and isinstance(answer[drawn], np.ndarray))):
@@ -172,7 +172,7 @@ def _inputs(options: argparse.Namespace) -> dict[str, Any]:
     if options.request:
         content = _read("--request", options.request)
         if not isinstance(content, dict):
-            raise UsageError(f"--request {options.request}: expected tensors by name, got one without a name")
+            raise UsageError(f"--request {options.request}: expected named tensors, got one without a name")
         inputs |= content
     for name, path in paths.items():
         if name == "memory" and MEMORY_ID.fullmatch(path) and not Path(path).exists():

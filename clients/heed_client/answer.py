@@ -50,7 +50,7 @@ class Tokens(Mapping[str, Any]):
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_") or name not in self._fields:
-            raise AttributeError(f"there is no {name!r}, but {', '.join(self.__dict__.get('_fields', ()))}")
+            raise AttributeError(f"there is no {name!r}; available: {', '.join(self.__dict__.get('_fields', ()))}")
         return self._fields[name]
 
     def __dir__(self) -> list[str]:
@@ -100,7 +100,7 @@ class Answer(Mapping[str, Any]):
                 if name in values:
                     return values[name]
         outputs = [*self.__dict__.get("_outputs", ())]
-        raise AttributeError(f"{name!r} is not in this answer: outputs={outputs}; outputs= of the call asks for others")
+        raise AttributeError(f"{name!r} is not in this answer, which has {outputs}; request it with outputs=")
 
     def __dir__(self) -> list[str]:
         return sorted({*super().__dir__(), *self._outputs, *self._tokens})
@@ -157,7 +157,7 @@ class Answer(Mapping[str, Any]):
         """
         weights = self.weights.dequantized() if isinstance(self.weights, Quantized) else self.weights
         if not isinstance(weights, np.ndarray):
-            raise ValueError("weights_top_k: a page needs all weights; leave it out")
+            raise ValueError("weights_top_k: a page needs all weights; omit it")
         leading = weights.shape[:-2]
         if len(at) > len(leading) or any(not -n <= i < n for i, n in zip(at, leading, strict=False)):
             raise wrong_index(at, leading)

@@ -46,7 +46,7 @@ def http_options(
         ValueError: an argument, or the URL or key of the environment, is wrong; the message begins with its name.
     """
     if transport is not None and (cacert is not None or not verify):
-        raise ValueError("transport: has certificates of its own; give it, or cacert and verify")
+        raise ValueError("transport: cannot be combined with cacert or verify")
     if timeout is not None and (isinstance(timeout, bool) or not isinstance(timeout, int | float) or not timeout > 0):
         raise ValueError(f"timeout: expected seconds, a number above 0, or None for no limit, got {timeout!r}")
     name = "url" if url is not None else "HEED_URL"
@@ -94,4 +94,4 @@ def text_fields(
 
 def not_ready(response: httpx.Response) -> str:
     """Why a server that answered is not ready."""
-    return f"/v2/health/ready returned {response.status_code}: it is loading its models, or shutting down"
+    return f"/v2/health/ready returned {response.status_code}: it is loading its models or shutting down"

@@ -117,7 +117,7 @@ def _not_heeds(response: httpx.Response) -> str:
     """The message for a response that is not Heed's."""
     address = f"{response.request.url.scheme}://{response.request.url.netloc.decode()}"
     text = " ".join(response.text.split())[:120]
-    return f"no answer of Heed from {address}; does another server or a proxy answer there?{' ' + text if text else ''}"
+    return f"the answer from {address} is not from Heed; is it another server or a proxy?{' ' + text if text else ''}"
 
 
 @contextmanager
@@ -135,11 +135,13 @@ def transport_errors() -> Iterator[None]:
         if isinstance(error, httpx.TimeoutException):
             raise TimedOut(f"{address} did not answer in time ({reason})") from error
         if "CERTIFICATE_VERIFY_FAILED" in reason:
-            reason = "its certificate is not trusted; cacert names a file with one to trust, verify=False trusts any"
+            reason = (
+                "its certificate is not trusted; cacert is a file with certificates to trust, verify=False trusts any"
+            )
         elif "WRONG_VERSION_NUMBER" in reason or "RECORD_LAYER_FAILURE" in reason:
-            reason = "the server there does not speak HTTPS; does http:// answer?"
+            reason = "the server does not use HTTPS; try http://"
         elif "Connection refused" in reason or "All connection attempts failed" in reason:
-            reason = "connection refused; no server listens there, `heed serve` starts one"
+            reason = "connection refused; `heed serve` starts a server"
         raise Unreachable(f"no answer from {address}: {reason}") from error
 
 

@@ -49,7 +49,9 @@ def page(
     stacked = _stacked(np.asarray(weights))
     layers, heads, m, n = stacked.shape
     if stacked.size > MAX_WEIGHTS:
-        raise ValueError(f"{stacked.size:,} weights are more than {MAX_WEIGHTS:,}: choose some")
+        raise ValueError(
+            f"expected at most {MAX_WEIGHTS:,} weights, got {stacked.size:,}; select fewer layers, heads or queries"
+        )
     numbers, dtype, unit = _levels(stacked)
     is_self = m == n and (not columns or list(columns) == list(rows))
     data = {
@@ -78,7 +80,7 @@ def _stacked(weights: np.ndarray) -> np.ndarray:
     if weights.ndim == 5 and weights.shape[1] == 1:
         return weights[:, 0]
     if weights.ndim > 4:
-        raise ValueError(f"at: choose one of the {weights.shape[1]} rows of the batch")
+        raise ValueError(f"at: select one of the {weights.shape[1]} rows of the batch")
     if weights.ndim < 2 or weights.size == 0:
         raise ValueError(f"weights: expected [..., m, n], got {list(weights.shape)}")
     return weights.reshape((1,) * (4 - weights.ndim) + weights.shape)
@@ -97,7 +99,7 @@ def _levels(weights: np.ndarray) -> tuple[np.ndarray, str, float]:
 
 def _labels(axis: str, words: Sequence[str], count: int, special: Sequence[bool]) -> list[dict[str, Any]]:
     if words and len(words) != count:
-        raise ValueError(f"labels: {len(words)} words for {count} {axis}")
+        raise ValueError(f"labels: expected {count}, one for each of the {axis}, got {len(words)}")
     marks = special if len(special) == count else [False] * count
     texts = words or [str(place) for place in range(count)]
     return [

@@ -23,7 +23,7 @@ INTEGERS = {"numpy": BITS, "torch": torch.from_numpy(BITS), "uint8": BITS.astype
 FLOATS = {"float": BITS.astype(np.float32), "torch double": torch.from_numpy(BITS).double(), "list": BITS.tolist()}
 REFUSED = {
     **{(name, meant): (mask, r"expected .* got (uint8|int64)") for name, mask in INTEGERS.items() for meant in (0, 1)},
-    **{(name, 0): (mask, r"nothing but 0 and 1.*additive_mask") for name, mask in FLOATS.items()},
+    **{(name, 0): (mask, r"contains only 0 and 1.*additive_mask") for name, mask in FLOATS.items()},
 }
 
 

@@ -77,7 +77,7 @@ def test_the_code_of_an_error_leads_to_its_documentation(shared_server, two_bloc
 def test_what_overflows_is_an_error_either_way(sync_heed, binary, outputs):
     """V2 answers NaN in bytes; the native API says why."""
     inputs = {name: 1e30 * array for name, array in sdpa(2, 3).items()}
-    with pytest.raises(heed_client.BadRequest, match="not finite: the numbers given overflow float32") as caught:
+    with pytest.raises(heed_client.BadRequest, match="not finite: the inputs overflow float32") as caught:
         sync_heed.attend(SDPA, **inputs, binary=binary, outputs=outputs)
     assert caught.value.status == 422
     forbidden = sync_heed.attend(SDPA, **sdpa(2, 3), is_causal=True, binary=binary, outputs=["scores"])

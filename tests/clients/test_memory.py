@@ -91,9 +91,9 @@ def test_append_and_step(heed):
         answer = memory.step(row, **LAST, at=11, is_causal=True)
         same(answer, heed.attend(SDPA, query=row, **joined(ROWS, MORE, LAST)))
         assert memory.lengths == (12,)
-        with pytest.raises(heed_client.Conflict, match="11 keys, got 12"):
+        with pytest.raises(heed_client.Conflict, match="length 11, got 12"):
             memory.step(row, **LAST, at=11)
-        with pytest.raises(heed_client.Conflict, match="7 keys, got 12"):
+        with pytest.raises(heed_client.Conflict, match="length 7, got 12"):
             memory.append(**MORE, at=7)
         heed.open_memory(memory.id).append(**LAST)
         assert memory.lengths == (12,)

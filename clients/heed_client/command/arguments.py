@@ -12,16 +12,16 @@ TENSORS = {
     "query": "queries",
     "key": "keys",
     "value": "values",
-    "x": "the input of self-attention; in cross-attention, the input of the queries",
+    "x": "the input of self-attention; in cross-attention, of the queries",
     "memory": "the input of the keys and values in cross-attention; or the id of a memory, as `heed memory` prints it",
     "input_ids": "token ids",
-    "attn_mask": "booleans (true = may attend), or floats that are added to the scores; integers are rejected",
+    "attn_mask": "booleans (true = may attend), or floats to add to the scores; integers are rejected",
     "memory_mask": "the same for the memory of cross_decoder",
     "head_mask": "factors of each head's weights; 0 removes a head",
     "memory_head_mask": "the same for the memory of cross_decoder",
     "decoder_head_mask": "the same for the decoder of a model of transformers with two stacks",
     "cross_attn_head_mask": "the same for its attention to the encoder",
-    "attn_bias": "floats added to the scores before softcap",
+    "attn_bias": "floats to add to the scores before softcap",
     "alibi_slopes": "ALiBi's slope of each head",
     "sinks": "score of each head that joins the softmax's denominator",
     "query_document_ids": "document of each query, which attends to keys of its own only",
@@ -113,7 +113,11 @@ def parser() -> Parser:
     add("--weights-threshold", type=float, metavar="W", help="return 0 for weights below W")
     add("--weights-pool", type=whole, metavar="K", help="pool queries and keys to at most K cells each")
     add("--decimals", type=int, metavar="D", help="round the answer to 0 to 7 decimals")
-    add("--weights-pool-by", choices=("mean", "max"), help="what a cell shows of its weights (default: mean)")
+    add(
+        "--weights-pool-by",
+        choices=("mean", "max"),
+        help="what a cell shows: the mean or the max of its weights (default: mean)",
+    )
     add(
         "--out",
         metavar="FILE",
@@ -176,11 +180,11 @@ def _size(text: str) -> tuple[float, float]:
 
 def _picture(text: str) -> str:
     if not text.lower().endswith(PICTURES):
-        raise argparse.ArgumentTypeError(f"expected a file that ends in {either(PICTURES)}, got {text!r}")
+        raise argparse.ArgumentTypeError(f"expected a file name ending in {either(PICTURES)}, got {text!r}")
     return text
 
 
 def _out(text: str) -> str:
     if text != "-" and not text.endswith(SUFFIXES):
-        raise argparse.ArgumentTypeError(f"expected a file that ends in {either(SUFFIXES)}, or -, got {text!r}")
+        raise argparse.ArgumentTypeError(f"expected a file name ending in {either(SUFFIXES)}, or -, got {text!r}")
     return text

@@ -65,7 +65,7 @@ def pick(path: str, name: str) -> Any:
     if name not in content and len(content) == 1:
         return next(iter(content.values()))
     if name not in content:
-        raise FileError(f"{path}: holds no {name!r}; there are {', '.join(content)}. Select one with {path}:NAME")
+        raise FileError(f"{path}: has no {name!r}; available: {', '.join(content)}. Select one with {path}:NAME")
     return content[name]
 
 
@@ -93,7 +93,7 @@ def write(path: str, outputs: Mapping[str, Any], others: Mapping[str, Any]) -> N
         elif len(flat) == 1:
             np.save(path, next(iter(flat.values())))
         else:
-            raise FileError(f"{path}: .npy holds one array, there are {', '.join(flat)}; .npz holds several")
+            raise FileError(f"{path}: .npy takes only one array, got {', '.join(flat)}; use .npz")
     except OSError as error:
         raise FileError(f"{path}: {error.strerror or error}") from None
 
@@ -111,7 +111,7 @@ def _parse(content: bytes) -> Any:
         if not isinstance(document, dict) or "shape" in document:
             return _tensor(document)
         return {name: _tensor(value) for name, value in document.items()}
-    raise FileError("expected npy, npz, safetensors or JSON, got none of them")
+    raise FileError("expected npy, npz, safetensors or JSON")
 
 
 def _json_problem(error: json.JSONDecodeError) -> str:

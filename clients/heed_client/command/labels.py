@@ -75,7 +75,9 @@ def _select(labels: Sequence[str], indices: Any) -> list[str]:
             else:
                 selected += labels[slice(*(int(bound) if bound.strip() else None for bound in bounds))]
         except IndexError:
-            raise ValueError(f"labels: {len(labels)} words, but query {part} is selected") from None
+            raise ValueError(
+                f"labels: expected one for each query, got {len(labels)}, but query {part} is selected"
+            ) from None
     return selected
 
 
@@ -93,4 +95,4 @@ def _evaluate(dim: str, sizes: Mapping[str, int]) -> int:
     try:
         return sum(int(term) if term.isdecimal() else sizes[term] for term in dim.split(" + "))
     except KeyError as missing:
-        raise ValueError(f"labels: no input says how long {missing.args[0]} is") from None
+        raise ValueError(f"labels: no input determines the size of {missing.args[0]}") from None

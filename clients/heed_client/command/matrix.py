@@ -118,5 +118,5 @@ def _filled(labels: Labels, m: int, n: int) -> Labels:
     keys = labels.keys or (labels.queries if m == n else ())
     for axis, given, count in (("queries", labels.queries, m), ("keys", keys, n)):
         if given and len(given) != count:
-            raise ValueError(f"labels: {len(given)} words for {count} {axis}")
+            raise ValueError(f"labels: expected {count}, one for each of the {axis}, got {len(given)}")
     return Labels(labels.queries or [*map(str, range(m))], keys or [*map(str, range(n))], labels.padding)

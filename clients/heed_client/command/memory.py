@@ -43,7 +43,7 @@ def parser() -> Parser:
     add("--value", metavar="FILE", help="values [batch, kv_heads, n, d_v]")
     add("--tensor", action="append", default=[], type=pair, metavar="NAME=FILE", help="any other tensor")
     add("--block", help="store the tensors projected by this block")
-    add("--dtype", choices=("float32", "float16"), help="of the stored numbers (default float32)")
+    add("--dtype", choices=("float32", "float16"), help="dtype of the stored numbers (default float32)")
     add("--ttl-seconds", type=positive, metavar="SECONDS", help="time until the memory is deleted")
     return root
 
@@ -70,7 +70,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 paths = {"key": options.key, "value": options.value} | dict(options.tensor)
                 tensors = {name: _tensor(path, name) for name, path in paths.items() if path}
                 if not tensors:
-                    raise ValueError("--key, --value: store needs tensors; `heed memory store --help` lists the flags")
+                    raise ValueError("--key, --value: missing; `heed memory store --help` lists the flags")
                 choices = {name: getattr(options, name) for name in ("block", "dtype", "ttl_seconds")}
                 print(heed.memory(**tensors, **choices).id)
     except (HeedError, FileError, ValueError, TypeError) as error:

@@ -25,7 +25,7 @@ def plot(
     """
     count = len(matrices.all)
     if count > MAX_MATRICES:
-        raise ValueError(f"{count:,} matrices, at most {MAX_MATRICES:,} fit in a picture: choose some with --at")
+        raise ValueError(f"expected at most {MAX_MATRICES:,} matrices, got {count:,}; select some with --at")
     if cmap is not None and cmap not in matplotlib.colormaps:
         close = get_close_matches(cmap, [*matplotlib.colormaps], 1)
         raise ValueError(f"unknown colour map {cmap!r}" + (f"; did you mean {close[0]!r}?" if close else ""))

@@ -47,7 +47,7 @@ class MemoryCalls:
         """Store a memory; also whether it is new. ``options`` are the fields of the request beside its tensors."""
         options = {**options, "dtype": dtype_name(options["dtype"])}
         if reuse and options.get("block") is not None:
-            raise ValueError("reuse: of a block, the server makes the keys and values; leave out one of both")
+            raise ValueError("reuse: cannot be combined with block, whose keys and values are computed by the server")
         arrays, counts = upload.to_arrays(tensors, _sent_dtype(options)), _lengths(lengths)
         size = sum(array.nbytes for array in arrays.values())
         if not reuse or size > PART_BYTES or not upload.are_keys_and_values(arrays):

@@ -169,21 +169,21 @@ def bad_files(tmp_path):
         ("--query cut.safetensors", "--query cut.safetensors: .*[Hh]eader"),
         ("--query pickled.npy", "--query pickled.npy: Object arrays .*allow_pickle"),
         ("--query odd.json", '--query odd.json: expected "shape" and "data"'),
-        ("--query two.json", "--query two.json: holds no 'query'; there are a, b"),
-        ("--request list.json", "--request list.json: expected tensors by name"),
+        ("--query two.json", "--query two.json: has no 'query'; available: a, b"),
+        ("--request list.json", "--request list.json: expected named tensors"),
         ("--key wide.npy", r"--key: expected axis 1 \(d_k\) to be 8, as in query, got 9 \(shape"),
         ("--attn-mask int.npy --additive-mask", r"--attn-mask: expected booleans \(true = may attend\) or floats"),
         ("--heads 3", "--heads: expected indices from -1 to 0"),
         ("--reduce-layers mean", "--reduce-layers"),
         ("--layers no-such-file", "--layers no-such-file"),
-        ('--labels ["a"] --queries 4 --show', "--labels: 1 words, but query 4 is selected"),
+        ('--labels ["a"] --queries 4 --show', "--labels: expected one for each query, got 1, but query 4 is selected"),
         ("--set bandwidth=1", "--bandwidth: unknown field"),
         ("--outputs all", "--outputs: unknown output 'all'"),
         ("--weights-top-k 99", "--weights-top-k: expected at most 7"),
-        ("--out both.npy", "both.npy: .npy holds one array, there are output, weights"),
+        ("--out both.npy", "both.npy: .npy takes only one array, got output, weights"),
         ("--out no/out.npz", "no/out.npz: No such file"),
-        ("--show --labels words.json", "--labels: 16 words for 5 queries"),
-        ("--show --key-labels words.json", "--labels: 16 words for 7 keys"),
+        ("--show --labels words.json", "--labels: expected 5, one for each of the queries, got 16"),
+        ("--show --key-labels words.json", "--labels: expected 7, one for each of the keys, got 16"),
         ("--show --labels list.json", "--labels list.json: expected a JSON list of texts"),
         ("--plot no/plot.png", "--plot no/plot.png: No such file"),
         ("--url http://[", "--url: expected a URL such as"),
@@ -217,7 +217,7 @@ def test_masks(attend, command, tmp_path, form):
 
     for zero, one in ((0, 1), (0.0, 1.0)):
         status, _, error = command("run", *flags([zero, one]))
-        assert (status, "--attn-mask: holds nothing but 0 and 1" in error) == (2, True)
+        assert (status, "--attn-mask: contains only 0 and 1" in error) == (2, True)
         attend(*flags([zero, one]), "--additive-mask")
     assert attend(*flags([0, None])) == attend(*flags([0.0, None])) == attend(*flags([True, False]))
 
@@ -300,6 +300,6 @@ def test_a_memory_is_stored_listed_queried_and_deleted(command, attend, tmp_path
 
 def test_mistakes_with_a_memory(command, monkeypatch, closed_address):
     status, _, wrong = command("memory", "store", "--key", "[[1, 2]]")
-    assert (status, wrong) == (2, "heed memory: 422 Unprocessable Entity: value: required, and not given\n")
+    assert (status, wrong) == (2, "heed memory: 422 Unprocessable Entity: value: missing (required)\n")
     monkeypatch.setenv("HEED_URL", closed_address)
     assert command("memory", "list")[0] == 1

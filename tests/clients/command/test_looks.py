@@ -124,7 +124,7 @@ def test_page_stands_alone():
             "unknown colour map 'virids'; did you mean 'viridis'",
         ),
         (lambda: matrices(WEIGHTS, subtracted=WEIGHTS[0]), "compare: "),
-        (lambda: page(np.zeros((2, 3, 1, 4, 4))), "at: choose one of the 3 rows of the batch"),
+        (lambda: page(np.zeros((2, 3, 1, 4, 4))), "at: select one of the 3 rows of the batch"),
         (lambda: page(np.zeros(4)), r"expected \[..., m, n\], got \[4\]"),
         (lambda: page(np.zeros((2, 0, 4, 4))), "expected"),
     ],
