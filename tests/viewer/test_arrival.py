@@ -88,7 +88,7 @@ def test_a_lost_connection_is_said_and_the_heads_that_came_stay(page):
     change(page, settings(100))
     page.wait_for_function(SOME)
     page.evaluate("lose()")
-    expect(page.locator(".bad")).to_contain_text("Not all heads came: the connection was lost")
+    expect(page.locator(".bad")).to_contain_text("Not all heads arrived: the connection was lost")
     page.wait_for_function(SOME)
     page.get_by_role("button", name="try again").click()
     expect_all(page, 100)

@@ -64,5 +64,5 @@ def test_both_sides_have_one_scale_and_one_layout(open_page, heed):
     first, second = sizes("y", "height")
     assert first == second
     assert first[0] == before[0][0]  # the fields of the second text lie over the maps
-    page.get_by_role("combobox", name="full colour").select_option("each row")
+    page.get_by_role("combobox", name="colour range").select_option("each row")
     expect(legends.nth(0)).to_contain_text("of the row’s largest")

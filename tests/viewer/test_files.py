@@ -40,7 +40,7 @@ def test_npy_files(open_page, tmp_path, names, asked, dtype):
     for name in asked:
         page.get_by_role("combobox", name=f"take my_{name} as").select_option(name)
     expect(page.get_by_role("combobox", name=re.compile("^take "))).to_have_count(0)
-    expect(page.get_by_role("list", name="tensors that are given")).to_contain_text("value 1 × 1 × 5 × 2")
+    expect(page.get_by_role("list", name="given tensors")).to_contain_text("value 1 × 1 × 5 × 2")
     expect_row(page, attend(arrays[0], arrays[1])[1])
 
 
@@ -161,7 +161,7 @@ def test_bad_files_are_refused_in_one_sentence(open_page, tmp_path):
             refused(name, message)
     with (tmp_path / "query.npy").open("wb") as file:
         file.truncate(10**9)
-    refused("query.npy", "has 954 MiB; at most 256 MiB are read")
+    refused("query.npy", "has 954 MiB; the limit is 256 MiB")
     np.savez_compressed(tmp_path / "all.npz", query=np.zeros(2**25 + 1, np.float64))
     refused("all.npz", "has more than 256 MiB unpacked")
     choose(page, *saved(tmp_path, query=QUERY))

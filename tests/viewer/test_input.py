@@ -23,7 +23,7 @@ def test_a_text_is_counted_and_cut_and_without_one_nothing_is_run(open_page):
     page.on("request", lambda request: request.method == "POST" and runs.append(request.post_data or ""))
     panel = page.get_by_role("region", name="input")
     expect(panel).to_contain_text("Type a text")
-    page.get_by_role("button", name="take a sentence").click()
+    page.get_by_role("button", name="use an example sentence").click()
     expect(page.locator(".thumbnail")).to_have_count(4)
     assert "The animal" in runs[0]  # what was run without a text would be before it
     box = page.get_by_role("textbox", name="text", exact=True)
@@ -96,7 +96,7 @@ def test_a_request_is_pasted_and_its_tokens_named(open_page):
     paste(page, query=QUERY, key=KEY, value=VALUE, scale=0.25, outputs=["weights"])
     expect_row(page, attend(QUERY, KEY, 0.25)[1])
     panel = page.get_by_role("region", name="input")
-    expect(panel.get_by_role("list", name="tensors that are given")).to_contain_text("query 1 × 1 × 3 × 2")
+    expect(panel.get_by_role("list", name="given tensors")).to_contain_text("query 1 × 1 × 3 × 2")
     expect(panel).to_contain_text("Not used: outputs")
     expect(panel.get_by_role("spinbutton", name="scale")).to_have_value("0.25")
     labels = page.get_by_role("textbox", name="token labels")
@@ -179,7 +179,7 @@ def test_numbers_are_typed_key_by_key(open_page):
     field.press("Control+a")
     field.press_sequentially("12")
     expect(field).to_have_value("12")
-    expect(page.get_by_role("list", name="tensors that are given")).to_contain_text("key 1 × 1 × 12 × 1")
+    expect(page.get_by_role("list", name="given tensors")).to_contain_text("key 1 × 1 × 12 × 1")
     options = page.get_by_role("group", name="options")
     field = options.get_by_role("spinbutton", name="scale")
     for number in ("0.05", "-0.5", "1e-2"):
@@ -231,7 +231,7 @@ def test_an_error_stands_beside_its_field(open_page):
     expect(page.get_by_role("alert")).to_have_count(0)
     paste(page, query=QUERY, key=[[1, 2, 3]])
     message = "key: expected axis 3 (d_k) to be 2, as in query, got 3 (shape [1, 1, 1, 3])"
-    tensors = page.get_by_role("list", name="tensors that are given")
+    tensors = page.get_by_role("list", name="given tensors")
     expect(tensors.get_by_role("alert")).to_have_text(message)
 
 
@@ -247,7 +247,7 @@ def open_and_fail(open_page, requests):
 def test_a_run_that_failed_does_not_rename_what_is_drawn(open_page):
     page, before = open_and_fail(open_page, "**/infer")
     answer = page.locator(".answer.stale")
-    expect(answer).to_contain_text("The last run that succeeded is drawn: the server does not answer")
+    expect(answer).to_contain_text("The last successful run is shown: the server does not respond")
     assert selected(page) == before
     assert "scores" not in take(page, "JSON").path().read_text()
     page.unroute("**/infer")
@@ -279,7 +279,7 @@ def test_it_starts_again_after_a_failure(open_page):
         page.route(url, lambda route: route.abort())
         page.goto(f"{start}?again{fragment}")
         page.reload()
-        expect(page.locator(".workspace")).to_contain_text("Nothing is drawn")
+        expect(page.locator(".workspace")).to_contain_text("Nothing to show")
         page.unroute(url)
         page.get_by_role("button", name="try again").click()
         expect(page.locator("#view canvas").first).to_be_visible()

@@ -66,7 +66,7 @@ def test_colours_follow_scale_threshold_range_and_palette(open_page, weights):
     linear = colours(page)[:, 0]
     assert (np.diff(linear[np.argsort(first)]) <= 0).all()  # darker for larger weights
     assert linear[first.argmax()] == 0
-    scale, full = (page.get_by_role("combobox", name=name) for name in ("scale", "full colour"))
+    scale, full = (page.get_by_role("combobox", name=name) for name in ("scale", "colour range"))
     threshold = page.get_by_role("spinbutton", name="threshold")
     scale.select_option("logarithmic")
     until(lambda: colours(page)[:, 0].mean() < linear.mean())
@@ -114,7 +114,7 @@ def test_of_long_inputs_the_server_sorts_and_counts_all_tokens(open_page, heed, 
     np.save(tmp_path / "input_ids.npy", ids)
     page = open_page("model=encoder&view=model&sort=held&query=7&hideFirst=true")
     choose(page, tmp_path / "input_ids.npy")
-    expect(page.locator("#view")).to_contain_text("hidden tokens count, too")
+    expect(page.locator("#view")).to_contain_text("includes hidden tokens")
     expect(page.get_by_role("combobox", name="sort by")).to_contain_text("share on “7”, which is pinned")
     expect(page.locator(".thumbnail b").first).to_have_text(f"{received.max():.2f}")
     shown = thumbnails(page)
@@ -142,7 +142,7 @@ def test_the_legend_of_a_logarithmic_scale_has_powers_of_ten(open_page, weights)
 
 def test_only_controls_that_have_an_effect_are_shown(open_page):
     page = open_page(MATRIX)
-    common = ["scale", "full colour", "threshold", "hide special tokens", "hide first token", "renormalise"]
+    common = ["scale", "colour range", "threshold", "hide special tokens", "hide first token", "renormalise"]
     controls = {
         "Matrix": ["head", "show", "palette", *common],
         "Head": ["head", "show", *common],

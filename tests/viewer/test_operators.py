@@ -42,8 +42,8 @@ def locked(shared_server, viewer_repository, tmp_path_factory) -> str:
 
 def test_a_key_is_asked_for_at_first_and_later_and_stays_in_the_tab(locked, open_page):
     page = open_page("model=bert&text=the+cat", url=locked, expected="401")
-    key, use = page.get_by_label("API key"), page.get_by_role("button", name="use it")
-    expect(page.get_by_text("Nothing is drawn: an API key is needed")).to_be_visible()
+    key, use = page.get_by_label("API key"), page.get_by_role("button", name="use this key")
+    expect(page.get_by_text("Nothing to show: an API key is needed")).to_be_visible()
     assert page.locator("body").inner_text().count("Authorization: Bearer") == 1
     key.fill("wrong")
     use.click()
