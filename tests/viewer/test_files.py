@@ -163,7 +163,7 @@ def test_bad_files_are_refused_in_one_sentence(open_page, tmp_path):
         file.truncate(10**9)
     refused("query.npy", "has 954 MiB; the limit is 256 MiB")
     np.savez_compressed(tmp_path / "all.npz", query=np.zeros(2**25 + 1, np.float64))
-    refused("all.npz", "has more than 256 MiB unpacked")
+    refused("all.npz", "has more than 256 MiB after decompression")
     choose(page, *saved(tmp_path, query=QUERY))
     expect(page.get_by_role("region", name="input")).to_contain_text("Missing: key.")
     choose(page, *saved(tmp_path, key=KEY))
