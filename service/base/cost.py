@@ -1,5 +1,7 @@
 """How long a kind of work takes, learned from measurements: nanoseconds for each order of magnitude of its size."""
 
+import math
+
 LEARN_EVERY, LEARN_FIRST = 16, 200  # 1 in 16 is timed, and each of the first 200
 # In all, after which also of the first ones only 1 in 16 is timed; one run counts for at most a 16th of it.
 LEARN_FIRST_NS = 100_000_000
@@ -61,20 +63,19 @@ class CostModel:
     def expected(self, size: int) -> float:
         """Nanoseconds that work of ``size`` takes; infinity before the first measurement.
 
-        Where no work of its order was measured, the next smaller order's rate counts, or, if there is none, the whole
-        time of the next larger order: both are rather too long than too short, unless a cache overflows.
+        Where no work of its order was measured, the next smaller order's rate counts, or the whole time of the next
+        larger order, if that is shorter: both are rather too long than too short, unless a cache overflows.
         """
         order = size.bit_length()
         rate = self._rates.get(order)
         if rate is not None:
             return rate * (size or 1)
-        orders = sorted(self._rates)
-        if not orders:
-            return float("inf")
-        below = [other for other in orders if other < order]
-        if below:
-            return self._rates[below[-1]] * size
-        return self._rates[orders[0]] * float(1 << orders[0] - 1 if orders[0] else 1)
+        below = max((other for other in self._rates if other < order), default=None)
+        above = min((other for other in self._rates if other > order), default=None)
+        return min(
+            math.inf if below is None else self._rates[below] * size,
+            math.inf if above is None else self._rates[above] * float(1 << above - 1),
+        )
 
 
 class UnknownCost(CostModel):

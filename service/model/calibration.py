@@ -5,7 +5,9 @@ Not all do: a sum over an axis whose size is no multiple of the vector's width m
 """
 
 import logging
+import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from zlib import crc32
 
 import numpy as np
@@ -24,6 +26,8 @@ STACKED = 5  # requests in the joined run
 # Sizes of the dimensions other than batch, taken in turn; odd, so that no vector register is full.
 LENGTHS = ((1, 7, 3), (5, 7, 3), (9, 13, 5))
 LARGE_LENGTH, LARGE_ROWS = 512, 8  # queries and keys, and rows, of a run that keeps a GPU busy
+# Queries and keys of the CPU's further runs, their width, and the time of a run after which none is longer.
+GROWING_LENGTHS, WIDTH, LONG_RUN_NS = (64, 128, 256, 512, 1024, 2048), 64, 1_000_000
 
 
 def calibrate(model: Model) -> dict[Graph, bool]:
@@ -36,7 +40,7 @@ def calibrate(model: Model) -> dict[Graph, bool]:
     """
     assert model.spec is not None, "only a block says which inputs can be drawn"
     drawn = [[_draw(model, model.spec, lengths, seed) for seed in range(STACKED)] for lengths in LENGTHS]
-    large = _draw_large(model, model.spec) if model.is_on_cuda else None
+    large = _draw_square(model, model.spec, LARGE_LENGTH, LARGE_ROWS) if model.is_on_cuda else None
 
     def is_stackable(graph: Graph) -> bool:
         model.run(graph, drawn[0][0], sorted(graph.outputs))  # the first run takes longer, and is not timed
@@ -53,6 +57,8 @@ def calibrate(model: Model) -> dict[Graph, bool]:
             if graph.spec is None or isinstance(error, (HeedError, MemoryError)):
                 raise
             log.warning("model %s: %s is not used, because it cannot run: %s", model.name, graph.spec.fast_path, error)
+    if not model.is_on_cuda:
+        _time_growing(replace(model, graphs=list(results)), model.spec)
     return results
 
 
@@ -69,7 +75,7 @@ def _is_exact(model: Model, graph: Graph, requests: Sequence[Arrays]) -> bool:
     return True
 
 
-def _timed(model: Model, graph: Graph, inputs: Arrays, names: list[str]) -> dict[str, np.ndarray]:
+def _timed(model: Model, graph: Graph, inputs: Arrays, names: Sequence[str]) -> dict[str, np.ndarray]:
     sizes = model.bind(inputs)
     start = model.clock()
     outputs = model.run(graph, inputs, names)
@@ -77,14 +83,35 @@ def _timed(model: Model, graph: Graph, inputs: Arrays, names: list[str]) -> dict
     return outputs
 
 
-def _draw_large(model: Model, spec: BlockSpec) -> dict[str, np.ndarray]:
-    """The inputs of a larger run.
+def _time_growing(model: Model, spec: BlockSpec) -> None:
+    """Time runs of growing length, until one takes a millisecond on the graph of all longer ones.
+
+    Extrapolated from short runs alone, a long run would seem to take up to 700 times its time.
+    """
+    growing = [("output",), ("output", "weights")]
+    for length in GROWING_LENGTHS:
+        if not growing:
+            return
+        inputs = _draw_square(model, spec, length)
+        sizes = model.bind(inputs)
+        for outputs in tuple(growing):
+            graph = model.graph_for(inputs, outputs, sizes)
+            start = model.clock()
+            _timed(model, graph, inputs, outputs)
+            of_longest = next(graph for graph in model.graphs if graph.can_serve(inputs, outputs, sys.maxsize))
+            if graph is of_longest and model.clock() - start > LONG_RUN_NS:
+                growing.remove(outputs)
+
+
+def _draw_square(model: Model, spec: BlockSpec, length: int, batch: int = 1) -> dict[str, np.ndarray]:
+    """The inputs of a run with ``length`` queries and keys.
 
     On a GPU, small runs cost their kernel launches. Extrapolated, a large run would seem to take hours and requests
     behind it would be rejected, so one large run is timed too.
     """
     lengths = [term for dim in model.outputs["weights"].shape[-2:] for term in symbol(dim).split(" + ")]
-    return _draw(model, spec, LENGTHS[-1], 0, dict.fromkeys(lengths, LARGE_LENGTH) | {"batch": LARGE_ROWS})
+    widths = dict.fromkeys(symbol(spec.depth).split(" + "), WIDTH)
+    return _draw(model, spec, (1,), 0, widths | dict.fromkeys(lengths, length) | {"batch": batch})
 
 
 def _draw(

@@ -14,6 +14,8 @@ def test_larger_work_takes_as_much_for_a_unit_and_smaller_as_much_in_all():
     assert [cost.expected(1 << power) for power in (20, 22, 10)] == [4e6, 16e6, 4e6]
     cost.learn(1 << 10, 3000)
     assert [cost.expected(1 << power) for power in (22, 10)] == [16e6, 3000]
+    cost.learn(1 << 11, 12e6)
+    assert cost.expected(1 << 13) == 4e6  # no longer than the larger one
 
 
 def test_a_disturbance_counts_for_little_and_is_forgotten_but_a_change_is_learned():

@@ -226,6 +226,15 @@ def test_a_fast_path_that_does_not_work_is_done_without(change, said, repository
     assert chosen(of, inputs(2048)) == "padded"
 
 
+@pytest.mark.parametrize("outputs", [["output"], ["output", "weights"]])
+def test_the_time_of_a_longer_run_is_known_after_calibration(outputs, repository):
+    of = model(repository)
+    calibrate(of)
+    longer = inputs(512)
+    estimate = of.estimate(longer, outputs, of.bind(longer))
+    assert estimate.graph.cost.knows(estimate.size)
+
+
 def test_the_canonical_graph_has_to_work(repository, tmp_path):
     with pytest.raises(Exception, match="Unheard"):
         model(with_broken("model", _unheard, repository, tmp_path))
