@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -84,7 +85,7 @@ class Measurement:
         seconds: dict[str, float] = {}
 
         def run(test: TestFile) -> Failure | None:
-            name = test.context.replace("/", ".")
+            name = re.sub(r"[^\w.]+", ".", test.context)  # some tests use their folder's name in a URL
             start = time.monotonic()
             status = self._run_file(test, name)
             seconds[test.context] = time.monotonic() - start
