@@ -134,7 +134,7 @@ def create_app(
         title="Heed",
         version=version("heed-attention"),
         description="Attention over HTTP: the output, and the weights.",
-        docs_url="/docs" if settings.pages in ("all", "docs") else None,
+        docs_url=None,  # service/docs_site.py has the page
         redoc_url=None,
         openapi_url=OPENAPI_PATH,
         redirect_slashes=False,  # Starlette's redirects would contain the Host header of the request unchecked
@@ -157,6 +157,8 @@ def create_app(
     if settings.pages in ("all", "viewer"):
         app.router.routes.extend(viewer_routes.routes(settings))
     if settings.pages in ("all", "docs"):
+        has_keys = bool(settings.api_keys_file or settings.admin_keys_file)
+        app.router.routes.append(docs_site.swagger_ui(OPENAPI_PATH, "/static-offline-docs", asks_for_key=has_keys))
         app.router.routes.extend(docs_site.routes())
     modules = (native_routes, health, metadata, v2_repository, log_settings, unsupported)
     for module in modules:

@@ -2,8 +2,8 @@
 
 Inference and reading need a key of ``api_keys_file``. Changing the server (load, unload, logging) needs a key of
 ``admin_keys_file``, and such a key is enough for all else, too. The index of the repository, which tells why a model
-failed to load, needs a key where there are any. Health is open to everyone, and so are the files of the viewer.
-Without a file no key is needed. The files are checked once a second, so that a request does not pay for it.
+failed to load, needs a key where there are any. Health is open to everyone, and so are the files of the viewer and of
+/docs. Without a file no key is needed. The files are checked once a second, so that a request does not pay for it.
 """
 
 import hashlib
@@ -21,7 +21,7 @@ from service.settings import Settings
 log = logging.getLogger("heed")
 
 OPEN = re.compile(r"/v2/health/(live|ready)/?")
-PAGE = re.compile(r"/(viewer/.*)?")  # asks for a key itself
+PAGES = re.compile(r"/(viewer/.*|docs/?|static-offline-docs/.*)?")  # they ask for a key themselves
 READING = ("GET", "HEAD", "OPTIONS")
 OPEN_TO_USERS = re.compile(
     r"/v1/(attention|text|tokenize)/[^/]+/?|/v1/memories(/[^/]+(/append)?)?/?|/v2/models/[^/]+(/versions/[^/]+)?/infer/?"
@@ -104,7 +104,7 @@ class ApiKeyAuth:
             administers = False
         if (self._api is None and not administers) or OPEN.fullmatch(path):
             return None
-        if method in READING and PAGE.fullmatch(path):
+        if method in READING and PAGES.fullmatch(path):
             return None
         key = _key(headers)
         if key is None:

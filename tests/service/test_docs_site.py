@@ -1,4 +1,4 @@
-"""The documentation at /docs/guide, where it is installed."""
+"""The page /docs, and the documentation at /docs/guide, where it is installed."""
 
 from pathlib import Path
 
@@ -55,3 +55,13 @@ def test_it_is_off_or_guarded_with_the_documentation(client, tmp_path):
 def test_without_a_site_there_are_no_routes(monkeypatch):
     monkeypatch.setattr(docs_site, "FOLDERS", (Path("/nonexistent"),))
     assert docs_site.routes() == []
+
+
+def test_the_page_of_the_api_is_open_and_asks_for_the_key_that_its_document_needs(client, tmp_path):
+    (tmp_path / "keys").write_text("the-key\n")
+    guarded = client(api_keys_file=tmp_path / "keys")
+    for path in ("/docs", "/docs/", "/static-offline-docs/swagger-ui.css"):
+        assert guarded.get(path).status_code == 200
+    assert "prompt(" in guarded.get("/docs").text
+    assert guarded.get("/openapi.json").status_code == 401
+    assert "prompt(" not in client().get("/docs").text

@@ -68,6 +68,15 @@ def test_a_key_is_asked_for_at_first_and_later_and_stays_in_the_tab(locked, open
     assert KEY not in page.evaluate("JSON.stringify(localStorage)")
 
 
+def test_the_page_of_the_api_asks_for_the_key(locked, browser):
+    page, asked = browser.new_page(), []
+    page.on("dialog", lambda dialog: (asked.append(dialog.message), dialog.accept(["wrong", KEY][len(asked) - 1])))
+    page.goto(f"{locked}/docs")
+    expect(page.get_by_text("/v1/attention/bert").first).to_be_visible()
+    assert asked == ["This server needs an API key", "This server needs an API key, and does not know this one"]
+    page.close()
+
+
 def test_a_token_is_text(open_page):
     page = open_page("model=bert&text=%3Cscript%3Ealert(1)%3C/script%3E+cat&view=tokens&query=1")
     expect(page.locator(".selection")).to_contain_text("looks at")
