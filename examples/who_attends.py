@@ -22,7 +22,10 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--head", type=int, default=1, help="the head to show, 0 to 11 (default 1)")
     head = parser.parse_args().head
-    response = json.load(sys.stdin)
+    text = sys.stdin.read()
+    if not text:
+        sys.exit("no response: is the server running? `make serve` or `heed serve` starts one")
+    response = json.loads(text)
     if "weights" not in response:
         sys.exit(f"no weights in the response: {response}")
     words = json.loads((Path(__file__).parent / "sentence.tokens.json").read_text())

@@ -71,3 +71,10 @@ def test_every_example_is_run_here():
     others = {"search_sentences", "make_sentence", "who_attends"}  # tested above and in test_sentence.py
     assert {path.stem for path in EXAMPLES.glob("*.py")} == SHOWN.keys() | others
     assert [path.name for path in EXAMPLES.glob("*.ipynb")] == ["attention.ipynb"]
+
+
+def test_the_table_of_no_response_is_one_line():
+    script = [sys.executable, str(EXAMPLES / "who_attends.py")]
+    ended = subprocess.run(script, input="", text=True, capture_output=True)
+    assert (ended.returncode, ended.stderr.count("\n")) == (1, 1)
+    assert "is the server running?" in ended.stderr
