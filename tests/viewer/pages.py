@@ -82,7 +82,7 @@ def display(page: Page) -> Locator:
     button = page.get_by_role("button", name="Display")
     if button.get_attribute("aria-expanded") == "false":
         button.click()
-    return page.get_by_role("group", name="how it is drawn")
+    return page.get_by_role("group", name="drawing options")
 
 
 def drawn(page: Page) -> None:
