@@ -82,6 +82,14 @@ def test_views_look_as_they_did(open_page):
             assert (np.abs(picture - expected).mean() <= TOLERANCE) == (name == view), (view, name)
 
 
+def test_a_link_is_followed_also_if_settings_are_written_before_its_event(open_page):
+    page = open_page("model=bert&text=the+cat")
+    expect(page.locator(".thumbnail")).to_have_count(4)
+    page.evaluate("before => { location.hash = 'model=additive'; history.replaceState(null, '', before) }", page.url)
+    expect(page.get_by_role("combobox", name="model", exact=True)).to_have_value("additive")
+    assert "model=additive" in page.url
+
+
 def test_back_and_forward_lead_through_views_and_models(open_page):
     page = open_page("model=bert&text=the+cat")
     tab = page.get_by_role("tab", selected=True)

@@ -17,7 +17,8 @@ export function useAddress(start) {
     else history.replaceState(null, "", fragment);
   }, [settings]);
   useEffect(() => {
-    const change = () => setSettings(fromFragment(location.hash)); // back, forward, or a link to this page
+    // Back, forward, or a link to this page. Settings that were written since the event have changed location.hash.
+    const change = (/** @type {HashChangeEvent} */ event) => setSettings(fromFragment(new URL(event.newURL).hash));
     addEventListener("hashchange", change);
     return () => removeEventListener("hashchange", change);
   }, []);
