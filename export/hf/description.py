@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from export.hf.positions import position_limits
 from export.hf.pretrained import ModelRefused, Pretrained
 from export.hf.verification.examples import draw
 from export.hf.verification.float64 import Original
-from export.hf.wrapper import HEAD_MASKS, HIDDEN, Wrapper
+from export.hf.wrapper import HEAD_MASKS, HIDDEN, VECTORS, Wrapper
 from export.weights.checkpoint import listed
 from models.block import Block, Dim, Input, Output, Sizes
 from models.options import head_mask
@@ -33,6 +34,12 @@ DESCRIPTIONS = {
     "cross_weights": "Every decoder layer's weights over the positions of the encoder.",
     "hidden_states": "The embeddings and every layer's hidden states, as transformers' output_hidden_states.",
     "encoder_hidden_states": "The same of the encoder.",
+    "query": "Every head's queries, times the scale: the products with key are the scores before biases and masks.",
+    "key": "Every head's keys, repeated where heads share them.",
+    "encoder_query": "The queries of the encoder's heads.",
+    "encoder_key": "The keys of the encoder's heads.",
+    "cross_query": "The queries of the cross-attention's heads.",
+    "cross_key": "The keys of the cross-attention's heads.",
 }
 
 
@@ -75,7 +82,7 @@ def block_of(pretrained: Pretrained, name: str) -> tuple[Block, Original]:
         config=json.loads(config.to_json_string(use_diff=True)) | _stated(config),
         limits=limits,
         left_out={},
-        rare=tuple(name for name in (*HEAD_MASKS, *HIDDEN) if name in {**inputs, **shapes}),
+        rare=tuple(name for name in (*HEAD_MASKS, *HIDDEN, *chain(*VECTORS.values())) if name in {**inputs, **shapes}),
     )
     return block, original
 

@@ -22,9 +22,9 @@ def take_head_masks(wrapper: Wrapper, drawn: Mapping[str, Tensor]) -> dict[str, 
     model, masks = wrapper.model, wrapper.head_masks
     recorded: list[Tensor] = []
 
-    def record(output: Tensor, weights: Tensor) -> AttentionOutputs:
-        recorded.append(weights)
-        return output, weights
+    def record(outputs: AttentionOutputs, _query: Tensor, _key: Tensor) -> AttentionOutputs:
+        recorded.append(outputs[1])
+        return outputs
 
     with torch.inference_mode():
         eager = vars(wrapper(**drawn))

@@ -1,12 +1,17 @@
-"""Masks of heads: a factor for each head of every layer, applied to its weights after the softmax.
+"""Masks of heads, and the queries and keys of heads: what is changed and recorded in each call of attention.
+
+A mask has a factor for each head of every layer, applied to its weights after the softmax.
 
 transformers had the arguments ``head_mask``, ``decoder_head_mask`` and ``cross_attn_head_mask`` before version 5. Here
 they are an attention function under a name of its own: the model's eager function, whose weights and outputs are
 multiplied. Without a mask it is the eager function.
+
+The queries that are recorded are multiplied by the scale, and each head has its keys, also where heads share them: a
+head's score is the product of both, before masks and biases.
 """
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from typing import Any
@@ -17,12 +22,17 @@ HEADS = "heed_heads"
 Row = tuple[str, int]  # the name of a mask, and a layer
 AttentionOutputs = tuple[Tensor, Tensor]  # output [batch, queries, heads, width], weights [batch, heads, queries, keys]
 
-_CHANGE: ContextVar[Callable[[Tensor, Tensor], AttentionOutputs] | None] = ContextVar("_CHANGE", default=None)
+Change = Callable[[AttentionOutputs, Tensor, Tensor], AttentionOutputs]  # of the outputs, for the call's query and key
+
+_CHANGE: ContextVar[Change | None] = ContextVar("_CHANGE", default=None)
 
 
 @contextmanager
-def changed(change: Callable[[Tensor, Tensor], AttentionOutputs]) -> Iterator[None]:
-    """A context in which ``change`` replaces the outputs of each call of the attention ``HEADS``."""
+def changed(change: Change) -> Iterator[None]:
+    """A context in which ``change`` replaces the outputs of each call of the attention ``HEADS``.
+
+    It is called with them and with the call's query, multiplied by the scale, and key: [batch, heads, length, width].
+    """
     token = _CHANGE.set(change)
     try:
         yield
@@ -30,26 +40,35 @@ def changed(change: Callable[[Tensor, Tensor], AttentionOutputs]) -> Iterator[No
         _CHANGE.reset(token)
 
 
-def heads_masked(masks: Mapping[str, Tensor], rows: Sequence[Row]) -> AbstractContextManager[None]:
+def heads_masked(
+    masks: Mapping[str, Tensor], rows: Sequence[Row], recorded: MutableMapping[Row, tuple[Tensor, Tensor]]
+) -> AbstractContextManager[None]:
     """A context in which a model with the attention ``HEADS`` multiplies the weights of each head by its mask.
 
-    ``masks`` are [layers, heads]; ``rows`` say which row each call of attention has, in the order of the calls.
+    ``masks`` are [layers, heads]; ``rows`` say which row each call of attention has, in the order of the calls. The
+    query and key of each call are added to ``recorded``.
     """
     remaining = iter(rows)
 
-    def multiply(output: Tensor, weights: Tensor) -> AttentionOutputs:
-        name, layer = next(remaining)
+    def multiply(outputs: AttentionOutputs, query: Tensor, key: Tensor) -> AttentionOutputs:
+        name, layer = row = next(remaining)
+        recorded[row] = query, key
         if name not in masks:
-            return output, weights
+            return outputs
+        output, weights = outputs
         mask_H1 = masks[name][layer][:, None]
         return output * mask_H1, weights * mask_H1[:, None]
 
     return changed(multiply)
 
 
-def attend(module: nn.Module, *tensors: Tensor | None, **options: Any) -> AttentionOutputs:
+def attend(module: nn.Module, query: Tensor, key: Tensor, *tensors: Tensor | None, **options: Any) -> AttentionOutputs:
     """The eager function of the model that ``module`` is from; then the masks, if there are any."""
     eager = inspect.unwrap(type(module).forward).__globals__["eager_attention_forward"]
-    output, weights = eager(module, *tensors, **options)
+    outputs: AttentionOutputs = eager(module, query, key, *tensors, **options)
     change = _CHANGE.get()
-    return change(output, weights) if change else (output, weights)
+    if change is None:
+        return outputs
+    scale = options.get("scaling")
+    scaled = query * (query.shape[-1] ** -0.5 if scale is None else scale)
+    return change(outputs, scaled, key.repeat_interleave(query.shape[1] // key.shape[1], 1))

@@ -34,6 +34,11 @@ TWO_STACKS_MASKS = {
     "cross_attn_head_mask": "cross_weights",
 }
 HEAD_MASKS = tuple(TWO_STACKS_MASKS)
+VECTORS = {  # of the weights' heads
+    "weights": ("query", "key"),
+    "encoder_weights": ("encoder_query", "encoder_key"),
+    "cross_weights": ("cross_query", "cross_key"),
+}
 MAIN = ("input_ids", "pixel_values", "input_features")
 MASKS = {"attention_mask": "input_ids", "token_type_ids": "input_ids", "decoder_attention_mask": "decoder_input_ids"}
 
@@ -71,7 +76,8 @@ class Wrapper(nn.Module):
     def forward(self, **inputs: Tensor) -> SimpleNamespace:
         masks = {name: inputs.pop(name) for name in self.head_masks if name in inputs}
         given = {name: x.expand(inputs[MASKS[name]].shape) if name in MASKS else x for name, x in inputs.items()}
-        with heads_masked(masks, self.rows) if masks else nullcontext():
+        recorded: dict[Row, tuple[Tensor, Tensor]] = {}
+        with heads_masked(masks, self.rows, recorded) if self.rows and self.with_weights else nullcontext():
             result = self.model(**given, **self.fixed)
         outputs = {"output": _answer(result)}
         if self.pooling:
@@ -80,7 +86,18 @@ class Wrapper(nn.Module):
             outputs |= {name: _stacked(theirs, result.get(theirs)) for name, theirs in self.attentions.items()}
             hidden = {name: result.get(theirs) or () for name, theirs in self.hidden_states.items()}
             outputs |= {name: torch.stack(layers) for name, layers in hidden.items() if _have_one_shape(layers)}
+            outputs |= self._vectors(recorded)
         return SimpleNamespace(**outputs)
+
+    def _vectors(self, recorded: Mapping[Row, tuple[Tensor, Tensor]]) -> dict[str, Tensor]:
+        """The queries and keys of all heads, [layers, batch, heads, length, width], by name."""
+        vectors = {}
+        for mask, of in self.head_masks.items():
+            layers = [recorded[row] for row in sorted(recorded) if row[0] == mask]
+            for name, tensors in zip(VECTORS[of], zip(*layers, strict=True), strict=True) if layers else ():
+                if _have_one_shape(tensors):
+                    vectors[name] = torch.stack(tensors)
+        return vectors
 
 
 def _answer(result: Mapping[str, Any]) -> Tensor:

@@ -23,7 +23,7 @@ from service.selection.derived import (
     rollout,
 )
 from service.selection.indices import Pick
-from service.selection.options import ATTENTION, AXES, OPTIONS, WEIGHTS, Reduction, Selection
+from service.selection.options import AXES, BY_HEAD, OPTIONS, SELECTED, WEIGHTS, Reduction, Selection
 from service.selection.reductions import largest, pool, quantize, reduce, select
 from service.tensors.bfloat16 import astype, to_float32
 from service.tensors.dims import Sizes, dim_size, format_dims
@@ -173,31 +173,31 @@ class _Planner:
         (source,) = graph_outputs([name], self.signature)
         tensor = self.signature.outputs[source]
         shape = {axis - len(tensor.shape): dim_size(dim, self.sizes) for axis, dim in enumerate(tensor.shape)}
-        if name in self.signature.outputs and name not in ATTENTION:
+        if name in self.signature.outputs and name not in BY_HEAD:
             self.outputs.append(AnsweredOutput(name, source, tuple(shape), prod(shape.values()), tensor.dtype.itemsize))
             return
         if name == "rollout" and shape[QUERIES] != shape[KEYS]:
             raise Invalid(
                 f"rollout requires as many queries as keys, got {shape[QUERIES]} and {shape[KEYS]}", "outputs"
             )
-        picks = self._picks(source, shape)
+        picks = self._picks(name, source, shape)
         if any(not isinstance(pick, slice) for pick in picks.values()):
             self._use(prod(shape.values()), COPY_NS, tensor.dtype.itemsize)
         item_bytes, reductions = tensor.dtype.itemsize, list[tuple[int, Reduction]]()
         if name in DERIVED:
             self._derive(name, shape)
             item_bytes = 4
-        if name != "rollout":
+        if name in SELECTED and name != "rollout":
             reductions = self._reductions(shape)
         self._pool(name, shape)
         self.recipes.append(Recipe(name, source, picks, reductions, self.selection))
         self._convert(name, source, shape, item_bytes)
 
-    def _picks(self, source: str, shape: dict[int, int]) -> dict[int, Pick]:
+    def _picks(self, name: str, source: str, shape: dict[int, int]) -> dict[int, Pick]:
         picks = {}
         for field, axis in AXIS.items():
             indices = getattr(self.selection, field)
-            if indices is None:
+            if indices is None or name not in OPTIONS[field].outputs:
                 continue
             if axis not in shape:
                 dims = format_dims(self.signature.outputs[source].shape)

@@ -22,6 +22,10 @@ MAX_COUNT = 2**31 - 1
 WEIGHTS = ("weights", "encoder_weights", "cross_weights")
 ATTENTION = (*WEIGHTS, "scores")
 SELECTED = (*ATTENTION, *DERIVED)
+QUERY_VECTORS = ("query", "encoder_query", "cross_query")
+KEY_VECTORS = ("key", "encoder_key", "cross_key")
+BY_QUERY = (*SELECTED, *QUERY_VECTORS)
+BY_HEAD = (*BY_QUERY, *KEY_VECTORS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,10 +88,10 @@ class Selection:
     """The options of a request; None = not given. Every part of the service that knows options has them from here."""
 
     layers: Annotated[
-        Indices | None, Option(PLACES, "the layers to answer, counted from 0 or from the end", SELECTED)
+        Indices | None, Option(PLACES, "the layers to answer, counted from 0 or from the end", BY_HEAD)
     ] = None
-    heads: Annotated[Indices | None, Option(PLACES, "the heads to answer", SELECTED)] = None
-    queries: Annotated[Indices | None, Option(PLACES, "the queries whose weights are answered", SELECTED)] = None
+    heads: Annotated[Indices | None, Option(PLACES, "the heads to answer", BY_HEAD)] = None
+    queries: Annotated[Indices | None, Option(PLACES, "the queries whose weights are answered", BY_QUERY)] = None
     average_attn_weights: Annotated[bool | None, Option(FLAG, "reduce_heads mean", SELECTED, False)] = None
     reduce_heads: Annotated[
         Reduction | None, Option(REDUCTION, "the mean or the largest over heads, without their axis", SELECTED)

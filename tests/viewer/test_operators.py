@@ -86,7 +86,7 @@ def test_a_token_is_text(open_page):
 def test_axe_finds_no_violation_and_a_phone_need_not_scroll_sideways(open_page):
     page = open_page("model=bert&text=the+cat+sat+on+the+mat")
     rules = {"light": {}, "dark": {"runOnly": ["color-contrast"]}}  # no other rule asks for the theme
-    for view in ("Model", "Head", "Matrix", "Tokens", "Compare", "Ablate"):
+    for view in ("Model", "Head", "Matrix", "Tokens", "Compare", "Ablate", "Neurons"):
         page.get_by_role("tab", name=view).click()
         expect(page.locator("#view :is(canvas, .chip)").first).to_be_visible()
         page.wait_for_function("() => document.querySelectorAll('[aria-busy=true]').length === 0")

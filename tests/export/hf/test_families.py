@@ -2,6 +2,7 @@
 
 import json
 import re
+from itertools import chain
 
 import numpy as np
 import pytest
@@ -46,6 +47,8 @@ FORMULA = {"t5", "t5, encoder", "gpt oss"}  # no kernel adds a bias to the score
 MASKED = {"decoder_head_mask": "weights", "cross_attn_head_mask": "cross_weights"}
 # Attention that does not go through transformers' AttentionInterface.
 WITHOUT_MASK = {"bloom", "deberta v2", "deberta v2, relative", "falcon", "gpt j", "gpt neo", "mpnet"}
+OTHER_SCORES = {"t5", "t5, encoder", "gemma 2"}  # a bias for the distance; a softcap
+SCORE_ERROR = 1e-4
 pytestmark = pytest.mark.filterwarnings("ignore")  # those of transformers
 
 
@@ -177,6 +180,20 @@ def check_next_tokens(client, folder, inputs, body):
         np.testing.assert_allclose(chosen, np.sort(p)[::-1][:7], rtol=np.expm1(2 * limit))
 
 
+def check_queries_and_keys(client, block, inputs):
+    """The logarithms of the weights are the products of queries and keys, but for one number for each query."""
+    outputs = [output["name"] for output in block["outputs"]]
+    kinds = [name for name in ("weights", "encoder_weights", "cross_weights") if name in outputs]
+    vectors = {of: [of.removesuffix("weights") + name for name in ("query", "key")] for of in kinds}
+    body = {name: x.tolist() for name, x in inputs.items()}
+    answer = client.post("/v1/attention/mine", json=body | {"outputs": [*kinds, *chain(*vectors.values())]}).json()
+    for of, names in vectors.items():
+        weights, queries, keys = (np.array(answer[name]) for name in (of, *names))
+        with np.errstate(divide="ignore"):
+            rest = np.where(weights > 0, np.log(weights) - queries @ np.swapaxes(keys, -1, -2), np.nan)
+        assert np.nanmax(np.nanmax(rest, -1) - np.nanmin(rest, -1)) <= SCORE_ERROR, of
+
+
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=() if name == FAST else pytest.mark.extended) for name in FAMILIES]
 )
@@ -209,6 +226,8 @@ def test_answers_are_those_of_transformers(name, tmp_path):
             for output in zip(*answers, strict=True):
                 names, errors, limits = zip(*output, strict=True)
                 assert max(errors) <= max(limits), names[0]
+        if name not in WITHOUT_MASK | OTHER_SCORES:
+            check_queries_and_keys(client, block, drawn(block, True, 0))
         if takes_text:
             body, inputs = tokenized(block, tmp_path / "model")
             for output, error, limit in compared(client, tmp_path / "model", inputs, body, "text"):

@@ -210,6 +210,16 @@ def test_layers_of_a_graph_are_a_tensor_too(client, whole, layers):
     np.testing.assert_array_equal(np.asarray(found, np.float32), whole["encoder"][1:])
 
 
+def test_the_vectors_of_heads_are_selected_and_not_reduced(client):
+    whole = native(client, "encoder", ["query", "key"])
+    for options, queries in (({}, slice(None)), ({"queries": "4,1"}, [4, 1]), ({"reduce_heads": "mean"}, slice(None))):
+        outputs = ["weights", "query", "key"]
+        found = native(client, "encoder", outputs, layers=[1], **({"heads": [2]} | options))
+        for name, picked in (("query", queries), ("key", slice(None))):
+            expected = np.asarray(whole[name])[1:, :, 2:3][..., picked, :]
+            np.testing.assert_array_equal(np.asarray(found[name]), expected, name)
+
+
 def test_only_entropy_runs_the_graph_with_weights(client):
     """A graph without weights is the faster one for the output alone; both are asked for after one another."""
     for outputs in (["output"], ["entropy"], ["output", "entropy"], ["output"]):

@@ -47,10 +47,10 @@ export const isDark = () => {
   return chosen ? chosen === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
 };
 
-/** Orange and violet, like PuOr, with a dark middle, where most cells are. @param {number} level */
+/** Violet and orange, like PuOr, with a dark middle, where most cells are. @param {number} level */
 function darkDiverging(level) {
   const share = Math.abs(2 * level - 1) ** 0.8;
-  const [from, to] = [rgb(BACK_DARK), rgb(level < 0.5 ? "#ffb454" : "#b9a5ff")];
+  const [from, to] = [rgb(BACK_DARK), rgb(level < 0.5 ? "#b9a5ff" : "#ffb454")];
   const mix = (/** @type {"r" | "g" | "b"} */ part) => from[part] + share * (to[part] - from[part]);
   return rgb(mix("r"), mix("g"), mix("b")).formatHex();
 }

@@ -13,7 +13,7 @@
  * @property {boolean} sentence  run the sentence whose tensors come with the page
  * @property {Record<string, unknown>} parameters  of the model, by name
  * @property {string} kind  output that is looked at: weights, scores, weights_by_norm, cross_weights, ...; difference in comparisons; "" = the model's first
- * @property {"" | "model" | "head" | "matrix" | "tokens" | "compare" | "ablate" | "steps" | "picture"} view
+ * @property {"" | "model" | "head" | "matrix" | "tokens" | "compare" | "ablate" | "neurons" | "steps" | "picture"} view
  *   "" = the first one
  * @property {number} layer
  * @property {number} head

@@ -45,6 +45,7 @@ const CONTROLS = {
   model: ["sort", ...LOOKS],
   head: ["head", "combine", ...LOOKS.filter((name) => name !== "palette")], // heads have colours of their own
   ablate: ["head", "scale", "palette", "threshold", "hidden"],
+  neurons: ["head"],
   steps: ["head"],
 };
 

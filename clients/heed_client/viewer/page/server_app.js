@@ -5,6 +5,7 @@ import { toJson } from "heed/save/commands.js";
 import { openingToken, start } from "heed/server/start.js";
 import { hasHeadMask, headMask, inputOf, kindsOf, modelOf, neededFor, openingKind, run } from "heed/server/run.js";
 import { patchesOf, seenBy } from "heed/server/picture.js";
+import { hasNeurons } from "heed/server/neurons.js";
 import { hasSteps } from "heed/server/steps.js";
 import { changed, DEFAULTS, SENTENCE } from "heed/data/state.js";
 import { useAddress } from "heed/page/address.js";
@@ -14,6 +15,7 @@ import { useOpen, usePromise } from "heed/views/hooks.js";
 import { InputPanel } from "heed/page/input/panel.js";
 import { AblateView } from "heed/views/ablate_view.js";
 import { Choice, modelChoices } from "heed/views/controls.js";
+import { NeuronView } from "heed/views/neuron_view.js";
 import { StepsView } from "heed/views/steps_view.js";
 import { PICTURE, VIEWS, Workspace } from "heed/page/workspace.js";
 
@@ -160,6 +162,7 @@ const viewsOf = (model) => ({
   ...(patchesOf(model) && PICTURE),
   ...VIEWS,
   ...(hasHeadMask(model) && { ablate: { title: "Ablate", view: AblateView } }),
+  ...(kindsOf(model).some((kind) => hasNeurons(model, kind)) && { neurons: { title: "Neurons", view: NeuronView } }),
   ...(hasSteps(model) && { steps: { title: "Steps", view: StepsView } }),
 });
 

@@ -65,7 +65,7 @@ export function Workspace({
   );
   const { view: View } = views[name];
   const [isOpen, setOpen] = useOpen("display");
-  const hasDisplay = name !== "steps"; // whose numbers have no colours
+  const hasDisplay = name !== "steps" && name !== "neurons"; // whose colours are not those of weights
   const changed = changedLooks(within);
   return html`<section class="workspace" aria-label="attention">
     <div class="bar">

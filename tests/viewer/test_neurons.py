@@ -1,0 +1,58 @@
+"""The view Neurons: a query's vector, the keys' vectors, their products, sums and weights, as the server has them."""
+
+import numpy as np
+from playwright.sync_api import expect
+
+from tests.viewer.pages import softmax
+
+TEXT = "the cat sat on the mat"
+LAYER, HEAD, QUERY = 0, 2, 3
+ERROR = 1e-5
+
+
+def numbers(page, column):
+    cells = page.locator(f".neurons tbody td:nth-child({column}) data")
+    return np.array([float(cell.get_attribute("value")) for cell in cells.all()])
+
+
+def test_the_sums_of_the_products_are_the_scores_of_the_weights(open_page, heed):
+    answer = heed.attend("bert", text=TEXT, outputs=["weights", "query", "key"])
+    query, keys = answer["query"][LAYER, HEAD, QUERY], answer["key"][LAYER, HEAD]
+    page = open_page(f"model=bert&text={TEXT.replace(' ', '+')}&view=neurons&layer={LAYER}&head={HEAD}&query={QUERY}")
+    expect(page.locator(".neurons tbody tr")).to_have_count(len(keys))
+    np.testing.assert_allclose(numbers(page, 4), keys @ query, atol=ERROR)
+    np.testing.assert_allclose(numbers(page, 5), answer.weights[LAYER, HEAD, QUERY], atol=ERROR)
+    np.testing.assert_allclose(numbers(page, 5), softmax(numbers(page, 4)), atol=ERROR)
+
+
+def test_the_vectors_of_a_block_are_scaled_here(open_page):
+    page = open_page("model=encoder&view=neurons&layer=1&head=2")
+    expect(page.locator(".neurons tbody tr").first).to_be_visible()
+    np.testing.assert_allclose(numbers(page, 5), softmax(numbers(page, 4)), atol=ERROR)
+
+
+def test_another_query_is_chosen_and_a_key_is_pinned(open_page):
+    page = open_page(f"model=bert&text={TEXT.replace(' ', '+')}&view=neurons&query={QUERY}")
+    expect(page.locator(".neurons thead")).to_contain_text("query 3 sat")
+    page.get_by_role("combobox", name="query").select_option("2")
+    expect(page.locator(".neurons thead")).to_contain_text("query 2 cat")
+    page.get_by_role("button", name="6 mat").click()
+    expect(page.get_by_role("button", name="6 mat")).to_have_attribute("aria-pressed", "true")
+    assert "query=2" in page.url
+    assert "key=6" in page.url
+
+
+def test_pointing_shows_a_number(open_page, heed):
+    query = heed.attend("bert", text=TEXT, outputs=["query"], layers=0, heads=0)["query"][0, 0, QUERY]
+    page = open_page(f"model=bert&text={TEXT.replace(' ', '+')}&view=neurons&query={QUERY}")
+    strip = page.get_by_role("img", name="query vector q")
+    strip.hover(position={"x": 1, "y": 5})
+    place, shown = strip.get_attribute("title").split(": ")
+    assert place == "0"
+    assert abs(float(shown.replace("\u2212", "-")) - query[0]) < 1e-3
+
+
+def test_blocks_without_these_outputs_have_no_such_view(open_page):
+    page = open_page("model=scaled_dot_product")
+    expect(page.get_by_role("tab", name="Matrix")).to_be_visible()
+    expect(page.get_by_role("tab", name="Neurons")).to_have_count(0)
