@@ -2,11 +2,13 @@
 
 import asyncio
 import gc
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from models.catalogue import BLOCKS
+from service.base.cost import CostModel
 from service.engine.engine import RUNS_IN_FLIGHT_PER_GPU, Engine
 from service.engine.run import run_alone
 from service.model.calibration import calibrate
@@ -112,14 +114,13 @@ def test_heavy_nodes_that_cuda_has_not_taken_are_a_warning(repository, monkeypat
 
 
 @pytest.mark.parametrize("name", ["linear", pytest.param("decoder", marks=pytest.mark.extended)])
-def test_a_large_run_is_timed_where_small_ones_say_nothing(name, repository):
+def test_a_large_run_is_timed_on_every_graph_of_a_gpu(name, repository):
     model = opened(repository / name / "1")
     work = drawn(model, 400, 400, 8, "plain", 0, ["output"])
-    near = work.size.bit_length() - 3
-    assert all(max(graph.cost._rates) < near for graph in model.graphs)
+    model = replace(model, graphs=[replace(graph, cost=CostModel()) for graph in model.graphs])
     model.is_on_cuda = True
     calibrate(model)
-    assert all(max(graph.cost._rates) >= near for graph in model.graphs)
+    assert all(graph.cost.knows(work.size) for graph in model.graphs)
 
 
 def test_threads_as_they_suit_a_gpu(repository):
