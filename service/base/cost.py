@@ -77,6 +77,18 @@ class CostModel:
             math.inf if above is None else self._rates[above] * float(1 << above - 1),
         )
 
+    def least(self, size: int) -> float:
+        """Nanoseconds that work of ``size``, larger than all measured, takes at least; 0 if too little was measured.
+
+        From one of the two largest orders measured to the other, the rate fell by a factor: it goes on falling so.
+        """
+        if len(self._rates) < 2 or size.bit_length() <= max(self._rates):
+            return 0.0
+        smaller, larger = sorted(self._rates)[-2:]
+        rate = self._rates[larger]
+        falls = min(1.0, rate / self._rates[smaller])
+        return rate * size * math.pow(falls, (size.bit_length() - larger) / (larger - smaller))
+
 
 class UnknownCost(CostModel):
     """Of work that waits for another machine: no measurement says how long the next one takes."""

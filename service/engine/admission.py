@@ -37,9 +37,11 @@ class Admission:
         """
         self.check_queue(threads)
         limit = self._max_run_seconds
-        if limit and task.has_estimate and task.model.spec and task.forecast_ns > limit * 1e9:
+        run_ns = task.forecast_ns if task.has_estimate else task.graph.cost.least(task.size)
+        if limit and task.model.spec and run_ns > limit * 1e9:
+            about = "about" if task.has_estimate else "at least"
             raise TooLong(
-                f"the run would take about {task.forecast_ns / 1e9:,.0f} s, longer than the "
+                f"the run would take {about} {run_ns / 1e9:,.0f} s, longer than the "
                 f"{limit:g} s allowed (max_run_seconds)"
             )
         if task.deadline is not None and lane.waiting:

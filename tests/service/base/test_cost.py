@@ -29,6 +29,17 @@ def test_a_disturbance_counts_for_little_and_is_forgotten_but_a_change_is_learne
         assert cost.expected(64) == pytest.approx(expected, rel=0.01)
 
 
+def test_what_is_larger_than_all_measured_takes_at_least_as_long_as_if_its_rate_went_on_to_fall():
+    cost = CostModel()
+    cost.learn(1 << 20, 4e6)
+    assert cost.least(1 << 40) == 0  # one order says nothing
+    cost.learn(1 << 22, 16e6)  # nearly as much for a unit
+    assert cost.least(1 << 30) == pytest.approx(cost.expected(1 << 30))
+    assert cost.least(1 << 22) == 0
+    cost.learn(1 << 24, 32e6)  # half as much
+    assert cost.least(1 << 30) == pytest.approx(cost.expected(1 << 30) / 8)
+
+
 def test_nothing_takes_time_too():
     cost = CostModel()
     cost.learn(0, 700)

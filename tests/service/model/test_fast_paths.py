@@ -235,6 +235,11 @@ def test_the_time_of_a_longer_run_is_known_after_calibration(outputs, repository
     assert estimate.graph.cost.knows(estimate.size)
 
 
+def test_every_graph_with_a_number_for_each_pair_knows_that_a_huge_run_takes_hours(repository):
+    of = model(repository)
+    assert all(graph.cost.least(1 << 55) > 1e12 for graph in calibrate(of))
+
+
 def test_the_canonical_graph_has_to_work(repository, tmp_path):
     with pytest.raises(Exception, match="Unheard"):
         model(with_broken("model", _unheard, repository, tmp_path))
