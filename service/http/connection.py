@@ -10,6 +10,7 @@ import math
 import re
 import select
 from enum import Enum, auto
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -18,6 +19,7 @@ from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from service.http.chunks import ChunkedBody, WrongFraming
+from service.http.tls import LimitedSession, PacedTransport
 from service.telemetry.event_loop import EventLoopClock
 from service.telemetry.logs import MALFORMED, peer
 
@@ -89,6 +91,7 @@ class Connection(HttpToolsProtocol):
         self._body_left: int | None = None  # bytes of a body whose length is declared
         self._chunks: ChunkedBody | None = None  # of a body whose length is not declared
         self._unsupported: UnsupportedRequest | None = None
+        self._paced: PacedTransport | None = None  # under TLS
         self._idle_since = math.inf  # when the last request was answered, by the loop's clock; infinity while not idle
 
     def _refuse(self, status: int, detail: str, limit: str = "") -> None:
@@ -108,8 +111,33 @@ class Connection(HttpToolsProtocol):
         raise NotImplementedError
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
+        self._session = transport.get_extra_info("ssl_object")
+        if isinstance(self._session, LimitedSession):
+            self._session.on_turn_end = partial(self.loop.call_soon, self._begin_turn)
+            transport = self._paced = PacedTransport(transport, self)
         super().connection_made(transport)
         self.flow = self._reading = _Reading(transport)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._paced is not None:
+            self._paced.drop()
+        super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        if self._paced is not None:
+            self._paced.pause()
+        super().pause_writing()
+
+    def resume_writing(self) -> None:
+        if self._paced is None or self._paced.resume():
+            super().resume_writing()
+
+    def _begin_turn(self) -> None:
+        """Read on what TLS has of this connection."""
+        self._session.begin_turn()
+        if not self.flow.read_paused:  # else it is read on with the next resume
+            self.transport.pause_reading()
+            self.transport.resume_reading()
 
     def data_received(self, data: bytes) -> None:
         if self._state is RequestState.IDLE:

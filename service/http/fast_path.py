@@ -118,8 +118,9 @@ class FastProtocol(LimitedProtocol):
         super().connection_lost(exc)
 
     def resume_writing(self) -> None:
-        self._release_answer()
         super().resume_writing()
+        if not self.flow.write_paused:
+            self._release_answer()
 
     def _refuse(self, status: int, detail: str, limit: str = "") -> None:
         if self._request is not None:

@@ -10,6 +10,7 @@ import resource
 import select
 import signal
 import socket
+import ssl
 import struct
 import sys
 import threading
@@ -28,6 +29,7 @@ from uvicorn.server import HANDLED_SIGNALS
 from service.app import Application
 from service.http.fast_path import FastProtocol
 from service.http.limits import LimitedProtocol
+from service.http.tls import LimitedContext
 from service.ort.provider import ProviderUnavailable
 from service.settings import Settings
 from service.workers import last_resort
@@ -327,9 +329,18 @@ def configuration(app: ASGIApp, settings: Settings) -> uvicorn.Config:
         server_header=False,
         ssl_certfile=settings.tls_certificate,
         ssl_keyfile=settings.tls_key,
+        ssl_context_factory=_tls_context if settings.tls_certificate else None,
         timeout_keep_alive=settings.keep_alive_seconds,  # type: ignore[arg-type]  # it takes fractions, too
         timeout_graceful_shutdown=settings.shutdown_seconds,
     )
+
+
+def _tls_context(config: uvicorn.Config, _: object) -> ssl.SSLContext:
+    """As uvicorn has it, with limits."""
+    context = LimitedContext(config.ssl_version)
+    assert config.ssl_certfile is not None, "it is called for TLS only"
+    context.load_cert_chain(config.ssl_certfile, config.ssl_keyfile)
+    return context
 
 
 class _Lifespan(LifespanOn):
