@@ -15,6 +15,9 @@ from service.tensors.dims import Sizes
 
 DEFAULT_PRIORITY = 100
 Execute = Callable[[Mapping[str, np.ndarray], Sequence[str]], dict[str, np.ndarray]]
+# Of a run on the event loop. To clear and to write more takes milliseconds, whatever a few short runs of as many
+# multiply-adds have taken.
+MAX_INLINE_BYTES = 8 << 20
 UNKNOWN_RUN_NS = 1e9  # the forecast of a run where none of nearly its size was measured
 
 
@@ -91,7 +94,10 @@ class InferenceTask:
     @property
     def may_run_inline(self) -> bool:
         """Whether its run is as short as its cost says, and in time."""
-        return self.graph.is_predictable and not self.is_late and (self.stored is None or self.stored.is_quick)
+        graph = self.graph
+        is_small = self.memory <= MAX_INLINE_BYTES or graph.workspace_bytes is not None
+        is_quick = self.stored is None or self.stored.is_quick
+        return graph.is_predictable and is_small and is_quick and not self.is_late
 
     @property
     def expected_ns(self) -> float:

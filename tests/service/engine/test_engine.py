@@ -108,6 +108,16 @@ async def test_short_tasks_do_not_stand_behind_long(tmp_path, model, monkeypatch
         assert not engine.can_run_inline(adding(unknown))
 
 
+async def test_a_run_with_much_memory_is_not_made_on_the_event_loop(model, monkeypatch):
+    """Its cost is learned by multiply-adds, which a client can have cheaper than the memory of as many."""
+    async with open_engine() as engine:
+        small = simple(model)
+        monkeypatch.setattr("service.engine.task.MAX_INLINE_BYTES", small.memory)
+        assert engine.can_run_inline(small)
+        monkeypatch.setattr("service.engine.task.MAX_INLINE_BYTES", small.memory - 1)
+        assert not engine.can_run_inline(small)
+
+
 async def test_a_known_short_run_is_made_on_the_event_loop(tmp_path):
     graphs.adder(tmp_path / "adder" / "1")
     model = opened(tmp_path / "adder" / "1")

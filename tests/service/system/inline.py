@@ -3,8 +3,8 @@
 import sys
 
 from service.cli.serve import main
-from service.engine import engine
+from service.engine import engine, task
 
 if __name__ == "__main__":
-    engine.INLINE_NS = 10**15
+    engine.INLINE_NS = task.MAX_INLINE_BYTES = 10**15
     sys.exit(main())
