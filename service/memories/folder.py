@@ -42,18 +42,23 @@ class Folder:
             raise OSError(errno.EBUSY, "another server uses this folder")
 
     def claim(self) -> None:
-        """Say that this process uses the folder, and make a temporary one if it is not there.
+        """Say that this process uses the folder, and make it if it is temporary, or if somebody has deleted it.
 
         Raises:
-            OSError: it cannot be made.
+            OSError: it cannot be made, or another server uses it by now.
         """
         with self._lock:
-            if self._claim is not None:
+            if self._claim is not None and os.fstat(self._claim.fileno()).st_nlink:
                 return
+            if self._claim is not None:
+                self._claim.close()
+                self._claim = None
             while self._claim is None:
-                self.path.mkdir(0o700, exist_ok=True)
+                self.path.mkdir(0o777 if self.is_kept else 0o700, parents=self.is_kept, exist_ok=True)
                 with suppress(FileNotFoundError):  # another server deleted the unclaimed folder meanwhile
                     self._claim = _claimed(self.path, fcntl.LOCK_SH)
+                    if self._claim is None and self.is_kept:
+                        raise OSError(errno.EBUSY, "another server uses this folder")
         self._remove_left()
 
     def close(self) -> None:

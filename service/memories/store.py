@@ -89,7 +89,8 @@ class MemoryStore:
         try:
             self._folder.claim()
         except OSError as error:
-            raise NoRoom(f"no temporary folder can be made ({error.strerror}): name one in HEED_MEMORIES") from None
+            hint = "" if self._folder.is_kept else ": name one in HEED_MEMORIES"
+            raise NoRoom(f"the folder of the memories cannot be made ({error.strerror}){hint}") from None
         id = new_id()
         scratch, capacity = self.folder / f"{HIDDEN}{id}", key.shape[-2]
         state = State(0, 0, capacity, checksums(description, (key, value), [0] * len(lengths), lengths), lengths)

@@ -84,6 +84,30 @@ def test_a_folder_has_one_server(folder):
         MemoryStore(Folder(folder), MIB)
 
 
+@pytest.mark.parametrize("is_kept", [True, False], ids=["kept", "temporary"])
+def test_a_folder_that_somebody_deleted_is_made_again(tmp_path, monkeypatch, is_kept):
+    """As services that clean /tmp do. Each worker makes it, or finds it made."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    folder = Folder(tmp_path / "memories" if is_kept else None)
+    with closing(MemoryStore(folder, MIB)) as memories:
+        lost = stored(memories).id
+        shutil.rmtree(folder.path)
+        with pytest.raises(NotFound):
+            memories.get(lost, "")
+        kept = stored(memories).id
+        assert contents(memories.get(kept, "")) == [[1, 1], [1, 1]]
+        if is_kept:
+            with pytest.raises(OSError, match="another server uses this folder"):
+                Folder(folder.path)
+
+
+def test_a_deleted_folder_that_another_server_has_made_again_is_its_own(folder):
+    with closing(MemoryStore(Folder(folder), MIB)) as memories:
+        shutil.rmtree(folder)
+        with closing(MemoryStore(Folder(folder), MIB)), pytest.raises(NoRoom, match="another server"):
+            stored(memories)
+
+
 def test_processes_share_one_copy(memories):
     """The arrays are the file's own pages: what is written to it is in them."""
     memory = stored(memories)
