@@ -85,11 +85,12 @@ async def _load_and_follow(repository: Repository, engine: Engine, settings: Set
 
     async def free_memory() -> None:
         nonlocal needed_bytes
-        if not (engine.counts.in_flight or engine.running or machine.resident_bytes() < GROWTH * needed_bytes):
+        resident = machine.resident_bytes()
+        reserved = engine.budget.used  # by answers that clients are still reading, and by connections
+        if not (engine.counts.in_flight or engine.running or resident < GROWTH * (needed_bytes + reserved)):
             assert repository.provider is not None, "models are loaded"
             await in_thread(_free, repository.provider)
-            if not engine.budget.used:  # else answers that clients are still reading may be freed later
-                needed_bytes = max(start_bytes, machine.resident_bytes())
+            needed_bytes = max(start_bytes, machine.resident_bytes() - engine.budget.used)
 
     polling = [_repeat(poll, settings.poll_seconds)] if settings.poll_seconds else []
     await asyncio.gather(_repeat(free_memory, IDLE_CHECK_S), *polling)

@@ -121,6 +121,7 @@ class Connection(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         if self._paced is not None:
             self._paced.drop()
+            del self._session.on_turn_end  # it refers to this protocol
         super().connection_lost(exc)
 
     def pause_writing(self) -> None:

@@ -98,7 +98,7 @@ class FastProtocol(LimitedProtocol):
         self._default_lines: bytes | None = b""  # None: every answer has to close its connection
 
     def data_received(self, data: bytes) -> None:
-        if self._is_between_requests and self._answer_known(data):
+        if self._is_between_requests and len(data) <= self._buffered and self._answer_known(data):
             return
         super().data_received(data)
 

@@ -23,6 +23,7 @@ from service.base.errors import HeedError, NotEnoughMemory
 from service.base.messages import size_words
 from service.http.connection import Connection, RequestState
 from service.http.response import error_response
+from service.http.tls import BUFFERS, CONNECTION_BYTES
 from service.settings import Settings
 from service.telemetry.counters import RequestCounters
 
@@ -33,7 +34,8 @@ DISCARD_DELAY_S = 0.05  # between two reads of a refused body, each of 256 KiB a
 class LimitedProtocol(Connection):
     """The protocol of one connection, within the limits of ``settings``; ``counts`` has what they refuse.
 
-    ``budget`` has the heads of requests that have not come whole, and the bytes behind a request that is answered.
+    ``budget`` has the heads of requests that have not come whole, the bytes behind a request that is answered, and the
+    buffers of TLS.
     ``on_closed`` is called when the connection closes.
     """
 
@@ -52,6 +54,8 @@ class LimitedProtocol(Connection):
         self.write_timeout_seconds = settings.transfer_timeout_seconds
         self.counts = counts
         self._received = Reservation(budget)
+        self._tls = Reservation(budget)
+        self._buffered: float = math.inf  # bytes that TLS has buffers for; infinity without TLS
         self._head_bytes = 0  # that have come of the request's head, with the line breaks before it
         self._final_response = b""  # of a refused request; it is written after the answers to those before it
         self._on_closed = on_closed
@@ -61,8 +65,14 @@ class LimitedProtocol(Connection):
         self._unwritten = 0, 0  # bytes, in this process and in the kernel, when they last changed
         self._unwritten_since = self._awaited_since
         super().connection_made(transport)
+        if self._paced is not None:
+            self._buffered = 0
+            self._reserve(self._tls, CONNECTION_BYTES)
 
     def data_received(self, data: bytes) -> None:
+        if len(data) > self._buffered:
+            self._buffered = len(data)
+            self._reserve(self._tls, CONNECTION_BYTES + BUFFERS * len(data))
         if self._state is RequestState.REFUSED:
             return
         try:
@@ -85,6 +95,7 @@ class LimitedProtocol(Connection):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._received.release()
+        self._tls.release()
         if self._on_closed is not None:
             self._on_closed()
         super().connection_lost(exc)
@@ -192,11 +203,16 @@ class LimitedProtocol(Connection):
     def _reserve_received(self) -> None:
         """Reserve the head of a request that has not come whole, and what came behind a request that is answered."""
         size = self._head_bytes + len(self._unparsed) - self._position
+        if size:
+            self._reserve(self._received, size)
+        elif self._received.bytes:
+            self._received.release()
+
+    def _reserve(self, reservation: Reservation, size: int) -> None:
+        """Reserve ``size`` bytes in all, or refuse the request that is coming."""
         try:
-            if size > self._received.bytes:
-                self._received.add(size - self._received.bytes)
-            elif self._received.bytes and not size:
-                self._received.release()
+            if size > reservation.bytes:
+                reservation.add(size - reservation.bytes)
         except HeedError as error:  # counted by the budget
             self._refuse(error.status, str(error))
 

@@ -10,9 +10,12 @@ import ssl
 from collections import deque
 from collections.abc import Callable
 from typing import Any
+from weakref import proxy
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+CONNECTION_BYTES = 1 << 16  # of memory that a connection takes at least
+BUFFERS = 2  # that keep the size of the most bytes that came at once, as long as a connection is open
 PIECE_BYTES = 1 << 17  # that are encrypted in one turn of the event loop
 HEADER_BYTES = 5  # of a record: its type, the version, and its length in two bytes
 RECORD_TYPES = range(20, 25)
@@ -33,7 +36,7 @@ class LimitedSession(ssl.SSLObject):
     ``begin_turn`` and have the transport read on, when other connections have had their turn.
     """
 
-    on_turn_end: Callable[[], object]
+    on_turn_end: Callable[[], object] = staticmethod(lambda: None)
 
     def attach(self, incoming: ssl.MemoryBIO, fed: ssl.MemoryBIO) -> None:
         """Take records from ``incoming``; ``fed`` is where OpenSSL reads."""
@@ -129,7 +132,7 @@ class PacedTransport(asyncio.Transport):
     def __init__(self, transport: asyncio.Transport, protocol: HttpToolsProtocol) -> None:
         super().__init__()
         self._transport = transport
-        self._protocol = protocol
+        self._protocol = proxy(protocol)  # which refers to this transport, and has to be freed when both are closed
         self._loop = protocol.loop
         self._waiting: deque[memoryview] = deque()
         self._waiting_bytes = 0

@@ -27,9 +27,11 @@ from uvicorn.lifespan.on import LifespanOn
 from uvicorn.server import HANDLED_SIGNALS
 
 from service.app import Application
+from service.base.budget import Reservation
+from service.base.errors import HeedError
 from service.http.fast_path import FastProtocol
 from service.http.limits import LimitedProtocol
-from service.http.tls import LimitedContext
+from service.http.tls import CONNECTION_BYTES, LimitedContext
 from service.ort.provider import ProviderUnavailable
 from service.settings import Settings
 from service.workers import last_resort
@@ -146,6 +148,7 @@ class Server(uvicorn.Server):
         self._max_connections = max_connections()
         self._connecting: set[asyncio.Task[None]] = set()
         self._next_log = 0.0  # when it may say again that connections wait
+        self._budget = app.budget
         self._readiness = app.readiness
         self._repository = app.repository
         self.status = 0  # the exit status, where the process ends in good order
@@ -270,13 +273,18 @@ class Server(uvicorn.Server):
     async def _connect(self, connection: socket.socket) -> None:
         protocol = partial(self.protocol, self.config, self.server_state, self.lifespan.state)
         tls = self.config.ssl
+        handshake = Reservation(self._budget)
         try:
+            if tls:
+                handshake.add(CONNECTION_BYTES)
             await asyncio.get_running_loop().connect_accepted_socket(
                 protocol, connection, ssl=tls, ssl_shutdown_timeout=TLS_CLOSE_S if tls else None
             )
-        except (OSError, MemoryError):
+        except (OSError, MemoryError, HeedError):
             self.on_not_connected()
             connection.close()
+        finally:
+            handshake.release()
 
     def _end_unless_called_again(self, seconds: float) -> None:
         if _is_main_thread():  # else the process belongs to the caller

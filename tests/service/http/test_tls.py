@@ -1,10 +1,12 @@
 """What one turn of the event loop does for a TLS connection: a piece of an answer, some records, few without data."""
 
 import asyncio
+import gc
 import ssl
-from types import SimpleNamespace
+import weakref
 
 import pytest
+from uvicorn.protocols.http.flow_control import FlowControl
 
 from service.http import tls
 from service.http.tls import PIECE_BYTES, RECORDS_PER_TURN, LimitedContext, PacedTransport, TooManyRecords
@@ -138,14 +140,13 @@ class Transport:
 
 
 class Protocol:
-    """Notes whether it may write."""
+    """Notes whether it may write, as uvicorn's does."""
 
     def __init__(self, loop):
-        self.loop, self.is_paused = loop, False
-        self.flow = SimpleNamespace(pause_writing=lambda: setattr(self, "is_paused", True))
+        self.loop, self.flow = loop, FlowControl(None)
 
     def resume_writing(self):
-        self.is_paused = False
+        self.flow.resume_writing()
 
 
 def paced(room=100):
@@ -163,21 +164,21 @@ def test_a_large_answer_is_written_a_piece_a_turn():
         pacing.write(content)
         pacing.write(b"end")
         assert transport.written == [b"head"]
-        assert protocol.is_paused
+        assert protocol.flow.write_paused
         for pieces in range(5):
             assert pacing.get_write_buffer_size() == len(content) + 3 - sum(map(len, transport.written[1:]))
             await asyncio.sleep(0)
             assert len(transport.written) == pieces + 2
         assert b"".join(transport.written) == b"head" + content + b"end"
         assert max(map(len, transport.written)) == PIECE_BYTES
-        assert not protocol.is_paused
+        assert not protocol.flow.write_paused
 
     asyncio.run(write())
 
 
 def test_it_waits_while_the_transport_is_full_and_closes_at_the_end():
     async def write():
-        pacing, transport, _ = paced(room=2)
+        pacing, transport, _protocol = paced(room=2)
         pacing.write(bytes(4 * PIECE_BYTES))
         pacing.close()
         assert pacing.is_closing()
@@ -194,9 +195,26 @@ def test_it_waits_while_the_transport_is_full_and_closes_at_the_end():
     asyncio.run(write())
 
 
+def test_a_closed_transport_is_freed_at_once():
+    """Without a garbage collection, which may come much later: each has buffers of hundreds of kilobytes."""
+
+    async def write():
+        pacing, transport, protocol = paced()
+        protocol.transport = pacing
+        freed = weakref.ref(pacing)
+        del pacing, transport.paced, transport, protocol
+        return freed()
+
+    gc.disable()
+    try:
+        assert asyncio.run(write()) is None
+    finally:
+        gc.enable()
+
+
 def test_abort_drops_what_waits():
     async def write():
-        pacing, transport, _ = paced()
+        pacing, transport, _protocol = paced()
         pacing.write(bytes(4 * PIECE_BYTES))
         pacing.abort()
         await asyncio.sleep(0)

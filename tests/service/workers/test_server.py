@@ -10,6 +10,7 @@ from selectors import EVENT_READ, DefaultSelector
 
 import pytest
 
+from service.http.tls import CONNECTION_BYTES
 from tests.support.http_client import Connection
 from tests.support.server import ServerProcess, started
 from tests.support.waiting import until
@@ -91,6 +92,25 @@ def test_an_idle_tls_client_does_not_delay_the_end(adder, tmp_path, certificate,
         service.process.terminate()
         assert service.ended() == 0
         assert "shutdown exceeded" not in service.log.read_text()
+
+
+def test_the_buffers_of_tls_are_part_of_the_memory_budget(adder, tmp_path, certificate):
+    """They keep the size of the largest request as long as the connection is open."""
+    tls = "--tls-certificate", certificate / "certificate", "--tls-key", certificate / "key"
+    trust = ssl.create_default_context(cafile=certificate / "certificate")
+    with started(adder, tmp_path / "log", *map(str, tls), trust=trust) as service:
+
+        def reserved() -> float:
+            return service.gauge("memory_budget_used_bytes") - CONNECTION_BYTES  # that of the connection that asks
+
+        until(lambda: reserved() < CONNECTION_BYTES)
+        with closing(service.connect()) as connection:
+            connection.ask("/v2/health/live")
+            assert CONNECTION_BYTES <= reserved() < 2 * CONNECTION_BYTES
+            connection.request("POST", "/v2/models/none/infer", bytes(3 * CONNECTION_BYTES))
+            assert connection.getresponse().read()
+            assert reserved() > 2 * CONNECTION_BYTES
+        until(lambda: reserved() < CONNECTION_BYTES)
 
 
 @contextmanager
