@@ -45,7 +45,7 @@ def test_what_a_head_changes(open_page, answers):
     for chip, one, two in zip(chips.all(), output, other, strict=True):
         cosine = one @ two / np.linalg.norm(one) / np.linalg.norm(two)
         assert numbers(chip.inner_text()) == pytest.approx([cosine, np.abs(one - two).max()], abs=6e-5)
-    assert "ablated=%5B%5B0%2C1%5D%5D" in page.url
+    expect(page).to_have_url(re.compile("ablated=%5B%5B0%2C1%5D%5D"))
     assert_pictures(page, before[1, 0], after[1, 0])
 
 

@@ -87,7 +87,7 @@ def test_a_link_is_followed_also_if_settings_are_written_before_its_event(open_p
     expect(page.locator(".thumbnail")).to_have_count(4)
     page.evaluate("before => { location.hash = 'model=additive'; history.replaceState(null, '', before) }", page.url)
     expect(page.get_by_role("combobox", name="model", exact=True)).to_have_value("additive")
-    assert "model=additive" in page.url
+    expect(page).to_have_url(re.compile("model=additive"))
 
 
 def test_back_and_forward_lead_through_views_and_models(open_page):
