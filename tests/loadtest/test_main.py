@@ -88,6 +88,7 @@ def stored(url):
         (["--shape", "query=3,4"], "answered 422 to scaled_dot_product, native json"),
         (["--set", "nonesuch=1"], "unknown field"),
         (["--memory", "--block", "encoder"], "--memory requires a block with the inputs key and value"),
+        (["--memory", "--shape", "key=3,4"], "did not store the memory"),
         (["--report", "/nonesuch/report.html"], "No such file"),
     ],
 )

@@ -44,16 +44,17 @@ def test_a_large_block_takes_no_matrices():
     assert "rope_theta" in large.inputs
 
 
-def test_additive_by_its_formula():
+@pytest.mark.parametrize("scale", [1.0, 0.25, 4.0])
+def test_additive_by_its_formula(scale):
     rng = np.random.default_rng(0)
     query, key, value = rng.standard_normal((2, 3)), rng.standard_normal((4, 5)), rng.standard_normal((4, 2))
     w_q, w_k, v = rng.standard_normal((6, 3)), rng.standard_normal((6, 5)), rng.standard_normal((1, 6))
-    scores = [[v[0] @ np.tanh(w_q @ q + w_k @ k) for k in key] for q in query]
+    scores = [[scale * v[0] @ np.tanh(w_q @ q + w_k @ k) for k in key] for q in query]
     block = Additive(AdditiveConfig(3, 5, 6, 2)).double()
     state = {"q_proj.weight": w_q, "k_proj.weight": w_k, "v.weight": v}
     block.load_state_dict({name: torch.tensor(x) for name, x in state.items()})
     with torch.no_grad():
-        actual = block(*(torch.tensor(x)[None] for x in (query, key, value)))
+        actual = block(*(torch.tensor(x)[None] for x in (query, key, value)), scale=scale)
     np.testing.assert_allclose(actual.scores[0, 0], scores, rtol=1e-12)
     np.testing.assert_allclose(actual.output[0], reference.softmax(np.array(scores)) @ value, rtol=1e-12)
 

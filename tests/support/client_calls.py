@@ -1,4 +1,7 @@
-"""Calls of scaled_dot_product by heed_client, natively and in binary."""
+"""Calls of scaled_dot_product by heed_client, natively and in binary, and the data of its pages."""
+
+import json
+from typing import Any
 
 import numpy as np
 
@@ -28,3 +31,8 @@ def both(heed, block, **given):
         np.testing.assert_array_equal(array, in_binary[name], strict=True)
         assert in_binary[name].flags.writeable
     return dict(in_binary)
+
+
+def page_data(html: str) -> dict[str, Any]:
+    """The data in a page that stands alone."""
+    return json.loads(html.partition('id="data">')[2].partition("</script>")[0])

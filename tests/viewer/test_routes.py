@@ -12,6 +12,7 @@ from starlette.testclient import TestClient
 from heed_client.page import page
 from service.app import create_app
 from service.cli.options import read_settings
+from tests.support.client_calls import page_data
 
 
 def application(*flags: str) -> TestClient:
@@ -58,7 +59,7 @@ def test_it_can_be_switched_off_and_framed():
 def test_a_saved_page_rounds_more_than_a_million_weights(n, dtype, error):
     """To 256 levels between 0 and the largest; ``error`` is in levels."""
     weights = np.random.default_rng(0).random((2, 3, n, n)).astype(np.float32)
-    data = json.loads(re.search(r'<script type="application/json" id="data">(.*?)</script>', page(weights))[1])
+    data = page_data(page(weights))
     assert (data["shape"], data["dtype"]) == ([2, 3, n, n], dtype)
     numbers = np.frombuffer(zlib.decompress(base64.b64decode(data["weights"])), dtype).reshape(weights.shape)
     assert np.abs(numbers * data["unit"] - weights).max() <= (error + 1e-3 * error) * data["unit"]

@@ -15,7 +15,7 @@ import safetensors.torch
 import torch
 
 from heed_client.command.labels import _pool, _select
-from tests.support.client_calls import SDPA, sdpa
+from tests.support.client_calls import SDPA, page_data, sdpa
 
 ROOT = Path(__file__).parents[3]
 WORDS = [f"w{place}" for place in range(6)]
@@ -270,7 +270,7 @@ def test_a_page_of_pooled_weights(command, tmp_path, request_file):
     html = tmp_path / "page.html"
     flags = ["--labels", tmp_path / "labels.json", "--weights-pool", "4", "--weights-dtype", "float16", "--html", html]
     assert command("run", SDPA, *request_file, *flags)[0] == 0
-    data = json.loads(html.read_text().partition('id="data">')[2].partition("</script>")[0])
+    data = page_data(html.read_text())
     assert data["shape"] == [2, 3, 4, 4]
     assert [label["text"] for label in data["rows"]] == ["w0", "w1…w2", "w3", "w4…w5"]
     assert data["columns"] is None  # the same tokens

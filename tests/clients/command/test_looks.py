@@ -18,7 +18,7 @@ from heed_client.command.plot import plot
 from heed_client.command.show import COLOURS, show
 from heed_client.command.summary import summary
 from heed_client.page import page
-from tests.support.client_calls import SDPA
+from tests.support.client_calls import SDPA, page_data
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 REQUEST = EXAMPLES / "sentence.json"
@@ -112,6 +112,11 @@ def test_page_stands_alone():
     assert "<title>&lt;title&gt;</title>" in text
 
 
+@pytest.mark.parametrize(("heads", "view"), [(1, "matrix"), (2, "model")])
+def test_the_page_of_one_matrix_opens_with_it(heads, view):
+    assert page_data(page(np.ones((1, heads, 2, 2), np.float32), ["a", "b"]))["settings"]["view"] == view
+
+
 @pytest.mark.parametrize(
     ("draw", "message"),
     [
@@ -138,7 +143,7 @@ def test_a_notebook_shows_the_page():
     answer = Answer("bert", {"weights": WEIGHTS}, tokens={"tokens": WORDS, "offsets": [(0, 0), (0, 2), (3, 12)]})
     shown = answer._repr_html_()
     assert shown.startswith("<iframe")
-    assert json.loads(unescape(shown).partition('id="data">')[2].partition("</script>")[0])["rows"] == [
+    assert page_data(unescape(shown))["rows"] == [
         {"text": text, "special": text == "a", "padding": False, "part": 0} for text in WORDS
     ]
     assert "<td>output</td>" in Answer("sdpa", {"output": WEIGHTS})._repr_html_()
@@ -168,6 +173,11 @@ def test_masked_scores_and_tokens():
     assert text.startswith(
         "scores  [1, 2]  float64  1.5 to 1.5, and 1 of -infinity (masked)\ntokens  [2]     list     a b\n"
     )
+
+
+def test_a_long_list_of_tokens_is_shortened():
+    text = summary({"weights": np.ones((1, 1))}, None, {"tokens": ["a"] * 40})
+    assert text.splitlines()[1].endswith("  " + "a " * 29 + "a…")
 
 
 def test_next_tokens_are_a_table():

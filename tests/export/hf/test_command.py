@@ -50,6 +50,7 @@ def test_a_version_has_its_graphs_and_the_files_of_the_tokenizer(texts_repositor
     assert {file.name for file in folder.iterdir()} == GRAPHS | {"tokenizer.json", "tokenizer_config.json"}
     spec = json.loads(session(folder / "model.onnx").get_modelmeta().custom_metadata_map["heed"])
     assert spec["title"] == "BertModel (bert)"
+    assert spec["formula"] == r"\mathrm{BertModel}(\mathrm{input\_ids})"
     assert spec["config"]["architectures"] == ["BertForSequenceClassification"]
     version = transformers.__version__
     expected = f"on the CPU, against transformers {version} with eager attention in float64, n up to 16"

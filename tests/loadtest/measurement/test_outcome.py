@@ -78,6 +78,17 @@ def test_the_generator_is_the_limit(windows, notes):
     assert found["notes"] == notes
 
 
+def test_each_window_has_its_own_numbers():
+    """Of the warm-up and what was measured; the percentiles are in milliseconds."""
+    latencies = np.arange(1.0, 101)
+    turn = taken(window("warm-up", [500.0]), window(latencies=latencies), window("late", [80.0]))
+    found = outcome(Level(concurrency=2), "A", ["x"], [turn])["windows"]
+    assert [of["phase"] for of in found] == ["warm-up", "measured"]
+    assert found[1] == {"phase": "measured", "seconds": 2, "rate": 50} | {
+        f"p{share}": pytest.approx(np.percentile(latencies, share)) for share in (50, 99)
+    }
+
+
 def test_unsteady_turns_are_counted():
     turns = [taken(window(), steady="because"), taken(window(), warmed="so"), taken(window(), steady="not")]
     found = outcome(Level(rate=1000), "A", ["x"], turns)

@@ -138,6 +138,7 @@ def test_a_list_with_one_character_changed_is_refused_or_what_json_reads(shape, 
     ("text", "kind", "message"),
     [
         *((text, "f", ".") for text in (b"[[1,]2,[3,4]]", b"[[1,2]3,[4,5]]", b"[1[,2]]", b"[[1,2],3[4]]", b"[[1],[3]")),
+        (b"1[2,3]", "f", "a number outside its list"),
         (b"[[1,2],[3]]", "f", "query: rows of different lengths"),
         (b"[[1,2],3]", "f", "query: rows of different lengths"),
         (b"[[1,2],[3,null]]", "f", r"query: expected numbers, got null at \[1, 1\]"),

@@ -88,4 +88,6 @@ def test_a_log_that_is_not_read_stops_no_request(adder, workers, kind):
             return [json.loads(line) for line in lines.splitlines() if line.endswith(b"}")]
 
         until(lambda: sum(event.get("lost", 0) for event in events()) > 100)
+        counts = [event["lost"] for event in events() if "lost" in event]
+        assert min(counts) > 0
         assert len(events()) < 1500
