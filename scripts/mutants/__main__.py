@@ -4,9 +4,9 @@ usage: PYTHON -m scripts.mutants [--seed N] [--count N] [--folder FOLDER] [REPOR
 
 First each file of tests runs once under coverage, for half an hour. Then each mutant is applied in a copy of the last
 commit, and the files of tests that run its line are run: those of `make test`, and if the mutant survives, those of
-`make test-all`. The files beside the mutated one come first, then the fastest; those that would take longer than
-BUDGET_S together are not run. A mutant is killed by a failure or a test that hangs. FOLDER keeps the coverage and the
-outcomes: a run that was ended goes on there.
+`make test-all`. Those beside the mutated file are run, then the fastest others until all would take BUDGET_S. A mutant
+is killed by a failure or a test that hangs. FOLDER keeps the coverage and the outcomes: a run that was ended goes on
+there.
 """
 
 import argparse
@@ -17,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from queue import SimpleQueue
@@ -29,7 +29,7 @@ from scripts.exported import ROOT
 from scripts.mutants.coverage_by_test import EXTENDED, FAST, FOLDERS, Measurement, TestFile, environment, test_files
 from scripts.mutants.drawing import Mutant, draw
 
-BUDGET_S = 120  # of tests, as they took under coverage, for one mutant and marker
+BUDGET_S = 240  # of tests, as they took under coverage, for one mutant and marker
 KEPT = "outcomes.jsonl"  # in FOLDER
 NOT_KILLED = (0, 5)  # pytest's exit statuses: all passed, no tests
 
@@ -107,7 +107,8 @@ def _outcomes(measurement: Measurement, mutants: Sequence[Mutant]) -> Iterator[O
             copy = stack.enter_context(_copy(measurement.root))
             _run(copy, ["--collect-only", "-m", FAST]).check_returncode()
             copies.put(copy)
-        yield from pool.map(outcome, mutants)
+        for future in as_completed([pool.submit(outcome, mutant) for mutant in mutants]):
+            yield future.result()
 
 
 @contextmanager
@@ -136,13 +137,13 @@ def _applied(mutant: Mutant, root: Path) -> Iterator[None]:
 
 
 def chosen_tests(tests: Sequence[TestFile], mutant: Mutant, seconds: dict[TestFile, float]) -> list[TestFile]:
-    """In the order in which they run, as many as the budget allows, and at least one."""
+    """In the order in which they run: those beside the mutant, then others as the budget allows, and at least one."""
     beside = f"tests/{mutant.file.parent}/".replace("tests/clients/heed_client", "tests/clients")
     chosen: list[TestFile] = []
     left = float(BUDGET_S)
     for test in sorted(tests, key=lambda test: (not test.path.startswith(beside), seconds[test])):
         left -= seconds[test]
-        if chosen and left < 0:
+        if chosen and left < 0 and not test.path.startswith(beside):
             break
         chosen.append(test)
     return chosen

@@ -132,11 +132,12 @@ class Measurement:
         """Of each folder the shares of lines and of branches that the tests with one of ``markers`` run."""
         coverage = Coverage(data_file=str(self.folder / "data"), config_file=False, branch=True)
         coverage.load()
-        coverage.get_data().set_query_contexts([rf"^{marker}\|" for marker in markers])
+        contexts = [rf"^{marker}\|" for marker in markers]
         for name in FOLDERS:
             report = self.folder / f"{name}.json"
             included = [f"{self.root / name}/*"]
-            coverage.json_report(outfile=str(report), include=included, morfs=_modules(self.root / name))
+            modules = _modules(self.root / name)
+            coverage.json_report(outfile=str(report), include=included, morfs=modules, contexts=contexts)
             totals = json.loads(report.read_text())["totals"]
             yield (
                 name,

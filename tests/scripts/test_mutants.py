@@ -10,6 +10,17 @@ def area(width: int | None, height: int) -> int | None:
         return width * height
     return None
 """
+TESTS = """
+import pytest
+from service.area import area
+
+def test_fast():
+    assert area(2, 3) == 6
+
+@pytest.mark.extended
+def test_extended():
+    assert area(None, 1) is None
+"""
 pytestmark = pytest.mark.extended
 
 
@@ -53,10 +64,30 @@ def test_tests_beside_the_mutant_come_first_and_the_budget_bounds_the_others(che
     from scripts.mutants.coverage_by_test import FAST, TestFile
     from scripts.mutants.drawing import Mutant
 
-    beside, quick, slow = (TestFile(f"tests/{name}.py", FAST) for name in ("shapes/test_area", "test_a", "test_b"))
-    seconds = {beside: 20.0, quick: 1.0, slow: float(BUDGET_S)}
+    names = ("shapes/test_area", "shapes/test_volume", "test_a", "test_b")
+    area, volume, quick, slow = (TestFile(f"tests/{name}.py", FAST) for name in names)
     mutant = Mutant(Path("shapes/area.py"), 3, "core/AddNot", 0)
-    assert chosen_tests([slow, quick, beside], mutant, seconds) == [beside, quick]
+    seconds = {area: 20.0, volume: 30.0, quick: 1.0, slow: float(BUDGET_S)}
+    assert chosen_tests([slow, quick, volume, area], mutant, seconds) == [area, volume, quick]
+    assert chosen_tests([area, quick, volume], mutant, seconds | {volume: 2.0 * BUDGET_S}) == [area, volume]
+
+
+def test_the_shares_that_make_test_runs_are_smaller(tmp_path):
+    from scripts.mutants.coverage_by_test import EXTENDED, FAST, FOLDERS, Measurement
+
+    for name in FOLDERS:
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").touch()
+        (tmp_path / name / "area.py").write_text(SOURCE)
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests" / "test_area.py").write_text(TESTS)
+    measurement = Measurement(tmp_path, tmp_path / "coverage")
+    assert not measurement.run(lambda: None)
+    (_, *both), *others = measurement.shares(FAST, EXTENDED)
+    (_, *fast), *_ = measurement.shares(FAST)
+    assert both == [1, 1]
+    assert fast == [3 / 4, 1 / 2]
+    assert {share for _, *shares in others for share in shares} == {0}
 
 
 def test_outcomes_are_kept_for_a_run_that_goes_on(tmp_path):
