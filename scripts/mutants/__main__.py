@@ -29,7 +29,7 @@ from scripts.exported import ROOT
 from scripts.mutants.coverage_by_test import EXTENDED, FAST, FOLDERS, Measurement, TestFile, environment, test_files
 from scripts.mutants.drawing import Mutant, draw
 
-BUDGET_S = 240  # of tests, as they took under coverage, for one mutant and marker
+BUDGET_S = 120  # of tests, as they took under coverage, for one mutant and marker
 KEPT = "outcomes.jsonl"  # in FOLDER
 NOT_KILLED = (0, 5)  # pytest's exit statuses: all passed, no tests
 
