@@ -1,5 +1,6 @@
 """Heed compared with baselines and other servers: ``make bench``, or ``python -m benchmarks.serving``."""
 
+import argparse
 import signal
 import subprocess
 import sys
@@ -16,7 +17,7 @@ from benchmarks.serving.cell import IDS, Timing, plan
 from benchmarks.serving.load import wrk
 from benchmarks.serving.options import parse
 from benchmarks.serving.run import measure, start
-from benchmarks.serving.servers import SERVERS, Server, heed
+from benchmarks.serving.servers import SERVERS, TRITON, Server, heed, triton_settings
 from benchmarks.serving.turn import RunningServer
 
 
@@ -33,8 +34,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.profile:
         servers, cells = {"heed": heed(flags=options.profile_flags)}, {options.profile: ["heed"]}
     else:
-        servers = {name: SERVERS.get(name) for name in options.servers}
-        servers |= {server.name: server for server in (*options.heed, *options.url)}
+        servers = {name: SERVERS.get(name) for name in options.servers if name != TRITON}
+        servers |= {server.name: server for server in (*_triton(options, console), *options.heed, *options.url)}
         ids = IDS if options.vary_id else IDS[:1]
         cells = plan(options.workloads, options.formats, options.concurrency, ids, servers)
     status = 0
@@ -60,6 +61,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.out.exists() and not options.profile:
         console.print(f"{report.render(options.out)}, from {options.out}")
     return status
+
+
+def _triton(options: argparse.Namespace, console: Console) -> list[Server]:
+    """Triton in each of its settings, if it is selected and installed."""
+    if TRITON not in options.servers:
+        return []
+    if not options.triton_binary.exists():
+        console.print(f"{TRITON} is omitted: no {options.triton_binary}; --triton-binary selects another", markup=False)
+        return []
+    return triton_settings(options.triton_binary, options.triton_backends, options.triton_libraries)
 
 
 def _export(folder: Path, models: Sequence[str], console: Console) -> None:

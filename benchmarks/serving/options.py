@@ -12,6 +12,7 @@ from benchmarks.serving.cell import Cell
 from benchmarks.serving.servers import FORMATS, NAMES, Server, external, heed
 from benchmarks.serving.workloads import WORKLOADS
 
+TRITON = Path("/opt/tritonserver")
 DESCRIPTION = """\
 Compare Heed with baselines and other servers.
 
@@ -35,6 +36,9 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("--servers", type=_among(NAMES), default=list(NAMES), metavar="NAME,...", help=", ".join(NAMES))
     add("--heed", type=_named(heed), action="append", default=[], metavar="NAME=FLAGS", help="Heed with other settings")
     add("--url", type=_named(external), action="append", default=[], metavar="NAME=URL", help="a running V2 server")
+    add("--triton-binary", type=Path, default=TRITON / "bin" / "tritonserver", help="default: that of its container")
+    add("--triton-backends", type=Path, default=TRITON / "backends", help="folder that has onnxruntime (%(default)s)")
+    add("--triton-libraries", default="", metavar="PATH", help="LD_LIBRARY_PATH of Triton")
     add("--vary-id", action="store_true", help="repeat V2 cells with the same id, and with a new id in each request")
     add("--repeats", type=_whole, default=5, help="turns of each server in each cell (default 5)")
     add("--seconds", type=_whole, default=4, help="duration of a turn (default 4)")

@@ -17,8 +17,9 @@ from benchmarks.serving.workloads import WORKLOADS
 ABOUT = """
 A cell is workload / format / connections. Formats: V2 JSON (for servers without V2, nested lists in a JSON object), V2
 binary, and, for Heed's own blocks, V2 JSON (`block-json`) and native. Every output of the graph is returned. Servers
-have two workers. Baselines: `floor` is raw ASGI on uvicorn, which reads the body and sends a prepared response;
-`in-process` is orjson, numpy, session, orjson without HTTP, in one process for one connection and two for more.
+have two workers; Triton has the best of its settings in each cell. Baselines: `floor` is raw ASGI on uvicorn, which
+reads the body and sends a prepared response; `in-process` is orjson, numpy, session, orjson without HTTP, in one
+process for one connection and two for more.
 
 **The load generator (wrk, one thread, closed loop) runs on the same cores as the servers.** Responses were compared
 with ONNX Runtime's outputs before. All servers of a run are up at the same time and are loaded in turn. Latencies are
@@ -51,6 +52,12 @@ def _lines(results: Results, judged: Sequence[Gate], plotted: Sequence[Path]) ->
     yield "\n## Requests a second\n"
     rows = ([cell, *(_rate(results, cell, server) for server in results.servers)] for cell in without_ids)
     yield from table(["cell", *results.servers], rows)
+    if results.settings:
+        yield "\n## Triton's settings\n\nRequests a second by instances of a model x threads of each. Bold: the best.\n"
+        settings = sorted({setting for setting, _ in results.settings})
+        measured = [cell for cell in without_ids if cell in results.best]
+        rows = ([cell, *(_setting(results, cell, name) for name in settings)] for cell in measured)
+        yield from table(["cell", *settings], rows)
     if varied := [cell for cell in results.cells if cell.ids == "different"]:
         yield "\n## Rate with a new id in each request / with the same id in each\n"
         measured = [server for server in results.servers if any((server, cell) in results.turns for cell in varied)]
@@ -91,6 +98,11 @@ def _ratio(results: Results, cell: Cell, other: str) -> str:
 def _rate(results: Results, cell: Cell, server: str) -> str:
     rate = results.spread(server, cell)
     return f"{rate}{'†' * results.is_rough(server, cell)}" if rate else ""
+
+
+def _setting(results: Results, cell: Cell, setting: str) -> str:
+    rate = results.spread(setting, cell)
+    return "" if rate is None else f"**{rate}**" if results.best[cell] == setting else str(rate)
 
 
 def _varied(results: Results, cell: Cell, server: str) -> Spread | str:

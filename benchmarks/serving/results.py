@@ -1,13 +1,18 @@
-"""Measurements from JSON lines, and ratios of adjacent turns."""
+"""Measurements from JSON lines, and ratios of adjacent turns.
+
+Triton was measured with several settings. Its turns in a cell are those of the setting with the highest rate there.
+"""
 
 import json
 from collections import defaultdict
 from collections.abc import Iterable
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from benchmarks.report.spread import Spread, spread_of
 from benchmarks.serving.cell import Cell
+from benchmarks.serving.servers import TRITON
 
 
 class Results:
@@ -25,10 +30,20 @@ class Results:
             else:
                 cell = Cell(row["workload"], row["format"], row["connections"], row["ids"])
                 self.turns[row["server"], cell][row["run"], row["repeat"]] = row
+        self._measured = dict(self.turns)
+        self.settings = {key: self.turns.pop(key) for key in self._measured if key[0].startswith(f"{TRITON}-")}
+        self.best: dict[Cell, str] = {}  # cell -> Triton's best setting
+        for setting, cell in sorted(self.settings, key=lambda key: self._median(self.settings[key])):
+            self.best[cell] = setting
+            self.turns[TRITON, cell] = self.settings[setting, cell]
 
     @classmethod
     def read(cls, file: Path) -> "Results":
         return cls(json.loads(line) for line in file.read_text().splitlines())
+
+    @staticmethod
+    def _median(rows: dict[tuple[str, int], dict[str, Any]]) -> float:
+        return median(row["rps"] for row in rows.values())
 
     @property
     def servers(self) -> list[str]:
@@ -41,11 +56,11 @@ class Results:
         )
 
     def all(self) -> list[dict[str, Any]]:
-        return [row for rows in self.turns.values() for row in rows.values()]
+        return [row for rows in self._measured.values() for row in rows.values()]
 
     def spread(self, server: str, cell: Cell, key: str = "rps", per: str | None = None) -> Spread | None:
         """The spread over turns of ``key``, divided by ``per`` if given; None if no turn has them."""
-        rows = self.turns.get((server, cell), {}).values()
+        rows = {**self.settings, **self.turns}.get((server, cell), {}).values()
         return spread_of(
             row[key] / (row[per] if per else 1)
             for row in rows

@@ -19,7 +19,7 @@ from benchmarks.serving.servers import Server, python_of
 from benchmarks.serving.turn import Contestant, RunningServer, run_turn, start_contestant, write_floor_responses
 from benchmarks.serving.workloads import WORKLOADS
 
-PACKAGES = ("onnxruntime", "numpy", "orjson", "fastapi", "uvicorn", "uvloop", "mlserver", "nvidia-pytriton", "litserve")
+PACKAGES = ("onnxruntime", "numpy", "orjson", "fastapi", "uvicorn", "uvloop", "mlserver", "litserve")
 PORTS_EACH = 4
 
 
@@ -74,7 +74,7 @@ def measure(
             file.flush()
 
         versions = {
-            name: environment.versions(python_of(running.server, options.venvs), PACKAGES)
+            name: running.about() or environment.versions(python_of(running.server, options.venvs), PACKAGES)
             for name, running in started.items()
             if isinstance(running, RunningServer) and running.server.command
         }

@@ -1,4 +1,4 @@
-"""The servers to measure: Heed, the floor, ten lines of FastAPI, servers from PyPI; each with two workers."""
+"""The servers to measure: Heed, the floor, ten lines of FastAPI, Triton, servers from PyPI; on two CPUs each."""
 
 import os
 import re
@@ -27,6 +27,7 @@ class Server:
     """A server. ``formats`` maps each format that it supports to its protocol and path.
 
     A server with ``requirements`` runs in its own virtual environment, others in Heed's. One with ``url`` runs already.
+    ``about`` is reported in place of the versions of its packages.
     """
 
     name: str
@@ -36,6 +37,7 @@ class Server:
     requirements: tuple[str, ...] = ()
     blocks: bool = False
     url: str = ""
+    about: Mapping[str, str] = field(default_factory=dict)
 
     def supports(self, format: str, workload: Workload) -> bool:
         """Whether the server supports ``format``; ``block-json`` is omitted where it is the same as ``json``."""
@@ -106,15 +108,31 @@ SERVERS = {
             {"BENCH_WORKERS": "0"}, ("mlserver==1.7.1", "uvloop<0.22", *RUNTIME),
         ),
         Server(
-            "triton", ("{python}", "{peers}/triton_server.py"), V2_FORMATS, {}, ("nvidia-pytriton==0.7.0", *RUNTIME),
-        ),
-        Server(
             "litserve", ("{python}", "{peers}/litserve_server.py"), PLAIN, {}, ("litserve==0.2.19", *RUNTIME),
         ),
     )
 }  # fmt: skip
 IN_PROCESS = "in-process"
-NAMES = (*SERVERS, IN_PROCESS)
+TRITON = "triton"  # with the best of its settings in each cell
+NAMES = (*SERVERS, TRITON, IN_PROCESS)
+
+
+def triton_settings(binary: Path, backends: Path, libraries: str) -> list[Server]:
+    """Triton with its C++ ONNX Runtime backend: instances of a model x threads of each, with and without batching."""
+    runtime = next(iter(sorted((backends / "onnxruntime").glob("libonnxruntime.so.*.*"))), None)
+    about = {"binary": str(binary), "libonnxruntime": runtime.name if runtime else "unknown"}
+    command = ("{python}", "{peers}/triton_server.py", str(binary), str(backends))
+    return [
+        Server(
+            f"{TRITON}-{instances}x{threads}" + "-batching" * (batching == "on"),
+            (*command, str(instances), str(threads), batching),
+            V2_FORMATS,
+            {"BENCH_TRITON_LIBRARIES": libraries},
+            about=about,
+        )
+        for instances, threads in ((1, 1), (2, 1), (1, 2))
+        for batching in ("off", "on")
+    ]
 
 
 def python_of(server: Server, folder: Path) -> Path:

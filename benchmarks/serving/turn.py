@@ -68,6 +68,12 @@ class RunningServer:
             file.write_bytes(text)
         self._checked[key] = files, requests.headers
 
+    def about(self) -> dict[str, str]:
+        """What is reported of a V2 server that is no package of Python; empty for others."""
+        if not self.server.about:
+            return {}
+        return {"version": httpx.get(f"{self._base_url}/v2").json()["version"], **self.server.about}
+
     def turn(self, cell: Cell, timing: Timing) -> dict[str, Any]:
         workload, with_id = WORKLOADS[cell.workload], cell.ids != "none"
         self.check(workload, cell.format, with_id)

@@ -35,6 +35,8 @@ ROWS = [
     *turns("heed", W2, [100, 240, 120, 130, 110]),
     *turns("in-process", W2, [100, 120, 100, 100, 100]),
     *turns("mlserver", W2, [200, 480, 240, 260, 0]),
+    *turns("triton-1x1", W2, [50, 60, 60, 50, 70]),
+    *turns("triton-2x1", W2, [80] * 5, p99_ms=3.0),
     *turns("heed", Cell("W2", "block-json", 8), [100] * 5),
     *turns("heed", NATIVE, [80] * 4),
     *turns("heed", Cell("W2", "json", 8, "same"), [100]),
@@ -81,12 +83,14 @@ def test_the_report_says_it(tmp_path):
     text = written.read_text()
     for line in (
         "| against in-process | W2/json/8 | 1.2 (1 to 2) | ≥ 1.15 | met |",
-        "| W2/json/8 | 1.2 (1 to 2) | **0.5 (0.5 to 0.5)** |",  # behind a peer
+        "| W2/json/8 | 1.2 (1 to 2) | **0.5 (0.5 to 0.5)** | 1.5 (1.25 to 3) |",  # behind a peer
+        "| W2/json/8 | 60 (50 to 70) | **80 (80 to 80)** |",  # Triton's settings
+        "| triton | W2/json/8 | 1 | 3 |",
         "| W2/json/8 | 0.25 (0.25 to 0.25) |",  # another id in each request
         "| W4/json/64 | 3 (3 to 3)† |  |  |",
         "- litserve W2/json/8: HTTP 500",
         "- 2026-01-02T03:04:05+00:00: `the command`",
-        "0 of 27 turns were disturbed",
+        "0 of 37 turns were disturbed",
     ):
         assert line in text
     first = {plot.name: plot.read_bytes() for plot in tmp_path.glob("*.png")}
