@@ -48,7 +48,9 @@ def main(binary: str, backends: str, instances: str, threads: str, batching: str
         "backend-directory": backends,
         "http-address": "127.0.0.1",
         "http-port": os.environ["BENCH_PORT"],
-        "allow-grpc": "false",
+        "allow-grpc": str("BENCH_GRPC_PORT" in os.environ).lower(),
+        "grpc-address": "127.0.0.1",
+        "grpc-port": os.environ.get("BENCH_GRPC_PORT", "8001"),
         "allow-metrics": "false",
         "log-info": "false",
     }
