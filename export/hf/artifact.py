@@ -1,7 +1,7 @@
 """Write a model of transformers as ONNX files, verified: all of them or none.
 
 ``model.onnx`` has every input and output, ``weights.onnx`` lacks the rare ones. The others lack the weights
-(``export.hf.fused``).
+(``export.hf.fused``), or compute a step of generation (``export.hf.generation``).
 """
 
 from collections.abc import Sequence
@@ -20,10 +20,12 @@ from export.graphs.graph import export_graph
 from export.graphs.shared_weights import SharedWeights
 from export.hf.description import block_of, learned_numbers, rows_of
 from export.hf.fused import TransformersPath, common_path, fast_paths
+from export.hf.generation.graphs import Generation, generation_graphs
 from export.hf.pooling import Pooling
 from export.hf.pretrained import ModelRefused, Pretrained
 from export.hf.tokenizer import TOKENIZER_FILE
 from export.hf.verification.examples import documented
+from export.hf.verification.float64 import Original
 from export.hf.verification.verifier import ANSWERS, Report, Verifier, sizes_of
 from export.hf.wrapper import Wrapper
 from export.verification.checks import CANONICAL
@@ -70,16 +72,29 @@ def export_model(
         for path_name, several in ways.items():
             if chosen := _fast_path(path_name, several, pretrained.pooling, tracer, verifier, folder):
                 paths[path_name], graphs[path_name] = chosen
+        generation = _generation(block, original, weights, folder, report)
         report("writing")
         specs = {path_name: {"block": name, "fast_path": path_name} | path.spec() for path_name, path in paths.items()}
         if COMMON in specs:
             specs[COMMON]["is_common"] = True
         specs[CANONICAL] = block_spec(block, int(target.name), learned, results, documented(block.inputs))
-        specs[CANONICAL] |= _own_entries(block, learned)
+        specs[CANONICAL] |= _own_entries(block, learned) | {"generation": generation.entry}
+        specs |= {step: {"block": name, "step": step} for step in generation.graphs}
+        graphs |= generation.graphs
         write_files(folder, graphs, specs, pretrained.companions)
         if pretrained.tokenizer:
             (folder / TOKENIZER_FILE).write_text(pretrained.tokenizer)
     return target
+
+
+def _generation(
+    block: Block, original: Original, weights: SharedWeights | None, folder: Path, report: Report
+) -> Generation:
+    """The graphs by which the model generates; of one that cannot, no graph and the reason."""
+    try:
+        return generation_graphs(block, original, weights, folder, report)
+    except ModelRefused as error:
+        return Generation({}, {"refused": str(error)})
 
 
 @dataclass(frozen=True)

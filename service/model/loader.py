@@ -5,6 +5,7 @@ import logging
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -75,7 +76,12 @@ def open_version(folder: Path, provider: Provider, threads: int) -> Model:
     name, canonical = folder.parent.name, folder / CANONICAL
     entry = metadata(canonical).get("heed")
     spec = BlockSpec(**json.loads(entry)) if entry else None
-    paths = {file: _fast_path(file) for file in sorted(set(folder.glob("*.onnx")) - {canonical})}
+    others = {
+        file: json.loads(metadata(file).get("heed", "{}"))
+        for file in sorted(folder.glob("*.onnx"))
+        if file != canonical
+    }
+    paths = {file: _fast_path(entry) for file, entry in others.items() if "step" not in entry}
     # A session that prepacks has a copy of its weights. Only small requests gain by it: one copy is enough.
     shares_weights = (folder / WEIGHTS_FILE).is_file()
     common = next((file for file, path in paths.items() if path and path.is_common), canonical)
@@ -158,9 +164,8 @@ def _tensor(node: OnnxNode, required: bool) -> TensorSpec:
     return TensorSpec(node.name, np.dtype(DTYPES[node.type]), tuple(node.shape), required)
 
 
-def _fast_path(file: Path) -> FastPathSpec | None:
-    """The specification in a fast path's file; None for a graph that is no fast path."""
-    entry = json.loads(metadata(file).get("heed", "{}"))
+def _fast_path(entry: Mapping[str, Any]) -> FastPathSpec | None:
+    """The specification in a fast path's metadata; None for a graph that is no fast path."""
     return FastPathSpec(**entry) if "fast_path" in entry else None
 
 

@@ -76,7 +76,9 @@ class Verifier:
         for name, inputs in self._named:
             self._report(f"verifying {CANONICAL}.onnx: {name}")
             exact, plain = self._original(inputs, np.float64), self._original(inputs, np.float32)
-            example = Example(name, inputs, exact, {output: _budget(plain[output], exact[output]) for output in exact})
+            example = Example(
+                name, inputs, exact, {output: budget_of(plain[output], exact[output]) for output in exact}
+            )
             for graph, run in runs.items():
                 if inputs.keys() <= input_names(run):
                     outputs = self._outputs(run, example)
@@ -104,7 +106,7 @@ class Verifier:
         while example.draws < self._draws and any(errors[name] > example.budgets[name] for name in errors):
             example.draws += 1
             exact, plain = (self._original(example.inputs, dtype, example.draws) for dtype in (np.float64, np.float32))
-            drawn = {name: _budget(plain[name], exact[name]) for name in example.budgets}
+            drawn = {name: budget_of(plain[name], exact[name]) for name in example.budgets}
             example.budgets = {name: max(budget, drawn[name]) for name, budget in example.budgets.items()}
         return outputs
 
@@ -121,5 +123,6 @@ def _checks(graph: str, example: Example, outputs: Arrays) -> list[Check]:
     return checks
 
 
-def _budget(plain: np.ndarray, exact: np.ndarray) -> float:
+def budget_of(plain: np.ndarray, exact: np.ndarray) -> float:
+    """The largest error allowed, by the error of ``plain``, which transformers computes in float32."""
     return float(2 * largest_error(plain, exact) + EPS * np.abs(exact).max(initial=0.0))

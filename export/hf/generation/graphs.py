@@ -1,0 +1,216 @@
+"""The graphs of a step of generation, traced and verified: with attention in place if that is possible."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import onnx
+import torch
+from torch import Tensor
+from transformers import DynamicCache, EncoderDecoderCache, PreTrainedModel
+
+from export.graphs.graph import export_graph, part_of
+from export.graphs.shared_weights import SharedWeights
+from export.hf.generation.modules import Encoder, Step, names
+from export.hf.generation.past import IN_PLACE, tensors_of
+from export.hf.generation.verification import Steps, failure, pads_left
+from export.hf.pretrained import ModelRefused
+from export.hf.verification.examples import draw
+from export.hf.verification.float64 import Original
+from export.hf.verification.verifier import Report
+from export.hf.wrapper import arguments_of, has_two_stacks
+from export.verification.sessions import session
+from models.block import Block, Dim, Input, Output, Sizes
+
+DECODE, OUTPUT, ENCODER = "decode", "decode_output", "encoder"  # file names; OUTPUT is DECODE without the weights
+Shapes = list[tuple[int, ...]]
+TRACED: Sizes = {"batch": 2, "n": 5, "m": 3, "s": 7}
+PROBED: Sizes = {"batch": 2, "n": 7, "m": 3}
+TOKENS = (  # of generation_config.json, that the service needs
+    "bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_token_id", "forced_bos_token_id",
+    "forced_eos_token_id", "suppress_tokens", "begin_suppress_tokens",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Generation:
+    """The graphs by file name, and what a server needs to know of them: an entry of the description."""
+
+    graphs: dict[str, onnx.ModelProto]
+    entry: dict[str, Any]
+
+
+def generation_graphs(
+    block: Block, original: Original, weights: SharedWeights | None, folder: Path, report: Report
+) -> Generation:
+    """The graphs by which the model of ``original`` generates; ``weights`` are shared with those of ``block``.
+
+    Raises:
+        ModelRefused: it does not generate, torch cannot trace a step, or its steps differ from its whole run.
+    """
+    model = original.wrapper.model
+    if not model.can_generate() or "logits" not in _names_of_result(model, block):
+        raise ModelRefused(f"{type(model).__name__} does not generate")
+    past, cross = _caches(model, block)
+    graphs: dict[str, onnx.ModelProto] = {}
+    with _attention(model, "eager"):
+        if cross:
+            report(f"tracing {ENCODER}.onnx")
+            module = Encoder(model, len(past) // 2)
+            described = _encoder_block(block, cross)
+            graphs[ENCODER] = _exported(described, module, weights)
+    reasons = []
+    for in_place in (True, False):
+        try:
+            graphs |= _steps(block, model, past, cross, in_place, weights, report)
+        except ModelRefused as error:
+            reasons.append(str(error))
+            continue
+        steps = Steps(
+            session(graphs[DECODE].SerializeToString(), folder),
+            session(graphs[ENCODER].SerializeToString(), folder) if cross else None,
+            [shape[1:] for shape in past],
+        )
+        report(f"verifying {DECODE}.onnx")
+        failed = failure(steps, block, original)
+        if failed is None:
+            entry = _entry(model, past, bool(cross), pads_left(steps, block, original), in_place)
+            return Generation(graphs, entry)
+        reasons.append(f"its steps differ from its whole run: {failed}")
+    raise ModelRefused(reasons[-1])
+
+
+def _entry(model: PreTrainedModel, past: Shapes, two_stacks: bool, pads: bool, in_place: bool) -> dict[str, Any]:
+    config = model.generation_config
+    tokens = {name: getattr(config, name, None) for name in TOKENS}
+    return {
+        "two_stacks": two_stacks,
+        "past": [list(shape[1:]) for shape in past],  # of keys and values in turn: heads, width
+        "pads_left": pads,  # rows of different lengths may share a run, padded at the left
+        "in_place": in_place,  # no step copies the past
+        "tokens": {name: value for name, value in tokens.items() if value is not None},
+    }
+
+
+def _names_of_result(model: PreTrainedModel, block: Block) -> set[str]:
+    with torch.inference_mode():
+        return set(model(**_drawn(block), return_dict=True))
+
+
+def _drawn(block: Block) -> dict[str, Tensor]:
+    return {name: torch.from_numpy(array) for name, array in draw(block.inputs, PROBED).items()}
+
+
+def _caches(model: PreTrainedModel, block: Block) -> tuple[Shapes, Shapes]:
+    """The shapes [length, heads, width] of the keys and values of all layers: of the past, and of the encoder's.
+
+    Raises:
+        ModelRefused: it keeps no keys and values, or others than those of each layer of weights.
+    """
+    own, cross = DynamicCache(), DynamicCache()
+    cache = EncoderDecoderCache(own, cross) if has_two_stacks(model) else own
+    try:
+        with torch.inference_mode():
+            model(**_drawn(block), past_key_values=cache, use_cache=True)
+        shapes = [[tuple(tensor.shape) for tensor in tensors_of(each)] for each in (own, cross)]
+    except Exception as error:  # of many types: other caches, other states than keys and values
+        raise ModelRefused(f"it keeps no keys and values: {error}") from None
+    layers = block.outputs["weights"].shape[0]
+    if len(shapes[0]) != 2 * int(layers) or any(len(shape) != 4 for several in shapes for shape in several):
+        raise ModelRefused(f"it keeps the keys and values of {len(own.layers)} layers, and has weights of {layers}")
+    past, crossed = ([(length, heads, width) for _, heads, length, width in several] for several in shapes)
+    return [*past], [*crossed]
+
+
+def _steps(
+    block: Block,
+    model: PreTrainedModel,
+    past: Shapes,
+    cross: Shapes,
+    in_place: bool,
+    weights: SharedWeights | None,
+    report: Report,
+) -> dict[str, onnx.ModelProto]:
+    described = _step_block(block, model, past, cross)
+    with _attention(model, IN_PLACE if in_place else "eager"):
+        report(f"tracing {DECODE}.onnx")
+        whole = _exported(described, Step(model, len(past) // 2, in_place), weights)
+    kept = [name for name in described.outputs if name == "logits" or name in names("", len(past) // 2)]
+    return {DECODE: whole, OUTPUT: part_of(whole, list(described.inputs), kept)}
+
+
+def _exported(block: Block, module: torch.nn.Module, weights: SharedWeights | None) -> onnx.ModelProto:
+    try:
+        return export_graph(block, module, list(block.inputs), list(block.outputs), None, TRACED, weights)
+    except ModelRefused:
+        raise
+    except Exception as error:  # torch's exporter raises errors of many types
+        raise ModelRefused(f"torch cannot export a step: {str(error).splitlines()[0]}") from None
+
+
+def _step_block(block: Block, model: PreTrainedModel, past: Shapes, cross: Shapes) -> Block:
+    """The step as a block, for its names and dimensions: n tokens before, m new ones, s positions of the encoder."""
+    layers = len(past) // 2
+    length: Dim = _source_length(block, cross)
+    ids = block.inputs["decoder_input_ids" if cross else "input_ids"]
+    inputs: dict[str, Input] = {}
+    if not cross:
+        inputs |= {"input_ids": replace(ids, shape=("batch", "m")), "attention_mask": _mask("n + m")}
+    else:
+        inputs["decoder_input_ids"] = ids
+        if "attention_mask" in block.inputs and "attention_mask" in arguments_of(model):
+            inputs["attention_mask"] = _mask(length)
+        for name, shape in zip(names("cross_", layers), cross, strict=True):
+            inputs[name] = Input((length, "batch", *shape[1:]), "Of the encoder.")
+    for name, shape in zip(names("past_", layers), past, strict=True):
+        inputs[name] = Input(("1 + n", "batch", *shape[1:]), "Of earlier tokens, behind a row of zeros.")
+    weights, hidden = block.outputs["weights"].shape, block.outputs.get("hidden_states")
+    logits = block.outputs["output"].shape
+    outputs = {"logits": Output((logits[0], logits[-1]), "Of the token after the last one.")}
+    for name, shape in zip(names("", layers), past, strict=True):
+        outputs[name] = Output(("m", "batch", *shape[1:]), "Of the new tokens.")
+    outputs["weights"] = Output((*weights[:3], "m", "n + m"), "Of the new tokens.")
+    if cross:
+        outputs["cross_weights"] = Output(
+            (*block.outputs["cross_weights"].shape[:3], "m", length), "Of the new tokens."
+        )
+    if hidden:
+        outputs["hidden_states"] = Output((hidden.shape[0], "batch", "m", hidden.shape[3]), "Of the new tokens.")
+    return replace(block, inputs=inputs, outputs=outputs)
+
+
+def _encoder_block(block: Block, cross: Shapes) -> Block:
+    inputs = {
+        name: spec for name, spec in block.inputs.items() if name in ("input_ids", "attention_mask", "input_features")
+    }
+    length = block.outputs["encoder_weights"].shape[-1]
+    outputs = {
+        name: Output((length, "batch", *shape[1:]), "Of the encoder.")
+        for name, shape in zip(names("cross_", len(cross) // 2), cross, strict=True)
+    }
+    recorded = {name: block.outputs[name] for name in ("encoder_weights", "encoder_hidden_states")}
+    return replace(block, inputs=inputs, outputs=outputs | recorded)
+
+
+def _source_length(block: Block, cross: Shapes) -> Dim:
+    """The symbol of the encoder's positions; their number where it is always the same, as of spectrograms."""
+    length = block.outputs["encoder_weights"].shape[-1] if cross else "s"
+    return length if isinstance(length, int) else "s"
+
+
+def _mask(length: Dim) -> Input:
+    return Input(("batch", length), "1 = a token, 0 = padding.", dtype="int64", minimum=0, maximum=1)
+
+
+@contextmanager
+def _attention(model: PreTrainedModel, name: str) -> Iterator[None]:
+    before = model.config._attn_implementation
+    try:
+        model.set_attn_implementation(name)
+        yield
+    except (ValueError, KeyError, NotImplementedError) as error:
+        raise ModelRefused(str(error)) from None
+    finally:
+        model.set_attn_implementation(before)
