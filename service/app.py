@@ -24,6 +24,7 @@ from service.base.errors import HeedError
 from service.base.timing import Timing
 from service.engine.engine import RUNS_IN_FLIGHT_PER_GPU, Engine
 from service.feature import Core, Feature, source_of
+from service.generation.feature import GenerationFeature
 from service.http.auth import ApiKeyAuth
 from service.http.body import JSON_LENGTH
 from service.http.control_guard import ControlGuard
@@ -109,7 +110,8 @@ def create_app(
     shared_metrics = shared_metrics or SharedMetrics()
     traces = tracing.create_tracer() if tracing.is_wanted() else None
     if features is None:
-        features = [MemoriesFeature(store or open_memories(settings), lambda: auth), TextFeature()]
+        memories = MemoriesFeature(store or open_memories(settings), lambda: auth)
+        features = [memories, TextFeature(), GenerationFeature(settings.intra_op_threads)]
     repository, engine = Repository(settings, [feature.load for feature in features]), Engine(settings)
     core = Core(repository, settings, engine, source_of(features))
     clock = EventLoopClock()

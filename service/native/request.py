@@ -287,7 +287,13 @@ def _omitted(output: AnsweredOutput, omitted: dict[str, tuple[int, ...]], model:
 
 
 def _frame(block: str, outputs: list[str], selection: Selection) -> list[bytes]:
-    """The JSON of a response around its arrays; the largest weights are in an object."""
+    """The JSON of a response around its arrays."""
+    fields = answered_fields(outputs, selection)
+    return (b"{%b}" % b",".join([b'"block":%b' % orjson.dumps(block), *fields])).split(PLACEHOLDER)
+
+
+def answered_fields(outputs: Sequence[str], selection: Selection) -> list[bytes]:
+    """The JSON fields of ``outputs`` with a PLACEHOLDER for each array; the largest weights are in an object."""
     fields: list[bytes] = []
     for name in outputs:
         first, *rest = answered_names(name, selection)
@@ -297,7 +303,7 @@ def _frame(block: str, outputs: list[str], selection: Selection) -> list[bytes]:
         else:
             fields.append(b"%b:%b" % (orjson.dumps(first), PLACEHOLDER))
         fields += [b"%b:%b" % (orjson.dumps(other), PLACEHOLDER) for other in rest]
-    return (b"{%b}" % b",".join([b'"block":%b' % orjson.dumps(block), *fields])).split(PLACEHOLDER)
+    return fields
 
 
 def _option(reader: JsonReader, element: Any) -> Any:

@@ -43,6 +43,22 @@ def run_bound(
     return dict(zip(outputs, arrays, strict=True))
 
 
+def run_into(
+    session: onnxruntime.InferenceSession,
+    inputs: Mapping[str, np.ndarray],
+    outputs: Mapping[str, np.ndarray],
+    options: onnxruntime.RunOptions | None = None,
+) -> None:
+    """Run ``session`` and write each output into its array. Inputs and outputs are contiguous.
+
+    Raises:
+        Exception: ONNX Runtime's own.
+    """
+    feeds, fetches = _vector([*inputs.values()]), _vector([*outputs.values()])
+    hosts = [HOST] * len(outputs)
+    session.run_with_ortvaluevector(options or onnxruntime.RunOptions(), [*inputs], feeds, [*outputs], fetches, hosts)
+
+
 def _vector(arrays: Sequence[np.ndarray]) -> ort.OrtValueVector:
     vector = ort.OrtValueVector()
     for array in arrays:

@@ -122,6 +122,14 @@ class Tokenizer:
         token: str | None = self._by_length[None].id_to_token(index)
         return token
 
+    def text_of_tokens(self) -> Callable[[int], str]:
+        """A function that takes one token id after the other, and returns the text that it adds.
+
+        Special tokens add none, nor does a token that ends within a character.
+        """
+        stream, whole = self._library.decoders.DecodeStream(skip_special_tokens=True), self._by_length[None]
+        return lambda index: stream.step(whole, index) or ""
+
     def cut_length(self, limit: int | None, truncation: bool | None) -> int | None:
         """The number of tokens to which longer texts are truncated; None = they are not. Arguments as of ``encode``."""
         if truncation is False or (truncation is None and self.max_length is None):

@@ -1,0 +1,1 @@
+"""Generates tokens with models of transformers, and answers where each token looked."""

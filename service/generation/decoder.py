@@ -1,0 +1,136 @@
+"""The graphs by which a version generates: opened at the first request, as most models never generate."""
+
+import json
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from pydantic import BaseModel
+
+from service.base.errors import Invalid
+from service.model.graph import Graph, MultiThreadedSession
+from service.model.model import Model
+from service.model.spec import CANONICAL, Signature
+from service.ort.onnx_metadata import metadata
+from service.ort.provider import open_session
+from service.ort.session import Session
+from service.tensors.dims import dim_size
+from service.tensors.spec import DTYPES, TensorSpec
+
+DECODE, OUTPUT, ENCODER = "decode", "decode_output", "encoder"
+ITEM_BYTES = 4
+LOGITS = "logits"
+PAST = "past_"
+
+
+class Generation(BaseModel, frozen=True):
+    """How a model generates, as the metadata of its graph says. ``refused`` is why it does not."""
+
+    refused: str | None = None
+    two_stacks: bool = False
+    past: tuple[tuple[int, int], ...] = ()  # of the keys and values of each layer in turn: heads, width
+    pads_left: bool = False
+    in_place: bool = False
+    tokens: dict[str, Any] = {}
+
+    @property
+    def ends(self) -> frozenset[int]:
+        """The tokens that end a text."""
+        return frozenset(listed(self.tokens.get("eos_token_id")))
+
+
+@dataclass(eq=False)
+class Decoder:
+    """The graphs of one version."""
+
+    folder: Path
+    model: Model
+    generation: Generation
+    threads: int
+
+    def __post_init__(self) -> None:
+        self._lock = threading.Lock()
+        self._graphs: dict[str, Graph] = {}
+
+    def graph(self, name: str) -> Graph:
+        """The graph of that file name.
+
+        Raises:
+            Invalid: the version's files were removed before its first generation.
+        """
+        with self._lock:
+            if name not in self._graphs:
+                try:
+                    self._graphs[name] = self._opened(name)
+                except Exception as error:
+                    raise Invalid(f"{name}.onnx of model '{self.model.name}' cannot be opened: {error}") from None
+            return self._graphs[name]
+
+    def _opened(self, name: str) -> Graph:
+        def session(threads: int) -> Session:
+            return Session(open_session(self.folder / f"{name}.onnx", self.model.provider, threads))
+
+        alone = session(1)
+        inputs, outputs = (
+            frozenset(node.name for node in nodes) for nodes in (alone.onnx.get_inputs(), alone.onnx.get_outputs())
+        )
+        several = MultiThreadedSession(lambda: session(self.threads), self.threads) if self.threads > 1 else None
+        return Graph(alone, inputs, outputs, multi_threaded=several)
+
+    @cached_property
+    def signature(self) -> Signature:
+        """The outputs of a step, by which options of the weights are planned."""
+        nodes = self.graph(DECODE).session.onnx.get_outputs()
+        outputs = {
+            node.name: TensorSpec(node.name, np.dtype(DTYPES[node.type]), tuple(node.shape))
+            for node in nodes
+            if node.name != LOGITS and not node.name.startswith(("key_", "value_"))
+        }
+        return Signature(self.model.spec, {}, outputs)
+
+    @property
+    def past(self) -> Mapping[str, tuple[int, int]]:
+        """The shape [heads, width] of each tensor of keys or values, by its name: ``key_0``, ``value_0``, ..."""
+        shapes = self.generation.past
+        return {f"{('key', 'value')[index % 2]}_{index // 2}": shape for index, shape in enumerate(shapes)}
+
+    @property
+    def position_bytes(self) -> int:
+        """Of the keys and values of one position."""
+        return ITEM_BYTES * sum(map(prod, self.generation.past))
+
+    @property
+    def ids(self) -> str:
+        """The input of a step that has the new tokens, and of the model that has the prompt."""
+        return "decoder_input_ids" if self.generation.two_stacks else "input_ids"
+
+    @property
+    def vocabulary(self) -> int:
+        """The number of logits."""
+        return int(self.model.outputs["output"].shape[-1])
+
+    @property
+    def max_positions(self) -> int | None:
+        """The most tokens of a sequence, with its prompt; None = any number."""
+        return self.model.max_tokens(self.ids)
+
+    def output_shapes(self, names: Sequence[str], sizes: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
+        """The shapes of these outputs of a step."""
+        outputs = self.signature.outputs
+        return {name: tuple(dim_size(dim, sizes) for dim in outputs[name].shape) for name in names}
+
+
+def listed(value: Any) -> list[int]:
+    """Token ids that the metadata has as a number, a list, or not at all."""
+    return [] if value is None else [value] if isinstance(value, int) else [*value]
+
+
+def load_decoder(folder: Path, model: Model, threads: int) -> Decoder | None:
+    """The decoder of the version in ``folder``; None if its metadata says nothing of generation."""
+    entry = json.loads(metadata(folder / CANONICAL).get("heed", "{}")).get("generation")
+    return None if entry is None else Decoder(folder, model, Generation(**entry), threads)

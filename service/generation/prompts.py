@@ -1,0 +1,117 @@
+"""The prompts of a request as token ids, and how many tokens may follow each."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from service.base.errors import Invalid
+from service.generation.decoder import Decoder
+from service.generation.request import DECODER_IDS, DECODER_TEXT, DEFAULT_NEW, MAX_NEW, GenerateFields
+from service.text.request import tokenize, tokenizer_of, tokens_json
+
+START = "decoder_start_token_id"
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """Token ids that a sequence begins with, the inputs of the encoder, if there is one, and the most new tokens."""
+
+    ids: np.ndarray
+    source: Mapping[str, np.ndarray]
+    most: int
+
+
+@dataclass(frozen=True, slots=True)
+class Prompts:
+    """Those of a request. ``is_single``: one, whose answer is no list; ``tokens`` are fields of the answer, as JSON."""
+
+    rows: Sequence[Prompt]
+    is_single: bool
+    tokens: list[bytes]
+
+
+def prompts_of(fields: GenerateFields, tensors: Mapping[str, np.ndarray], decoder: Decoder) -> Prompts:
+    """The prompts of a request with these ``tensors``.
+
+    Raises:
+        Invalid: one is empty, too long, or has ids that are no tokens; ``field`` names it.
+    """
+    model, tokens = decoder.model, list[bytes]()
+    if fields.texts is not None:
+        tokenized = tokenize(fields.texts, model)
+        tokens = tokens_json(tokenized, fields.texts.is_single)
+        texts = tokenized[""]
+        inputs = [ids[mask == 1] for ids, mask in zip(texts.input_ids, texts.attention_mask, strict=True)]
+        name, is_single, main = "text", fields.texts.is_single, "input_ids"
+    else:
+        main = name = next(one for one in tensors if one != DECODER_IDS)
+        inputs, is_single = _rows(name, tensors[name], decoder)
+    if not decoder.generation.two_stacks:
+        rows = [Prompt(ids, {}, _most(fields, name, ids, decoder)) for ids in inputs]
+        return Prompts(rows, is_single, tokens)
+    start = _decoder_prompt(fields, tensors, decoder)
+    most = _most(fields, DECODER_TEXT if fields.decoder_text is not None else DECODER_IDS, start, decoder)
+    longest = model.max_tokens("input_ids")
+    for ids in inputs if main == "input_ids" else ():
+        if longest is not None and len(ids) > longest:
+            raise Invalid(f"expected at most {longest} tokens, got {len(ids)}", name)
+    return Prompts([Prompt(start, {main: row[None]}, most) for row in inputs], is_single, tokens)
+
+
+def _rows(name: str, array: np.ndarray, decoder: Decoder) -> tuple[list[np.ndarray], bool]:
+    """The rows of a tensor that was sent, and whether it is one row without the axis of the batch."""
+    rank = len(decoder.model.inputs[name].shape)
+    if array.ndim not in (rank - 1, rank) or 0 in array.shape:
+        raise Invalid(f"expected {rank - 1} or {rank} axes without one of size 0, got shape {list(array.shape)}", name)
+    if array.dtype.kind == "i":
+        _check_ids(name, array, decoder)
+    is_single = array.ndim < rank
+    return ([array] if is_single else [*array]), is_single
+
+
+def _check_ids(name: str, ids: np.ndarray, decoder: Decoder) -> None:
+    spec = decoder.model.spec
+    last = spec.inputs[name].maximum if spec else None
+    assert isinstance(last, int), "token ids have an upper limit"
+    if ids.min() < 0 or ids.max() > last:
+        raise Invalid(f"expected token ids from 0 to {last}, got {ids[(ids < 0) | (ids > last)][0]}", name)
+
+
+def _decoder_prompt(fields: GenerateFields, tensors: Mapping[str, np.ndarray], decoder: Decoder) -> np.ndarray:
+    """What the decoder begins with: its own start token, and the tokens of a text; or the ids that were sent."""
+    if DECODER_IDS in tensors:
+        ids = tensors[DECODER_IDS]
+        if ids.ndim != 1 or not ids.size:
+            raise Invalid(f"expected a list of token ids, got shape {list(ids.shape)}", DECODER_IDS)
+        _check_ids(DECODER_IDS, ids, decoder)
+        return ids
+    model = decoder.model
+    start = decoder.generation.tokens.get(START)
+    if start is None:
+        raise Invalid(f"missing (required): model '{model.name}' does not define the start token", DECODER_IDS)
+    ids = np.array([start], np.int64)
+    if fields.decoder_text is None:
+        return ids
+    try:
+        texts = tokenizer_of(model).encode([fields.decoder_text], decoder.max_positions, False, special_tokens=False)
+    except Invalid as error:
+        raise Invalid(str(error), DECODER_TEXT) from None
+    return np.concatenate([ids, texts.input_ids[0]])
+
+
+def _most(fields: GenerateFields, name: str, prompt: np.ndarray, decoder: Decoder) -> int:
+    """The most new tokens behind ``prompt``, which the field ``name`` has given."""
+    limit = decoder.max_positions
+    if limit is None:
+        return fields.most or DEFAULT_NEW
+    room = limit - len(prompt)
+    if room < 1:
+        raise Invalid(f"expected at most {limit - 1} tokens, which leaves one position, got {len(prompt)}", name)
+    if fields.most is not None and fields.most > room:
+        raise Invalid(
+            f"expected at most {room}, as the model has {limit} positions and the prompt {len(prompt)} tokens, got "
+            f"{fields.most}",
+            MAX_NEW,
+        )
+    return fields.most or min(DEFAULT_NEW, room)

@@ -1,0 +1,157 @@
+"""The fields of a request to generate."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from service.base.aliases import field_hint
+from service.base.errors import Invalid, Malformed
+from service.codec.json_parser import JsonArray, parse_object
+from service.codec.json_reader import JsonReader, describe
+from service.codec.json_slices import LongList, LongText
+from service.codec.long_tensor import LongTensor
+from service.generation.decoder import Decoder
+from service.generation.sampling import NUMBERS, Number, Sampling, read_sampling
+from service.generation.sequence import LOGPROBS, Wanted
+from service.model.model import Model
+from service.selection.derived import derived_outputs
+from service.selection.options import OPTIONS, read_selection
+from service.tensors.spec import TensorSpec
+from service.text.next_tokens import read_count
+from service.text.request import TextFields, read_texts
+
+TEXTS = ("text", "text_pair", "truncation", "add_special_tokens")
+DECODER_TEXT, DECODER_IDS = "decoder_text", "decoder_input_ids"
+MAX_NEW = "max_new_tokens"
+DEFAULT_NEW = 20
+MAX_STOPS, MAX_STOP_CHARACTERS = 16, 256
+FLAGS = ("ignore_eos", "stream")
+FIELDS = (
+    *TEXTS, "input_ids", DECODER_TEXT, DECODER_IDS, MAX_NEW, *NUMBERS, "stop", *FLAGS, "outputs", "next_tokens",
+    *OPTIONS,
+)  # fmt: skip
+IDS = TensorSpec("input_ids", np.dtype(np.int64), ("batch", "n"))
+
+
+@dataclass(frozen=True, slots=True)
+class GenerateFields:
+    """A request as it was sent: its texts and tensors are still to be made prompts of."""
+
+    texts: TextFields | None
+    tensors: Mapping[str, np.ndarray | LongTensor]
+    decoder_text: str | None
+    most: int | None  # new tokens
+    sampling: Sampling
+    stops: Sequence[str | int]
+    ignore_eos: bool
+    stream: bool
+    wanted: Wanted = field(default_factory=Wanted)
+
+
+def read(
+    content: bytes, parts: Sequence[LongText | LongList], model: Model, decoder: Decoder, max_text_bytes: int
+) -> GenerateFields:
+    """The fields of the JSON ``content``, of which ``parts`` were cut out.
+
+    Raises:
+        Malformed: not JSON, or an unknown field.
+        Invalid: a field of another type, out of range, or that excludes another; ``field`` names it.
+    """
+    json, reader = parse_object(content, parts), JsonReader(parts)
+    main = [name for name in model.inputs if name == "input_features"]
+    fields: dict[str, Any] = {}
+    for name in json:
+        if name in fields:
+            raise Malformed("given twice", name)
+        if name not in FIELDS and name not in main:
+            known = (*FIELDS, *main)
+            hint = field_hint(name, known) or f"; expected {', '.join(known)}"
+            raise Malformed(f"unknown field{hint}", name)
+        fields[name] = json[name]
+    given = {name: value for name, value in fields.items() if value is not None}
+    _exclude(given, ("text", "input_ids", *main))
+    _exclude(given, (DECODER_TEXT, DECODER_IDS))
+    two_stacks = decoder.generation.two_stacks
+    for name in (DECODER_TEXT, DECODER_IDS):
+        if name in given and not two_stacks:
+            raise Invalid(f"not accepted: model '{model.name}' has one stack; its prompt is text or input_ids", name)
+    texts = None
+    if not given.keys() & {"input_ids", *main}:
+        texts = read_texts(reader, {name: given[name] for name in TEXTS if name in given}, model, max_text_bytes)
+    tensors = {
+        name: reader.tensor(_spec(name, model), given[name])
+        for name in ("input_ids", DECODER_IDS, *main)
+        if name in given
+    }
+    most = given.get(MAX_NEW)
+    if most is not None:
+        Number(1, whole=True).read(MAX_NEW, most)
+    flags = {name: _flag(given, name) for name in FLAGS}
+    options = {name: _option(reader, given[name]) for name in OPTIONS if name in given}
+    wanted = Wanted(
+        _outputs(given, reader, decoder), read_selection(options), read_count(given.get("next_tokens"), model)
+    )
+    decoder_text = reader.part(given.get(DECODER_TEXT))
+    if decoder_text is not None and not isinstance(decoder_text, str):
+        raise Invalid(f"expected text, got {describe(decoder_text)}", DECODER_TEXT)
+    return GenerateFields(
+        texts, tensors, decoder_text, most, read_sampling(given), _stops(given, reader), **flags, wanted=wanted
+    )
+
+
+def _exclude(fields: Mapping[str, Any], names: Sequence[str]) -> None:
+    first, *others = [name for name in names if name in fields] or [""]
+    if others:
+        raise Malformed(f"cannot be given together with {first}", others[0])
+
+
+def _spec(name: str, model: Model) -> TensorSpec:
+    return model.inputs[name] if name == "input_features" else TensorSpec(name, IDS.dtype, IDS.shape)
+
+
+def _flag(fields: Mapping[str, Any], name: str) -> bool:
+    value = fields.get(name, False)
+    if not isinstance(value, bool):
+        raise Invalid(f"expected a boolean, got {describe(value)}", name)
+    return value
+
+
+def _option(reader: JsonReader, element: Any) -> Any:
+    value = reader.part(element)
+    return list(value) if isinstance(value, JsonArray) else value
+
+
+def _outputs(fields: Mapping[str, Any], reader: JsonReader, decoder: Decoder) -> list[str]:
+    if "outputs" not in fields:
+        return []
+    names = reader.texts("outputs", fields["outputs"])
+    known = [
+        *decoder.signature.outputs,
+        *(name for name in derived_outputs(decoder.signature) if name != "rollout"),
+        LOGPROBS,
+    ]
+    for name in names:
+        if name not in known:
+            raise Malformed(f"unknown output {name!r}; available: {', '.join(known)}", "outputs")
+    if len(set(names)) != len(names):
+        raise Invalid(f"expected outputs without duplicates, got {names}", "outputs")
+    return names
+
+
+def _stops(fields: Mapping[str, Any], reader: JsonReader) -> list[str | int]:
+    """The texts and token ids that end a sequence."""
+    element = reader.part(fields.get("stop"))
+    if element is None:
+        return []
+    stops = [reader.part(item) for item in element] if isinstance(element, JsonArray) else [element]
+    if len(stops) > MAX_STOPS:
+        raise Invalid(f"expected at most {MAX_STOPS} texts or token ids, got {len(stops)}", "stop")
+    for stop in stops:
+        is_text = isinstance(stop, str) and 0 < len(stop) <= MAX_STOP_CHARACTERS
+        if not is_text and not (type(stop) is int and stop >= 0):
+            raise Invalid(
+                f"expected texts of 1 to {MAX_STOP_CHARACTERS} characters, or token ids, got {describe(stop)}", "stop"
+            )
+    return stops
