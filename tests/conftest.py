@@ -139,6 +139,23 @@ def texts_repository(once, sentence_model, repository) -> Path:
 
 
 @pytest.fixture(scope="session")
+def generating(once) -> Path:
+    """A folder with a small GPT-2 and its tokenizer, ``gpt``, and a model repository that has it, ``models``."""
+
+    def fill(folder: Path) -> None:
+        from export.__main__ import main
+        from tests.support.families import FAMILIES, SPECIAL, Family, save
+        from tests.support.texts import save_tokenizer
+
+        family = FAMILIES["gpt 2"]
+        save(Family(family.model, {**family.config, **SPECIAL}), folder / "gpt")
+        save_tokenizer(folder / "gpt")
+        assert main(["hf", str(folder / "gpt"), "--repository", str(folder / "models")]) == 0
+
+    return once("gpt 2 that generates", fill)
+
+
+@pytest.fixture(scope="session")
 def halves(once) -> Path:
     """Two blocks in half precision: ``attention_float16``, of few options, and ``efficient_bfloat16``."""
 

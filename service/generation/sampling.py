@@ -96,18 +96,25 @@ class Sampler:
         self._rng = np.random.default_rng(self.sampling.seed)
 
     def choose(self, logits: np.ndarray, seen: np.ndarray, place: int) -> int:
-        """The token that follows ``seen``, from the float64 ``logits`` [vocabulary] over which it is chosen."""
+        """The token that follows ``seen``, from float64 ``logits`` [vocabulary]."""
         if place in self.forced:
             return self.forced[place]
-        scores = logits.copy()
-        sampling = self.sampling
+        scores = self.scores(logits, seen, place)
+        if self.sampling.temperature == 0:
+            return int(scores.argmax())
+        cumulative = np.cumsum(softmax(scores))
+        return int(np.searchsorted(cumulative, self._rng.random() * cumulative[-1], side="right"))
+
+    def scores(self, logits: np.ndarray, seen: np.ndarray, place: int) -> np.ndarray:
+        """``logits`` after all parameters, whose softmax has the probabilities of the tokens; -inf = left out."""
+        scores, sampling = logits.copy(), self.sampling
         if sampling.repetition_penalty != 1:
             before = scores[seen]
             penalty = sampling.repetition_penalty
             scores[seen] = np.where(before < 0, before * penalty, before / penalty)
         scores[[*self.suppressed, *(self.first_suppressed if place == 0 else ())]] = -np.inf
         if sampling.temperature == 0:
-            return int(scores.argmax())
+            return scores
         scores /= sampling.temperature
         if 0 < sampling.top_k < scores.size:
             scores[scores < np.partition(scores, -sampling.top_k)[-sampling.top_k]] = -np.inf
@@ -117,8 +124,7 @@ class Sampler:
         if sampling.min_p > 0:
             p = softmax(scores)
             scores[p < sampling.min_p * p.max()] = -np.inf
-        cumulative = np.cumsum(softmax(scores))
-        return int(np.searchsorted(cumulative, self._rng.random() * cumulative[-1], side="right"))
+        return scores
 
 
 def softmax(scores: np.ndarray) -> np.ndarray:

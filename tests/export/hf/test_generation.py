@@ -5,7 +5,6 @@ import json
 import numpy as np
 import pytest
 
-from export.__main__ import main
 from export.hf.description import block_of
 from export.hf.generation import past, verification
 from export.hf.generation.graphs import generation_graphs
@@ -14,36 +13,24 @@ from export.verification.sessions import session
 from service.model.loader import open_version
 from service.ort.provider import Provider
 from tests.export.hf.generating import check_generation
-from tests.support.families import FAMILIES, save
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # those of transformers
 
 
-@pytest.fixture(scope="module")
-def exported(once):
-    """A folder with a GPT-2, and a model repository with it."""
-
-    def fill(folder):
-        save(FAMILIES["gpt 2"], folder / "model")
-        assert main(["hf", str(folder / "model"), "--name", "gpt", "--repository", str(folder / "models")]) == 0
-
-    return once("gpt 2 that generates", fill)
-
-
 @pytest.fixture
-def described(exported):
-    return block_of(load(exported / "model"), "gpt")
+def described(generating):
+    return block_of(load(generating / "gpt"), "gpt")
 
 
-def test_tokens_and_weights_are_those_of_generate(exported):
-    assert check_generation(exported / "model", exported / "models" / "gpt" / "1", "gpt 2") == {
+def test_tokens_and_weights_are_those_of_generate(generating):
+    assert check_generation(generating / "gpt", generating / "models" / "gpt" / "1", "gpt 2") == {
         "two_stacks": False, "past": [[4, 8]] * 4, "pads_left": True, "in_place": True,
-        "tokens": {"bos_token_id": 50256, "eos_token_id": 50256},
+        "tokens": {"bos_token_id": 0, "eos_token_id": 2, "pad_token_id": 1},
     }  # fmt: skip
 
 
-def test_a_step_is_no_graph_of_requests(exported):
-    folder = exported / "models" / "gpt" / "1"
+def test_a_step_is_no_graph_of_requests(generating):
+    folder = generating / "models" / "gpt" / "1"
     assert {"decode.onnx", "decode_output.onnx"} <= {file.name for file in folder.iterdir()}
     graphs = open_version(folder, Provider("cpu", "requested"), 1).graphs
     assert not any("past_key_0" in graph.inputs for graph in graphs)

@@ -1,0 +1,217 @@
+"""``POST /v1/generate``: tokens and weights as transformers generates them, at once and as they come."""
+
+import json
+
+import httpx
+import numpy as np
+import pytest
+import torch
+import transformers
+from transformers import AutoTokenizer
+
+from tests.support.in_process import serving_in_process
+from tests.support.waiting import until
+
+PROMPT = [5, 9, 14, 30]
+GENERATE = "/v1/generate/gpt"
+ERROR = 3e-6
+pytestmark = pytest.mark.filterwarnings("ignore")  # those of transformers
+
+
+@pytest.fixture(scope="module")
+def service(generating):
+    with serving_in_process(generating / "models", memory_budget_bytes=64 << 20) as service:
+        yield service
+
+
+@pytest.fixture(scope="module")
+def client(service):
+    with httpx.Client(base_url=f"http://127.0.0.1:{service.port}", timeout=60) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def model(generating):
+    return transformers.GPT2LMHeadModel.from_pretrained(generating / "gpt", attn_implementation="eager").eval()
+
+
+@pytest.fixture
+def ask(client):
+    """The answer to a request that must succeed, with the prompt's ids unless it has a text."""
+
+    def post(**body):
+        body = body if "text" in body else {"input_ids": PROMPT, "ignore_eos": True, **body}
+        response = client.post(GENERATE, json=body)
+        assert response.status_code == 200, response.text
+        return response.json()
+
+    return post
+
+
+def events(client, **body):
+    """The events of a stream: pairs of a name and its data."""
+    with client.stream("POST", GENERATE, json=body | {"stream": True}) as response:
+        assert response.headers["content-type"] == "text/event-stream"
+        blocks = "".join(response.iter_text()).strip().split("\n\n")
+    lines = [block.split("\n") for block in blocks]
+    return [(name.removeprefix("event: "), json.loads(data.removeprefix("data: "))) for name, data in lines]
+
+
+def generated(model, count, **options):
+    ids = torch.tensor([options.pop("ids", PROMPT)])
+    return model.generate(
+        ids, max_new_tokens=count, eos_token_id=-1, pad_token_id=1, output_attentions=True, output_hidden_states=True,
+        return_dict_in_generate=True, do_sample=False, **options,
+    )  # fmt: skip
+
+
+def test_tokens_weights_and_hidden_states_are_those_of_transformers(ask, model):
+    expected = generated(model, 12)
+    answer = ask(max_new_tokens=12, outputs=["weights", "hidden_states"])
+    assert [token["id"] for token in answer["generated"]] == expected.sequences[0, len(PROMPT) :].tolist()
+    for place, token in enumerate(answer["generated"]):
+        for name, theirs in (("weights", expected.attentions), ("hidden_states", expected.hidden_states)):
+            layers = np.stack([layer.numpy()[0][..., -1:, :] for layer in theirs[place]])
+            assert np.shape(token[name]) == layers.shape
+            assert np.abs(np.array(token[name]) - layers).max() <= (ERROR if name == "weights" else 1e-4)
+    assert answer["finish_reason"] == "length"
+    assert answer["usage"] == {"prompt_tokens": 4, "completion_tokens": 12, "total_tokens": 16}
+
+
+def test_options_of_the_weights_hold_for_each_token(ask):
+    whole = ask(max_new_tokens=3, outputs=["weights"])["generated"]
+    options = {"layers": 1, "heads": [0, 2], "weights_top_k": 2, "decimals": 3}
+    for token, selected in zip(whole, ask(max_new_tokens=3, outputs=["weights"], **options)["generated"], strict=True):
+        weights = np.array(token["weights"])[[1]][:, [0, 2]]
+        largest = np.argsort(-weights, kind="stable")[..., :2]
+        assert np.array_equal(selected["weights"]["indices"], largest)
+        np.testing.assert_allclose(
+            selected["weights"]["values"], np.take_along_axis(weights, largest, -1), atol=0.5e-3 + 1e-6
+        )
+    for token, derived in zip(whole, ask(max_new_tokens=3, outputs=["entropy"])["generated"], strict=True):
+        weights = np.array(token["weights"])
+        np.testing.assert_allclose(derived["entropy"], -(weights * np.log(weights)).sum(-1), atol=1e-5)
+
+
+def test_probabilities_of_the_token_and_its_alternatives(ask, model):
+    answer = ask(max_new_tokens=4, next_tokens=5, outputs=["logprobs"])["generated"]
+    ids = PROMPT + [token["id"] for token in answer]
+    with torch.no_grad():
+        logprobs = torch.log_softmax(model(torch.tensor([ids])).logits.double(), -1)[0, len(PROMPT) - 1 : -1].numpy()
+    for token, expected in zip(answer, logprobs, strict=True):
+        assert token["logprob"] == pytest.approx(expected[token["id"]], abs=1e-5)
+        np.testing.assert_allclose(token["logprobs"], expected, atol=1e-5)
+        largest = np.argsort(-expected)[:5]
+        assert [one["id"] for one in token["next_tokens"]] == largest.tolist()
+        np.testing.assert_allclose(
+            [one["probability"] for one in token["next_tokens"]], np.exp(expected[largest]), 1e-4
+        )
+
+
+def test_a_text_is_continued_by_text(ask, generating):
+    tokenizer = AutoTokenizer.from_pretrained(generating / "gpt")
+    answer = ask(text="the cat sat", max_new_tokens=6, ignore_eos=True)
+    ids = [token["id"] for token in answer["generated"]]
+    assert answer["tokens"] == ["<s>", "the", "cat", "sat", "</s>"]
+    for token in answer["generated"]:
+        assert answer["text"][slice(*token["offset"])] == token["text"]
+    assert answer["text"].split() == tokenizer.decode(ids, skip_special_tokens=True).split()
+
+
+def test_a_stream_has_what_the_whole_answer_has(ask, client):
+    body = {"input_ids": PROMPT, "ignore_eos": True, "max_new_tokens": 5, "outputs": ["weights"], "next_tokens": 2}
+    whole = ask(**body)
+    *tokens, (last, done) = events(client, **body)
+    assert tokens == [("token", token) for token in whole["generated"]]
+    assert last == "done"
+    assert {name: done[name] for name in ("text", "finish_reason", "usage")} == {
+        name: whole[name] for name in ("text", "finish_reason", "usage")
+    }
+    assert 0 < done["first_token_ms"] <= done["total_ms"]
+
+
+def test_a_list_has_the_tokens_of_each_prompt_alone(ask):
+    sampled = {"temperature": 1.5, "seed": 3, "max_new_tokens": 6}
+    prompts = [PROMPT, [40, 3, 3, 8]]
+    several = ask(input_ids=prompts, **sampled)
+    for prompt, tokens in zip(prompts, several["generated"], strict=True):
+        assert tokens == ask(input_ids=prompt, **sampled)["generated"]
+    assert several["usage"]["completion_tokens"] == 12
+    assert len(several["finish_reason"]) == len(several["text"]) == 2
+
+
+def test_a_long_prompt_is_computed_in_parts(ask, model, monkeypatch):
+    monkeypatch.setattr("service.generation.sequence.PREFILL", 7)
+    ids = np.random.default_rng(0).integers(5, 60, 30).tolist()
+    answer = ask(input_ids=ids, max_new_tokens=5)["generated"]
+    assert [token["id"] for token in answer] == generated(model, 5, ids=ids).sequences[0, 30:].tolist()
+
+
+def test_why_it_ends(ask, client):
+    tokens = [token["id"] for token in ask(max_new_tokens=12)["generated"]]
+    place = next(at for at, token in enumerate(tokens) if at and token not in tokens[:at])
+    for stop in (tokens[place], [59, tokens[place]]):
+        answer = ask(max_new_tokens=12, stop=stop)
+        assert (answer["finish_reason"], len(answer["generated"])) == ("stop", place + 1)
+    whole = ask(text="the cat", max_new_tokens=12, ignore_eos=True)
+    word = whole["text"].split()[2]
+    stopped = ask(text="the cat", max_new_tokens=12, ignore_eos=True, stop=["never", word])
+    assert stopped["finish_reason"] == "stop"
+    assert stopped["text"] == whole["text"][: whole["text"].index(word)]
+    assert stopped["generated"][-1]["offset"] == [len(stopped["text"])] * 2
+
+
+def test_an_end_token_ends_it(ask):
+    """Sampling finds one sooner or later."""
+    answers = (ask(max_new_tokens=40, temperature=3.0, seed=seed, ignore_eos=False) for seed in range(100))
+    answer = next(answer for answer in answers if answer["finish_reason"] == "eos")
+    ids = [token["id"] for token in answer["generated"]]
+    assert ids.index(2) == len(ids) - 1
+    assert answer["generated"][-1]["text"] == ""
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "field"),
+    [
+        ({"temperature": -1}, 422, "temperature"),
+        ({"top_p": 0}, 422, "top_p"),
+        ({"max_new_tokens": 0}, 422, "max_new_tokens"),
+        ({"max_new_tokens": 45}, 422, "max_new_tokens"),
+        ({"input_ids": [[]]}, 422, "input_ids"),
+        ({"input_ids": [60]}, 422, "input_ids"),
+        ({"input_ids": [5] * 48}, 422, "input_ids"),
+        ({"input_ids": None, "text": " "}, 422, "text"),
+        ({"text": "the cat"}, 400, "input_ids"),
+        ({"stop": ["x"] * 1000}, 422, "stop"),
+        ({"stop": ""}, 422, "stop"),
+        ({"stream": True, "input_ids": [PROMPT, PROMPT]}, 422, "stream"),
+        ({"stream": "yes"}, 422, "stream"),
+        ({"decoder_text": "the"}, 422, "decoder_text"),
+        ({"outputs": ["rollout"]}, 400, "outputs"),
+        ({"outputs": ["weights"], "heads": 9}, 422, "heads"),
+        ({"next_tokens": 0}, 422, "next_tokens"),
+        ({"max_tokens": 5}, 400, "max_tokens"),
+    ],
+)
+def test_what_is_wrong_is_named(client, body, status, field):
+    response = client.post(GENERATE, json={"input_ids": PROMPT, **body})
+    assert (response.status_code, response.json()["field"]) == (status, field), response.text
+
+
+def test_a_model_that_does_not_generate_says_so(shared_server, texts_repository):
+    with httpx.Client(base_url=shared_server(texts_repository).url) as client:
+        for name, reason in (("bert", "BertModel does not generate"), ("dot_product", "without the graphs of steps")):
+            response = client.post(f"/v1/generate/{name}", json={"input_ids": PROMPT})
+            assert response.status_code == 422
+            assert reason in response.json()["detail"]
+
+
+def test_a_client_that_leaves_ends_the_run(service, client):
+    """Within a step: nothing is in progress, and no memory is held."""
+    with client.stream("POST", GENERATE, json={"input_ids": PROMPT, "max_new_tokens": 44, "stream": True}) as response:
+        next(response.iter_raw())
+    until(lambda: service.budget.used == 0 and " 0" in in_flight(client))
+
+
+def in_flight(client):
+    return next(line for line in client.get("/metrics").text.splitlines() if line.startswith("heed_requests_in_flight"))
