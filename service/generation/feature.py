@@ -7,6 +7,7 @@ from weakref import WeakKeyDictionary
 from starlette.routing import BaseRoute, Route
 
 from service.feature import Core, Feature
+from service.generation import openapi
 from service.generation.decoder import Decoder, load_decoder
 from service.generation.endpoint import GenerateEndpoint
 from service.model.model import Model
@@ -30,5 +31,6 @@ class GenerationFeature(Feature):
         if decoder is not None:
             self._decoders[model] = decoder
 
-    def documented_routes(self, _core: Core, _blocks: dict[str, Model]) -> Sequence[BaseRoute]:
-        return []
+    def documented_routes(self, _core: Core, blocks: dict[str, Model]) -> Sequence[BaseRoute]:
+        decoders = [self._decoders[model] for model in blocks.values() if model in self._decoders]
+        return [openapi.route(decoder) for decoder in decoders if not decoder.generation.refused]

@@ -1,0 +1,123 @@
+"""The operation that generates in the OpenAPI document, for each model that can."""
+
+from typing import Annotated, Any, Literal
+
+from fastapi import Body
+from fastapi.routing import APIRoute
+from pydantic import BaseModel, Field, create_model
+
+from service.generation.decoder import Decoder
+from service.generation.request import DEFAULT_NEW, MAX_STOPS
+from service.generation.sampling import MAX_SEED
+from service.native.openapi import Absent, Integers, LargestWeights, Numbers, model_class, problems
+from service.selection.options import OPTIONS
+from service.text.next_tokens import MAX_COUNT
+from service.text.openapi import EXAMPLE, NextToken, Texts, Tokens
+
+STATUSES = (400, 404, 413, 415, 422, 500, 503, 504, 507)
+Reason = Literal["length", "stop", "eos"]
+
+
+class GenerateFields(BaseModel, extra="forbid"):
+    """A prompt, and how tokens are chosen and answered; the parameters have the meanings of transformers."""
+
+    text: Texts | None = Field(None, description="the prompt, or a list; of two stacks the text of the encoder")
+    text_pair: Texts | None = Field(None, description="the second text of each pair")
+    truncation: bool | None = Field(None, description="truncate texts that are too long")
+    add_special_tokens: bool | None = Field(True, description="add the tokens that begin, separate and end texts")
+    input_ids: Integers | None = Field(None, description="[n] or [batch, n]: token ids in place of text")
+    max_new_tokens: Annotated[int, Field(ge=1)] | None = Field(
+        None, description=f"the most tokens to generate; null: {DEFAULT_NEW}, or as many as the model has positions for"
+    )
+    temperature: Annotated[float, Field(ge=0)] | None = Field(
+        0, description="the logits are divided by it; 0 takes the most probable token"
+    )
+    top_k: Annotated[int, Field(ge=0)] | None = Field(0, description="choose among the k most probable tokens; 0 = all")
+    top_p: Annotated[float, Field(gt=0, le=1)] | None = Field(
+        1, description="choose among the fewest most probable tokens that have this probability together"
+    )
+    min_p: Annotated[float, Field(ge=0, le=1)] | None = Field(
+        0, description="leave out tokens with less than this part of the largest probability"
+    )
+    repetition_penalty: Annotated[float, Field(gt=0)] | None = Field(
+        1, description="above 1 tokens of the prompt and the text become less probable"
+    )
+    seed: Annotated[int, Field(ge=0, le=MAX_SEED)] | None = Field(
+        None, description="the same seed gives the same tokens; null: others in each request"
+    )
+    stop: str | int | Annotated[list[str | int], Field(max_length=MAX_STOPS)] | None = Field(
+        None, description="texts and token ids that end it; the text ends before a text"
+    )
+    ignore_eos: bool | None = Field(False, description="go on behind the model's own end token")
+    stream: bool | None = Field(
+        False, description="answer text/event-stream: an event token for each, then done, or error with a problem"
+    )
+    outputs: list[str] | None = Field(None, description="of each token's step: weights, hidden_states, entropy, ...")
+    next_tokens: Annotated[int, Field(ge=1, le=MAX_COUNT)] | None = Field(
+        None, description="number of most probable tokens to return at each place"
+    )
+
+
+class GeneratedToken(BaseModel, extra="allow"):
+    """A token, and where the query that predicted it looked. The requested outputs stand beside these fields."""
+
+    __pydantic_extra__: dict[str, Numbers | LargestWeights]
+
+    id: int
+    token: str | None
+    text: str = Field(description="the characters that it adds")
+    offset: list[int] = Field(description="start and end (exclusive) in text")
+    logprob: float = Field(description="logarithm of its probability before temperature and the other parameters")
+    next_tokens: list[NextToken] | Absent = None
+
+
+class Usage(BaseModel):
+    """Numbers of tokens, of all prompts together."""
+
+    prompt_tokens: int
+    completion_tokens: int
+    total_tokens: int
+
+
+class GenerateAnswer(Tokens):
+    """The tokens of the prompt, and those generated; lists of these for a list of prompts."""
+
+    model: str
+    text: str | list[str]
+    generated: list[GeneratedToken] | list[list[GeneratedToken]]
+    finish_reason: Reason | list[Reason]
+    usage: Usage
+
+
+def route(decoder: Decoder) -> APIRoute:
+    """The documented route of a model."""
+
+    def generate(body: Any) -> None: ...
+
+    model = decoder.model
+    fields: list[tuple[Any, Any]] = [
+        (option.kind.annotation | None, Field(option.default, alias=name, description=option.description))
+        for name, option in OPTIONS.items()
+    ]
+    if decoder.generation.two_stacks:
+        fields.append((str | None, Field(None, alias="decoder_text", description="what the decoder begins with")))
+        fields.append((Integers | None, Field(None, alias="decoder_input_ids", description="[m]: the same as ids")))
+    if "input_features" in model.inputs:
+        fields.append((Any, Field(None, alias="input_features", description="see the operation without text")))
+    choices = create_model("GenerateChoices", __base__=GenerateFields)
+    body = model_class(f"{model.name}_generate_request", choices, fields)
+    generate.__annotations__["body"] = Annotated[body, Body()]
+    example = {"text": EXAMPLE} if model.tokenizer else {"input_ids": [5, 6, 7]}
+    return APIRoute(
+        f"/v1/generate/{model.name}",
+        generate,
+        methods=["POST"],
+        tags=["text"],
+        summary=f"Generate with {model.name}",
+        description="Tokens behind a prompt, one after the other, and where each looked.",
+        operation_id=f"generate_{model.name}",
+        response_model=GenerateAnswer,
+        response_description="The text, and each of its tokens",
+        responses=problems(*STATUSES),
+        openapi_extra={"requestBody": {"content": {"application/json": {"example": example}}}},
+    )
