@@ -35,10 +35,10 @@ from service.http.direct import RequestContext
 from service.http.response import JSON, Pieces, error_response, failure, join, respond
 from service.inference.stages import Stage, Stages, run_stages
 from service.model.model import Model
+from service.native.endpoint import AttentionEndpoint
 from service.native.request import answered_fields
 from service.selection.answer import answered_names
 from service.telemetry.counters import NO_MODEL
-from service.text.endpoint import TextEndpoint
 
 API = "generate"  # in metrics
 EVENTS = [(b"content-type", b"text/event-stream"), (b"cache-control", b"no-store")]
@@ -79,12 +79,15 @@ class GenerateRequest:
 
 
 class GenerateEndpoint:
-    """Generates with a model from the prompts of the body. ``decoders`` has the graphs of each version."""
+    """Generates with a model from the prompts of the body.
 
-    def __init__(self, texts: TextEndpoint, decoders: Mapping[Model, Decoder]) -> None:
-        self._texts = texts
+    ``pipeline`` receives and cuts bodies; ``decoders`` has the graphs of each version.
+    """
+
+    def __init__(self, pipeline: AttentionEndpoint, decoders: Mapping[Model, Decoder]) -> None:
+        self._pipeline = pipeline
         self._decoders = decoders
-        self._engine = texts.engine
+        self._engine = pipeline.engine
         self._tokenizing, self._writing = CostModel(), CostModel()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -95,12 +98,12 @@ class GenerateEndpoint:
         timing = context.timing
         counts.in_flight += 1
         try:
-            model = self._texts.model(scope["path_params"])
+            model = self._pipeline.model(scope["path_params"])
             version = model.name, model.version
             decoder = self._decoder(model)
             self._engine.check_queue()
             counted = CountedReceive(receive, reservation)
-            content, _ = await self._texts.receive(counted, context)
+            content, _ = await self._pipeline.receive(counted, context)
             request = await run_stages(self._decode(content, decoder, context), self._engine.offload)
             sequences = [request.sequence(row) for row in range(len(request.prompts.rows))]
             reservation.add(sum(sequence.memory for sequence in sequences))
@@ -132,18 +135,18 @@ class GenerateEndpoint:
         return decoder
 
     def _decode(self, content: bytes, decoder: Decoder, context: RequestContext) -> Stages[GenerateRequest]:
-        model, texts = decoder.model, self._texts
-        rest, parts = yield from texts.cut(content)
-        reading = partial(read, rest, parts, model, decoder, texts.settings.max_text_bytes)
-        fields: GenerateFields = yield Stage(texts.reading, len(content), reading)
+        model, pipeline = decoder.model, self._pipeline
+        rest, parts = yield from pipeline.cut(content)
+        reading = partial(read, rest, parts, model, decoder, pipeline.settings.max_text_bytes)
+        fields: GenerateFields = yield Stage(pipeline.reading, len(content), reading)
         if fields.texts is not None:
             context.reservation.add(fields.texts.memory(model))
-        tensors = yield Stage(texts.decoding, len(content), read_all(fields.tensors, context.reservation))
+        tensors = yield Stage(pipeline.decoding, len(content), read_all(fields.tensors, context.reservation))
         size = fields.texts.size if fields.texts else 0
         prompts: Prompts = yield Stage(self._tokenizing, size, partial(prompts_of, fields, tensors, decoder))
         if fields.stream and not prompts.is_single:
             raise Invalid("requires one prompt, not a list", "stream")
-        return GenerateRequest(fields, prompts, decoder, texts.deadline(context))
+        return GenerateRequest(fields, prompts, decoder, pipeline.deadline(context))
 
     async def _answer(self, request: GenerateRequest, sequences: list[GrowingSequence]) -> Pieces:
         rows = await asyncio.gather(*(self._row(request, sequence) for sequence in sequences))

@@ -11,7 +11,7 @@ from service.generation import openapi
 from service.generation.decoder import Decoder, load_decoder
 from service.generation.endpoint import GenerateEndpoint
 from service.model.model import Model
-from service.text.endpoint import TextEndpoint
+from service.native.endpoint import AttentionEndpoint
 
 
 class GenerationFeature(Feature):
@@ -22,8 +22,8 @@ class GenerationFeature(Feature):
         self._decoders: WeakKeyDictionary[Model, Decoder] = WeakKeyDictionary()
 
     def routes(self, core: Core) -> Sequence[Route]:
-        texts = TextEndpoint(core.repository, core.settings, core.engine, core.source)
-        endpoint = GenerateEndpoint(texts, self._decoders)
+        pipeline = AttentionEndpoint(core.repository, core.settings, core.engine, core.source)
+        endpoint = GenerateEndpoint(pipeline, self._decoders)
         return [Route(f"/v1/generate/{{block}}{slash}", endpoint, methods=["POST"]) for slash in ("", "/")]
 
     def load(self, folder: Path, model: Model) -> None:

@@ -10,9 +10,9 @@ from service.generation.decoder import Decoder
 from service.generation.request import DEFAULT_NEW, MAX_STOPS
 from service.generation.sampling import MAX_SEED
 from service.native.openapi import Absent, Integers, LargestWeights, Numbers, model_class, problems
+from service.native.text_schemas import EXAMPLE, NextToken, Texts, Tokens
 from service.selection.options import OPTIONS
-from service.text.next_tokens import MAX_COUNT
-from service.text.openapi import EXAMPLE, NextToken, Texts, Tokens
+from service.tokens.next_tokens import MAX_COUNT
 
 STATUSES = (400, 404, 413, 415, 422, 500, 503, 504, 507)
 Reason = Literal["length", "stop", "eos"]

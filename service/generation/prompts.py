@@ -8,7 +8,7 @@ import numpy as np
 from service.base.errors import Invalid
 from service.generation.decoder import Decoder
 from service.generation.request import DECODER_IDS, DECODER_TEXT, DEFAULT_NEW, MAX_NEW, GenerateFields
-from service.text.request import tokenize, tokenizer_of, tokens_json
+from service.tokens.request import tokenize, tokenizer_of, tokens_json
 
 START = "decoder_start_token_id"
 

@@ -19,8 +19,8 @@ from service.model.model import Model
 from service.selection.derived import derived_outputs
 from service.selection.options import OPTIONS, read_selection
 from service.tensors.spec import TensorSpec
-from service.text.next_tokens import read_count
-from service.text.request import TextFields, read_texts
+from service.tokens.next_tokens import read_count
+from service.tokens.request import TextFields, read_texts
 
 TEXTS = ("text", "text_pair", "truncation", "add_special_tokens")
 DECODER_TEXT, DECODER_IDS = "decoder_text", "decoder_input_ids"

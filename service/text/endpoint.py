@@ -30,9 +30,9 @@ from service.repository.repository import Repository
 from service.settings import Settings
 from service.telemetry.counters import NO_MODEL
 from service.telemetry.statistics import TOKENIZE
-from service.text.next_tokens import FIELD as NEXT_TOKENS
-from service.text.next_tokens import LOGIT_BYTES, LOGITS, TOKEN_BYTES, next_tokens, vocabulary_size
-from service.text.request import (
+from service.tokens.next_tokens import FIELD as NEXT_TOKENS
+from service.tokens.next_tokens import LOGIT_BYTES, LOGITS, TOKEN_BYTES, next_tokens, vocabulary_size
+from service.tokens.request import (
     FIELDS,
     TextFields,
     read_texts,

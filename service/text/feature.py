@@ -12,7 +12,7 @@ from service.model.spec import IMAGE_INPUT, TOKEN_INPUTS
 from service.text import openapi
 from service.text.endpoint import TextEndpoint, TokenizeEndpoint
 from service.text.preprocessor import load_preprocessor
-from service.text.tokenizer import load_tokenizer
+from service.tokens.tokenizer import load_tokenizer
 
 
 class TextFeature(Feature):

@@ -9,12 +9,11 @@ from pydantic import BaseModel, Field, create_model
 from service.inference.source import FieldDefinitions
 from service.model.model import Model
 from service.native.openapi import Absent, Integers, answer_fields, choices_of, model_class, problems
-from service.text.next_tokens import FIELD as NEXT_TOKENS
-from service.text.next_tokens import MAX_COUNT
+from service.native.text_schemas import EXAMPLE, NextToken, Texts, Tokens
+from service.tokens.next_tokens import FIELD as NEXT_TOKENS
+from service.tokens.next_tokens import MAX_COUNT
 
 STATUSES = {400, 404, 413, 415, 422, 500, 503}
-EXAMPLE = "The animal didn't cross the street because it was too tired."
-Texts = Annotated[str, Field(min_length=1)] | Annotated[list[Annotated[str, Field(min_length=1)]], Field(min_length=1)]
 
 
 class TextFields(BaseModel, extra="forbid"):
@@ -29,29 +28,6 @@ class TextFields(BaseModel, extra="forbid"):
         None, description="truncate texts that are too long; null: as configured in tokenizer.json"
     )
     add_special_tokens: bool | None = Field(True, description="add the tokens that begin, separate and end texts")
-
-
-class Tokens(BaseModel):
-    """The tokens of the texts: lists for a single text, lists of lists for several."""
-
-    tokens: list[Any] | Absent = None
-    offsets: Integers | Absent = Field(None, description="start and end (exclusive) of each token in its text")
-    truncated: bool | list[bool] | Absent = None
-    input_ids: Integers | Absent = None
-    attention_mask: Integers | Absent = Field(None, description="1 = a token, 0 = padding")
-    target_tokens: list[Any] | Absent = Field(None, description="of the text of the decoder, as the following fields")
-    target_offsets: Integers | Absent = None
-    target_truncated: bool | list[bool] | Absent = None
-    decoder_input_ids: Integers | Absent = None
-    decoder_attention_mask: Integers | Absent = None
-
-
-class NextToken(BaseModel):
-    """A token that may follow a text."""
-
-    id: int
-    token: str | None
-    probability: float = Field(ge=0, le=1)
 
 
 class AllTokens(Tokens):

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.filterwarnings("ignore")  # those of transformers
 
 @pytest.fixture(scope="module")
 def service(generating):
-    with serving_in_process(generating / "models", memory_budget_bytes=64 << 20) as service:
+    with serving_in_process(generating / "models") as service:
         yield service
 
 

@@ -12,7 +12,7 @@ from service.base.errors import TooLarge
 from service.codec.json_parser import placeholder
 from service.codec.json_reader import JsonReader
 from service.codec.json_slices import LongText
-from service.text.request import MAX_ESCAPE_BYTES, TextFields, read_texts, tokenize, tokens_json
+from service.tokens.request import MAX_ESCAPE_BYTES, TextFields, read_texts, tokenize, tokens_json
 from tests.support.application import running
 from tests.support.texts import TEXTS, tokenizer
 
@@ -169,7 +169,7 @@ def test_a_text_that_is_too_long_is_not_decoded(piece, factor, field, fresh, mon
     models = fresh.app.repository
     count = (MOST - 1) // len(json.loads(b'"%b"' % piece).encode())
     assert MOST - 4 <= read(field, piece * count, models).size <= MOST
-    monkeypatch.setattr("service.text.request.orjson", None)
+    monkeypatch.setattr("service.tokens.request.orjson", None)
     with pytest.raises(TooLarge, match=r"at least .*; the limit is 6,000 bytes \(max_text_bytes\)") as error:
         read(field, piece * int(factor * count), models)
     assert error.value.field == field

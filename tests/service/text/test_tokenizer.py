@@ -6,9 +6,9 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 
-import service.text.tokenizer
+import service.tokens.tokenizer
 from service.base.errors import Invalid
-from service.text.tokenizer import Tokenizer, load_tokenizer
+from service.tokens.tokenizer import Tokenizer, load_tokenizer
 from tests.support.texts import tokenizer
 
 
@@ -99,16 +99,16 @@ def encoded_rows(tokenizer, texts, limit=None, **options):
 @pytest.mark.parametrize(("texts", "options"), CASES.values(), ids=CASES)
 def test_long_texts_are_tokenized_as_short_ones_are(texts, options, direction, folder, monkeypatch):
     """320 tokens in pieces of 7, between which other threads run; and of a truncated text only its start."""
-    tokenizer, sizes, piece = with_padding(folder, direction), [], service.text.tokenizer._piece
+    tokenizer, sizes, piece = with_padding(folder, direction), [], service.tokens.tokenizer._piece
     expected = encoded_rows(tokenizer, texts, **options)
 
     def noted(ids, *more):
         sizes.append(len(ids))
         return piece(ids, *more)
 
-    monkeypatch.setattr(service.text.tokenizer, "_piece", noted)
-    monkeypatch.setattr(service.text.tokenizer, "MAX_PIECE_TOKENS", 7)
-    monkeypatch.setattr(service.text.tokenizer, "LONG_TEXT", 50)
+    monkeypatch.setattr(service.tokens.tokenizer, "_piece", noted)
+    monkeypatch.setattr(service.tokens.tokenizer, "MAX_PIECE_TOKENS", 7)
+    monkeypatch.setattr(service.tokens.tokenizer, "LONG_TEXT", 50)
     assert encoded_rows(tokenizer, texts, **options) == expected
     assert 1 <= max(sizes) <= 7
     assert expected[-1][0] == (options.get("limit", 322) < 322)
@@ -130,5 +130,5 @@ def test_a_long_text_whose_start_does_not_say_its_tokens(options, text, tokens, 
     tokenizer = with_options(folder, **options)
     expected = encoded_rows(tokenizer, [text], 20, truncation=True)
     assert expected[3] == [tokens]
-    monkeypatch.setattr(service.text.tokenizer, "LONG_TEXT", 50)
+    monkeypatch.setattr(service.tokens.tokenizer, "LONG_TEXT", 50)
     assert encoded_rows(tokenizer, [text], 20, truncation=True) == expected

@@ -17,9 +17,9 @@ from service.codec.json_slices import LongText
 from service.codec.json_writer import write_json
 from service.http.response import JOIN_LIMIT_BYTES
 from service.model.model import Model
-from service.text.next_tokens import FIELD as NEXT_TOKENS
-from service.text.next_tokens import read_count
-from service.text.tokenizer import JsonRow, Text, TokenizedTexts, Tokenizer
+from service.tokens.next_tokens import FIELD as NEXT_TOKENS
+from service.tokens.next_tokens import read_count
+from service.tokens.tokenizer import JsonRow, Text, TokenizedTexts, Tokenizer
 
 FIELDS = ("text", "text_pair", "text_target", "truncation", "add_special_tokens")
 MAX_TEXTS = 1024  # of a request

@@ -11,7 +11,7 @@ from service.model.model import Model
 from service.selection.reductions import largest
 from service.tensors.bfloat16 import to_float32
 from service.tensors.cast import is_finite
-from service.text.tokenizer import Tokenizer
+from service.tokens.tokenizer import Tokenizer
 
 FIELD = "next_tokens"
 LOGITS = "output"
