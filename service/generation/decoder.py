@@ -2,8 +2,8 @@
 
 import json
 import threading
+import weakref
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 from pathlib import Path
@@ -44,18 +44,23 @@ class Generation(BaseModel, frozen=True):
         return frozenset(listed(self.tokens.get("eos_token_id")))
 
 
-@dataclass(eq=False)
 class Decoder:
-    """The graphs of one version."""
+    """The graphs of one version. A request has its model; the model is freed after the last one."""
 
-    folder: Path
-    model: Model
-    generation: Generation
-    threads: int
-
-    def __post_init__(self) -> None:
+    def __init__(self, folder: Path, model: Model, generation: Generation, threads: int) -> None:
+        self.generation = generation
+        self._folder = folder
+        self._threads = threads
+        self._model = weakref.ref(model)
         self._lock = threading.Lock()
         self._graphs: dict[str, Graph] = {}
+
+    @property
+    def model(self) -> Model:
+        """The model, which its caller holds."""
+        model = self._model()
+        assert model is not None, "a request has its model"
+        return model
 
     def graph(self, name: str) -> Graph:
         """The graph of that file name.
@@ -73,13 +78,13 @@ class Decoder:
 
     def _opened(self, name: str) -> Graph:
         def session(threads: int) -> Session:
-            return Session(open_session(self.folder / f"{name}.onnx", self.model.provider, threads))
+            return Session(open_session(self._folder / f"{name}.onnx", self.model.provider, threads))
 
         alone = session(1)
         inputs, outputs = (
             frozenset(node.name for node in nodes) for nodes in (alone.onnx.get_inputs(), alone.onnx.get_outputs())
         )
-        several = MultiThreadedSession(lambda: session(self.threads), self.threads) if self.threads > 1 else None
+        several = MultiThreadedSession(lambda: session(self._threads), self._threads) if self._threads > 1 else None
         return Graph(alone, inputs, outputs, multi_threaded=several)
 
     @cached_property

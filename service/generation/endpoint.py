@@ -15,7 +15,8 @@ from starlette.types import Receive, Scope, Send
 
 from service.base.budget import Reservation
 from service.base.cost import CostModel
-from service.base.errors import Invalid, Overloaded
+from service.base.errors import Invalid, Overloaded, TooMuchMemory
+from service.base.messages import sizes_words
 from service.codec.json_writer import PLACEHOLDER, write_json
 from service.codec.long_tensor import read_all
 from service.engine.task import InferenceTask
@@ -59,6 +60,7 @@ class Generated:
 class GenerateRequest:
     """A decoded request."""
 
+    model: Model
     fields: GenerateFields
     prompts: Prompts
     decoder: Decoder
@@ -106,7 +108,10 @@ class GenerateEndpoint:
             content, _ = await self._pipeline.receive(counted, context)
             request = await run_stages(self._decode(content, decoder, context), self._engine.offload)
             sequences = [request.sequence(row) for row in range(len(request.prompts.rows))]
-            reservation.add(sum(sequence.memory for sequence in sequences))
+            for sequence in sequences:
+                self._check_step(sequence)
+                kept = 1 if request.fields.stream else sequence.most  # tokens as JSON
+                reservation.add(sequence.memory + kept * sequence.answer_bytes)
             timing.lap("decode")
             if request.fields.stream:
                 await self._unless_disconnected(self._stream(request, sequences[0], scope, send), counted)
@@ -122,6 +127,16 @@ class GenerateEndpoint:
             counts.in_flight -= 1
             reservation.release()
         counts.observe(version, API, timing)
+
+    def _check_step(self, sequence: GrowingSequence) -> None:
+        """Raises TooMuchMemory where a step needs more than ``max_memory_bytes``."""
+        need = sequence.step_memory(sequence.prompt, sequence.prompt + sequence.most)
+        if need > (limit := self._pipeline.settings.max_memory_bytes):
+            got, most = sizes_words(need, limit)
+            raise TooMuchMemory(
+                f"a step of this request needs about {got}, which exceeds the maximum allowed, {most} "
+                "(max_memory_bytes); send a shorter prompt, or ask for fewer tokens"
+            )
 
     def _decoder(self, model: Model) -> Decoder:
         decoder = self._decoders.get(model)
@@ -146,7 +161,7 @@ class GenerateEndpoint:
         prompts: Prompts = yield Stage(self._tokenizing, size, partial(prompts_of, fields, tensors, decoder))
         if fields.stream and not prompts.is_single:
             raise Invalid("requires one prompt, not a list", "stream")
-        return GenerateRequest(fields, prompts, decoder, pipeline.deadline(context))
+        return GenerateRequest(model, fields, prompts, decoder, pipeline.deadline(context))
 
     async def _answer(self, request: GenerateRequest, sequences: list[GrowingSequence]) -> Pieces:
         rows = await asyncio.gather(*(self._row(request, sequence) for sequence in sequences))
@@ -162,7 +177,7 @@ class GenerateEndpoint:
             b"finish_reason": orjson.dumps(reasons[0] if single else reasons),
             b"usage": orjson.dumps(_usage(sequences)),
         }
-        model = b'{"model":%b' % orjson.dumps(request.decoder.model.name)
+        model = b'{"model":%b' % orjson.dumps(request.model.name)
         own = b",".join(b'"%b":%b' % item for item in fields.items())
         return [join([model, *([b",", *request.prompts.tokens] if request.prompts.tokens else []), b",", own, b"}"])]
 
@@ -192,7 +207,7 @@ class GenerateEndpoint:
 
     async def _tokens(self, request: GenerateRequest, generated: Generated) -> AsyncIterator[bytes]:
         """The JSON of one token after the other."""
-        fields, sequence, model = request.fields, generated.sequence, request.decoder.model
+        fields, sequence, model = request.fields, generated.sequence, request.model
         ends = frozenset() if fields.ignore_eos else request.decoder.generation.ends
         stop_ids = {stop for stop in fields.stops if isinstance(stop, int)}
         stop_texts = [stop for stop in fields.stops if isinstance(stop, str)]
@@ -217,7 +232,7 @@ class GenerateEndpoint:
     def _json(
         self, request: GenerateRequest, arrays: Mapping[str, np.ndarray], text: str, offset: tuple[int, int]
     ) -> Stages[bytes]:
-        wanted, tokenizer = request.fields.wanted, request.decoder.model.tokenizer
+        wanted, tokenizer = request.fields.wanted, request.model.tokenizer
         token = int(arrays[TOKEN])
         about: dict[str, Any] = {
             "id": token, "token": tokenizer.token(token) if tokenizer else None, "text": text[slice(*offset)],

@@ -1,7 +1,7 @@
 """One sequence that grows token by token: its keys and values, and the run of each step as a task of the engine."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -9,13 +9,15 @@ from service.base.errors import Invalid
 from service.engine.task import Execute, InferenceTask
 from service.generation.decoder import DECODE, ENCODER, ITEM_BYTES, LOGITS, OUTPUT, PAST, Decoder
 from service.generation.sampling import Sampler, softmax
+from service.http.response import TEXT_BYTES
 from service.model.estimate import RunEstimate
 from service.model.graph import Graph
 from service.ort.io_binding import run_into
-from service.selection.answer import graph_outputs, needs_answer, plan_answer
+from service.selection.answer import Answer, graph_outputs, needs_answer, plan_answer
 from service.selection.options import NO_SELECTION, Selection
 from service.selection.reductions import largest
-from service.tensors.dims import dim_size
+from service.tensors.dims import Sizes, dim_size
+from service.tokens.next_tokens import TOKEN_BYTES
 
 PREFILL = 256  # tokens of a prompt in one run
 LOGPROBS = "logprobs"  # the output that no graph has
@@ -50,6 +52,7 @@ class GrowingSequence:
         self, decoder: Decoder, prompt: np.ndarray, most: int, source: Arrays, sampler: Sampler, wanted: Wanted
     ) -> None:
         self.decoder = decoder
+        self.model = decoder.model
         self.prompt, self.length, self.most = len(prompt), len(prompt), most
         self.ids = np.concatenate([prompt, np.zeros(most, np.int64)])
         self._source, self._sampler, self._wanted = source, sampler, wanted
@@ -60,29 +63,49 @@ class GrowingSequence:
     @property
     def memory(self) -> int:
         """Bytes of its keys and values at its end, and of those of the encoder."""
-        heads = self.decoder.position_bytes
-        source = max((array.shape[1] for array in self._source.values() if array.ndim == 2), default=0)
-        if self.decoder.generation.two_stacks and not source:
-            source = int(self.decoder.model.outputs["encoder_weights"].shape[-1])  # of a spectrogram
-        return heads * (1 + len(self.ids) + source)
+        return self.decoder.position_bytes * (1 + len(self.ids) + self._source_length)
 
     def task(self, deadline: int | None = None) -> InferenceTask:
         """The run of the next step: of the prompt at first, then of the last token."""
-        new = self.length - self._computed
-        sizes = {"batch": 1, "m": new, "n": self._computed}
-        model = self.decoder.model
-        spec = model.spec
+        new, model = self.length - self._computed, self.model
+        sizes, spec = {"batch": 1, "m": new, "n": self._computed}, model.spec
         assert spec is not None, "only blocks generate"
-        layers, _, heads, *_ = (dim_size(dim, {"batch": 1, "n": 1, "m": 1}) for dim in model.outputs["weights"].shape)
-        scores = layers * heads * new * self.length
-        size = scores * dim_size(spec.depth, sizes) + new * spec.learned
-        rows = min(new, PREFILL)
-        memory = ITEM_BYTES * (4 * heads * rows * self.length + 2 * layers * heads * self.length)
-        memory += 16 * self.decoder.vocabulary
+        layers, heads = self._heads
+        size = layers * heads * new * self.length * dim_size(spec.depth, sizes) + new * spec.learned
         graph = self.decoder.graph(DECODE if self._wanted.of_graph else OUTPUT)
-        task = InferenceTask(model, RunEstimate(sizes, graph, size, memory), {}, (), stored=self)
-        task.deadline = deadline
-        return task
+        estimate = RunEstimate(sizes, graph, size, self.step_memory(new, self.length))
+        return InferenceTask(model, estimate, {}, (), deadline=deadline, stored=self)
+
+    @property
+    def _heads(self) -> tuple[int, int]:
+        layers, _, heads, *_ = self.model.outputs["weights"].shape
+        return int(layers), int(heads)
+
+    def step_memory(self, new: int, length: int) -> int:
+        """Bytes of a run of ``new`` tokens that ends with ``length``, about: scores, weights, logits."""
+        layers, heads = self._heads
+        scores = heads * min(new, PREFILL) * length
+        return ITEM_BYTES * (4 * scores + 2 * layers * heads * length + 4 * self.decoder.vocabulary)
+
+    @property
+    def answer_bytes(self) -> int:
+        """Upper bound on the JSON of one token, and on the arrays that it is made of.
+
+        Raises:
+            Invalid: the model does not have what an option selects.
+        """
+        sizes = {"batch": 1, "m": 1, "n": len(self.ids) - 1, "s": self._source_length}
+        count = self.decoder.vocabulary if LOGPROBS in self._wanted.outputs else 0
+        if self._wanted.of_graph:
+            count += sum(output.count for output in self._plan(sizes).outputs)
+        return count * (ITEM_BYTES + TEXT_BYTES) + (1 + self._wanted.alternatives) * TOKEN_BYTES
+
+    def _plan(self, sizes: Sizes) -> Answer:
+        """The answer of a step; of fewer keys than ``weights_top_k`` all are answered."""
+        selection, keys = self._wanted.selection, sizes["n"] + sizes["m"]
+        if selection.weights_top_k and selection.weights_top_k > keys:
+            selection = replace(selection, weights_top_k=keys)
+        return plan_answer(self.decoder.signature, self._wanted.of_graph, selection, sizes, self.model.name)
 
     def verify(self) -> None:
         """Nothing is to be checked."""
@@ -122,7 +145,11 @@ class GrowingSequence:
 
     @property
     def _source_length(self) -> int:
-        return next((len(array) for name, array in self._encoded.items() if name != MASK), 0)
+        """Positions of the encoder: as many as its tokens, or always the same number for a spectrogram."""
+        if not self.decoder.generation.two_stacks:
+            return 0
+        length = self.model.outputs["encoder_weights"].shape[-1]
+        return length if isinstance(length, int) else next(iter(self._source.values())).shape[1]
 
     def _step(self, graph: Graph, new: int, outputs: Arrays) -> None:
         """Compute ``new`` tokens, whose keys and values go to the buffers, and the ``outputs``."""
@@ -154,7 +181,7 @@ class GrowingSequence:
             arrays[LOGPROBS] = logprobs.astype(np.float32)
         return arrays
 
-    def _answered(self, outputs: Arrays, sizes: Mapping[str, int]) -> dict[str, np.ndarray]:
+    def _answered(self, outputs: Arrays, sizes: Sizes) -> dict[str, np.ndarray]:
         """The outputs that are answered, without the axis of the batch."""
         wanted, signature = self._wanted, self.decoder.signature if outputs else None
         if signature is None:
@@ -165,7 +192,7 @@ class GrowingSequence:
         }
         if not needs_answer(requested, wanted.selection, signature):
             return {name: array.squeeze(batch[name]) for name, array in outputs.items()}
-        plan = plan_answer(signature, requested, wanted.selection, dict(sizes), self.decoder.model.name)
+        plan = self._plan(sizes)
         arrays = plan.apply(outputs)
         return {
             one.name: arrays[one.name].squeeze(one.axes.index(batch[one.source]))

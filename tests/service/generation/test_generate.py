@@ -1,6 +1,7 @@
 """``POST /v1/generate``: tokens and weights as transformers generates them, at once and as they come."""
 
 import json
+import weakref
 
 import httpx
 import numpy as np
@@ -9,6 +10,11 @@ import torch
 import transformers
 from transformers import AutoTokenizer
 
+from service.generation.decoder import load_decoder
+from service.generation.sampling import Sampler, Sampling
+from service.generation.sequence import GrowingSequence, Wanted
+from service.model.loader import open_version
+from service.ort.provider import Provider
 from tests.support.in_process import serving_in_process
 from tests.support.waiting import until
 
@@ -168,6 +174,22 @@ def test_an_end_token_ends_it(ask):
     ids = [token["id"] for token in answer["generated"]]
     assert ids.index(2) == len(ids) - 1
     assert answer["generated"][-1]["text"] == ""
+
+
+def test_of_fewer_keys_than_asked_for_all_are_answered(ask):
+    answer = ask(max_new_tokens=3, outputs=["weights"], weights_top_k=5)["generated"]
+    assert [np.shape(token["weights"]["values"])[-1] for token in answer] == [4, 5, 5]
+
+
+def test_a_version_that_has_generated_is_freed(generating):
+    model = open_version(generating / "models" / "gpt" / "1", Provider("cpu", "requested"), 1)
+    decoder = load_decoder(generating / "models" / "gpt" / "1", model, 1)
+    sequence = GrowingSequence(decoder, np.array(PROMPT), 1, {}, Sampler(Sampling()), Wanted())
+    task = sequence.task()
+    task.stored.run(task.graph, None, {}, ())
+    is_freed = weakref.ref(model)
+    del model, sequence, task
+    assert is_freed() is None
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,129 @@
+"""Tokens a second over HTTP, beside transformers and a loop over the same graph: ``python -m benchmarks.generation``.
+
+For each model of a repository that generates: one stream with the weights of all layers, with the 8 largest of each
+head, and without weights; several streams at once; transformers' ``generate`` in eager attention with weights, and in
+sdpa without. All take turns, each generates ``--tokens`` tokens behind a prompt of ``--prompt``.
+"""
+
+import argparse
+import sys
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from statistics import median
+
+import httpx
+import numpy as np
+import torch
+import transformers
+
+from benchmarks.report.markdown import table
+from benchmarks.server import served
+from service.generation.decoder import load_decoder
+from service.generation.sampling import Sampler, Sampling
+from service.generation.sequence import GrowingSequence, Wanted
+from service.model.loader import open_version
+from service.ort.provider import Provider
+
+LARGEST = {"weights_top_k": 8}
+WEIGHTS = {"outputs": ["weights"]}
+
+
+def main() -> int:
+    options = _options()
+    torch.set_num_threads(options.threads)
+    rows = []
+    with served(options.repository, "--intra-op-threads", str(options.threads)) as server:
+        url = f"http://127.0.0.1:{server.port}/v1/generate/{options.model}"
+        with httpx.Client(timeout=600) as client:
+            ways = dict(_ways(client, url, options))
+            seconds: dict[str, list[float]] = {name: [] for name in ways}
+            for way in ways.values():  # warm-up
+                way()
+            for repeat in range(options.repeats):
+                names = list(ways)
+                for name in names[repeat % len(names) :] + names[: repeat % len(names)]:
+                    start = time.perf_counter()
+                    ways[name]()
+                    seconds[name].append(time.perf_counter() - start)
+    for name, several in seconds.items():
+        streams = options.streams if "streams" in name else 1
+        rates = [streams * options.tokens / one for one in several]
+        rows.append([name, f"{median(rates):.1f}", f"{min(rates):.1f} to {max(rates):.1f}"])
+    print("\n".join(table([f"{options.model}, {options.threads} threads", "tokens/s", "range"], rows)))
+    return 0
+
+
+def _ways(client: httpx.Client, url: str, options: argparse.Namespace) -> "list[tuple[str, Callable[[], object]]]":
+    prompt = np.random.default_rng(0).integers(5, 1000, options.prompt).tolist()
+    body = {"input_ids": prompt, "max_new_tokens": options.tokens, "ignore_eos": True, "stream": True}
+
+    def stream(**more: object) -> None:
+        with client.stream("POST", url, json=body | more) as response:
+            assert response.status_code == 200
+            assert b"event: done" in b"".join(response.iter_raw())[-2000:]
+
+    def streams() -> None:
+        with ThreadPoolExecutor(options.streams) as pool:
+            list(pool.map(lambda _: stream(), range(options.streams)))
+
+    own = {
+        "Heed, weights of all layers": partial(stream, **WEIGHTS),
+        "Heed, the 8 largest weights": partial(stream, **WEIGHTS, **LARGEST),
+        "Heed, without weights": stream,
+        f"Heed, {options.streams} streams": streams,
+        "bare loop, weights of all layers": partial(_bare, options, prompt, Wanted(("weights",))),
+        "bare loop, without weights": partial(_bare, options, prompt, Wanted()),
+    }
+    return [*own.items(), *_transformers(options, prompt)]
+
+
+def _bare(options: argparse.Namespace, prompt: list[int], wanted: Wanted, opened: dict = {}) -> None:  # noqa: B006
+    """The same steps in this process."""
+    if not opened:
+        folder = options.repository / options.model / "1"
+        model = open_version(folder, Provider("cpu", "requested"), options.threads)
+        opened["decoder"] = load_decoder(folder, model, options.threads)
+    decoder = opened["decoder"]
+    sequence = GrowingSequence(decoder, np.array(prompt), options.tokens, {}, Sampler(Sampling()), wanted)
+    for _ in range(options.tokens):
+        task = sequence.task()
+        graph = task.graph.multi_threaded.graph_with(task.graph) if task.graph.multi_threaded else task.graph
+        sequence.run(graph, lambda *_: {}, {}, ())
+
+
+def _transformers(options: argparse.Namespace, prompt: list[int]) -> "list[tuple[str, Callable[[], object]]]":
+    ids = torch.tensor([prompt])
+    config = transformers.AutoConfig.from_pretrained(options.directory)
+    found = []
+    for attention, weights in (("eager", True), ("sdpa", False)):
+        model = getattr(transformers, config.architectures[0])
+        model = model.from_pretrained(options.directory, attn_implementation=attention).eval()
+        generate = partial(
+            model.generate, ids, max_new_tokens=options.tokens, do_sample=False, eos_token_id=-1, pad_token_id=0,
+            output_attentions=weights, return_dict_in_generate=True,
+        )  # fmt: skip
+        found.append((f"transformers, {attention}" + ", weights" * weights, generate))
+    return found
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        "python -m benchmarks.generation", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add = parser.add_argument
+    add("repository", type=Path, help="model repository")
+    add("model", help="its name there")
+    add("directory", type=Path, help="the directory that it was exported from")
+    add("--threads", type=int, default=2, help="default 2")
+    add("--prompt", type=int, default=32, help="tokens of the prompt (default 32)")
+    add("--tokens", type=int, default=32, help="new tokens (default 32)")
+    add("--streams", type=int, default=8, help="at once (default 8)")
+    add("--repeats", type=int, default=5, help="default 5")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
