@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any, Protocol
 from weakref import WeakKeyDictionary
@@ -13,7 +13,7 @@ from service.base.errors import Conflict, Invalid
 from service.codec.json_reader import describe
 from service.memories.memory import Description
 from service.memories.state import State
-from service.memories.streaming import streaming_graph
+from service.memories.streaming import run_size, streaming_graph
 from service.model.estimate import RunEstimate, score_count
 from service.model.graph import Arrays, Graph
 from service.model.model import Model
@@ -130,7 +130,10 @@ class StoredInputs:
         graph = _streaming_graph(model) if pairs >= fewest else None
         if graph is not None and not graph.can_serve(inputs, outputs, pairs):
             graph = None
-        return model.estimate(inputs, outputs, sizes, max_memory_bytes, graph)
+        estimate = model.estimate(inputs, outputs, sizes, max_memory_bytes, graph)
+        if graph is None:
+            return estimate
+        return replace(estimate, size=run_size(*(inputs[name] for name in ("query", *KEY_VALUE))))
 
     @property
     def is_quick(self) -> bool:

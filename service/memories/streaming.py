@@ -47,6 +47,8 @@ MAX_NARROW_ROWS = 32  # up to so many queries, products of keys and queries are 
 HALF_INFINITY = 0x7C00  # its bits; those of NaN are larger
 WORKSPACE_BYTES = 48 << 20  # bound on a run's memory beside its inputs and outputs, and on that of each further thread
 THREAD_BYTES = 8 << 20
+# Multiply-adds that take as long as a score, a number of a key or value, and a tile beside its products.
+SCORE_SIZE, NUMBER_SIZE, TILE_SIZE = 64, 8, 3 << 19
 
 
 class Terminated(RuntimeError):
@@ -74,6 +76,20 @@ def streaming_graph(signature: Signature) -> Graph | None:
         workspace_bytes=WORKSPACE_BYTES + threads * THREAD_BYTES,
         shared=SHARED_PASS,
     )
+
+
+def run_size(query: np.ndarray, key: np.ndarray, value: np.ndarray) -> int:
+    """What the cost of a run grows with: multiply-adds, and those that would take as long as the rest."""
+    batch, heads, m, d_k = query.shape
+    kv_heads, n = key.shape[1:3]
+    tiles: int = batch * kv_heads * _tile_count(heads // kv_heads * m, value.shape[3])
+    scores: int = batch * heads * m * n * (d_k + SCORE_SIZE)
+    return scores + NUMBER_SIZE * (key.size + value.size) + TILE_SIZE * tiles
+
+
+def _tile_count(rows: int, d_v: int) -> int:
+    """The tiles of the queries of one key head."""
+    return -(-rows // max(1, min(MAX_ROWS, MAX_STATE_NUMBERS // max(1, d_v))))
 
 
 class StreamingSession(Session):
@@ -186,8 +202,7 @@ class _Attention:
         }
         for name in {"lse", "top"}.intersection(outputs):
             self.outputs[name][...] = -np.inf
-        count = -(-rows[2] // max(1, min(MAX_ROWS, MAX_STATE_NUMBERS // max(1, d_v))))
-        self._tile_rows = -(-rows[2] // count)
+        self._tile_rows = -(-rows[2] // _tile_count(rows[2], d_v))
         self._block_keys = max(1, min(MAX_BLOCK_KEYS, MAX_BLOCK_NUMBERS // self._tile_rows))
         if np.float16 in (self.key.dtype, self.value.dtype if self.value is not None else None):
             self._block_keys = max(1, min(self._block_keys, MAX_COPY_NUMBERS // max(d_k, d_v)))

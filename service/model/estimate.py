@@ -10,6 +10,8 @@ from service.tensors.dims import Sizes, dim_size
 
 FOREIGN_MEMORY_FACTOR = 3  # bytes that a run of a foreign graph is assumed to need, for each byte of its inputs
 ITEM_BYTES = 4
+# Multiply-adds that take as long as a score (its exponential), a number of an input, and a matrix of scores.
+SCORE_SIZE, NUMBER_SIZE, MATRIX_SIZE = 16, 8, 1 << 13
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +20,7 @@ class RunEstimate:
 
     sizes: Sizes
     graph: Graph
-    size: int  # what its cost grows with: multiply-adds of a block, the numbers in the inputs of a foreign graph
+    size: int  # what its cost grows with: ``run_size``
     memory: int  # bytes at its peak, about
 
 
@@ -61,10 +63,14 @@ def memory(signature: Signature, graph: Graph, inputs: Arrays, outputs: Collecti
 def run_size(signature: Signature, inputs: Arrays, sizes: Sizes) -> int:
     """What the cost of a run grows with.
 
-    For a block multiply-adds, about: those of each pair of query and key, and those of each row with the learned
-    matrices. For a foreign graph the numbers in its inputs.
+    For a block multiply-adds, about: those of each pair of query and key, those of each row with the learned matrices,
+    and those that would take as long as the rest. For a foreign graph the numbers in its inputs.
     """
+    numbers = sum(array.size for array in inputs.values())
     if signature.spec is None:
-        return sum(array.size for array in inputs.values())
+        return numbers
+    matrices = prod(dim_size(dim, sizes) for dim in signature.outputs["weights"].shape[:-2])
+    rest = NUMBER_SIZE * numbers + MATRIX_SIZE * matrices
     rows = prod(dim_size(dim, sizes) for dim in signature.spec.rows or signature.outputs["output"].shape[:-1])
-    return score_count(signature, sizes) * dim_size(signature.spec.depth, sizes) + rows * signature.spec.learned
+    of_score = dim_size(signature.spec.depth, sizes) + SCORE_SIZE
+    return score_count(signature, sizes) * of_score + rows * signature.spec.learned + rest

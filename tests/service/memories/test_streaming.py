@@ -13,7 +13,7 @@ from models.examples import OPTIONS, draw
 from service.engine.run import Run, SharedRunOptions
 from service.memories import streaming
 from service.memories.sharing import SHARED_PASS
-from service.memories.streaming import StreamingSession, Terminated, from_float16, streaming_graph
+from service.memories.streaming import StreamingSession, Terminated, from_float16, run_size, streaming_graph
 from service.model.graph import RunOptions
 from tests.support.attending import assert_close
 from tests.support.engine import MANY, Gate, run_behind
@@ -261,6 +261,18 @@ def test_tasks_over_other_arrays_or_with_other_options_are_kept_apart(sdpa):
     assert len(set(keys)) == len(keys)
     again = inputs | {"query": inputs["query"] + 1, "key": inputs["key"][:], "value": inputs["value"][:]}
     assert model.batching.stack_key(graph, again, ["output"]) == keys[0]
+
+
+def test_the_size_of_a_run_grows_with_its_tiles_and_keys():
+    """A client could have as many multiply-adds in a two-thousandth of the time."""
+
+    def size(batch, heads, m, n, d):
+        query, key = np.zeros((batch, heads, m, d), np.float32), np.zeros((batch, heads, n, d), np.float32)
+        return run_size(query, key, key)
+
+    one_tile = size(1, 1, 64, 1024, 64)
+    assert size(1024, 16, 1, 256, 1) > 1000 * one_tile
+    assert size(1, 1, 1, 1 << 16, 64) > 6 * one_tile
 
 
 def tasks_of(sdpa, count):

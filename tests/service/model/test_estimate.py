@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from service.model.estimate import run_size
+from service.model.estimate import MATRIX_SIZE, SCORE_SIZE, run_size
+from service.model.graph import Graph
 from service.model.spec import BlockSpec, Signature
 from service.tensors.spec import TensorSpec
 
@@ -22,5 +23,29 @@ def signature(**entries):
     ("entries", "rows"), [({}, 2), ({"rows": ("batch", "n")}, 20), ({"rows": ("batch", "n + m")}, 26)]
 )
 def test_rows_are_those_of_the_output_unless_the_block_says_which(entries, rows):
-    pairs = 4 * 2 * 2 * 10 * 10
-    assert run_size(signature(**entries), {}, SIZES) == 16 * pairs + 1000 * rows
+    pairs, matrices = 4 * 2 * 2 * 10 * 10, 4 * 2 * 2
+    of_scores = (16 + SCORE_SIZE) * pairs + MATRIX_SIZE * matrices
+    assert run_size(signature(**entries), {}, SIZES) == of_scores + 1000 * rows
+
+
+def attention():
+    """A block of attention in one graph, with a past."""
+    past, present = ("batch", "heads", "past", "d"), ("batch", "heads", "past + n", "d")
+    outputs = {"weights": ("batch", "heads", "m", "past + n"), "output": ("batch", "heads", "m", "d")}
+    signature = Signature(
+        BlockSpec.model_construct(depth="d", learned=0, rows=None),
+        {name: TensorSpec(name, FLOAT, past) for name in ("query", "key", "value", "past_key", "past_value")},
+        {name: TensorSpec(name, FLOAT, shape) for name, shape in (outputs | {"present_key": present}).items()},
+    )
+    return signature, Graph(None, frozenset(signature.inputs), frozenset(outputs))
+
+
+@pytest.mark.parametrize(("heads", "m", "n", "d"), [(250_000, 1, 1, 1), (1, 2000, 2000, 1), (8, 1, 8192, 64)])
+def test_a_run_has_the_size_of_multiply_adds_that_take_as_long(heads, m, n, d):
+    """Clients could have as many multiply-adds cheaply, after which this run seemed to be short."""
+
+    def size(heads, m, n, d):
+        inputs = {"query": np.zeros((1, heads, m, d)), "key": np.zeros((1, heads, n, d))}
+        return run_size(attention()[0], inputs, {"batch": 1, "heads": heads, "m": m, "n": n, "past": 0, "d": d})
+
+    assert size(heads, m, n, d) > 6 * size(1, 128, heads * m * n * d // 128 // 64, 64)
