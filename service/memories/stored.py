@@ -157,7 +157,8 @@ class StoredInputs:
     @property
     def cache_key(self) -> object:
         """Equal for memories that make no difference to the plan of a request."""
-        return self._is_past, self._appends, self._state.is_even, self._arrays[0].shape, self._arrays[1].shape
+        layouts = ((array.shape, array.dtype, array.flags.c_contiguous) for array in self._arrays)
+        return self._is_past, self._appends, self._state.is_even, *layouts
 
     def covers(self, given: Sequence[str] | Mapping[str, Any]) -> list[str]:
         """The model's inputs that are not missing beside those ``given``."""

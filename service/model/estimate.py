@@ -4,12 +4,15 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from math import prod
 
+import numpy as np
+
 from service.model.graph import Arrays, Graph
 from service.model.spec import Signature
 from service.tensors.dims import Sizes, dim_size
 
 FOREIGN_MEMORY_FACTOR = 3  # bytes that a run of a foreign graph is assumed to need, for each byte of its inputs
 ITEM_BYTES = 4
+PAST, PAST_COPIES = ("past_key", "past_value"), 2  # one joined to the new keys, one as the graph's products take it
 # Multiply-adds that take as long as a score (its exponential), a number of an input, and a matrix of scores.
 SCORE_SIZE, NUMBER_SIZE, MATRIX_SIZE = 16, 8, 1 << 13
 
@@ -39,6 +42,8 @@ def memory(signature: Signature, graph: Graph, inputs: Arrays, outputs: Collecti
 
     Scores, mask and weights have a number for every pair of query and key. A fast path that never has all pairs in
     memory needs its tensors a few times, as it splits and joins them. Of a foreign graph only the inputs are known.
+
+    Inputs of another type, or with gaps, as stored ones can be, are copied before; a past is joined to the new keys.
     """
     spec = signature.spec
     if spec is None:
@@ -46,18 +51,24 @@ def memory(signature: Signature, graph: Graph, inputs: Arrays, outputs: Collecti
     of_outputs = number_count(signature, outputs, sizes)
     if graph.workspace_bytes is not None:
         return graph.workspace_bytes + inputs["query"].nbytes + ITEM_BYTES * of_outputs
+    copied = sum(array.size for name, array in inputs.items() if _is_copied(array, signature.inputs[name].dtype))
+    copied += PAST_COPIES * sum(inputs[name].size for name in PAST if name in inputs)
     if graph.spec is None or graph.spec.rows is None:
         pairwise = {"weights", "scores"}.intersection(signature.outputs) | set(outputs)
         if "layers" in map(str, signature.outputs["weights"].shape):  # it has the scores of one layer after the other
             pairwise -= {"scores"} - graph.outputs
         if graph.spec is None:  # it computes every output, whatever is requested
             pairwise |= graph.outputs
-        return ITEM_BYTES * (number_count(signature, pairwise, sizes) + of_outputs)
+        return ITEM_BYTES * (copied + number_count(signature, pairwise, sizes) + of_outputs)
     required = (tensor for tensor in signature.inputs.values() if tensor.required)
     tensors = sum(prod(dim_size(dim, sizes) for dim in tensor.shape) for tensor in required) + of_outputs
     m, n = (dim_size(dim, sizes) for dim in signature.outputs["weights"].shape[-2:])
     group = prod(sizes[many] // sizes[few] for many, few in spec.multiples.items())
-    return ITEM_BYTES * (4 * tensors + 3 * group * min(graph.spec.rows, m) * n)
+    return ITEM_BYTES * (copied + 4 * tensors + 3 * group * min(graph.spec.rows, m) * n)
+
+
+def _is_copied(array: np.ndarray, dtype: np.dtype) -> bool:
+    return array.dtype != dtype or not array.flags.c_contiguous
 
 
 def run_size(signature: Signature, inputs: Arrays, sizes: Sizes) -> int:

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from service.model.estimate import MATRIX_SIZE, SCORE_SIZE, run_size
+from service.model.estimate import MATRIX_SIZE, SCORE_SIZE, memory, run_size
 from service.model.graph import Graph
 from service.model.spec import BlockSpec, Signature
 from service.tensors.spec import TensorSpec
@@ -49,3 +49,17 @@ def test_a_run_has_the_size_of_multiply_adds_that_take_as_long(heads, m, n, d):
         return run_size(attention()[0], inputs, {"batch": 1, "heads": heads, "m": m, "n": n, "past": 0, "d": d})
 
     assert size(heads, m, n, d) > 6 * size(1, 128, heads * m * n * d // 128 // 64, 64)
+
+
+def test_copies_of_inputs_are_counted():
+    """ONNX Runtime takes arrays without gaps, of its own type; a past is joined to the new keys."""
+    numbers, sizes = 1000 * 8, {"batch": 1, "heads": 2, "m": 1, "n": 1000, "past": 0, "d": 4}
+
+    def bytes_with(**inputs):
+        return memory(*attention(), inputs, ["output"], sizes)
+
+    whole = np.zeros((1, 2, 1000, 4), np.float32)
+    least = bytes_with(key=whole)
+    assert bytes_with(key=whole.astype(np.float16)) == bytes_with(key=whole[..., ::-1, :]) == least + 4 * numbers
+    assert bytes_with(past_key=whole) == least + 2 * 4 * numbers
+    assert bytes_with(past_key=whole, past_value=whole.astype(np.float16)) == least + 5 * 4 * numbers
