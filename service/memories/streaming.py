@@ -251,18 +251,22 @@ class _Attention:
         scores = buffers.take("scores", len(query), size)
         _products(query, buffers.float32("rows", self.key[b, head, keys]), scores, buffers)
         top = scores.max(1, keepdims=True)
+        masked = None
+        if keys.start < part.tile.common.start or keys.stop > part.tile.common.stop:
+            j = np.arange(keys.start, keys.stop)
+            masked = (j < part.tile.first) | (j >= part.tile.last)
         # A score that overflows to -inf would look like a masked key: a wrong result that looks right.
         if not (isfinite(scores.min()) and isfinite(top.max())):
-            scores[~np.isfinite(scores).all(1)] = np.nan
+            overflows = ~np.isfinite(scores)
+            scores[(overflows if masked is None else overflows & ~masked).any(1)] = np.nan
             top = scores.max(1, keepdims=True)
         if self.softcap > 0:
             scores /= self.softcap
             np.tanh(scores, out=scores)
             scores *= self.softcap
             top = scores.max(1, keepdims=True)
-        if keys.start < part.tile.common.start or keys.stop > part.tile.common.stop:
-            j = np.arange(keys.start, keys.stop)
-            scores[(j < part.tile.first) | (j >= part.tile.last)] = -np.inf
+        if masked is not None:
+            scores[masked] = -np.inf
             top = scores.max(1, keepdims=True)
         if "scores" in self.outputs:
             self.outputs["scores"][index][:, keys] = scores

@@ -115,6 +115,16 @@ def test_an_overflow_stays_visible(sign, softcap):
         assert np.isfinite(found[name][0, 0, 1]).all(), name
 
 
+def test_an_overflow_of_a_masked_key_changes_nothing():
+    """Other queries, perhaps of other tasks that share the pass, may attend to that key."""
+    key = np.array([1, 2, 3e38], np.float32).reshape(1, 1, 3, 1)
+    inputs = {"query": np.full((1, 1, 3, 1), 10, np.float32), "key": key, "value": np.ones_like(key)}
+    found = StreamingSession(1.0, 1).run(inputs | {"is_causal": np.array(True)}, ["output", "weights"])
+    assert found["output"].ravel()[:2].tolist() == [1, 1]
+    assert np.isnan(found["output"][..., 2, :]).all()
+    assert found["weights"][0, 0, :2, 2].tolist() == [0, 0]
+
+
 def test_every_half_is_converted_exactly():
     halves = np.arange(1 << 16, dtype=np.uint32).astype(np.uint16).view(np.float16)
     for of in (halves, halves[np.isfinite(halves)], halves[halves > 0][:5], halves[:0]):
