@@ -14,6 +14,8 @@ from service.model.model import Model
 from service.selection.answer import Answer, graph_outputs, needs_answer, plan_answer
 from service.selection.options import Selection
 
+MAX_CACHED_INDICES = 32
+
 
 @dataclass(frozen=True, slots=True)
 class RunPlan:
@@ -22,6 +24,11 @@ class RunPlan:
     estimate: RunEstimate
     graph_outputs: list[str]
     answer: Answer | None  # None = the outputs are those of the graph
+
+    @property
+    def may_be_cached(self) -> bool:
+        """Whether it is small: lists of many indices, of many plans, would fill the memory."""
+        return self.answer is None or self.answer.index_count <= MAX_CACHED_INDICES
 
 
 def run_outputs(model: Model, outputs: Sequence[str], computed: Sequence[str] = ()) -> list[str]:

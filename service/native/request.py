@@ -276,7 +276,8 @@ def _plan(
         count = sum(output.count for output in run.answer.outputs)
     frame = _frame(model.name, outputs, selection)
     plan = AttentionPlan(run, shapes, omitted, count, frame, selection.decimals)
-    cache.put(key, plan)
+    if run.may_be_cached:
+        cache.put(key, plan)
     return plan
 
 

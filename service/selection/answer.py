@@ -109,6 +109,14 @@ class Answer:
     work: int  # about nanoseconds
     memory: int  # bytes beside the outputs of the graph and those of the answer, about
 
+    @property
+    def index_count(self) -> int:
+        """The indices and ranges that it holds, as requested and as resolved."""
+        picks = (pick for recipe in self.recipes for pick in recipe.picks.values() if not isinstance(pick, slice))
+        selections = [recipe.selection for recipe in self.recipes[:1]]
+        fields = (getattr(selection, field) for selection in selections for field in AXIS)
+        return sum(pick.size for pick in picks) + sum(len(indices.items) for indices in fields if indices)
+
     def apply(self, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """The answered arrays, by name, from those of the graph.
 

@@ -1,7 +1,9 @@
 """Indices of layers, heads or queries: a number, a list of numbers, or text such as ``0,3,5:8,-1``."""
 
 import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -13,6 +15,7 @@ Pick = slice | np.ndarray  # of one axis; a slice where possible, as it copies n
 
 MAX_ITEMS = 4096  # in a list or text
 MAX_CHARS = 1 << 14
+MAX_PLACES = 1 << 16  # that several items select together; one range selects any number
 MAX_INDEX = 2**31
 EXPECTED = 'an index, a list of indices, or text of indices and ranges such as "0,3,5:8,-1"'
 NUMBER = re.compile(r"[+-]?\d{1,10}", re.ASCII)
@@ -30,29 +33,34 @@ class Indices:
         Raises:
             Invalid: an index out of range or selected twice, or a range that selects nothing.
         """
-        places = self._places(field, size)
-        if not places:
+        ranges = [self._range(field, item, size) for item in self.items]
+        count = sum(map(len, ranges))
+        if len(ranges) > 1 and count > MAX_PLACES:
+            raise Invalid(f"expected one range, or at most {MAX_PLACES:,} indices, got {count:,}", field)
+        if not count:
             raise Invalid(f"selects none of the indices 0 to {size - 1}", field)
+        places: Sequence[int] = ranges[0] if len(ranges) == 1 else _distinct(field, ranges)
         step = places[1] - places[0] if len(places) > 1 else 1
         run = range(places[0], places[-1] + (1 if step > 0 else -1), step)
-        if [*run] == places:
+        if places == (run if isinstance(places, range) else [*run]):
             return slice(run.start, run.stop if run.stop >= 0 else None, step)
         return np.asarray(places, np.intp)
 
-    def _places(self, field: str, size: int) -> list[int]:
-        places: dict[int, None] = {}
-        for item in self.items:
-            if isinstance(item, int):
-                if not -size <= item < size:
-                    raise Invalid(f"expected indices from {-size} to {size - 1}, got {item}", field)
-                run = range(item % size, item % size + 1)
-            else:
-                run = range(*slice(*item).indices(size))
-            for place in run:
-                if place in places:
-                    raise Invalid(f"{place} is selected twice", field)
-                places[place] = None
-        return list(places)
+    def _range(self, field: str, item: int | Slice, size: int) -> range:
+        if not isinstance(item, int):
+            return range(*slice(*item).indices(size))
+        if not -size <= item < size:
+            raise Invalid(f"expected indices from {-size} to {size - 1}, got {item}", field)
+        return range(item % size, item % size + 1)
+
+
+def _distinct(field: str, ranges: Iterable[range]) -> list[int]:
+    places: dict[int, None] = {}
+    for place in chain.from_iterable(ranges):
+        if place in places:
+            raise Invalid(f"{place} is selected twice", field)
+        places[place] = None
+    return list(places)
 
 
 def read_indices(field: str, value: Any) -> Indices:

@@ -78,7 +78,7 @@ class InferEndpoint(InferenceEndpoint[InferRequest]):
         stored = yield from self.stored(asked.reference, model, context)
         inputs, plan = complete(asked, tensors, strings, attached, model, max_memory_bytes, stored)
         has_id = template is not None and (request_id is None or template.id is not None)
-        if template is not None and has_id and asked.follows_from(template, model):
+        if template is not None and has_id and plan.run.may_be_cached and asked.follows_from(template, model):
             cache.put(template.content, plan)
         request = self._request(model, context, inputs, plan, request_id)
         request.task.stored = stored

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from service.base.errors import Invalid
-from service.selection.indices import MAX_ITEMS, read_indices
+from service.selection.indices import MAX_ITEMS, MAX_PLACES, read_indices
 
 SELECTED = {  # of an axis of 10
     "0": [0],
@@ -59,6 +59,19 @@ def test_selected(value, expected):
 @pytest.mark.parametrize("text", ["3", "2:7", "::3", "8:2:-2", "3,4,5", "::-1"])
 def test_what_is_a_slice_copies_nothing(text):
     assert isinstance(read_indices("heads", text).resolve("heads", 10), slice)
+
+
+@pytest.mark.parametrize("text", [":", "::-2", "1:"])
+def test_a_range_of_any_length_takes_no_memory(text):
+    size, expected = 1 << 40, range(1 << 40)[slice(*(int(part) if part else None for part in text.split(":")))]
+    assert range(size)[read_indices("queries", text).resolve("queries", size)] == expected
+
+
+def test_several_items_select_few():
+    indices = read_indices("queries", "1:,0")
+    assert len(indices.resolve("queries", MAX_PLACES)) == MAX_PLACES
+    with pytest.raises(Invalid, match="queries: expected one range, or at most 65,536 indices, got 65,537"):
+        indices.resolve("queries", MAX_PLACES + 1)
 
 
 @pytest.mark.parametrize(("value", "said"), REFUSED.items(), ids=range(len(REFUSED)))

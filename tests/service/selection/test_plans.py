@@ -72,16 +72,16 @@ def test_memory(model, weights, outputs, options, most):
         assert array.flags.c_contiguous
 
 
-def request(model, kind, **options):
+def request(model, kind, served=None, **options):
     """A decoded request for the weights of 256 tokens."""
     ids = np.arange(256).reshape(1, 256) % 100
     if kind is AttentionEndpoint:
         body = json.dumps({"input_ids": ids.tolist(), "outputs": ["weights"], **options}).encode(), b""
-        return drain(endpoint(kind).decode(model, body, context()))
+        return drain((served or endpoint(kind)).decode(model, body, context()))
     headers, pieces = binary_request({"input_ids": ids}, ["weights"], options)
     of_request = context()
     of_request.headers[b"inference-header-content-length"] = headers["Inference-Header-Content-Length"].encode()
-    return drain(endpoint(kind).decode(model, (pieces[0], b"".join(pieces[1:])), of_request))
+    return drain((served or endpoint(kind)).decode(model, (pieces[0], b"".join(pieces[1:])), of_request))
 
 
 @pytest.mark.parametrize("kind", [AttentionEndpoint, InferEndpoint])
@@ -98,6 +98,16 @@ def test_the_budget_and_the_estimates(model, kind):
         assert list(derived.task.outputs) == ["weights"]
     assert whole.plan.run.answer is None
     assert whole.task.memory == request(model, kind, heads="1").task.memory  # the graph computes all
+
+
+@pytest.mark.parametrize("kind", [AttentionEndpoint, InferEndpoint])
+@pytest.mark.parametrize(
+    ("queries", "cached"), [("0,2:4", 1), (":", 1), (",".join(map(str, range(40))), 0), ("1:,0", 0)]
+)
+def test_plans_with_many_indices_are_not_cached(model, kind, queries, cached):
+    served = endpoint(kind)
+    request(model, kind, served, queries=queries)
+    assert len(served.cache(model)) == cached
 
 
 @pytest.mark.parametrize("kind", [AttentionEndpoint, InferEndpoint])
