@@ -8,12 +8,13 @@ Keys and values may be views of a memory-mapped file. No more of them than a blo
 float16. Threads take parts of the keys in turn; each product runs in one thread (``blas.limit_blas_threads``).
 """
 
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from functools import cache, reduce
+from itertools import chain, islice
 from math import isfinite
+from threading import Lock
 from typing import TypeVar
 
 import numpy as np
@@ -122,10 +123,8 @@ class StreamingSession(Session):
             KeyError: an output that it does not have, or no value for the output.
         """
         attention = _Attention(inputs, outputs, self.scale, options)
-        parts = [part for tile in attention.tiles for part in tile.parts]
-        _for_each(parts, attention.attend, self._threads)
-        if "weights" in outputs:
-            _for_each(parts, attention.normalize, self._threads)
+        _for_each((part for tile in attention.tiles() for part in tile.parts), attention.attend, self._threads)
+        _for_each((part for tile in attention.in_parts for part in tile.parts), attention.normalize, self._threads)
         return {name: attention.outputs[name].reshape(attention.shapes[name]) for name in outputs}
 
 
@@ -206,10 +205,13 @@ class _Attention:
         self._block_keys = max(1, min(MAX_BLOCK_KEYS, MAX_BLOCK_NUMBERS // self._tile_rows))
         if np.float16 in (self.key.dtype, self.value.dtype if self.value is not None else None):
             self._block_keys = max(1, min(self._block_keys, MAX_COPY_NUMBERS // max(d_k, d_v)))
-        self.tiles = list(self._tiled(*attended_keys(inputs, batch, m, n), rows))
+        self._attended = attended_keys(inputs, batch, m, n)
+        self.in_parts: list[_Tile] = []  # of several parts, whose weights are to be normalized
 
-    def _tiled(self, first: np.ndarray, last: np.ndarray, rows: tuple[int, int, int]) -> Iterator[_Tile]:
-        m = first.shape[1]
+    def tiles(self) -> Iterator[_Tile]:
+        """The tiles, made as they are asked for: all at once they would take the garbage collector long."""
+        first, last = self._attended
+        m, rows = first.shape[1], self.query.shape[:3]
         for b, head in np.ndindex(rows[:2]):
             for row in range(0, rows[2], self._tile_rows):
                 end = min(row + self._tile_rows, rows[2])
@@ -291,8 +293,14 @@ class _Attention:
             results |= {"weighted": sums.weighted, "output": sums.output}
         for name in results.keys() & self.outputs.keys():
             self.outputs[name][tile.index] = results[name]
+        if "weights" in self.outputs and len(tile.parts) > 1:
+            self.in_parts.append(tile)
+            return
+        if "weights" in self.outputs:
+            self.normalize(tile.parts[0])
+        tile.parts.clear()  # which refer to the tile: it is freed at once
 
-    def normalize(self, part: _Part, _: _Buffers) -> None:
+    def normalize(self, part: _Part, _: _Buffers | None = None) -> None:
         """Normalize the exponentials that ``attend`` wrote for ``part``."""
         assert part.tile.lse is not None, "all parts have been attended to"
         weights = self.outputs["weights"][part.tile.index]
@@ -351,22 +359,31 @@ def from_float16(halves: np.ndarray, target: np.ndarray) -> None:
         np.copyto(target, halves)
 
 
-def _for_each(tasks: Sequence[T], function: Callable[[T, _Buffers], None], threads: int) -> None:
+def _for_each(tasks: Iterator[T], function: Callable[[T, _Buffers], None], threads: int) -> None:
     """Call ``function`` with each of ``tasks``, taken in their order by this thread and up to ``threads`` - 1 others.
 
     Helpers that are busy with other runs are not waited for. After an exception no further task is begun.
     """
-    waiting = iter(tasks)  # its ``next`` is atomic
+    first = list(islice(tasks, threads))
+    waiting: Iterator[T] = chain(first, tasks)
+    lock = Lock()  # a generator is for one thread at a time
+
+    def take() -> T | None:
+        with lock:
+            return next(waiting, None)
 
     def work() -> None:
+        nonlocal waiting
         buffers = _Buffers()
         try:
-            for task in waiting:
+            while (task := take()) is not None:
                 function(task, buffers)
-        finally:
-            deque(waiting, maxlen=0)  # discard the rest
+        except BaseException:
+            with lock:
+                waiting = iter(())
+            raise
 
-    helpers = [_helpers().submit(work) for _ in range(min(threads, len(tasks)) - 1)]
+    helpers = [_helpers().submit(work) for _ in range(len(first) - 1)]
     try:
         work()
     finally:

@@ -1,5 +1,6 @@
 """Attention over stored keys, in blocks, parts and threads of any size, against the float64 reference."""
 
+import gc
 import tracemalloc
 from dataclasses import replace
 
@@ -113,6 +114,24 @@ def test_an_overflow_stays_visible(sign, softcap):
     for name in OUTPUTS:
         assert np.isnan(found[name][0, 0, 0]).all(), name
         assert np.isfinite(found[name][0, 0, 1]).all(), name
+
+
+@pytest.mark.parametrize("outputs", [["output"], ["output", "weights"]])
+def test_tiles_are_made_and_dropped_one_after_another(outputs, monkeypatch):
+    """To collect those of a thousand rows at one time takes all threads' time, that of the event loop too."""
+    alive, finish = [], streaming._Attention._finish
+
+    def counted(attention, tile):
+        if tile.index[0] % 100 == 99:
+            alive.append(sum(isinstance(each, streaming._Tile) for each in gc.get_objects()))
+        finish(attention, tile)
+
+    monkeypatch.setattr(streaming._Attention, "_finish", counted)
+    inputs = {name: np.ones((500, 1, 1, 1), np.float32) for name in ("query", "key", "value")}
+    gc.collect()  # those of other tests' runs that were ended
+    StreamingSession(None, 2).run(inputs, outputs)
+    assert len(alive) == 5
+    assert max(alive) < 10
 
 
 def test_an_overflow_of_a_masked_key_changes_nothing():
