@@ -14,7 +14,7 @@ from export.verification.sessions import session
 
 TOKENS = 12
 PROMPT = [7, 40, 23, 11]
-WEIGHTS_ERROR = 3e-5  # both are float32
+WEIGHTS_ERROR = 1e-4  # both are float32, and the scores of mT5, which it does not scale, are large
 
 
 def check_generation(directory: Path, version: Path, family: str) -> dict[str, Any]:
