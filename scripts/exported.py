@@ -20,6 +20,7 @@ from filelock import FileLock
 ROOT = Path(__file__).parents[1]
 SOURCES = ("models", "export")
 LIBRARIES = ("torch", "onnx", "onnx-ir", "onnxscript", "onnxruntime", "onnxruntime-gpu", "numpy", "ml_dtypes")
+FIXTURES = "fixtures"  # of tests, who remove their own
 MAX_CACHED = 8  # exports of 4 MB each; the newest are kept
 
 
@@ -53,7 +54,7 @@ def exported(cuda: bool = False, root: Path = ROOT) -> Path:
             shutil.rmtree(partial, ignore_errors=True)
             _export(partial, cuda)
             partial.rename(folder)
-            folders = [path for path in cache.iterdir() if path.is_dir()]
+            folders = [path for path in cache.iterdir() if path.is_dir() and path != cache / FIXTURES]
             for old in sorted(folders, key=lambda path: path.stat().st_mtime)[:-MAX_CACHED]:
                 shutil.rmtree(old)
     return folder

@@ -5,6 +5,7 @@
 """
 
 import gc
+import hashlib
 import json
 import logging
 import logging.config
@@ -15,6 +16,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from functools import cache
 from pathlib import Path
 
 import httpx
@@ -22,7 +24,7 @@ import pytest
 from filelock import FileLock
 from hypothesis import HealthCheck, settings
 
-from scripts.exported import exported
+from scripts.exported import FIXTURES, exported, fingerprint
 from tests.support import graphs
 from tests.support.environments import environment
 from tests.support.server import ServerProcess, serving, started
@@ -35,6 +37,7 @@ SERVER = os.environ.get("HEED_TEST_SERVER")
 KSERVE = ("kserve==0.21.0", "tritony==0.0.23")
 ROOT = Path(__file__).parents[1]
 NODE_MODULES = ROOT / "node_modules"
+SUPPORT = Path(__file__).with_name("support")
 EXPORTING = Path(__file__).with_name("export")
 VIEWER = Path(__file__).with_name("viewer")
 
@@ -82,20 +85,38 @@ def unchanged_log() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def once(tmp_path_factory, worker_id) -> Callable[[str, Callable[[Path], object]], Path]:
-    """A folder by its name, filled once for all of pytest-xdist's workers, which read it and never write."""
+def once(tmp_path_factory, worker_id) -> Callable[..., Path]:
+    """A folder by its name, filled once for all of pytest-xdist's workers, which read it and never write.
+
+    With ``keep`` it is kept for later runs, until the code changes that exports, or that of these fixtures.
+    """
     own = tmp_path_factory.getbasetemp()
 
-    def filled(name: str, fill: Callable[[Path], object]) -> Path:
-        folder = (own if worker_id == "master" else own.parent) / name
+    def filled(name: str, fill: Callable[[Path], object], keep: bool = False) -> Path:
+        folder = (_kept() if keep else own if worker_id == "master" else own.parent) / name
         done = folder.with_suffix(".done")
         with FileLock(folder.with_suffix(".lock")):
             if not done.exists():
+                shutil.rmtree(folder, ignore_errors=True)  # of a run that was ended
                 fill(folder)
                 done.touch()
         return folder
 
     return filled
+
+
+@cache
+def _kept() -> Path:
+    """The folder of what was exported for tests in this state of the code; those of older states are removed."""
+    sources = [Path(__file__), ROOT / "constraints.txt", *sorted(SUPPORT.glob("*.py"))]
+    state = hashlib.sha256(fingerprint().encode() + b"".join(file.read_bytes() for file in sources)).hexdigest()[:16]
+    folder = ROOT / ".exports" / FIXTURES / state
+    with FileLock(ROOT / ".exports" / "fixtures.lock"):
+        folder.mkdir(parents=True, exist_ok=True)
+        for old in folder.parent.iterdir():
+            if old != folder:
+                shutil.rmtree(old, ignore_errors=True)
+    return folder
 
 
 @pytest.fixture(scope="session")
@@ -122,7 +143,7 @@ def sentence_model(once) -> Path:
 
         save_sentence_model(folder)
 
-    return once("sentence model", fill)
+    return once("sentence model", fill, keep=True)
 
 
 @pytest.fixture(scope="session")
@@ -135,7 +156,7 @@ def texts_repository(once, sentence_model, repository) -> Path:
         assert main(["hf", str(sentence_model), "--name", "bert", "--repository", str(folder)]) == 0
         shutil.copytree(repository / "dot_product", folder / "dot_product")
 
-    return once("sentence model exported", fill)
+    return once("sentence model exported", fill, keep=True)
 
 
 @pytest.fixture(scope="session")
@@ -152,7 +173,7 @@ def generating(once) -> Path:
         save_tokenizer(folder / "gpt")
         assert main(["hf", str(folder / "gpt"), "--repository", str(folder / "models")]) == 0
 
-    return once("gpt 2 that generates", fill)
+    return once("gpt 2 that generates", fill, keep=True)
 
 
 @pytest.fixture(scope="session")
@@ -166,7 +187,7 @@ def halves(once) -> Path:
         for block in HALVES.values():
             export_block(block, folder)
 
-    return once("halves", fill)
+    return once("halves", fill, keep=True)
 
 
 @pytest.fixture(scope="session")
@@ -189,7 +210,7 @@ def fused(once, repository) -> Path:
             onnx.helper.set_model_props(graph, {"heed": json.dumps(spec)})
             onnx.save(graph, version / f"{name}.onnx")
 
-    return once("fused", fill) / "scaled_dot_product" / "1"
+    return once("fused", fill, keep=True) / "scaled_dot_product" / "1"
 
 
 @pytest.fixture(scope="session")
