@@ -22,6 +22,7 @@ import transformers
 from benchmarks.report.markdown import table
 from benchmarks.server import served
 from service.generation.decoder import load_decoder
+from service.generation.group import SequenceGroup
 from service.generation.sampling import Sampler, Sampling
 from service.generation.sequence import GrowingSequence, Wanted
 from service.model.loader import open_version
@@ -88,10 +89,11 @@ def _bare(options: argparse.Namespace, prompt: list[int], wanted: Wanted, opened
         opened["decoder"] = load_decoder(folder, model, options.threads)
     decoder = opened["decoder"]
     sequence = GrowingSequence(decoder, np.array(prompt), options.tokens, {}, Sampler(Sampling()), wanted)
+    group = SequenceGroup(sequence)
     for _ in range(options.tokens):
-        task = sequence.task()
+        task = group.task()
         graph = task.graph.multi_threaded.graph_with(task.graph) if task.graph.multi_threaded else task.graph
-        sequence.run(graph, lambda *_: {}, {}, ())
+        group.run(graph, lambda *_: {}, {}, ())
 
 
 def _transformers(options: argparse.Namespace, prompt: list[int]) -> "list[tuple[str, Callable[[], object]]]":

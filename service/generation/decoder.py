@@ -98,6 +98,18 @@ class Decoder:
         }
         return Signature(self.model.spec, {}, outputs)
 
+    @cached_property
+    def batch_axes(self) -> Mapping[str, int]:
+        """The axis of the batch in each output of a step, counted from the last."""
+        outputs = self.signature.outputs
+        return {name: [*map(str, one.shape)].index("batch") - len(one.shape) for name, one in outputs.items()}
+
+    @property
+    def weights(self) -> tuple[int, int]:
+        """The number of layers and of heads."""
+        layers, _, heads, *_ = self.model.outputs["weights"].shape
+        return int(layers), int(heads)
+
     @property
     def past(self) -> Mapping[str, tuple[int, int]]:
         """The shape [heads, width] of each tensor of keys or values, by its name: ``key_0``, ``value_0``, ..."""
@@ -108,6 +120,12 @@ class Decoder:
     def position_bytes(self) -> int:
         """Of the keys and values of one position."""
         return ITEM_BYTES * sum(map(prod, self.generation.past))
+
+    @property
+    def learned_bytes(self) -> int:
+        """Of the model's weights, which each run reads."""
+        spec = self.model.spec
+        return ITEM_BYTES * spec.learned if spec else 0
 
     @property
     def ids(self) -> str:

@@ -2,11 +2,11 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Mapping
-from contextlib import suppress
+from collections.abc import AsyncGenerator, Awaitable, Mapping, Sequence
+from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import orjson
@@ -15,45 +15,27 @@ from starlette.types import Receive, Scope, Send
 
 from service.base.budget import Reservation
 from service.base.cost import CostModel
-from service.base.errors import Invalid, Overloaded, TooMuchMemory
+from service.base.errors import HeedError, Invalid, TooMuchMemory
 from service.base.messages import sizes_words
-from service.codec.json_writer import PLACEHOLDER, write_json
+from service.codec.json_slices import LongList, LongText
 from service.codec.long_tensor import read_all
-from service.engine.task import InferenceTask
+from service.generation.counters import GenerationCounters
 from service.generation.decoder import Decoder, listed
+from service.generation.generated import Generated
 from service.generation.prompts import Prompt, Prompts, prompts_of
-from service.generation.request import GenerateFields, read
+from service.generation.request import GenerateFields, collect, read
 from service.generation.sampling import Sampler
-from service.generation.sequence import (
-    IDS,
-    LOGPROB,
-    PROBABILITIES,
-    TOKEN,
-    GrowingSequence,
-)
+from service.generation.scheduler import MAX_UNREAD, Scheduler
+from service.generation.sequence import GrowingSequence
 from service.http.body import CountedReceive
 from service.http.direct import RequestContext
 from service.http.response import JSON, Pieces, error_response, failure, join, respond
 from service.inference.stages import Stage, Stages, run_stages
 from service.model.model import Model
 from service.native.endpoint import AttentionEndpoint
-from service.native.request import answered_fields
-from service.selection.answer import answered_names
 from service.telemetry.counters import NO_MODEL
 
-API = "generate"  # in metrics
 EVENTS = [(b"content-type", b"text/event-stream"), (b"cache-control", b"no-store")]
-RETRY_S = 0.02  # after which a step is queued again where the queue was full
-
-
-@dataclass(slots=True)
-class Generated:
-    """The tokens of one prompt so far."""
-
-    sequence: GrowingSequence
-    text: str = ""
-    finish_reason: str = "length"
-    first_ns: int = 0  # until the first token
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +47,7 @@ class GenerateRequest:
     prompts: Prompts
     decoder: Decoder
     deadline: int | None
+    arrival_ns: int
 
     def sequence(self, row: int) -> GrowingSequence:
         """That of the prompt ``row``, whose random numbers are the same alone and in a list."""
@@ -79,6 +62,18 @@ class GenerateRequest:
         )
         return GrowingSequence(self.decoder, prompt.ids, prompt.most, prompt.source, sampler, self.fields.wanted)
 
+    def generated(self, sequence: GrowingSequence, counters: GenerationCounters) -> Generated:
+        """The tokens of ``sequence``, of which there are none yet."""
+        ends = frozenset() if self.fields.ignore_eos else self.decoder.generation.ends
+        return Generated(sequence, ends, self.fields.stops, counters, self.arrival_ns)
+
+
+class Token(NamedTuple):
+    """A generated token: the characters that it adds, and all that is answered of it as JSON."""
+
+    text: str
+    json: bytes
+
 
 class GenerateEndpoint:
     """Generates with a model from the prompts of the body.
@@ -86,9 +81,13 @@ class GenerateEndpoint:
     ``pipeline`` receives and cuts bodies; ``decoders`` has the graphs of each version.
     """
 
-    def __init__(self, pipeline: AttentionEndpoint, decoders: Mapping[Model, Decoder]) -> None:
+    api = "generate"  # in metrics
+    is_v2 = False
+
+    def __init__(self, pipeline: AttentionEndpoint, decoders: Mapping[Model, Decoder], scheduler: Scheduler) -> None:
         self._pipeline = pipeline
         self._decoders = decoders
+        self._scheduler = scheduler
         self._engine = pipeline.engine
         self._tokenizing, self._writing = CostModel(), CostModel()
 
@@ -100,17 +99,21 @@ class GenerateEndpoint:
         timing = context.timing
         counts.in_flight += 1
         try:
-            model = self._pipeline.model(scope["path_params"])
+            model = self.model(scope["path_params"])
             version = model.name, model.version
             decoder = self._decoder(model)
             self._engine.check_queue()
             counted = CountedReceive(receive, reservation)
             content, _ = await self._pipeline.receive(counted, context)
-            request = await run_stages(self._decode(content, decoder, context), self._engine.offload)
+            decoding = self._decode(content, decoder, scope["path"], context)
+            try:
+                request = await run_stages(decoding, self._engine.offload)
+            except HeedError as error:
+                raise self.named(error) from None
             sequences = [request.sequence(row) for row in range(len(request.prompts.rows))]
             for sequence in sequences:
                 self._check_step(sequence)
-                kept = 1 if request.fields.stream else sequence.most  # tokens as JSON
+                kept = 1 + MAX_UNREAD if request.fields.stream else sequence.most  # tokens as arrays or JSON
                 reservation.add(sequence.memory + kept * sequence.answer_bytes)
             timing.lap("decode")
             if request.fields.stream:
@@ -121,12 +124,68 @@ class GenerateEndpoint:
                 await respond(send, pieces, JSON)
             timing.lap("compute")
         except Exception as error:
-            counts.observe_failure(version, API, *failure(error, is_v2=False))
+            counts.observe_failure(version, self.api, *failure(error, self.is_v2))
             raise
         finally:
             counts.in_flight -= 1
             reservation.release()
-        counts.observe(version, API, timing)
+        counts.observe(version, self.api, timing)
+
+    def model(self, path_params: Mapping[str, Any]) -> Model:
+        """The model that the path names.
+
+        Raises:
+            NotFound, NotReady: there is none, or not yet.
+        """
+        return self._pipeline.model(path_params)
+
+    def read(
+        self, content: bytes, parts: Sequence[LongText | LongList], decoder: Decoder, _path: str
+    ) -> GenerateFields:
+        """The fields of the JSON ``content``, of which ``parts`` were cut out.
+
+        Raises:
+            Malformed, Invalid: a field is wrong.
+        """
+        limit = self._pipeline.settings.max_text_bytes
+        return read(content, parts, decoder, limit, lambda json, _, known: collect(json, known))
+
+    def named(self, error: HeedError) -> HeedError:
+        """``error`` with this API's name of its field."""
+        return error
+
+    def answer(self, request: GenerateRequest, rows: Sequence[Generated], tokens: Sequence[bytes]) -> Pieces:
+        """The whole answer; ``tokens`` has those of each row as a list of JSON."""
+        single = request.prompts.is_single
+        texts, reasons = [row.text for row in rows], [row.finish_reason for row in rows]
+        fields = {
+            b"text": orjson.dumps(texts[0] if single else texts),
+            b"generated": tokens[0] if single else b"[%b]" % b",".join(tokens),
+            b"finish_reason": orjson.dumps(reasons[0] if single else reasons),
+            b"usage": orjson.dumps(usage(rows)),
+        }
+        model = b'{"model":%b' % orjson.dumps(request.model.name)
+        own = b",".join(b'"%b":%b' % item for item in fields.items())
+        return [join([model, *([b",", *request.prompts.tokens] if request.prompts.tokens else []), b",", own, b"}"])]
+
+    def event(self, _request: GenerateRequest, token: Token) -> bytes:
+        """A token as an event of the stream."""
+        return b"event: token\ndata: %b\n\n" % token.json
+
+    def last_event(self, _request: GenerateRequest, generated: Generated, start_ns: int) -> bytes:
+        """The event that ends a stream."""
+        done = {
+            "text": generated.text,
+            "finish_reason": generated.finish_reason,
+            "usage": usage([generated]),
+            "first_token_ms": (generated.first_ns - start_ns) / 1e6,
+            "total_ms": (time.perf_counter_ns() - start_ns) / 1e6,
+        }
+        return b"event: done\ndata: %b\n\n" % orjson.dumps(done)
+
+    def error_event(self, problem: bytes) -> bytes:
+        """The event that ends a stream after an error."""
+        return b"event: error\ndata: %b\n\n" % problem
 
     def _check_step(self, sequence: GrowingSequence) -> None:
         """Raises TooMuchMemory where a step needs more than ``max_memory_bytes``."""
@@ -149,10 +208,10 @@ class GenerateEndpoint:
             raise Invalid(f"model '{model.name}' cannot generate: {reason}")
         return decoder
 
-    def _decode(self, content: bytes, decoder: Decoder, context: RequestContext) -> Stages[GenerateRequest]:
+    def _decode(self, content: bytes, decoder: Decoder, path: str, context: RequestContext) -> Stages[GenerateRequest]:
         model, pipeline = decoder.model, self._pipeline
         rest, parts = yield from pipeline.cut(content)
-        reading = partial(read, rest, parts, model, decoder, pipeline.settings.max_text_bytes)
+        reading = partial(self.read, rest, parts, decoder, path)
         fields: GenerateFields = yield Stage(pipeline.reading, len(content), reading)
         if fields.texts is not None:
             context.reservation.add(fields.texts.memory(model))
@@ -161,105 +220,41 @@ class GenerateEndpoint:
         prompts: Prompts = yield Stage(self._tokenizing, size, partial(prompts_of, fields, tensors, decoder))
         if fields.stream and not prompts.is_single:
             raise Invalid("requires one prompt, not a list", "stream")
-        return GenerateRequest(model, fields, prompts, decoder, pipeline.deadline(context))
+        return GenerateRequest(model, fields, prompts, decoder, pipeline.deadline(context), context.timing.started_ns)
 
     async def _answer(self, request: GenerateRequest, sequences: list[GrowingSequence]) -> Pieces:
-        rows = await asyncio.gather(*(self._row(request, sequence) for sequence in sequences))
-        texts, tokens, reasons = (
-            [getattr(row, name) for row, _ in rows] if name else [pieces for _, pieces in rows]
-            for name in ("text", "", "finish_reason")
-        )
-        lists = [b"[%b]" % b",".join(of) for of in tokens]
-        single = request.prompts.is_single
-        fields = {
-            b"text": orjson.dumps(texts[0] if single else texts),
-            b"generated": lists[0] if single else b"[%b]" % b",".join(lists),
-            b"finish_reason": orjson.dumps(reasons[0] if single else reasons),
-            b"usage": orjson.dumps(_usage(sequences)),
-        }
-        model = b'{"model":%b' % orjson.dumps(request.model.name)
-        own = b",".join(b'"%b":%b' % item for item in fields.items())
-        return [join([model, *([b",", *request.prompts.tokens] if request.prompts.tokens else []), b",", own, b"}"])]
+        rows = [request.generated(sequence, self._scheduler.counters) for sequence in sequences]
+        return self.answer(request, rows, await asyncio.gather(*(self._row(request, row) for row in rows)))
 
-    async def _row(self, request: GenerateRequest, sequence: GrowingSequence) -> tuple[Generated, list[bytes]]:
-        generated = Generated(sequence)
-        return generated, [token async for token in self._tokens(request, generated)]
+    async def _row(self, request: GenerateRequest, generated: Generated) -> bytes:
+        async with aclosing(self._tokens(request, generated)) as tokens:
+            return b"[%b]" % b",".join([token.json async for token in tokens])
 
     async def _stream(self, request: GenerateRequest, sequence: GrowingSequence, scope: Scope, send: Send) -> None:
-        """An event for each token; then ``done``, or ``error`` with a problem."""
-        start, generated = time.perf_counter_ns(), Generated(sequence)
-        tokens = self._tokens(request, generated)
-        first = await anext(tokens)  # an error before it is an ordinary answer
-        await send({"type": "http.response.start", "status": 200, "headers": [*EVENTS]})
-        await send(_event(b"token", first))
-        try:
-            async for token in tokens:
-                await send(_event(b"token", token))
-            now = time.perf_counter_ns()
-            done = {
-                "text": generated.text, "finish_reason": generated.finish_reason, "usage": _usage([sequence]),
-                "first_token_ms": (generated.first_ns - start) / 1e6, "total_ms": (now - start) / 1e6,
-            }  # fmt: skip
-            last = _event(b"done", orjson.dumps(done))
-        except Exception as error:
-            last = _event(b"error", bytes(error_response(scope["path"], error).body))
-        await send(last | {"more_body": False})
-
-    async def _tokens(self, request: GenerateRequest, generated: Generated) -> AsyncIterator[bytes]:
-        """The JSON of one token after the other."""
-        fields, sequence, model = request.fields, generated.sequence, request.model
-        ends = frozenset() if fields.ignore_eos else request.decoder.generation.ends
-        stop_ids = {stop for stop in fields.stops if isinstance(stop, int)}
-        stop_texts = [stop for stop in fields.stops if isinstance(stop, str)]
-        piece_of = model.tokenizer.text_of_tokens() if model.tokenizer else lambda _: ""
-        for place in range(sequence.most):
-            arrays = await self._run(partial(sequence.task, None if place else request.deadline), place == 0)
-            token = int(arrays[TOKEN])
-            generated.first_ns = generated.first_ns or time.perf_counter_ns()
-            start = len(generated.text)
-            generated.text += piece_of(token)
-            found = [at for stop in stop_texts if (at := generated.text.find(stop)) >= 0]
-            generated.text = generated.text[: min(found)] if found else generated.text
-            if token in ends:
-                generated.finish_reason = "eos"
-            elif found or token in stop_ids:
-                generated.finish_reason = "stop"
-            offset = min(start, len(generated.text)), len(generated.text)
-            yield await run_stages(self._json(request, arrays, generated.text, offset), self._engine.offload)
-            if generated.finish_reason != "length":
-                return
-
-    def _json(
-        self, request: GenerateRequest, arrays: Mapping[str, np.ndarray], text: str, offset: tuple[int, int]
-    ) -> Stages[bytes]:
-        wanted, tokenizer = request.fields.wanted, request.model.tokenizer
-        token = int(arrays[TOKEN])
-        about: dict[str, Any] = {
-            "id": token, "token": tokenizer.token(token) if tokenizer else None, "text": text[slice(*offset)],
-            "offset": offset, "logprob": float(arrays[LOGPROB]),
-        }  # fmt: skip
-        if wanted.alternatives:
-            about["next_tokens"] = [
-                {"id": index, "token": tokenizer.token(index) if tokenizer else None, "probability": p}
-                for index, p in zip(arrays[IDS].tolist(), arrays[PROBABILITIES].tolist(), strict=True)
-            ]
-        names = [name for output in wanted.outputs for name in answered_names(output, wanted.selection)]
-        lists = [arrays[name] for name in names]
-        frame = b",".join([orjson.dumps(about)[:-1], *answered_fields(wanted.outputs, wanted.selection)]) + b"}"
-        count = sum(array.size for array in lists)
-        steps = write_json(frame.split(PLACEHOLDER), lists, wanted.selection.decimals)
-        pieces: list[bytes] = yield Stage(self._writing, count, steps)
-        return join([*pieces])
-
-    async def _run(self, task: "partial[InferenceTask]", is_first: bool) -> dict[str, np.ndarray]:
-        """The arrays of a step; a later one waits while the queue is full, as its request was accepted."""
-        while True:
+        """An event for each token, and a last one."""
+        start, generated = time.perf_counter_ns(), request.generated(sequence, self._scheduler.counters)
+        async with aclosing(self._tokens(request, generated)) as tokens:
+            first = await anext(tokens)  # an error before it is an ordinary answer
+            await send({"type": "http.response.start", "status": 200, "headers": [*EVENTS]})
+            await send(_body(self.event(request, first)))
             try:
-                return await self._engine.run(task())
-            except Overloaded:
-                if is_first:
-                    raise
-            await asyncio.sleep(RETRY_S)
+                async for token in tokens:
+                    await send(_body(self.event(request, token)))
+                last = self.last_event(request, generated, start)
+            except Exception as error:
+                last = self.error_event(bytes(error_response(scope["path"], error).body))
+        await send(_body(last, more=False))
+
+    async def _tokens(self, request: GenerateRequest, generated: Generated) -> AsyncGenerator[Token]:
+        steps = self._scheduler.steps(generated.sequence, generated.accept, request.deadline)
+        async with aclosing(steps) as tokens:
+            async for arrays in tokens:
+                yield await run_stages(self._token(generated, arrays), self._engine.offload)
+
+    def _token(self, generated: Generated, arrays: Mapping[str, np.ndarray]) -> Stages[Token]:
+        text, count, writing = generated.json(arrays)
+        pieces: list[bytes] = yield Stage(self._writing, count, writing)
+        return Token(text, join([*pieces]))
 
     async def _unless_disconnected(self, work: Awaitable[Any], receive: Receive) -> Any:
         """The result of ``work``, which is cancelled if the client disconnects.
@@ -291,11 +286,12 @@ def _is_start(prompt: Prompt, tokens: Mapping[str, Any]) -> bool:
     return tokens.get("forced_bos_token_id") is not None and len(prompt.ids) == 1
 
 
-def _event(name: bytes, data: bytes) -> dict[str, Any]:
-    return {"type": "http.response.body", "body": b"event: %b\ndata: %b\n\n" % (name, data), "more_body": True}
+def _body(content: bytes, more: bool = True) -> dict[str, Any]:
+    return {"type": "http.response.body", "body": content, "more_body": more}
 
 
-def _usage(sequences: list[GrowingSequence]) -> dict[str, int]:
-    prompt = sum(sequence.prompt for sequence in sequences)
-    new = sum(sequence.length - sequence.prompt for sequence in sequences)
+def usage(rows: Sequence[Generated]) -> dict[str, int]:
+    """Numbers of tokens, of all rows together."""
+    prompt = sum(row.sequence.prompt for row in rows)
+    new = sum(row.sequence.length - row.sequence.prompt for row in rows)
     return {"prompt_tokens": prompt, "completion_tokens": new, "total_tokens": prompt + new}

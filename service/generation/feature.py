@@ -1,6 +1,6 @@
 """Generation as a feature of the service."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from weakref import WeakKeyDictionary
 
@@ -8,10 +8,13 @@ from starlette.routing import BaseRoute, Route
 
 from service.feature import Core, Feature
 from service.generation import openapi
+from service.generation.counters import GenerationCounters
 from service.generation.decoder import Decoder, load_decoder
 from service.generation.endpoint import GenerateEndpoint
+from service.generation.scheduler import Scheduler
 from service.model.model import Model
 from service.native.endpoint import AttentionEndpoint
+from service.telemetry.shared_metrics import Key
 
 
 class GenerationFeature(Feature):
@@ -19,12 +22,15 @@ class GenerationFeature(Feature):
 
     def __init__(self, threads: int) -> None:
         self._threads = threads
+        self._counters = GenerationCounters()
         self._decoders: WeakKeyDictionary[Model, Decoder] = WeakKeyDictionary()
 
     def routes(self, core: Core) -> Sequence[Route]:
         pipeline = AttentionEndpoint(core.repository, core.settings, core.engine, core.source)
-        endpoint = GenerateEndpoint(pipeline, self._decoders)
-        return [Route(f"/v1/generate/{{block}}{slash}", endpoint, methods=["POST"]) for slash in ("", "/")]
+        is_sharing = core.settings.batching != "off"
+        scheduler = Scheduler(core.engine, self._counters, is_sharing, core.settings.max_memory_bytes)
+        native = GenerateEndpoint(pipeline, self._decoders, scheduler)
+        return [Route(f"/v1/generate/{{block}}{slash}", native, methods=["POST"]) for slash in ("", "/")]
 
     def load(self, folder: Path, model: Model) -> None:
         decoder = load_decoder(folder, model, self._threads)
@@ -34,3 +40,6 @@ class GenerationFeature(Feature):
     def documented_routes(self, _core: Core, blocks: dict[str, Model]) -> Sequence[BaseRoute]:
         decoders = [self._decoders[model] for model in blocks.values() if model in self._decoders]
         return [openapi.route(decoder) for decoder in decoders if not decoder.generation.refused]
+
+    def counters(self) -> Iterable[tuple[Key, list[int]]]:
+        return self._counters.counted()

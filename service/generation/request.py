@@ -1,6 +1,6 @@
 """The fields of a request to generate."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -8,7 +8,7 @@ import numpy as np
 
 from service.base.aliases import field_hint
 from service.base.errors import Invalid, Malformed
-from service.codec.json_parser import JsonArray, parse_object
+from service.codec.json_parser import JsonArray, JsonObject, parse_object
 from service.codec.json_reader import JsonReader, describe
 from service.codec.json_slices import LongList, LongText
 from service.codec.long_tensor import LongTensor
@@ -27,6 +27,7 @@ DECODER_TEXT, DECODER_IDS = "decoder_text", "decoder_input_ids"
 MAX_NEW = "max_new_tokens"
 DEFAULT_NEW = 20
 MAX_STOPS, MAX_STOP_CHARACTERS = 16, 256
+ID = "id"  # of a request to V2
 FLAGS = ("ignore_eos", "stream")
 FIELDS = (
     *TEXTS, "input_ids", DECODER_TEXT, DECODER_IDS, MAX_NEW, *NUMBERS, "stop", *FLAGS, "outputs", "next_tokens",
@@ -48,28 +49,42 @@ class GenerateFields:
     ignore_eos: bool
     stream: bool
     wanted: Wanted = field(default_factory=Wanted)
+    id: str | None = None  # that the answer repeats
+
+
+def collect(json: JsonObject, known: Sequence[str]) -> dict[str, Any]:
+    """The fields of ``json``, all of which are ``known``.
+
+    Raises:
+        Malformed: a field that is unknown, or given twice.
+    """
+    fields: dict[str, Any] = {}
+    for name in json:
+        if name in fields:
+            raise Malformed("given twice", name)
+        if name not in known:
+            hint = field_hint(name, known) or f"; expected {', '.join(known)}"
+            raise Malformed(f"unknown field{hint}", name)
+        fields[name] = json[name]
+    return fields
 
 
 def read(
-    content: bytes, parts: Sequence[LongText | LongList], model: Model, decoder: Decoder, max_text_bytes: int
+    content: bytes,
+    parts: Sequence[LongText | LongList],
+    decoder: Decoder,
+    max_text_bytes: int,
+    fields_of: Callable[[JsonObject, JsonReader, Sequence[str]], dict[str, Any]],
 ) -> GenerateFields:
-    """The fields of the JSON ``content``, of which ``parts`` were cut out.
+    """The fields of the JSON ``content``, of which ``parts`` were cut out. ``fields_of`` finds those that are known.
 
     Raises:
         Malformed: not JSON, or an unknown field.
         Invalid: a field of another type, out of range, or that excludes another; ``field`` names it.
     """
-    json, reader = parse_object(content, parts), JsonReader(parts)
+    json, reader, model = parse_object(content, parts), JsonReader(parts), decoder.model
     main = [name for name in model.inputs if name == "input_features"]
-    fields: dict[str, Any] = {}
-    for name in json:
-        if name in fields:
-            raise Malformed("given twice", name)
-        if name not in FIELDS and name not in main:
-            known = (*FIELDS, *main)
-            hint = field_hint(name, known) or f"; expected {', '.join(known)}"
-            raise Malformed(f"unknown field{hint}", name)
-        fields[name] = json[name]
+    fields = fields_of(json, reader, (*FIELDS, *main))
     given = {name: value for name, value in fields.items() if value is not None}
     _exclude(given, ("text", "input_ids", *main))
     _exclude(given, (DECODER_TEXT, DECODER_IDS))
@@ -97,7 +112,15 @@ def read(
     if decoder_text is not None and not isinstance(decoder_text, str):
         raise Invalid(f"expected text, got {describe(decoder_text)}", DECODER_TEXT)
     return GenerateFields(
-        texts, tensors, decoder_text, most, read_sampling(given), _stops(given, reader), **flags, wanted=wanted
+        texts,
+        tensors,
+        decoder_text,
+        most,
+        read_sampling(given),
+        _stops(given, reader),
+        **flags,
+        wanted=wanted,
+        id=given.get(ID),
     )
 
 

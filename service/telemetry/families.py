@@ -74,6 +74,17 @@ FAMILIES = {
     "heed_memory_queries": Family("counter", "Requests that named an existing memory."),
     "heed_memory_misses": Family("counter", "Requests that named a missing memory, or one of another key."),
     "heed_memories_evicted": Family("counter", "Memories deleted to make room for others."),
+    "heed_prompt_tokens": Family("counter", "Tokens of the prompts that were continued.", ("model",)),
+    "heed_generated_tokens": Family("counter", "Tokens that were generated.", ("model",)),
+    "heed_time_to_first_token_seconds": Family(
+        "histogram", "Time from a request's arrival to the first token of each prompt.", ("model",), NS, FINE_BOUNDS
+    ),
+    "heed_time_per_output_token_seconds": Family(
+        "histogram", "Time from a token of a prompt to its next one.", ("model",), NS, FINE_BOUNDS
+    ),
+    "heed_generation_batch_size": Family(
+        "histogram", "Sequences that shared a run of one new token each.", bounds=BATCH_SIZES
+    ),
     "heed_workers": Family("gauge", "Worker processes that are running."),
     "heed_workers_ready": Family("gauge", "Worker processes whose models are loaded and can run."),
     "heed_provider_info": Family(

@@ -1,0 +1,193 @@
+"""The runs of sequences: of a prompt, and then of one new token of each sequence that shares the run.
+
+Sequences of different lengths share a run by zeros before the shorter ones, which a mask leaves out (continuous
+batching: Yu et al., Orca, OSDI 2022). All of them read the model's weights once, which is most of a step's time.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from service.base.errors import HeedError
+from service.engine.task import Execute, InferenceTask
+from service.generation.decoder import DECODE, ENCODER, LOGITS, OUTPUT, Decoder
+from service.generation.past import Past
+from service.generation.sequence import PREFILL, Arrays, GrowingSequence
+from service.model.estimate import RunEstimate
+from service.model.graph import Graph
+from service.ort.io_binding import run_into
+from service.tensors.dims import dim_size
+
+MASK = "attention_mask"
+KEYS = "n + m"  # the dimension of an output that has all keys
+MAX_SHARED = 32  # sequences in a run: with more, a step is no longer bound by reading the model's weights
+Step = Arrays | HeedError
+
+
+class SequenceGroup:
+    """Sequences in the slots of one past. ``members`` are those of the next run, ``steps`` the results of the last one.
+
+    A sequence that is no longer a member leaves its slot, with a past of its own unless it has ended.
+    """
+
+    is_quick = False  # a step runs in a thread
+
+    def __init__(self, sequence: GrowingSequence) -> None:
+        self.decoder: Decoder = sequence.decoder
+        self.members = [sequence]
+        self.steps: dict[GrowingSequence, Step] = {}
+        self._slots: list[GrowingSequence | None] = [sequence]
+        self.past: Past | None = None
+
+    def task(self, deadline: int | None = None) -> InferenceTask:
+        """The run of the next step of all members."""
+        lead, model = self.members[0], self.decoder.model
+        new = lead.length - lead.computed if self.past is None else 1
+        slots, _, end = self._layout()
+        sizes, spec = {"batch": slots, "m": new, "n": end}, model.spec
+        assert spec is not None, "only blocks generate"
+        layers, heads = self.decoder.weights
+        size = layers * heads * slots * new * (end + new) * dim_size(spec.depth, sizes) + slots * new * spec.learned
+        graph = self.decoder.graph(DECODE if any(one.wanted.of_graph for one in self.members) else OUTPUT)
+        estimate = RunEstimate(sizes, graph, size, slots * lead.step_memory(new, end + new))
+        return InferenceTask(model, estimate, {}, (), deadline=deadline, stored=self)
+
+    def accepts(self, sequence: GrowingSequence, others: Sequence[GrowingSequence], max_bytes: int) -> bool:
+        """Whether ``sequence`` may share runs with ``others``, which may need ``max_bytes``.
+
+        It does if the zeros are fewer bytes than the model's weights, which need not be read for it.
+        """
+        together = [*others, sequence]
+        longest, count = max(one.length for one in together), len(together)
+        zeros = count * longest - sum(one.length for one in together)
+        return (
+            self.decoder.generation.pads_left
+            and not self.decoder.generation.two_stacks
+            and count <= MAX_SHARED
+            and zeros * self.decoder.position_bytes <= self.decoder.learned_bytes
+            and count * sequence.step_memory(1, longest + sequence.remaining) <= max_bytes
+        )
+
+    @property
+    def extra_bytes(self) -> int:
+        """Bytes of the past of the next run, beyond those that its members have reserved for theirs."""
+        slots, rows, _ = self._layout()
+        return max(0, slots * rows - sum(len(one.ids) for one in self.members)) * self.decoder.position_bytes
+
+    def verify(self) -> None:
+        """Nothing is to be checked."""
+
+    def run(self, graph: Graph, _execute: Execute, _inputs: Arrays, _outputs: Sequence[str]) -> dict[str, np.ndarray]:
+        """Compute the next step of each member: ``steps``."""
+        if self.past is None:
+            self.past = self._begun(self.members[0])
+        past = self.past = self._arranged(self.past)
+        names = dict.fromkeys(name for one in self.members for name in one.graph_outputs)
+        sizes = {"batch": past.slots, "m": 1, "n": past.end, "s": self.members[0].source_length}
+        shapes = self.decoder.output_shapes([*names], sizes)
+        outputs = {name: np.empty(shape, np.float32) for name, shape in shapes.items()}
+        logits = np.empty((past.slots, self.decoder.vocabulary), np.float32)
+        self._compute(graph, past, 1, {LOGITS: logits, **outputs})
+        self.steps = {
+            one: self._step(one, slot, logits[slot], outputs) for slot, one in enumerate(self._slots) if one is not None
+        }
+        return {}
+
+    def _step(self, sequence: GrowingSequence, slot: int, logits: np.ndarray, outputs: Arrays) -> Step:
+        try:
+            of_slot = {name: self._of_slot(name, outputs[name], slot, sequence) for name in sequence.graph_outputs}
+            return sequence.grow(logits, of_slot)
+        except HeedError as error:
+            return error
+
+    def _of_slot(self, name: str, array: np.ndarray, slot: int, sequence: GrowingSequence) -> np.ndarray:
+        """An output of a step with the batch of ``slot`` alone, and without the keys before the first token."""
+        if len(self._slots) > 1:
+            array = array.take([slot], self.decoder.batch_axes[name])
+        has_keys = self.decoder.signature.outputs[name].shape[-1] == KEYS
+        return np.ascontiguousarray(array[..., -sequence.computed :] if has_keys else array)
+
+    def _begun(self, sequence: GrowingSequence) -> Past:
+        """The past of ``sequence`` with its prompt but the last token; its encoder is run."""
+        past = Past(self.decoder.past, len(sequence.ids))
+        if self.decoder.generation.two_stacks:
+            session = self.decoder.graph(ENCODER).session
+            names = [node.name for node in session.onnx.get_outputs() if node.name.startswith("cross_")]
+            sequence.encoded = session.run(sequence.source, names)
+            if MASK in {node.name for node in self.decoder.graph(OUTPUT).session.onnx.get_inputs()}:
+                sequence.encoded[MASK] = np.ones((1, sequence.source_length), np.int64)
+        logits = np.empty((1, self.decoder.vocabulary), np.float32)
+        while (new := sequence.length - 1 - sequence.computed) > 0:
+            size = min(new, PREFILL)
+            graph = self.decoder.graph(OUTPUT).for_size(size * sequence.length, False)
+            self._compute(graph, past, size, {LOGITS: logits})
+        return past
+
+    def _compute(self, graph: Graph, past: Past, new: int, outputs: Arrays) -> None:
+        """Compute ``new`` tokens of each sequence, whose keys and values go to ``past``, and the ``outputs``."""
+        ids = np.zeros((past.slots, new), np.int64)
+        mask = np.zeros((past.slots, past.end + new), np.int64)
+        mask[:, -1] = 1  # a free slot has one token
+        for slot, one in enumerate(self._slots):
+            if one is not None:
+                ids[slot] = one.ids[one.computed : one.computed + new]
+                mask[slot, past.end - one.computed :] = 1
+        inputs = {self.decoder.ids: ids}
+        inputs |= self.members[0].encoded if self.decoder.generation.two_stacks else {MASK: mask}
+        run_into(graph.session.onnx, inputs | past.read(), {**outputs, **past.written(new)})
+        past.end += new
+        for one in self._slots:
+            if one is not None:
+                one.computed += new
+
+    def _layout(self) -> tuple[int, int, int]:
+        """Slots, rows, and the last row of the past of the next run."""
+        past, members = self.past, self.members
+        longest, remaining = (max(getattr(one, name) for one in members) for name in ("computed", "remaining"))
+        if past is None:
+            return 1, len(members[0].ids), 0
+        if self._fits(past):
+            return past.slots, past.rows, past.end
+        return len(members), longest + remaining, longest
+
+    def _fits(self, past: Past) -> bool:
+        """Whether the members can be in the slots of ``past``, and few enough of its numbers are zeros."""
+        members, free = self.members, len(self._slots) - len(self.members)
+        zeros = past.slots * past.end - sum(one.computed for one in members)
+        return (
+            0 <= 2 * free <= len(self._slots)
+            and all(one.computed <= past.end <= past.rows - one.remaining for one in members)
+            and (past.slots == 1 or zeros * self.decoder.position_bytes <= self.decoder.learned_bytes)
+        )
+
+    def _arranged(self, past: Past) -> Past:
+        """The past with the members, and with no other sequence."""
+        staying = {one: slot for slot, one in enumerate(self._slots) if one in self.members}
+        if len(staying) == len(self.members) == past.slots:
+            return past
+        for slot, one in enumerate(self._slots):
+            if one is not None and one not in staying and not one.has_ended:
+                one.past = Past.joined([(past, slot, one.computed)], len(one.ids), 1)
+        if self._fits(past):
+            self._slots = [one if one in staying else None for one in self._slots]
+            for one in self.members:
+                if one not in staying:
+                    slot = self._slots.index(None)
+                    past.place(slot, _own(one), 0, one.computed)
+                    self._slots[slot], one.past = one, None
+            return past
+        _, rows, _ = self._layout()
+        sources = [
+            (past, staying[one], one.computed) if one in staying else (_own(one), 0, one.computed)
+            for one in self.members
+        ]
+        self._slots = [*self.members]
+        joined = Past.joined(sources, rows, len(sources))
+        for one in self.members:
+            one.past = None
+        return joined
+
+
+def _own(sequence: GrowingSequence) -> Past:
+    assert sequence.past is not None, "a sequence without a slot has a past of its own"
+    return sequence.past

@@ -1,0 +1,55 @@
+"""The keys and values of sequences that share runs: of each layer [1 + rows, slots, heads, width].
+
+ONNX Runtime reads the first rows of these buffers and writes the next ones, so that no step copies them.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from service.generation.decoder import PAST
+
+Shapes = Mapping[str, tuple[int, int]]
+
+
+class Past:
+    """Buffers of ``rows`` tokens for the sequences in ``slots``, which all end at row ``end``.
+
+    A shorter sequence has zeros before its first token. The first row is zeros for all (``export.hf.generation.past``).
+    """
+
+    def __init__(self, shapes: Shapes, rows: int, slots: int = 1) -> None:
+        self._shapes = shapes
+        self.rows, self.slots, self.end = rows, slots, 0
+        self._buffers = {name: np.empty((1 + rows, slots, *shape), np.float32) for name, shape in shapes.items()}
+        for buffer in self._buffers.values():
+            buffer[0] = 0
+
+    def read(self) -> dict[str, np.ndarray]:
+        """The inputs of a run."""
+        return {f"{PAST}{name}": buffer[: 1 + self.end] for name, buffer in self._buffers.items()}
+
+    def written(self, new: int) -> dict[str, np.ndarray]:
+        """Where a run of ``new`` tokens writes their keys and values."""
+        first = 1 + self.end
+        return {name: buffer[first : first + new] for name, buffer in self._buffers.items()}
+
+    def place(self, slot: int, source: "Past", source_slot: int, length: int) -> None:
+        """Copy the last ``length`` tokens of a sequence of ``source`` to ``slot``, so that they end at ``end``."""
+        start, stop = 1 + self.end - length, 1 + self.end
+        for name, buffer in self._buffers.items():
+            given = source._buffers[name][1 + source.end - length : 1 + source.end, source_slot]
+            buffer[1:start, slot] = 0
+            buffer[start:stop, slot] = given
+
+    @classmethod
+    def joined(cls, sources: Sequence[tuple["Past", int, int]], rows: int, slots: int) -> "Past":
+        """A past of the sequences ``sources``: past, slot, and length of each. Further slots have zeros."""
+        longest = max(length for _, _, length in sources)
+        joined = cls(sources[0][0]._shapes, rows, slots)
+        joined.end = longest
+        for slot, (source, source_slot, length) in enumerate(sources):
+            joined.place(slot, source, source_slot, length)
+        for buffer in joined._buffers.values():
+            buffer[1 : 1 + longest, len(sources) :] = 0
+        return joined
