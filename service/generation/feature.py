@@ -12,13 +12,15 @@ from service.generation.counters import GenerationCounters
 from service.generation.decoder import Decoder, load_decoder
 from service.generation.endpoint import GenerateEndpoint
 from service.generation.scheduler import Scheduler
+from service.generation.triton import GENERATE, STREAM, TritonEndpoint
 from service.model.model import Model
 from service.native.endpoint import AttentionEndpoint
 from service.telemetry.shared_metrics import Key
+from service.v2.paths import OF_MODEL, OF_VERSION
 
 
 class GenerationFeature(Feature):
-    """``/v1/generate/{model}``. A step may use ``threads`` threads."""
+    """``/v1/generate/{model}``, and Triton's extension of the protocol. A step may use ``threads`` threads."""
 
     def __init__(self, threads: int) -> None:
         self._threads = threads
@@ -29,8 +31,11 @@ class GenerationFeature(Feature):
         pipeline = AttentionEndpoint(core.repository, core.settings, core.engine, core.source)
         is_sharing = core.settings.batching != "off"
         scheduler = Scheduler(core.engine, self._counters, is_sharing, core.settings.max_memory_bytes)
-        native = GenerateEndpoint(pipeline, self._decoders, scheduler)
-        return [Route(f"/v1/generate/{{block}}{slash}", native, methods=["POST"]) for slash in ("", "/")]
+        native, triton = (kind(pipeline, self._decoders, scheduler) for kind in (GenerateEndpoint, TritonEndpoint))
+        routes = [Route(f"/v1/generate/{{block}}{slash}", native, methods=["POST"]) for slash in ("", "/")]
+        for model in (OF_MODEL, OF_VERSION):
+            routes += [Route(f"/v2{model}/{name}", triton, methods=["POST"]) for name in (GENERATE, STREAM)]
+        return routes
 
     def load(self, folder: Path, model: Model) -> None:
         decoder = load_decoder(folder, model, self._threads)
@@ -39,7 +44,10 @@ class GenerationFeature(Feature):
 
     def documented_routes(self, _core: Core, blocks: dict[str, Model]) -> Sequence[BaseRoute]:
         decoders = [self._decoders[model] for model in blocks.values() if model in self._decoders]
-        return [openapi.route(decoder) for decoder in decoders if not decoder.generation.refused]
+        return [
+            *(openapi.route(decoder) for decoder in decoders if not decoder.generation.refused),
+            *openapi.triton_routes(),
+        ]
 
     def counters(self) -> Iterable[tuple[Key, list[int]]]:
         return self._counters.counted()

@@ -13,6 +13,8 @@ from service.native.openapi import Absent, Integers, LargestWeights, Numbers, mo
 from service.native.text_schemas import EXAMPLE, NextToken, Texts, Tokens
 from service.selection.options import OPTIONS
 from service.tokens.next_tokens import MAX_COUNT
+from service.v2.openapi import errors
+from service.v2.paths import OF_MODEL, Name
 
 STATUSES = (400, 404, 413, 415, 422, 500, 503, 504, 507)
 Reason = Literal["length", "stop", "eos"]
@@ -87,6 +89,63 @@ class GenerateAnswer(Tokens):
     generated: list[GeneratedToken] | list[list[GeneratedToken]]
     finish_reason: Reason | list[Reason]
     usage: Usage
+
+
+class TritonParameters(BaseModel, extra="allow"):
+    """The fields of ``/v1/generate`` but texts and ids, and names of TensorRT-LLM's and vLLM's backends."""
+
+    max_tokens: int | None = Field(None, description="max_new_tokens")
+    stop_words: str | list[str] | None = Field(None, description="stop")
+    random_seed: int | None = Field(None, description="seed")
+    stream: bool | None = Field(None, description="as the path says")
+
+
+class TritonRequest(TritonParameters):
+    """A text to continue. Parameters stand beside it, or in ``parameters``."""
+
+    id: str | None = None
+    text_input: str
+    parameters: TritonParameters | None = None
+
+
+class TritonAnswer(BaseModel):
+    """The text, or in a stream the characters of a token. The last event of a stream says why it ends."""
+
+    id: str | Absent = None
+    model_name: str
+    model_version: str
+    text_output: str
+    finish_reason: Reason | Absent = None
+    usage: Usage | Absent = None
+    generated: list[GeneratedToken] | Absent = Field(None, description="where outputs or next_tokens are requested")
+    token: GeneratedToken | Absent = Field(None, description="the same in a stream")
+
+
+def triton_routes() -> list[APIRoute]:
+    """The documented routes of Triton's generate extension."""
+
+    def generate_text(model: Name, body: Annotated[TritonRequest, Body()]) -> None: ...
+
+    def generate_stream(model: Name, body: Annotated[TritonRequest, Body()]) -> None: ...
+
+    return [
+        APIRoute(
+            f"/v2{OF_MODEL}/{path}",
+            endpoint,
+            methods=["POST"],
+            tags=["Open Inference Protocol"],
+            summary=summary,
+            description="Triton's generate extension: a text in, a text out.",
+            operation_id=endpoint.__name__,
+            response_model=TritonAnswer,
+            response_description=answer,
+            responses=errors(400, 404, 500, 503, 504),
+        )
+        for path, endpoint, summary, answer in (
+            ("generate", generate_text, "Continue a text", "The text"),
+            ("generate_stream", generate_stream, "Continue a text, as a stream", "An event for each token"),
+        )
+    ]
 
 
 def route(decoder: Decoder) -> APIRoute:
