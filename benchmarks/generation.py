@@ -85,7 +85,7 @@ def _bare(options: argparse.Namespace, prompt: list[int], wanted: Wanted, opened
     """The same steps in this process."""
     if not opened:
         folder = options.repository / options.model / "1"
-        model = open_version(folder, Provider("cpu", "requested"), options.threads)
+        opened["model"] = model = open_version(folder, Provider("cpu", "requested"), options.threads)
         opened["decoder"] = load_decoder(folder, model, options.threads)
     decoder = opened["decoder"]
     sequence = GrowingSequence(decoder, np.array(prompt), options.tokens, {}, Sampler(Sampling()), wanted)

@@ -37,12 +37,18 @@ TRACED: Sizes = {"batch": 2, "n": 7, "m": 5}
 
 
 def export_model(
-    pretrained: Pretrained, name: str, repository: Path, version: int | None, force: bool, report: Report
+    pretrained: Pretrained,
+    name: str,
+    repository: Path,
+    version: int | None,
+    force: bool,
+    report: Report,
+    quantize: bool = False,
 ) -> Path:
     """Export, verify and write a model as ``name``; return the folder written.
 
     ``report`` is called with each step. Without ``version``, the version is the newest in the repository plus 1; with
-    ``force``, it replaces ``version``, or the newest.
+    ``force``, it replaces ``version``, or the newest. With ``quantize`` steps of generation have weights of 8 bits.
 
     Raises:
         ModelRefused: an input or output cannot be described, or torch cannot export it.
@@ -72,7 +78,7 @@ def export_model(
         for path_name, several in ways.items():
             if chosen := _fast_path(path_name, several, pretrained.pooling, tracer, verifier, folder):
                 paths[path_name], graphs[path_name] = chosen
-        generation = _generation(block, original, weights, folder, report)
+        generation = _generation(block, original, weights, folder, quantize, report)
         report("writing")
         specs = {path_name: {"block": name, "fast_path": path_name} | path.spec() for path_name, path in paths.items()}
         if COMMON in specs:
@@ -88,11 +94,16 @@ def export_model(
 
 
 def _generation(
-    block: Block, original: Original, weights: SharedWeights | None, folder: Path, report: Report
+    block: Block,
+    original: Original,
+    weights: SharedWeights | None,
+    folder: Path,
+    quantize: bool,
+    report: Report,
 ) -> Generation:
     """The graphs by which the model generates; of one that cannot, no graph and the reason."""
     try:
-        return generation_graphs(block, original, weights, folder, report)
+        return generation_graphs(block, original, weights, folder, quantize, report)
     except ModelRefused as error:
         return Generation({}, {"refused": str(error)})
 

@@ -54,7 +54,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 )
             for warning in pretrained.warnings:
                 print(f"heed export hf: {warning}", file=sys.stderr)
-            folder = export_model(pretrained, name, options.repository, options.version, options.force, report)
+            folder = export_model(
+                pretrained, name, options.repository, options.version, options.force, report, bool(options.quantize)
+            )
         except (ModelRefused, ExportError, OSError) as error:
             progress.stop()
             print(f"heed export hf: {error}\nNothing was written for {name}.", file=sys.stderr)
@@ -88,6 +90,10 @@ def _parser() -> Parser:
     parser.add_argument(
         "--head", choices=("config", "none"), default="config",
         help="config: the task head that config.json names (architectures); none: the hidden states",
+    )  # fmt: skip
+    parser.add_argument(
+        "--quantize", choices=("int8",),
+        help="int8: generate with weights of 8 bits, whose errors the description has; all else stays float32",
     )  # fmt: skip
     add_target(parser)
     return parser

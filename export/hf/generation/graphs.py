@@ -15,7 +15,8 @@ from export.graphs.graph import export_graph, part_of
 from export.graphs.shared_weights import SharedWeights
 from export.hf.generation.modules import Encoder, Step, names
 from export.hf.generation.past import IN_PLACE, tensors_of
-from export.hf.generation.verification import Steps, failure, pads_left
+from export.hf.generation.quantized import BITS, BLOCK, quantized
+from export.hf.generation.verification import Steps, failure, largest_errors, pads_left
 from export.hf.pretrained import ModelRefused
 from export.hf.verification.examples import draw
 from export.hf.verification.float64 import Original
@@ -43,9 +44,16 @@ class Generation:
 
 
 def generation_graphs(
-    block: Block, original: Original, weights: SharedWeights | None, folder: Path, report: Report
+    block: Block,
+    original: Original,
+    weights: SharedWeights | None,
+    folder: Path,
+    quantize: bool,
+    report: Report,
 ) -> Generation:
     """The graphs by which the model of ``original`` generates; ``weights`` are shared with those of ``block``.
+
+    With ``quantize`` those of steps have weights of 8 bits, once they are verified with those of float32.
 
     Raises:
         ModelRefused: it does not generate, torch cannot trace a step, or its steps differ from its whole run.
@@ -77,6 +85,13 @@ def generation_graphs(
         failed = failure(steps, block, original)
         if failed is None:
             entry = _entry(model, past, bool(cross), pads_left(steps, block, original), in_place)
+            if quantize:
+                report("rounding weights to 8 bits")
+                graphs |= {name: quantized(graphs[name], weights, folder) for name in (DECODE, OUTPUT)}
+                steps = replace(steps, decode=session(graphs[DECODE].SerializeToString(), folder))
+                report(f"measuring the errors of {DECODE}.onnx")
+                errors = largest_errors(steps, block, original)
+                entry["quantized"] = {"bits": BITS, "block_size": BLOCK, "errors": errors}
             return Generation(graphs, entry)
         reasons.append(f"its steps differ from its whole run: {failed}")
     raise ModelRefused(reasons[-1])

@@ -80,6 +80,15 @@ def failure(steps: Steps, block: Block, original: Original) -> Check | None:
     return max(failed, key=lambda check: check.error / (check.budget or 1), default=None)
 
 
+def largest_errors(steps: Steps, block: Block, original: Original) -> dict[str, float]:
+    """The largest error of each output against float64; of ``tokens`` how far a logit was below the largest one."""
+    rng, errors = np.random.default_rng(0), dict[str, float]()
+    for chunks in PROMPTS:
+        for check in _single(steps, block, original, chunks, rng):
+            errors[check.output] = max(errors.get(check.output, 0.0), check.error)
+    return errors
+
+
 def pads_left(steps: Steps, block: Block, original: Original) -> bool:
     """Whether rows of different lengths, padded at the left, have the same numbers as each alone."""
     if steps.encoder:

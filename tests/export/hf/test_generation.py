@@ -1,12 +1,15 @@
 """The graphs of steps of generation: their tokens and weights are transformers' own, or they are not written."""
 
 import json
+from collections import Counter
 
 import numpy as np
+import onnx
 import pytest
 
+from export.__main__ import main
 from export.hf.description import block_of
-from export.hf.generation import past, verification
+from export.hf.generation import past, quantized, verification
 from export.hf.generation.graphs import generation_graphs
 from export.hf.pretrained import ModelRefused, load
 from export.verification.sessions import session
@@ -44,11 +47,45 @@ def test_a_model_without_steps_says_why(texts_repository):
 def test_attention_in_place_that_is_not_exact_is_replaced(described, tmp_path, monkeypatch):
     products = past._products
     monkeypatch.setattr(past, "_products", lambda weights, value: 1.01 * products(weights, value))
-    generation = generation_graphs(*described, None, tmp_path, lambda _: None)
+    generation = generation_graphs(*described, None, tmp_path, False, lambda _: None)
     assert not generation.entry["in_place"]
+
+
+def test_weights_of_8_bits_are_rounded_by_half_a_scale_or_are_the_largest():
+    """The largest number of a block is -128 scales, so that one of the other sign loses up to one."""
+    matrix = np.random.default_rng(0).standard_normal((80, 50), np.float32)
+    packed, scales = quantized._packed(matrix)
+    assert packed.shape == (50, 3, quantized.BLOCK)
+    numbers = ((packed.astype(np.float64) - 128) * scales.reshape(50, 3, 1)).reshape(50, -1)[:, :80].T
+    scale = np.abs(np.repeat(scales.reshape(50, 3), quantized.BLOCK, axis=1)[:, :80].T)
+    is_largest = np.abs(matrix) > 127.5 * scale
+    assert (np.abs(numbers - matrix) <= np.where(is_largest, 1.01, 0.51) * scale).all()
+
+
+def test_steps_of_8_bits_have_their_errors_in_the_description(generating, tmp_path):
+    command = ["hf", str(generating / "gpt"), "--repository", str(tmp_path), "--name", "small", "--quantize", "int8"]
+    assert main(command) == 0
+    folder = tmp_path / "small" / "1"
+    for name in ("decode", "decode_output"):
+        nodes = Counter(node.op_type for node in onnx.load(folder / f"{name}.onnx").graph.node)
+        assert nodes["MatMulNBits"] == 2 * 4 + 1  # of each of two layers, and the logits
+        assert nodes["Gemm"] == 0
+    entry = json.loads(session(folder / "model.onnx").get_modelmeta().custom_metadata_map["heed"])["generation"]
+    errors = entry["quantized"]["errors"]
+    logits, weights = logits_of(folder, entry), logits_of(generating / "models" / "gpt" / "1", entry)
+    assert 1e-5 < np.abs(logits - weights).max() <= 2 * errors["output"]
+    assert errors["output"] < 0.05 * np.ptp(weights)
+    assert errors["weights"] < 0.1
+    assert errors["tokens"] <= 2 * errors["output"]
+
+
+def logits_of(folder, entry):
+    steps = verification.Steps(session(folder / "decode.onnx"), None, [tuple(shape) for shape in entry["past"]])
+    prompt = np.array([[7, 40, 23, 11]])
+    return steps.run([prompt], np.ones_like(prompt), {}, 0)[0]["logits"]
 
 
 def test_steps_that_are_not_exact_are_refused(described, tmp_path, monkeypatch):
     monkeypatch.setattr(verification, "budget_of", lambda _, exact: 1e-9 * np.abs(exact).max())
     with pytest.raises(ModelRefused, match=r"its steps differ from its whole run: decode .* tokens \w+: error"):
-        generation_graphs(*described, None, tmp_path, lambda _: None)
+        generation_graphs(*described, None, tmp_path, False, lambda _: None)
