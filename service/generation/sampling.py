@@ -16,6 +16,7 @@ from service.base.errors import Invalid
 from service.codec.json_reader import describe
 
 MAX_SEED = 2**63 - 1
+LARGEST = np.finfo(np.float64).max
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,21 +107,26 @@ class Sampler:
         return int(np.searchsorted(cumulative, self._rng.random() * cumulative[-1], side="right"))
 
     def scores(self, logits: np.ndarray, seen: np.ndarray, place: int) -> np.ndarray:
-        """``logits`` after all parameters, whose softmax has the probabilities of the tokens; -inf = left out."""
+        """``logits`` after all parameters, whose softmax has the probabilities of the tokens; -inf = left out.
+
+        No parameter leaves out the most probable token, or makes a score infinite or NaN.
+        """
         scores, sampling = logits.copy(), self.sampling
         if sampling.repetition_penalty != 1:
             before = scores[seen]
             penalty = sampling.repetition_penalty
-            scores[seen] = np.where(before < 0, before * penalty, before / penalty)
+            with np.errstate(over="ignore"):
+                scores[seen] = np.clip(np.where(before < 0, before * penalty, before / penalty), -LARGEST, LARGEST)
         scores[[*self.suppressed, *(self.first_suppressed if place == 0 else ())]] = -np.inf
         if sampling.temperature == 0:
             return scores
-        scores /= sampling.temperature
+        with np.errstate(over="ignore"):
+            scores = (scores - scores.max()) / sampling.temperature
         if 0 < sampling.top_k < scores.size:
             scores[scores < np.partition(scores, -sampling.top_k)[-sampling.top_k]] = -np.inf
         if sampling.top_p < 1:
             order = scores.argsort(kind="stable")
-            scores[order[np.cumsum(softmax(scores[order])) <= 1 - sampling.top_p]] = -np.inf
+            scores[order[:-1][np.cumsum(softmax(scores[order]))[:-1] <= 1 - sampling.top_p]] = -np.inf
         if sampling.min_p > 0:
             p = softmax(scores)
             scores[p < sampling.min_p * p.max()] = -np.inf

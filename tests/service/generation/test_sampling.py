@@ -35,6 +35,22 @@ def test_the_probabilities_are_those_of_transformers(logits, names):
     np.testing.assert_allclose(actual, torch.softmax(expected, -1)[0], rtol=1e-12, atol=1e-15)
 
 
+@pytest.mark.parametrize("temperature", [5e-324, 1e-310, 1e-30, 1.0, 1e308])
+@pytest.mark.parametrize("top_p", [5e-324, 1e-17, 0.5, 1])
+@pytest.mark.parametrize("repetition_penalty", [5e-324, 1e-308, 1, 1e308])
+def test_no_parameter_leaves_out_all_tokens(logits, temperature, top_p, repetition_penalty):
+    """However small or large they are: the token is the most probable one, or as probable as it."""
+    for others in ({}, {"top_k": 1}, {"min_p": 1.0}):
+        sampling = Sampling(temperature, top_p=top_p, repetition_penalty=repetition_penalty, seed=0, **others)
+        sampler = Sampler(sampling)
+        with np.errstate(all="raise", under="ignore"):
+            scores = sampler.scores(logits, SEEN, 0)
+            token = sampler.choose(logits, SEEN, 0)
+        assert scores[token] > -np.inf
+        if temperature <= 1e-30 or top_p < 0.1:
+            assert scores[token] == scores.max()
+
+
 def test_tokens_come_as_often_as_they_are_probable(logits):
     sampler = Sampler(Sampling(temperature=1.0, seed=7))
     count = 20_000
