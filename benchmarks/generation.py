@@ -93,7 +93,7 @@ def _bare(options: argparse.Namespace, prompt: list[int], wanted: Wanted, opened
     for _ in range(options.tokens):
         task = group.task()
         graph = task.graph.multi_threaded.graph_with(task.graph) if task.graph.multi_threaded else task.graph
-        group.run(graph, lambda *_: {}, {}, ())
+        group.run(graph, lambda *_: {}, {}, (), None)
 
 
 def _transformers(options: argparse.Namespace, prompt: list[int]) -> "list[tuple[str, Callable[[], object]]]":

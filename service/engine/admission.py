@@ -35,7 +35,8 @@ class Admission:
             Overloaded: the queue is full, or the task would probably wait too long for its deadline.
             TooLong: the run, of a block, is forecast to take longer than ``max_run_seconds``.
         """
-        self.check_queue(threads)
+        if not task.is_accepted:
+            self.check_queue(threads)
         limit = self._max_run_seconds
         run_ns = task.forecast_ns if task.has_estimate else task.graph.cost.least(task.size)
         if limit and task.model.spec and run_ns > limit * 1e9:

@@ -40,7 +40,8 @@ def run_alone(task: InferenceTask, has_threads: bool = True) -> Arrays:
     start, clock = time.perf_counter_ns(), model.clock() if is_timed else 0
     try:
         if task.stored is not None:
-            outputs = task.stored.run(graph, partial(_execute, task, graph), task.inputs, task.outputs)
+            execute = partial(_execute, task, graph)
+            outputs = task.stored.run(graph, execute, task.inputs, task.outputs, task.options)
         elif groups is not None:
             outputs = groups.run(partial(_execute, task, graph), task.inputs, task.outputs)
         else:

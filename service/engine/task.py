@@ -32,9 +32,17 @@ class StoredInputs(Protocol):
         """Check the stored numbers before their first use in this process, which may take long."""
 
     def run(
-        self, graph: Graph, execute: Execute, inputs: Mapping[str, np.ndarray], outputs: Sequence[str]
+        self,
+        graph: Graph,
+        execute: Execute,
+        inputs: Mapping[str, np.ndarray],
+        outputs: Sequence[str],
+        options: RunOptions | None,
     ) -> dict[str, np.ndarray]:
-        """The ``outputs`` that ``execute`` computes with ``graph`` from ``inputs``, which include the stored ones."""
+        """The ``outputs`` that ``execute`` computes with ``graph`` from ``inputs``, which include the stored ones.
+
+        ``options`` are those of ``execute``.
+        """
 
 
 @dataclass(slots=True, eq=False)
@@ -50,6 +58,7 @@ class InferenceTask:
     priority: int = 0  # 1 is the highest; 0 = DEFAULT_PRIORITY
     deadline: int | None = None  # the moment after which its run is not begun
     stored: StoredInputs | None = None  # such tasks share a run only where it is one pass over the same keys
+    is_accepted: bool = False  # a further run of a request that was accepted: it waits even if the queue is full
 
     queued_at_ns: int = field(init=False, default=0)  # the moment when it was queued
     queue_ns: int = field(init=False, default=0)  # time in the queue

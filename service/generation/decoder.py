@@ -62,12 +62,32 @@ class Decoder:
         assert model is not None, "a request has its model"
         return model
 
+    def names(self, has_outputs: bool) -> list[str]:
+        """The graphs of a generation, with outputs of its steps or without."""
+        return [OUTPUT, *([DECODE] if has_outputs else []), *([ENCODER] if self.generation.two_stacks else [])]
+
+    def is_open(self, names: Sequence[str]) -> bool:
+        """Whether ``graph`` returns all of these at once."""
+        return self._graphs.keys() >= {*names}
+
+    def open(self, names: Sequence[str]) -> None:
+        """Open these graphs, which takes seconds for a large model.
+
+        Raises:
+            Invalid: as ``graph``.
+        """
+        for name in names:
+            self.graph(name)
+
     def graph(self, name: str) -> Graph:
         """The graph of that file name.
 
         Raises:
             Invalid: the version's files were removed before its first generation.
         """
+        graph = self._graphs.get(name)
+        if graph is not None:  # without the lock: a thread holds it while it opens another graph
+            return graph
         with self._lock:
             if name not in self._graphs:
                 try:
@@ -104,10 +124,11 @@ class Decoder:
         outputs = self.signature.outputs
         return {name: [*map(str, one.shape)].index("batch") - len(one.shape) for name, one in outputs.items()}
 
-    @property
-    def weights(self) -> tuple[int, int]:
-        """The number of layers and of heads."""
-        layers, _, heads, *_ = self.model.outputs["weights"].shape
+    def heads(self, weights: str) -> tuple[int, int]:
+        """Layers and heads of these weights; (0, 0) if the model does not have them."""
+        if weights not in self.model.outputs:
+            return 0, 0
+        layers, _, heads, *_ = self.model.outputs[weights].shape
         return int(layers), int(heads)
 
     @property

@@ -14,7 +14,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope, Send
 
 from service.base.budget import Reservation
-from service.base.cost import CostModel
+from service.base.cost import CostModel, UnknownCost
 from service.base.errors import HeedError, Invalid, TooMuchMemory
 from service.base.messages import sizes_words
 from service.codec.json_slices import LongList, LongText
@@ -23,7 +23,7 @@ from service.generation.counters import GenerationCounters
 from service.generation.decoder import Decoder, listed
 from service.generation.generated import Generated
 from service.generation.prompts import Prompt, Prompts, prompts_of
-from service.generation.request import GenerateFields, collect, read
+from service.generation.request import GenerateFields, check_outputs, collect, read
 from service.generation.sampling import Sampler
 from service.generation.scheduler import MAX_UNREAD, Scheduler
 from service.generation.sequence import GrowingSequence
@@ -35,6 +35,8 @@ from service.model.model import Model
 from service.native.endpoint import AttentionEndpoint
 from service.telemetry.counters import NO_MODEL
 
+AT_ONCE = 16  # prompts of a list that are generated at the same time
+PIECE_BYTES = 1 << 18  # of an answer: its tokens are joined to pieces of about this size
 EVENTS = [(b"content-type", b"text/event-stream"), (b"cache-control", b"no-store")]
 
 
@@ -62,10 +64,35 @@ class GenerateRequest:
         )
         return GrowingSequence(self.decoder, prompt.ids, prompt.most, prompt.source, sampler, self.fields.wanted)
 
-    def generated(self, sequence: GrowingSequence, counters: GenerationCounters) -> Generated:
-        """The tokens of ``sequence``, of which there are none yet."""
+    def memory(self, max_step_bytes: int) -> int:
+        """Bytes of its answer, and of the keys and values of as many sequences as are generated at a time.
+
+        Raises:
+            TooMuchMemory: a step needs more than ``max_step_bytes``.
+            Invalid: the model does not have what an option selects.
+        """
+        sizes: dict[Any, tuple[int, int]] = {}  # of prompts of the same lengths: keys and values, and the answer
+        total = 0
+        for row, prompt in enumerate(self.prompts.rows):
+            key = len(prompt.ids), prompt.most, *(array.shape for array in prompt.source.values())
+            if key not in sizes:
+                sequence = self.sequence(row)
+                need = sequence.step_memory(sequence.prompt, sequence.end)
+                if need > max_step_bytes:
+                    got, most = sizes_words(need, max_step_bytes)
+                    raise TooMuchMemory(
+                        f"a step of this request needs about {got}, which exceeds the maximum allowed, {most} "
+                        "(max_memory_bytes); send a shorter prompt, or ask for fewer tokens"
+                    )
+                sizes[key] = sequence.memory, sequence.answer_bytes
+            kept = 1 + MAX_UNREAD if self.fields.stream else prompt.most  # tokens as arrays or JSON
+            total += sizes[key][1] * kept
+        return total + min(AT_ONCE, len(self.prompts.rows)) * max(size for size, _ in sizes.values())
+
+    def generated(self, row: int, counters: GenerationCounters) -> Generated:
+        """The tokens behind the prompt ``row``, of which there are none yet."""
         ends = frozenset() if self.fields.ignore_eos else self.decoder.generation.ends
-        return Generated(sequence, ends, self.fields.stops, counters, self.arrival_ns)
+        return Generated(self.sequence(row), ends, self.fields.stops, counters, self.arrival_ns)
 
 
 class Token(NamedTuple):
@@ -89,6 +116,7 @@ class GenerateEndpoint:
         self._decoders = decoders
         self._scheduler = scheduler
         self._engine = pipeline.engine
+        self._opening, self._planning = UnknownCost(), CostModel()
         self._tokenizing, self._writing = CostModel(), CostModel()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -110,17 +138,11 @@ class GenerateEndpoint:
                 request = await run_stages(decoding, self._engine.offload)
             except HeedError as error:
                 raise self.named(error) from None
-            sequences = [request.sequence(row) for row in range(len(request.prompts.rows))]
-            for sequence in sequences:
-                self._check_step(sequence)
-                kept = 1 + MAX_UNREAD if request.fields.stream else sequence.most  # tokens as arrays or JSON
-                reservation.add(sequence.memory + kept * sequence.answer_bytes)
             timing.lap("decode")
             if request.fields.stream:
-                await self._unless_disconnected(self._stream(request, sequences[0], scope, send), counted)
+                await self._unless_disconnected(self._stream(request, scope, send), counted)
             else:
-                answer = self._answer(request, sequences)
-                pieces = await self._unless_disconnected(answer, counted)
+                pieces = await self._unless_disconnected(self._answer(request), counted)
                 await respond(send, pieces, JSON)
             timing.lap("compute")
         except Exception as error:
@@ -154,19 +176,19 @@ class GenerateEndpoint:
         """``error`` with this API's name of its field."""
         return error
 
-    def answer(self, request: GenerateRequest, rows: Sequence[Generated], tokens: Sequence[bytes]) -> Pieces:
-        """The whole answer; ``tokens`` has those of each row as a list of JSON."""
+    def answer(self, request: GenerateRequest, rows: Sequence[Generated], tokens: Sequence[list[bytes]]) -> Pieces:
+        """The whole answer; ``tokens`` has those of each row as a list of JSON, in pieces."""
         single = request.prompts.is_single
         texts, reasons = [row.text for row in rows], [row.finish_reason for row in rows]
-        fields = {
-            b"text": orjson.dumps(texts[0] if single else texts),
-            b"generated": tokens[0] if single else b"[%b]" % b",".join(tokens),
-            b"finish_reason": orjson.dumps(reasons[0] if single else reasons),
-            b"usage": orjson.dumps(usage(rows)),
-        }
-        model = b'{"model":%b' % orjson.dumps(request.model.name)
-        own = b",".join(b'"%b":%b' % item for item in fields.items())
-        return [join([model, *([b",", *request.prompts.tokens] if request.prompts.tokens else []), b",", own, b"}"])]
+        pieces = [b'{"model":%b' % orjson.dumps(request.model.name)]
+        if request.prompts.tokens:
+            pieces += [b",", *request.prompts.tokens]
+        pieces.append(b',"text":%b,"generated":%b' % (orjson.dumps(texts[0] if single else texts), b"[" * (not single)))
+        for row, several in enumerate(tokens):
+            pieces += [b",", *several] if row else several
+        reason = orjson.dumps(reasons[0] if single else reasons)
+        pieces.append(b'%b,"finish_reason":%b' % (b"]" * (not single), reason))
+        return [*pieces, b',"usage":%b}' % orjson.dumps(usage(rows))]
 
     def event(self, _request: GenerateRequest, token: Token) -> bytes:
         """A token as an event of the stream."""
@@ -187,16 +209,6 @@ class GenerateEndpoint:
         """The event that ends a stream after an error."""
         return b"event: error\ndata: %b\n\n" % problem
 
-    def _check_step(self, sequence: GrowingSequence) -> None:
-        """Raises TooMuchMemory where a step needs more than ``max_memory_bytes``."""
-        need = sequence.step_memory(sequence.prompt, sequence.prompt + sequence.most)
-        if need > (limit := self._pipeline.settings.max_memory_bytes):
-            got, most = sizes_words(need, limit)
-            raise TooMuchMemory(
-                f"a step of this request needs about {got}, which exceeds the maximum allowed, {most} "
-                "(max_memory_bytes); send a shorter prompt, or ask for fewer tokens"
-            )
-
     def _decoder(self, model: Model) -> Decoder:
         decoder = self._decoders.get(model)
         reason = (
@@ -215,24 +227,59 @@ class GenerateEndpoint:
         fields: GenerateFields = yield Stage(pipeline.reading, len(content), reading)
         if fields.texts is not None:
             context.reservation.add(fields.texts.memory(model))
+        graphs = decoder.names(bool(fields.wanted.of_graph))
+        if not decoder.is_open(graphs):
+            yield Stage(self._opening, 0, partial(decoder.open, graphs))
+        check_outputs(fields.wanted.outputs, decoder)
         tensors = yield Stage(pipeline.decoding, len(content), read_all(fields.tensors, context.reservation))
         size = fields.texts.size if fields.texts else 0
         prompts: Prompts = yield Stage(self._tokenizing, size, partial(prompts_of, fields, tensors, decoder))
         if fields.stream and not prompts.is_single:
             raise Invalid("requires one prompt, not a list", "stream")
-        return GenerateRequest(model, fields, prompts, decoder, pipeline.deadline(context), context.timing.started_ns)
+        arrival = context.timing.started_ns
+        request = GenerateRequest(model, fields, prompts, decoder, pipeline.deadline(context), arrival)
+        needed = partial(request.memory, pipeline.settings.max_memory_bytes)
+        context.reservation.add((yield Stage(self._planning, len(prompts.rows), needed)))
+        return request
 
-    async def _answer(self, request: GenerateRequest, sequences: list[GrowingSequence]) -> Pieces:
-        rows = [request.generated(sequence, self._scheduler.counters) for sequence in sequences]
-        return self.answer(request, rows, await asyncio.gather(*(self._row(request, row) for row in rows)))
+    async def _answer(self, request: GenerateRequest) -> Pieces:
+        """The whole answer, of which AT_ONCE sequences are generated at a time."""
+        places = iter(range(len(request.prompts.rows)))
+        rows: dict[int, tuple[Generated, list[bytes]]] = {}
 
-    async def _row(self, request: GenerateRequest, generated: Generated) -> bytes:
-        async with aclosing(self._tokens(request, generated)) as tokens:
-            return b"[%b]" % b",".join([token.json async for token in tokens])
+        async def generate() -> None:
+            for row in places:
+                rows[row] = await self._row(request, row)
 
-    async def _stream(self, request: GenerateRequest, sequence: GrowingSequence, scope: Scope, send: Send) -> None:
-        """An event for each token, and a last one."""
-        start, generated = time.perf_counter_ns(), request.generated(sequence, self._scheduler.counters)
+        try:
+            async with asyncio.TaskGroup() as group:  # after an error it ends the others
+                for _ in range(min(AT_ONCE, len(request.prompts.rows))):
+                    group.create_task(generate())
+        except BaseExceptionGroup as errors:
+            raise errors.exceptions[0] from None
+        found = [rows[row] for row in range(len(rows))]
+        return self.answer(request, [generated for generated, _ in found], [pieces for _, pieces in found])
+
+    async def _row(self, request: GenerateRequest, row: int) -> tuple[Generated, list[bytes]]:
+        """The list of the tokens behind the prompt ``row``, as JSON in pieces of about ``PIECE_BYTES``."""
+        generated, pieces = request.generated(row, self._scheduler.counters), list[bytes]()
+        piece, size = [b"["], 0
+        async with aclosing(self._tokens(request, generated, row)) as tokens:
+            async for token in tokens:
+                piece += [b",", token.json] if pieces or len(piece) > 1 else [token.json]
+                size += len(token.json)
+                if size >= PIECE_BYTES:
+                    pieces.append(join([*piece]))
+                    piece, size = [], 0
+        return generated, [*pieces, join([*piece, b"]"])]
+
+    async def _stream(self, request: GenerateRequest, scope: Scope, send: Send) -> None:
+        """An event for each token, and a last one.
+
+        Raises:
+            Exception, CancelledError: also after its event was sent: it is counted, and logged.
+        """
+        start, generated = time.perf_counter_ns(), request.generated(0, self._scheduler.counters)
         async with aclosing(self._tokens(request, generated)) as tokens:
             first = await anext(tokens)  # an error before it is an ordinary answer
             await send({"type": "http.response.start", "status": 200, "headers": [*EVENTS]})
@@ -240,13 +287,16 @@ class GenerateEndpoint:
             try:
                 async for token in tokens:
                     await send(_body(self.event(request, token)))
-                last = self.last_event(request, generated, start)
-            except Exception as error:
-                last = self.error_event(bytes(error_response(scope["path"], error).body))
-        await send(_body(last, more=False))
+            except (Exception, asyncio.CancelledError) as error:  # also where the server ends
+                problem = bytes(error_response(scope["path"], error).body)
+                await send(_body(self.error_event(problem), more=False))
+                raise
+        await send(_body(self.last_event(request, generated, start), more=False))
 
-    async def _tokens(self, request: GenerateRequest, generated: Generated) -> AsyncGenerator[Token]:
-        steps = self._scheduler.steps(generated.sequence, generated.accept, request.deadline)
+    async def _tokens(self, request: GenerateRequest, generated: Generated, row: int = 0) -> AsyncGenerator[Token]:
+        """Each token behind the prompt ``row``. Only the first prompt of a request waits for its turn in the queue."""
+        deadline = None if row else request.deadline
+        steps = self._scheduler.steps(generated.sequence, generated.accept, deadline, is_accepted=row > 0)
         async with aclosing(steps) as tokens:
             async for arrays in tokens:
                 yield await run_stages(self._token(generated, arrays), self._engine.offload)

@@ -14,9 +14,9 @@ from service.generation.decoder import DECODE, ENCODER, LOGITS, OUTPUT, Decoder
 from service.generation.past import Past
 from service.generation.sequence import PREFILL, Arrays, GrowingSequence
 from service.model.estimate import RunEstimate
-from service.model.graph import Graph
+from service.model.graph import Graph, RunOptions
+from service.ort.failures import RUN_ERRORS
 from service.ort.io_binding import run_into
-from service.tensors.dims import dim_size
 
 MASK = "attention_mask"
 KEYS = "n + m"  # the dimension of an output that has all keys
@@ -39,18 +39,15 @@ class SequenceGroup:
         self._slots: list[GrowingSequence | None] = [sequence]
         self.past: Past | None = None
 
-    def task(self, deadline: int | None = None) -> InferenceTask:
+    def task(self, deadline: int | None = None, is_accepted: bool = False) -> InferenceTask:
         """The run of the next step of all members."""
         lead, model = self.members[0], self.decoder.model
         new = lead.length - lead.computed if self.past is None else 1
         slots, _, end = self._layout()
-        sizes, spec = {"batch": slots, "m": new, "n": end}, model.spec
-        assert spec is not None, "only blocks generate"
-        layers, heads = self.decoder.weights
-        size = layers * heads * slots * new * (end + new) * dim_size(spec.depth, sizes) + slots * new * spec.learned
         graph = self.decoder.graph(DECODE if any(one.wanted.of_graph for one in self.members) else OUTPUT)
-        estimate = RunEstimate(sizes, graph, size, slots * lead.step_memory(new, end + new))
-        return InferenceTask(model, estimate, {}, (), deadline=deadline, stored=self)
+        size, memory = slots * lead.step_size(new, end + new), slots * lead.step_memory(new, end + new)
+        estimate = RunEstimate({"batch": slots, "m": new, "n": end}, graph, size, memory)
+        return InferenceTask(model, estimate, {}, (), deadline=deadline, stored=self, is_accepted=is_accepted)
 
     def accepts(self, sequence: GrowingSequence, others: Sequence[GrowingSequence], max_bytes: int) -> bool:
         """Whether ``sequence`` may share runs with ``others``, which may need ``max_bytes``.
@@ -72,22 +69,31 @@ class SequenceGroup:
     def extra_bytes(self) -> int:
         """Bytes of the past of the next run, beyond those that its members have reserved for theirs."""
         slots, rows, _ = self._layout()
-        return max(0, slots * rows - sum(len(one.ids) for one in self.members)) * self.decoder.position_bytes
+        return max(0, slots * rows - sum(one.end for one in self.members)) * self.decoder.position_bytes
 
     def verify(self) -> None:
         """Nothing is to be checked."""
 
-    def run(self, graph: Graph, _execute: Execute, _inputs: Arrays, _outputs: Sequence[str]) -> dict[str, np.ndarray]:
-        """Compute the next step of each member: ``steps``."""
-        if self.past is None:
-            self.past = self._begun(self.members[0])
-        past = self.past = self._arranged(self.past)
-        names = dict.fromkeys(name for one in self.members for name in one.graph_outputs)
-        sizes = {"batch": past.slots, "m": 1, "n": past.end, "s": self.members[0].source_length}
-        shapes = self.decoder.output_shapes([*names], sizes)
-        outputs = {name: np.empty(shape, np.float32) for name, shape in shapes.items()}
-        logits = np.empty((past.slots, self.decoder.vocabulary), np.float32)
-        self._compute(graph, past, 1, {LOGITS: logits, **outputs})
+    def run(
+        self, graph: Graph, _execute: Execute, _inputs: Arrays, _outputs: Sequence[str], options: RunOptions | None
+    ) -> dict[str, np.ndarray]:
+        """Compute the next step of each member: ``steps``.
+
+        Raises:
+            OutOfMemory, NotEnoughMemory, DeviceLost: the device cannot run it now, or has failed.
+        """
+        try:
+            if self.past is None:
+                self.past = self._begun(self.members[0], graph, options)
+            past = self.past = self._arranged(self.past)
+            names = dict.fromkeys(name for one in self.members for name in one.graph_outputs)
+            sizes = {"batch": past.slots, "m": 1, "n": past.end, "s": self.members[0].source_length}
+            shapes = self.decoder.output_shapes([*names], sizes) if names else {}
+            outputs = {name: np.empty(shape, np.float32) for name, shape in shapes.items()}
+            logits = np.empty((past.slots, self.decoder.vocabulary), np.float32)
+            self._compute(graph, past, 1, {LOGITS: logits, **outputs}, options)
+        except RUN_ERRORS as error:
+            raise (self.decoder.model.provider.translate(error) or error) from None
         self.steps = {
             one: self._step(one, slot, logits[slot], outputs) for slot, one in enumerate(self._slots) if one is not None
         }
@@ -107,23 +113,29 @@ class SequenceGroup:
         has_keys = self.decoder.signature.outputs[name].shape[-1] == KEYS
         return np.ascontiguousarray(array[..., -sequence.computed :] if has_keys else array)
 
-    def _begun(self, sequence: GrowingSequence) -> Past:
+    def _begun(self, sequence: GrowingSequence, graph: Graph, options: RunOptions | None) -> Past:
         """The past of ``sequence`` with its prompt but the last token; its encoder is run."""
-        past = Past(self.decoder.past, len(sequence.ids))
+        sequence.begin()
+        past = Past(self.decoder.past, sequence.end)
         if self.decoder.generation.two_stacks:
             session = self.decoder.graph(ENCODER).session
             names = [node.name for node in session.onnx.get_outputs() if node.name.startswith("cross_")]
-            sequence.encoded = session.run(sequence.source, names)
+            sequence.encoded = session.run(sequence.source, names, options)
             if MASK in {node.name for node in self.decoder.graph(OUTPUT).session.onnx.get_inputs()}:
                 sequence.encoded[MASK] = np.ones((1, sequence.source_length), np.int64)
         logits = np.empty((1, self.decoder.vocabulary), np.float32)
         while (new := sequence.length - 1 - sequence.computed) > 0:
-            size = min(new, PREFILL)
-            graph = self.decoder.graph(OUTPUT).for_size(size * sequence.length, False)
-            self._compute(graph, past, size, {LOGITS: logits})
+            self._compute(self._prefill_graph(graph), past, min(new, PREFILL), {LOGITS: logits}, options)
         return past
 
-    def _compute(self, graph: Graph, past: Past, new: int, outputs: Arrays) -> None:
+    def _prefill_graph(self, graph: Graph) -> Graph:
+        """The graph without weights, with several threads where ``graph`` has them."""
+        of_prefill = self.decoder.graph(OUTPUT)
+        several = of_prefill.multi_threaded
+        is_alone = graph.multi_threaded is not None
+        return of_prefill if several is None or is_alone else several.graph_with(of_prefill)
+
+    def _compute(self, graph: Graph, past: Past, new: int, outputs: Arrays, options: RunOptions | None) -> None:
         """Compute ``new`` tokens of each sequence, whose keys and values go to ``past``, and the ``outputs``."""
         ids = np.zeros((past.slots, new), np.int64)
         mask = np.zeros((past.slots, past.end + new), np.int64)
@@ -134,7 +146,7 @@ class SequenceGroup:
                 mask[slot, past.end - one.computed :] = 1
         inputs = {self.decoder.ids: ids}
         inputs |= self.members[0].encoded if self.decoder.generation.two_stacks else {MASK: mask}
-        run_into(graph.session.onnx, inputs | past.read(), {**outputs, **past.written(new)})
+        run_into(graph.session.onnx, inputs | past.read(), {**outputs, **past.written(new)}, options)
         past.end += new
         for one in self._slots:
             if one is not None:
@@ -145,7 +157,7 @@ class SequenceGroup:
         past, members = self.past, self.members
         longest, remaining = (max(getattr(one, name) for one in members) for name in ("computed", "remaining"))
         if past is None:
-            return 1, len(members[0].ids), 0
+            return 1, members[0].end, 0
         if self._fits(past):
             return past.slots, past.rows, past.end
         return len(members), longest + remaining, longest
@@ -167,7 +179,7 @@ class SequenceGroup:
             return past
         for slot, one in enumerate(self._slots):
             if one is not None and one not in staying and not one.has_ended:
-                one.past = Past.joined([(past, slot, one.computed)], len(one.ids), 1)
+                one.past = Past.joined([(past, slot, one.computed)], one.end, 1)
         if self._fits(past):
             self._slots = [one if one in staying else None for one in self._slots]
             for one in self.members:

@@ -8,7 +8,7 @@ import numpy as np
 from service.base.errors import Invalid
 from service.generation.decoder import Decoder
 from service.generation.request import DECODER_IDS, DECODER_TEXT, DEFAULT_NEW, MAX_NEW, GenerateFields
-from service.tokens.request import tokenize, tokenizer_of, tokens_json
+from service.tokens.request import MAX_TEXTS, tokenize, tokenizer_of, tokens_json
 
 START = "decoder_start_token_id"
 
@@ -67,6 +67,8 @@ def _rows(name: str, array: np.ndarray, decoder: Decoder) -> tuple[list[np.ndarr
     if array.dtype.kind == "i":
         _check_ids(name, array, decoder)
     is_single = array.ndim < rank
+    if not is_single and len(array) > MAX_TEXTS:
+        raise Invalid(f"expected 1 to {MAX_TEXTS} prompts, got {len(array)}", name)
     return ([array] if is_single else [*array]), is_single
 
 

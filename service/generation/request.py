@@ -78,6 +78,8 @@ def read(
 ) -> GenerateFields:
     """The fields of the JSON ``content``, of which ``parts`` were cut out. ``fields_of`` finds those that are known.
 
+    ``check_outputs`` is still to be called.
+
     Raises:
         Malformed: not JSON, or an unknown field.
         Invalid: a field of another type, out of range, or that excludes another; ``field`` names it.
@@ -105,9 +107,7 @@ def read(
         Number(1, whole=True).read(MAX_NEW, most)
     flags = {name: _flag(given, name) for name in FLAGS}
     options = {name: _option(reader, given[name]) for name in OPTIONS if name in given}
-    wanted = Wanted(
-        _outputs(given, reader, decoder), read_selection(options), read_count(given.get("next_tokens"), model)
-    )
+    wanted = Wanted(_outputs(given, reader), read_selection(options), read_count(given.get("next_tokens"), model))
     decoder_text = reader.part(given.get(DECODER_TEXT))
     if decoder_text is not None and not isinstance(decoder_text, str):
         raise Invalid(f"expected text, got {describe(decoder_text)}", DECODER_TEXT)
@@ -122,6 +122,27 @@ def read(
         wanted=wanted,
         id=given.get(ID),
     )
+
+
+def check_outputs(names: Sequence[str], decoder: Decoder) -> None:
+    """Check the names of outputs; where there are any, the graph that has them must be open.
+
+    Raises:
+        Malformed: one is unknown.
+        Invalid: one is given twice.
+    """
+    if not names:
+        return
+    known = [
+        *decoder.signature.outputs,
+        *(name for name in derived_outputs(decoder.signature) if name != "rollout"),
+        LOGPROBS,
+    ]
+    for name in names:
+        if name not in known:
+            raise Malformed(f"unknown output {name!r}; available: {', '.join(known)}", "outputs")
+    if len(set(names)) != len(names):
+        raise Invalid(f"expected outputs without duplicates, got {names}", "outputs")
 
 
 def _exclude(fields: Mapping[str, Any], names: Sequence[str]) -> None:
@@ -146,21 +167,8 @@ def _option(reader: JsonReader, element: Any) -> Any:
     return list(value) if isinstance(value, JsonArray) else value
 
 
-def _outputs(fields: Mapping[str, Any], reader: JsonReader, decoder: Decoder) -> list[str]:
-    if "outputs" not in fields:
-        return []
-    names = reader.texts("outputs", fields["outputs"])
-    known = [
-        *decoder.signature.outputs,
-        *(name for name in derived_outputs(decoder.signature) if name != "rollout"),
-        LOGPROBS,
-    ]
-    for name in names:
-        if name not in known:
-            raise Malformed(f"unknown output {name!r}; available: {', '.join(known)}", "outputs")
-    if len(set(names)) != len(names):
-        raise Invalid(f"expected outputs without duplicates, got {names}", "outputs")
-    return names
+def _outputs(fields: Mapping[str, Any], reader: JsonReader) -> list[str]:
+    return reader.texts("outputs", fields["outputs"]) if "outputs" in fields else []
 
 
 def _stops(fields: Mapping[str, Any], reader: JsonReader) -> list[str | int]:

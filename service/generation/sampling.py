@@ -121,7 +121,8 @@ class Sampler:
         if sampling.temperature == 0:
             return scores
         with np.errstate(over="ignore"):
-            scores = (scores - scores.max()) / sampling.temperature
+            scores -= scores.max()
+            scores /= sampling.temperature
         if 0 < sampling.top_k < scores.size:
             scores[scores < np.partition(scores, -sampling.top_k)[-sampling.top_k]] = -np.inf
         if sampling.top_p < 1:

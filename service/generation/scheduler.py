@@ -11,7 +11,7 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import suppress
 
 from service.base.budget import Reservation
-from service.base.errors import NotReady, Overloaded
+from service.base.errors import NotReady
 from service.engine.engine import Engine
 from service.generation.counters import GenerationCounters
 from service.generation.decoder import Decoder
@@ -19,7 +19,6 @@ from service.generation.group import SequenceGroup
 from service.generation.sequence import Arrays, GrowingSequence
 
 MAX_UNREAD = 2  # steps of a sequence that are not read yet; its next one is not begun before
-RETRY_S = 0.02  # after which a step is queued again where the queue was full
 
 
 class Member:
@@ -120,9 +119,15 @@ class Scheduler:
         self._groups: dict[Decoder, list[Group]] = {}
 
     async def steps(
-        self, sequence: GrowingSequence, accept: Callable[[Arrays], bool], deadline: int | None
+        self,
+        sequence: GrowingSequence,
+        accept: Callable[[Arrays], bool],
+        deadline: int | None,
+        is_accepted: bool = False,
     ) -> AsyncGenerator[Arrays]:
         """The steps of ``sequence`` until ``accept`` says that no other follows; its prompt is run before ``deadline``.
+
+        Where the sequence ``is_accepted``, as are all steps but the first, a full queue does not matter.
 
         Raises:
             Overloaded: the queue is full.
@@ -131,7 +136,7 @@ class Scheduler:
         """
         member, own = Member(sequence, accept), Group(sequence, self._engine)
         try:
-            await self._engine.run(own.task(deadline))
+            await self._engine.run(own.task(deadline, is_accepted))
             member.put(own.steps[sequence])
             if not sequence.has_ended:
                 group = self._group_for(sequence)
@@ -184,11 +189,8 @@ class Scheduler:
                 ready = self._with_room(group, ready)
                 start = time.perf_counter()
                 try:
-                    await self._engine.run(group.task())
+                    await self._engine.run(group.task(is_accepted=True))
                     steps: list[Arrays | Exception] = [group.steps[member.sequence] for member in ready]
-                except Overloaded:  # the requests were accepted: they wait
-                    await asyncio.sleep(RETRY_S)
-                    continue
                 except Exception as error:
                     steps = [error] * len(ready)
                 else:

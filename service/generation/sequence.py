@@ -14,10 +14,12 @@ from service.http.response import TEXT_BYTES
 from service.selection.answer import Answer, graph_outputs, needs_answer, plan_answer
 from service.selection.options import NO_SELECTION, Selection
 from service.selection.reductions import largest
-from service.tensors.dims import Sizes
+from service.tensors.dims import Sizes, dim_size
 from service.tokens.next_tokens import TOKEN_BYTES
 
 PREFILL = 256  # tokens of a prompt in one run
+SCORE_COPIES = 4  # of the scores of one layer, that a run has at a time
+LOGIT_COPIES = 16  # of the logits, most of them in float64, while the next token is chosen
 LOGPROBS = "logprobs"  # the output that no graph has
 TOKEN, LOGPROB, IDS, PROBABILITIES = "token", "logprob", "ids", "probabilities"  # of the arrays of a step
 Arrays = Mapping[str, np.ndarray]
@@ -40,7 +42,7 @@ class GrowingSequence:
     """A prompt and the tokens behind it, of which there are at most ``most``.
 
     ``source`` are the encoder's inputs of a model with two stacks. ``past`` has its keys and values before it shares
-    runs with other sequences: of ``computed`` tokens, all but the last one.
+    runs with other sequences: of ``computed`` tokens, all but the last one. Before ``begin`` it takes no memory.
     """
 
     def __init__(
@@ -49,7 +51,7 @@ class GrowingSequence:
         self.decoder = decoder
         self.model = decoder.model
         self.prompt, self.length, self.most = len(prompt), len(prompt), most
-        self.ids = np.concatenate([prompt, np.zeros(most, np.int64)])
+        self.ids = prompt  # and zeros up to the most, from the first run on
         self.source, self.wanted = source, wanted
         self.past: Past | None = None
         self.computed = 0
@@ -57,21 +59,53 @@ class GrowingSequence:
         self.has_ended = False
         self._sampler = sampler
 
+    def begin(self) -> None:
+        """Take the memory of its ids."""
+        self.ids = np.concatenate([self.ids, np.zeros(self.most, np.int64)])
+
+    @property
+    def end(self) -> int:
+        """The most tokens that it has at its end."""
+        return self.prompt + self.most
+
     @property
     def remaining(self) -> int:
         """The most tokens that are still to be computed: the last one never is."""
-        return len(self.ids) - 1 - self.computed
+        return self.end - 1 - self.computed
 
     @property
     def memory(self) -> int:
         """Bytes of its keys and values at its end, and of those of the encoder."""
-        return self.decoder.position_bytes * (1 + len(self.ids) + self.source_length)
+        return self.decoder.position_bytes * (1 + self.end + self.source_length)
+
+    def step_size(self, new: int, length: int) -> int:
+        """Multiply-adds of a run of ``new`` tokens that ends with ``length``, about; the first has the encoder's."""
+        spec = self.model.spec
+        assert spec is not None, "only blocks generate"
+        source = 0 if self.computed else self.source_length
+        scores = sum(
+            layers * heads * queries * keys
+            for (layers, heads), queries, keys in (
+                (self.decoder.heads("weights"), new, length),
+                (self.decoder.heads("cross_weights"), new, self.source_length),
+                (self.decoder.heads("encoder_weights"), source, source),
+            )
+        )
+        return scores * dim_size(spec.depth, {}) + (new + source) * spec.learned
 
     def step_memory(self, new: int, length: int) -> int:
-        """Bytes of a run of ``new`` tokens that ends with ``length``, about: scores, weights, logits."""
-        layers, heads = self.decoder.weights
-        scores = heads * min(new, PREFILL) * length
-        return ITEM_BYTES * (4 * scores + 2 * layers * heads * length + 4 * self.decoder.vocabulary)
+        """Bytes of a run of ``new`` tokens that ends with ``length``, about: scores, weights, logits.
+
+        The first run has the encoder's, too, whose weights are computed, whatever is requested.
+        """
+        numbers = LOGIT_COPIES * self.decoder.vocabulary
+        for weights, keys in (("weights", length), ("cross_weights", self.source_length)):
+            layers, heads = self.decoder.heads(weights)
+            numbers += (SCORE_COPIES * heads * min(new, PREFILL) + 2 * layers * heads) * keys
+        if not self.computed:
+            layers, heads = self.decoder.heads("encoder_weights")
+            numbers += (SCORE_COPIES + layers) * heads * self.source_length**2
+        return ITEM_BYTES * numbers
 
     @property
     def answer_bytes(self) -> int:
@@ -80,7 +114,7 @@ class GrowingSequence:
         Raises:
             Invalid: the model does not have what an option selects.
         """
-        sizes = {"batch": 1, "m": 1, "n": len(self.ids) - 1, "s": self.source_length}
+        sizes = {"batch": 1, "m": 1, "n": self.end - 1, "s": self.source_length}
         count = self.decoder.vocabulary if LOGPROBS in self.wanted.outputs else 0
         if self.wanted.of_graph:
             count += sum(output.count for output in self._plan(sizes).outputs)

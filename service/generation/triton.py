@@ -49,10 +49,10 @@ class TritonEndpoint(GenerateEndpoint):
             return error
         return type(error)(error.detail.removeprefix(f"{error.field}: "), NAMES[error.field])
 
-    def answer(self, request: GenerateRequest, rows: Sequence[Generated], tokens: Sequence[bytes]) -> Pieces:
+    def answer(self, request: GenerateRequest, rows: Sequence[Generated], tokens: Sequence[list[bytes]]) -> Pieces:
         row = rows[0]
         about = _about(request) | {"text_output": row.text, "finish_reason": row.finish_reason, "usage": usage(rows)}
-        return [_with(about, b"generated", tokens[0] if _has_more(request) else None)]
+        return [_with(about, b"generated", b"".join(tokens[0]) if _has_more(request) else None)]
 
     def event(self, request: GenerateRequest, token: Token) -> bytes:
         about = _about(request) | {"text_output": token.text}

@@ -15,7 +15,7 @@ from service.memories.memory import Description
 from service.memories.state import State
 from service.memories.streaming import run_size, streaming_graph
 from service.model.estimate import RunEstimate, score_count
-from service.model.graph import Arrays, Graph
+from service.model.graph import Arrays, Graph, RunOptions
 from service.model.model import Model
 from service.tensors.dims import symbol
 
@@ -200,7 +200,9 @@ class StoredInputs:
             raise Invalid(f"expected as many values as keys, {count}, got {own['value'].shape[-2]}", "value")
         return extended
 
-    def run(self, graph: Graph, execute: Execute, inputs: Arrays, outputs: Sequence[str]) -> dict[str, np.ndarray]:
+    def run(
+        self, graph: Graph, execute: Execute, inputs: Arrays, outputs: Sequence[str], _options: RunOptions | None
+    ) -> dict[str, np.ndarray]:
         """The ``outputs`` that ``execute`` computes from ``inputs`` with ``graph``.
 
         What is to be appended is appended if the run succeeds.

@@ -14,7 +14,7 @@ from service.memories.stored import KEY_VALUE, PRESENT, Execute, Reference, Stor
 from service.memories.streaming import StreamingSession
 from service.memories.sums import attended_keys
 from service.model.estimate import RunEstimate
-from service.model.graph import Arrays, Graph
+from service.model.graph import Arrays, Graph, RunOptions
 from service.model.model import Model
 
 
@@ -45,7 +45,9 @@ class ClusterInputs(StoredInputs):
     def verify(self) -> None:
         """There is nothing to do: the nodes check their parts."""
 
-    def run(self, graph: Graph, execute: Execute, inputs: Arrays, outputs: Sequence[str]) -> dict[str, np.ndarray]:
+    def run(
+        self, graph: Graph, execute: Execute, inputs: Arrays, outputs: Sequence[str], _options: RunOptions | None
+    ) -> dict[str, np.ndarray]:
         """As ``StoredInputs.run``.
 
         Raises:

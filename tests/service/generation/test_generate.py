@@ -195,7 +195,7 @@ def test_a_version_that_has_generated_is_freed(generating):
     decoder = load_decoder(generating / "models" / "gpt" / "1", model, 1)
     sequence = GrowingSequence(decoder, np.array(PROMPT), 1, {}, Sampler(Sampling()), Wanted())
     task = SequenceGroup(sequence).task()
-    task.stored.run(task.graph, None, {}, ())
+    task.stored.run(task.graph, None, {}, (), None)
     is_freed = weakref.ref(model)
     del model, sequence, task
     assert is_freed() is None

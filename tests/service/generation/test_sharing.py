@@ -64,7 +64,7 @@ async def steps_of(sharing, sequence, until=None):
     found = []
 
     def accept(_):
-        return sequence.length < len(sequence.ids)
+        return sequence.length < sequence.end
 
     async with aclosing(sharing.steps(sequence, accept, None)) as steps:
         async for step in steps:
@@ -76,9 +76,9 @@ async def steps_of(sharing, sequence, until=None):
 
 def alone(sequence):
     group, found = SequenceGroup(sequence), []
-    while sequence.length < len(sequence.ids):
+    while sequence.length < sequence.end:
         task = group.task()
-        group.run(task.graph, None, {}, ())
+        group.run(task.graph, None, {}, (), None)
         found.append(group.steps[sequence])
     return found
 
@@ -136,7 +136,7 @@ def test_a_slow_reader_does_not_hold_the_others(sequence):
     async def together():
         async with scheduler() as sharing:
             slow = sequence(5, 20)
-            async with aclosing(sharing.steps(slow, lambda _: slow.length < len(slow.ids), None)) as reading:
+            async with aclosing(sharing.steps(slow, lambda _: slow.length < slow.end, None)) as reading:
                 found = [await anext(reading)]
                 others = await asyncio.gather(*(steps_of(sharing, sequence(prompt, 30)) for prompt in (3, 8)))
                 assert slow.length < 10
