@@ -124,8 +124,8 @@ class LimitedProtocol(Connection):
 
     @property
     def is_writing(self) -> bool:
-        """A response has begun, and the client has not taken all of it."""
-        return bool(self.transport.get_write_buffer_size()) or (self._is_unanswered and self.cycle.response_started)
+        """The client has not taken all that was written of a response."""
+        return bool(self.transport.get_write_buffer_size()) or self.flow.write_paused
 
     def announce_close(self) -> None:
         """Have the answer that is being worked on announce that the connection will be closed."""

@@ -140,3 +140,25 @@ def test_a_client_that_leaves_a_list_ends_its_runs(generating, steps):
         so_far = len(steps)
         post(service, max_new_tokens=MOST)
     assert len(steps) <= so_far + MOST + 2 * AT_ONCE
+
+
+def test_a_stream_that_is_not_finished_when_the_server_ends_says_so(generating, monkeypatch):
+    choose, gate = Sampler.choose, threading.Event()
+
+    def gated(sampler, logits, seen, place):
+        assert place < 2 or gate.wait(60)
+        return choose(sampler, logits, seen, place)
+
+    monkeypatch.setattr(Sampler, "choose", gated)
+    with serving_in_process(generating / "models", shutdown_seconds=1) as service:
+        url = f"http://127.0.0.1:{service.port}{GENERATE}"
+        body = {"input_ids": PROMPT, "ignore_eos": True, "max_new_tokens": MOST, "stream": True}
+        with httpx.stream("POST", url, json=body, timeout=60) as response:
+            parts = response.iter_text()
+            first = next(parts)
+            service.server.should_exit = True
+            events = (first + "".join(parts)).strip().split("\n\n")
+        gate.set()
+    name, data = events[-1].split("\n")
+    assert name == "event: error"
+    assert json.loads(data.removeprefix("data: "))["code"] == "not_ready"
