@@ -53,7 +53,8 @@ class Generated:
         self.first_ns = self.first_ns or now
         start = len(self.text)
         self.text += self._piece_of(token)
-        found = [at for stop in self._stop_texts if (at := self.text.find(stop)) >= 0]
+        ends_at = [self.text.find(stop, max(0, start + 1 - len(stop))) for stop in self._stop_texts]
+        found = [at for at in ends_at if at >= 0]
         self.text = self.text[: min(found)] if found else self.text
         if token in self._ends:
             self.finish_reason = "eos"

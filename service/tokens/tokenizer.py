@@ -9,6 +9,7 @@ import os
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -16,6 +17,7 @@ import numpy as np
 import orjson
 
 from service.base.errors import Invalid
+from service.tokens.growing_text import GrowingText
 
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # read by the library; a request uses one thread
 
@@ -127,8 +129,12 @@ class Tokenizer:
 
         Special tokens add none, nor does a token that ends within a character.
         """
-        stream, whole = self._library.decoders.DecodeStream(skip_special_tokens=True), self._by_length[None]
-        return lambda index: stream.step(whole, index) or ""
+        return GrowingText(self._by_length[None], self._special).add
+
+    @cached_property
+    def _special(self) -> frozenset[int]:
+        added = self._by_length[None].get_added_tokens_decoder()
+        return frozenset(index for index, token in added.items() if token.special)
 
     def cut_length(self, limit: int | None, truncation: bool | None) -> int | None:
         """The number of tokens to which longer texts are truncated; None = they are not. Arguments as of ``encode``."""
