@@ -41,6 +41,7 @@ class GenerationFeature(Feature):
         decoder = load_decoder(folder, model, self._threads)
         if decoder is not None:
             self._decoders[model] = decoder
+            model.generates = not decoder.generation.refused
 
     def documented_routes(self, _core: Core, blocks: dict[str, Model]) -> Sequence[BaseRoute]:
         decoders = [self._decoders[model] for model in blocks.values() if model in self._decoders]

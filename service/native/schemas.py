@@ -90,6 +90,7 @@ class BlockDescription(BlockLine):
     preprocessor: PreprocessorDescription | None = Field(
         description="null: it takes no images, or has no preprocessor_config.json"
     )
+    generate: bool = Field(description="whether POST /v1/generate/{block} takes it")
     derived: list[OutputDescription] = Field(description="further outputs, which are computed if a request names them")
     tolerance: dict[str, float] = Field(description="largest absolute error against float64 allowed at export")
     verified: str = Field(description="where and how the export was verified")

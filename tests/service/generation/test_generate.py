@@ -69,6 +69,10 @@ def events(client, **body):
     return [(name.removeprefix("event: "), json.loads(data.removeprefix("data: "))) for name, data in lines]
 
 
+def test_the_description_says_whether_a_model_generates(client):
+    assert client.get("/v1/attention/gpt").json()["generate"] is True
+
+
 def generated(model, count, **options):
     ids = torch.tensor([options.pop("ids", PROMPT)])
     return model.generate(
