@@ -10,6 +10,7 @@ import { join, pool, rollout, statistics, toMatrix } from "heed/data/matrix.js";
  * @property {boolean} special  begins, separates or ends texts
  * @property {boolean} padding
  * @property {number} part  of a pair 0 or 1
+ * @property {boolean} [joined]  continues the word before it
  */
 /** @typedef {{queries: number[], keys: number[], held: number | null}} Counted  places of tokens that are visible; a key */
 /** @typedef {{numbers: Float32Array | Uint8Array, unit: number}} Whole  [layers, heads, m, n]; 1 stands for `unit` */
@@ -25,6 +26,7 @@ import { join, pool, rollout, statistics, toMatrix } from "heed/data/matrix.js";
  * @property {(layer: number, head: number) => Promise<Matrix>} load  one head
  * @property {((settings: Settings) => Promise<Matrix>) | null} combine  by the server; null = computed here
  * @property {((query: number) => Promise<Whole>) | null} [row]  [layers, heads, n] of one query; null = as the heads are
+ * @property {((settings: Settings) => Matrix | null) | null} [peek]  what is selected, if it is here; null = ask
  * @property {() => Promise<Whole>} all
  * @property {import("heed/data/arrival.js").Arrival | null} arrival  of the small pictures; null = all are here
  * @property {string} axis  name of what `layers` counts: layer, or row of a batch
@@ -56,6 +58,7 @@ export class Attention {
     this._load = parts.load;
     this._row = parts.row ?? null;
     this._combine = parts.combine;
+    this._peek = parts.peek ?? null;
     /** @type {Map<string, Promise<Matrix>>} */
     this._cache = new Map();
     /** @type {WeakMap<Promise<Matrix>, Matrix>} */
@@ -107,9 +110,10 @@ export class Attention {
   }
 
   /** What the settings select, if it is here already. @param {Settings} settings @returns {Matrix | null} */
-  peek({ layer, head, combine }) {
+  peek(settings) {
+    const { layer, head, combine } = settings;
     const known = this._cache.get(combine === "none" ? `${layer}.${head}` : `${combine} ${layer}.${head}`);
-    return (known && this._loaded.get(known)) ?? null;
+    return (known && this._loaded.get(known)) ?? this._peek?.(settings) ?? null;
   }
 
   /** @param {Settings} settings @returns {Promise<Matrix>} */

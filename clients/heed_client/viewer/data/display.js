@@ -50,7 +50,9 @@ export function poolLabels(labels, count) {
  * @returns {Shown}
  */
 export function show(matrix, rows, columns, settings, globalMax) {
-  const [places, keys] = [visible(rows, settings), visible(columns, settings)];
+  // The first token that was generated is not the first one of the text.
+  const ofRows = settings.view === "generate" ? { ...settings, hideFirst: false } : settings;
+  const [places, keys] = [visible(rows, ofRows), visible(columns, settings)];
   const [m, n] = [places.length, keys.length];
   const values = new Float32Array(m * n);
   places.forEach((row, i) => keys.forEach((column, j) => (values[i * n + j] = matrix.values[row * matrix.n + column])));

@@ -13,7 +13,7 @@
  * @property {boolean} sentence  run the sentence whose tensors come with the page
  * @property {Record<string, unknown>} parameters  of the model, by name
  * @property {string} kind  output that is looked at: weights, scores, weights_by_norm, cross_weights, ...; difference in comparisons; "" = the model's first
- * @property {"" | "model" | "head" | "matrix" | "tokens" | "compare" | "ablate" | "neurons" | "steps" | "picture"} view
+ * @property {"" | "model" | "head" | "matrix" | "tokens" | "compare" | "generate" | "ablate" | "neurons" | "steps" | "picture"} view
  *   "" = the first one
  * @property {number} layer
  * @property {number} head
@@ -35,6 +35,11 @@
  * @property {number} opacity  of the colours over a picture, 0 to 1
  * @property {string} sort  order of the heads in the model view
  * @property {Place[]} ablated  heads that are switched off
+ * @property {number} length  most tokens that are generated
+ * @property {number} temperature  0 = the most probable token @property {number} seed
+ * @property {[id: number, token: string][]} chosen  the first generated tokens, of which the reader has chosen the last
+ * @property {number | null} token  selected one of the generated tokens
+ * @property {number | null} seen  selected one of those that they look at
  * @property {Partial<Settings> | null} other  the settings of the second side of a comparison, where they differ
  */
 
@@ -73,6 +78,12 @@ export const DEFAULTS = Object.freeze({
   opacity: 0.8,
   sort: "layer",
   ablated: [],
+  length: 20,
+  temperature: 0,
+  seed: 0,
+  chosen: [],
+  token: null,
+  seen: null,
   other: null,
 });
 
@@ -133,14 +144,18 @@ const isList = (value, check) => Array.isArray(value) && value.every(check);
 
 /** Of settings whose default does not say their type. @type {Record<string, (value: any) => boolean>} */
 const CHECKS = {
-  ...Object.fromEntries(["layer", "head", "batch"].map((name) => [name, isPlace])),
+  ...Object.fromEntries(["layer", "head", "batch", "length", "seed"].map((name) => [name, isPlace])),
   ...Object.fromEntries(
-    ["query", "key"].map((name) => [name, (/** @type {unknown} */ value) => value === null || isPlace(value)]),
+    ["query", "key", "token", "seen"].map((name) => [
+      name,
+      (/** @type {unknown} */ value) => value === null || isPlace(value),
+    ]),
   ),
   parameters: isObject,
   heads: (value) => isList(value, isPlace),
   words: (value) => isList(value, (word) => typeof word === "string"),
   ablated: (value) => isList(value, (place) => isList(place, isPlace) && place.length === 2),
+  chosen: (value) => isList(value, (pair) => Array.isArray(pair) && isPlace(pair[0]) && typeof pair[1] === "string"),
   random: (value) => value === null || (isObject(value) && isPlace(value.seed) && isObject(value.sizes)),
   other: (value) => value === null || isObject(value),
 };

@@ -15,6 +15,9 @@ export function wordsOf(tokens) {
   return isByteLevel(tokens) ? decoded(tokens) : tokens.map(plain);
 }
 
+/** Whether a token begins a word, as its tokenizer marks it. @param {string} token */
+export const beginsWord = (token) => /^[\u0120\u2581\u010A\s]/u.test(token);
+
 /** @param {string} token  with \u0120 or \u2581 for a blank before it */
 const plain = (token) => token.replace(/^[\u0120\u2581](?=.)/u, "").replace(/\u010A/gu, "⏎") || token;
 

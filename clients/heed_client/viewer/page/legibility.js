@@ -18,6 +18,7 @@ const COMBINATIONS = {
 };
 const SCALES = { linear: "linear", sqrt: "square root", log: "logarithmic" };
 const RANGES = { row: "each row", matrix: "this matrix", global: "all heads" };
+const RANGES_OF_TEXT = { row: "each row", matrix: "this matrix" }; // of which the other heads are not here
 
 /** How heads and layers can be combined. @param {ViewProps["attention"]} attention @param {string} kind */
 export function combinationsOf({ layers, isSelf }, kind) {
@@ -87,6 +88,7 @@ export function Shown({ attention, settings, set, kinds }) {
 /** What is behind the button Display. @param {ViewProps} props */
 export function Display({ attention, settings, set }) {
   const labels = [...attention.rows, ...attention.columns];
+  const { view } = settings;
   const takes = (/** @type {string} */ name) => has(settings.view, name);
   /** @param {"hideSpecial" | "hideFirst" | "hidePadding" | "renormalise"} name @param {string} label */
   const toggle = (name, label) =>
@@ -98,7 +100,7 @@ export function Display({ attention, settings, set }) {
       onChange=${(/** @type {string} */ sort) => set({ sort })} />`
     }
     ${takes("scale") && html`<${Choice} label="scale" value=${settings.scale} options=${SCALES} onChange=${(/** @type {any} */ value) => set({ scale: value })} />`}
-    ${takes("range") && html`<${Choice} label="colour range" value=${settings.range} options=${RANGES} onChange=${(/** @type {any} */ value) => set({ range: value })} />`}
+    ${takes("range") && html`<${Choice} label="colour range" value=${settings.range} options=${view === "generate" ? RANGES_OF_TEXT : RANGES} onChange=${(/** @type {any} */ value) => set({ range: value })} />`}
     ${
       takes("palette") &&
       html`<${Choice} label="palette" value=${settings.palette} options=${Object.fromEntries(PALETTES.map((name) => [name, name]))}

@@ -5,7 +5,8 @@ import { DEFAULTS } from "heed/data/state.js";
 import { useAddress } from "heed/page/address.js";
 import { Provenance } from "heed/page/provenance.js";
 import { usePromise } from "heed/views/hooks.js";
-import { PICTURE, VIEWS, Workspace } from "heed/page/workspace.js";
+import { inText, setInText } from "heed/page/generation.js";
+import { GENERATE, PICTURE, VIEWS, Workspace } from "heed/page/workspace.js";
 
 /** @typedef {import("heed/save/saved.js").Saved} Saved */
 /** @typedef {import("heed/data/attention.js").Attention} Attention */
@@ -28,15 +29,17 @@ export function SavedApp({ data }) {
     [data],
   );
   const set = (/** @type {Partial<Settings>} */ changes) => setSettings((before) => ({ ...before, ...changes }));
+  const isText = data.generated && (settings.view === "generate" || settings.view === "");
+  const generation = data.generated && { text: data.generated, actions: null };
   return html`<header class="top"><h1>${data.title}</h1></header>
     <main class="saved">
       ${error && html`<p role="alert">${error.message}</p>`}
       <${Provenance} about=${data.about ?? {}} />
       ${
         value &&
-        html`<${Workspace} attention=${value.attention} settings=${settings} title=${data.title} about=${data.about ?? {}}
-        set=${set} views=${value.picture ? { ...PICTURE, ...VIEWS } : VIEWS}
-        extra=${{ second: sameWith(value.attention, settings, set), picture: value.picture }} />`
+        html`<${Workspace} attention=${value.attention} settings=${isText ? inText(settings) : settings} title=${data.title} about=${data.about ?? {}}
+        set=${isText ? setInText(set) : set} views=${{ ...(value.picture && PICTURE), ...(generation && GENERATE), ...VIEWS }}
+        extra=${{ generation, second: sameWith(value.attention, settings, set), picture: value.picture }} />`
       }
     </main>`;
 }

@@ -12,12 +12,13 @@ import { useAddress } from "heed/page/address.js";
 import { Provenance } from "heed/page/provenance.js";
 import { Header } from "heed/page/header.js";
 import { useOpen, usePromise } from "heed/views/hooks.js";
+import { useGeneration } from "heed/page/generation.js";
 import { InputPanel } from "heed/page/input/panel.js";
 import { AblateView } from "heed/views/ablate_view.js";
 import { Choice, modelChoices } from "heed/views/controls.js";
 import { NeuronView } from "heed/views/neuron_view.js";
 import { StepsView } from "heed/views/steps_view.js";
-import { PICTURE, VIEWS, Workspace } from "heed/page/workspace.js";
+import { GENERATE, PICTURE, VIEWS, Workspace } from "heed/page/workspace.js";
 
 /** @typedef {import("heed/data/state.js").Settings} Settings */
 /** @typedef {import("heed/server/run.js").Request} Request */
@@ -62,7 +63,9 @@ export function ServerApp() {
     [shown, drawn.batch],
   );
   const server = usePromise(api.server, [attempt]);
-  const about = useMemo(() => (shown ? aboutOf(shown, server.value) : {}), [shown, server.value]);
+  const source = useMemo(() => (shown ? aboutOf(shown, server.value) : {}), [shown, server.value]);
+  const generated = useGeneration(shown, drawn, set);
+  const about = { ...source, ...generated?.about };
   const needed = current ? neededFor(current, settings, request) : "";
   const second = useSecond(models.value ?? [], settings, set, request, shown, attempt, setAttempt);
   const error = models.error ?? opening.error ?? model.error ?? answer.error;
@@ -93,9 +96,10 @@ export function ServerApp() {
           ? html`<div class=${error ? "answer stale" : "answer"} aria-busy=${(answer.isBusy || !answer.isCurrent) && !error}>
             ${error && html`<p class="bad">${!shown.attention.isWhole ? "Not all heads arrived" : "The last successful run is shown"}: ${messageOf(error)} <${Again} error=${error} onAgain=${again} /></p>`}
             <${Provenance} about=${about} />
-            <${Workspace} attention=${shown.attention} settings=${drawn} set=${set} title=${shown.model.block} about=${about}
-            request=${asRequest(shown, drawn)} views=${viewsOf(shown.model)} kinds=${kindsOf(shown.model)}
-            extra=${{ second, picture, run: { ...shown, wanted: settings, setRequest: edit } }} /></div>`
+            <${Workspace} attention=${generated?.attention ?? shown.attention} settings=${generated?.settings ?? drawn} set=${generated?.set ?? set}
+            title=${shown.model.block} about=${about} request=${generated?.request ?? asRequest(shown, drawn)} views=${viewsOf(shown.model)}
+            kinds=${generated?.kinds ?? kindsOf(shown.model)}
+            extra=${{ second, picture, generation: generated?.generation, run: { ...shown, wanted: settings, setRequest: edit } }} /></div>`
           : html`<section class="workspace" aria-busy=${answer.isBusy && !needed}>
             <p class="note">${needed || (error ? html`Nothing to show: ${messageOf(error)} <${Again} error=${error} onAgain=${again} />${isUnknown(model.error) && html`<${Models} models=${models.value ?? []} />`}` : "…")}</p></section>`
       }
@@ -161,6 +165,7 @@ const runPart = (settings) => Object.fromEntries(RUN.map((name) => [name, settin
 const viewsOf = (model) => ({
   ...(patchesOf(model) && PICTURE),
   ...VIEWS,
+  ...(model.generate && GENERATE),
   ...(hasHeadMask(model) && { ablate: { title: "Ablate", view: AblateView } }),
   ...(kindsOf(model).some((kind) => hasNeurons(model, kind)) && { neurons: { title: "Neurons", view: NeuronView } }),
   ...(hasSteps(model) && { steps: { title: "Steps", view: StepsView } }),

@@ -2,6 +2,7 @@
 import { html, useState } from "vendor/preact.js";
 import { toDocument } from "heed/save/document.js";
 import { heatMaps, toPng, toSvg } from "heed/save/drawing.js";
+import { toTextSvg } from "heed/save/text_drawing.js";
 import { toCurl, toPython } from "heed/save/commands.js";
 import { Popup } from "heed/views/controls.js";
 import { panelsOf } from "heed/views/comparison.js";
@@ -32,9 +33,22 @@ export function toCsv(attention, { n, rows, columns, values }) {
   return [head, ...lines, ""].join("\r\n");
 }
 
+/** A text whose end a saved page does not wait for. @param {import("heed/page/generation.js").Text | null} text */
+const ended = (text) => text && { ...text, status: text.status === "running" ? "stopped" : text.status };
+
 /** @param {ViewProps & {title: string, about: Record<string, string>, request?: import("heed/save/commands.js").Request | null,
- *   picture?: import("heed/views/picture_view.js").Seen | null, second?: import("heed/views/compare_view.js").Side | null}} props  `request` as sent */
-export function TakeAlong({ attention, settings, title, about, request = null, picture = null, second = null }) {
+ *   picture?: import("heed/views/picture_view.js").Seen | null, second?: import("heed/views/compare_view.js").Side | null,
+ *   text?: import("heed/page/generation.js").Text | null}} props  `request` as sent */
+export function TakeAlong({
+  attention,
+  settings,
+  title,
+  about,
+  request = null,
+  picture = null,
+  second = null,
+  text: generated = null,
+}) {
   const { shown } = useShown(attention, settings);
   const [message, setMessage] = useState("");
   if (!shown) return null;
@@ -56,6 +70,7 @@ export function TakeAlong({ attention, settings, title, about, request = null, p
         : null;
       return heatMaps(await panelsOf({ attention, settings }, other));
     }
+    if (generated && settings.kind !== "cross_weights") return toTextSvg(attention, shown, settings, title, generated);
     return toSvg(attention, shown, settings, title, globalMax(attention, settings));
   };
   const json = () =>
@@ -79,14 +94,18 @@ export function TakeAlong({ attention, settings, title, about, request = null, p
     ["PNG", async () => download(`${name}.png`, await toPng(await drawing()))],
     ["CSV", () => text("csv", "text/csv", toCsv(attention, shown))],
     ["JSON", () => text("json", "application/json", json())],
-    ["HTML page", async () => text("html", "text/html", await toDocument(title, attention, settings, about, picture))],
+    [
+      "HTML page",
+      async () =>
+        text("html", "text/html", await toDocument(title, attention, settings, about, picture, ended(generated))),
+    ],
   ];
   if (request) {
     actions.push(
       ["copy link", () => copy("link", location.href)],
       ["copy as curl", () => copy("curl", toCurl(request))],
-      ["copy as Python", () => copy("Python", toPython(request))],
     );
+    if (!request.path) actions.push(["copy as Python", () => copy("Python", toPython(request))]);
     if (!request.texts)
       actions.push([
         "request.json",

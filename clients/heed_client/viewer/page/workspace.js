@@ -7,6 +7,7 @@ import { HeadView } from "heed/views/head_view.js";
 import { MatrixView } from "heed/views/matrix_view.js";
 import { TokenView } from "heed/views/token_view.js";
 import { CompareView } from "heed/views/compare_view.js";
+import { GenerateView } from "heed/views/generate_view.js";
 import { PictureView } from "heed/views/picture_view.js";
 import { placeOf } from "heed/views/comparison.js";
 import { PairFinder } from "heed/views/pair_finder.js";
@@ -19,6 +20,8 @@ import { TakeAlong } from "heed/page/take_along.js";
 
 /** Of vision models. */
 export const PICTURE = { picture: { title: "Picture", view: PictureView } };
+/** Of models that generate, and of pages with a generated text. */
+export const GENERATE = { generate: { title: "Generate", view: GenerateView } };
 /** @type {Record<string, {title: string, view: (props: any) => unknown}>} */
 export const VIEWS = {
   model: { title: "Model", view: ModelView },
@@ -76,7 +79,7 @@ export function Workspace({
         Display${changed > 0 && ` (${changed} changed)`}</button>`
       }
       <${TakeAlong} attention=${attention} settings=${within} set=${set} title=${title} about=${about} request=${request} picture=${extra.picture}
-        second=${extra.second} />
+        second=${extra.second} text=${extra.generation?.text} />
     </div>
     <div id="display" hidden=${!isOpen || !hasDisplay}>
       ${isOpen && hasDisplay && html`<${Display} attention=${attention} settings=${within} set=${set} />`}</div>
@@ -88,7 +91,7 @@ export function Workspace({
     }
     ${PAIRED.includes(name) && html`<${PairFinder} attention=${attention} settings=${within} set=${set} />`}
     <${Shown} attention=${attention} settings=${within} set=${set} kinds=${kinds} />
-    ${["head", "matrix", "tokens", "picture"].includes(name) && html`<p class="on-paper">${placeOf(attention, within)}, ${within.scale} scale</p>`}
+    ${["head", "matrix", "tokens", "picture", "generate"].includes(name) && html`<p class="on-paper">${placeOf(attention, within)}, ${within.scale} scale</p>`}
     <div id="view" role="tabpanel" aria-labelledby=${`tab-${name}`} class=${`view ${name}`}>
       <${View} attention=${attention} settings=${within} set=${set} ...${extra} />
     </div>

@@ -5,6 +5,7 @@
  * @property {string} server  URL of the page's server
  * @property {string} model
  * @property {boolean} texts  whether it has texts, or tensors, which are then in request.json
+ * @property {string} [path]  below v1/, if not that of its attention
  * @property {() => Record<string, unknown>} body  of POST v1/text/{model} or v1/attention/{model}
  * @property {boolean} needsKey
  */
@@ -27,8 +28,8 @@ export function toJson({ shape, data, dtype }) {
 const shell = (text) => `'${text.replaceAll("'", "'\\''")}'`;
 
 /** @param {Request} request */
-export function toCurl({ server, model, texts, body, needsKey }) {
-  const lines = [`curl -X POST ${shell(`${server}/v1/${texts ? "text" : "attention"}/${encodeURIComponent(model)}`)}`];
+export function toCurl({ server, model, texts, body, needsKey, path = texts ? "text" : "attention" }) {
+  const lines = [`curl -X POST ${shell(`${server}/v1/${path}/${encodeURIComponent(model)}`)}`];
   if (needsKey) lines.push('-H "Authorization: Bearer $HEED_API_KEY"');
   lines.push("-H 'Content-Type: application/json'", texts ? `-d ${shell(JSON.stringify(body()))}` : "-d @request.json");
   return lines.join(" \\\n  ");

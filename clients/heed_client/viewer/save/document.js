@@ -13,8 +13,9 @@ const WITHOUT = ["vendor/katex.js"]; // only the server's page has formulas
  * @param {string} title @param {Attention} attention @param {Settings} settings
  * @param {Record<string, string>} about  where the weights are from
  * @param {import("heed/views/picture_view.js").Seen | null} picture  that the model was run on
+ * @param {import("heed/page/generation.js").Text | null} [generated]  whose tokens are the queries
  */
-export async function toDocument(title, attention, settings, about, picture) {
+export async function toDocument(title, attention, settings, about, picture, generated = null) {
   const { numbers, unit } = await attention.all();
   const { layers, heads, m, n, axis, rows, columns } = attention;
   const { text: _text, pair: _pair, target: _target, parameters: _parameters, other: _other, ...looks } = settings;
@@ -31,6 +32,7 @@ export async function toDocument(title, attention, settings, about, picture) {
     settings: looks,
     about,
     picture: picture && fromPicture(picture),
+    generated,
   });
   const [imports, style] = await Promise.all([modules(), sheet()]);
   return `<!doctype html>

@@ -7,12 +7,12 @@ import { css, headColour, palette, textOn } from "heed/data/palettes.js";
 /** @typedef {import("heed/data/display.js").Shown} Shown */
 /** @typedef {import("heed/data/state.js").Settings} Settings */
 
-const FONT = 12;
+export const FONT = 12;
 const CELL = 16;
 const VECTOR = 128; // rows and columns up to which cells are rectangles, and every word is written
 const LINES = 20_000; // of the head view
-const TITLE = 32; // height of a title
-const PAGE = 720; // width of the words of a text
+export const TITLE = 32; // height of a title
+export const PAGE = 720; // width of the words of a text
 const NUMBER = 44; // room for a weight beside a word
 const GAP = 24; // between two matrices
 const SCALE = 192; // width of the colours of the scale
@@ -122,7 +122,7 @@ function heatMap({ attention, shown, settings, title }, { cell, every, left, top
 
 /** The colours with their numbers, and what is drawn.
  *  @param {Attention} attention @param {Shown} shown @param {Settings} settings @param {number} x @param {number} y */
-function scale(attention, shown, settings, x, y) {
+export function scale(attention, shown, settings, x, y) {
   const table = palette(settings.palette, shown.isDiverging);
   const parts = Array.from(
     { length: 64 },
@@ -237,7 +237,7 @@ function tokens(attention, shown, settings, title) {
 }
 
 /** @param {number} width @param {number} height @param {string[]} parts */
-const svg = (width, height, parts) =>
+export const svg = (width, height, parts) =>
   `<svg xmlns="http://www.w3.org/2000/svg" width="${Math.ceil(width)}" height="${Math.ceil(height)}" ` +
   `font-family="system-ui, sans-serif" font-size="${FONT}"><rect width="100%" height="100%" fill="#fff"/>${parts.join("\n")}</svg>\n`;
 
@@ -246,7 +246,7 @@ const width = (words, every) =>
   10 + 0.62 * FONT * words.reduce((most, word, i) => (i % every ? most : Math.max(most, word.length)), 1);
 
 /** @param {number} number */
-const round = (number) => Number(number.toFixed(2));
+export const round = (number) => Number(number.toFixed(2));
 
 /** An SVG in pixels. @param {string} text @param {number} scale  pixels of one of its units @returns {Promise<Blob>} */
 export async function toPng(text, scale = 2) {

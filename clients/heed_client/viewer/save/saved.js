@@ -17,6 +17,7 @@ import { complete } from "heed/data/attention.js";
  * @property {Partial<Settings>} settings
  * @property {Record<string, string>} [about]  where the weights are from
  * @property {{patches: import("heed/views/picture_view.js").Patches, url: string} | null} [picture]  in a data: URL
+ * @property {import("heed/page/generation.js").Text | null} [generated]  whose tokens are the queries
  */
 
 /** @param {Saved} saved @returns {Promise<Attention>} */

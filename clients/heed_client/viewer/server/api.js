@@ -32,6 +32,7 @@ export class ServerError extends Error {
  * @property {TensorDescription[]} outputs @property {TensorDescription[]} derived
  * @property {{max_tokens: number | null, truncates_to: number | null, next_tokens?: boolean} | null} tokenizer
  * @property {Preprocessor | null} [preprocessor]
+ * @property {boolean} [generate]  whether POST v1/generate/{block} takes it
  * @property {string[]} providers @property {Record<string, any>} example
  */
 /**
@@ -111,6 +112,27 @@ const fieldIn = (message) =>
 export async function post(path, body, signal) {
   const headers = { "Content-Type": "application/json" };
   return (await call(path, { method: "POST", body: JSON.stringify(body), headers, signal })).json();
+}
+
+/**
+ * The events of an answer, as they come.
+ * @param {string} path @param {unknown} body @param {AbortSignal} signal
+ * @returns {AsyncGenerator<{name: string, data: any}>}
+ */
+export async function* events(path, body, signal) {
+  const headers = { "Content-Type": "application/json" };
+  const response = await call(path, { method: "POST", body: JSON.stringify(body), headers, signal });
+  const stream = /** @type {ReadableStream<Uint8Array<ArrayBuffer>>} */ (response.body);
+  const reader = stream.pipeThrough(new TextDecoderStream()).getReader();
+  for (let text = ""; ;) {
+    text += await next(reader);
+    const blocks = text.split("\n\n");
+    text = blocks.pop() ?? "";
+    for (const block of blocks) {
+      const [name, data] = block.split("\n").map((line) => line.slice(line.indexOf(":") + 2));
+      yield { name, data: JSON.parse(data) };
+    }
+  }
 }
 
 /** @param {string} path */
@@ -220,7 +242,7 @@ async function tensorsOf(response, watch) {
   return tensors;
 }
 
-/** More bytes of an answer. @param {ReadableStreamDefaultReader<Uint8Array<ArrayBuffer>>} reader @returns {Promise<Uint8Array<ArrayBuffer>>} */
+/** More of an answer. @template T @param {ReadableStreamDefaultReader<T>} reader @returns {Promise<T>} */
 async function next(reader) {
   const { value } = await reader.read().catch((error) => {
     if (error.name === "AbortError") throw error;

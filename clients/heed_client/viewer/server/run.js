@@ -26,7 +26,7 @@ import { wordsOf } from "heed/data/tokens.js";
  * @property {boolean} truncated
  */
 
-const EXACT = 1 << 20; // weights up to which they are float32; more are uint8
+export const EXACT = 1 << 20; // weights up to which they are float32; more are uint8
 
 /** Outputs that are attention, in the order in which they are offered. */
 export const KINDS = ["weights", "cross_weights", "encoder_weights", "scores", "weights_by_norm"];
@@ -71,6 +71,17 @@ function withSources(words, { tokens, offsets, sequence_ids }, texts) {
   });
 }
 
+/** Which tokens continue the word before them. @param {import("heed/server/api.js").Tokens} tokens @param {string[]} texts
+ *  @returns {boolean[]} */
+function joins({ offsets, sequence_ids }, texts) {
+  const characters = texts.map((text) => [...text]);
+  return sequence_ids.map((part, i) => {
+    if (i === 0 || part === null || !offsets || sequence_ids[i - 1] !== part) return false;
+    const [start] = offsets[i];
+    return start === offsets[i - 1][1] && !/\s/.test(characters[part]?.[start] ?? "");
+  });
+}
+
 /** The tokens of texts. @param {Model} model @param {Settings} settings @returns {Promise<Input>} */
 export async function fromTexts(model, { text, pair, target }) {
   const needsTarget = model.inputs.some(({ name }) => name === "decoder_input_ids");
@@ -81,8 +92,10 @@ export async function fromTexts(model, { text, pair, target }) {
   for (const { name, dtype } of model.inputs)
     if (Array.isArray(tokens[name])) tensors[name] = tensor(dtype, [1, tokens[name].length], tokens[name]);
   const words = withSources(wordsOf(tokens.tokens), tokens, [text, pair]);
+  const joined = joins(tokens, [text, pair]);
   const source = tokens.tokens.map((_, i) => ({
     text: words[i],
+    ...(joined[i] && { joined: true }),
     special: (tokens.sequence_ids[i] ?? null) === null,
     padding: tokens.attention_mask[i] === 0,
     part: tokens.sequence_ids[i] ?? 0,
@@ -272,7 +285,7 @@ const isWeights = (kind) => kind === "weights" || kind === "encoder_weights" || 
 
 /** What 1 stands for. The scale of uint8 comes behind its numbers: until then it is as if the largest weight was 1.
  *  @param {Record<string, Tensor>} answer */
-const unitOf = ({ weights_scale: scale, ...others }) =>
+export const unitOf = ({ weights_scale: scale, ...others }) =>
   Number(scale?.data[0]) || (Object.values(others).some(({ dtype }) => dtype === "UINT8") ? 1 / 255 : 1);
 
 /** One row of the batch, without that axis.

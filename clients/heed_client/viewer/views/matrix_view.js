@@ -19,8 +19,8 @@ const PAIR = 72; // px that are above the map as soon as a word is held
 const CLICK = 4; // px: a pointer that moves less has clicked
 const STEP = 1.5; // of a key or a button that zooms
 
-/** @typedef {{top?: number, beside?: import("heed/data/attention.js").Attention | null}} Shared
- *    `top` of the global range, and another map whose cells begin at the same place */
+/** @typedef {{top?: number, beside?: import("heed/data/attention.js").Attention | null, height?: number}} Shared
+ *    `top` of the global range, another map whose cells begin at the same place, and the height in px */
 
 /** @param {ViewProps & Shared} props */
 export function MatrixView(props) {
@@ -30,7 +30,7 @@ export function MatrixView(props) {
 }
 
 /** @param {ViewProps & Shared & {shown: import("heed/data/display.js").Shown}} props */
-function HeatMap({ attention, settings, set, shown, beside = null }) {
+function HeatMap({ attention, settings, set, shown, beside = null, height: own = 0 }) {
   const frame = useRef(/** @type {HTMLElement | null} */ (null));
   const canvas = useRef(/** @type {HTMLCanvasElement | null} */ (null));
   const pointer = useRef(/** @type {HTMLCanvasElement | null} */ (null));
@@ -51,9 +51,9 @@ function HeatMap({ attention, settings, set, shown, beside = null }) {
     const isAlone = !beside && settings.kind !== "difference"; // then it ends where the window does
     const top = isAlone && frame.current ? frame.current.getBoundingClientRect().top + scrollY : 0;
     const start = top + (settings.query === null && settings.key === null ? PAIR : 0) + BELOW;
-    const height = isAlone ? Math.max(innerHeight * LOWEST, innerHeight - start) : innerHeight * TALLEST;
+    const height = own || (isAlone ? Math.max(innerHeight * LOWEST, innerHeight - start) : innerHeight * TALLEST);
     return layout(shown, [...rows, ...left], [...columns, ...above], Math.max(1, width), height);
-  }, [rows, columns, width, screen, beside]);
+  }, [rows, columns, width, screen, beside, own]);
   /** What changes with the pointer, without a new rendering of the page. */
   const { current: live } = useRef({
     port: { x: 0, y: 0, zoom: 1 },

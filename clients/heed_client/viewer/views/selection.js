@@ -7,8 +7,8 @@ import { useShown } from "heed/views/hooks.js";
 
 const LISTED = 8; // largest weights
 
-/** @param {ViewProps} props */
-export function Selection({ attention, settings, set }) {
+/** @param {ViewProps & {hint?: string}} props */
+export function Selection({ attention, settings, set, hint = "Point at a token or a cell; click to pin it." }) {
   const { shown } = useShown(attention, settings);
   const { query, key, direction } = settings;
   const place = direction === "from" ? query : key;
@@ -22,7 +22,7 @@ export function Selection({ attention, settings, set }) {
     : "";
   return html`<div class="selection">
     <span class="unseen" role="status">${listed && !listed.length ? `“${own}” is hidden.` : said}</span>
-    ${!listed && "Point at a token or a cell; click to pin it."}
+    ${!listed && hint}
     ${listed && !listed.length && html`<span aria-hidden="true">“${own}” is hidden.</span>`}
     ${
       listed &&
@@ -39,11 +39,12 @@ export function Selection({ attention, settings, set }) {
 
 /** The weights of a token, that of the selected cell first, then the largest; none if it is hidden.
  *  @param {import("heed/data/display.js").Shown} shown @param {ViewProps["settings"]} settings @param {number} place */
-function weightsOf({ n, rows, columns, values }, { query, key, direction }, place) {
+function weightsOf({ n, rows, columns, values }, { query, key, direction, view }, place) {
   const index = (direction === "from" ? rows : columns).indexOf(place);
   if (index < 0) return [];
   const weights = (direction === "from" ? columns : rows)
     .map((other, i) => ({ other, value: direction === "from" ? values[index * n + i] : values[i * n + index] }))
+    .filter(({ value }) => view !== "generate" || value !== -Infinity) // a later word
     .sort((one, another) => another.value - one.value);
   const pair = direction === "from" ? key : query;
   const selected = weights.filter(({ other }) => other === pair);

@@ -178,7 +178,7 @@ const chipsOf = (labels, places, side) =>
 
 /** The chip that a key leads to: the next one, or the nearest of the next line; null for other keys.
  *  @param {HTMLElement[]} chips @param {number} index @param {string} key */
-function neighbour(chips, index, key) {
+export function neighbour(chips, index, key) {
   if (key === "ArrowLeft") return Math.max(0, index - 1);
   if (key === "ArrowRight") return Math.min(chips.length - 1, index + 1);
   if (key === "Home") return 0;

@@ -1,0 +1,44 @@
+// A generated text as SVG: its words in the colours of what the selected one looked at, and the scale.
+import { css, palette, textOn } from "heed/data/palettes.js";
+import { escape } from "heed/save/document.js";
+import { FONT, PAGE, round, scale, svg, TITLE } from "heed/save/drawing.js";
+
+const EDGE = 8;
+const LINE = 24; // height of a line
+const LETTER = 0.58 * FONT; // mean width
+const BLANK = 4;
+
+/** @param {import("heed/data/attention.js").Attention} attention @param {import("heed/data/display.js").Shown} shown
+ *  @param {import("heed/data/state.js").Settings} settings @param {string} title  name of the model
+ *  @param {import("heed/page/generation.js").Text} text */
+export function toTextSvg(attention, shown, settings, title, { prompt, words }) {
+  const table = palette(settings.palette, false);
+  const { query, key } = settings;
+  const [row, column] = [shown.rows.indexOf(query ?? -1), query === null ? shown.columns.indexOf(key ?? -1) : -1];
+  const level = (/** @type {number} */ place) => {
+    const [i, j] = row >= 0 ? [row, shown.columns.indexOf(place)] : [shown.rows.indexOf(place - prompt.length), column];
+    const cell = i * shown.n + j;
+    return i < 0 || j < 0 || shown.values[cell] === -Infinity ? NaN : shown.levels[cell];
+  };
+  const held = row >= 0 ? prompt.length + Number(query) : column >= 0 ? Number(key) : -1;
+  const all = [...prompt, ...words];
+  let [x, y] = [EDGE, TITLE];
+  const parts = all.map(({ text, joined }, place) => {
+    const width = 4 + LETTER * Math.max(1, text.length);
+    if (!joined && x > EDGE) x += BLANK;
+    if (x > EDGE && x + width > PAGE - EDGE) [x, y] = [EDGE, y + LINE];
+    const own = level(place);
+    const [left, isNew] = [x, place >= prompt.length];
+    x += width;
+    const ring = place === held ? ' stroke="#1d4e89" stroke-width="2"' : "";
+    const colour = own === own ? textOn(table, own) : isNew ? "#000" : "#555";
+    return (
+      `<rect x="${round(left)}" y="${y}" width="${round(width)}" height="18" rx="3" fill="${own === own ? css(table, own) : "#fff"}"${ring}/>` +
+      `<text x="${round(left + width / 2)}" y="${y + 13}" text-anchor="middle" fill="${colour}"${isNew ? ' font-weight="600"' : ""}>${escape(text)}</text>`
+    );
+  });
+  parts.push(scale(attention, shown, settings, EDGE, y + LINE + 8));
+  const word = held >= 0 ? `: what “${all[held].text}” ${row >= 0 ? "looked at" : "was looked at by"}` : "";
+  parts.push(`<text x="${EDGE}" y="20" font-weight="600" font-size="14">${escape(title + word)}</text>`);
+  return svg(PAGE, y + LINE + 52, parts);
+}

@@ -1,0 +1,286 @@
+// Tokens behind a prompt, one after the other, and what each looked at: the stream of POST v1/generate/{model}, and runs of
+// the model for the weights that it was not asked for.
+import { events, infer, ServerError, tensor } from "heed/server/api.js";
+import { Attention } from "heed/data/attention.js";
+import { toMatrix } from "heed/data/matrix.js";
+import { beginsWord, wordsOf } from "heed/data/tokens.js";
+import { EXACT, kindsOf, rowOfBatch, unitOf } from "heed/server/run.js";
+
+/** @typedef {import("heed/server/api.js").Model} Model */
+/** @typedef {import("heed/server/api.js").Tensor} Tensor */
+/** @typedef {import("heed/data/attention.js").Label} Label */
+/** @typedef {import("heed/data/matrix.js").Matrix} Matrix */
+/** @typedef {import("heed/data/state.js").Settings} Settings */
+/** @typedef {{id: number, token: string | null, probability: number}} NextToken */
+/**
+ * @typedef {object} Token  that was generated, or chosen
+ * @property {number} id @property {string | null} token @property {string} text  that it adds
+ * @property {number | null} probability  before temperature; null = unknown
+ * @property {NextToken[]} alternatives  the most probable tokens at its place; empty = unknown
+ * @property {boolean} isChosen  by the reader
+ */
+/**
+ * @typedef {object} Start  what a model generates from
+ * @property {number[]} ids  that the decoder begins with @property {Label[]} words  of these
+ * @property {Record<string, Tensor>} source  inputs of the encoder; none of a model with one stack
+ * @property {Label[] | null} sourceWords  null = one stack
+ * @property {Record<string, unknown>} fields  that say the same to the server
+ */
+/** @typedef {"running" | "length" | "eos" | "stop" | "stopped" | "failed"} Status */
+
+const LISTED = 8; // alternatives
+
+/** Outputs of a step that are attention. @param {Model} model */
+export const generatedKinds = (model) => kindsOf(model).filter((kind) => /^(cross_)?weights$/.test(kind));
+
+/** @param {Model} model @param {Settings} settings @param {import("heed/server/run.js").Input} input @returns {Start} */
+export function startOf(model, { text, pair, target, batch }, { tensors, source, target: targetWords }) {
+  const hasTwo = "decoder_input_ids" in tensors;
+  const idsOf = (/** @type {string} */ name) => Array.from(rowOfBatch(tensors[name], batch, 0), Number);
+  const mask = tensors.attention_mask && idsOf("attention_mask");
+  const isToken = (/** @type {unknown} */ _, /** @type {number} */ place) => !mask || mask[place] !== 0;
+  const given = model.tokenizer && { text, ...(pair && { text_pair: pair }) };
+  const main = "input_ids" in tensors ? idsOf("input_ids").filter(isToken) : null;
+  const words = (/** @type {Label[]} */ known, /** @type {number} */ count) =>
+    Array.from({ length: count }, (_, i) => known[i] ?? { text: String(i), special: false, padding: false, part: 0 });
+  if (!hasTwo) {
+    const ids = main ?? [];
+    const labels = words(source.filter(isToken), ids.length);
+    return { ids, words: labels, source: {}, sourceWords: null, fields: given || { input_ids: ids } };
+  }
+  const begins = idsOf("decoder_input_ids");
+  const isDefault = model.tokenizer !== null && !target; // the tokens behind the first are those of the other views
+  const ids = isDefault ? begins.slice(0, 1) : begins;
+  /** @type {Record<string, Tensor>} */
+  const inputs = main
+    ? { input_ids: tensor("int64", [1, main.length], main) }
+    : { input_features: tensors.input_features };
+  const features = () => {
+    const { shape, data } = tensors.input_features;
+    return { input_features: { shape, data: Array.from(data, Number) } };
+  };
+  return {
+    ids,
+    words: words(targetWords, ids.length).map((label, i) => (i ? label : { ...label, special: true })),
+    source: inputs,
+    sourceWords: main ? words(source.filter(isToken), main.length) : [],
+    fields: { ...(given || (main ? { input_ids: main } : features())), ...(!isDefault && { decoder_input_ids: ids }) },
+  };
+}
+
+/** The options that select one head, or heads or layers combined. @param {Settings} settings */
+export function selectionOf({ combine, layer, head }) {
+  if (combine.startsWith("layers")) return { heads: String(head), reduce_layers: combine.slice(7) };
+  const layers = String(layer);
+  return combine === "none" ? { layers, heads: String(head) } : { layers, reduce_heads: combine };
+}
+
+/** The body of a request whose answer has what is shown. @param {Model} model @param {Start} start @param {Settings} settings */
+export function bodyOf(model, start, settings) {
+  const { length, temperature, seed, chosen, kind } = settings;
+  const ids = [...start.ids, ...chosen.map(([id]) => id)];
+  const begun = start.sourceWords ? { ...start.fields, decoder_input_ids: ids } : { input_ids: ids };
+  return {
+    ...(chosen.length ? begun : start.fields),
+    ...(length !== DEFAULT_LENGTH && { max_new_tokens: length }),
+    ...(temperature !== 0 && { temperature, seed }),
+    next_tokens: Math.min(LISTED, Number(model.config.vocab_size) || LISTED),
+    outputs: [kind],
+    ...selectionOf(settings),
+  };
+}
+
+const DEFAULT_LENGTH = 20; // of the server, which takes fewer where the model has fewer positions left
+
+/** One text as it grows. Weights of a selection that the stream does not have are asked for when it has ended. */
+export class Generation {
+  /** @param {Model} model @param {Start} start @param {Token[]} tokens  that it begins with
+   *  @param {Map<string, Float32Array[]>} rows  their weights, as far as they are known */
+  constructor(model, start, tokens = [], rows = new Map()) {
+    this.model = model;
+    this.start = start;
+    this.tokens = [...tokens];
+    /** @type {Status} */
+    this.status = "running";
+    this.error = /** @type {ServerError | Error | null} */ (null);
+    this.firstMs = 0;
+    this.totalMs = 0;
+    this.fresh = 0; // tokens of the stream
+    /** Of each selection by the place of a token: what it looked at. */
+    this._rows = new Map([...rows].map(([key, list]) => [key, list.slice(0, tokens.length)]));
+    this._controller = new AbortController();
+    this._ended = /** @type {PromiseWithResolvers<void>} */ (Promise.withResolvers());
+  }
+
+  /** The tokens up to a place, and another one there, to go on from. @param {number} place @param {NextToken} next */
+  branch(place, { id, token, probability }) {
+    const { alternatives } = this.tokens[place];
+    const other = { id, token, text: "", probability, alternatives, isChosen: true };
+    // What a token looked at does not depend on which token was chosen then.
+    return { tokens: [...this.tokens.slice(0, place), other], rows: this._rows };
+  }
+
+  /** Generate until the end. @param {Settings} settings @param {() => void} onToken  is called after each token, and at the end */
+  async run(settings, onToken) {
+    const begin = performance.now();
+    const path = `v1/generate/${encodeURIComponent(this.model.block)}`;
+    const body = { ...bodyOf(this.model, this.start, settings), stream: true };
+    try {
+      for await (const { name, data } of events(path, body, this._controller.signal)) {
+        if (name === "error") throw new ServerError(data.status, data.detail, data.field ?? null);
+        if (name === "done") {
+          this.status = data.finish_reason;
+          [this.firstMs, this.totalMs] = [data.first_token_ms, data.total_ms];
+          break;
+        }
+        this._add(data, settings);
+        this.totalMs = performance.now() - begin;
+        this.firstMs ||= this.totalMs;
+        onToken();
+      }
+    } catch (error) {
+      const isStopped = /** @type {Error} */ (error).name === "AbortError";
+      this.status = isStopped ? "stopped" : "failed";
+      if (!isStopped) this.error = /** @type {Error} */ (error);
+    }
+    this._ended.resolve();
+    onToken();
+  }
+
+  stop() {
+    this._controller.abort();
+  }
+
+  /** @param {Record<string, any>} event @param {Settings} settings */
+  _add({ id, token, text, logprob, next_tokens, ...outputs }, settings) {
+    const place = this.tokens.length;
+    this._rowsOf(settings)[place] = Float32Array.from(/** @type {number[]} */ (outputs[settings.kind].flat(Infinity)));
+    this.tokens.push({
+      id,
+      token,
+      text,
+      probability: Math.exp(logprob),
+      alternatives: next_tokens ?? [],
+      isChosen: false,
+    });
+    this.fresh++;
+  }
+
+  /** @param {Settings} settings */
+  _rowsOf({ kind, combine, layer, head }) {
+    const key = `${kind} ${combine} ${layer}.${head}`;
+    let rows = this._rows.get(key);
+    if (!rows) this._rows.set(key, (rows = []));
+    return rows;
+  }
+
+  /** What the first tokens looked at: a query for each, and as keys the source, or all tokens before the last.
+   *  @param {string} kind @param {number} count */
+  attention(kind, count) {
+    const { model, start, tokens } = this;
+    const generated = labelsOf(tokens.slice(0, count));
+    const isCross = kind === "cross_weights";
+    const keys = isCross ? (start.sourceWords ?? []) : [...start.words, ...generated.slice(0, -1)];
+    const output = /** @type {import("heed/server/api.js").TensorDescription} */ (
+      model.outputs.find(({ name }) => name === kind)
+    );
+    const [layers, heads] = [Number(output.shape[0]), Number(output.shape[2])];
+    const n = isCross && keys.length === 0 ? this._keys(kind) : keys.length;
+    const columns = keys.length === n ? keys : plain(n);
+    /** @type {Map<Float32Array[], Matrix>} */
+    const made = new Map();
+    const peek = (/** @type {Settings} */ settings) => {
+      const rows = this._rowsOf({ ...settings, kind });
+      let matrix = made.get(rows);
+      if (matrix) return matrix;
+      for (let i = 0; i < count; i++) if (!rows[i]) return null;
+      const values = new Float32Array(count * n).fill(-Infinity);
+      for (let i = 0; i < count; i++) values.set(rows[i], i * n);
+      made.set(rows, (matrix = toMatrix(values, count, n, 1)));
+      return matrix;
+    };
+    const load = async (/** @type {Settings} */ settings) => {
+      const known = peek(settings);
+      if (known) return known;
+      await this._ended.promise;
+      const { data } = (await this._run(kind, selectionOf(settings), count))[kind];
+      const rows = this._rowsOf({ ...settings, kind });
+      for (let i = 0; i < count; i++)
+        rows[i] ??= /** @type {Float32Array} */ (data.slice(i * n, i * n + (isCross ? n : start.ids.length + i)));
+      return /** @type {Matrix} */ (peek(settings));
+    };
+    const one = (/** @type {number} */ layer, /** @type {number} */ head) =>
+      /** @type {Settings} */ ({ layer, head, combine: "none" });
+    return new Attention({
+      layers,
+      heads,
+      m: count,
+      n,
+      rows: generated,
+      columns,
+      axis: "layer",
+      arrival: null,
+      small: () => {
+        throw new Error("there are no small pictures of what is generated");
+      },
+      statistics: null,
+      received: null,
+      peek,
+      load: (layer, head) => load(one(layer, head)),
+      combine: load,
+      all: async () => {
+        await this._ended.promise;
+        const size = layers * heads * count * n;
+        const answer = await this._run(kind, size > EXACT ? { weights_dtype: "uint8" } : {}, count);
+        const numbers = /** @type {Float32Array | Uint8Array} */ (answer[kind].data);
+        if (!isCross && numbers instanceof Float32Array)
+          for (let i = 0; i < numbers.length; i++)
+            if (i % n >= start.ids.length + (Math.floor(i / n) % count)) numbers[i] = -Infinity; // later tokens
+        return { numbers, unit: unitOf(answer) };
+      },
+    });
+  }
+
+  /** How many keys the weights have, where no labels say it: 0 = not known yet. @param {string} kind */
+  _keys(kind) {
+    const known = [...this._rows].find(([key, rows]) => key.startsWith(`${kind} `) && rows.length > 0);
+    return known?.[1][0].length ?? 0;
+  }
+
+  /** The weights of the first tokens in one run of the model. @param {string} kind @param {object} options
+   *  @param {number} count */
+  _run(kind, options, count) {
+    const { ids, source } = this.start;
+    const all = [...ids, ...this.tokens.slice(0, count - 1).map(({ id }) => id)];
+    const name = this.start.sourceWords ? "decoder_input_ids" : "input_ids";
+    const inputs = { ...source, [name]: tensor("int64", [1, all.length], all) };
+    return infer(this.model.block, inputs, [kind], { ...options, queries: `${ids.length - 1}:${all.length}` });
+  }
+}
+
+/** The chosen tokens of a link, of which nothing else is known. @param {Settings["chosen"]} chosen @returns {Token[]} */
+export const chosenTokens = (chosen) =>
+  chosen.map(([id, token], i) => {
+    const isChosen = i === chosen.length - 1;
+    return { id, token: token || null, text: "", probability: null, alternatives: [], isChosen };
+  });
+
+/** The words of generated tokens. A token without text is special if it looks so. @param {Token[]} tokens @returns {Label[]} */
+export function labelsOf(tokens) {
+  const words = wordsOf(tokens.map(({ id, token }) => token ?? `#${id}`));
+  // Whether the tokenizer marks no token that begins a word, but puts a blank before each.
+  const isPlain = tokens.some(({ token, text }) => /^\s/.test(text) && !beginsWord(token ?? ""));
+  let isFirst = true; // of a stream, whose first text begins without a blank
+  return tokens.map(({ token, text, isChosen }, i) => {
+    const special = !text && /^(<.*>|\[.*\])$/.test(token ?? "");
+    const isPiece = token?.startsWith("##") ?? false;
+    const begins = isPlain ? isFirst || !text || /^\s/.test(text) : special || token === null || beginsWord(token);
+    isFirst = isChosen || (isFirst && !text);
+    const word = isPiece ? String(token).slice(2) : words[i];
+    return { text: word, special, padding: false, part: 0, ...((isPiece || !begins) && { joined: true }) };
+  });
+}
+
+/** @param {number} count @returns {Label[]} */
+const plain = (count) =>
+  Array.from({ length: count }, (_, i) => ({ text: String(i), special: false, padding: false, part: 0 }));

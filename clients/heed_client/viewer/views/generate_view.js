@@ -1,0 +1,326 @@
+// A text as it is generated: what each token looked at, and which tokens were probable in its place.
+import { html, useEffect, useId, useLayoutEffect, useMemo, useRef, useState } from "vendor/preact.js";
+import { format } from "heed/data/display.js";
+import { css, palette, textOn } from "heed/data/palettes.js";
+import { FieldError, invalid } from "heed/page/input/field.js";
+import { arrowKeys, NumberField } from "heed/views/controls.js";
+import { useFrame, useTheme } from "heed/views/draw/canvas.js";
+import { Legend } from "heed/views/draw/legend.js";
+import { useShown } from "heed/views/hooks.js";
+import { MatrixView } from "heed/views/matrix_view.js";
+import { Selection } from "heed/views/selection.js";
+import { neighbour } from "heed/views/token_view.js";
+
+/** @typedef {import("heed/data/attention.js").Label} Label */
+/** @typedef {import("heed/data/display.js").Shown} Shown */
+/** @typedef {import("heed/page/generation.js").Text} GeneratedText */
+/** @typedef {import("heed/page/generation.js").Actions} Actions */
+/** @typedef {import("heed/server/generation.js").NextToken} NextToken */
+/** @typedef {import("heed/views/hooks.js").ViewProps} ViewProps */
+/** @typedef {{row: number | null, column: number | null}} Word  among the generated tokens, and among those that they look at */
+/** @typedef {ViewProps & {generation: {text: GeneratedText | null, actions: Actions | null}}} Props  no actions in a saved page */
+
+/** What ended the text. @type {Record<string, string>} */
+const ENDS = {
+  eos: ", then the model’s end",
+  stop: "",
+  stopped: ", then stopped",
+  failed: ", then an error",
+  length: "",
+  running: "",
+};
+const LINE = 28; // px of a line of the alignment
+const AROUND = 134; // px of the words and bars around it
+const TALLEST = 0.75; // of the window's height
+const NO_LEVELS = new Float32Array(); // the legend has no sign for later words
+const NEAR = 40; // px from the end of a text that count as its end
+const FADED = 0.1; // levels below it fade into the page
+const FIELDS = ["max_new_tokens", "temperature", "seed"];
+
+/** @param {Props} props */
+export function GenerateView({ attention, settings, set, generation: { text, actions } }) {
+  const count = text?.tokens.length ?? 0;
+  const isDrawn = text !== null && count > 0 && attention.m === count; // else it is the attention of the prompt
+  const [pointed, setPointed] = useState(/** @type {Word | null} */ (null));
+  const isRunning = text?.status === "running";
+  useEffect(() => {
+    if (isRunning) setPointed(null); // the newest word is looked at
+  }, [isRunning]);
+  const own = isDrawn ? (settings.query ?? pointed?.row ?? (isRunning ? count - 1 : null)) : null;
+  const place = own !== null && own < count ? own : null;
+  return html`
+    ${
+      actions &&
+      html`<${Parameters} settings=${settings} set=${set} actions=${actions} isRunning=${isRunning}>
+      ${text && html`<${Ending} text=${text} />`}<//>`
+    }
+    ${actions?.error && !FIELDS.includes(/** @type {any} */ (actions.error).field) && html`<p role="alert">${count ? `It ended after ${count} tokens: ` : ""}${actions.error.message}</p>`}
+    ${
+      text &&
+      html`<div class="generation">
+      <${Passage} text=${text} attention=${isDrawn ? attention : null} settings=${settings} set=${set} pointed=${pointed} setPointed=${setPointed} />
+      <${Alternatives} text=${text} place=${place} choose=${actions?.choose ?? null} isWarm=${settings.temperature > 0} />
+      ${
+        isDrawn &&
+        settings.kind === "cross_weights" &&
+        html`<section class="alignment" aria-label="alignment"><h2>Alignment: each generated word, from top to bottom, and the source, from left to right</h2>
+        <${MatrixView} attention=${attention} settings=${settings} set=${set} height=${Math.min(innerHeight * TALLEST, attention.m * LINE + AROUND)} /></section>`
+      }</div>`
+    }
+    ${isDrawn && html`<${Selection} attention=${attention} settings=${settings} set=${set} hint="" />`}`;
+}
+
+/** Length, temperature and seed. @param {{settings: ViewProps["settings"], set: ViewProps["set"], actions: Actions, isRunning: boolean, children?: unknown}} props */
+function Parameters({ settings, set, actions, isRunning, children }) {
+  const id = useId();
+  const { temperature, chosen } = settings;
+  const { field, message } = /** @type {{field?: string, message?: string}} */ (actions.error ?? {});
+  const errors = field && FIELDS.includes(field) ? { [field]: message ?? "" } : {};
+  const isCount = (/** @type {number} */ number) => Number.isSafeInteger(number) && number >= 0;
+  /** @param {"length" | "temperature" | "seed"} name @param {string} sent  its name in a request @param {Record<string, unknown>} more */
+  const input = (name, sent, more) =>
+    html`<label>${name} <${NumberField} value=${settings[name]} min="0" isAllowed=${isCount} ...${more} ...${invalid(id, sent, errors)}
+      onNumber=${(/** @type {number | undefined} */ number) => number !== undefined && set({ [name]: number })} /></label>`;
+  return html`<div class="tools" role="group" aria-label="how it is generated">
+      ${input("length", "max_new_tokens", { min: 1, isAllowed: (/** @type {number} */ number) => isCount(number) && number > 0 })}
+      ${input("temperature", "temperature", { step: 0.1, isAllowed: (/** @type {number} */ number) => number >= 0 })}
+      ${
+        temperature > 0 &&
+        html`${input("seed", "seed", {})}
+        <button onClick=${() => set({ seed: Math.floor(Math.random() * 1e6) })}>another seed</button>`
+      }
+      ${
+        isRunning
+          ? html`<button class="main" key="main" onClick=${actions.stop}>Stop</button>`
+          : html`<button class="main" key="main" onClick=${actions.again}>Generate</button>`
+      }
+      ${chosen.length > 0 && html`<button onClick=${() => set({ chosen: [], token: null, seen: null })}>undo the choice</button>`}
+      ${children}
+    </div>
+    ${FIELDS.map((name) => html`<${FieldError} id=${id} name=${name} errors=${errors} />`)}`;
+}
+
+/** How far it is, or why it ended, and the times. @param {{text: GeneratedText}} props */
+function Ending({ text: { status, tokens, fresh, firstMs, totalMs } }) {
+  const count = `${tokens.length} ${tokens.length === 1 ? "token" : "tokens"}`;
+  const each = fresh > 1 ? `, ${brief((totalMs - firstMs) / (fresh - 1))} each` : "";
+  const times = fresh > 0 ? `: ${brief(firstMs)} to the first${each}` : "";
+  const isRunning = status === "running"; // its numbers change too often to be said by a screen reader
+  return html`<span class="ending"><span role="status">${isRunning ? "generating …" : count + ENDS[status]}</span>${isRunning ? ` ${count}` : ""}${times}</span>`;
+}
+
+/** @param {number} ms */
+const brief = (ms) => (ms < 1000 ? `${ms < 10 ? ms.toFixed(1) : Math.round(ms)} ms` : `${(ms / 1000).toFixed(1)} s`);
+
+/**
+ * The source and the text as running text. What a generated token looked at has the colour of its weight; with a token that
+ * only is looked at, those have that looked at it.
+ * @param {{text: GeneratedText, attention: ViewProps["attention"] | null, settings: ViewProps["settings"], set: ViewProps["set"],
+ *   pointed: Word | null, setPointed: (word: Word | null) => void}} props
+ */
+function Passage(props) {
+  return props.attention ? html`<${Coloured} ...${props} />` : html`<${Words} ...${props} shown=${null} />`;
+}
+
+/** @param {Parameters<typeof Passage>[0]} props */
+function Coloured(props) {
+  const attention = /** @type {ViewProps["attention"]} */ (props.attention);
+  const { shown, error } = useShown(attention, props.settings);
+  if (error) return html`<div><p role="alert">${error.message}</p><${Words} ...${props} shown=${null} /></div>`;
+  return html`<${Words} ...${props} shown=${shown} />`;
+}
+
+/** @param {Parameters<typeof Passage>[0] & {shown: Shown | null}} props */
+function Words({ text, attention, settings, set, pointed, setPointed, shown }) {
+  const frame = useRef(/** @type {HTMLElement | null} */ (null));
+  const theme = useTheme();
+  const table = useMemo(() => palette(settings.palette, false), [settings.palette, theme]);
+  const isCross = settings.kind === "cross_weights";
+  const { source, prompt, words, status } = text;
+  const isRunning = status === "running";
+  const held = settings.query !== null || settings.key !== null ? { row: settings.query, column: settings.key } : null;
+  const last = isRunning && words.length > 0 ? { row: words.length - 1, column: null } : null;
+  const active = held ?? pointed ?? last;
+  const index = (/** @type {number[]} */ places, /** @type {number | null} */ place) =>
+    place === null ? -1 : places.indexOf(place);
+  const row = shown ? index(shown.rows, active?.row ?? null) : -1;
+  const column = shown && (active?.row ?? null) === null ? index(shown.columns, active?.column ?? null) : -1;
+
+  /** The level of a word, NaN = none, and its weight. @param {HTMLElement} word */
+  const weightOf = (word) => {
+    const at = { row: placeOf(word, "row"), column: placeOf(word, "column") };
+    if (!shown) return { level: NaN, value: NaN };
+    const cell = row >= 0 ? [row, index(shown.columns, at.column)] : [index(shown.rows, at.row), column];
+    if (cell[0] < 0 || cell[1] < 0) return { level: NaN, value: NaN };
+    const place = cell[0] * shown.n + cell[1];
+    return { level: shown.values[place] === -Infinity ? NaN : shown.levels[place], value: shown.values[place] };
+  };
+  const paint = useFrame(() => {
+    for (const word of wordsIn(frame.current)) {
+      const { level } = weightOf(word);
+      const share = level === level ? Math.min(1, level / FADED) : 0; // the lowest levels are those of the page
+      word.style.background = share > 0 ? `color-mix(in srgb, ${css(table, level)} ${100 * share}%, transparent)` : "";
+      word.style.color = share > 0.5 ? textOn(table, level) : "";
+      const isActive =
+        active !== null &&
+        (active.row !== null ? placeOf(word, "row") === active.row : placeOf(word, "column") === active.column);
+      word.classList.toggle("active", isActive);
+    }
+  });
+  useEffect(paint);
+  const [other, setOther] = useState(/** @type {{text: string, value: number} | null} */ (null)); // under the pointer, with its weight
+  useLayoutEffect(() => {
+    const all = wordsIn(frame.current);
+    const reached = all.find((word) => word.tabIndex === 0);
+    if (!reached && all.length) all[all.length - 1].tabIndex = 0;
+  });
+
+  const passage = useRef(/** @type {HTMLElement | null} */ (null));
+  const isFollowed = useRef(true); // a long text is scrolled to its end, unless the reader has scrolled back
+  useLayoutEffect(() => {
+    if (isRunning && isFollowed.current && passage.current) passage.current.scrollTop = passage.current.scrollHeight;
+  }, [text]);
+  useLayoutEffect(() => {
+    const [box, word] = [passage.current, wordsIn(passage.current).find((one) => placeOf(one, "row") === held?.row)];
+    if (isRunning || !box || !word) return;
+    const top = word.offsetTop - box.scrollTop;
+    if (top < 0 || top > box.clientHeight - NEAR) box.scrollTop = word.offsetTop - box.clientHeight / 2;
+  }, [isRunning]);
+  const scroll = (/** @type {any} */ { currentTarget: { scrollTop, scrollHeight, clientHeight } }) => {
+    isFollowed.current = scrollHeight - scrollTop - clientHeight < NEAR;
+  };
+
+  const wordOf = (/** @type {Event} */ event) => {
+    const word = /** @type {HTMLElement} */ (event.target).closest?.("[data-word]");
+    return word instanceof HTMLElement ? word : null;
+  };
+  const point = (/** @type {Event} */ event) => {
+    const word = wordOf(event);
+    if (!word) return;
+    const at = { row: placeOf(word, "row"), column: placeOf(word, "column") };
+    if (at.row !== pointed?.row || at.column !== pointed?.column) setPointed(at);
+    const { value } = weightOf(word);
+    setOther(held && Number.isFinite(value) ? { text: word.textContent ?? "", value } : null);
+  };
+  const hold = (/** @type {Word | null} */ word) => {
+    const isHeld =
+      word !== null &&
+      (word.row !== null ? word.row === held?.row : word.column === held?.column && held?.row === null);
+    if (!word || isHeld) set({ query: null, key: null });
+    else set(word.row !== null ? { query: word.row, key: null } : { query: null, key: word.column });
+  };
+  const click = (/** @type {Event} */ event) => {
+    const word = wordOf(event);
+    if (word) hold({ row: placeOf(word, "row"), column: placeOf(word, "column") });
+  };
+  const press = (/** @type {KeyboardEvent} */ event) => {
+    const word = wordOf(event);
+    if (!word || event.ctrlKey || event.metaKey || event.altKey) return;
+    if (event.key === "Enter" || event.key === " ") click(event);
+    else if (event.key === "Escape") {
+      hold(null);
+      setPointed(null);
+    } else {
+      const all = wordsIn(frame.current);
+      const next = neighbour(all, all.indexOf(word), event.key);
+      if (next === null) return;
+      word.tabIndex = -1;
+      all[next].tabIndex = 0;
+      all[next].focus();
+      if (held) hold({ row: placeOf(all[next], "row"), column: placeOf(all[next], "column") });
+    }
+    event.preventDefault();
+  };
+  const sourceWords = useMemo(
+    () => source?.map((label, i) => wordSpan(label, null, isCross ? i : null, "")),
+    [source, isCross],
+  );
+  const promptWords = useMemo(
+    () => prompt.map((label, i) => wordSpan(label, null, isCross ? null : i, "prompt")),
+    [prompt, isCross],
+  );
+  const generatedWords = useMemo(
+    () =>
+      words.map((label, i) =>
+        wordSpan(label, i, isCross ? null : prompt.length + i, text.tokens[i].isChosen ? "new chosen" : "new"),
+      ),
+    [text, isCross],
+  );
+  return html`<div class="passages" ref=${frame} onPointerOver=${point} onFocusIn=${point} onClick=${click} onKeyDown=${press}>
+    ${source && source.length > 0 && html`<h2>source</h2><p class="passage" role="group" aria-label="source">${sourceWords}</p><h2>generated</h2>`}
+    <p class="passage" ref=${passage} onScroll=${scroll} role="group" aria-label=${source ? "generated" : "prompt and generated text"} aria-busy=${isRunning}>
+      ${promptWords}${generatedWords}${isRunning && html`<i class="caret" aria-hidden="true"></i>`}</p>
+    <div class="tools">
+      ${shown && !isCross && html`<${Legend} shown=${{ ...shown, levels: NO_LEVELS }} table=${table} scale=${settings.scale} />`}
+      <span class="readout">${sentence(text, attention, active, other, shown)}</span>
+    </div>
+  </div>`;
+}
+
+/** @param {GeneratedText} text @param {ViewProps["attention"] | null} attention @param {Word | null} active
+ *  @param {{text: string, value: number} | null} other @param {Shown | null} shown */
+function sentence({ words }, attention, active, other, shown) {
+  if (!active || !attention)
+    return "Point at a generated word to see what it looked at; click, or press Enter, to pin it.";
+  const isFrom = active.row !== null && active.row < words.length;
+  const own = isFrom ? words[Number(active.row)].text : attention.columns[active.column ?? -1]?.text;
+  if (own === undefined) return "";
+  const start = `“${own}” ${isFrom ? "looked at" : "was looked at by"}`;
+  return other ? `${start} “${other.text}”: ${format(other.value, shown?.error)}` : `${start} …`;
+}
+
+/** A word of running text; a blank is before it unless it continues a word.
+ *  @param {Label} label @param {number | null} row @param {number | null} column @param {string} kind */
+function wordSpan({ text, special, joined }, row, column, kind) {
+  const look = `word ${kind} ${special ? "special" : ""}`;
+  const word =
+    row === null && column === null
+      ? html`<span class=${look}>${text}</span>`
+      : html`<span role="button" tabindex="-1" data-word="" data-row=${row} data-column=${column} class=${look}>${text}</span>`;
+  return html`${joined ? "" : " "}${word}${text.includes("⏎") ? html`<br />` : ""}`;
+}
+
+/** @param {HTMLElement | null} element @returns {HTMLElement[]} */
+const wordsIn = (element) => [
+  .../** @type {NodeListOf<HTMLElement>} */ (element?.querySelectorAll("[data-word]") ?? []),
+];
+
+/** @param {HTMLElement} word @param {"row" | "column"} name */
+const placeOf = ({ dataset }, name) => (dataset[name] === undefined ? null : Number(dataset[name]));
+
+/**
+ * The most probable tokens at the place of one; a click on another goes on from there.
+ * @param {{text: GeneratedText, place: number | null, choose: Actions["choose"] | null, isWarm: boolean}} props  `isWarm`: not
+ *   always the most probable one is taken
+ */
+function Alternatives({ text: { tokens, words }, place, choose, isWarm }) {
+  const title = html`<h2>Next tokens</h2>`;
+  if (place === null || !tokens[place])
+    return html`<section class="alternatives" aria-label="next tokens">${title}<p class="note">The tokens that were probable at the place of a generated word, once you point at one.</p></section>`;
+  const { id, token, probability, alternatives } = tokens[place];
+  if (alternatives.length === 0)
+    return html`<section class="alternatives" aria-label="next tokens">${title}<p class="note">“${words[place].text}” is part of the link; which tokens were probable here is not known.</p></section>`;
+  const isListed = alternatives.some((one) => one.id === id);
+  const all = isListed ? alternatives : [...alternatives, { id, token, probability: probability ?? 0 }];
+  const top = Math.max(...all.map((one) => one.probability), Number.MIN_VALUE);
+  return html`<section class="alternatives" aria-label="next tokens">${title}
+    <ol onKeyDown=${arrowKeys}>${all.map((one) => {
+      const isOwn = one.id === id;
+      const name = html`<span class="name">${one.token === null ? `#${one.id}` : visible(one.token)}</span><span class="chance" style=${{ width: `${(100 * one.probability) / top}%` }}></span>
+        <b>${percent(one.probability)}</b>`;
+      const isFirst = one === all[0];
+      return html`<li key=${one.id}>${
+        choose
+          ? html`<button tabindex=${isFirst ? 0 : -1} aria-current=${isOwn} aria-disabled=${isOwn} title=${isOwn ? "" : "continue from this token instead"}
+            onClick=${() => !isOwn && choose(place, one)}>${name}</button>`
+          : html`<span class="row" aria-current=${isOwn}>${name}</span>`
+      }</li>`;
+    })}</ol>
+    <p class="note">${choose && "A click on another token continues from there."}${isWarm && " Probabilities before temperature."}</p></section>`;
+}
+
+/** A token without the mark of a tokenizer. @param {string} token */
+const visible = (token) => token.replace(/^[\u0120\u2581](?=.)/u, "").replace(/\u010A/gu, "⏎");
+
+/** @param {number} p */
+const percent = (p) => `${(100 * p).toFixed(p < 0.0995 ? (p < 0.000995 ? 3 : 2) : 1)} %`;

@@ -1,0 +1,411 @@
+"""Tokens as they are made, with what they looked at and their alternatives: the numbers are those of the API."""
+
+import io
+import json
+import re
+import shlex
+import shutil
+import subprocess
+from urllib.parse import unquote, urlencode
+from xml.etree import ElementTree
+
+import httpx
+import numpy as np
+import pytest
+from PIL import Image, ImageColor
+from playwright.sync_api import Page, expect
+
+from tests.support.waiting import until
+from tests.viewer.pages import copied, drawn, expect_row, fragment, take, violations
+
+TEXT = "the animal did not cross"
+PROMPT = ["<s>", *TEXT.split(), "</s>"]
+LISTED = 8  # alternatives
+IN_PARTS = """() => {  // the next generation comes by half until the test calls release(), lose() or fail()
+  const fetchWhole = window.fetch;
+  window.fetch = async (path, options) => {
+    if (!String(path).includes("/generate/")) return fetchWhole(path, options);
+    window.fetch = fetchWhole;
+    const answer = await fetchWhole(path, options);
+    const events = (await answer.text()).split(/(?<=\\n\\n)/);
+    const half = Math.floor(events.length / 2);
+    const bytes = (some) => new TextEncoder().encode(some.join(""));
+    const start = (body) => {
+      body.enqueue(bytes(events.slice(0, half)));
+      const end = (last) => { body.enqueue(bytes(last)); body.close(); };
+      window.release = () => end(events.slice(half));
+      window.lose = () => body.error(new TypeError("network error"));
+      window.fail = (problem) => end([`event: error\\ndata: ${JSON.stringify(problem)}\\n\\n`]);
+      options.signal.addEventListener("abort", () => body.error(options.signal.reason));
+    };
+    return new Response(new ReadableStream({ start }), { headers: answer.headers });
+  };
+}"""
+
+
+@pytest.fixture(scope="session")
+def generators(once, generating):
+    """A repository with a small GPT-2 and a small mBART, both with random weights and the same tokenizer of words."""
+
+    def fill(folder):
+        from export.__main__ import main
+        from tests.support.families import FAMILIES, save
+        from tests.support.texts import save_tokenizer
+
+        shutil.copytree(generating / "models" / "gpt", folder / "models" / "gpt")
+        save(FAMILIES["mbart"], folder / "mbart")
+        save_tokenizer(folder / "mbart")
+        assert main(["hf", str(folder / "mbart"), "--repository", str(folder / "models")]) == 0
+
+    return once("models that generate", fill, keep=True) / "models"
+
+
+@pytest.fixture(scope="session")
+def url(shared_server, generators):
+    return shared_server(generators).url
+
+
+@pytest.fixture
+def generate(url):
+    """The API's answer."""
+    with httpx.Client(base_url=url, timeout=60) as client:
+
+        def post(model="gpt", **body):
+            body = {"next_tokens": LISTED, **body}
+            body |= {} if body.keys() & {"text", "input_ids"} else {"text": TEXT}
+            response = client.post(f"/v1/generate/{model}", json=body)
+            assert response.status_code == 200, response.text
+            return response.json()
+
+        yield post
+
+
+@pytest.fixture
+def open_text(open_page, url):
+    """Opens the view on TEXT, and waits for the end of what is generated."""
+
+    def open_(model="gpt", *, ended=True, expected="no error", options=None, **settings) -> Page:
+        given = {"model": model, "text": TEXT, "view": "generate", "palette": "greys", **settings}
+        page = open_page(urlencode(given), url=url, expected=expected, **(options or {}))
+        if ended:
+            expect_end(page)
+        return page
+
+    return open_
+
+
+def expect_end(page: Page, words: str = "") -> None:
+    expect(page.locator(".ending [role=status]")).to_have_text(re.compile(r"^\d+ tokens?" + words))
+
+
+def tokens(answer) -> list[str]:
+    return [token["token"] or f"#{token['id']}" for token in answer["generated"]]
+
+
+def shown(page: Page) -> list[str]:
+    """The generated words."""
+    return page.locator(".word.new").all_inner_texts()
+
+
+def expect_words(page: Page, words: list[str]) -> None:
+    expect(page.locator(".word.new")).to_have_text(words)
+
+
+def darkness(page: Page, words: str) -> np.ndarray:
+    """How dark each word is, from 0 to 1, as the browser painted it: a pixel in its corner."""
+    drawn(page)
+    grey = np.asarray(Image.open(io.BytesIO(page.screenshot())).convert("L"))
+    boxes = "(words) => words.map((word) => word.getBoundingClientRect()).map(({ left, top }) => [left + 3, top + 4])"
+    places = np.array(page.eval_on_selector_all(words, boxes), int)
+    return np.array([1 - grey[y, x] / 255 for x, y in places])
+
+
+def row(token, output="weights") -> np.ndarray:
+    """The weights of a token's step in one head."""
+    return np.array(token[output]).ravel()
+
+
+def test_tokens_weights_and_alternatives_are_those_of_the_api(open_text, generate):
+    answer = generate(outputs=["weights"], layers=1, heads=2)
+    page = open_text(layer=1, head=2, token=4)
+    expect_words(page, tokens(answer))
+    expect(page.locator(".word.prompt")).to_have_text(PROMPT)
+    expect_row(page, row(answer["generated"][4]))
+    items = page.get_by_role("region", name="next tokens").get_by_role("listitem")
+    expect(items).to_have_count(LISTED)
+    for item, token in zip(items.all(), answer["generated"][4]["next_tokens"], strict=True):
+        name, percent = item.locator(".name").inner_text(), item.locator("b").inner_text()
+        assert name == (token["token"] or f"#{token['id']}")
+        assert float(percent.removesuffix(" %")) == pytest.approx(100 * token["probability"], abs=0.06)
+    own = page.get_by_role("region", name="next tokens").locator("[aria-current=true] .name")
+    expect(own).to_have_text(tokens(answer)[4])
+
+
+@pytest.mark.parametrize(
+    ("choices", "options"),
+    [
+        ({"head": "3"}, {"layers": 0, "heads": 3}),
+        ({"layer": "1"}, {"layers": 1, "heads": 0}),
+        ({"show": "mean of heads"}, {"layers": 0, "reduce_heads": "mean"}),
+        ({"show": "max. of layers"}, {"heads": 0, "reduce_layers": "max"}),
+    ],
+    ids=str,
+)
+def test_other_heads_are_asked_for_when_they_are_looked_at(open_text, generate, choices, options):
+    """The stream has one head; another comes from a run over the text, within the rounding of float32."""
+    page = open_text(token=7)
+    asked = []
+    page.on("request", lambda request: request.method == "POST" and asked.append(request.url.split("/")[-1]))
+    for name, value in choices.items():
+        page.get_by_role("combobox", name=name, exact=True).select_option(value)
+    expect_row(page, row(generate(outputs=["weights"], **options)["generated"][7]))
+    assert asked == ["infer"]
+
+
+def test_a_generated_word_colours_what_it_looked_at(open_text, generate):
+    answer = generate(outputs=["weights"], layers=0, heads=0)
+    page = open_text()
+    rows = [row(token) for token in answer["generated"]]
+    top = max(weights.max() for weights in rows)
+    for place in (2, 9):
+        page.locator(".word.new").nth(place).hover()
+        dark = darkness(page, ".word")
+        seen = len(PROMPT) + place
+        strong = np.flatnonzero(rows[place] > 0.1 * top)  # lower levels fade into the page
+        assert np.argmax(dark) == np.argmax(rows[place])
+        np.testing.assert_array_equal(np.argsort(dark[strong]), np.argsort(rows[place][strong]))
+        assert not dark[seen:].any()  # later words
+    page.locator(".word.prompt").nth(1).hover()  # by which generated words it was looked at
+    weights = np.array([weights[1] for weights in rows])
+    assert np.argmax(darkness(page, ".word.new")) == np.argmax(weights)
+
+
+def test_an_alternative_goes_on_from_its_place(open_text, generate):
+    first = generate()
+    page = open_text(token=3)
+    (before, instead) = first["generated"][:3], first["generated"][3]["next_tokens"][1]
+    prompt = [*first["input_ids"], *(token["id"] for token in before), instead["id"]]
+    page.get_by_role("region", name="next tokens").get_by_role("button").nth(1).click()
+    rest = generate(input_ids=prompt, outputs=["weights"], layers=0, heads=0)
+    words = [*tokens(first)[:3], instead["token"] or f"#{instead['id']}", *tokens(rest)]
+    expect_words(page, words)
+    expect(page.locator(".word.chosen")).to_have_text([words[3]])
+    expect_end(page)
+    own = page.locator("[aria-current=true]")
+    expect(own.locator(".name")).to_have_text(words[3])  # it stays selected,
+    expect(own).to_be_focused()  # and keys go on from it
+    page.get_by_role("button", name="Generate", exact=True).click()
+    expect_words(page, words)
+    page.locator(".word.new").nth(6).click()
+    expect_row(page, row(rest["generated"][2]))
+    page.locator(".word.new").nth(1).click()  # a word before it keeps its alternatives
+    expect(page.get_by_role("region", name="next tokens").get_by_role("listitem")).to_have_count(LISTED)
+    body = json.loads(shlex.split(copied(page, "curl").replace("\\\n", ""))[-1])
+    assert body["input_ids"] == prompt
+    page.reload()
+    expect_words(page, words)  # as the link says
+    expect_end(page)
+    expect_row(page, row(generate(outputs=["weights"], layers=0, heads=0)["generated"][1]))
+    expect(page.get_by_role("region", name="next tokens")).to_contain_text("is part of the link")
+    page.get_by_role("button", name="undo the choice").click()
+    expect_words(page, tokens(first))
+
+
+def test_temperature_seed_and_length_are_in_the_link_and_in_the_command(open_text, generate):
+    page = open_text()
+    page.get_by_role("spinbutton", name="length").fill("9")
+    page.get_by_role("spinbutton", name="temperature").fill("1.5")
+    page.get_by_role("spinbutton", name="seed").fill("7")
+    answer = generate(max_new_tokens=9, temperature=1.5, seed=7)
+    expect_words(page, tokens(answer))
+    expect_end(page)
+    assert {"length=9", "temperature=1.5", "seed=7"} <= {*unquote(fragment(page)).removeprefix("#").split("&")}
+    page.reload()
+    expect_words(page, tokens(answer))
+    curl = shlex.split(copied(page, "curl").replace("\\\n", ""))
+    done = subprocess.run([*curl, "--silent"], capture_output=True, text=True, timeout=60, check=True)
+    same = json.loads(done.stdout)
+    assert tokens(same) == tokens(answer)
+    assert np.shape(same["generated"][0]["weights"]) == (1, 1, 1, len(PROMPT))
+    page.get_by_role("button", name="another seed").click()
+    until(lambda: shown(page) != tokens(answer))
+
+
+def test_stop_keeps_the_words_that_came(open_text, generate):
+    page = open_text()
+    page.evaluate(IN_PARTS)
+    page.get_by_role("spinbutton", name="length").fill("12")
+    answer = generate(max_new_tokens=12, outputs=["weights"], layers=1, heads=0)
+    expect_words(page, tokens(answer)[:6])  # of 12 tokens and the end half
+    expect(page.locator(".ending")).to_contain_text("generating …")
+    page.get_by_role("button", name="Stop").click()
+    expect_end(page, ", then stopped")
+    expect_words(page, tokens(answer)[:6])
+    page.locator(".word.new").nth(5).click()
+    page.get_by_role("combobox", name="layer").select_option("1")
+    expect_row(page, row(answer["generated"][5]))
+    page.get_by_role("button", name="Generate").click()
+    expect_words(page, tokens(answer))
+
+
+@pytest.mark.parametrize(
+    ("end", "message"),
+    [
+        ("lose()", "the connection was lost before the response was complete"),
+        ("fail({status: 507, detail: 'the memory is used up'})", "the memory is used up"),
+    ],
+)
+def test_an_error_in_the_middle_is_shown_with_the_words_so_far(open_text, generate, end, message):
+    page = open_text()
+    page.evaluate(IN_PARTS)
+    page.get_by_role("spinbutton", name="length").fill("12")
+    words = tokens(generate(max_new_tokens=12))
+    expect_words(page, words[:6])
+    page.evaluate(end)
+    expect(page.get_by_role("alert")).to_have_text(f"It ended after 6 tokens: {message}")
+    expect_words(page, words[:6])
+    page.get_by_role("button", name="Generate").click()
+    expect_words(page, words)
+    expect(page.get_by_role("alert")).to_have_count(0)
+
+
+def test_a_value_out_of_range_is_said_beside_its_field(open_text):
+    page = open_text(ended=False, length=1000, expected="422")
+    field = page.get_by_role("spinbutton", name="length")
+    expect(field).to_have_attribute("aria-invalid", "true")
+    expect(page.get_by_role("alert")).to_contain_text("expected at most 41, as the model has 48 positions")
+    field.fill("41")
+    expect_end(page)
+    expect(page.locator(".word.new")).to_have_count(41)
+    expect(page.get_by_role("alert")).to_have_count(0)
+
+
+def test_the_alignment_of_two_stacks_builds_up(open_text, generate):
+    options = {"layers": 2, "heads": 1}
+    answer = generate("mbart", max_new_tokens=12, outputs=["cross_weights"], **options)
+    page = open_text("mbart", layer=2, head=1)
+    page.evaluate(IN_PARTS)
+    page.get_by_role("spinbutton", name="length").fill("12")
+    expect_words(page, tokens(answer)[:6])
+    matrix = page.get_by_role("application")
+    expect(matrix).to_have_attribute("aria-label", re.compile(f"^weights of 6 queries.* and {len(PROMPT)} keys"))
+    page.evaluate("release()")
+    expect(matrix).to_have_attribute("aria-label", re.compile(f"^weights of 12 queries.* and {len(PROMPT)} keys"))
+    expect(page.get_by_role("group", name="source")).to_contain_text(" ".join(PROMPT))
+    page.locator(".word.new").nth(10).click()
+    expect_row(page, row(answer["generated"][10], "cross_weights"))
+    table = take(page, "CSV").path().read_text().splitlines()
+    numbers = np.array([line.split('",', 1)[1].split(",") for line in table[1:]], float)
+    rows = [row(token, "cross_weights") for token in answer["generated"]]
+    np.testing.assert_allclose(numbers, rows, rtol=1e-6)
+    page.get_by_role("combobox", name="look at").select_option("decoder")
+    own = generate("mbart", max_new_tokens=12, outputs=["weights"], **options)
+    expect_row(page, row(own["generated"][10]))
+    expect(matrix).to_have_count(0)
+
+
+def test_an_alternative_of_two_stacks_begins_the_decoder(open_text, generate):
+    first = generate("mbart")
+    page = open_text("mbart", token=2)
+    instead = first["generated"][2]["next_tokens"][1]["id"]
+    page.get_by_role("region", name="next tokens").get_by_role("button").nth(1).click()
+    ids = [2, *(token["id"] for token in first["generated"][:2]), instead]  # behind the start token
+    rest = generate("mbart", text=TEXT, decoder_input_ids=ids, outputs=["cross_weights"], layers=0, heads=0)
+    expect(page.locator(".word.new")).to_have_count(3 + 20)
+    expect_end(page)
+    assert shown(page)[3:] == tokens(rest)
+    page.locator(".word.new").nth(8).click()
+    expect_row(page, row(rest["generated"][5], "cross_weights"))
+
+
+def test_a_saved_page_has_the_text_its_weights_and_alternatives(open_text, open_file, generate, tmp_path):
+    answer = generate(outputs=["weights"], layers=1, heads=3)
+    page = open_text(token=5)
+    take(page, "HTML page").save_as(tmp_path / "saved.html")
+    saved = open_file(tmp_path / "saved.html")
+    expect(saved.get_by_role("tab", name="Generate")).to_have_attribute("aria-selected", "true")
+    expect_words(saved, tokens(answer))
+    saved.get_by_role("combobox", name="layer").select_option("1")
+    saved.get_by_role("combobox", name="head", exact=True).select_option("3")
+    expect_row(saved, row(answer["generated"][5]))
+    expect(saved.get_by_role("region", name="next tokens").get_by_role("listitem")).to_have_count(LISTED)
+    expect(saved.get_by_role("region", name="next tokens").get_by_role("button")).to_have_count(0)
+    expect(saved.get_by_role("button", name="Generate", exact=True)).to_have_count(0)
+    take(saved, "HTML page").save_as(tmp_path / "again.html")
+    expect_words(open_file(tmp_path / "again.html"), tokens(answer))
+    assert violations(saved) == []
+
+
+def test_the_picture_has_the_words_in_the_colours_of_the_weights(open_text, generate):
+    answer = generate(outputs=["weights"], layers=0, heads=0)
+    page = open_text(token=5)
+    svg = ElementTree.fromstring(take(page, "SVG").path().read_text())
+    words = [*PROMPT, *tokens(answer)]
+    texts = [text.text for text in svg.findall("{*}text")]
+    assert texts[: len(words)] == words
+    assert texts[-1] == f"gpt: what “{words[len(PROMPT) + 5]}” looked at"
+    fills = [rect.get("fill") for rect in svg.findall("{*}rect")[1 : 1 + len(words)]]
+    greys = np.array([ImageColor.getrgb(fill.replace(" ", ","))[0] for fill in fills])
+    weights = row(answer["generated"][5])
+    assert np.argmin(greys) == np.argmax(weights)
+    assert (greys[len(weights) :] == 255).all()
+    assert len(take(page, "PNG").path().read_bytes()) > 1000
+
+
+def test_keys_move_through_the_words(open_text):
+    page = open_text()
+    words = page.locator(".word.new")
+    words.nth(4).click()
+    page.keyboard.press("ArrowRight")
+    expect(words.nth(5)).to_be_focused()
+    assert "token=5" in fragment(page)
+    expect(page.locator(".selection")).to_contain_text(f"“{words.nth(5).inner_text()}” (5) looks at")
+    page.keyboard.press("Home")
+    expect(page.locator(".word").first).to_be_focused()
+    expect(page.locator(".selection")).to_contain_text("“<s>” (0) is looked at by")
+    page.keyboard.press("Escape")
+    assert "token" not in fragment(page)
+    page.keyboard.press("End")
+    page.keyboard.press("Enter")
+    assert "token=19" in fragment(page)
+    page.keyboard.press("Tab")
+    page.keyboard.press("ArrowRight")
+    buttons = page.get_by_role("region", name="next tokens").get_by_role("button")
+    expect(buttons.nth(1)).to_be_focused()
+
+
+@pytest.mark.parametrize("width", [400, 1400])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_it_can_be_read_by_all_and_fits(open_text, width, scheme):
+    options = {"viewport": {"width": width, "height": 900}, "color_scheme": scheme, "closed": True}
+    page = open_text("mbart", options=options, token=3, temperature=1)
+    assert violations(page) == []
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+def test_the_text_stays_while_other_views_are_open(open_text):
+    page = open_text()
+    words = shown(page)
+    asked = []
+    page.on("request", lambda request: asked.append(request.url))
+    page.get_by_role("tab", name="Tokens").click()
+    expect(page.locator(".chip")).to_have_text(PROMPT)
+    page.get_by_role("tab", name="Generate").click()
+    expect_words(page, words)
+    assert not [one for one in asked if "/generate/" in one]
+
+
+def test_another_prompt_forgets_the_choice(open_text, generate):
+    page = open_text(token=3)
+    page.get_by_role("region", name="next tokens").get_by_role("button").nth(1).click()
+    expect(page.locator(".word.new")).to_have_count(4 + 20)
+    page.get_by_role("textbox", name="text", exact=True).fill("the cat sat")
+    expect_words(page, tokens(generate(text="the cat sat")))
+    assert "chosen" not in fragment(page)
+    assert "token" not in fragment(page)
+
+
+def test_only_models_that_generate_have_the_view(open_page):
+    page = open_page("model=bert&view=generate")
+    expect(page.get_by_role("tab", name="Model")).to_have_attribute("aria-selected", "true")
+    expect(page.get_by_role("tab", name="Generate")).to_have_count(0)
