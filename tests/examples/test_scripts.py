@@ -67,8 +67,25 @@ def test_notebook(client, monkeypatch):
     assert sum("image/png" in output.get("data", ()) for cell in cells for output in cell["outputs"]) == 3
 
 
+@pytest.mark.extended
+@pytest.mark.filterwarnings("ignore")  # those of transformers
+def test_words_are_reversed_and_aligned(tmp_path):
+    from transformers import AutoTokenizer, MBartForConditionalGeneration
+
+    done = run("reverse_words", "", str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    words = ["the", "old", "cat", "sat", "on", "the", "mat"]
+    model = MBartForConditionalGeneration.from_pretrained(tmp_path, attn_implementation="eager").eval()
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path)
+    ids = tokenizer(" ".join(words), return_tensors="pt").input_ids
+    answer = model.generate(ids, max_new_tokens=20, output_attentions=True, return_dict_in_generate=True)
+    assert tokenizer.decode(answer.sequences[0], skip_special_tokens=True).split() == words[::-1]
+    looked = [int(layers[1][0].mean(0)[-1].argmax()) for layers in answer.cross_attentions[: len(words)]]
+    assert looked == [*range(len(words))][::-1]
+
+
 def test_every_example_is_run_here():
-    others = {"search_sentences", "make_sentence", "who_attends"}  # tested above and in test_sentence.py
+    others = {"reverse_words", "search_sentences", "make_sentence", "who_attends"}  # above and in test_sentence.py
     assert {path.stem for path in EXAMPLES.glob("*.py")} == SHOWN.keys() | others
     assert [path.name for path in EXAMPLES.glob("*.ipynb")] == ["attention.ipynb"]
 
