@@ -1,23 +1,39 @@
-"""Take the README's picture of the viewer from a running server: `python -m scripts.viewer_picture [URL]`."""
+"""Take the documentation's pictures of the viewer from a running server: `python -m scripts.viewer_picture [URL]`.
+
+That of an alignment is taken if the server has `reverse_words`, which `examples/reverse_words.py` trains.
+"""
 
 import shutil
 import sys
 from pathlib import Path
 
-from playwright.sync_api import expect, sync_playwright
+import httpx
+from playwright.sync_api import Page, expect, sync_playwright
 
-PICTURE = Path(__file__).parents[1] / "docs" / "viewer.png"
+DOCS = Path(__file__).parents[1] / "docs"
+REVERSE_WORDS = "reverse_words"
+ALIGNMENT = "view=generate&text=the+old+cat+sat+on+the+mat&layer=1&token=2"
 
 
 def main(url: str = "http://127.0.0.1:8000") -> None:
-    """Open the page as anybody does, and save what is drawn: the built-in example, *it* held."""
+    """Open the page as anybody does, and save what is drawn: the built-in example, *it* held; and the alignment."""
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
         page = browser.new_page(viewport={"width": 1100, "height": 760}, color_scheme="light")
         page.goto(url)
         expect(page.locator(".selection")).to_contain_text("animal")
-        page.wait_for_timeout(500)  # the lines are drawn in the next frames
-        page.screenshot(path=PICTURE)
+        take(page, "viewer.png")
+        names = [line["block"] for line in httpx.get(f"{url}/v1/attention").json()["blocks"]]
+        if REVERSE_WORDS in names:
+            page.set_viewport_size({"width": 1100, "height": 880})
+            page.goto(f"{url}/#model={REVERSE_WORDS}&{ALIGNMENT}")
+            expect(page.locator(".selection")).to_contain_text("“on” (2) looks at")
+            take(page, "alignment.png")
+
+
+def take(page: Page, name: str) -> None:
+    page.wait_for_timeout(500)  # what is drawn comes in the next frames
+    page.screenshot(path=DOCS / name)
 
 
 if __name__ == "__main__":
