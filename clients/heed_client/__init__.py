@@ -25,11 +25,14 @@ from heed_client.errors import (
     Unavailable,
     Unreachable,
 )
+from heed_client.generation.answer import GeneratedToken
+from heed_client.generation.generation import AsyncGeneration, Generation
 from heed_client.memories.memory import AsyncMemory, Memory
 
 __all__ = [
     "Answer",
     "AsyncClient",
+    "AsyncGeneration",
     "AsyncMemory",
     "BadRequest",
     "Block",
@@ -37,6 +40,8 @@ __all__ = [
     "Client",
     "Conflict",
     "DeadlineExceeded",
+    "GeneratedToken",
+    "Generation",
     "HeedError",
     "Memory",
     "NotFound",

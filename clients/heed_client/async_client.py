@@ -13,6 +13,7 @@ from heed_client.calls import Call, Calls
 from heed_client.client import Client, DtypeLike
 from heed_client.connection import awaited, http_options
 from heed_client.errors import Unreachable, transport_errors
+from heed_client.generation.generation import AsyncGeneration, GenerateRequest, asynchronous
 from heed_client.memories.calls import Description, MemoryCalls
 from heed_client.memories.memory import AsyncMemory, Storing
 
@@ -44,6 +45,7 @@ class AsyncClient:
     describe = awaited(Client.describe)
     attend = awaited(Client.attend)
     tokenize = awaited(Client.tokenize)
+    generate = asynchronous(Client.generate)
 
     def memory(
         self,
@@ -83,6 +85,9 @@ class AsyncClient:
     def _memory(self, stored: Description, is_temporary: bool = False) -> AsyncMemory:
         return AsyncMemory(self.attend, self._execute, self._memory_calls, stored, is_temporary)
 
+    def _generation(self, request: GenerateRequest) -> AsyncGeneration:
+        return AsyncGeneration(self._execute, self._calls, request)
+
     async def aclose(self) -> None:
         """Close the connections."""
         await self._http.aclose()
@@ -95,7 +100,7 @@ class AsyncClient:
     ) -> None:
         await self.aclose()
 
-    async def _execute(self, call: Call[T]) -> T:
+    async def _execute(self, call: Call[T], stream: bool = False) -> T:
         resume = partial(call.send, None)
         while True:
             try:
@@ -109,6 +114,9 @@ class AsyncClient:
                 continue
             try:
                 with transport_errors():
-                    resume = partial(call.send, await self._http.send(step))
+                    response = await self._http.send(step, stream=stream)
+                    if stream and not response.is_success:
+                        await response.aread()
+                    resume = partial(call.send, response)
             except Unreachable as error:
                 resume = partial(call.throw, error)

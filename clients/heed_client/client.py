@@ -14,14 +14,15 @@ import httpx
 import numpy as np
 
 from heed_client.answer import Answer, Tokens
-from heed_client.arrays import TensorLike
+from heed_client.arrays import TensorLike, array
 from heed_client.block import Block, BlockSummary
 from heed_client.calls import Call, Calls
 from heed_client.connection import http_options, named_inputs, text_fields
 from heed_client.errors import TimedOut, Unreachable, transport_errors
+from heed_client.generation.generation import GenerateRequest, Generation
 from heed_client.memories.calls import Description, MemoryCalls
 from heed_client.memories.memory import Memory
-from heed_client.selection import Indices
+from heed_client.selection import Indices, normalized
 
 T = TypeVar("T")
 Reduction = Literal["mean", "max"]
@@ -193,6 +194,91 @@ class Client:
         texts = text_fields(text, text_pair, text_target, truncation, add_special_tokens)
         return self._execute(self._calls.tokenize(model, texts))
 
+    def generate(
+        self,
+        /,
+        model: str,
+        text: str | Sequence[str] | None = None,
+        *,
+        max_new_tokens: int | None = None,
+        temperature: float | None = None,
+        top_k: int | None = None,
+        top_p: float | None = None,
+        min_p: float | None = None,
+        repetition_penalty: float | None = None,
+        seed: int | None = None,
+        stop: str | int | Sequence[str | int] | None = None,
+        ignore_eos: bool = False,
+        text_pair: str | Sequence[str] | None = None,
+        truncation: bool | None = None,
+        add_special_tokens: bool = True,
+        decoder_text: str | None = None,
+        outputs: str | Sequence[str] | None = None,
+        layers: Indices = None,
+        heads: Indices = None,
+        queries: Indices = None,
+        reduce_heads: Reduction | None = None,
+        reduce_layers: Reduction | None = None,
+        average_attn_weights: bool = False,
+        weights_top_k: int | None = None,
+        weights_dtype: Dtype | DtypeLike | None = None,
+        weights_threshold: float | None = None,
+        weights_pool: int | None = None,
+        weights_pool_by: Reduction | None = None,
+        decimals: int | None = None,
+        quantized: bool = False,
+        next_tokens: int | None = None,
+        **inputs: TensorLike,
+    ) -> Generation:
+        """Generate tokens behind ``text`` with a language model: ``for token in heed.generate(model, text): ...``
+
+        The loop sends the request and yields each token as it comes; leaving it stops the server. For a list of texts,
+        or without a stream, ``heed.generate(model, texts).result()`` returns when all tokens are there. In place of a
+        text the prompt may be ``input_ids=`` (or ``input_features=``). Models with two stacks read it in the encoder;
+        ``decoder_text`` or ``decoder_input_ids=`` is what the decoder begins with.
+
+        There are at most ``max_new_tokens`` tokens (20). ``temperature`` 0, the default, takes the most probable token;
+        ``top_k``, ``top_p``, ``min_p`` and ``repetition_penalty`` are those of transformers. The same ``seed`` gives
+        the same tokens. ``stop`` is a text or a token id that ends the text, or a list of them; ``ignore_eos`` goes on
+        behind the model's own end token.
+
+        ``outputs``, such as "weights", are those of each token's step, with the options of ``attend``: the weights are
+        [layers, heads, 1, keys so far]. ``next_tokens=5`` adds the 5 most probable tokens at each place.
+
+        Raises:
+            HeedError: see ``heed_client.errors``; in the loop, or in ``result``.
+            ValueError, TypeError: an input is not an array of numbers; the message begins with its name.
+        """
+        choices = {
+            "max_new_tokens": max_new_tokens,
+            "temperature": temperature,
+            "top_k": top_k,
+            "top_p": top_p,
+            "min_p": min_p,
+            "repetition_penalty": repetition_penalty,
+            "seed": seed,
+            "stop": stop if stop is None or isinstance(stop, str | int) else [*stop],
+            "ignore_eos": ignore_eos,
+            "decoder_text": decoder_text,
+            "outputs": outputs.split(",") if isinstance(outputs, str) else outputs and [*outputs],
+            "layers": layers,
+            "heads": heads,
+            "queries": queries,
+            "reduce_heads": reduce_heads,
+            "reduce_layers": reduce_layers,
+            "average_attn_weights": average_attn_weights,
+            "weights_top_k": weights_top_k,
+            "weights_dtype": weights_dtype,
+            "weights_threshold": weights_threshold,
+            "weights_pool": weights_pool,
+            "weights_pool_by": weights_pool_by,
+            "decimals": decimals,
+            "next_tokens": next_tokens,
+        }
+        fields = text_fields(text, text_pair, None, truncation, add_special_tokens) | normalized(choices)
+        tensors = {name: array(name, tensor) for name, tensor in inputs.items() if tensor is not None}
+        return self._generation(GenerateRequest(model, tensors, fields, quantized))
+
     def memory(
         self,
         key: TensorLike = None,
@@ -237,6 +323,9 @@ class Client:
     def _memory(self, stored: Description, is_temporary: bool = False) -> Memory:
         return Memory(self.attend, self._execute, self._memory_calls, stored, is_temporary)
 
+    def _generation(self, request: GenerateRequest) -> Generation:
+        return Generation(self._execute, self._calls, request)
+
     def close(self) -> None:
         """Close the connections."""
         self._http.close()
@@ -247,7 +336,7 @@ class Client:
     def __exit__(self, _: type[BaseException] | None, __: BaseException | None, ___: TracebackType | None) -> None:
         self.close()
 
-    def _execute(self, call: Call[T]) -> T:
+    def _execute(self, call: Call[T], stream: bool = False) -> T:
         resume = partial(call.send, None)
         while True:
             try:
@@ -261,7 +350,10 @@ class Client:
                 continue
             try:
                 with transport_errors():
-                    resume = partial(call.send, self._http.send(step))
+                    response = self._http.send(step, stream=stream)
+                    if stream and not response.is_success:
+                        response.read()
+                    resume = partial(call.send, response)
             except Unreachable as error:
                 resume = partial(call.throw, error)
 

@@ -15,7 +15,7 @@ HeedError
 
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import httpx
@@ -94,14 +94,18 @@ BY_STATUS = {
 }  # fmt: skip
 
 
-def problem(response: httpx.Response) -> Problem:
-    """The error in a response of Heed's native API, its V2 API, or a proxy in front of it."""
+def problem(response: httpx.Response, document: Any = None) -> Problem:
+    """The error in a response of Heed's native API, its V2 API, or a proxy in front of it.
+
+    ``document`` is that of an error which follows in a stream, after a status of success.
+    """
     status = response.status_code
-    try:
-        document: Any = response.json()
-    except ValueError:
-        document = None
+    if document is None:
+        with suppress(ValueError):
+            document = response.json()
     members: dict[str, Any] = document if isinstance(document, dict) else {}
+    if response.is_success:
+        status = int(members.get("status") or 500)
     return BY_STATUS.get(status, ServerError if status >= 500 else BadRequest)(
         status,
         str(members.get("title") or response.reason_phrase),

@@ -37,14 +37,16 @@ def unknown_outputs(outputs: Iterable[str], block: Block) -> set[str]:
     return {name for name in outputs if name not in block.outputs and not _is_scale(name) and name not in block.derived}
 
 
-def decode(outputs: Mapping[str, Any], block: Block, weights_dtype: str | None, quantized: bool) -> dict[str, Any]:
+def decode(
+    outputs: Mapping[str, Any], block: Block | None, weights_dtype: str | None, quantized: bool
+) -> dict[str, Any]:
     """The parsed outputs as arrays, weights in ``weights_dtype`` and all others in the dtypes that the block declares.
 
-    Weights of uint8 become float32, or remain with their scale if ``quantized``.
+    Without a block these are float32. Weights of uint8 become float32, or remain with their scale if ``quantized``.
     """
     arrays: dict[str, np.ndarray] = {}
     for name, value in outputs.items():
-        declared = selection.find(block, name).numpy_dtype
+        declared = selection.find(block, name).numpy_dtype if block else np.dtype(np.float32)
         dtype = np.dtype(weights_dtype) if weights_dtype and name in selection.WEIGHTS else declared
         if isinstance(value, dict):
             arrays[name + selection.INDICES] = np.asarray(value["indices"], np.int64)

@@ -1,6 +1,7 @@
 """The client, sync and async: one set of tests for both."""
 
 import asyncio
+import inspect
 from collections.abc import Callable, Iterator
 from functools import partial
 
@@ -8,14 +9,14 @@ import httpx
 import pytest
 
 from heed import main
-from heed_client import AsyncClient, AsyncMemory, Client
+from heed_client import AsyncClient, AsyncGeneration, AsyncMemory, Client, GeneratedToken
 from tests.support.app import closed_port
 
 
 class Blocking:
-    """An ``AsyncClient`` or ``AsyncMemory`` on an event loop of its own, called as if it were sync."""
+    """An ``AsyncClient`` or what it returns, on an event loop of its own, called as if it were sync."""
 
-    def __init__(self, target: AsyncClient | AsyncMemory, runner: asyncio.Runner) -> None:
+    def __init__(self, target: AsyncClient | AsyncMemory | AsyncGeneration, runner: asyncio.Runner) -> None:
         self._target = target
         self._runner = runner
 
@@ -25,14 +26,24 @@ class Blocking:
 
     def _call(self, method: Callable, *arguments: object, **options: object) -> object:
         async def await_result() -> object:
-            return await method(*arguments, **options)
+            result = method(*arguments, **options)
+            return await result if inspect.isawaitable(result) else result
 
         return self._wrapped(self._runner.run(await_result()))
 
     def _wrapped(self, result: object) -> object:
         if isinstance(result, list):
             return [self._wrapped(one) for one in result]
-        return Blocking(result, self._runner) if isinstance(result, AsyncMemory) else result
+        return Blocking(result, self._runner) if isinstance(result, AsyncMemory | AsyncGeneration) else result
+
+    def __repr__(self) -> str:
+        return repr(self._target)
+
+    def __iter__(self) -> Iterator[GeneratedToken]:
+        tokens = aiter(self._target)
+        end = object()
+        while (token := self._call(anext, tokens, end)) is not end:
+            yield token
 
     def __enter__(self) -> "Blocking":
         return self

@@ -14,9 +14,10 @@ from service.selection.options import OPTIONS
 PAGE = Path(__file__).parents[3] / "docs" / "attention.md"
 
 
-@pytest.mark.parametrize("call", [Client.attend, AsyncClient.attend], ids=["client", "asynchronous client"])
-def test_the_clients_have_every_option(call):
-    assert OPTIONS.keys() <= inspect.signature(call).parameters.keys()
+@pytest.mark.parametrize("call", ["attend", "generate"])
+@pytest.mark.parametrize("client", [Client, AsyncClient])
+def test_the_clients_have_every_option(client, call):
+    assert OPTIONS.keys() <= inspect.signature(getattr(client, call)).parameters.keys()
 
 
 def test_heed_run_has_a_flag_of_every_option():

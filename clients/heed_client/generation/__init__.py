@@ -1,0 +1,1 @@
+"""Tokens that a model generates, as they come or all at once."""

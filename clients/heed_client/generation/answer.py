@@ -1,0 +1,71 @@
+"""What a server answers to a request to generate: tokens, and the events of a stream."""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from heed_client import native
+
+
+@dataclass(frozen=True)
+class GeneratedToken:
+    """A token that a model has generated.
+
+    ``text`` are the characters that it adds, ``offset`` their start and end in the whole text, and ``logprob`` is the
+    logarithm of its probability before temperature and the other parameters. ``token`` is None where the tokenizer has
+    none. ``next_tokens`` are the most probable tokens at this place, if they were requested.
+
+    ``outputs`` are the requested outputs of the query that predicted it, as those of ``Answer``; they are attributes,
+    too: ``token.weights``.
+    """
+
+    id: int
+    token: str | None
+    text: str
+    offset: tuple[int, int]
+    logprob: float
+    next_tokens: list[dict[str, Any]] = field(repr=False)
+    outputs: Mapping[str, Any] = field(repr=False, compare=False)
+
+    def __getattr__(self, name: str) -> Any:
+        outputs = self.__dict__.get("outputs", {})
+        if name.startswith("_") or name not in outputs:
+            raise AttributeError(f"{name!r} is not of this token, which has {[*outputs]}; request it with outputs=")
+        return outputs[name]
+
+    def __dir__(self) -> list[str]:
+        return sorted({*super().__dir__(), *self.outputs})
+
+
+def decode(fields: Mapping[str, Any], weights_dtype: str | None, quantized: bool) -> GeneratedToken:
+    """A token from the server's JSON. Weights of uint8 become float32, or remain with their scale if ``quantized``."""
+    outputs = dict(fields)
+    id, token, text, offset, logprob = (outputs.pop(name) for name in ("id", "token", "text", "offset", "logprob"))
+    next_tokens = outputs.pop("next_tokens", [])
+    return GeneratedToken(
+        id, token, text, tuple(offset), float("-inf") if logprob is None else logprob, next_tokens,
+        native.decode(outputs, None, weights_dtype, quantized),
+    )  # fmt: skip
+
+
+class Events:
+    """Cuts a body of server-sent events as Heed writes them: a line ``event``, a line ``data``, and an empty line.
+
+    It cuts at bytes: httpx's ``iter_lines`` also ends lines at characters that may stand in JSON, such as U+2028.
+    """
+
+    def __init__(self) -> None:
+        self._rest = bytearray()
+
+    def feed(self, data: bytes) -> Iterator[tuple[str, Any]]:
+        """The names and the parsed data of the events that ``data`` completes."""
+        start = max(0, len(self._rest) - 1)
+        self._rest += data
+        while (end := self._rest.find(b"\n\n", start)) >= 0:
+            event = bytes(self._rest[:end])
+            del self._rest[: end + 2]
+            start = 0
+            lines = dict(line.partition(b": ")[::2] for line in event.split(b"\n"))
+            if b"data" in lines:
+                yield lines[b"event"].decode(), json.loads(lines[b"data"])
