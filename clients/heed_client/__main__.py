@@ -12,15 +12,17 @@ from typing import Any
 
 import numpy as np
 
+from heed_client.answer import Answer
 from heed_client.block import Block
 from heed_client.client import Client
-from heed_client.command import files
-from heed_client.command.arguments import FLAGS, NUMBERS, OPTIONS, TENSORS, parser
+from heed_client.command import files, generate
+from heed_client.command.arguments import FLAGS, GENERATION, NUMBERS, OPTIONS, TENSORS, parser
 from heed_client.command.files import FileError
 from heed_client.command.labels import batch_axis, texts_of, tokens_of
 from heed_client.command.matrix import Labels, Matrices, expanded, matrices
 from heed_client.command.summary import summary
-from heed_client.errors import HeedError, Problem
+from heed_client.errors import BadRequest, HeedError, Problem
+from heed_client.page import page
 from heed_options import clean_end
 
 TEXTS = ("text", "text_pair", "text_target", "truncation")
@@ -62,9 +64,12 @@ def _run(heed: Client, options: argparse.Namespace) -> None:
     if formats and (options.weights_top_k or inputs.get("weights_top_k")):
         raise UsageError(f"--{formats[0]}: cannot be combined with --weights-top-k")
     given = Labels(_labels("--labels", options.labels), _labels("--key-labels", options.key_labels))
-    _check_drawing(options, formats)
+    _check_flags(options, formats)
+    if options.generate:
+        _generate(heed, options, inputs, formats, given)
+        return
     subtracted = _compared(options.compare, inputs) if options.compare else None
-    answer = heed.attend(options.block, **inputs)
+    answer = _attend(heed, options.block, inputs)
     tokens = tokens_of(answer)
     drawn = next((name for name in DRAWN if name in answer), None)
     if formats and drawn is None:
@@ -83,16 +88,13 @@ def _run(heed: Client, options: argparse.Namespace) -> None:
         except ValueError as error:
             raise UsageError(f"--{error}") from None
     if selection is not None:
-        style = {"title": options.title, "cmap": options.cmap, "size": options.size}
         rows, columns, _ = texts[0] if len(texts) == 1 else Labels()
-        for name in formats:
-            _draw(
-                name,
-                getattr(options, name),
-                selection,
-                lambda: answer.page(options.at, rows, columns, _about(heed.describe(options.block), inputs, tokens)),
-                style,
-            )
+        _draw(
+            options,
+            formats,
+            selection,
+            lambda: answer.page(options.at, rows, columns, _about(heed.describe(options.block), inputs, tokens)),
+        )
     others = {"tokens": tokens[0] if len(tokens) == 1 else tokens, "next_tokens": getattr(answer, "next_tokens", [])}
     others = {name: value for name, value in others.items() if value}
     if is_summary:
@@ -103,6 +105,49 @@ def _run(heed: Client, options: argparse.Namespace) -> None:
         files.write(out, answer, others)
     if "next_tokens" in others and not out.endswith(("-", ".json")):
         print(json.dumps(others["next_tokens"]))
+
+
+def _attend(heed: Client, block: str, inputs: Mapping[str, Any]) -> Answer:
+    try:
+        return heed.attend(block, **inputs)
+    except BadRequest as error:
+        text = {"input_ids": "text", "decoder_input_ids": "text_target"}.get(error.field or "")
+        if text is None or {error.field, text} & inputs.keys() or not heed.describe(block).tokenizer:
+            raise
+        raise UsageError(f"{_detail(error)}; --{text.replace('_', '-')} takes a text in place of token ids") from None
+
+
+def _generate(
+    heed: Client, options: argparse.Namespace, inputs: dict[str, Any], formats: Sequence[str], given: Labels
+) -> None:
+    """Write the tokens behind a text as they come; or, as JSON, all at once, also behind several texts."""
+    out = options.out or ("-" if options.json else "")
+    if out and not out.endswith(("-", ".json")):
+        raise UsageError(f"--out {out}: generated tokens are written as .json")
+    if isinstance(inputs.get("text"), list) and (formats or not out):
+        raise UsageError("--text: several texts need --json or --out FILE.json, and no heat maps")
+    if hidden := [name for name in ("outputs", "next_tokens") if inputs.get(name) and not out]:
+        raise UsageError(f"--{hidden[0].replace('_', '-')}: needs --json or --out FILE.json")
+    if options.compare:
+        raise UsageError("--compare: cannot be combined with --generate")
+    drawn = generate.drawn_output(heed.describe(options.block)) if formats else ""
+    inputs = generate.with_weights(inputs, drawn) if formats else inputs
+    generation = heed.generate(options.block, max_new_tokens=options.generate, **inputs)
+    if out:
+        files.write(out, {}, generate.document(generation.result()))
+    else:
+        generate.print_text(generation)
+    if formats:
+        try:
+            selection = generate.looked(heed, generation, inputs, drawn, options.at, given)
+        except ValueError as error:
+            raise UsageError(f"--{error}") from None
+        matrix, about = selection.all[0], {"model": options.block, "text": str(inputs.get("text", ""))}
+        title = f"Where the generated tokens of {options.block} look"
+        _draw(
+            options, formats, selection,
+            lambda: page(matrix.weights, matrix.queries, matrix.keys, title, about=about),
+        )  # fmt: skip
 
 
 def _about(block: Block, inputs: Mapping[str, Any], tokens: Sequence[Sequence[str]]) -> dict[str, str]:
@@ -118,7 +163,10 @@ def _about(block: Block, inputs: Mapping[str, Any], tokens: Sequence[Sequence[st
     }
 
 
-def _check_drawing(options: argparse.Namespace, formats: Sequence[str]) -> None:
+def _check_flags(options: argparse.Namespace, formats: Sequence[str]) -> None:
+    for flag in GENERATION:
+        if getattr(options, flag) is not None and not options.generate:
+            raise UsageError(f"--{flag.replace('_', '-')}: needs --generate")
     for flag in ("title", "cmap", "size"):
         if getattr(options, flag) and not options.plot:
             raise UsageError(f"--{flag}: needs --plot")
@@ -138,26 +186,30 @@ def _compared(path: str, inputs: Mapping[str, Any]) -> np.ndarray:
         raise UsageError(f"--compare {error}") from None
 
 
-def _draw(format: str, path: Any, matrices: Matrices, page: Callable[[], str], style: Mapping[str, Any]) -> None:
+def _draw(options: argparse.Namespace, formats: Sequence[str], matrices: Matrices, page_of: Callable[[], str]) -> None:
     """Draw the heat maps. Modules are imported here, because the libraries that they need are optional."""
-    try:
-        if format == "show":
-            console = import_module("rich.console").Console(highlight=False)
-            import_module("heed_client.command.show").show(matrices, console)
-        elif format == "plot":
-            import_module("heed_client.command.plot").plot(matrices, path, **style)
-        else:
-            Path(path).write_text(page(), encoding="utf-8")
-        if format != "show":
-            count, first = len(matrices.all), matrices.all[0]
-            size = f"{len(first.queries)} queries and {len(first.keys)} keys"
-            print(f"wrote {path}: {f'{count} matrices' if count > 1 else f'{first.name} of {size}'}", file=sys.stderr)
-    except ModuleNotFoundError as missing:
-        raise UsageError(f"--{format}: needs the package {missing.name}: pip install {missing.name}") from None
-    except OSError as error:
-        raise UsageError(f"--{format} {path}: {error.strerror}") from None
-    except ValueError as error:
-        raise UsageError(f"--{format} {path}: {error}") from None
+    style = {"title": options.title, "cmap": options.cmap, "size": options.size}
+    for format in formats:
+        path = getattr(options, format)
+        try:
+            if format == "show":
+                console = import_module("rich.console").Console(highlight=False)
+                import_module("heed_client.command.show").show(matrices, console)
+            elif format == "plot":
+                import_module("heed_client.command.plot").plot(matrices, path, **style)
+            else:
+                Path(path).write_text(page_of(), encoding="utf-8")
+            if format != "show":
+                count, first = len(matrices.all), matrices.all[0]
+                size = f"{len(first.queries)} queries and {len(first.keys)} keys"
+                what = f"{count} matrices" if count > 1 else f"{first.name} of {size}"
+                print(f"wrote {path}: {what}", file=sys.stderr)
+        except ModuleNotFoundError as missing:
+            raise UsageError(f"--{format}: needs the package {missing.name}: pip install {missing.name}") from None
+        except OSError as error:
+            raise UsageError(f"--{format} {path}: {error.strerror}") from None
+        except ValueError as error:
+            raise UsageError(f"--{format} {path}: {error}") from None
 
 
 def _inputs(options: argparse.Namespace) -> dict[str, Any]:
@@ -184,7 +236,7 @@ def _inputs(options: argparse.Namespace) -> dict[str, Any]:
             raise UsageError(f"--{name.replace('_', '-')} {error}") from None
     flags = {
         name: getattr(options, name)
-        for name in (*TEXTS, *FLAGS, "next_tokens", "outputs", "binary", *OPTIONS, *NUMBERS)
+        for name in (*TEXTS, *FLAGS, *GENERATION, "next_tokens", "outputs", "binary", *OPTIONS, *NUMBERS)
     }
     flags |= {"layers": options.layers if "layers" not in paths else None} | dict(options.set)
     for name in TEXTS:
@@ -243,7 +295,8 @@ def _detail(error: Problem) -> str:
     """The server's message, with the name of the flag instead of the field."""
     if error.field is None:
         return error.detail
-    return f"--{error.field.replace('_', '-')}: {error.detail.removeprefix(f'{error.field}: ')}"
+    flag = "generate" if error.field == "max_new_tokens" else error.field.replace("_", "-")
+    return f"--{flag}: {error.detail.removeprefix(f'{error.field}: ')}"
 
 
 if __name__ == "__main__":

@@ -65,6 +65,7 @@ class Block(BlockSummary):
     tolerance: Mapping[str, float]
     providers: tuple[str, ...]
     example: Mapping[str, Any]
+    tokenizer: Mapping[str, Any] | None = None  # of a model that takes texts
 
     def _repr_html_(self) -> str:
         """The formula, and tables of inputs, parameters and outputs, for notebooks."""

@@ -39,6 +39,7 @@ OPTIONS = (  # of the weights
 )
 NUMBERS: dict[str, type] = {"left_window_size": int, "right_window_size": int}
 NUMBERS |= dict.fromkeys(("scale", "softcap", "bandwidth", "rope_theta"), float)
+GENERATION = ("temperature", "top_k", "top_p", "seed", "stop")
 FLAGS = ("is_causal", "additive_mask", "rope_interleaved", "normalize")
 EPILOG = """\
 A FILE is npy, npz, safetensors or JSON, detected by its content; - reads standard input. A JSON list may be given
@@ -49,6 +50,7 @@ examples:
   heed run scaled_dot_product --query q.npy --key k.npy --value v.npy --is-causal --out out.npz
   heed run scaled_dot_product --request examples/sentence.json --labels examples/sentence.tokens.json --at 0,1 --show
   heed run minilm --text "It was too tired." --at 5,3 --show
+  heed run gpt2 --text "The animal" --generate 20 --show
   heed run multi_head --describe
 """
 
@@ -88,6 +90,17 @@ def parser() -> Parser:
     add("--next-tokens", type=whole, metavar="K", help="of a language model: the K most probable next tokens")
     add("--truncation", action=argparse.BooleanOptionalAction, help="truncate a text that is too long for the model "
         "(default: as the tokenizer's file says)")  # fmt: skip
+
+    add = root.add_argument_group(
+        "generation, with a language model", "--set has the others: --set min_p=0.1 --set ignore_eos=true"
+    ).add_argument
+    add("--generate", type=whole, metavar="N", help="write at most N tokens behind the text, as they come; --show "
+        "draws where each looked, by default the mean over all layers and heads")  # fmt: skip
+    add("--temperature", type=float, metavar="T", help="0, the default: the most probable token; above: draw tokens")
+    add("--top-k", type=int, metavar="K", help="draw from the K most probable tokens")
+    add("--top-p", type=float, metavar="P", help="draw from the most probable tokens that have P together")
+    add("--seed", type=int, metavar="N", help="the same seed draws the same tokens")
+    add("--stop", action="append", metavar="TEXT", help="end before this text; may be repeated")
 
     parameters = root.add_argument_group("parameters", "--describe lists a block's parameters with their defaults.")
     add = parameters.add_argument

@@ -160,12 +160,16 @@ def _safetensors() -> Any:
 
 
 def _json(outputs: Mapping[str, Any], others: Mapping[str, Any]) -> bytes:
-    document = dict(others) | {
+    return json.dumps(dict(others) | to_lists(outputs), allow_nan=False).encode()
+
+
+def to_lists(outputs: Mapping[str, Any]) -> dict[str, Any]:
+    """Outputs as JSON values."""
+    return {
         name: {part: _to_list(array) for part, array in output._asdict().items()}
         if isinstance(output, TopK) else _to_list(output)
         for name, output in outputs.items()
     }  # fmt: skip
-    return json.dumps(document, allow_nan=False).encode()
 
 
 def _to_list(array: np.ndarray) -> Any:

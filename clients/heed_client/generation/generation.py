@@ -41,6 +41,7 @@ class GenerateRequest:
 class _Generation:
     """What both kinds share. ``execute`` is the client's."""
 
+    # set when the request is sent
     text: Any
     generated: list[Any]
     finish_reason: Any
@@ -51,6 +52,7 @@ class _Generation:
     request_id: str | None
 
     def __init__(self, execute: Callable[..., Any], calls: Calls, request: GenerateRequest) -> None:
+        self.model = request.model
         self._execute = execute
         self._calls = calls
         self._request = request
@@ -64,7 +66,7 @@ class _Generation:
     def __repr__(self) -> str:
         found = self.__dict__
         what = repr(found["text"]) if "text" in found else "not sent; loop over it, or call result()"
-        return f"<Generation of {self._request.model}: {what}>"
+        return f"<Generation of {self.model}: {what}>"
 
     def _begin(self) -> None:
         self.text, self.generated, self.finish_reason, self.usage = "", [], None, None
