@@ -17,7 +17,7 @@ from loadtest.measurement.outcome import outcome, ratios
 from loadtest.measurement.thresholds import violations
 from loadtest.options import parser
 from loadtest.report import about, ci
-from loadtest.report.terminal import ratio_table, table
+from loadtest.report.terminal import ratio_table, table, token_table
 from loadtest.requests.memory import stored_keys
 from loadtest.requests.scenario import RequestSpec, ScenarioError
 from loadtest.requests.server import Server
@@ -123,6 +123,9 @@ def _output(document: dict[str, Any], options: Any, console: Console) -> None:
     for name, url in document["servers"].items():
         console.print(f"{name} {url}" if several else url)
     console.print(table(document["results"], several))
+    if any(result["generation"] for result in document["results"]):
+        console.print("\ngenerated tokens: the time until the first, and of each further one")
+        console.print(token_table(document["results"], several))
     if document["ratios"]:
         console.print("\nA / B, ratios of adjacent turns: median (smallest to largest)")
         console.print(ratio_table(document["ratios"]))

@@ -25,13 +25,14 @@ unsteady if the five windows of the measurement do not agree. Only responses wit
 errors.
 """
 EPILOG = """\
-exit status: 0 on success; 1 if a --fail-if condition is met; 2 if nothing could be measured, at one level or at all;
-130 if interrupted.
+exit status: 0 on success; 1 if a --fail-if condition is met, or no request of a level was answered with 200; 2 if no
+request of a server was, or an argument is wrong; 130 if interrupted.
 
 examples:
 heed loadtest --block multi_head --size m=128 --concurrency 1,8,64 --report report.html
 heed loadtest --rate 100,1000 --api v2 --encoding binary --fail-if 'p99>20ms' --fail-if 'failed>0.1%'
 heed loadtest --memory --size m=1 --size n=8192 --outputs output --concurrency 1,8
+heed loadtest --block gpt2 --generate 64 --size n=128 --concurrency 1,4
 heed loadtest --scenario mix.toml --compare http://127.0.0.1:8001 --concurrency 8
 heed loadtest -c 1,8,64 --soak 3600 --fail-if 'growth>50MB' --fail-if unsteady --junit junit.xml --csv results.csv
 """
@@ -67,6 +68,8 @@ def parser() -> Parser:
     add("--size", action="append", default=[], type=_sizes, metavar="SYMBOL=N[,N...]", help="m=128; N,N sends both")
     add("--shape", action="append", default=[], type=_sizes, metavar="INPUT=N,...", help="also adds optional inputs")
     add("--outputs", type=_list(str), default=[], metavar="NAME,...", help="requested outputs (default: the server's)")
+    add("--generate", type=_whole, default=0, metavar="N", help="generate N tokens behind a prompt of --size n= random "
+        "tokens or of --set text=..., streamed; tokens/s and their times are reported")  # fmt: skip
     add("--set", action="append", default=[], type=_setting, metavar="PARAMETER=VALUE", help="such as is_causal=true")
 
     add = parser.add_argument_group("load").add_argument
@@ -148,6 +151,7 @@ def _spec(options: argparse.Namespace) -> RequestSpec:
         shapes=dict(options.shape),
         outputs=options.outputs,
         parameters=dict(options.set),
+        generate=options.generate,
     )
 
 

@@ -90,8 +90,8 @@ def measure(
                         server.port,
                         server.trust if server.tls else None,
                         [
-                            Request(server.wire(body.path, body.content, body.headers), kind)
-                            for kind, several in enumerate(side.bodies)
+                            Request(server.wire(body.path, body.content, body.headers), kind, spec.generate > 0)
+                            for kind, (spec, several) in enumerate(zip(specs, side.bodies, strict=True))
                             for body in several
                         ],
                         shares,

@@ -8,7 +8,7 @@ stall of the server adds to the latency of every request that came due in it (no
 import asyncio
 import time
 from collections import Counter, deque
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import cycle
 from random import Random
 
@@ -54,11 +54,18 @@ class Sample:
     cores: float  # processor time a second, of one process
     lags_ms: np.ndarray  # delays of the process itself, float32
     is_last: bool = False  # of its process in a turn
+    first_ms: np.ndarray = field(default_factory=lambda: np.empty(0, np.float32))  # times until the first token
+    gaps_ms: np.ndarray = field(default_factory=lambda: np.empty(0, np.float32))  # between a token and the one before
 
     @property
     def rate(self) -> float:
         """Responses a second with status 200."""
         return self.answered / self.seconds if self.seconds else 0.0
+
+    @property
+    def token_rate(self) -> float:
+        """Tokens a second."""
+        return (len(self.first_ms) + len(self.gaps_ms)) / self.seconds if self.seconds else 0.0
 
     def percentile_ms(self, percent: float) -> float | None:
         return float(np.percentile(self.latencies_ms, percent)) if len(self.latencies_ms) else None
@@ -125,7 +132,7 @@ class Load:
         """Take a sample, and abort requests that are older than the timeout."""
         now_s = time.perf_counter()
         for connection in [*self._open]:
-            if connection.is_busy and now_s - connection.sent_s > self.turn.timeout_s:
+            if connection.is_busy and now_s - connection.active_s > self.turn.timeout_s:
                 connection.abort("timeout")
         seconds = now_s - self._reset_s
         sample = Sample(
@@ -139,6 +146,8 @@ class Load:
             (time.process_time() - self._reset_cpu_s) / seconds,
             1e3 * np.array(self._lags_s, np.float32),
             is_last,
+            1e3 * np.array(self._first_s, np.float32),
+            1e3 * np.array(self._gaps_s, np.float32),
         )
         self._reset()
         return sample
@@ -148,6 +157,8 @@ class Load:
         self._arrived = self._answered = 0
         self._latencies_s: list[float] = []
         self._kinds: list[int] = []
+        self._first_s: list[float] = []
+        self._gaps_s: list[float] = []
         self._lags_s: list[float] = []
         self._errors: Counter[str] = Counter()
 
@@ -167,7 +178,7 @@ class Load:
         turn = self.turn
         try:
             await self._loop.create_connection(
-                lambda: Connection(self._on_done, self._on_idle, self._on_lost),
+                lambda: Connection(self._on_done, self._on_idle, self._on_lost, self._on_tokens),
                 turn.host, turn.port, ssl=self._tls,
             )  # fmt: skip
         except OSError as error:
@@ -210,6 +221,14 @@ class Load:
                 self._kinds.append(request.kind)
         elif self._phase != "over" and start_s >= self._measured_from_s:
             self._errors[f"status {result}" if isinstance(result, int) else result] += 1
+
+    def _on_tokens(self, start_s: float, before_s: float, count: int) -> None:
+        """``count`` tokens have arrived together."""
+        if start_s < self._measured_from_s:
+            return
+        now_s = time.perf_counter()
+        (self._gaps_s if before_s else self._first_s).append(now_s - (before_s or start_s))
+        self._gaps_s += [0.0] * (count - 1)
 
     def _on_lost(self, connection: Connection) -> None:
         self._open.discard(connection)

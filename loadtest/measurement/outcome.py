@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from loadtest.generator.load import Sample
 from loadtest.measurement import stages
 from loadtest.measurement.measure import Measurement
 from loadtest.measurement.window import join
@@ -51,6 +52,7 @@ def outcome(level: Level, server: str, kinds: Sequence[str], turns: Sequence[Mea
         "errors": dict(with_late.errors),
         "failed": failed / (failed + len(latencies_ms)) if failed or len(latencies_ms) else None,
         **_times(latencies_ms),
+        "generation": _generation(measured, with_late),
         "curve": [[percent, float(ms)] for percent, ms in zip(CURVE, np.percentile(latencies_ms, CURVE), strict=True)]
         if len(latencies_ms)
         else [],
@@ -100,6 +102,17 @@ def _times(latencies_ms: np.ndarray) -> dict[str, float | None]:
         return dict.fromkeys(["mean", *(f"p{percent:g}" for percent in PERCENTILES), "max"])
     percentiles = {f"p{percent:g}": float(np.percentile(latencies_ms, percent)) for percent in PERCENTILES}
     return {"mean": float(latencies_ms.mean(dtype=np.float64)), **percentiles, "max": float(latencies_ms.max())}
+
+
+def _generation(measured: Sample, with_late: Sample) -> dict[str, Any] | None:
+    """Tokens a second, and the times of the first token and of each further one; None without tokens."""
+    first_ms, gaps_ms = with_late.first_ms, with_late.gaps_ms
+    if not len(first_ms):
+        return None
+    tokens = len(first_ms) + len(gaps_ms)
+    return {
+        "tokens": tokens, "rate": measured.token_rate, "first_token": _times(first_ms), "per_token": _times(gaps_ms)
+    }  # fmt: skip
 
 
 def _server_side(turns: Sequence[Measurement], seconds: float) -> dict[str, Any] | None:

@@ -23,6 +23,8 @@ def join(samples: Sequence[Sample], processes: int = 1) -> Sample:
         sum((sample.errors for sample in samples), Counter[str]()),
         sum(sample.cores * sample.seconds for sample in samples) / seconds if seconds else 0.0,
         np.concatenate([np.empty(0, np.float32), *(sample.lags_ms for sample in samples)]),
+        first_ms=np.concatenate([np.empty(0, np.float32), *(sample.first_ms for sample in samples)]),
+        gaps_ms=np.concatenate([np.empty(0, np.float32), *(sample.gaps_ms for sample in samples)]),
     )
 
 
@@ -30,12 +32,18 @@ def disagreement(windows: Sequence[Sample], is_open: bool) -> str | None:
     """Why these windows are not in a steady state; None if they are.
 
     A closed loop must keep its rate. An open loop must answer as fast as requests arrive, whose rate varies at random.
-    Both must keep their median latency.
+    Both must keep their median latency. Of generated tokens, of which a window has many, these are the rate and the
+    median time of a token.
     """
-    medians_ms = [float(np.median(window.latencies_ms)) for window in windows if len(window.latencies_ms)]
+    has_tokens = any(len(window.gaps_ms) for window in windows)
+    times = [window.gaps_ms if has_tokens else window.latencies_ms for window in windows]
+    medians_ms = [float(np.median(of)) for of in times if len(of)]
     if not windows or len(medians_ms) < len(windows):
         return "a window without an answer"
-    rates = [window.answered / max(1, window.arrived) if is_open else window.rate for window in windows]
+    if is_open:
+        rates = [window.answered / max(1, window.arrived) for window in windows]
+    else:
+        rates = [window.token_rate if has_tokens else window.rate for window in windows]
     metrics = (("answered / offered" if is_open else "rate", rates, ""), ("median", medians_ms, " ms"))
     for metric, values, unit in metrics:
         mean = sum(values) / len(values)

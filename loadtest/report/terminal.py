@@ -12,6 +12,7 @@ from loadtest.generator.load import Sample
 from loadtest.measurement.window import join
 
 TIMES = ("p50", "p95", "p99", "p99.9", "max")
+TOKEN_TIMES = ("p50", "p90", "p99")
 DISPLAY_S = 1.0  # the displayed rate and percentiles are of the last second
 
 
@@ -42,6 +43,8 @@ class Display:
         last = join([*self._samples], self._processes)
         p50, p99 = (format_number(last.percentile_ms(percent)) for percent in (50, 99))
         now = f"{last.rate:>8,.0f}/s  p50 {p50} ms  p99 {p99} ms"
+        if len(last.gaps_ms):
+            now += f"  {last.token_rate:,.0f} tokens/s"
         if errors := last.errors.total():
             now += f"  [red]{errors:,} errors[/]"
         done = sample.seconds / self._processes if sample.phase == "measured" else 0
@@ -57,6 +60,18 @@ def table(results: Sequence[dict[str, Any]], several: bool) -> Table:
         errors = f"[red]{sum(result['errors'].values()):,}[/]" if result["errors"] else "0"
         verdict = "[green]steady[/]" if result["steady"] else "[yellow]unsteady[/]"
         rows.add_row(result["level"], *([result["server"]] * several), *numbers, errors, verdict)
+    return rows
+
+
+def token_table(results: Sequence[dict[str, Any]], several: bool) -> Table:
+    """A row for each level at which tokens were generated; times are in milliseconds."""
+    kinds = {"first_token": "first", "per_token": "each"}
+    columns = [f"{name} {time} ms" for name in kinds.values() for time in TOKEN_TIMES]
+    rows = _table("load", *(["server"] * several), "tokens/s", *columns)
+    for result in results:
+        if tokens := result["generation"]:
+            numbers = [tokens["rate"], *(tokens[kind][time] for kind in kinds for time in TOKEN_TIMES)]
+            rows.add_row(result["level"], *([result["server"]] * several), *map(format_number, numbers))
     return rows
 
 

@@ -51,6 +51,8 @@ def bodies(
             f"{spec.block} has no input {', '.join(unknown)}; it has {', '.join(tensor.name for tensor in inputs)}"
         )
     used = [tensor for tensor in inputs if tensor.required or tensor.name in spec.shapes]
+    if spec.generate:
+        used = [] if "text" in spec.parameters else used[:1]  # the decoder begins with its own token
     found = []
     for sizes in _sizes(spec, used):
         tensors, own = {tensor.name: _values(tensor, spec, sizes, rng) for tensor in used}, spec
@@ -103,6 +105,10 @@ def _size(tensor: Input, i: int, sizes: Mapping[str, int]) -> int:
 
 
 def _body(spec: RequestSpec, tensors: Mapping[str, np.ndarray]) -> Body:
+    if spec.generate:
+        rows = {name: array[0] for name, array in tensors.items()}
+        fields = {"max_new_tokens": spec.generate, "stream": True, "ignore_eos": True, "outputs": spec.outputs}
+        return Body(f"/v1/generate/{spec.block}", _dumps({**rows, **fields, **spec.parameters}), JSON | spec.headers)
     if spec.api == "native":
         outputs = {"outputs": spec.outputs} if spec.outputs else {}
         is_binary = spec.encoding == "binary"

@@ -20,7 +20,8 @@ class RequestSpec:
     """One kind of request: to a block, with random tensors; or to ``path``, with the file ``body``.
 
     ``sizes`` maps symbols of the block's shapes to a size, or to a list of sizes, each of which is sent. ``shapes``
-    maps inputs, also optional ones, to a shape. ``share`` is the relative frequency among the requests.
+    maps inputs, also optional ones, to a shape. ``share`` is the relative frequency among the requests. ``generate``
+    is the number of tokens that a language model generates, as a stream.
     """
 
     block: str = "scaled_dot_product"
@@ -32,6 +33,7 @@ class RequestSpec:
     shapes: dict[str, Any] = field(default_factory=dict)
     outputs: list[Any] = field(default_factory=list)
     parameters: dict[str, Any] = field(default_factory=dict)
+    generate: int = 0
     name: str = ""
     path: str = ""
     body: Path | None = None
@@ -45,6 +47,8 @@ class RequestSpec:
             raise ScenarioError(f"share: expected more than 0, got {self.share}")
         if (self.body is None) != (not self.path):
             raise ScenarioError("path and body must be given together")
+        if self.generate < 0 or (self.generate and self.api != "native"):
+            raise ScenarioError("generate: expected a whole number from 1, with the native API")
         for key, minimum in (("sizes", 1), ("shapes", 0)):
             for name, value in getattr(self, key).items():
                 numbers = value if isinstance(value, list) else [value]
@@ -53,7 +57,8 @@ class RequestSpec:
 
     @property
     def title(self) -> str:
-        return self.name or (self.path if self.body else f"{self.block}, {self.api} {self.encoding}")
+        form = f"generate {self.generate}" if self.generate else f"{self.api} {self.encoding}"
+        return self.name or (self.path if self.body else f"{self.block}, {form}")
 
 
 def read(file: Path) -> list[RequestSpec]:

@@ -30,7 +30,7 @@ def test_answers(parts, expected, end):
         if len(results) < 2:
             connection.post(Request(b"ping", 0), 0, 0)
 
-    connection = Connection(lambda _request, _start, result: results.append(result), post, lost.append)
+    connection = Connection(lambda _request, _start, result: results.append(result), post, lost.append, Mock())
     connection.connection_made(transport)
     for part in parts * len(expected):
         connection.data_received(part)
@@ -42,9 +42,32 @@ def test_answers(parts, expected, end):
 
 def test_an_aborted_request_fails_with_the_reason():
     results = []
-    connection = Connection(lambda *done: results.append(done), lambda _: None, lambda _: None)
+    connection = Connection(lambda *done: results.append(done), lambda _: None, lambda _: None, Mock())
     connection.connection_made(transport := Mock())
     connection.post(request := Request(b"ping", 0), 1.5, 2.0)
     connection.abort("timeout")
     assert results == [(request, 1.5, "timeout")]
     transport.abort.assert_called_once()
+
+
+@pytest.mark.parametrize("last", [b"done", b"error"])
+@pytest.mark.parametrize("size", [1, 2, 7, 1000])
+def test_the_tokens_of_a_stream_are_counted_as_they_come(size, last):
+    """Wherever its bytes are cut. A stream that ends with an error is no answer."""
+    data = b'data: {"text": "event: token\\n"}\n\n'
+    stream = 3 * (b"event: token\n" + data) + b"event: " + last + b"\n" + data
+    answer = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(stream), stream)
+    results, tokens = [], []
+    connection = Connection(
+        lambda _request, _start, result: results.append(result), lambda _: None, lambda _: None,
+        lambda *found: tokens.append(found),
+    )  # fmt: skip
+    connection.connection_made(Mock())
+    for _ in range(2):
+        connection.post(Request(b"ping", 0, is_stream=True), 1.5, 2.0)
+        for at in range(0, len(answer), size):
+            connection.data_received(answer[at : at + size])
+    assert results == [200 if last == b"done" else "an error in the stream"] * 2
+    assert sum(count for *_, count in tokens) == 6
+    assert {start for start, *_ in tokens} == {1.5}
+    assert [before > 0 for _, before, _ in tokens].count(False) == 2  # only the first token has none before

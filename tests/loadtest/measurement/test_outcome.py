@@ -14,12 +14,15 @@ from loadtest.measurement.window import disagreement
 from loadtest.report.plots import BARS, _bar_ms
 
 
-def window(phase="measured", latencies=(1.0,) * 99 + (9.0,), arrived=None, cores=0.3, late=0.1, errors=0, kind=0):
+def window(
+    phase="measured", latencies=(1.0,) * 99 + (9.0,), arrived=None, cores=0.3, late=0.1, errors=0, kind=0, tokens=()
+):  # fmt: skip
     count = len(latencies)
     return Sample(
         phase, 2.0, count if arrived is None else arrived, count, np.array(latencies, np.float32),
         np.full(count, kind, np.uint16), Counter({"status 503": errors} if errors else {}), cores,
-        np.full(50, late, np.float32),
+        np.full(50, late, np.float32), first_ms=np.array(tokens[:1], np.float32),
+        gaps_ms=np.array(tokens[1:], np.float32),
     )  # fmt: skip
 
 
@@ -62,6 +65,28 @@ def test_what_counts():
     assert [of["requests"] for of in found["kinds"]] == [300, 200]
     assert found["steady"]
     assert found["notes"] == ["times are those of the 500 requests answered with 200; 50 failed"]
+
+
+def test_tokens_are_counted_and_timed():
+    """Those of the warm-up are not; those that come late have times, and are not in the rate."""
+    turn = taken(
+        window("warm-up", tokens=[900, 900]), window(tokens=[30, *range(1, 101)]), window("late", tokens=[50, 7])
+    )
+    found = outcome(Level(concurrency=2), "A", ["x"], [turn, turn])["generation"]
+    assert (found["tokens"], found["rate"]) == (206, 101 / 2)
+    assert (found["first_token"]["p50"], found["first_token"]["max"]) == (40, 50)
+    gaps = np.tile([*range(1, 101), 7], 2)
+    for percent in (50, 90, 99):
+        assert found["per_token"][f"p{percent}"] == pytest.approx(np.percentile(gaps, percent))
+    assert outcome(Level(concurrency=2), "A", ["x"], [taken(window())])["generation"] is None
+
+
+def test_windows_of_tokens_are_compared_by_their_tokens():
+    """A request may take longer than a window."""
+    windows = [window(latencies=[], tokens=[2.0] * count) for count in (100, 102, 98)]
+    assert disagreement(windows, is_open=False) is None
+    slower = [*windows, window(latencies=[], tokens=[2.0] * 60)]
+    assert disagreement(slower, is_open=False) == "rate from 30 to 51"
 
 
 @pytest.mark.parametrize(
