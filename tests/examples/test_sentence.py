@@ -2,6 +2,8 @@
 
 import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -45,3 +47,11 @@ def test_it_attends_to_the_animal(client):
     tokens = json.loads((EXAMPLES / "sentence.tokens.json").read_text())
     top = attend(client, **request, weights_top_k=1)["weights"]
     assert tokens[top["indices"][0, 1, tokens.index("it"), 0]] == "animal"
+
+
+def test_its_help_loads_no_model():
+    command = [sys.executable, "-X", "importtime", EXAMPLES / "make_sentence.py", "--help"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("Write sentence.json")
+    assert "argparse" in done.stderr
+    assert "torch" not in done.stderr
