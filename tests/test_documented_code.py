@@ -26,7 +26,7 @@ from tests.support.documents import ENVIRONMENT, EXAMPLES, PAGES, ROOT, Example
 from tests.support.walkthrough import NOT_RUN, RESULTS, walk, without_times
 
 RUNNABLE = re.compile(r"(curl|printf|tail|od|python3?|grep|source|heed (run|memory|probe))\b.*")
-MODEL = re.compile(r"minilm|\bmine\b|attention\.pt")  # of the reader; the built-in blocks are others
+MODEL = re.compile(r"minilm|gpt2|\bmine\b|attention\.pt")  # of the reader; the built-in blocks are others
 # What they are given is tested in tests/deploy and tests/generated.
 PROGRAMS = ("docker", "kubectl", "ray", "serve", "npm", "npx", "node")
 JSON = {"Content-Type": "application/json"}
@@ -78,6 +78,20 @@ def test_it_runs_and_prints_what_is_shown(client, folder, example):
     assert done.returncode == 0, done.stderr
     if example.shown is not None:
         assert done.stdout.strip() == example.shown.strip()
+
+
+GENERATING = [example for example in EXAMPLES if re.search(r"heed run gpt2|generate\(.gpt2", example.code)]
+
+
+@pytest.mark.filterwarnings("ignore")  # those of transformers
+@pytest.mark.parametrize("example", GENERATING, ids=str)
+def test_examples_of_generation_run(shared_server, generating, example):
+    """With a small model in place of gpt2."""
+    url, code = shared_server(generating / "models", "--workers", "1").url, example.code.replace("gpt2", "gpt")
+    command = [sys.executable, "-c", code] if example.language == "python" else ["bash", "-ec", code]
+    done = subprocess.run(command, cwd=ROOT, env=ENVIRONMENT | {"HEED_URL": url}, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout
 
 
 @pytest.mark.parametrize("example", CHECKED, ids=str)
