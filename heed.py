@@ -44,7 +44,7 @@ COMMANDS = {
     "probe": Command("service.cli.probe", "cpu", "check whether a server is ready (exit status)"),
     "list": Command("service.cli.list", "cpu", "list the blocks in a model repository or on a server"),
     "run": Command(
-        "heed_client.__main__", "client", "run a block on a server with tensors from files; draw its weights"
+        "heed_client.__main__", "client", "run a block or model on a server; draw its weights, generate text"
     ),
     "memory": Command("heed_client.command.memory", "client", "store, list and delete keys and values on a server"),
     "loadtest": Command("loadtest.__main__", "loadtest", "measure a server's throughput and latency under load"),

@@ -130,6 +130,8 @@ def _generate(
         raise UsageError(f"--{hidden[0].replace('_', '-')}: needs --json or --out FILE.json")
     if options.compare:
         raise UsageError("--compare: cannot be combined with --generate")
+    if "text_target" in inputs:
+        inputs["decoder_text"] = inputs.pop("text_target")
     drawn = generate.drawn_output(heed.describe(options.block)) if formats else ""
     inputs = generate.with_weights(inputs, drawn) if formats else inputs
     generation = heed.generate(options.block, max_new_tokens=options.generate, **inputs)

@@ -109,6 +109,11 @@ def test_a_refusal_is_asked_again_as_the_server_says(connect):
     transport = Answering((429, NOW, b""), (503, NOW, b""), GOOD)
     assert connect(transport=transport, retries=2).blocks() == []
     assert len(transport.requests) == 3
+    done = b'event: done\ndata: {"text": "", "finish_reason": "eos", "usage": {}}\n\n'
+    transport = Answering((503, NOW, b"busy"), (200, {}, done))
+    generation = connect(transport=transport).generate("any", "a text")
+    assert list(generation) == []
+    assert (generation.finish_reason, len(transport.requests)) == ("eos", 2)
 
 
 @pytest.mark.parametrize(

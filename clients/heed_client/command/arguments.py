@@ -7,7 +7,10 @@ from typing import Any
 from heed_client.command.files import SUFFIXES
 from heed_options import Parser, add_server, either, positive
 
-DESCRIPTION = "Run an attention block on a server with tensors from files; save its outputs or draw its weights."
+DESCRIPTION = (
+    "Run an attention block or a model on a server, on tensors from files or on texts: save its outputs, draw its "
+    "weights, generate text."
+)
 TENSORS = {
     "query": "queries",
     "key": "keys",
@@ -86,7 +89,8 @@ def parser() -> Parser:
     add = root.add_argument_group("texts, of a model with a tokenizer; its tokens label the heat maps").add_argument
     add("--text", action="append", metavar="TEXT", help="text instead of token ids; repeat it for a batch of texts")
     add("--text-pair", action="append", metavar="TEXT", help="second text of a pair")
-    add("--text-target", action="append", metavar="TEXT", help="text for the decoder of a model with two stacks")
+    add("--text-target", action="append", metavar="TEXT", help="text for the decoder of a model with two stacks; with "
+        "--generate, what it begins with")  # fmt: skip
     add("--next-tokens", type=whole, metavar="K", help="of a language model: the K most probable next tokens")
     add("--truncation", action=argparse.BooleanOptionalAction, help="truncate a text that is too long for the model "
         "(default: as the tokenizer's file says)")  # fmt: skip
