@@ -31,6 +31,23 @@ def url(generating, shared_server):
     return shared_server(generating / "models", "--workers", "1").url
 
 
+@pytest.fixture(scope="module")
+def two_stacks(once):
+    """A repository with a small T5 and its tokenizer, ``t5``."""
+
+    def fill(folder):
+        from export.__main__ import main
+        from tests.support.families import FAMILIES, SPECIAL, Family, save
+        from tests.support.texts import save_tokenizer
+
+        family = FAMILIES["t5"]
+        save(Family(family.model, {**family.config, **SPECIAL}), folder / "t5")
+        save_tokenizer(folder / "t5")
+        assert main(["hf", str(folder / "t5"), "--repository", str(folder / "models")]) == 0
+
+    return once("t5 that generates", fill) / "models"
+
+
 @pytest.fixture
 def run(url, capsys):
     """Runs ``heed run gpt``; returns its status, and what it wrote to both streams."""
@@ -107,8 +124,7 @@ def test_a_heat_map_shows_where_each_token_looked(generate, expected, tmp_path, 
     rows = [line for line in lines if set(line) & set(SHADES)]
     labels = [token["token"] or str(token["id"]) for token in expected["generated"]]
     assert [row.split()[0] for row in rows] == labels
-    columns = ["".join(of).strip() for of in zip(*(line.ljust(80) for line in lines[: -len(rows)]), strict=True)]
-    assert [label for label in columns if label] == [*PROMPT, *labels[:-1]]
+    assert columns_of(lines) == [*PROMPT, *labels[:-1]]
     weights = np.zeros((12, 16))
     for place, token in enumerate(expected["generated"]):
         weights[place, : len(PROMPT) + place] = np.array(token["weights"])[chosen].mean((0, 1))[0]
@@ -118,6 +134,28 @@ def test_a_heat_map_shows_where_each_token_looked(generate, expected, tmp_path, 
     page = page_data(path.read_text())
     assert page["shape"] == [1, 1, 12, 16]
     assert page["about"] == {"model": "gpt", "text": "the cat sat"}
+
+
+def columns_of(lines):
+    """The labels of the columns, which stand above the rows from top to bottom."""
+    above = [line.ljust(80) for line in lines if not set(line) & set(SHADES)]
+    return [label for of in zip(*above, strict=True) if (label := "".join(of).strip())]
+
+
+@pytest.mark.extended
+def test_with_two_stacks_it_shows_where_the_text_was_read(two_stacks, shared_server, capsys):
+    url = shared_server(two_stacks, "--workers", "1").url
+    flags = ["t5", "--url", url, "--text", "the cat sat", "--generate", "4", "--set", "ignore_eos=true"]
+    assert main([*flags, "--show"]) == 0
+    _, title, *lines = capsys.readouterr().out.splitlines()
+    assert title.startswith("cross_weights, mean over all layers, mean over all heads: ")
+    assert columns_of(lines) == PROMPT
+    body = {"text": "the cat sat", "max_new_tokens": 4, "ignore_eos": True, "decoder_text": "a dog"}
+    expected = httpx.post(f"{url}/v1/generate/t5", json=body).json()
+    assert main([*flags, "--text-target", "a dog", "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert (answer["generated"], answer["usage"]) == (expected["generated"], expected["usage"])
+    assert answer["usage"]["prompt_tokens"] == 3
 
 
 def test_json_is_the_answer_of_the_server(generate, run, expected, tmp_path):
