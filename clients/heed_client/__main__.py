@@ -134,7 +134,7 @@ def _generate(
         inputs["decoder_text"] = inputs.pop("text_target")
     drawn = generate.drawn_output(heed.describe(options.block)) if formats else ""
     inputs = generate.with_weights(inputs, drawn) if formats else inputs
-    generation = heed.generate(options.block, max_new_tokens=options.generate, **inputs)
+    generation = heed.generate(options.block, **{**inputs, "max_new_tokens": options.generate})
     if out:
         files.write(out, {}, generate.document(generation.result()))
     else:
