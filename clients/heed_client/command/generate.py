@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -84,7 +85,8 @@ def looked(
     if len(keys) != count:  # not those of the tokenizer, such as a spectrogram's or pooled ones
         keys = [*map(str, range(count))]
     name = ", ".join([drawn, *(_place(axis, inputs) for axis in REDUCED)])
-    return matrices(weights, at, [Labels(given.queries or new, given.keys or keys)], name=name)
+    drawn_matrices = matrices(weights, at, [Labels(given.queries or new, given.keys or keys)], name=name)
+    return replace(drawn_matrices, has_all_rows=True)
 
 
 def _place(axis: str, inputs: Mapping[str, Any]) -> str:

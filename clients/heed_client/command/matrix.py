@@ -31,11 +31,12 @@ class Matrix(NamedTuple):
 
 @dataclass(frozen=True)
 class Matrices:
-    """All matrices of a drawing, which are ``columns`` wide in a grid."""
+    """All matrices of a drawing, which are ``columns`` wide in a grid. With ``has_all_rows`` only keys are pooled."""
 
     all: Sequence[Matrix]
     columns: int
     is_difference: bool
+    has_all_rows: bool = False
 
     @property
     def range(self) -> tuple[float, float]:

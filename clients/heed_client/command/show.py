@@ -20,30 +20,30 @@ def show(matrices: Matrices, console: Console) -> None:
     """Print each matrix. A cell is two characters wide; in a narrow terminal it is the maximum of several weights."""
     colours = OF_DIFFERENCES if matrices.is_difference else COLOURS
     for matrix in matrices.all:
-        _print(matrix, *matrices.range, colours, console)
+        _print(matrix, *matrices.range, colours, console, matrices.has_all_rows)
 
 
-def _print(matrix: Matrix, low: float, top: float, colours: np.ndarray, console: Console) -> None:
+def _print(matrix: Matrix, low: float, top: float, colours: np.ndarray, console: Console, has_all_rows: bool) -> None:
     width = min(MAX_LABEL, max(map(cell_len, matrix.queries), default=0))
     step = max(1, -(-matrix.weights.shape[1] // max(1, (console.width - width - 1) // 2)))
-    pooled = _pooled(matrix.weights, step)
-    note = f", a cell is the largest of {step} x {step}" if step > 1 else ""
+    rows = 1 if has_all_rows else step
+    pooled = _pooled(matrix.weights, rows, step)
+    note = f", a cell is the largest of {rows} x {step}" if step > 1 else ""
     console.print(Text(f"{matrix.name}: {low:.2f} to {top:.2f}{note}", style="bold"), soft_wrap=True)
     for letters in _column_labels(matrix.keys[::step]):
         console.print(Text(f"{'':{width}} {letters}".rstrip()), soft_wrap=True)
-    for label, row in zip(matrix.queries[::step], (pooled - low) / (top - low), strict=True):
+    for label, row in zip(matrix.queries[::rows], (pooled - low) / (top - low), strict=True):
         line = Text(set_cell_size(label, min(width, cell_len(label))).rjust(width) + " ")
         for level in row:
             line.append_text(_cell(float(level), colours, console))
         console.print(line, soft_wrap=True)
 
 
-def _pooled(weights: np.ndarray, step: int) -> np.ndarray:
-    """Of each ``step`` x ``step`` cells the weight of the largest magnitude."""
+def _pooled(weights: np.ndarray, rows: int, columns: int) -> np.ndarray:
+    """Of each ``rows`` x ``columns`` cells the weight of the largest magnitude."""
     m, n = weights.shape
-    padded = np.pad(weights, ((0, -m % step), (0, -n % step)))
-    rows, columns = (length // step for length in padded.shape)
-    cells = padded.reshape(rows, step, columns, step)
+    padded = np.pad(weights, ((0, -m % rows), (0, -n % columns)))
+    cells = padded.reshape(len(padded) // rows, rows, padded.shape[1] // columns, columns)
     low, top = cells.min(axis=(1, 3)), cells.max(axis=(1, 3))
     pooled: np.ndarray = np.where(-low > top, low, top)
     return pooled
