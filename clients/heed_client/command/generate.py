@@ -1,5 +1,6 @@
 """``heed run --generate``: the text as it comes, the answer as JSON, and where each token looked as a matrix."""
 
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -13,6 +14,7 @@ from heed_client.command import files
 from heed_client.command.matrix import Labels, Matrices, matrices
 from heed_client.generation.generation import Generation
 
+CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")  # characters that would change a terminal, not \t and \n
 REDUCED = {"layers": "reduce_layers", "heads": "reduce_heads"}
 
 
@@ -32,15 +34,15 @@ def with_weights(inputs: Mapping[str, Any], drawn: str) -> dict[str, Any]:
 
 def print_text(generation: Generation) -> None:
     """Print the text as it comes, and on a terminal why it ends and how long it took."""
-    is_begun = False
+    is_begun, is_terminal = False, sys.stdout.isatty()
     try:
         for token in generation:
             is_begun = True
-            print(token.text, end="", flush=True)
+            print(CONTROL.sub("", token.text) if is_terminal else token.text, end="", flush=True)
     finally:
         if is_begun:
             print(flush=True)
-    if sys.stdout.isatty():
+    if is_terminal:
         print(f"\n{_ending(generation)}")
 
 

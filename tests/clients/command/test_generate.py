@@ -12,7 +12,9 @@ import numpy as np
 import pytest
 
 from heed_client.__main__ import main
+from heed_client.command.generate import print_text
 from heed_client.command.show import SHADES
+from heed_client.generation.answer import GeneratedToken
 from tests.support.client_calls import page_data
 from tests.support.generating import stepping
 from tests.support.http_client import gauge
@@ -89,6 +91,23 @@ def test_the_text_is_printed(generate, expected, monkeypatch):
     text, empty, ending, *_ = generate().split("\n")
     assert (text, empty) == (expected["text"], "")
     assert ending.startswith("12 tokens (length), the first after ")
+
+
+def test_a_terminal_gets_no_control_characters(capsys, monkeypatch):
+    def of(text):
+        return GeneratedToken(1, None, text, (0, 1), -1.0, [], {})
+
+    class Finished:
+        generated, finish_reason, first_token_ms, total_ms = [of("")], "eos", 1.0, 1.0
+
+        def __iter__(self):
+            return iter([of("a\x1b[31m"), of("\x9b\x0e\x7fb\tc\r\n"), of("é\xa0")])
+
+    print_text(Finished())
+    assert capsys.readouterr().out == "a\x1b[31m\x9b\x0e\x7fb\tc\r\né\xa0\n"
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    print_text(Finished())
+    assert capsys.readouterr().out.startswith("a[31mb\tc\né\xa0\n\n1 token (eos), the first after 1 ms\n")
 
 
 def test_tokens_are_printed_as_they_come_until_it_is_interrupted(generating):
