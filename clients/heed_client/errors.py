@@ -109,7 +109,7 @@ def problem(response: httpx.Response, document: Any = None) -> Problem:
     return BY_STATUS.get(status, ServerError if status >= 500 else BadRequest)(
         status,
         str(members.get("title") or response.reason_phrase),
-        str(members.get("detail") or members.get("error") or _not_heeds(response)),
+        str(members.get("detail") or members.get("error") or ("" if response.is_success else _not_heeds(response))),
         members.get("field"),
         response.headers.get("X-Request-ID"),
         _seconds(response.headers.get("Retry-After")),

@@ -220,8 +220,10 @@ TOKEN = b'event: token\ndata: {"id":1,"token":"a","text":"a","offset":[0,1],"log
         (HEAD + b"\r\n<!doctype html>\n\n", ServerError, 0),
         (HEAD + b"\r\nevent: token\ndata: {}\n\n", ServerError, 0),
         (HEAD + b"\r\nevent: token\ndata: {\n\n", ServerError, 0),
+        (HEAD + b"\r\nevent: error\ndata: {}\n\n", ServerError, 0),
+        (HEAD + b'\r\nevent: error\ndata: {"status": "bad"}\n\n', ServerError, 0),
     ],
-    ids=["cut off", "without an end", "a page", "no token", "no JSON"],
+    ids=["cut off", "without an end", "a page", "no token", "no JSON", "no problem", "no status"],
 )
 def test_a_stream_that_is_not_whole_is_an_error(connect, answer, error, count):
     generation = connect(serve_once(answer)).generate("gpt", "the cat")

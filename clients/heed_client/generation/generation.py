@@ -99,7 +99,7 @@ class _Generation:
                 for key in ("text", "finish_reason", "usage", "first_token_ms", "total_ms"):
                     setattr(self, key, fields.get(key))
             elif name == "error":
-                raise problem(response, fields)
+                raise parse(response, partial(problem, response, fields))
 
     def _check_end(self, response: httpx.Response) -> None:
         if self.finish_reason is None:
