@@ -16,6 +16,7 @@ from service.base.errors import Invalid
 from service.model.graph import Graph, MultiThreadedSession
 from service.model.model import Model
 from service.model.spec import CANONICAL, Signature
+from service.native.schemas import QuantizedDescription
 from service.ort.onnx_metadata import metadata
 from service.ort.provider import open_session
 from service.ort.session import Session
@@ -36,6 +37,7 @@ class Generation(BaseModel, frozen=True):
     past: tuple[tuple[int, int], ...] = ()  # of the keys and values of each layer in turn: heads, width
     pads_left: bool = False
     in_place: bool = False
+    quantized: QuantizedDescription | None = None
     tokens: dict[str, Any] = {}
 
     @property

@@ -15,6 +15,7 @@ from service.generation.scheduler import Scheduler
 from service.generation.triton import GENERATE, STREAM, TritonEndpoint
 from service.model.model import Model
 from service.native.endpoint import AttentionEndpoint
+from service.native.schemas import GenerateDescription
 from service.telemetry.shared_metrics import Key
 from service.v2.paths import OF_MODEL, OF_VERSION
 
@@ -41,7 +42,13 @@ class GenerationFeature(Feature):
         decoder = load_decoder(folder, model, self._threads)
         if decoder is not None:
             self._decoders[model] = decoder
-            model.generates = not decoder.generation.refused
+            generation = decoder.generation
+            model.generate_refused = generation.refused
+            if not generation.refused:
+                shares_runs = generation.pads_left and not generation.two_stacks
+                model.generate = GenerateDescription(
+                    two_stacks=generation.two_stacks, shares_runs=shares_runs, quantized=generation.quantized
+                )
 
     def documented_routes(self, _core: Core, blocks: dict[str, Model]) -> Sequence[BaseRoute]:
         decoders = [self._decoders[model] for model in blocks.values() if model in self._decoders]

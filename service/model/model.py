@@ -44,9 +44,10 @@ class Model:
     max_batch_size: int = 0  # rows of a request; 0 = no batch axis
     batched: frozenset[str] = frozenset()  # inputs and outputs whose first axis is the batch
     batching: BatchingRules | None = None  # how requests share a run; None = they never do
-    tokenizer: Any = None  # of a model that takes token ids; features set this and the next two
+    tokenizer: Any = None  # of a model that takes token ids; features set this and the next four
     preprocessor: Any = None  # of a model that takes images
-    generates: bool = False  # whether it has the graphs of steps
+    generate: Any = None  # how it generates, in words of its description
+    generate_refused: str | None = None  # why it does not
     load_seconds: float = 0.0  # that it took to load
     file_bytes: int = 0  # of all files of the version
 

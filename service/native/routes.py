@@ -60,7 +60,8 @@ async def describe_block(block: str, request: Request) -> BlockDescription:
         ],
         tokenizer=_tokenizer(model),
         preprocessor=describe_preprocessor(model),
-        generate=model.generates,
+        generate=model.generate,
+        generate_refused=model.generate_refused,
         derived=[
             _output(name, "float32", derived_shape(model.signature, output), output.description)
             for name, output in derived

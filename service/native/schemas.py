@@ -77,6 +77,25 @@ class PreprocessorDescription(BaseModel):
     )
 
 
+class QuantizedDescription(BaseModel):
+    """Weights of the steps of generation that were rounded at export."""
+
+    bits: int
+    block_size: int = Field(description="numbers that share a scale")
+    errors: dict[str, float] = Field(
+        description="largest absolute error of each output against float64; of tokens how far the logit of a chosen "
+        "one was below the largest"
+    )
+
+
+class GenerateDescription(BaseModel):
+    """How a model generates."""
+
+    two_stacks: bool = Field(description="an encoder and a decoder")
+    shares_runs: bool = Field(description="sequences of different lengths share runs")
+    quantized: QuantizedDescription | None = Field(description="null: its weights are those of the model")
+
+
 class BlockDescription(BlockLine):
     """Everything a client needs to call a block."""
 
@@ -90,7 +109,8 @@ class BlockDescription(BlockLine):
     preprocessor: PreprocessorDescription | None = Field(
         description="null: it takes no images, or has no preprocessor_config.json"
     )
-    generate: bool = Field(description="whether POST /v1/generate/{block} takes it")
+    generate: GenerateDescription | None = Field(description="null: POST /v1/generate/{block} does not take it")
+    generate_refused: str | None = Field(description="why not, of a model of transformers")
     derived: list[OutputDescription] = Field(description="further outputs, which are computed if a request names them")
     tolerance: dict[str, float] = Field(description="largest absolute error against float64 allowed at export")
     verified: str = Field(description="where and how the export was verified")

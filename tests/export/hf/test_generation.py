@@ -16,6 +16,7 @@ from export.verification.sessions import session
 from service.model.loader import open_version
 from service.ort.provider import Provider
 from tests.export.hf.generating import check_generation
+from tests.support.server import serving
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # those of transformers
 
@@ -77,6 +78,8 @@ def test_steps_of_8_bits_have_their_errors_in_the_description(generating, tmp_pa
     assert errors["output"] < 0.05 * np.ptp(weights)
     assert errors["weights"] < 0.1
     assert errors["tokens"] <= 2 * errors["output"]
+    with serving(tmp_path) as client:
+        assert client.get("/v1/attention/small").json()["generate"]["quantized"] == entry["quantized"]
 
 
 def logits_of(folder, entry):

@@ -69,8 +69,10 @@ def events(client, **body):
     return [(name.removeprefix("event: "), json.loads(data.removeprefix("data: "))) for name, data in lines]
 
 
-def test_the_description_says_whether_a_model_generates(client):
-    assert client.get("/v1/attention/gpt").json()["generate"] is True
+def test_the_description_says_how_a_model_generates(client):
+    description = client.get("/v1/attention/gpt").json()
+    assert description["generate"] == {"two_stacks": False, "shares_runs": True, "quantized": None}
+    assert description["generate_refused"] is None
 
 
 def generated(model, count, **options):
@@ -239,6 +241,8 @@ def test_a_model_that_does_not_generate_says_so(shared_server, texts_repository)
             response = client.post(f"/v1/generate/{name}", json={"input_ids": PROMPT})
             assert response.status_code == 422
             assert reason in response.json()["detail"]
+            assert client.get(f"/v1/attention/{name}").json()["generate"] is None
+        assert client.get("/v1/attention/bert").json()["generate_refused"] == "BertModel does not generate"
 
 
 def test_a_client_that_leaves_ends_the_run(service, client):

@@ -45,7 +45,7 @@ export const setInText =
  * @param {import("heed/views/hooks.js").Answer | null} answer  to the prompt @param {Settings} settings @param {Set} set
  */
 export function useGeneration(answer, settings, set) {
-  const isShown = settings.view === "generate" && answer !== null && answer.model.generate === true;
+  const isShown = settings.view === "generate" && answer !== null && Boolean(answer.model.generate);
   const kinds = useMemo(() => (answer ? generatedKinds(answer.model) : []), [answer?.model]);
   const kind = kinds.includes(settings.kind) ? settings.kind : (kinds.at(-1) ?? "weights");
   const within = useMemo(() => ({ ...inText(settings), kind }), [settings, kind]);
@@ -138,8 +138,12 @@ export function useGeneration(answer, settings, set) {
     needsKey: hasKey(),
   };
   const how = temperature ? `temperature ${temperature}, seed ${seed}` : "always the most probable";
+  const quantized = answer.model.generate?.quantized;
   const about = {
     generated: `${count} tokens, ${how}${chosen.length ? `, ${chosen.length} of them begun by hand` : ""}`,
+    ...(quantized && {
+      precision: `weights of ${quantized.bits} bits: attention up to ${quantized.errors.weights?.toPrecision(2)} from float64`,
+    }),
   };
   return { attention, about, settings: within, set: setInText(set), kinds, request, generation: { text, actions } };
 }

@@ -32,7 +32,7 @@ export class ServerError extends Error {
  * @property {TensorDescription[]} outputs @property {TensorDescription[]} derived
  * @property {{max_tokens: number | null, truncates_to: number | null, next_tokens?: boolean} | null} tokenizer
  * @property {Preprocessor | null} [preprocessor]
- * @property {boolean} [generate]  whether POST v1/generate/{block} takes it
+ * @property {{quantized: {bits: number, errors: Record<string, number>} | null} | null} [generate]  null: it does not
  * @property {string[]} providers @property {Record<string, any>} example
  */
 /**
