@@ -1,26 +1,31 @@
 """Two sides: texts, options, models; and the difference between them."""
 
+import re
 from xml.etree import ElementTree
 
+import pytest
 from playwright.sync_api import expect
 
-from tests.viewer.pages import paste, take
+from tests.viewer.pages import fragment, paste, take, violations
 
 PAGE = "model=bert&text=the+cat+sat&view=compare"
+LONG = "the+dog+sat+on+the+mat+and+the+cat+was"
 
 
-def test_the_difference_is_drawn_of_two_answers_of_one_size(open_page):
+def second_text(page):
+    return page.get_by_role("textbox", name="text to compare with")
+
+
+def test_the_difference_is_drawn_of_two_answers(open_page):
     page = open_page(PAGE + "&other={%22text%22:%22%22}")
-    second = page.get_by_role("region", name="second")
+    second = page.get_by_role("region", name="second", exact=True)
     drawings = page.locator("[aria-label=second], [aria-label=difference]").locator("canvas")
     expect(second).to_contain_text("Type a text")
     expect(drawings).to_have_count(0)
     svg = ElementTree.fromstring(take(page, "SVG").path().read_text())
     assert len(svg.findall("{*}g")) == 1  # the first side
-    box = second.get_by_role("textbox", name="text", exact=True)
+    box = second_text(page)
     difference = page.get_by_role("region", name="difference")
-    box.fill("the cat sat on the mat")
-    expect(difference).to_contain_text("No difference to show: the first has 5 x 5")
     box.fill("the dog ran")
     expect(difference.locator("canvas").first).to_be_visible()
     page.route("**/v1/tokenize/**", lambda _: None)  # never answered
@@ -29,15 +34,96 @@ def test_the_difference_is_drawn_of_two_answers_of_one_size(open_page):
     expect(box).to_be_visible()
 
 
+def test_texts_are_compared_in_one_head_and_heads_in_one_text(open_page):
+    """One thing differs, unless a head of the second side is chosen."""
+    page = open_page(PAGE + "&head=1")
+    head = page.get_by_role("combobox", name="second head")
+    titles = page.locator(".sides h2")
+    expect(titles).to_have_text(["First: head 1", "Second: head 2", "head 2 minus head 1"])
+    second_text(page).fill("the dog ran")
+    names = ["First: “the cat sat”, head 1", "Second: “the dog ran”, head 1"]
+    expect(titles).to_have_text([*names, "“the dog ran” minus “the cat sat”, head 1"])
+    expect(head).to_have_value("")
+    expect(head.locator("option:checked")).to_have_text("same (1)")
+    page.get_by_role("combobox", name="head", exact=True).select_option("3")
+    expect(titles.nth(1)).to_have_text("Second: “the dog ran”, head 3")
+    head.select_option("0")
+    expect(titles.nth(2)).to_have_text("“the dog ran”, head 0 minus “the cat sat”, head 3")
+    second_text(page).fill("the cat sat")
+    expect(titles).to_have_text(["First: head 3", "Second: head 0", "head 0 minus head 3"])
+
+
+def test_titles_have_the_words_that_differ(open_page):
+    page = open_page(f"model=bert&text={LONG}+old&view=compare")
+    second_text(page).fill(LONG.replace("+", " ") + " big")
+    titles = page.locator(".sides h2")
+    expect(titles.nth(0)).to_have_text(re.compile("^First: “….*was old”, head 0$"))
+    expect(titles.nth(1)).to_have_text(re.compile("^Second: “….*was big”, head 0$"))
+
+
+def test_words_are_compared_with_the_same_words(open_page, heed):
+    """Of texts of two lengths: "cat" has another place, "on" and "the" are in the second only."""
+    page = open_page("model=bert&text=the+animal+sat&view=compare&query=3")
+    second_text(page).fill("the animal on the cat sat")
+    before = heed.attend("bert", text="the animal sat").weights[0, 0]
+    after = heed.attend("bert", text="the animal on the cat sat").weights[0, 0]
+    region = page.get_by_role("region", name="second", exact=True)
+    expect(region.locator(".selection b")).to_have_text("“sat”")
+    expect(region.locator(".selection")).to_contain_text("(6) looks at")
+    difference = page.get_by_role("region", name="difference")
+    places = [0, 1, 2, 6, 7]  # of <s> the animal sat </s> in the second
+    change = after[6, places].astype(float) - before[3].astype(float)
+    largest = int(abs(change).argmax())
+    expect(difference.get_by_role("listitem").first).to_contain_text(
+        f"{before[3, largest]:.4f} → {after[6, places[largest]]:.4f}"
+    )
+    expect(difference.locator(".legend")).not_to_contain_text("not in both texts")
+    region.get_by_role("application").press("Escape")
+    expect(region.locator(".selection")).to_contain_text("Point at")
+    for _ in range(2):
+        region.get_by_role("application").press("ArrowRight")
+    expect(region.locator(".selection b")).to_have_text("“<s>”")
+    page.get_by_role("textbox", name="text", exact=True).fill("the animal on the big cat sat")
+    expect(difference.locator(".legend")).to_contain_text("not in both texts")
+
+
+def test_a_word_that_only_the_second_has_is_pinned_there(open_page):
+    page = open_page("model=bert&text=the+sat&view=compare&other={%22text%22:%22the+cat+sat%22,%22query%22:2,%22key%22:1}")
+    first, second = (page.get_by_role("region", name=name, exact=True) for name in ("first", "second"))
+    expect(second.locator(".selection b")).to_have_text("“cat”")
+    expect(first.locator(".selection")).to_contain_text("Point at")
+    second.get_by_role("application").press("ArrowDown")  # "sat", which both have
+    expect(first.locator(".selection b")).to_have_text("“sat”")
+    expect(second.locator(".selection b")).to_have_text("“sat”")
+    assert "query=2&" in fragment(page)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "pairs"),
+    [
+        ("a b c", "a b c", [0, 1, 2]),
+        ("a b c", "a x c", [0, 1, 2]),
+        ("a b c", "a x y c", [0, -1, 3]),
+        ("a b c d", "b c d e", [-1, 0, 1, 2]),
+        ("a b c d", "c d a b", [-1, -1, 0, 1]),
+        ("", "a", []),
+    ],
+)
+def test_counterparts(open_page, one, other, pairs):
+    page = open_page(PAGE)
+    script = "async ([one, other]) => (await import('heed/data/alignment.js')).counterparts(one, other)"
+    assert page.evaluate(script, [one.split(), other.split()]) == pairs
+
+
 def test_tensors_of_the_first_model_are_not_those_of_another(open_page):
     page = open_page("model=scaled_dot_product&view=compare")
     paste(page, query=[[1, 2]], key=[[1, 2], [3, 4]])
-    second = page.get_by_role("region", name="second")
-    page.get_by_text("another text, model or option").click()
+    second = page.get_by_role("region", name="what to compare with")
+    second.get_by_role("button", name="Tensors and options").click()
     expect(second.get_by_role("radio", name="file or JSON")).to_be_checked()
     second.get_by_role("combobox", name="second model").select_option("additive")
     expect(second.get_by_role("radio", name="example")).to_be_checked()
-    expect(second.locator("canvas").first).to_be_visible()
+    expect(page.get_by_role("region", name="second", exact=True).locator("canvas").first).to_be_visible()
 
 
 def test_both_sides_have_one_scale_and_one_layout(open_page, heed):
@@ -56,13 +142,16 @@ def test_both_sides_have_one_scale_and_one_layout(open_page, heed):
 
     first, second = before = sizes("y", "width", "height")
     assert first == second
-    page.get_by_text("another text, model or option").click()
-    page.get_by_role("region", name="second").get_by_role("textbox", name="text", exact=True).fill("the animal sat")
+    second_text(page).fill("the animal sat")
     difference = page.get_by_role("region", name="difference")
     expect(difference.get_by_role("heading")).to_have_text("“the animal sat”, head 3 minus “the cat sat”, head 0")
-    expect(page.get_by_role("region", name="second")).not_to_contain_text("…")
+    expect(page.get_by_role("region", name="second", exact=True)).not_to_contain_text("…")
     first, second = sizes("y", "height")
     assert first == second
-    assert first[0] == before[0][0]  # the fields of the second text lie over the maps
+    assert first[0] == before[0][0]
+    page.get_by_role("region", name="what to compare with").get_by_role("button", name="Options").click()
+    panel = page.locator(".compared").bounding_box()
+    assert panel["y"] + panel["height"] < page.locator(".sides").bounding_box()["y"]  # covers nothing
+    assert violations(page) == []
     page.get_by_role("combobox", name="colour range").select_option("each row")
     expect(legends.nth(0)).to_contain_text("of the row’s largest")

@@ -40,7 +40,7 @@ def test_two_heads_are_compared(open_page, heed):
     page = open_page("model=bert&text=the+cat+sat&view=compare&head=0&query=1&key=2")
     page.get_by_role("combobox", name="second head").select_option("3")
     weights = heed.attend("bert", text="the cat sat").weights[0, :, 1, 2]
-    first = page.locator(".workspace > .selection .value").first
+    first = page.get_by_role("region", name="first").locator(".selection .value").first
     second = page.get_by_role("region", name="second").locator(".selection .value").first
     expect(first).to_have_text(f"{weights[0]:.4f}")
     expect(second).to_have_text(f"{weights[3]:.4f}")

@@ -87,6 +87,47 @@ export const DEFAULTS = Object.freeze({
   other: null,
 });
 
+/** Settings that change what is run. @type {(keyof Settings)[]} */
+const RUN = [
+  "model",
+  "text",
+  "pair",
+  "target",
+  "kind",
+  "batch",
+  "parameters",
+  "sentence",
+  "random",
+  "words",
+  "ablated",
+];
+
+/** @param {Settings} settings @returns {Partial<Settings>} */
+export const runPart = (settings) => Object.fromEntries(RUN.map((name) => [name, settings[name]]));
+
+/** Whether two settings run the same. @param {Settings} one @param {Settings} other */
+export const isSameRun = (one, other) => JSON.stringify(runPart(one)) === JSON.stringify(runPart(other));
+
+/**
+ * The settings of the second side of a comparison. One thing differs: of the same answer it is the head, the next one;
+ * else layer and head are the first side's, unless others are chosen.
+ * @param {Settings} settings @param {number} heads @param {boolean} [isSameInput]  whether both have the same tensors
+ * @returns {Settings}
+ */
+export function secondOf(settings, heads, isSameInput = true) {
+  const { other } = settings;
+  const second = { ...settings, ...other };
+  const isChosen = other?.layer !== undefined || other?.head !== undefined;
+  if (isChosen || !isSameInput || !isSameRun(settings, second)) return second;
+  return { ...second, head: (settings.head + 1) % heads };
+}
+
+/** `other` with changes; undefined takes a setting out. @param {Settings} settings @param {Partial<Settings>} changes */
+export function changedOther({ other }, changes) {
+  const left = Object.entries({ ...other, ...changes }).filter(([, value]) => value !== undefined);
+  return left.length ? /** @type {Partial<Settings>} */ (Object.fromEntries(left)) : null;
+}
+
 /**
  * The settings that differ from the defaults, as the fragment of a URL.
  * @param {Settings} settings

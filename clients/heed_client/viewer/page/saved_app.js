@@ -1,7 +1,7 @@
 // The page with its data inside: `heed run --html`, notebooks, and what the page itself saves.
 import { html } from "vendor/preact.js";
 import { fromBase64, toPicture } from "heed/save/saved.js";
-import { DEFAULTS } from "heed/data/state.js";
+import { changedOther, DEFAULTS, secondOf } from "heed/data/state.js";
 import { useAddress } from "heed/page/address.js";
 import { Provenance } from "heed/page/provenance.js";
 import { usePromise } from "heed/views/hooks.js";
@@ -15,9 +15,8 @@ import { GENERATE, PICTURE, VIEWS, Workspace } from "heed/page/workspace.js";
 /** The second side of a comparison within one answer: another head or layer.
  *  @param {Attention} attention @param {Settings} settings @param {(changes: Partial<Settings>) => void} set */
 function sameWith(attention, settings, set) {
-  const other = settings.other ?? { head: (settings.head + 1) % attention.heads };
-  const setOther = (/** @type {Partial<Settings>} */ changes) => set({ other: { ...other, ...changes } });
-  return { attention, settings: { ...settings, ...other }, set: setOther };
+  const setOther = (/** @type {Partial<Settings>} */ changes) => set({ other: changedOther(settings, changes) });
+  return { attention, settings: secondOf(settings, attention.heads), set: setOther, isSame: true };
 }
 
 /** @param {{data: Saved}} props */

@@ -7,7 +7,7 @@ import { hasHeadMask, headMask, inputOf, kindsOf, modelOf, neededFor, openingKin
 import { patchesOf, seenBy } from "heed/server/picture.js";
 import { hasNeurons } from "heed/server/neurons.js";
 import { hasSteps } from "heed/server/steps.js";
-import { changed, DEFAULTS, SENTENCE } from "heed/data/state.js";
+import { changed, changedOther, DEFAULTS, isSameRun, runPart, secondOf, SENTENCE } from "heed/data/state.js";
 import { useAddress } from "heed/page/address.js";
 import { Provenance } from "heed/page/provenance.js";
 import { Header } from "heed/page/header.js";
@@ -143,24 +143,6 @@ function useReconnect(error, onReady) {
 const Again = ({ error: { field, status = 0 }, onAgain }) =>
   !field && (status < 400 || status >= 429) && html`<button onClick=${onAgain}>try again</button>`;
 
-/** Settings that change what is run. @type {(keyof Settings)[]} */
-const RUN = [
-  "model",
-  "text",
-  "pair",
-  "target",
-  "kind",
-  "batch",
-  "parameters",
-  "sentence",
-  "random",
-  "words",
-  "ablated",
-];
-
-/** @param {Settings} settings @returns {Partial<Settings>} */
-const runPart = (settings) => Object.fromEntries(RUN.map((name) => [name, settings[name]]));
-
 /** The views of a model: some need the server, and not every model has them. @param {import("heed/server/api.js").Model} model */
 const viewsOf = (model) => ({
   ...(patchesOf(model) && PICTURE),
@@ -212,25 +194,25 @@ export function useAnswer(model, settings, request, attempt) {
  */
 function useSecond(models, settings, set, request, first, attempt, setAttempt) {
   const isShown = settings.view === "compare" && first !== null;
-  const other = settings.other ?? { head: first ? (settings.head + 1) % first.attention.heads : 0 };
-  const merged = { ...settings, ...other };
   const [own, setOwn] = useState(/** @type {Request | null | undefined} */ (undefined)); // undefined = the first's
   const [isOpen, setOpen] = useState(false);
   const latest = useRef(""); // the model that was chosen last
-  useEffect(() => setOwn(undefined), [settings.model, merged.model]);
-  const used = own !== undefined ? own : merged.model === settings.model ? request : null;
-  const chosen = usePromise(async () => (isShown ? modelOf(merged.model) : null), [isShown, merged.model, attempt]);
-  const current = chosen.value?.block === merged.model ? chosen.value : null;
-  const isSame = used === request && JSON.stringify(runPart(merged)) === JSON.stringify(runPart(settings));
+  const name = settings.other?.model ?? settings.model;
+  useEffect(() => setOwn(undefined), [settings.model, name]);
+  const used = own !== undefined ? own : name === settings.model ? request : null;
+  const merged = secondOf(settings, first?.attention.heads ?? 1, used === request);
+  const chosen = usePromise(async () => (isShown ? modelOf(name) : null), [isShown, name, attempt]);
+  const current = chosen.value?.block === name ? chosen.value : null;
+  const isSame = used === request && isSameRun(merged, settings);
   const answer = useAnswer(isShown && !isSame ? current : null, merged, used, attempt);
   if (!isShown) return null;
   const found = isSame ? first : answer.isCurrent ? answer.value : null;
   const attention = found?.attention ?? null;
   const error = isSame ? null : (chosen.error ?? answer.error);
   const needed = !isSame && current ? neededFor(current, merged, used) : "";
-  const setOther = (/** @type {Partial<Settings>} */ changes) => set({ other: { ...other, ...changes } });
+  const setOther = (/** @type {Partial<Settings>} */ changes) => set({ other: changedOther(settings, changes) });
   const choose = async (/** @type {string} */ name) => {
-    const changes = { model: name, sentence: false, parameters: {}, ablated: [], layer: 0, head: 0 };
+    const changes = { model: name, sentence: false, parameters: {}, ablated: [], layer: undefined, head: undefined };
     setOther(changes);
     latest.current = name;
     const model = await modelOf(name).catch(() => null); // an error is said by `reason`
@@ -240,15 +222,12 @@ function useSecond(models, settings, set, request, first, attempt, setAttempt) {
     const kind = kinds.includes(merged.kind) ? merged.kind : (kinds[0] ?? merged.kind);
     if (text !== merged.text || kind !== merged.kind) setOther({ ...changes, text, kind });
   };
-  const panel = html`<details class="second-input" open=${isOpen || error !== null || needed !== ""}
-      onToggle=${(/** @type {any} */ event) => setOpen(event.currentTarget.open)}><summary>another text, model or option</summary>
-    <div class="second-panel"><${Choice} label="second model" value=${merged.model} options=${modelChoices(models)}
-      onChange=${choose} />
+  const panel = html`<${Choice} label="second model" value=${name} options=${modelChoices(models)} onChange=${choose} />
     ${
       current &&
       html`<${InputPanel} model=${current} settings=${merged} set=${setOther} request=${used} setRequest=${setOwn}
-      error=${answer.error} isBusy=${answer.isBusy && !isSame} answer=${found} isSecond=${true} />`
-    }</div></details>
+      isOpen=${isOpen} setOpen=${setOpen} error=${answer.error} isBusy=${answer.isBusy && !isSame} answer=${found} isSecond=${true} />`
+    }
     ${error && html`<${Again} error=${error} onAgain=${() => setAttempt(attempt + 1)} />`}`;
   const within = {
     ...merged,
@@ -258,7 +237,15 @@ function useSecond(models, settings, set, request, first, attempt, setAttempt) {
       head: Math.min(merged.head, attention.heads - 1),
     }),
   };
-  return { attention, reason: error?.message ?? (needed || "…"), error, settings: within, set: setOther, panel };
+  return {
+    attention,
+    reason: error?.message ?? (needed || "…"),
+    error,
+    settings: within,
+    set: setOther,
+    isSame,
+    panel,
+  };
 }
 
 /**

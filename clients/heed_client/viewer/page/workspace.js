@@ -31,7 +31,7 @@ export const VIEWS = {
   compare: { title: "Compare", view: CompareView },
 };
 
-const POINTED = ["head", "matrix", "tokens", "compare", "picture"]; // views in which one points at a token
+const POINTED = ["head", "matrix", "tokens", "picture"]; // views of one answer in which one points at a token
 
 const PAIRED = ["model", "head", "matrix"]; // views of one answer whose words are not buttons already
 

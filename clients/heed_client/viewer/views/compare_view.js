@@ -1,10 +1,8 @@
 // Two heads, layers, texts, models or options side by side, and what the second has more or less than the first.
 import { html, useMemo } from "vendor/preact.js";
 import { Choice, numbers } from "heed/views/controls.js";
-import { MatrixView } from "heed/views/matrix_view.js";
-import { between, differenceOf, namesOf, ofDifference, shared, topOf } from "heed/views/comparison.js";
-import { usePromise } from "heed/views/hooks.js";
-import { Selection } from "heed/views/selection.js";
+import { differenceOf, namesOf, pairsOf } from "heed/views/comparison.js";
+import { SideBySide } from "heed/views/side_by_side.js";
 
 /** @typedef {import("heed/views/hooks.js").ViewProps} ViewProps */
 /** @typedef {import("heed/data/attention.js").Attention} Attention */
@@ -12,88 +10,67 @@ import { Selection } from "heed/views/selection.js";
 /**
  * @typedef {object} Side  the second side
  * @property {Attention | null} attention @property {string} [reason]  why there is none
- * @property {Settings} settings @property {ViewProps["set"]} set
- * @property {unknown} [panel]  asks for its input
+ * @property {Settings} settings @property {ViewProps["set"]} set  undefined = as the first has it
+ * @property {boolean} isSame  whether it is of the same answer @property {unknown} [panel]  asks for its input
  */
-
-/**
- * The largest value of both sides, for one scale of both; null if they have none in common, or are not there yet.
- * @param {Attention} attention @param {Settings} settings @param {Attention | null} other @param {Settings} others
- */
-function useTop(attention, settings, other, others) {
-  const looks = ["layer", "head", "combine", "range", "renormalise", "hideSpecial", "hideFirst", "hidePadding"];
-  const key = JSON.stringify(
-    [settings, others].map((one) => [one.kind, ...looks.map((name) => one[/** @type {"head"} */ (name)])]),
-  );
-  const { value } = usePromise(
-    async () => ({ key, top: other && (await topOf({ attention, settings }, { attention: other, settings: others })) }),
-    [attention, other, key],
-  );
-  return value?.key === key ? value.top : null;
-}
 
 /** @param {ViewProps & {second?: Side | null}} props */
 export function CompareView({ attention, settings, set, second = null }) {
   const other = second?.attention ?? null;
-  const fits = other !== null && other.m === attention.m && other.n === attention.n;
-  const change = useMemo(
-    () =>
-      fits && second && other
-        ? between({ attention, settings }, { attention: other, settings: second.settings })
-        : null,
-    [
-      attention,
-      second?.attention,
-      settings.layer,
-      settings.head,
-      settings.combine,
-      second?.settings.layer,
-      second?.settings.head,
-      second?.settings.combine,
-      settings.renormalise,
-      settings.hideSpecial,
-      settings.hideFirst,
-      settings.hidePadding,
-    ],
-  );
-  const selected = { query: settings.query, key: settings.key, direction: settings.direction };
-  const others = { ...settings, ...second?.settings, ...selected };
-  const top = useTop(attention, settings, other, others);
+  const pairs = useMemo(() => other && pairsOf(attention, other), [attention, other]);
   if (!second) return html`<p class="note">…</p>`;
-  const { layers, heads, axis } = other ?? attention;
-  const setSecond = (/** @type {Partial<Settings>} */ changes) => {
-    const { query = settings.query, key = settings.key, direction = settings.direction, ...rest } = changes;
-    set({ query, key, direction });
-    if (Object.keys(rest).length) second.set(rest);
+  const { query, key } = pinned(settings, pairs);
+  const others = { ...settings, ...second.settings, query, key, direction: settings.direction };
+  const isOwnPin = settings.other?.query !== undefined || settings.other?.key !== undefined;
+  const setFirst = (/** @type {Partial<Settings>} */ changes) => {
+    if (isOwnPin && ("query" in changes || "key" in changes)) second.set({ query: undefined, key: undefined });
+    set(changes);
   };
-  const names = namesOf({ attention, settings }, { attention: other ?? attention, settings: others });
-  return html`<div class="sides">
-    <section aria-label="first"><div class="side-head"><h2>First: ${names[0]}</h2></div>
-      <${MatrixView} attention=${attention} settings=${shared(settings, top)} set=${set} top=${top ?? undefined} beside=${other} /></section>
-    <section aria-label="second"><div class="side-head"><h2>Second: ${names[1]}</h2>
-      <div class="tools">
-        ${
-          layers > 1 &&
-          html`<${Choice} label=${`second ${axis}`} value=${others.layer} options=${numbers(layers)}
-          onChange=${(/** @type {string} */ value) => second.set({ layer: Number(value) })} />`
-        }
-        <${Choice} label="second head" value=${others.head} options=${numbers(heads)}
-          onChange=${(/** @type {string} */ value) => second.set({ head: Number(value) })} />
-      </div>
-      ${second.panel}</div>
-      ${
-        other
-          ? html`<${MatrixView} attention=${other} settings=${shared(others, top)} set=${setSecond} top=${top ?? undefined} beside=${attention} />
-          <${Selection} attention=${other} settings=${others} set=${setSecond} />`
-          : html`<p class="note" role="status">${second.reason}</p>`
-      }</section>
-    <section aria-label="difference"><div class="side-head">${change && html`<h2>${differenceOf(names)}</h2>`}</div>
-      ${
-        change
-          ? html`<${MatrixView} attention=${change} settings=${ofDifference(settings)} set=${set} />`
-          : other &&
-            html`<p class="note">No difference to show: the first has ${attention.m} x ${attention.n} weights, the second
-          ${" "}${other.m} x ${other.n}.</p>`
-      }</section>
-  </div>`;
+  /** A word that is pinned in the second is pinned in the first, too, if it has it. @param {Partial<Settings>} changes */
+  const setSecond = (changes) => {
+    const { query: ownQuery = query, key: ownKey = key, ...rest } = changes;
+    const [row, column] = [placeIn(pairs?.rows, ownQuery), placeIn(pairs?.columns, ownKey)];
+    const isInBoth = row !== undefined && column !== undefined;
+    if (isInBoth) setFirst({ ...rest, query: row, key: column });
+    else {
+      second.set({ query: ownQuery, key: ownKey });
+      set({ ...rest, query: null, key: null });
+    }
+  };
+  const { layers, heads, axis } = other ?? attention;
+  const own = settings.other;
+  const place = (/** @type {"layer" | "head"} */ name, /** @type {string} */ title, /** @type {number} */ count) => {
+    const isFollowing = own?.[name] === undefined && second.settings[name] === Math.min(settings[name], count - 1);
+    const canFollow = isFollowing || name === "layer" || !second.isSame || own?.layer !== undefined; // else it is the next head
+    const first = canFollow && { "": `same (${Math.min(settings[name], count - 1)})` };
+    return html`<${Choice} label=${`second ${title}`} value=${isFollowing ? "" : others[name]} options=${{ ...first, ...numbers(count) }}
+      onChange=${(/** @type {string} */ value) => second.set({ [name]: value === "" ? undefined : Number(value) })} />`;
+  };
+  const sides = /** @type {const} */ ([
+    { attention, settings },
+    { attention: other ?? attention, settings: others },
+  ]);
+  const names = namesOf(...sides);
+  const tools = html`<div class="tools">${layers > 1 && place("layer", axis, layers)} ${place("head", "head", heads)}</div>`;
+  return html`${second.panel && html`<section class="compared" aria-label="what to compare with">${second.panel}</section>`}
+    <${SideBySide} first=${{ attention, settings, set: setFirst }} second=${other && { attention: other, settings: others, set: setSecond }}
+      titles=${[`First: ${names[0]}`, `Second: ${names[1]}`, differenceOf(names, ...sides)]} tools=${tools} missing=${second.reason} />`;
+}
+
+/** What is pinned in the second: its own words, or the counterparts of the first's.
+ *  @param {Settings} settings @param {import("heed/views/comparison.js").Pairs | null} pairs */
+function pinned({ query, key, other }, pairs) {
+  if (other?.query !== undefined || other?.key !== undefined)
+    return { query: other.query ?? null, key: other.key ?? null };
+  const counterpart = (/** @type {number[] | undefined} */ places, /** @type {number | null} */ place) =>
+    place === null || !places || places[place] < 0 ? null : places[place];
+  return { query: counterpart(pairs?.rows, query), key: counterpart(pairs?.columns, key) };
+}
+
+/** The first's place of a word of the second; undefined if it has none. @param {number[] | undefined} places
+ *  @param {number | null} place */
+function placeIn(places, place) {
+  if (place === null) return null;
+  const found = places?.indexOf(place) ?? -1;
+  return found < 0 ? undefined : found;
 }

@@ -1,23 +1,44 @@
 // What a comparison shows, for the view and for pictures of it: two sides with one scale, and their difference.
+import { counterparts, textsOf } from "heed/data/alignment.js";
 import { Attention } from "heed/data/attention.js";
 import { largest, renormalised } from "heed/data/display.js";
 import { difference } from "heed/data/matrix.js";
 import { drawn, globalMax } from "heed/views/hooks.js";
 
+/** @typedef {import("heed/data/attention.js").Label} Label */
 /** @typedef {import("heed/data/state.js").Settings} Settings */
 /** @typedef {{attention: Attention, settings: Settings}} One  a side */
 /** @typedef {{title: string, attention: Attention, settings: Settings, shown: import("heed/data/display.js").Shown}} Panel */
 
-/** What the second matrix has more (or less, if negative) than the first, as attention with one head.
- *  @param {One} one @param {One} other */
-export function between({ attention, settings }, { attention: second, settings: others }) {
+/** @typedef {{rows: number[], columns: number[], isWhole: boolean}} Pairs  for each query and key of the first the place of
+ *    its counterpart in the second; -1 = none */
+
+/** Which words of two sides are compared with each other. @param {Attention} one @param {Attention} other @returns {Pairs} */
+export function pairsOf(one, other) {
+  const pairs = (/** @type {"rows" | "columns"} */ axis) => counterparts(textsOf(one[axis]), textsOf(other[axis]));
+  const rows = pairs("rows");
+  const columns = one.isSelf && other.isSelf ? rows : pairs("columns");
+  return { rows, columns, isWhole: [...rows, ...columns].every((place) => place >= 0) };
+}
+
+/** What the second matrix has more (or less, if negative) than the first, as attention with one head. NaN: one of the
+ *  words has no counterpart.
+ *  @param {One} one @param {One} other @param {Pairs} pairs */
+export function between({ attention, settings }, { attention: second, settings: others }, pairs) {
   const load = async () => {
     const [before, after] = await Promise.all([attention.selected(settings), second.selected(others)]);
     const one = renormalised(before, attention.rows, attention.columns, settings);
     const other = renormalised(after, second.rows, second.columns, others);
-    return difference(other, one);
+    const values = Float32Array.from({ length: m * n }, (_, at) => {
+      const [row, column] = [pairs.rows[Math.floor(at / n)], pairs.columns[at % n]];
+      return row < 0 || column < 0 ? NaN : other.values[row * other.n + column];
+    });
+    return difference({ ...one, values, error: other.error }, one);
   };
-  const { m, n, rows, columns, axis } = attention;
+  const { m, n, axis } = attention;
+  const rows = bothLabels(attention.rows, second.rows, pairs.rows);
+  const columns =
+    attention.isSelf && second.isSelf ? rows : bothLabels(attention.columns, second.columns, pairs.columns);
   const small = () => ({ m: 0, n: 0, values: new Float32Array(), error: 0 });
   const all = async () => ({ numbers: (await load()).values, unit: 1 });
   return new Attention({
@@ -37,6 +58,14 @@ export function between({ attention, settings }, { attention: second, settings: 
     combine: null,
   });
 }
+
+/** The labels of the first, where another word replaces one with both. @param {Label[]} labels @param {Label[]} others
+ *  @param {number[]} places */
+const bothLabels = (labels, others, places) =>
+  labels.map((label, i) => {
+    const other = others[places[i]]?.text ?? label.text;
+    return other === label.text ? label : { ...label, text: `${label.text} / ${other}` };
+  });
 
 /**
  * The largest value of both sides, for one scale of both; null if they have none in common.
@@ -76,33 +105,52 @@ export function placeOf({ layers, axis }, { layer, head, combine }) {
   return said.filter(Boolean).join(", ");
 }
 
-const LONGEST = 24; // characters of a text in a name
+const LONGEST = 28; // characters of a text in a name
+
+/** A text in a name: if it is long, from the word before the first difference from the other text.
+ *  @param {string} text @param {string} other */
+function excerpt(text, other) {
+  if (text.length <= LONGEST) return text;
+  let start = 0;
+  while (start < text.length && text[start] === other[start]) start++;
+  const word = text.lastIndexOf(" ", start - 1);
+  const before = text.lastIndexOf(" ", word - 1) + 1;
+  const from = start < LONGEST / 2 ? 0 : start - before <= LONGEST / 2 ? before : start - LONGEST / 2;
+  if (from + LONGEST >= text.length) return `${from > 0 ? "…" : ""}${text.slice(from)}`;
+  const end = text.lastIndexOf(" ", from + LONGEST);
+  return `${from > 0 ? "…" : ""}${text.slice(from, end > start ? end : from + LONGEST)}…`;
+}
 
 /** The names of two sides: what is different between them, and which head or which sum of heads.
  *  @param {One} one @param {One} other @returns {[first: string, second: string]} */
 export function namesOf(one, other) {
   const differs = (/** @type {keyof Settings} */ key) =>
     JSON.stringify(one.settings[key]) !== JSON.stringify(other.settings[key]);
-  const quoted = (/** @type {string} */ text) =>
-    text && `“${text.length > LONGEST ? `${text.slice(0, LONGEST).trimEnd()}…` : text}”`;
-  const name = (/** @type {One} */ { attention, settings }) => {
-    const { model, text, pair, parameters } = settings;
+  const name = (/** @type {One} */ { attention, settings }, /** @type {Settings} */ others) => {
+    const { model, parameters } = settings;
     const options = Object.entries(parameters).map(([name, value]) => `${name} = ${JSON.stringify(value)}`);
+    const quoted = (/** @type {"text" | "pair"} */ key) =>
+      differs(key) && settings[key] && `“${excerpt(settings[key], others[key])}”`;
     const said = [
       differs("model") && model,
-      differs("text") && quoted(text),
-      differs("pair") && quoted(pair),
+      quoted("text"),
+      quoted("pair"),
       differs("parameters") && (options.join(", ") || "no options"),
       differs("kind") && settings.kind.replaceAll("_", " "),
       placeOf(attention, settings),
     ];
     return said.filter(Boolean).join(", ");
   };
-  return [name(one), name(other)];
+  return [name(one, other.settings), name(other, one.settings)];
 }
 
-/** What the difference is. @param {[first: string, second: string]} names */
-export const differenceOf = ([first, second]) => `${second} minus ${first}`;
+/** What the difference is; a head that both have is named once. @param {[first: string, second: string]} names
+ *  @param {One} one @param {One} other */
+export function differenceOf([first, second], one, other) {
+  const place = `, ${placeOf(one.attention, one.settings)}`;
+  const isSame = place === `, ${placeOf(other.attention, other.settings)}` && first.endsWith(place);
+  return isSame ? `${second.slice(0, -place.length)} minus ${first}` : `${second} minus ${first}`;
+}
 
 /** All that a comparison shows, side by side. @param {One} one @param {One | null} other @returns {Promise<Panel[]>} */
 export async function panelsOf(one, other) {
@@ -121,9 +169,13 @@ export async function panelsOf(one, other) {
     panel({ attention, settings: shared(settings, top) }, title);
   const first = side(one, `First: ${names[0]}`);
   if (!other) return [await first];
-  const fits = other.attention.m === one.attention.m && other.attention.n === one.attention.n;
+  const pairs = pairsOf(one.attention, other.attention);
   const sides = [first, side(other, `Second: ${names[1]}`)];
-  if (fits)
-    sides.push(panel({ attention: between(one, other), settings: ofDifference(one.settings) }, differenceOf(names)));
+  sides.push(
+    panel(
+      { attention: between(one, other, pairs), settings: ofDifference(one.settings) },
+      differenceOf(names, one, other),
+    ),
+  );
   return Promise.all(sides);
 }

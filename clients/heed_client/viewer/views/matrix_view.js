@@ -19,8 +19,9 @@ const PAIR = 72; // px that are above the map as soon as a word is held
 const CLICK = 4; // px: a pointer that moves less has clicked
 const STEP = 1.5; // of a key or a button that zooms
 
-/** @typedef {{top?: number, beside?: import("heed/data/attention.js").Attention | null, height?: number}} Shared
- *    `top` of the global range, another map whose cells begin at the same place, and the height in px */
+/** @typedef {{top?: number, beside?: import("heed/data/attention.js").Attention | null, masked?: string, height?: number, rows?: string}} Shared
+ *    `top` of the global range, another map whose cells begin at the same place, what hatched cells are, the height in
+ *    px, and what rows are */
 
 /** @param {ViewProps & Shared} props */
 export function MatrixView(props) {
@@ -30,7 +31,16 @@ export function MatrixView(props) {
 }
 
 /** @param {ViewProps & Shared & {shown: import("heed/data/display.js").Shown}} props */
-function HeatMap({ attention, settings, set, shown, beside = null, height: own = 0 }) {
+function HeatMap({
+  attention,
+  settings,
+  set,
+  shown,
+  beside = null,
+  masked = "masked",
+  height: own = 0,
+  rows: what = "queries",
+}) {
   const frame = useRef(/** @type {HTMLElement | null} */ (null));
   const canvas = useRef(/** @type {HTMLCanvasElement | null} */ (null));
   const pointer = useRef(/** @type {HTMLCanvasElement | null} */ (null));
@@ -102,7 +112,9 @@ function HeatMap({ attention, settings, set, shown, beside = null, height: own =
     element.hidden = !cell || x + w <= 0 || y + h <= 0 || x >= plot.width || y >= plot.height;
     if (!cell || element.hidden) return;
     const { row, column } = cell;
-    element.textContent = `“${rows[row]}” → “${columns[column]}” ${format(shown.values[row * shown.n + column], shown.error)}`;
+    const value = shown.values[row * shown.n + column];
+    const text = Number.isNaN(value) ? masked : format(value, shown.error);
+    element.textContent = `“${rows[row]}” → “${columns[column]}” ${text}`;
     const [left, top] = [plot.left + x, plot.top + y];
     const across = x < plot.width / 2 ? `min(${left + w + 8}px, ${width}px - 100%)` : `max(0px, ${left - 8}px - 100%)`;
     const down = y < plot.height / 2 ? `${top + h + 8}px` : `calc(${top - 8}px - 100%)`;
@@ -197,7 +209,7 @@ function HeatMap({ attention, settings, set, shown, beside = null, height: own =
     event.preventDefault();
   };
   return html`<div class="heat-map-tools">
-      <${Legend} shown=${shown} table=${table} scale=${settings.scale} />
+      <${Legend} shown=${shown} table=${table} scale=${settings.scale} masked=${masked} />
       <span role="group" aria-label="zoom">
         <button aria-label="zoom out" onClick=${() => zoom(1 / STEP)}>−</button>
         <button aria-label="zoom in" onClick=${() => zoom(STEP)}>+</button>
@@ -206,7 +218,7 @@ function HeatMap({ attention, settings, set, shown, beside = null, height: own =
     </div>
     <div class="heat-map" ref=${frame}>
       <canvas ref=${canvas} tabindex="0" role="application" aria-roledescription="heat map"
-        aria-label=${`weights of ${shown.m} queries, from top to bottom, and ${shown.n} keys, from left to right; arrow keys pin a cell, + and - zoom, 0 shows the whole matrix, Escape unpins it`}
+        aria-label=${`weights of ${shown.m} ${what}, from top to bottom, and ${shown.n} keys, from left to right; arrow keys pin a cell, + and - zoom, 0 shows the whole matrix, Escape unpins it`}
         onWheel=${wheel} onPointerDown=${down} onPointerMove=${move} onPointerUp=${up} onPointerCancel=${up}
         onPointerLeave=${leave} onKeyDown=${press}></canvas>
       <canvas class="pointer" ref=${pointer} aria-hidden="true"></canvas>

@@ -38,16 +38,13 @@ export function InputPanel(props) {
   const isPlaced = names.includes(field); // the message stands beside its field
   const errors = failed && isPlaced ? { [field]: failed.message } : {};
   const setError = (/** @type {Error | null} */ next) => setGiven(next && { model, error: next });
-  const isOpen = isSecond || props.isOpen || own !== null || Object.keys(errors).some((name) => !TEXTS.includes(name));
-  return html`<section class=${isOpen ? "input open" : "input"} aria-label="input" aria-busy=${isBusy && !needed}>
+  const isOpen = props.isOpen || own !== null || Object.keys(errors).some((name) => !TEXTS.includes(name));
+  return html`<section class=${isOpen ? "input open" : "input"} aria-label=${isSecond ? "input of the second" : "input"} aria-busy=${isBusy && !needed}>
     ${model.tokenizer && html`<${Texts} ...${props} isOpen=${isOpen} id=${id} errors=${errors} />`}
-    ${
-      !isSecond &&
-      html`<div class="summary"><h2>${model.tokenizer ? model.block : model.title}</h2>
+    <div class="summary">${!isSecond && html`<h2>${model.tokenizer ? model.block : model.title}</h2>`}
       <button aria-expanded=${isOpen} aria-controls=${`${id}-controls`} onClick=${() => setOpen(!isOpen)}>${
         model.tokenizer ? "Options" : "Tensors and options"
-      }</button></div>`
-    }
+      }</button></div>
     <div class="controls" id=${`${id}-controls`} hidden=${!isOpen}>
       <p class="note">${model.description}${model.weights !== "none" && ` Weights: ${shortened(model.weights)}.`}</p>
       ${

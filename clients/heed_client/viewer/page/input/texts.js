@@ -4,7 +4,7 @@ import { SENTENCE } from "heed/data/state.js";
 import { FieldError, invalid } from "heed/page/input/field.js";
 
 /** @param {import("heed/page/input/panel.js").PartProps} props */
-export function Texts({ id, model, settings, set, answer, errors, isOpen }) {
+export function Texts({ id, model, settings, set, answer, errors, isOpen, isSecond = false }) {
   const [isPair, setPair] = useState(false);
   const { text, pair, target } = settings;
   const second = useRef(/** @type {HTMLElement | null} */ (null));
@@ -23,7 +23,7 @@ export function Texts({ id, model, settings, set, answer, errors, isOpen }) {
   const most = limits.truncates_to ?? limits.max_tokens;
   const count = text.trim() && answer ? answer.input.source.length : null;
   return html`
-    <${TextBox} id=${id} label="text" name="text" value=${text} errors=${errors} onText=${(/** @type {string} */ text) => set({ text })} />
+    <${TextBox} id=${id} label=${isSecond ? "text to compare with" : "text"} name="text" value=${text} errors=${errors} onText=${(/** @type {string} */ text) => set({ text })} />
     ${count !== null && html`<p class="count">${count}${most ? ` of ${most}` : ""} tokens</p>`}
     ${count !== null && answer?.input.truncated && html`<p class="note warning">The text is too long for the model: its end was cut off.</p>`}
     ${!text.trim() && html`<button onClick=${() => set({ text: SENTENCE })}>use an example sentence</button>`}

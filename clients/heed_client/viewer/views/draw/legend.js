@@ -5,8 +5,8 @@ import { css } from "heed/data/palettes.js";
 
 const STOPS = 16; // of the gradient
 
-/** @param {{shown: import("heed/data/display.js").Shown, table: Uint32Array, scale: import("heed/data/state.js").Settings["scale"]}} props */
-export function Legend({ shown, table, scale }) {
+/** @param {{shown: import("heed/data/display.js").Shown, table: Uint32Array, scale: import("heed/data/state.js").Settings["scale"], masked?: string}} props */
+export function Legend({ shown, table, scale, masked = "masked" }) {
   const { high, levels } = shown;
   const isMasked = useMemo(() => levels.some(Number.isNaN), [levels]);
   const gradient = useMemo(() => {
@@ -21,6 +21,6 @@ export function Legend({ shown, table, scale }) {
       ${marks.map(({ level, text }) => html`<small style=${{ left: `${100 * level}%` }}>${text}</small>`)}
     </div>
     ${of && html`<span>${of}</span>`}
-    ${isMasked && html`<i class="hatched"></i><span>masked</span>`}
+    ${isMasked && html`<i class="hatched"></i><span>${masked}</span>`}
   </div>`;
 }

@@ -1,0 +1,74 @@
+// Two matrices on one scale, and what the second has more or less than the first, as maps and in words.
+import { html, useMemo } from "vendor/preact.js";
+import { renormalised } from "heed/data/display.js";
+import { between, ofDifference, pairsOf, shared, topOf } from "heed/views/comparison.js";
+import { Changes } from "heed/views/changes.js";
+import { MatrixView } from "heed/views/matrix_view.js";
+import { usePromise } from "heed/views/hooks.js";
+import { Selection } from "heed/views/selection.js";
+
+/** @typedef {import("heed/views/hooks.js").Set} Set */
+/** @typedef {import("heed/views/comparison.js").One} One */
+
+/**
+ * The largest value of both sides, for one scale of both; null if they have none in common, or are not there yet.
+ * @param {One} one @param {One | null} other
+ */
+function useTop({ attention, settings }, other) {
+  const looks = ["layer", "head", "combine", "range", "renormalise", "hideSpecial", "hideFirst", "hidePadding"];
+  const key = JSON.stringify(
+    [settings, other?.settings].map(
+      (one) => one && [one.kind, ...looks.map((name) => one[/** @type {"head"} */ (name)])],
+    ),
+  );
+  const { value } = usePromise(
+    async () => ({ key, top: other && (await topOf({ attention, settings }, other)) }),
+    [attention, other?.attention, key],
+  );
+  return value?.key === key ? value.top : null;
+}
+
+/**
+ * @param {{first: One & {set: Set}, second: (One & {set: Set}) | null, titles: [first: string, second: string, difference: string],
+ *   tools?: unknown, missing?: unknown}} props  `tools` choose what the second is, `missing` says why it is not there
+ */
+export function SideBySide({ first, second, titles, tools = null, missing = null }) {
+  const { attention, settings } = first;
+  const other = second?.attention ?? null;
+  const top = useTop(first, second);
+  const pairs = useMemo(() => other && pairsOf(attention, other), [attention, other]);
+  const change = useMemo(
+    () => second && pairs && between(first, second, pairs),
+    [
+      pairs,
+      ...[first, second].flatMap((one) => [one?.settings.layer, one?.settings.head, one?.settings.combine]),
+      settings.renormalise,
+      settings.hideSpecial,
+      settings.hideFirst,
+      settings.hidePadding,
+    ],
+  );
+  const { value: words } = usePromise(
+    async () =>
+      change && {
+        change,
+        matrix: await change.matrix(0, 0),
+        before: renormalised(await attention.selected(settings), attention.rows, attention.columns, settings),
+      },
+    [change],
+  );
+  const side = (/** @type {One & {set: Set}} */ one, /** @type {typeof other} */ beside) => html`
+    <${MatrixView} ...${one} settings=${shared(one.settings, top)} top=${top ?? undefined} beside=${beside} />
+    <${Selection} ...${one} />`;
+  return html`<div class="sides">
+    <section aria-label="first"><div class="side-head"><h2>${titles[0]}</h2></div>${side(first, other)}</section>
+    <section aria-label="second"><div class="side-head"><h2>${titles[1]}</h2>${tools}</div>
+      ${second ? side(second, attention) : html`<p class="note" role="status">${missing}</p>`}</section>
+    ${
+      change &&
+      html`<section aria-label="difference"><div class="side-head"><h2>${titles[2]}</h2></div>
+      <${MatrixView} attention=${change} settings=${ofDifference(settings)} set=${first.set} masked=${pairs?.isWhole ? undefined : "not in both texts"} />
+      ${words?.change === change && html`<${Changes} attention=${change} before=${words.before} change=${words.matrix} settings=${settings} />`}</section>`
+    }
+  </div>`;
+}
