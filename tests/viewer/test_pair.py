@@ -1,5 +1,7 @@
 """Which head looks most from one word to another."""
 
+import re
+
 import numpy as np
 import pytest
 from playwright.sync_api import Page, expect
@@ -56,3 +58,22 @@ def test_words_of_a_long_text_are_ranked_by_rows_of_the_server(open_page, heed):
     page.locator(".ranking button").first.click()
     value = 100 * weights[best, 70, 31]
     expect(page.locator(".headline b")).to_have_text(f"{value:.{1 if value < 9.95 else 0}f} %")
+
+
+def test_what_is_pinned_follows_its_word(open_page):
+    page = open_page("model=bert&view=matrix&text=the+cat+sat&query=2&key=3")
+    box = page.get_by_role("textbox", name="text", exact=True)
+    words = page.locator(".pair-words [aria-pressed=true]")
+    expect(words).to_have_text(["cat", "sat"])
+    box.fill("on the mat the cat sat")
+    expect(words).to_have_text(["cat", "sat"])
+    expect(page).to_have_url(re.compile("query=5&key=6"))
+    box.fill("the dog sat")
+    expect(words).to_have_text(["sat"])
+    expect(page).not_to_have_url(re.compile("query="))
+    box.fill("on the mat")
+    expect(words).to_have_count(0)
+    expect(page).not_to_have_url(re.compile("query=|key="))
+    page = open_page("model=bert&view=matrix&text=the+cat&query=10&key=2")
+    expect(page.locator(".pair-words [aria-pressed=true]")).to_have_text(["cat"])
+    expect(page).not_to_have_url(re.compile("query="))

@@ -1,5 +1,5 @@
 // The page of a server: a model and its input at the left, its attention at the right.
-import { html, useCallback, useEffect, useMemo, useRef, useState } from "vendor/preact.js";
+import { html, useCallback, useEffect, useLayoutEffect, useMemo, useRef, useState } from "vendor/preact.js";
 import * as api from "heed/server/api.js";
 import { toJson } from "heed/save/commands.js";
 import { openingToken, start } from "heed/server/start.js";
@@ -7,6 +7,7 @@ import { hasHeadMask, headMask, inputOf, kindsOf, modelOf, neededFor, openingKin
 import { patchesOf, seenBy } from "heed/server/picture.js";
 import { hasNeurons } from "heed/server/neurons.js";
 import { hasSteps } from "heed/server/steps.js";
+import { same, textsOf } from "heed/data/alignment.js";
 import { changed, changedOther, DEFAULTS, isSameRun, runPart, secondOf, SENTENCE } from "heed/data/state.js";
 import { useAddress } from "heed/page/address.js";
 import { Provenance } from "heed/page/provenance.js";
@@ -56,6 +57,7 @@ export function ServerApp() {
   useEffect(() => {
     if (shown && isOpening(shown.model, settings)) set({ query: openingToken(shown.attention.rows) });
   }, [shown?.model]);
+  usePins(shown && answer.isCurrent ? shown.attention : null, settings, set);
   // until the next answer is there
   const drawn = useMemo(() => (shown ? { ...settings, ...runPart(shown.settings) } : settings), [shown, settings]);
   const picture = useMemo(
@@ -115,6 +117,30 @@ export function ServerApp() {
 /** Whether nobody has chosen what to see yet. @param {api.Model} model @param {Settings} settings */
 const isOpening = ({ tokenizer }, { text, view, query, key }) =>
   tokenizer !== null && text === SENTENCE && view === "" && query === null && key === null;
+
+/**
+ * When other tokens are there, what is pinned follows its word, or is pinned no more if the word is gone.
+ * @param {Attention | null} attention  of these settings @param {Settings} settings
+ * @param {import("heed/views/hooks.js").Set} set
+ */
+function usePins(attention, { model, query, key }, set) {
+  const last = useRef({ attention, model, query, key });
+  useLayoutEffect(() => {
+    if (!attention) return;
+    const { current: before } = last;
+    last.current = { attention, model, query, key };
+    if (before.attention === attention) return;
+    const isKept = before.attention && before.model === model && before.query === query && before.key === key;
+    const move = (/** @type {"rows" | "columns"} */ axis, /** @type {number | null} */ place) => {
+      if (place === null) return null;
+      const texts = textsOf(attention[axis]);
+      const moved = isKept && before.attention ? same(textsOf(before.attention[axis]), texts)[place] : place;
+      return moved >= 0 && moved < texts.length ? moved : null;
+    };
+    const pins = { query: move("rows", query), key: move("columns", key) };
+    if (pins.query !== query || pins.key !== key) set(pins);
+  }, [attention, model, query, key]);
+}
 
 /** What is said of an error below the form for the key, which has the server's words. @param {any} error @returns {string} */
 const messageOf = ({ status, message }) => (status === 401 || status === 403 ? "an API key is needed" : message);
