@@ -8,7 +8,7 @@ from playwright.sync_api import expect
 
 from tests.support.language_model import LOGITS, VOCABULARY, write_language_model
 from tests.support.texts import SPECIAL, WORDS
-from tests.viewer.pages import pixels, softmax
+from tests.viewer.pages import softmax, violations
 
 MODEL = "model=encoder&view=ablate"
 
@@ -31,40 +31,70 @@ def numbers(text):
 
 def test_what_a_head_changes(open_page, answers):
     (before, output), (after, other) = answers
-    page = open_page(f"{MODEL}&layer=1&head=0")
+    page = open_page(f"{MODEL}&layer=0&head=1")
+    expect(page.get_by_role("table")).to_contain_text("all 8 heads are on")
+    expect(page.get_by_role("region", name="selected head")).to_have_count(0)
     off(page, 0, 1).click()
     expect(off(page, 0, 1)).to_have_attribute("aria-pressed", "true")
     change = np.abs(after - before).max((-1, -2))
     said = f"1 of 8 heads are off; the weights of the others change by at most {change[1].max():.4f}"
     expect(page.get_by_role("table")).to_contain_text(said)
     for (layer, head), largest in np.ndenumerate(change):
-        name = f"layer {layer}, head {head}: changes by at most {largest:.4f}"
-        expect(page.get_by_role("button", name=name)).to_be_visible()
+        what = "is off" if (layer, head) == (0, 1) else f"changes by at most {largest:.4f}"
+        expect(page.get_by_role("button", name=f"layer {layer}, head {head}: {what}")).to_be_visible()
     chips = page.get_by_role("region", name="change of the output").get_by_role("listitem")
     expect(chips).to_have_count(len(output))
     for chip, one, two in zip(chips.all(), output, other, strict=True):
         cosine = one @ two / np.linalg.norm(one) / np.linalg.norm(two)
-        assert numbers(chip.inner_text()) == pytest.approx([cosine, np.abs(one - two).max()], abs=6e-5)
+        shown = re.findall(r"(?:cos|max) (-?\d+\.\d+)", chip.inner_text())
+        assert [*map(float, shown)] == pytest.approx([cosine, np.abs(one - two).max()], abs=6e-5)
     expect(page).to_have_url(re.compile("ablated=%5B%5B0%2C1%5D%5D"))
-    assert_pictures(page, before[1, 0], after[1, 0])
+    most = int(change[1].argmax())  # not the selected head, which is off
+    assert_maps(page, 1, most, before[1, most], after[1, most])
+    ranked = page.locator(".ranking button")
+    expect(ranked).to_have_count(4)  # heads of the same layer do not change
+    expect(ranked.first).to_have_text(f"layer 1, head {most} {change[1, most]:.4f}")
+    least = int(change[1].argmin())
+    ranked.last.click()
+    assert_maps(page, 1, least, before[1, least], after[1, least])
+    page.get_by_role("button", name="layer 0, head 3: changes").click()  # chosen, though it does not change
+    maps = page.get_by_role("region", name="selected head")
+    expect(maps.get_by_role("heading", name="Before: layer 0, head 3")).to_be_visible()
+    expect(maps).to_contain_text("No weight changes.")
+    assert violations(page) == []
 
 
-def assert_pictures(page, before, after):
-    """The selected head's pictures show its weights before and after, and their change."""
+def assert_maps(page, layer, head, before, after):
+    """The head's maps have words and scales; its largest change is said."""
     change = after - before
     region = page.get_by_role("region", name="selected head")
-    expect(region.locator("canvas")).to_have_count(3)
-    expect(region).to_contain_text(f"{np.abs(change).max():.4f}")
-    canvas = "[aria-label='selected head'] canvas >> nth="
-    *pictures, tint = (pixels(page, f"{canvas}{place}").astype(int) for place in range(3))
-    for picture, weights in zip(pictures, (before, after), strict=True):
-        assert np.corrcoef(picture[..., 0].ravel(), weights.ravel())[0, 1] < -0.9  # blues, darker for larger ones
+    headings = [f"Before: layer {layer}, head {head}, all heads on", f"After: layer {layer}, head {head}, 1 head off"]
+    for heading in headings:
+        expect(region.get_by_role("heading", name=heading)).to_be_visible()
+    expect(region.get_by_role("application")).to_have_count(3)
+    top = max(before.max(), after.max())
+    for place, text in enumerate([top, top, np.abs(change).max()]):
+        expect(region.locator(".legend small").nth(3 * place + 2)).to_have_text(f"{float(f'{text:.3g}'):g}")
     row, column = np.unravel_index(np.abs(change).argmax(), change.shape)
     said = f"{'more' if change[row, column] > 0 else 'less'} at “{column}”: {before[row, column]:.4f} → "
-    expect(region.get_by_role("listitem").first).to_contain_text(f"“{row}” looks {said}{after[row, column]:.4f}")
-    is_more = tint[..., 0] - tint[..., 2]  # orange = more, purple = less
-    assert (is_more[change > change.max() / 2] > 0).all()
-    assert (is_more[change < change.min() / 2] < 0).all()
+    listed = region.get_by_role("list", name="largest changes").get_by_role("listitem")
+    expect(listed.first).to_contain_text(f"“{row}” looks {said}{after[row, column]:.4f}")
+
+
+def test_every_head_is_measured(open_page, heed):
+    """The change of the output by each head alone, relative to the output, as in float64."""
+    request = {**heed.describe("encoder").example, "outputs": ["output"]}
+    output = heed.attend("encoder", **request, head_mask=np.ones((2, 4))).output[0].astype(float)
+    page = open_page(MODEL)
+    page.get_by_role("button", name="measure every head").click()
+    for layer, head in np.ndindex(2, 4):
+        mask = np.ones((2, 4))
+        mask[layer, head] = 0
+        other = heed.attend("encoder", **request, head_mask=mask).output[0].astype(float)
+        share = np.linalg.norm(other - output) / np.linalg.norm(output)
+        said = f"on {100 * share:.{0 if share >= 0.0995 else 1}f} %: switch off layer {layer}, head {head}"
+        expect(page.get_by_role("button", name=said)).to_be_visible()
+    expect(page.get_by_role("table")).to_contain_text("if this head alone is off")
 
 
 def test_with_the_keyboard_and_by_layer(open_page):
@@ -83,7 +113,7 @@ def test_with_the_keyboard_and_by_layer(open_page):
     expect(table).to_contain_text("4 of 8 heads are off")
     expect(off(page, 1, 1)).to_have_attribute("aria-pressed", "false")
     page.get_by_role("button", name="switch all on").click()
-    expect(table).to_contain_text("0 of 8 heads are off")
+    expect(table).to_contain_text("all 8 heads are on")
 
 
 def test_only_answers_of_the_same_heads_are_compared(open_page):

@@ -45,7 +45,7 @@ const LOOKS = /** @type {const} */ (["scale", "range", "palette", "threshold", "
 const CONTROLS = {
   model: ["sort", ...LOOKS],
   head: ["head", "combine", ...LOOKS.filter((name) => name !== "palette")], // heads have colours of their own
-  ablate: ["head", "scale", "palette", "threshold", "hidden"],
+  ablate: LOOKS, // its grid chooses the head
   neurons: ["head"],
   steps: ["head"],
 };

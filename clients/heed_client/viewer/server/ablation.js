@@ -10,6 +10,7 @@ import { headMask, rowOfBatch, run, sizesOf, evaluate } from "heed/server/run.js
 
 const MAX_OUTPUT = 2e7; // numbers
 const LISTED = 10; // next tokens
+const AT_ONCE = 4; // requests
 
 /** The same run with all heads. @param {Model} model @param {Settings} settings @param {Input} input */
 export async function runWhole(model, settings, input) {
@@ -23,17 +24,52 @@ export async function runWhole(model, settings, input) {
 }
 
 /** The vectors of `output`; null if it is too large to be fetched for this.
- *  @param {Model} model @param {Settings} settings @param {Input} input @returns {Promise<Output | null>} */
-export async function outputOf(model, settings, input) {
+ *  @param {Model} model @param {Settings} settings @param {Input} input @param {AbortSignal} [signal]
+ *  @returns {Promise<Output | null>} */
+export async function outputOf(model, settings, input, signal) {
   const shape = model.outputs.find(({ name }) => name === "output")?.shape;
   const sizes = sizesOf(model, input.tensors);
   if (!shape || !(shape.reduce((/** @type {number} */ all, dim) => all * evaluate(dim, sizes), 1) <= MAX_OUTPUT))
     return null;
   const tensors = { ...input.tensors, ...headMask(model, settings, input) };
-  const { output } = await infer(model.block, tensors, ["output"], settings.parameters);
+  const { output } = await infer(model.block, tensors, ["output"], settings.parameters, signal);
   const values = /** @type {Float32Array} */ (rowOfBatch(output, settings.batch, 0));
   const width = output.shape[output.shape.length - 1];
   return { rows: Array.from({ length: values.length / width }, (_, i) => values.subarray(i * width, (i + 1) * width)) };
+}
+
+/**
+ * How far the output moves when one head alone is switched off, of every head: the length of the change as a share of the
+ * output's own length, over all tokens.
+ * @param {Model} model @param {Settings} settings @param {Input} input @param {number} layers @param {number} heads
+ * @param {Output} before  with all heads on @param {AbortSignal} signal @param {(count: number) => void} tell  how many are measured
+ * @returns {Promise<number[][]>} [layers][heads]
+ */
+export async function effectsOf(model, settings, input, layers, heads, before, signal, tell) {
+  const effects = Array.from({ length: layers }, () => new Array(heads).fill(0));
+  let [next, count] = [0, 0];
+  const work = async () => {
+    for (let at = next++; at < layers * heads; at = next++) {
+      const [layer, head] = [Math.floor(at / heads), at % heads];
+      const after = await outputOf(model, { ...settings, ablated: [[layer, head]] }, input, signal);
+      if (after) effects[layer][head] = moved(before, after);
+      tell(++count);
+    }
+  };
+  await Promise.all(Array.from({ length: AT_ONCE }, work));
+  return effects;
+}
+
+/** @param {Output} before @param {Output} after */
+function moved(before, after) {
+  let [change, whole] = [0, 0];
+  before.rows.forEach((row, i) =>
+    row.forEach((number, j) => {
+      change += (after.rows[i][j] - number) ** 2;
+      whole += number ** 2;
+    }),
+  );
+  return whole ? Math.sqrt(change / whole) : Number(change > 0);
 }
 
 /** The most probable next tokens of a language model; null of other models.

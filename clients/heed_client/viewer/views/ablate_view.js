@@ -1,11 +1,13 @@
 // Heads are switched off, and what that changes: the other heads' weights, the output, the next tokens.
-import { html, useEffect, useMemo, useRef } from "vendor/preact.js";
-import { distance, nextTokens, outputOf, runWhole } from "heed/server/ablation.js";
+import { html, useEffect, useMemo, useRef, useState } from "vendor/preact.js";
+import { distance, effectsOf, nextTokens, outputOf, runWhole } from "heed/server/ablation.js";
 import { format } from "heed/data/display.js";
 import { difference, largestChange } from "heed/data/matrix.js";
 import { css, palette, textOn } from "heed/data/palettes.js";
 import { paintSmall, useTheme } from "heed/views/draw/canvas.js";
+import { placeOf } from "heed/views/comparison.js";
 import { usePromise } from "heed/views/hooks.js";
+import { SideBySide } from "heed/views/side_by_side.js";
 
 /** @typedef {import("heed/views/hooks.js").ViewProps} ViewProps */
 /** @typedef {import("heed/data/state.js").Place} Place */
@@ -13,7 +15,11 @@ import { usePromise } from "heed/views/hooks.js";
 /** @typedef {import("heed/data/attention.js").Attention} Attention */
 /** @typedef {import("heed/data/matrix.js").Matrix} Matrix */
 
-const LISTED = 5; // largest changes of a head
+const LISTED = 8; // heads
+const LEAST = 1e-5; // change of a weight; rounding of float32 is less
+
+/** @typedef {{layer: number, head: number, matrix: Matrix, largest: number}} Change  of a head */
+/** @typedef {{[layer: number]: number[]}} Effects  of each head on the output */
 
 /** @param {ViewProps & {run: import("heed/views/hooks.js").Run & {wanted: Settings}}} props
  *    `wanted` are the settings of the page, to which the run that is shown may not be the answer yet */
@@ -39,18 +45,88 @@ export function AblateView({ attention, settings, set, run }) {
     JSON.stringify([withoutHeads(wanted), wanted.ablated]) ===
     JSON.stringify([withoutHeads(run.settings), run.settings.ablated]);
   const before = same?.attention ?? null;
-  return html`<p class="note">A head that is switched off adds nothing to the output. ${wanted.ablated.length ? "Colours show how the weights of every head change." : "Switch a head off to see what changes."}</p>
-    ${error && html`<p role="alert">${error.message}</p>`}
-    <${Grid} attention=${attention} before=${isCurrent && attention.isWhole ? before : null} settings=${{ ...settings, ablated: wanted.ablated }} set=${set} />
+  const { ablated } = run.settings;
+  const isReady = before !== null && before.isWhole && attention.isWhole && ablated.length > 0;
+  const changes = useMemo(() => (isReady ? changesOf(attention, before, ablated) : []), [attention, before, isReady]);
+  const [picked, setPicked] = useState(""); // a head
+  const selected = changes.find(({ layer, head }) => layer === settings.layer && head === settings.head);
+  const isWorth = selected && (selected.largest > LEAST || picked === nameOf(selected));
+  const shown = isWorth ? selected : changes[0];
+  const choose = (/** @type {{layer: number, head: number}} */ place) => {
+    setPicked(nameOf(place));
+    set({ layer: place.layer, head: place.head, combine: "none" });
+  };
+  const grid = { ...settings, ablated: wanted.ablated };
+  const measured = useEffects(run, attention, same?.output ?? null, same);
+  return html`<p class="note">A head that is switched off adds nothing to the output. ${
+    wanted.ablated.length
+      ? "The pictures show how the weights of the other heads change: orange is more, violet less."
+      : "Switch a head off to see what changes in the heads of later layers, and in the output."
+  }</p>
+    ${(error ?? measured.error) && html`<p role="alert">${(error ?? measured.error)?.message}</p>`}
+    <${Grid} attention=${attention} changes=${isCurrent ? changes : []} shown=${shown ?? null} settings=${grid} set=${set} choose=${choose} measured=${measured} />
     <div style=${{ visibility: isCurrent ? "visible" : "hidden" }}>
-    ${before && html`<${Matrices} attention=${attention} before=${before} settings=${settings} />`}
+    ${isReady && shown && html`<${Heads} attention=${attention} before=${before} changes=${changes} shown=${shown} settings=${settings} set=${set} choose=${choose} />`}
     ${
       same &&
       part.value?.input === input &&
+      ablated.length > 0 &&
       html`
       <${Outputs} labels=${attention.rows} before=${same.output} after=${part.value.output} />
       ${same.tokens && part.value.tokens && html`<${NextTokens} before=${same.tokens} after=${part.value.tokens} />`}`
     }</div>`;
+}
+
+/** @param {{layer: number, head: number}} place */
+const nameOf = ({ layer, head }) => `${layer}.${head}`;
+
+/** How the weights of each head that is on change, those that change most first.
+ *  @param {Attention} attention @param {Attention} before @param {Place[]} ablated @returns {Change[]} */
+function changesOf(attention, before, ablated) {
+  const off = new Set(ablated.map(([layer, head]) => nameOf({ layer, head })));
+  const all = Array.from({ length: attention.layers * attention.heads }, (_, at) => {
+    const [layer, head] = [Math.floor(at / attention.heads), at % attention.heads];
+    const matrix = difference(attention.small(layer, head), before.small(layer, head));
+    return { layer, head, matrix, largest: largestChange(matrix.values) };
+  });
+  return all.filter((one) => !off.has(nameOf(one))).sort((one, other) => other.largest - one.largest);
+}
+
+/** Measures on demand what each head alone does to the output; until the input changes.
+ *  @param {import("heed/views/hooks.js").Run} run @param {Attention} attention
+ *  @param {import("heed/server/ablation.js").Output | null} before @param {unknown} of  what the numbers are of */
+function useEffects({ model, input, settings }, attention, before, of) {
+  const [state, setState] = useState(
+    /** @type {{of: unknown, effects: Effects | null, count: number, error: Error | null}} */ ({
+      of: null,
+      effects: null,
+      count: 0,
+      error: null,
+    }),
+  );
+  const running = useRef(/** @type {AbortController | null} */ (null));
+  useEffect(() => () => running.current?.abort(), [of]);
+  const measure = async () => {
+    if (!before) return;
+    const { signal } = (running.current = new AbortController());
+    const tell = (/** @type {object} */ news) =>
+      signal.aborted || setState({ of, effects: null, count: 0, error: null, ...news });
+    tell({});
+    try {
+      const { layers, heads } = attention;
+      const count = (/** @type {number} */ count) => tell({ count });
+      tell({ effects: await effectsOf(model, settings, input, layers, heads, before, signal, count), count: -1 });
+    } catch (error) {
+      tell({ error, count: -1 });
+    }
+  };
+  const isOwn = of !== null && state.of === of;
+  return {
+    measure: before ? measure : null,
+    effects: isOwn ? state.effects : null,
+    count: isOwn && state.count >= 0 ? state.count : null,
+    error: isOwn ? state.error : null,
+  };
 }
 
 /** What is run, but for the heads that are off.
@@ -67,8 +143,8 @@ const withoutHeads = ({ text, pair, target, random, sentence, kind, batch, param
 ];
 
 /** Layers x heads: a picture of what changes, and a switch.
- *  @param {ViewProps & {before: Attention | null}} props */
-function Grid({ attention, before, settings, set }) {
+ *  @param {ViewProps & {changes: Change[], shown: Change | null, choose: (place: {layer: number, head: number}) => void, measured: ReturnType<typeof useEffects>}} props */
+function Grid({ attention, changes, shown, settings, set, choose, measured }) {
   const { layers, heads } = attention;
   const { ablated } = settings;
   const grid = useRef(/** @type {HTMLElement | null} */ (null));
@@ -78,26 +154,9 @@ function Grid({ attention, before, settings, set }) {
   const without = (/** @type {(place: Place) => boolean} */ left) => ablated.filter((place) => !left(place));
   const toggle = (/** @type {number} */ layer, /** @type {number} */ head) =>
     set({ ablated: isOff(layer, head) ? without(([l, h]) => l === layer && h === head) : [...ablated, [layer, head]] });
-  const changes = useMemo(
-    () =>
-      before &&
-      all(layers).map((layer) =>
-        all(heads).map((head) => difference(attention.small(layer, head), before.small(layer, head))),
-      ),
-    [attention, before],
-  );
-  // The weights of heads that are off became 0, which is no news.
-  const top = useMemo(
-    () =>
-      changes &&
-      Math.max(
-        0,
-        ...changes.flatMap((row, layer) =>
-          row.map(({ values }, head) => (isOff(layer, head) ? 0 : largestChange(values))),
-        ),
-      ),
-    [changes],
-  );
+  const top = changes[0]?.largest ?? 0;
+  const { effects, count } = measured;
+  const most = effects ? Math.max(...Object.values(effects).flat()) || 1 : 1;
   const move = (/** @type {KeyboardEvent} */ event) => {
     const step = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] }[event.key];
     const { place, kind } = /** @type {HTMLElement} */ (event.target).dataset;
@@ -109,35 +168,49 @@ function Grid({ attention, before, settings, set }) {
     next?.focus();
     event.preventDefault();
   };
-  return html`<table class="heads" ref=${grid} onKeyDown=${move}>
-      <caption><button disabled=${ablated.length === 0} onClick=${() => set({ ablated: [] })}>switch all on</button>
-        ${" "}${ablated.length} of ${layers * heads} heads are off${top !== null && `; the weights of the others change by at most ${format(top)}`}</caption>
-      <thead><tr><td></td>${all(heads).map((head) => html`<th scope="col">${head}</th>`)}</tr></thead>
+  const said =
+    ablated.length === 0
+      ? `all ${layers * heads} heads are on`
+      : `${ablated.length} of ${layers * heads} heads are off${changes.length ? `; the weights of the others change by at most ${format(top)}` : ""}`;
+  return html`<div class="grid-of-heads"><table class="heads" ref=${grid} onKeyDown=${move}>
+      <caption><button disabled=${ablated.length === 0} onClick=${() => set({ ablated: [] })}>switch all on</button>${" "}
+        ${measured.measure && html`<button disabled=${count !== null} onClick=${measured.measure}>measure every head</button>${" "}`}
+        <span role="status">${count === null ? said : `${count} of ${layers * heads} heads are measured`}</span>
+        ${effects && html`<p class="note">Per cent: how far the output moves if this head alone is off (the length of the change, of that of the output).</p>`}</caption>
+      <thead><tr><th scope="col">head</th>${all(heads).map((head) => html`<th scope="col">${head}</th>`)}</tr></thead>
       <tbody>${all(layers).map(
         (layer) => html`<tr>
-        <th scope="row">${layers > 1 && html`layer ${layer}`}
+        <th scope="row">${layers > 1 && html`<span>layer ${layer}</span>`}
           <button aria-label=${`layer ${layer}: all off`} onClick=${() => set({ ablated: [...without(([l]) => l === layer), ...all(heads).map((head) => /** @type {Place} */ ([layer, head]))] })}>all off</button>
           <button aria-label=${`layer ${layer}: all on`} onClick=${() => set({ ablated: without(([l]) => l === layer) })}>all on</button></th>
         ${all(heads).map((head) => {
-          const change = changes?.[layer][head];
+          const off = isOff(layer, head);
+          const change = changes.find((one) => one.layer === layer && one.head === head);
           const whole = ablated.length === 0 && attention.isWhole ? attention.small(layer, head) : null;
+          const effect = effects?.[layer][head] ?? null;
+          const state = off ? "off" : "on";
+          const label = `${state}${effect === null ? "" : ` ${percent(effect)}`}: switch off layer ${layer}, head ${head}`;
           return html`<td>
-            <button class="thumbnail" data-kind="change" data-place=${`${layer}.${head}`} aria-pressed=${settings.layer === layer && settings.head === head}
-              aria-label=${`layer ${layer}, head ${head}${change ? `: changes by at most ${format(largestChange(change.values))}` : ""}`}
-              onClick=${() => set({ layer, head, combine: "none" })}>
+            <button class=${`thumbnail ${off ? "is-off" : ""}`} data-kind="change" data-place=${`${layer}.${head}`} aria-pressed=${shown !== null && shown.layer === layer && shown.head === head}
+              aria-label=${`layer ${layer}, head ${head}${off ? ": is off" : change ? `: changes by at most ${format(change.largest)}` : ""}`}
+              disabled=${off} onClick=${() => choose({ layer, head })}>
               ${
                 whole
                   ? html`<${Picture} matrix=${whole} attention=${attention} settings=${settings}
                       top=${largestChange(whole.values) || 1} isDifference=${false} />`
                   : change
-                    ? html`<${Picture} matrix=${change} attention=${attention} settings=${settings} top=${top || 1} isDifference=${true} />`
+                    ? html`<${Picture} matrix=${change.matrix} attention=${attention} settings=${settings} top=${Math.max(top, LEAST)} isDifference=${true} />`
                     : html`<canvas aria-hidden="true"></canvas>`
               }</button>
-            <button class="toggle" data-kind="switch" data-place=${`${layer}.${head}`} aria-pressed=${isOff(layer, head)}
-              aria-label=${`${isOff(layer, head) ? "off" : "on"}: switch off layer ${layer}, head ${head}`} onClick=${() => toggle(layer, head)}>${isOff(layer, head) ? "off" : "on"}</button></td>`;
+            <button class="toggle" data-kind="switch" data-place=${`${layer}.${head}`} aria-pressed=${off}
+              style=${{ "--share": effect === null ? "0%" : `${(100 * effect) / most}%` }}
+              aria-label=${label} onClick=${() => toggle(layer, head)}>${state}${effect !== null && html` <small>${percent(effect)}</small>`}</button></td>`;
         })}</tr>`,
-      )}</tbody></table>`;
+      )}</tbody></table></div>`;
 }
+
+/** @param {number} share */
+const percent = (share) => `${(100 * share).toFixed(share < 0.0995 ? 1 : 0)} %`;
 
 /** @param {{matrix: Matrix, attention: Attention, settings: Settings, top: number, isDifference: boolean}} props */
 function Picture({ matrix, attention, settings, top, isDifference }) {
@@ -151,46 +224,26 @@ function Picture({ matrix, attention, settings, top, isDifference }) {
   return html`<canvas ref=${canvas} aria-hidden="true"></canvas>`;
 }
 
-/** The selected head before and after, and what changed. @param {Omit<ViewProps, "set"> & {before: Attention}} props */
-function Matrices({ attention, before, settings }) {
-  const { layer, head } = settings;
-  const { value } = usePromise(async () => {
-    const [one, other] = await Promise.all([before.matrix(layer, head), attention.matrix(layer, head)]);
-    return { one, other, change: difference(other, one) };
-  }, [attention, before, layer, head]);
-  if (!value) return null;
-  const largest = largestChange(value.change.values);
-  const top = Math.max(largestChange(value.one.values), largestChange(value.other.values)) || 1;
-  const draw = (
-    /** @type {string} */ title,
-    /** @type {Matrix} */ matrix,
-    /** @type {boolean} */ isDifference,
-  ) => html`<figure><figcaption>${title}</figcaption>
-    <${Picture} matrix=${matrix} attention=${attention} settings=${settings} top=${isDifference ? largest || 1 : top} isDifference=${isDifference} />
-    </figure>`;
-  return html`<section aria-label="selected head"><h2>${attention.layers > 1 ? `Layer ${layer}, head ${head}` : `Head ${head}`}</h2><div class="figures">
-    ${draw("before: all heads on", value.one, false)} ${draw("after: some off", value.other, false)}
-    ${draw(`change, ${format(-largest, 0)} to ${format(largest, 0)}`, value.change, true)}</div>
-    <${Changes} attention=${attention} before=${value.one} change=${value.change} /></section>`;
-}
-
-/** The largest changes of a head in words. @param {{attention: Attention, before: Matrix, change: Matrix}} props */
-function Changes({ attention: { rows, columns }, before, change }) {
-  const { n, values } = change;
-  /** @type {number[]} */
-  const places = [];
-  const size = (/** @type {number} */ place) => Math.abs(values[place]);
-  for (let place = 0; place < values.length; place++) {
-    if (!(size(place) > 0) || !Number.isFinite(values[place])) continue;
-    if (places.length === LISTED && !(size(place) > size(places[LISTED - 1]))) continue;
-    places.push(place);
-    places.sort((one, other) => size(other) - size(one)).splice(LISTED);
-  }
-  if (places.length === 0) return html`<p class="note">None of its weights changed.</p>`;
-  return html`<ol class="changes" aria-label="largest changes">${places.map(
-    (place) => html`<li>“${rows[Math.floor(place / n)].text}” looks ${values[place] > 0 ? "more" : "less"} at
-      ${" "}“${columns[place % n].text}”: <b>${format(before.values[place])}</b> → <b>${format(before.values[place] + values[place])}</b></li>`,
-  )}</ol>`;
+/** The heads that change most, and one of them before and after.
+ *  @param {ViewProps & {before: Attention, changes: Change[], shown: Change, choose: (place: {layer: number, head: number}) => void}} props */
+function Heads({ attention, before, changes, shown, settings, set, choose }) {
+  const nameIn = (/** @type {{layer: number, head: number}} */ { layer, head }) =>
+    placeOf(attention, { ...settings, layer, head, combine: "none" });
+  const listed = changes.filter(({ largest }) => largest > LEAST).slice(0, LISTED);
+  const own = { ...settings, layer: shown.layer, head: shown.head, combine: /** @type {const} */ ("none") };
+  const name = nameIn(shown);
+  const off = settings.ablated.length === 1 ? "1 head" : `${settings.ablated.length} heads`;
+  return html`<section aria-label="selected head"><h2>Largest change of a weight, by head</h2>
+    ${
+      listed.length
+        ? html`<ol class="ranking">${listed.map((one) => html`<li><button aria-current=${one === shown} onClick=${() => choose(one)}>${nameIn(one)} <b>${format(one.largest)}</b></button></li>`)}</ol>`
+        : html`<p class="note">No weights change: only heads of later layers see what a head adds.</p>`
+    }
+    ${
+      (listed.length > 0 || shown.largest > LEAST) &&
+      html`<${SideBySide} first=${{ attention: before, settings: own, set }} second=${{ attention, settings: own, set }}
+      titles=${[`Before: ${name}, all heads on`, `After: ${name}, ${off} off`, "Change: after minus before"]} />`
+    }</section>`;
 }
 
 /** @param {{labels: import("heed/data/attention.js").Label[], before: import("heed/server/ablation.js").Output | null, after: import("heed/server/ablation.js").Output | null}} props */
@@ -201,11 +254,13 @@ function Outputs({ labels, before, after }) {
   const each = before.rows.map((row, i) => distance(row, after.rows[i]));
   const top = Math.max(...each.map(({ largest }) => largest)) || 1;
   const colours = palette("auto");
-  return html`<section aria-label="change of the output"><h2>Output: cosine similarity, largest difference</h2>
+  return html`<section aria-label="change of the output"><h2>Change of the output of each token</h2>
+    <p class="note">cos: cosine similarity of its vector before and after, 1 if the direction is the same. max: largest
+      change of one number of the vector, the darker the larger.</p>
     <ol class="chips">${each.map(
       ({ cosine, largest }, i) => html`<li
       style=${{ background: css(colours, largest / top), color: textOn(colours, largest / top) }}>
-      <b>${each.length === labels.length ? labels[i].text : i}</b> ${cosine.toFixed(4)} <span>${format(largest)}</span></li>`,
+      <b>${each.length === labels.length ? labels[i].text : i}</b> <span>cos ${cosine.toFixed(4)}</span> <span>max ${format(largest)}</span></li>`,
     )}</ol></section>`;
 }
 
