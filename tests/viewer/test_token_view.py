@@ -1,13 +1,14 @@
 """The text in colours: the colour of each token is its weight's."""
 
 import io
+import re
 
 import numpy as np
 import pytest
 from PIL import Image
 from playwright.sync_api import Page, expect
 
-from tests.viewer.pages import SCORES, WORDS, display, drawn, fragment, show
+from tests.viewer.pages import SCORES, WORDS, display, drawn, fragment, show, softmax, violations
 
 WATCH_CHANGES = """() => {
   window.changed = new Set();
@@ -32,14 +33,20 @@ def darkness(page: Page) -> list[float]:
 
 
 def test_the_colours_are_the_weights_of_the_token_under_the_pointer(page):
-    """No chip changes whose text can be read."""
-    assert darkness(page) == [0] * 8
+    """No chip changes whose text can be read. Where nobody points, they are the means of all tokens."""
+    means = softmax(SCORES).mean(0)  # "an" is looked at by "." alone
+    assert [*means.round(3)] == [0.141, 0.141, 0.016, *[0.141] * 5]
+    dark = darkness(page)
+    assert dark.pop(2) == pytest.approx(0.055, abs=0.01)  # the palette's colour of 1/9
+    assert dark == [1] * 7
+    page.get_by_role("button", name="old").hover()
+    assert np.argmax(darkness(page)) == 6
     page.evaluate(WATCH_CHANGES)
     chip = page.get_by_role("button", name="saw")
     chip.hover()
     assert np.argmax(darkness(page)) == 4
     assert darkness(page)[4] == 1
-    assert page.evaluate("[...window.changed]") == ["ship"]
+    assert set(page.evaluate("[...window.changed]")) == {"ship", "sea"}
     expect(page.get_by_role("button", name="ship")).to_have_css("color", "rgb(255, 255, 255)")
     expect(page.get_by_role("button", name="old")).to_have_css("color", "rgb(0, 0, 0)")
     box = chip.bounding_box()
@@ -53,7 +60,8 @@ def test_the_colours_are_the_weights_of_the_token_under_the_pointer(page):
     assert dark[0] == 1
     assert 0.05 < dark[7] < 0.3  # "." looks at all words alike
     page.mouse.move(5, 5)
-    assert darkness(page) == [0] * 8
+    assert darkness(page)[2] < 0.1
+    expect(page.locator(".tokens > .tools .legend:visible small").last).to_have_text(f"{float(f'{means.max():.3g}'):g}")
 
 
 def test_colours_follow_chips_that_are_scrolled(open_page):
@@ -82,6 +90,27 @@ def test_a_click_holds_and_keys_move_what_is_held(page):
     assert "key=2" in fragment(page)
     page.get_by_role("button", name="an", exact=True).press("Escape")
     expect(page.locator(".selection")).to_contain_text("Point at a token")
+
+
+def test_the_pinned_token_is_shown_in_every_head(open_page, heed):
+    weights = heed.attend("bert", text="the cat sat on the mat").weights[0].astype(float)
+    page = open_page("model=bert&view=tokens&text=the+cat+sat+on+the+mat&query=2&head=1")
+    heads = page.get_by_role("region", name="every head")
+    map_ = heads.get_by_role("application")
+    largest = heads.locator(".legend small").last
+    expect(heads.get_by_role("heading")).to_have_text("What “cat” looks at in every head")
+    expect(largest).to_have_text(f"{float(f'{weights[:, 2].max():.3g}'):g}")
+    map_.press("ArrowDown")  # the next head
+    expect(page.get_by_role("combobox", name="head", exact=True)).to_have_value("2")
+    expect(heads.locator(".tip")).to_have_text(re.compile("^“head 2” → “<s>” " + f"{weights[2, 2, 0]:.4f}"))
+    assert "key=0" in fragment(page)
+    page.get_by_role("combobox", name="a token").select_option("is looked at by")
+    expect(heads.get_by_role("heading")).to_have_text("What looks at “cat” in every head")
+    expect(largest).to_have_text(f"{float(f'{weights[:, :, 2].max():.3g}'):g}")
+    page.get_by_role("button", name="clear").click()
+    expect(heads.get_by_role("heading")).to_have_text("How much all tokens look at each, on average, in every head")
+    expect(largest).to_have_text(f"{float(f'{weights.mean(1).max():.3g}'):g}")
+    assert violations(page) == []
 
 
 def test_two_texts_of_cross_attention(open_page):

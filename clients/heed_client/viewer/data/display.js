@@ -88,6 +88,21 @@ export function show(matrix, rows, columns, settings, globalMax) {
   };
 }
 
+/** How much the visible queries look at each visible key on average, as one row; null of scores and differences.
+ *  @param {Shown} shown @param {Settings["scale"]} scale @returns {Shown | null} */
+export function received({ m, n, rows, columns, values, isDiverging, error }, scale) {
+  if (isDiverging) return null;
+  const means = new Float32Array(n);
+  for (let i = 0; i < m; i++)
+    for (let j = 0; j < n; j++) {
+      const value = values[i * n + j];
+      if (Number.isFinite(value)) means[j] += value / m;
+    }
+  const high = largest(means, false);
+  const levels = means.map((mean) => scaled(mean / high, scale));
+  return { m: 1, n, rows: rows.slice(0, 1), columns, values: means, levels, low: 0, high, isDiverging, error };
+}
+
 /** What is drawn of a head's small picture. @param {Matrix} matrix @param {Attention} attention
  *  @param {Settings} settings @param {number} [globalMax] */
 export function showSmall(matrix, { rows, columns }, settings, globalMax) {

@@ -1,6 +1,6 @@
 // Pictures for papers: the views as SVG, and that as PNG.
 import { escape } from "heed/save/document.js";
-import { drawnHeads, show, showSmall, strength, ticks } from "heed/data/display.js";
+import { drawnHeads, received, show, showSmall, strength, ticks } from "heed/data/display.js";
 import { css, headColour, palette, textOn } from "heed/data/palettes.js";
 
 /** @typedef {import("heed/data/attention.js").Attention} Attention */
@@ -206,6 +206,7 @@ function tokens(attention, shown, settings, title) {
   const { query, key, direction } = settings;
   const isFrom = direction === "from";
   const held = isFrom ? shown.rows.indexOf(query ?? -1) : shown.columns.indexOf(key ?? -1);
+  const average = held < 0 ? received(shown, settings.scale) : null;
   /** @type {string[]} */
   const parts = [];
   let y = TITLE;
@@ -216,7 +217,12 @@ function tokens(attention, shown, settings, title) {
     wordsOf(attention, shown, axis).forEach((word, i) => {
       const breadth = 4 + 0.62 * FONT * Math.max(1, word.length) + 4;
       if (x > 8 && x + breadth > PAGE) [x, y] = [8, y + 26];
-      const level = isOther && held >= 0 ? shown.levels[isFrom ? held * shown.n + i : i * shown.n + held] : NaN;
+      const level =
+        average && (attention.isSelf || axis === "columns")
+          ? average.levels[i]
+          : isOther && held >= 0
+            ? shown.levels[isFrom ? held * shown.n + i : i * shown.n + held]
+            : NaN;
       const isHeld = isOwn && i === held;
       parts.push(
         `<rect x="${round(x)}" y="${y}" width="${round(breadth)}" height="20" rx="3" fill="${level === level ? css(table, level) : "#fff"}" ` +
@@ -229,9 +235,13 @@ function tokens(attention, shown, settings, title) {
   };
   text("rows");
   if (!attention.isSelf) text("columns");
-  parts.push(scale(attention, shown, settings, 8, y));
+  parts.push(scale(attention, average ?? shown, settings, 8, y));
   const own = held < 0 ? "" : (isFrom ? attention.rows[shown.rows[held]] : attention.columns[shown.columns[held]]).text;
-  const said = own ? `${title}: what “${own}” ${isFrom ? "looks at" : "is looked at by"}` : title;
+  const said = own
+    ? `${title}: what “${own}” ${isFrom ? "looks at" : "is looked at by"}`
+    : average
+      ? `${title}: how much all tokens look at each, on average`
+      : title;
   parts.push(`<text x="8" y="20" font-weight="600" font-size="14">${escape(said)}</text>`);
   return svg(PAGE, y + 44, parts);
 }

@@ -15,6 +15,7 @@ export function Selection({ attention, settings, set, hint = "Point at a token o
   const [owns, labels] =
     direction === "from" ? [attention.rows, attention.columns] : [attention.columns, attention.rows];
   const listed = place === null || !shown ? null : weightsOf(shown, settings, place);
+  const most = Math.max(...(listed ?? []).map(({ value }) => value));
   const verb = direction === "from" ? "looks at" : "is looked at by";
   const own = place === null ? "" : owns[place].text;
   const said = listed?.length
@@ -28,7 +29,7 @@ export function Selection({ attention, settings, set, hint = "Point at a token o
       listed &&
       listed.length > 0 &&
       html`<b>“${own}”</b> ${`(${place}) ${verb} `}
-    <ol>${listed.map(({ other, value }) => html`<li>“${labels[other].text}” (${other})${" "}<span class="value">${format(value, shown?.error)}</span></li>`)}</ol>
+    <ol>${listed.map(({ other, value }) => html`<li style=${{ "--share": `${Math.max(0, (100 * value) / most) || 0}%` }}>“${labels[other].text}” (${other})${" "}<span class="value">${format(value, shown?.error)}</span></li>`)}</ol>
     <button onClick=${() => {
       set({ query: null, key: null });
       /** @type {HTMLElement | null} */ (document.querySelector("[role=tab][aria-selected=true]"))?.focus();

@@ -1,10 +1,11 @@
 // The text itself, each token coloured by the weight from or to the one that is pointed at.
 import { html, useEffect, useLayoutEffect, useMemo, useRef } from "vendor/preact.js";
-import { format } from "heed/data/display.js";
+import { format, received } from "heed/data/display.js";
 import { css, isDark, palette, textOn } from "heed/data/palettes.js";
 import { themeColours, useFrame, useSize, useTheme } from "heed/views/draw/canvas.js";
 import { ChipColours } from "heed/views/draw/chips.js";
 import { Legend } from "heed/views/draw/legend.js";
+import { EveryHead } from "heed/views/every_head.js";
 import { useShown } from "heed/views/hooks.js";
 import { Choice } from "heed/views/controls.js";
 
@@ -14,6 +15,7 @@ import { Choice } from "heed/views/controls.js";
 
 const LONG = 14; // characters of a token that may be cut
 const DIRECTIONS = { from: "looks at", to: "is looked at by" };
+const MOST = { from: "looks most at", to: "is looked at most by" };
 
 /** @param {ViewProps} props */
 export function TokenView(props) {
@@ -39,12 +41,14 @@ function Text({ attention, settings, set, shown }) {
       isFlipped: textOn(table, i / 255) !== own,
     }));
   }, [table, theme]);
+  const average = useMemo(() => received(shown, settings.scale), [shown, settings.scale]); // where nobody is pointed at
   const place = direction === "from" ? query : key;
   const heldIndex = place === null ? -1 : (direction === "from" ? rows : columns).indexOf(place);
   const held = heldIndex < 0 ? null : /** @type {Token} */ ({ direction, index: heldIndex });
   const frame = useRef(/** @type {HTMLElement | null} */ (null));
   const size = useSize(frame);
   const readout = useRef(/** @type {HTMLElement | null} */ (null));
+  const legends = useRef(/** @type {HTMLElement | null} */ (null)); // of a token, and of the average
   const { current: live } = useRef({
     hover: /** @type {Token | null} */ (null),
     mark: "", // colour
@@ -63,8 +67,9 @@ function Text({ attention, settings, set, shown }) {
       const isOther = token !== null && (isSelf || side === other); // one text is both
       const [start, step] = token?.direction === "from" ? [token.index * n, 1] : [token?.index ?? 0, n];
       const isOwn = token !== null && (isSelf || side === token.direction);
+      const isAverage = token === null && average !== null && (isSelf || side === "to");
       text.draw(
-        isOther ? (index) => levels[start + index * step] : () => NaN,
+        isAverage ? (index) => average.levels[index] : isOther ? (index) => levels[start + index * step] : () => NaN,
         colours,
         isOwn ? token.index : -1,
         live.mark,
@@ -72,14 +77,20 @@ function Text({ attention, settings, set, shown }) {
     }
     const pointed = held && live.hover && (isSelf || live.hover.direction !== held.direction) ? live.hover.index : null;
     if (readout.current) readout.current.textContent = sentence(token, pointed);
+    const isOfAll = token === null && average !== null;
+    legends.current?.firstElementChild?.toggleAttribute("hidden", isOfAll);
+    legends.current?.lastElementChild?.toggleAttribute("hidden", !isOfAll);
   });
   /** @param {Token | null} token @param {number | null} other  the one whose weight is told */
   const sentence = (token, other) => {
-    if (!token) return "Point at a token; click, or press Enter, to pin it.";
-    const start = `“${word(token.direction, token.index)}” ${DIRECTIONS[token.direction]}`;
-    if (other === null) return `${start} …`;
-    const value = values[token.direction === "from" ? token.index * n + other : other * n + token.index];
-    return `${start} “${word(token.direction === "from" ? "to" : "from", other)}”: ${format(value, error)}`;
+    if (!token)
+      return `${average ? "How much all tokens look at each, on average. " : ""}Point at a token; click, or press Enter, to pin it.`;
+    const isFrom = token.direction === "from";
+    const valueOf = (/** @type {number} */ one) => values[isFrom ? token.index * n + one : one * n + token.index];
+    let told = other ?? 0;
+    if (other === null) for (let one = 1; one < (isFrom ? n : m); one++) if (valueOf(one) > valueOf(told)) told = one;
+    const start = `“${word(token.direction, token.index)}” ${(other === null ? MOST : DIRECTIONS)[token.direction]}`;
+    return `${start} “${word(isFrom ? "to" : "from", told)}”: ${format(valueOf(told), error)}`;
   };
 
   useLayoutEffect(() => {
@@ -158,14 +169,16 @@ function Text({ attention, settings, set, shown }) {
       <div class="token-text" role="group" aria-label=${label} onScroll=${paint}>${chips}</div></div>`;
   return html`<div class="tools">
       <${Choice} label="a token" value=${direction} options=${DIRECTIONS} onChange=${turn} />
-      <${Legend} shown=${shown} table=${table} scale=${settings.scale} />
+      <span ref=${legends}><${Legend} shown=${shown} table=${table} scale=${settings.scale} />
+        ${average && html`<${Legend} shown=${average} table=${table} scale=${settings.scale} />`}</span>
       <span class="readout" ref=${readout}></span>
     </div>
     <div ref=${frame} onPointerOver=${point} onPointerLeave=${point} onFocusIn=${point} onFocusOut=${point} onClick=${click} onKeyDown=${press}>
       ${keys && html`<h2>queries</h2>`}
       ${text("from", keys ? "queries" : "tokens", queries)}
       ${keys && html`<h2>keys</h2>${text("to", "keys", keys)}`}
-    </div>`;
+    </div>
+    <${EveryHead} attention=${attention} settings=${settings} set=${set} shown=${shown} />`;
 }
 
 /** @param {Label[]} labels @param {number[]} places @param {"from" | "to"} side */

@@ -1,0 +1,100 @@
+// One token in every head of a layer, a row for each head; without one, how much all tokens look at each.
+import { html } from "vendor/preact.js";
+import { complete, plainLabels, POOL } from "heed/data/attention.js";
+import { received, show } from "heed/data/display.js";
+import { MatrixView } from "heed/views/matrix_view.js";
+import { usePromise } from "heed/views/hooks.js";
+
+/** @typedef {import("heed/views/hooks.js").ViewProps} ViewProps */
+/** @typedef {import("heed/data/state.js").Settings} Settings */
+
+const ROW = 24; // px of a head
+const AROUND = 140; // px of the words and bars around the cells
+
+/** @param {ViewProps & {shown: import("heed/data/display.js").Shown}} props  `shown` says which tokens are visible */
+export function EveryHead({ attention, settings, set, shown }) {
+  const { layer, head, direction, query, key } = settings;
+  const { layers, heads, axis } = attention;
+  const isFrom = direction === "from";
+  const place = isFrom ? query : key;
+  const isSide = place !== null && !isFrom; // the others are queries
+  const others = isSide ? shown.rows : shown.columns;
+  // Of a long text all matrices of the layer would have to come, but for one query.
+  const isShort = attention.m <= POOL;
+  const isKnown = heads > 1 && (place === null ? isShort && !shown.isDiverging : isFrom || isShort);
+  const wanted = { attention, layer, direction, place, others };
+  const { value, error } = usePromise(async () => {
+    if (!isKnown) return null;
+    const weights =
+      place === null
+        ? await averagesOf(attention, layer, settings, shown)
+        : await (isFrom ? rowsOf : columnsOf)(attention, layer, place);
+    const visible = weights.flatMap((row) => others.map((other) => row[other]));
+    const labels = (isSide ? attention.rows : attention.columns).filter((_, other) => others.includes(other));
+    const names = plainLabels(Array.from({ length: heads }, (_, i) => `head ${i}`));
+    return { ...wanted, all: complete(Float32Array.from(visible), 1, 1, 1, names, labels, axis) };
+  }, Object.values(wanted));
+  if (error) return html`<p role="alert">${error.message}</p>`;
+  const isOwn = value?.attention === attention && value.layer === layer && value.direction === direction;
+  if (!isKnown || !value || !isOwn || value.place !== place || value.others !== others) return null;
+  const pinned = isSide ? query : key;
+  const looks = /** @type {Settings} */ ({
+    ...settings,
+    layer: 0,
+    head: 0,
+    combine: "none",
+    parameters: {},
+    hideSpecial: false,
+    hideFirst: false,
+    hidePadding: false,
+    renormalise: settings.renormalise && !isSide,
+    range: settings.range === "row" ? "row" : "matrix",
+    query: settings.combine === "none" ? head : null,
+    key: pinned === null || !others.includes(pinned) ? null : others.indexOf(pinned),
+  });
+  const hold = (/** @type {Partial<Settings>} */ { query: row, key: column }) => {
+    const other = column === null || column === undefined ? null : others[column];
+    const chosen =
+      row === null || row === undefined ? {} : { head: row, heads: [], combine: /** @type {const} */ ("none") };
+    set({ ...chosen, ...(place === null ? {} : isSide ? { query: other } : { key: other }) });
+  };
+  const word = place === null ? "" : (isSide ? attention.columns : attention.rows)[place].text;
+  const what =
+    place === null
+      ? "How much all tokens look at each, on average,"
+      : isSide
+        ? `What looks at “${word}”`
+        : `What “${word}” looks at`;
+  return html`<section class="every-head" aria-label="every head">
+    <h2>${what} in every head${layers > 1 ? ` of ${axis} ${layer}` : ""}</h2>
+    <${MatrixView} attention=${value.all} settings=${looks} set=${hold} height=${heads * ROW + AROUND} rows="heads" /></section>`;
+}
+
+/** What a query looks at in each head. @param {ViewProps["attention"]} attention @param {number} layer @param {number} query */
+async function rowsOf(attention, layer, query) {
+  const { numbers, unit } = await attention.row(query);
+  const { heads, n } = attention;
+  return Array.from({ length: heads }, (_, head) => {
+    const start = (layer * heads + head) * n;
+    return Float32Array.from(numbers.subarray(start, start + n), (number) => number * unit);
+  });
+}
+
+/** What looks at a key in each head. @param {ViewProps["attention"]} attention @param {number} layer @param {number} key */
+async function columnsOf(attention, layer, key) {
+  const { heads, m, n } = attention;
+  const all = await Promise.all(Array.from({ length: heads }, (_, head) => attention.matrix(layer, head)));
+  return all.map(({ values }) => Float32Array.from({ length: m }, (_, i) => values[i * n + key]));
+}
+
+/** How much all visible queries look at each key, in each head. @param {ViewProps["attention"]} attention
+ *  @param {number} layer @param {Settings} settings @param {import("heed/data/display.js").Shown} shown */
+async function averagesOf(attention, layer, settings, shown) {
+  const { heads, n } = attention;
+  const all = await Promise.all(Array.from({ length: heads }, (_, head) => attention.matrix(layer, head)));
+  return all.map((matrix) => {
+    const one = show(matrix, attention.rows, attention.columns, settings);
+    const averages = received(one, settings.scale)?.values ?? new Float32Array(n);
+    return Float32Array.from({ length: n }, (_, j) => averages[shown.columns.indexOf(j)] ?? 0);
+  });
+}
