@@ -18,7 +18,7 @@ from heed_client.client import Client
 from heed_client.command import files, generate
 from heed_client.command.arguments import FLAGS, GENERATION, NUMBERS, OPTIONS, TENSORS, parser
 from heed_client.command.files import FileError
-from heed_client.command.labels import batch_axis, texts_of, tokens_of
+from heed_client.command.labels import axes_of, batch_axis, texts_of, tokens_of
 from heed_client.command.matrix import Labels, Matrices, expanded, matrices
 from heed_client.command.summary import summary
 from heed_client.errors import BadRequest, HeedError, Problem
@@ -80,9 +80,11 @@ def _run(heed: Client, options: argparse.Namespace) -> None:
         try:
             selected = inputs if drawn == "weights" else {}
             texts = texts_of(answer, lambda: heed.describe(options.block), selected, given)
+            block = heed.describe(options.block)
             selection = matrices(
                 answer[drawn], options.at, texts, _indices(selected), name=drawn,
-                batch_axis=batch_axis(heed.describe(options.block), drawn, inputs) if len(texts) > 1 else 0,
+                axes=axes_of(block, drawn, inputs, np.ndim(answer[drawn]) - 2),
+                batch_axis=batch_axis(block, drawn, inputs) if len(texts) > 1 else 0,
                 subtracted=subtracted,
             )  # fmt: skip
         except ValueError as error:

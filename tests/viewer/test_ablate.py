@@ -1,6 +1,7 @@
 """The view Ablate: heads are switched off, and what changes is compared with the server's own answers."""
 
 import re
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -8,7 +9,7 @@ from playwright.sync_api import expect
 
 from tests.support.language_model import LOGITS, VOCABULARY, write_language_model
 from tests.support.texts import SPECIAL, WORDS
-from tests.viewer.pages import softmax, violations
+from tests.viewer.pages import softmax, take, violations
 
 MODEL = "model=encoder&view=ablate"
 
@@ -157,3 +158,16 @@ def test_the_next_tokens_of_a_language_model(open_page, shared_server, tmp_path_
     widths = [row.locator(".chance").first.bounding_box()["width"] for row in likeliest]
     np.testing.assert_allclose(np.array(widths) / widths[0], chances[likely] / chances[likely[0]], atol=0.02)
     expect(rows.last.locator("td").first).to_have_text(f"< {chances[likely[-1]]:.4f}")
+
+
+def test_the_picture_shows_the_head_that_changes_most(open_page, answers):
+    (before, _), (after, _) = answers
+    page = open_page(f"{MODEL}&layer=0&head=1&ablated=[[0,1]]")
+    expect(page.get_by_role("table")).to_contain_text("change by at most")
+    svg = ElementTree.fromstring(take(page, "SVG").path().read_text())
+    most = int(np.abs(after - before)[1].max((-1, -2)).argmax())
+    assert ["".join(panel.find("{*}text").itertext()) for panel in svg.findall("{*}g")] == [
+        f"Before: layer 1, head {most}, all heads on",
+        f"After: layer 1, head {most}, 1 head off",
+        "Change: after minus before",
+    ]

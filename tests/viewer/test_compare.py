@@ -88,7 +88,9 @@ def test_words_are_compared_with_the_same_words(open_page, heed):
 
 
 def test_a_word_that_only_the_second_has_is_pinned_there(open_page):
-    page = open_page("model=bert&text=the+sat&view=compare&other={%22text%22:%22the+cat+sat%22,%22query%22:2,%22key%22:1}")
+    page = open_page(
+        "model=bert&text=the+sat&view=compare&other={%22text%22:%22the+cat+sat%22,%22query%22:2,%22key%22:1}"
+    )
     first, second = (page.get_by_role("region", name=name, exact=True) for name in ("first", "second"))
     expect(second.locator(".selection b")).to_have_text("“cat”")
     expect(first.locator(".selection")).to_contain_text("Point at")

@@ -343,7 +343,7 @@ def test_the_picture_has_the_words_in_the_colours_of_the_weights(open_text, gene
     words = [*PROMPT, *tokens(answer)]
     texts = [text.text for text in svg.findall("{*}text")]
     assert texts[: len(words)] == words
-    assert texts[-1] == f"gpt: what “{words[len(PROMPT) + 5]}” looked at"
+    assert texts[-1] == f"gpt, layer 0, head 0: what “{words[len(PROMPT) + 5]}” looked at"
     fills = [rect.get("fill") for rect in svg.findall("{*}rect")[1 : 1 + len(words)]]
     greys = np.array([ImageColor.getrgb(fill.replace(" ", ","))[0] for fill in fills])
     weights = row(answer["generated"][5])

@@ -1,11 +1,12 @@
 """The view Neurons: a query's vector, the keys' vectors, their products, sums and weights, as the server has them."""
 
 import re
+from xml.etree import ElementTree
 
 import numpy as np
 from playwright.sync_api import expect
 
-from tests.viewer.pages import softmax
+from tests.viewer.pages import softmax, take
 
 TEXT = "the cat sat on the mat"
 LAYER, HEAD, QUERY = 0, 2, 3
@@ -58,3 +59,19 @@ def test_blocks_without_these_outputs_have_no_such_view(open_page):
     page = open_page("model=scaled_dot_product")
     expect(page.get_by_role("tab", name="Matrix")).to_be_visible()
     expect(page.get_by_role("tab", name="Neurons")).to_have_count(0)
+
+
+def test_the_picture_has_the_names_and_the_numbers(open_page, heed):
+    answer = heed.attend("bert", text=TEXT, outputs=["weights", "query", "key"])
+    scores = answer["key"][LAYER, HEAD] @ answer["query"][LAYER, HEAD, QUERY]
+    page = open_page(f"model=bert&text={TEXT.replace(' ', '+')}&view=neurons&layer={LAYER}&head={HEAD}&query={QUERY}")
+    expect(page.locator(".neurons tbody tr").first).to_be_visible()
+    svg = ElementTree.fromstring(take(page, "SVG").path().read_text())
+    texts = [text.text for text in svg.findall(".//{*}text")]
+    assert texts[0] == f"bert, head {HEAD}: why “sat” looks at each key"
+    assert texts[1:6] == ["key vector k", "q × k", "sum", "weight", f"query {QUERY} sat"]
+    for i, (word, score, weight) in enumerate(zip(answer.tokens, scores, answer.weights[0, HEAD, QUERY], strict=True)):
+        name, one, other = texts[6 + 3 * i : 9 + 3 * i]
+        assert name == f"{i} {word}"
+        np.testing.assert_allclose([float(one), float(other)], [score, weight], atol=6e-5)
+    assert len(svg.findall("{*}rect")) == 1 + answer["query"].shape[-1] * (1 + 2 * len(answer.tokens))

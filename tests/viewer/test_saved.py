@@ -105,14 +105,25 @@ def test_numbers_are_those_of_the_server(page, heed):
     np.testing.assert_array_equal(np.array(data["weights"], np.float32), weights)
 
 
-def test_pictures_of_each_view(page, tmp_path):
+def test_pictures_of_each_view(page, heed, tmp_path):
     svg = svg_of(page)
     cells = svg.findall(".//{*}rect")
     assert len(cells) == 2 + 9 * 9 + 64  # with the background, the frame and the scale
-    assert [text.text for text in svg.findall(".//{*}text")][:9] == ["<s>", *TEXT.split(), "</s>"]
-    assert_png(page, svg, [(0, 0, cells[1])], tmp_path / "picture.png")
+    texts = ["".join(text.itertext()) for text in svg.findall(".//{*}text")]
+    assert texts[:10] == ["bert: weights, head 3", "<s>", *TEXT.split(), "</s>"]
+    y = float(svg.find("{*}g/{*}g").get("transform").split()[1].rstrip(")"))
+    assert_png(page, svg, [(0, y, cells[1])], tmp_path / "picture.png")
     page.get_by_role("tab", name="Model").click()
-    assert len(svg_of(page).findall(".//{*}rect")) == 1 + 4 * (9 * 9 + 1)
+    svg = svg_of(page)
+    assert len(svg.findall(".//{*}rect")) == 1 + 4 * (9 * 9 + 1) + 64
+    texts = [text.text for text in svg.findall(".//{*}text")]
+    assert texts[0] == "bert: weights of 4 heads, 9 queries from top to bottom, 9 keys from left to right"
+    assert texts[1:5] == [f"head {head}" for head in range(4)]
+    assert texts[5:] == ["0", "50%", "100%", "weights in per cent of the head’s largest, linear scale"]
+    page.get_by_role("combobox", name="colour range").select_option("all heads")
+    texts = [text.text for text in svg_of(page).findall(".//{*}text")]
+    largest = heed.attend("bert", text=TEXT).weights.max()
+    assert texts[-2:] == [f"{float(f'{largest:.3g}'):g}", "weights, linear scale"]
     page.get_by_role("tab", name="Head").click()
     page.get_by_role("button", name="all heads").click()
     assert len({path.get("stroke") for path in svg_of(page).findall(".//{*}path")}) == 4
@@ -130,7 +141,7 @@ def test_the_picture_of_a_head_says_which_and_has_the_numbers_of_the_held_word(p
     page.get_by_role("tab", name="Tokens").click()
     texts = [text.text for text in svg_of(page).findall(".//{*}text")]
     assert texts[:9] == ["<s>", *TEXT.split(), "</s>"]
-    assert texts[-1] == "bert: what “animal” looks at"
+    assert texts[-1] == "bert, head 3: what “animal” looks at"
     page.emulate_media(media="print")
     expect(page.locator(".on-paper")).to_have_text("head 3, linear scale")
 
@@ -141,10 +152,11 @@ def test_the_picture_of_a_comparison_has_both_sides_and_their_difference(page, h
     expect(page.locator(".sides [role=application]")).to_have_count(3)
     svg = svg_of(page)
     panels = svg.findall("{*}g")
-    texts = [[text.text for text in panel.findall("{*}text")] for panel in panels]
+    texts = [["".join(text.itertext()) for text in panel.findall(".//{*}text")] for panel in panels]
     assert [words[0] for words in texts] == ["First: head 3", "Second: head 1", "head 1 minus head 3"]
     assert all(words[1:10] == ["<s>", *TEXT.split(), "</s>"] for words in texts)
-    cells = [panel.findall("{*}rect") for panel in panels]
+    maps = [panel.find("{*}g") for panel in panels]
+    cells = [one.findall("{*}rect") for one in maps]
     assert list(map(len, cells)) == [9 * 9 + 1 + 64] * 3  # with the frame and the scale
     shown = [page.locator(".sides .legend").nth(i).locator("small").last.inner_text() for i in range(3)]
     assert [words[-2] for words in texts] == shown  # the largest number of each scale
@@ -152,8 +164,8 @@ def test_the_picture_of_a_comparison_has_both_sides_and_their_difference(page, h
     assert float(shown[0]) == float(shown[1]) == pytest.approx(largest, rel=5e-3)
     frames = [[float(rects[81].get(name)) for name in ("x", "y", "width", "height")] for rects in cells]
     assert frames[0] == frames[1] == frames[2]
-    places = [panel.get("transform")[len("translate(") : -1].split() for panel in panels]
-    x, y = np.array(places, float).T
+    places = [[part.get("transform")[len("translate(") : -1].split() for part in parts] for parts in (panels, maps)]
+    x, y = np.array(places, float).sum(0).T
     assert y[0] == y[1] == y[2]
     assert x[1] - x[0] == x[2] - x[1] > frames[0][0] + frames[0][2]
     middles = [(x[side], y[side], cells[side][40]) for side in range(3)]
@@ -177,18 +189,43 @@ def test_a_matrix_is_saved_under_its_own_head_only(open_page):
     assert page.locator(".selection .value").all_inner_texts() != first
 
 
-def test_commands_run(page):
+def test_commands_run(page, heed):
     curl = shlex.split(copied(page, "curl").replace("\\\n", ""))
     run = {"capture_output": True, "text": True, "timeout": 60, "check": True}
     done = subprocess.run([*curl, "--silent", "--show-error"], **run)
-    assert np.shape(json.loads(done.stdout)["weights"]) == (1, 4, 9, 9)
+    shown = heed.attend("bert", text=TEXT).weights[:, 3:4]
+    np.testing.assert_allclose(json.loads(done.stdout)["weights"], shown, rtol=1e-6)
     done = subprocess.run([sys.executable, "-c", copied(page, "Python")], **run)
-    assert done.stdout == "(1, 4, 9, 9)\n"
+    assert done.stdout == "(1, 1, 9, 9)\n"
     link = copied(page, "link")
     page.goto("about:blank")
     page.goto(link)
     expect(page.get_by_role("tab", name="Matrix")).to_have_attribute("aria-selected", "true")
     expect(page.get_by_role("combobox", name="head", exact=True)).to_have_value("3")
+
+
+@pytest.mark.parametrize(
+    ("settings", "answer"),
+    [
+        ("view=model", {"outputs": ["weights"]}),
+        ("view=matrix&layer=1&head=2", {"outputs": ["weights"], "layers": 1, "heads": 2}),
+        ("view=matrix&layer=9&head=9", {"outputs": ["weights"], "layers": 1, "heads": 3}),
+        ("view=head&layer=1&head=2&heads=[0,2]", {"outputs": ["weights"], "layers": 1, "heads": "0,2"}),
+        ("view=matrix&layer=1&combine=mean", {"outputs": ["weights"], "layers": 1, "reduce_heads": "mean"}),
+        ("view=matrix&head=2&combine=layers-max", {"outputs": ["weights"], "heads": 2, "reduce_layers": "max"}),
+        ("view=matrix&combine=rollout", {"outputs": ["rollout"]}),
+        ("view=matrix&head=1&kind=scores", {"outputs": ["scores"], "layers": 0, "heads": 1}),
+    ],
+)
+def test_a_request_answers_what_is_shown(open_page, heed, tmp_path, settings, answer):
+    page = open_page(f"model=encoder&{settings}")
+    take(page, "request.json").save_as(tmp_path / "request.json")
+    request = json.loads((tmp_path / "request.json").read_text())
+    found, expected = heed.attend("encoder", **request), heed.attend("encoder", **{**request, **answer})
+    (name,) = answer["outputs"]
+    assert set(request) & {"layers", "heads", "reduce_heads", "reduce_layers"} == set(answer) - {"outputs"}
+    np.testing.assert_array_equal(found[name], expected[name])
+    assert f"answer.{name}.shape" in copied(page, "Python")
 
 
 def test_pages_say_where_the_weights_are_from(page, open_file, tmp_path, viewer):

@@ -47,6 +47,19 @@ def batch_axis(block: Block, output: str, inputs: Mapping[str, Any]) -> int:
     return axis - bool(axis and inputs.get("reduce_layers"))
 
 
+def axes_of(block: Block, output: str, inputs: Mapping[str, Any], count: int) -> list[str]:
+    """Names of one place on each of the ``count`` leading axes of an output; an answer to one text has no batch."""
+    shape = [str(dim) for dim in {**block.outputs, **block.derived}[output].shape[:-2]]
+    if "batch" not in shape:
+        return []
+    row = shape.index("batch")
+    axes = [*["layer"] * row, "row", *["head"] * (len(shape) - row - 1)]
+    axes = [axis for axis in axes if not inputs.get(f"reduce_{axis}s")]
+    if len(axes) > count:
+        axes.remove("row")
+    return axes if len(axes) == count else []
+
+
 def _weights_size(block: Block, inputs: Mapping[str, Any]) -> tuple[int, int]:
     """How many queries and keys all weights have, from the lengths of the inputs, whose leading axes may be omitted.
 

@@ -24,6 +24,7 @@ class Matrix(NamedTuple):
     """Weights [m, n] with a label for each query (row) and key (column)."""
 
     name: str
+    place: str  # the end of the name: which layer and head
     weights: np.ndarray
     queries: Sequence[str]
     keys: Sequence[str]
@@ -57,6 +58,7 @@ def matrices(
     chosen: Mapping[str, Sequence[int]] | None = None,
     *,
     name: str = "weights",
+    axes: Sequence[str] = (),
     batch_axis: int = 0,
     subtracted: np.ndarray | None = None,
 ) -> Matrices:
@@ -64,7 +66,8 @@ def matrices(
 
     ``texts`` are the labels of one text, or of each row of the axis ``batch_axis``; those of keys default to those of
     the queries if m = n. ``chosen`` has the numbers of the layers and of the heads that an answer has only some of;
-    the names of the matrices say them. ``subtracted`` are weights of the same shape, whose difference is drawn.
+    the names of the matrices say them. ``axes`` are what one place on each leading axis is called; an axis "row" with
+    one row is not named. ``subtracted`` are weights of the same shape, whose difference is drawn.
 
     Raises:
         ValueError: the index, the labels or the shape do not fit; the message begins with ``at``, ``labels`` or
@@ -80,25 +83,37 @@ def matrices(
     labels = [_filled(own, m, n) for own in texts]
     numbers = [list(range(length)) for length in leading]
     for axis, found in (chosen or {}).items():
-        place = -1 if axis == "heads" else 0
-        if leading and len(found) == leading[place]:
-            numbers[place] = list(found)
+        at_axis = -1 if axis == "heads" else 0
+        if leading and len(found) == leading[at_axis]:
+            numbers[at_axis] = list(found)
     selected = []
     for rest in np.ndindex(leading[len(at) :]):
         index = (*at, *rest)
-        where = ", ".join(str(of[i]) for of, i in zip(numbers, index, strict=True))
+        place = _place([of[i] for of, i in zip(numbers, index, strict=True)], axes, leading)
         queries, keys, padding = labels[index[batch_axis] if len(labels) > 1 else 0]
         rows = [i for i in range(m) if not (padding and padding[i])]
         columns = rows if m == n else [*range(n)]
         cells = weights[index][np.ix_(rows, columns)]
         selected.append(
             Matrix(
-                f"{name}[{where}]" if leading else name, cells, [queries[i] for i in rows], [keys[i] for i in columns]
+                _named(name, place, bool(axes)), place, cells, [queries[i] for i in rows], [keys[i] for i in columns]
             )
         )
     lengths = [length for length in leading[len(at) :] if length > 1]
     is_grid = len(lengths) > 1 and lengths[-1] <= MAX_COLUMNS
     return Matrices(selected, lengths[-1] if is_grid else ceil(sqrt(len(selected))), subtracted is not None)
+
+
+def _place(index: Sequence[int], axes: Sequence[str], lengths: Sequence[int]) -> str:
+    """Which layer, row and head a matrix is of: ``layer 3, head 1``; without names of axes ``3, 1``."""
+    if not axes:
+        return ", ".join(map(str, index))
+    named = zip(index, axes, lengths, strict=True)
+    return ", ".join(f"{axis} {i}" for i, axis, length in named if axis != "row" or length > 1)
+
+
+def _named(name: str, place: str, is_in_words: bool) -> str:
+    return name if not place else f"{name}, {place}" if is_in_words else f"{name}[{place}]"
 
 
 def expanded(indices: Any) -> list[int]:

@@ -41,7 +41,7 @@ def plot(
             matrix.weights, vmin=low, vmax=top, aspect="auto",
             cmap=cmap or (OF_DIFFERENCES if matrices.is_difference else COLOURS),
         )  # fmt: skip
-        axis.set_title(matrix.name if is_labelled else matrix.name.partition("[")[2][:-1], fontsize=9, pad=3)
+        axis.set_title(matrix.name if is_labelled else matrix.place, fontsize=9 if is_labelled else 8, pad=3)
         font_size = 7 if count == 1 or longest <= 16 else 5
         for labels, set_ticks, rotation in ((matrix.queries, axis.set_yticks, 0), (matrix.keys, axis.set_xticks, 90)):
             if not is_labelled:

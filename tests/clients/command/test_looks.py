@@ -13,6 +13,7 @@ import pytest
 from rich.console import Console
 
 from heed_client.answer import Answer
+from heed_client.command.labels import axes_of
 from heed_client.command.matrix import Labels, expanded, matrices
 from heed_client.command.plot import plot
 from heed_client.command.show import COLOURS, show
@@ -205,6 +206,29 @@ def test_matrices_are_named_by_what_was_selected():
     assert names((2, 1, 3, 3), (1,), {"layers": [3, 5]}) == ["weights[5, 0]"]
 
 
+def test_matrices_are_named_in_words():
+    def names(shape, axes, at=(), chosen=None, **more):
+        return [matrix.name for matrix in matrices(np.ones(shape), at, chosen=chosen, axes=axes, **more).all]
+
+    stack = ["layer", "row", "head"]
+    assert names((6, 1, 12, 3, 3), stack, (3, 0, 1)) == ["weights, layer 3, head 1"]
+    assert names((1, 1, 2, 3, 3), stack, chosen={"layers": [3], "heads": [1, 7]}) == [
+        "weights, layer 3, head 1",
+        "weights, layer 3, head 7",
+    ]
+    assert names((2, 1, 3, 3), ["row", "head"]) == ["weights, row 0, head 0", "weights, row 1, head 0"]
+    assert names((1, 3, 3), ["row"]) == ["weights"]
+
+
+def test_axes_have_the_names_of_the_output(sync_heed):
+    block = sync_heed.describe("encoder")
+    assert axes_of(block, "weights", {}, 3) == ["layer", "row", "head"]
+    assert axes_of(block, "weights", {}, 2) == ["layer", "head"]  # of one text
+    assert axes_of(block, "weights", {"reduce_heads": "mean"}, 2) == ["layer", "row"]
+    assert axes_of(block, "weights", {"reduce_layers": "mean"}, 2) == ["row", "head"]
+    assert axes_of(block, "weights", {}, 1) == []
+
+
 def test_each_text_has_its_labels_and_no_padding():
     texts = [Labels(["a", "b"], (), [False, False]), Labels(["[PAD]", "c"], (), [True, False])]
     first, second = matrices(np.arange(8.0).reshape(1, 2, 1, 2, 2), (), texts, batch_axis=1).all
@@ -240,6 +264,6 @@ def test_files_are_named(command, tmp_path):
     paths = ["--plot", tmp_path / "w.png", "--html", tmp_path / "w.html"]
     status, said, wrote = command("run", SDPA, "--request", REQUEST, "--head", "1", *paths)
     assert (status, said) == (0, "")
-    what = "weights[0, 1] of 16 queries and 16 keys"
+    what = "weights, head 1 of 16 queries and 16 keys"
     assert wrote == f"wrote {tmp_path / 'w.png'}: {what}\nwrote {tmp_path / 'w.html'}: {what}\n"
     assert (tmp_path / "w.png").stat().st_size > 1000

@@ -9,6 +9,7 @@ import { hasNeurons } from "heed/server/neurons.js";
 import { hasSteps } from "heed/server/steps.js";
 import { same, textsOf } from "heed/data/alignment.js";
 import { changed, changedOther, DEFAULTS, isSameRun, runPart, secondOf, SENTENCE } from "heed/data/state.js";
+import { drawnHeads } from "heed/data/display.js";
 import { useAddress } from "heed/page/address.js";
 import { Provenance } from "heed/page/provenance.js";
 import { Header } from "heed/page/header.js";
@@ -99,7 +100,7 @@ export function ServerApp() {
             ${error && html`<p class="bad">${!shown.attention.isWhole ? "Not all heads arrived" : "The last successful run is shown"}: ${messageOf(error)} <${Again} error=${error} onAgain=${again} /></p>`}
             <${Provenance} about=${about} />
             <${Workspace} attention=${generated?.attention ?? shown.attention} settings=${generated?.settings ?? drawn} set=${generated?.set ?? set}
-            title=${shown.model.block} about=${about} request=${generated?.request ?? asRequest(shown, drawn)} views=${viewsOf(shown.model)}
+            title=${shown.model.block} about=${about} requestOf=${(/** @type {Settings} */ within) => generated?.request ?? asRequest(shown, within)} views=${viewsOf(shown.model)}
             kinds=${generated?.kinds ?? kindsOf(shown.model)}
             extra=${{ second, picture, generation: generated?.generation, run: { ...shown, wanted: settings, setRequest: edit } }} /></div>`
           : html`<section class="workspace" aria-busy=${answer.isBusy && !needed}>
@@ -302,18 +303,40 @@ function aboutOf({ model, input, settings, request }, server) {
   return Object.fromEntries(Object.entries(said).filter(([, value]) => value !== ""));
 }
 
+/** The options by which an answer has the layer and the heads that are shown.
+ *  @param {api.Model} model @param {Attention} attention @param {Settings} settings @returns {Record<string, string>} */
+function selectionOf(model, attention, settings) {
+  const { view, kind, layer, head, combine } = settings;
+  if (view === "model" || combine === "rollout") return {};
+  const isStack = model.outputs.find(({ name }) => name === kind)?.shape.length === 5;
+  /** @type {Record<string, string>} */
+  const ofLayer = isStack ? { layers: String(layer) } : {};
+  if (attention.heads === 1) return ofLayer;
+  if (combine.startsWith("layers")) return { heads: String(head), reduce_layers: combine.slice(7) };
+  if (combine === "mean" || combine === "max") return { ...ofLayer, reduce_heads: combine };
+  const heads = view === "head" ? drawnHeads(attention, settings) : [];
+  return { ...ofLayer, heads: (heads.length ? heads : [head]).join(",") };
+}
+
 /** The request of the page, for a command.
- *  @param {{model: import("heed/server/api.js").Model, input: import("heed/server/run.js").Input}} answer @param {Settings} settings
+ *  @param {import("heed/views/hooks.js").Answer} answer @param {Settings} settings
  *  @returns {import("heed/save/commands.js").Request} */
-function asRequest({ model, input }, settings) {
-  const { text, pair, target, parameters, kind } = settings;
+function asRequest({ model, input, attention }, settings) {
+  const { text, pair, target, parameters, kind, combine } = settings;
   const texts = model.tokenizer !== null;
+  const output = combine === "rollout" && settings.view !== "model" ? "rollout" : kind;
   const body = () => {
     const tensors = { ...(texts ? {} : input.tensors), ...headMask(model, settings, input) };
     const given = texts ? { text, ...(pair && { text_pair: pair }), ...(target && { text_target: target }) } : {};
     const fields = Object.entries(tensors).map(([name, tensor]) => [name, toJson(tensor)]);
-    return { ...given, ...Object.fromEntries(fields), ...parameters, outputs: [kind] };
+    return {
+      ...given,
+      ...Object.fromEntries(fields),
+      ...parameters,
+      outputs: [output],
+      ...selectionOf(model, attention, settings),
+    };
   };
   const server = location.origin + location.pathname.replace(/\/$/, "");
-  return { server, model: model.block, texts, body, needsKey: api.hasKey() };
+  return { server, model: model.block, output, texts, body, needsKey: api.hasKey() };
 }

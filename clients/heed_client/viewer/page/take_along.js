@@ -5,7 +5,11 @@ import { heatMaps, toPng, toSvg } from "heed/save/drawing.js";
 import { toTextSvg } from "heed/save/text_drawing.js";
 import { toCurl, toPython } from "heed/save/commands.js";
 import { Popup } from "heed/views/controls.js";
-import { panelsOf } from "heed/views/comparison.js";
+import { changeShown, changesOf, runWhole } from "heed/server/ablation.js";
+import { neuronsOf } from "heed/server/neurons.js";
+import { openingToken } from "heed/server/start.js";
+import { neuronsSvg } from "heed/save/neurons_drawing.js";
+import { ablatedTitles, panelsOf } from "heed/views/comparison.js";
 import { globalMax, useShown } from "heed/views/hooks.js";
 
 /** @typedef {import("heed/views/hooks.js").ViewProps} ViewProps */
@@ -36,9 +40,21 @@ export function toCsv(attention, { n, rows, columns, values }) {
 /** A text whose end a saved page does not wait for. @param {import("heed/page/generation.js").Text | null} text */
 const ended = (text) => text && { ...text, status: text.status === "running" ? "stopped" : text.status };
 
+/** Which output and head. @param {ViewProps["settings"]} settings */
+const placed = ({ kind, layer, head }) => ({ kind, layer, head });
+
+/** The head that changes most, or the selected one, before and after heads are switched off.
+ *  @param {import("heed/views/hooks.js").Run} run @param {ViewProps["settings"]} settings */
+async function ablated({ model, input, attention, settings: asked }, settings) {
+  const { attention: before } = await runWhole(model, asked, input);
+  const { layer, head } = changeShown(changesOf(attention, before, asked.ablated), settings, false) ?? settings;
+  const own = { ...settings, layer, head, combine: /** @type {const} */ ("none") };
+  return panelsOf({ attention: before, settings: own }, { attention, settings: own }, ablatedTitles(attention, own));
+}
+
 /** @param {ViewProps & {title: string, about: Record<string, string>, request?: import("heed/save/commands.js").Request | null,
  *   picture?: import("heed/views/picture_view.js").Seen | null, second?: import("heed/views/compare_view.js").Side | null,
- *   text?: import("heed/page/generation.js").Text | null}} props  `request` as sent */
+ *   text?: import("heed/page/generation.js").Text | null, run?: import("heed/views/hooks.js").Run | null}} props  `request` as sent */
 export function TakeAlong({
   attention,
   settings,
@@ -48,6 +64,7 @@ export function TakeAlong({
   picture = null,
   second = null,
   text: generated = null,
+  run = null,
 }) {
   const { shown } = useShown(attention, settings);
   const [message, setMessage] = useState("");
@@ -71,6 +88,12 @@ export function TakeAlong({
       return heatMaps(await panelsOf({ attention, settings }, other));
     }
     if (generated && settings.kind !== "cross_weights") return toTextSvg(attention, shown, settings, title, generated);
+    if (settings.view === "neurons" && run) {
+      const query = settings.query ?? openingToken(attention.rows);
+      const neurons = await neuronsOf(run.model, { ...run.settings, ...placed(settings) }, run.input, query);
+      return neuronsSvg(neurons, attention, settings, query, title);
+    }
+    if (settings.view === "ablate" && run && settings.ablated.length) return heatMaps(await ablated(run, settings));
     return toSvg(attention, shown, settings, title, globalMax(attention, settings));
   };
   const json = () =>

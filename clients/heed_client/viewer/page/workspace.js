@@ -37,7 +37,7 @@ const PAIRED = ["model", "head", "matrix"]; // views of one answer whose words a
 
 /**
  * @param {ViewProps & {title: string, about: Record<string, string>, views?: typeof VIEWS,
- *   request?: import("heed/save/commands.js").Request | null, kinds?: string[], extra?: Record<string, any>}} props
+ *   requestOf?: ((settings: Settings) => import("heed/save/commands.js").Request) | null, kinds?: string[], extra?: Record<string, any>}} props
  *   `kinds` are the outputs that can be looked at, `about` says where the weights are from, `extra` is given to the views
  */
 export function Workspace({
@@ -47,7 +47,7 @@ export function Workspace({
   title,
   about,
   views = VIEWS,
-  request = null,
+  requestOf = null,
   kinds = [],
   extra = {},
 }) {
@@ -78,8 +78,8 @@ export function Workspace({
         html`<button aria-expanded=${isOpen} aria-controls="display" onClick=${() => setOpen(!isOpen)}>
         Display${changed > 0 && ` (${changed} changed)`}</button>`
       }
-      <${TakeAlong} attention=${attention} settings=${within} set=${set} title=${title} about=${about} request=${request} picture=${extra.picture}
-        second=${extra.second} text=${extra.generation?.text} />
+      <${TakeAlong} attention=${attention} settings=${within} set=${set} title=${title} about=${about} request=${requestOf && requestOf(within)} picture=${extra.picture}
+        second=${extra.second} run=${extra.run} text=${extra.generation?.text} />
     </div>
     <div id="display" hidden=${!isOpen || !hasDisplay}>
       ${isOpen && hasDisplay && html`<${Display} attention=${attention} settings=${within} set=${set} />`}</div>

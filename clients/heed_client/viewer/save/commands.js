@@ -4,6 +4,7 @@
  * @typedef {object} Request
  * @property {string} server  URL of the page's server
  * @property {string} model
+ * @property {string} output
  * @property {boolean} texts  whether it has texts, or tensors, which are then in request.json
  * @property {string} [path]  below v1/, if not that of its attention
  * @property {() => Record<string, unknown>} body  of POST v1/text/{model} or v1/attention/{model}
@@ -36,7 +37,7 @@ export function toCurl({ server, model, texts, body, needsKey, path = texts ? "t
 }
 
 /** @param {Request} request */
-export function toPython({ server, model, texts, body, needsKey }) {
+export function toPython({ server, model, output, texts, body, needsKey }) {
   const key = needsKey ? ', api_key=os.environ["HEED_API_KEY"]' : "";
   const values = Object.entries(texts ? body() : {}).map(([name, value]) => `${name}=${python(value)}`);
   const call = texts
@@ -50,7 +51,7 @@ export function toPython({ server, model, texts, body, needsKey }) {
     "",
     `with Client(${python(server)}${key}) as heed:`,
     `    answer = heed.attend(${call})`,
-    "    print(answer.weights.shape)",
+    `    print(answer.${output}.shape)`,
     "",
   ].join("\n");
 }

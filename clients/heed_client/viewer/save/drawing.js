@@ -1,6 +1,7 @@
 // Pictures for papers: the views as SVG, and that as PNG.
 import { escape } from "heed/save/document.js";
 import { drawnHeads, received, show, showSmall, strength, ticks } from "heed/data/display.js";
+import { placeOf } from "heed/views/comparison.js";
 import { css, headColour, palette, textOn } from "heed/data/palettes.js";
 
 /** @typedef {import("heed/data/attention.js").Attention} Attention */
@@ -12,6 +13,8 @@ const CELL = 16;
 const VECTOR = 128; // rows and columns up to which cells are rectangles, and every word is written
 const LINES = 20_000; // of the head view
 export const TITLE = 32; // height of a title
+const LINE = 18; // of a further line of it
+export const TITLE_CHARACTER = 0.62 * 14; // width of its characters, on average
 export const PAGE = 720; // width of the words of a text
 const NUMBER = 44; // room for a weight beside a word
 const GAP = 24; // between two matrices
@@ -23,9 +26,12 @@ const SCALE = 192; // width of the colours of the scale
  * @param {number} [top]  the global range
  */
 export async function toSvg(attention, shown, settings, title, top) {
-  if (settings.view === "model") return overview(attention, settings, top);
+  if (settings.view === "model") return overview(attention, settings, title, top);
   if (settings.view === "tokens") return tokens(attention, shown, settings, title);
-  if (settings.view !== "head") return heatMaps([{ attention, shown, settings }]);
+  if (settings.view !== "head")
+    return heatMaps([
+      { attention, shown, settings, title: `${title}: ${said(settings.kind)}, ${placeOf(attention, settings)}` },
+    ]);
   const heads = drawnHeads(attention, settings);
   const bundles = (heads.length ? heads : [settings.head]).map(async (head) => {
     if (head === settings.head) return { head, shown };
@@ -35,23 +41,45 @@ export async function toSvg(attention, shown, settings, title, top) {
   return lines(attention, await Promise.all(bundles), settings, title);
 }
 
-/** All heads as small pictures, a layer in each row. @param {Attention} attention @param {Settings} settings @param {number} [top] */
-function overview(attention, settings, top) {
-  const parts = [];
+/** All heads as small pictures, a layer in each row. @param {Attention} attention @param {Settings} settings
+ *  @param {string} title  name of the model @param {number} [top] */
+function overview(attention, settings, title, top) {
+  const { layers, heads, axis, m, n } = attention;
   const [size, step] = [96, 108];
-  for (let layer = 0; layer < attention.layers; layer++)
-    for (let head = 0; head < attention.heads; head++) {
-      const shown = showSmall(attention.small(layer, head), attention, settings, top);
-      const [x, y] = [30 + head * step, 24 + layer * step];
+  const left = layers > 1 ? 12 + 0.62 * FONT * `${axis} ${layers - 1}`.length : 8;
+  const parts = [];
+  let last = null;
+  for (let layer = 0; layer < layers; layer++)
+    for (let head = 0; head < heads; head++) {
+      const shown = (last = showSmall(attention.small(layer, head), attention, settings, top));
+      const [x, y] = [left + head * step, TITLE + 24 + layer * step];
       parts.push(cells(shown, settings, x, y, size / shown.n, size / shown.m));
       parts.push(
         `<rect x="${x}" y="${y}" width="${size}" height="${size}" fill="none" stroke="#888" stroke-width=".5"/>`,
       );
-      if (layer === 0) parts.push(`<text x="${x + size / 2}" y="16" text-anchor="middle">${head}</text>`);
-      if (head === 0) parts.push(`<text x="24" y="${y + size / 2 + 4}" text-anchor="end">${layer}</text>`);
+      if (layer === 0)
+        parts.push(`<text x="${x + size / 2}" y="${TITLE + 16}" text-anchor="middle">head ${head}</text>`);
+      if (head === 0 && layers > 1)
+        parts.push(`<text x="${left - 6}" y="${y + size / 2 + 4}" text-anchor="end">${axis} ${layer}</text>`);
     }
-  return svg(30 + attention.heads * step, 24 + attention.layers * step, parts);
+  const bottom = TITLE + 24 + layers * step;
+  const name = `${title}: ${said(settings.kind)} of ${layers * heads} heads, ${m} queries from top to bottom, ${n} keys from left to right`;
+  const ofAll = settings.range === "global"; // else each head has a scale of its own
+  if (last)
+    parts.push(
+      scale({ ...last, high: ofAll ? last.high : NaN }, settings, left, bottom, ofAll ? "" : ofLargest(settings)),
+    );
+  return svg(Math.max(left + heads * step, 16 + TITLE_CHARACTER * name.length), bottom + 44, [heading(name), ...parts]);
 }
+
+/** An output as a title has it. @param {string} kind */
+const said = (kind) => kind.replaceAll("_", " ");
+
+/** Of what a colour is a share. @param {Settings} settings */
+const ofLargest = ({ range }) => (range === "row" ? "of the row’s largest" : "of the head’s largest");
+
+/** @param {string} text */
+export const heading = (text) => `<text x="8" y="20" font-weight="600" font-size="14">${escape(text)}</text>`;
 
 /** The coloured cells of a matrix. @param {Shown} shown @param {Settings} settings
  *  @param {number} left @param {number} top @param {number} width @param {number} height  of a cell */
@@ -70,7 +98,7 @@ function cells({ m, n, levels, isDiverging }, settings, left, top, width, height
   return parts.join("\n");
 }
 
-/** @typedef {{attention: Attention, shown: Shown, settings: Settings, title?: string}} Panel  a matrix */
+/** @typedef {{attention: Attention, shown: Shown, settings: Settings, title: string}} Panel  a matrix */
 /** @typedef {{cell: number, every: number, left: number, top: number}} Room  size of a cell; which words are written; room for them */
 
 /** Heat maps side by side, with cells of one size, and each with its scale. @param {Panel[]} panels */
@@ -81,29 +109,48 @@ export function heatMaps(panels) {
   const [left, top] = /** @type {const} */ (["rows", "columns"]).map((axis) =>
     Math.max(...panels.map(({ attention, shown }) => width(wordsOf(attention, shown, axis), every))),
   );
-  const title = panels.some((panel) => panel.title) ? TITLE : 0;
+  const breadth = Math.max(left + most * cell + 4, left + 300);
+  const titles = panels.map(({ title }) => wrapped(title, Math.floor(breadth / TITLE_CHARACTER)));
+  const title = TITLE + LINE * (Math.max(...titles.map((lines) => lines.length)) - 1);
   let [x, bottom] = [0, 0];
-  const parts = panels.map((panel) => {
-    const { m, n } = panel.shown;
-    const part = `<g transform="translate(${round(x)} ${title})">${heatMap(panel, { cell, every, left, top })}</g>`;
-    x += Math.max(left + n * cell + 4, left + 300) + (panels.length > 1 ? GAP : 0);
-    bottom = Math.max(bottom, title + top + m * cell + 58);
+  const parts = panels.map((panel, i) => {
+    const named = `<text y="20" font-weight="600" font-size="14">${tspans(titles[i])}</text>`;
+    const part = `<g transform="translate(${round(x)} 0)">${named}<g transform="translate(0 ${title})">${heatMap(panel, { cell, every, left, top })}</g></g>`;
+    x += breadth + (panels.length > 1 ? GAP : 0);
+    bottom = Math.max(bottom, title + top + panel.shown.m * cell + 58);
     return part;
   });
   return svg(x, bottom, parts);
 }
 
+/** A title in lines. @param {string} text @param {number} most  characters of a line */
+function wrapped(text, most) {
+  /** @type {string[]} */
+  const lines = [];
+  for (const word of text.split(" ")) {
+    const last = lines[lines.length - 1];
+    if (last !== undefined && last.length + word.length < most) lines[lines.length - 1] = `${last} ${word}`;
+    else lines.push(word);
+  }
+  return lines;
+}
+
+/** @param {string[]} lines */
+const tspans = (lines) => {
+  const spaced = lines.map((line, i) => (i < lines.length - 1 ? `${line} ` : line));
+  return spaced.map((line, i) => `<tspan x="8" dy="${i ? LINE : 0}">${escape(line)}</tspan>`).join("");
+};
+
 /** @param {Attention} attention @param {Shown} shown @param {"rows" | "columns"} axis */
 const wordsOf = (attention, shown, axis) => shown[axis].map((place) => attention[axis][place].text);
 
 /** @param {Panel} panel @param {Room} room */
-function heatMap({ attention, shown, settings, title }, { cell, every, left, top }) {
+function heatMap({ attention, shown, settings }, { cell, every, left, top }) {
   const { m, n } = shown;
   const parts = [cells(shown, settings, left, top, cell, cell)];
   parts.push(
     `<rect x="${left}" y="${top}" width="${round(n * cell)}" height="${round(m * cell)}" fill="none" stroke="#888" stroke-width=".5"/>`,
   );
-  if (title) parts.push(`<text x="${left}" y="${-TITLE / 2}" font-weight="600" font-size="14">${escape(title)}</text>`);
   wordsOf(attention, shown, "rows").forEach(
     (word, i) =>
       i % every === 0 &&
@@ -116,28 +163,27 @@ function heatMap({ attention, shown, settings, title }, { cell, every, left, top
     const x = round(left + (j + 0.5) * cell + 4);
     parts.push(`<text transform="translate(${x} ${top - 4}) rotate(-90)">${escape(word)}</text>`);
   });
-  parts.push(scale(attention, shown, settings, left, top + m * cell + 8));
+  parts.push(scale(shown, settings, left, top + m * cell + 8));
   return parts.join("\n");
 }
 
-/** The colours with their numbers, and what is drawn.
- *  @param {Attention} attention @param {Shown} shown @param {Settings} settings @param {number} x @param {number} y */
-export function scale(attention, shown, settings, x, y) {
+/** The colours with their numbers, and what they stand for. @param {Shown} shown @param {Settings} settings
+ *  @param {number} x @param {number} y @param {string} [of]  of what a colour is a share, where that differs */
+export function scale(shown, settings, x, y, of = Number.isNaN(shown.high) ? ofLargest(settings) : "") {
   const table = palette(settings.palette, shown.isDiverging);
   const parts = Array.from(
     { length: 64 },
     (_, i) =>
-      `<rect x="${x + (SCALE / 64) * i}" y="${y}" width="${SCALE / 64 + 0.2}" height="8" fill="${css(table, i / 63)}"/>`,
+      `<rect x="${round(x + (SCALE / 64) * i)}" y="${y}" width="${SCALE / 64 + 0.2}" height="8" fill="${css(table, i / 63)}"/>`,
   );
-  const { layer, head, combine, kind } = settings;
-  const where = `${attention.layers > 1 ? `${attention.axis} ${layer}, ` : ""}${combine === "none" ? `head ${head}` : combine}`;
-  const name = `${kind}, ${kind === "difference" ? "" : `${where}, `}${settings.scale} scale`;
   for (const { level, text } of ticks(shown, settings.scale))
     parts.push(
       `<text x="${round(x + SCALE * level)}" y="${y + 18}" text-anchor="middle" font-size="9">${escape(text)}</text>`,
     );
-  const of = Number.isNaN(shown.high) ? " of the row’s largest" : "";
-  parts.push(`<text x="${x}" y="${y + 34}">${escape(name + of)}</text>`);
+  const white = settings.kind === "difference" ? "white: in one text only" : "white: masked";
+  const names = [`${said(settings.kind)}${of && ` in per cent ${of}`}`, `${settings.scale} scale`];
+  const name = [...names, ...(shown.levels.some(Number.isNaN) ? [white] : [])].join(", ");
+  parts.push(`<text x="${round(x)}" y="${y + 34}">${escape(name)}</text>`);
   return parts.join("\n");
 }
 
@@ -148,7 +194,7 @@ function lines(attention, bundles, settings, title) {
   const { m, n } = shown;
   const rows = shown.rows.map((place) => attention.rows[place].text);
   const columns = shown.columns.map((place) => attention.columns[place].text);
-  const { query, key, direction, layer, combine } = settings;
+  const { query, key, direction, layer } = settings;
   const isFrom = query !== null && (direction === "from" || key === null);
   const held = isFrom ? shown.rows.indexOf(query) : key === null ? -1 : shown.columns.indexOf(key);
   const [left, right] = [
@@ -191,10 +237,10 @@ function lines(attention, bundles, settings, title) {
       `<text x="${left + gap + 4}" y="${(j + 0.5) * step + 4}">${escape(word)}${held >= 0 && isFrom ? ` ${number(held * n + j)}` : ""}</text>`,
     ),
   );
-  const heads = combine === "none" ? `head ${bundles.map(({ head }) => head).join(", ")}` : combine;
-  const head = `${title}: ${attention.layers > 1 ? `${attention.axis} ${layer}, ` : ""}${heads}`;
-  return svg(Math.max(left + gap + right, 8 + 0.62 * 14 * head.length), TITLE + Math.max(m, n) * step, [
-    `<text x="8" y="20" font-weight="600" font-size="14">${escape(head)}</text>`,
+  const several = `${attention.layers > 1 ? `${attention.axis} ${layer}, ` : ""}heads ${bundles.map(({ head }) => head).join(", ")}`;
+  const head = `${title}: ${bundles.length > 1 ? several : placeOf(attention, settings)}`;
+  return svg(Math.max(left + gap + right, 8 + TITLE_CHARACTER * head.length), TITLE + Math.max(m, n) * step, [
+    heading(head),
     `<g transform="translate(0 ${TITLE})">${mark}${parts.join("\n")}</g>`,
   ]);
 }
@@ -235,14 +281,14 @@ function tokens(attention, shown, settings, title) {
   };
   text("rows");
   if (!attention.isSelf) text("columns");
-  parts.push(scale(attention, average ?? shown, settings, 8, y));
+  parts.push(scale(average ?? shown, settings, 8, y));
   const own = held < 0 ? "" : (isFrom ? attention.rows[shown.rows[held]] : attention.columns[shown.columns[held]]).text;
-  const said = own
-    ? `${title}: what “${own}” ${isFrom ? "looks at" : "is looked at by"}`
+  const what = own
+    ? `: what “${own}” ${isFrom ? "looks at" : "is looked at by"}`
     : average
-      ? `${title}: how much all tokens look at each, on average`
-      : title;
-  parts.push(`<text x="8" y="20" font-weight="600" font-size="14">${escape(said)}</text>`);
+      ? ": how much all tokens look at each, on average"
+      : "";
+  parts.push(heading(`${title}, ${placeOf(attention, settings)}${what}`));
   return svg(PAGE, y + 44, parts);
 }
 

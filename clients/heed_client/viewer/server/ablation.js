@@ -1,7 +1,9 @@
 // What changes when heads are switched off: weights, the output, the next tokens.
+import { difference, largestChange } from "heed/data/matrix.js";
 import { infer, post } from "heed/server/api.js";
 import { headMask, rowOfBatch, run, sizesOf, evaluate } from "heed/server/run.js";
 
+/** @typedef {import("heed/data/attention.js").Attention} Attention */
 /** @typedef {import("heed/server/api.js").Model} Model */
 /** @typedef {import("heed/server/run.js").Input} Input */
 /** @typedef {import("heed/data/state.js").Settings} Settings */
@@ -36,6 +38,32 @@ export async function outputOf(model, settings, input, signal) {
   const values = /** @type {Float32Array} */ (rowOfBatch(output, settings.batch, 0));
   const width = output.shape[output.shape.length - 1];
   return { rows: Array.from({ length: values.length / width }, (_, i) => values.subarray(i * width, (i + 1) * width)) };
+}
+
+export const LEAST = 1e-5; // change of a weight that is more than rounding of float32
+
+/** @typedef {{layer: number, head: number, matrix: import("heed/data/matrix.js").Matrix, largest: number}} Change  of a head */
+
+/** How the weights of each head that is on change, those that change most first.
+ *  @param {Attention} attention @param {Attention} before @param {import("heed/data/state.js").Place[]} ablated
+ *  @returns {Change[]} */
+export function changesOf(attention, before, ablated) {
+  const off = new Set(ablated.map(String));
+  const all = Array.from({ length: attention.layers * attention.heads }, (_, at) => {
+    const [layer, head] = [Math.floor(at / attention.heads), at % attention.heads];
+    const matrix = difference(attention.small(layer, head), before.small(layer, head));
+    return { layer, head, matrix, largest: largestChange(matrix.values) };
+  });
+  return all
+    .filter(({ layer, head }) => !off.has(String([layer, head])))
+    .sort((one, other) => other.largest - one.largest);
+}
+
+/** The head to look at: the selected one if it changes or was chosen for this, else that which changes most.
+ *  @param {Change[]} changes @param {Settings} settings @param {boolean} isChosen @returns {Change | undefined} */
+export function changeShown(changes, { layer, head }, isChosen) {
+  const selected = changes.find((one) => one.layer === layer && one.head === head);
+  return selected && (isChosen || selected.largest > LEAST) ? selected : changes[0];
 }
 
 /**

@@ -1,11 +1,20 @@
 // Heads are switched off, and what that changes: the other heads' weights, the output, the next tokens.
 import { html, useEffect, useMemo, useRef, useState } from "vendor/preact.js";
-import { distance, effectsOf, nextTokens, outputOf, runWhole } from "heed/server/ablation.js";
+import {
+  changeShown,
+  changesOf,
+  distance,
+  effectsOf,
+  LEAST,
+  nextTokens,
+  outputOf,
+  runWhole,
+} from "heed/server/ablation.js";
 import { format } from "heed/data/display.js";
-import { difference, largestChange } from "heed/data/matrix.js";
+import { largestChange } from "heed/data/matrix.js";
 import { css, palette, textOn } from "heed/data/palettes.js";
 import { paintSmall, useTheme } from "heed/views/draw/canvas.js";
-import { placeOf } from "heed/views/comparison.js";
+import { ablatedTitles, placeOf } from "heed/views/comparison.js";
 import { usePromise } from "heed/views/hooks.js";
 import { SideBySide } from "heed/views/side_by_side.js";
 
@@ -16,9 +25,8 @@ import { SideBySide } from "heed/views/side_by_side.js";
 /** @typedef {import("heed/data/matrix.js").Matrix} Matrix */
 
 const LISTED = 8; // heads
-const LEAST = 1e-5; // change of a weight; rounding of float32 is less
 
-/** @typedef {{layer: number, head: number, matrix: Matrix, largest: number}} Change  of a head */
+/** @typedef {import("heed/server/ablation.js").Change} Change */
 /** @typedef {{[layer: number]: number[]}} Effects  of each head on the output */
 
 /** @param {ViewProps & {run: import("heed/views/hooks.js").Run & {wanted: Settings}}} props
@@ -49,9 +57,7 @@ export function AblateView({ attention, settings, set, run }) {
   const isReady = before !== null && before.isWhole && attention.isWhole && ablated.length > 0;
   const changes = useMemo(() => (isReady ? changesOf(attention, before, ablated) : []), [attention, before, isReady]);
   const [picked, setPicked] = useState(""); // a head
-  const selected = changes.find(({ layer, head }) => layer === settings.layer && head === settings.head);
-  const isWorth = selected && (selected.largest > LEAST || picked === nameOf(selected));
-  const shown = isWorth ? selected : changes[0];
+  const shown = changeShown(changes, settings, picked === nameOf(settings));
   const choose = (/** @type {{layer: number, head: number}} */ place) => {
     setPicked(nameOf(place));
     set({ layer: place.layer, head: place.head, combine: "none" });
@@ -79,18 +85,6 @@ export function AblateView({ attention, settings, set, run }) {
 
 /** @param {{layer: number, head: number}} place */
 const nameOf = ({ layer, head }) => `${layer}.${head}`;
-
-/** How the weights of each head that is on change, those that change most first.
- *  @param {Attention} attention @param {Attention} before @param {Place[]} ablated @returns {Change[]} */
-function changesOf(attention, before, ablated) {
-  const off = new Set(ablated.map(([layer, head]) => nameOf({ layer, head })));
-  const all = Array.from({ length: attention.layers * attention.heads }, (_, at) => {
-    const [layer, head] = [Math.floor(at / attention.heads), at % attention.heads];
-    const matrix = difference(attention.small(layer, head), before.small(layer, head));
-    return { layer, head, matrix, largest: largestChange(matrix.values) };
-  });
-  return all.filter((one) => !off.has(nameOf(one))).sort((one, other) => other.largest - one.largest);
-}
 
 /** Measures on demand what each head alone does to the output; until the input changes.
  *  @param {import("heed/views/hooks.js").Run} run @param {Attention} attention
@@ -231,8 +225,6 @@ function Heads({ attention, before, changes, shown, settings, set, choose }) {
     placeOf(attention, { ...settings, layer, head, combine: "none" });
   const listed = changes.filter(({ largest }) => largest > LEAST).slice(0, LISTED);
   const own = { ...settings, layer: shown.layer, head: shown.head, combine: /** @type {const} */ ("none") };
-  const name = nameIn(shown);
-  const off = settings.ablated.length === 1 ? "1 head" : `${settings.ablated.length} heads`;
   return html`<section aria-label="selected head"><h2>Largest change of a weight, by head</h2>
     ${
       listed.length
@@ -242,7 +234,7 @@ function Heads({ attention, before, changes, shown, settings, set, choose }) {
     ${
       (listed.length > 0 || shown.largest > LEAST) &&
       html`<${SideBySide} first=${{ attention: before, settings: own, set }} second=${{ attention, settings: own, set }}
-      titles=${[`Before: ${name}, all heads on`, `After: ${name}, ${off} off`, "Change: after minus before"]} />`
+      titles=${ablatedTitles(attention, own)} />`
     }</section>`;
 }
 

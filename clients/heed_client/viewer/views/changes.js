@@ -1,11 +1,11 @@
 // The largest changes of weights in words.
 import { html } from "vendor/preact.js";
 import { format, visible } from "heed/data/display.js";
+import { LEAST } from "heed/server/ablation.js";
 
 /** @typedef {import("heed/data/matrix.js").Matrix} Matrix */
 
 const LISTED = 5;
-const LEAST = 1e-5; // rounding of float32 is less
 
 /** Of all visible words, or of those that are pinned.
  *  @param {{attention: import("heed/data/attention.js").Attention, before: Matrix, change: Matrix, settings: import("heed/data/state.js").Settings}} props */

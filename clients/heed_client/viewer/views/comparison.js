@@ -152,8 +152,17 @@ export function differenceOf([first, second], one, other) {
   return isSame ? `${second.slice(0, -place.length)} minus ${first}` : `${second} minus ${first}`;
 }
 
-/** All that a comparison shows, side by side. @param {One} one @param {One | null} other @returns {Promise<Panel[]>} */
-export async function panelsOf(one, other) {
+/** Titles where heads are switched off. @param {Attention} attention @param {Settings} settings
+ *  @returns {[before: string, after: string, change: string]} */
+export function ablatedTitles(attention, settings) {
+  const name = placeOf(attention, settings);
+  const off = settings.ablated.length === 1 ? "1 head" : `${settings.ablated.length} heads`;
+  return [`Before: ${name}, all heads on`, `After: ${name}, ${off} off`, "Change: after minus before"];
+}
+
+/** All that a comparison shows, side by side. @param {One} one @param {One | null} other
+ *  @param {[first: string, second: string, difference: string] | null} [titles] @returns {Promise<Panel[]>} */
+export async function panelsOf(one, other, titles = null) {
   const top = other && (await topOf(one, other));
   const panel = async (/** @type {One} */ { attention, settings }, /** @type {string} */ title) => {
     const shown = drawn(
@@ -167,14 +176,14 @@ export async function panelsOf(one, other) {
   const names = namesOf(one, other ?? one);
   const side = (/** @type {One} */ { attention, settings }, /** @type {string} */ title) =>
     panel({ attention, settings: shared(settings, top) }, title);
-  const first = side(one, `First: ${names[0]}`);
+  const first = side(one, titles?.[0] ?? `First: ${names[0]}`);
   if (!other) return [await first];
   const pairs = pairsOf(one.attention, other.attention);
-  const sides = [first, side(other, `Second: ${names[1]}`)];
+  const sides = [first, side(other, titles?.[1] ?? `Second: ${names[1]}`)];
   sides.push(
     panel(
       { attention: between(one, other, pairs), settings: ofDifference(one.settings) },
-      differenceOf(names, one, other),
+      titles?.[2] ?? differenceOf(names, one, other),
     ),
   );
   return Promise.all(sides);

@@ -24,8 +24,8 @@ export function NeuronView({ attention, settings, set, run }) {
   const theme = useTheme();
   const table = useMemo(() => palette("auto", true), [theme]);
   const options = Object.fromEntries(attention.rows.map(({ text }, place) => [place, `${place} ${text}`]));
-  const shown = value ? largest(value.weights, MAX_KEYS) : [];
-  const tops = useMemo(() => value && [[value.query], value.keys, value.products].map(topOf), [value]);
+  const shown = value ? largestKeys(value.weights) : [];
+  const tops = useMemo(() => value && topsOf(value), [value]);
   return html`<div class="tools">
       <${Choice} label="query" value=${query} options=${options} onChange=${(/** @type {string} */ place) => set({ query: Number(place) })} />
       <span>A square is one number: orange is positive, violet negative, and stronger is larger in its column.</span>
@@ -55,12 +55,16 @@ export function NeuronView({ attention, settings, set, run }) {
     }`;
 }
 
-/** @param {Float32Array} weights @param {number} count */
-const largest = (weights, count) =>
+/** The keys that are shown. @param {Float32Array} weights */
+export const largestKeys = (weights) =>
   [...weights.keys()]
     .sort((one, other) => weights[other] - weights[one])
-    .slice(0, count)
+    .slice(0, MAX_KEYS)
     .sort((one, other) => one - other);
+
+/** The numbers of the strongest colours of the query, the keys and the products.
+ *  @param {import("heed/server/neurons.js").Neurons} neurons */
+export const topsOf = ({ query, keys, products }) => [[query], keys, products].map(topOf);
 
 /** The largest absolute number. @param {Float32Array[]} rows */
 const topOf = (rows) =>

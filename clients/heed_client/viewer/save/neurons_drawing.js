@@ -1,0 +1,72 @@
+// The view Neurons as SVG: a query's vector, and of each key its vector, the products, the sum and the weight.
+import { format } from "heed/data/display.js";
+import { css, palette } from "heed/data/palettes.js";
+import { escape } from "heed/save/document.js";
+import { heading, round, svg, TITLE_CHARACTER } from "heed/save/drawing.js";
+import { largestKeys, topsOf } from "heed/views/neuron_view.js";
+import { placeOf } from "heed/views/comparison.js";
+
+/** @typedef {import("heed/data/attention.js").Attention} Attention */
+/** @typedef {import("heed/data/state.js").Settings} Settings */
+
+const ROW = 20; // px of a key
+const CELL = 8; // px of a number
+const CHARACTER = 7.5; // px, at most
+const NUMBER = 72; // px of a sum
+const GAP = 16;
+const TOP = 56; // px of the title and the names of the columns
+
+/**
+ * @param {import("heed/server/neurons.js").Neurons} neurons @param {Attention} attention @param {Settings} settings
+ * @param {number} query @param {string} title  name of the model
+ */
+export function neuronsSvg(neurons, attention, settings, query, title) {
+  const table = palette("auto", true);
+  const keys = largestKeys(neurons.weights);
+  const [ofQuery, ofKeys, ofProducts] = topsOf(neurons);
+  const word = (/** @type {number} */ place) => `${place} ${attention.columns[place].text}`;
+  const own = `query ${query} ${attention.rows[query].text}`;
+  const names = CHARACTER * Math.max(own.length, ...keys.map((place) => word(place).length)) + 8;
+  const breadth = neurons.query.length * CELL;
+  const [products, sums] = [names + breadth + GAP, names + 2 * (breadth + GAP)];
+  const strip = (
+    /** @type {Float32Array} */ numbers,
+    /** @type {number} */ top,
+    /** @type {number} */ x,
+    /** @type {number} */ y,
+  ) =>
+    Array.from(
+      numbers,
+      (number, i) =>
+        `<rect x="${round(x + i * CELL)}" y="${y}" width="${CELL}" height="${ROW - 4}" fill="${css(table, (1 + number / top) / 2)}"/>`,
+    ).join("");
+  const text = (/** @type {string} */ content, /** @type {number} */ x, /** @type {number} */ y, more = "") =>
+    `<text x="${round(x)}" y="${y}"${more}>${escape(content)}</text>`;
+  const end = ' text-anchor="end"';
+  const parts = [
+    text("key vector k", names, TOP - 8),
+    text("q × k", products, TOP - 8),
+    text("sum", sums + NUMBER, TOP - 8, end),
+    text("weight", sums + 2 * NUMBER, TOP - 8, end),
+    text(own, 8, TOP + 12),
+    strip(neurons.query, ofQuery, names, TOP),
+    ...keys.map((place, i) => {
+      const y = TOP + (i + 1) * ROW + 8;
+      return [
+        text(word(place), 8, y + 12),
+        strip(neurons.keys[place], ofKeys, names, y),
+        strip(neurons.products[place], ofProducts, products, y),
+        text(format(neurons.scores[place]), sums + NUMBER, y + 12, end),
+        text(format(neurons.weights[place]), sums + 2 * NUMBER, y + 12, end),
+      ].join("");
+    }),
+  ];
+  const bottom = TOP + (keys.length + 1) * ROW + 24;
+  const tops = [`query ${format(ofQuery)}`, `keys ${format(ofKeys)}`, `products ${format(ofProducts)}`].join(", ");
+  parts.push(text(`Orange is positive, violet negative. The strongest colour stands for: ${tops}.`, 8, bottom + 8));
+  const name = `${title}, ${placeOf(attention, settings)}: why “${attention.rows[query].text}” looks at each key`;
+  return svg(Math.max(sums + 2 * NUMBER + 8, 16 + TITLE_CHARACTER * name.length), bottom + 24, [
+    heading(name),
+    ...parts,
+  ]);
+}
