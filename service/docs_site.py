@@ -1,6 +1,7 @@
-"""Swagger UI at /docs, and at /docs/guide the site that ``make docs`` builds, where it is installed."""
+"""Swagger UI at /docs, and at /docs/guide the site that ``make docs`` builds, or without it a list of error codes."""
 
 import sys
+from html import escape
 from pathlib import Path
 
 from fastapi.openapi.docs import get_swagger_ui_html
@@ -8,6 +9,8 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
+
+from service.base.errors import meanings
 
 PATH = "/docs/guide"
 FOLDERS = (Path(sys.prefix, "share", "heed", "guide"), Path(__file__).parents[1] / "build" / "guide")
@@ -51,12 +54,22 @@ def swagger_ui(openapi_path: str, static_path: str, asks_for_key: bool) -> BaseR
 
 
 def routes() -> list[BaseRoute]:
-    """The site's files below PATH, and a page that leads to the first of them; nothing where there is no site."""
+    """The site's files below PATH, and a page that leads to the first of them.
+
+    Without a site there is the page to which the ``type`` of a problem leads.
+    """
     folder = next((folder for folder in FOLDERS if (folder / "index.html").exists()), None)
     if folder is None:
-        return []
+        return [Route(f"{PATH}/errors.html", _errors)]
     return [Route(PATH, _first), Mount(PATH, StaticFiles(directory=folder))]
 
 
 async def _first(_: Request) -> Response:
     return HTMLResponse(FIRST)
+
+
+async def _errors(_: Request) -> Response:
+    lines = (f"<dt id={code}><code>{code}</code><dd>{escape(text)}" for code, text in sorted(meanings().items()))
+    return HTMLResponse(
+        f"<!doctype html><html lang=en><title>Errors of Heed</title><h1>Errors</h1><dl>{''.join(lines)}</dl>"
+    )

@@ -33,6 +33,14 @@ def test_every_file_and_setting_it_names_exists(page):
     assert {name.lower() for name in settings} <= Settings.model_fields.keys()
 
 
+@pytest.mark.parametrize("page", PAGES)
+def test_every_link_leads_to_a_file_for_those_who_read_the_files(page):
+    """Pages of blocks, which are made, are not linked to; placeholders say what to do without the site."""
+    links = re.findall(r"\]\(([^)#\s:]+)(?:#[^)]*)?\)", CODE.sub("", PAGES[page]))
+    assert not [link for link in links if not (DOCS / page).parent.joinpath(link).exists()]
+    assert not re.search(r"^\{\{|^<!-- \w+ -->$", PAGES[page], re.MULTILINE)
+
+
 def test_the_picture_shows_every_package_of_the_service():
     picture = re.search(r"```mermaid\n(.*?)```", PAGES["architecture.md"], re.DOTALL)[1]
     for package in (ROOT / "service").glob("*/__init__.py"):

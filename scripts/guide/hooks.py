@@ -1,6 +1,7 @@
 """The hooks of mkdocs.yml: pages made from the code, tables in pages, and the scripts for formulas and diagrams.
 
-A page says ``{{ settings }}`` where a table of ``TABLES`` belongs. Nothing of this is kept in docs/.
+A page says ``<!-- settings -->`` where a table of ``TABLES`` belongs, and in the same line where a reader of the file
+finds it. Nothing of this is kept in docs/. Links to files that become pages of the site lead to these.
 """
 
 import re
@@ -54,8 +55,10 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, **_: object) -> str:
-    """Put each table in the place of its name."""
-    return re.sub(r"^\{\{ (\w+) \}\}$", lambda match: TABLES[match[1]](), markdown, flags=re.MULTILINE)
+    """Put each table in the place of its name, and the site's addresses in links to files outside docs/."""
+    markdown = re.sub(r"\]\(\.\./benchmarks/(\w+\.md)", r"](reports/\1", markdown)
+    markdown = markdown.replace("](../SECURITY.md", "](security.md")
+    return re.sub(r"^<!-- (\w+) -->.*$", lambda match: TABLES[match[1]](), markdown, flags=re.MULTILINE)
 
 
 def on_post_page(output: str, page: Page, **_: object) -> str:

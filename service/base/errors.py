@@ -7,6 +7,7 @@ import asyncio
 import errno
 import re
 from collections.abc import Mapping
+from http import HTTPStatus
 from typing import ClassVar
 
 from service.base.messages import shortened
@@ -173,7 +174,13 @@ def meaning(status: int, v2: bool = False) -> str:
 
 def codes() -> list[str]:
     """The codes of all errors of the native API."""
-    return sorted({*HTTP_CODES.values(), *(cls.code for cls in _CLASSES)})
+    return sorted(meanings())
+
+
+def meanings() -> dict[str, str]:
+    """What each code of the native API means."""
+    others = {code: f"{HTTPStatus(status).phrase}." for status, code in HTTP_CODES.items()}
+    return others | {"internal_error": meaning(500)} | {cls.code: cls.__doc__ or "" for cls in _CLASSES}
 
 
 def translated(error: BaseException) -> BaseException:

@@ -7,6 +7,7 @@ from starlette.testclient import TestClient
 
 from service import docs_site
 from service.app import create_app
+from service.base.errors import codes
 from service.settings import Settings
 
 
@@ -52,9 +53,14 @@ def test_it_is_off_or_guarded_with_the_documentation(client, tmp_path):
     assert guarded.get("/docs/guide/index.html", headers={"X-API-Key": "the-key"}).status_code == 200
 
 
-def test_without_a_site_there_are_no_routes(monkeypatch):
+def test_without_a_site_the_type_of_a_problem_still_leads_to_its_meaning(monkeypatch):
     monkeypatch.setattr(docs_site, "FOLDERS", (Path("/nonexistent"),))
-    assert docs_site.routes() == []
+    client = TestClient(create_app(Settings()))
+    problem = client.get("/nothing").json()
+    page, _, code = problem["type"].partition("#")
+    assert f"<dt id={code}><code>not_found</code><dd>Unknown block" in client.get(page).text
+    assert client.get(page).text.count("<dt id=") == len(codes())
+    assert client.get("/docs/guide/index.html").status_code == 404
 
 
 def test_the_page_of_the_api_is_open_and_asks_for_the_key_that_its_document_needs(client, tmp_path):
