@@ -108,6 +108,8 @@ def test_with_the_keyboard_and_by_layer(open_page):
     page.keyboard.press("Space")
     expect(off(page, 1, 1)).to_have_attribute("aria-pressed", "true")
     expect(off(page, 1, 1)).to_be_focused()
+    for kind in ("change", "switch"):  # Tab reaches one of each
+        expect(page.locator(f"[data-kind={kind}][tabindex='0']")).to_have_attribute("data-place", "1.1")
     page.get_by_role("button", name="layer 0: all off").click()
     expect(table).to_contain_text("5 of 8 heads are off")
     page.get_by_role("button", name="layer 1: all on").click()

@@ -206,3 +206,38 @@ def test_paper_has_a_light_drawing_and_where_it_is_from(open_page):
         assert page.evaluate(CONTROLS) == []
         expect(drawing).to_be_visible()
         assert page.evaluate("document.documentElement.scrollWidth") <= 720
+
+
+def test_arrow_keys_lead_through_the_heads_of_the_model_view(open_page):
+    page = open_page("model=encoder&view=model&layer=1&head=2")
+    heads = page.get_by_role("group", name="heads")
+    expect(heads.locator("[tabindex='0']")).to_have_attribute("aria-label", "1.2: layer 1, head 2")
+    heads.locator("[tabindex='0']").focus()
+    for key, label in {"ArrowUp": "0.2", "ArrowRight": "0.3", "ArrowDown": "1.3", "Home": "0.0", "End": "1.3"}.items():
+        page.keyboard.press(key)
+        expect(heads.locator(":focus")).to_have_attribute("aria-label", re.compile(f"^{label}:"))
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("combobox", name="head", exact=True)).to_have_value("3")
+
+
+@pytest.mark.parametrize("width", [400, 800])
+@pytest.mark.parametrize("view", ["model", "head", "matrix", "tokens", "compare", "ablate", "neurons"])
+def test_nothing_is_cut_in_a_narrow_window(open_page, view, width):
+    """Only what has a scroll bar of its own is wider than the window, and the tab of the view is in sight."""
+    page = open_page(
+        f"model=bert&text=the+cat+sat+on+the+mat&view={view}&query=2&ablated=[[0,1]]",
+        closed=True,
+        viewport={"width": width, "height": 800},
+    )
+    expect(page.locator("#view canvas").first).to_be_visible()
+    drawn(page)
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    box = page.get_by_role("tab", selected=True).bounding_box()
+    assert box["x"] >= 0
+    assert box["x"] + box["width"] <= width
+    wide = """(width) => [...document.querySelectorAll("#view *, .compared *, .selection *")].filter((one) => {
+      const box = one.getBoundingClientRect();
+      const scrolls = one.closest(".grid-of-heads, .ranking, .thumbnails, .word-lists, .pair-words, .unseen");
+      return !scrolls && box.width > 0 && (box.right > width + 1 || box.left < -1);
+    }).map((one) => one.outerHTML.slice(0, 100))"""
+    assert page.evaluate(wide, width) == []

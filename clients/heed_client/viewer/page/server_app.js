@@ -58,7 +58,7 @@ export function ServerApp() {
   useEffect(() => {
     if (shown && isOpening(shown.model, settings)) set({ query: openingToken(shown.attention.rows) });
   }, [shown?.model]);
-  usePins(shown && answer.isCurrent ? shown.attention : null, settings, set);
+  usePins(shown?.model.tokenizer && answer.isCurrent ? shown.attention : null, settings, set);
   // until the next answer is there
   const drawn = useMemo(() => (shown ? { ...settings, ...runPart(shown.settings) } : settings), [shown, settings]);
   const picture = useMemo(
@@ -120,8 +120,8 @@ const isOpening = ({ tokenizer }, { text, view, query, key }) =>
   tokenizer !== null && text === SENTENCE && view === "" && query === null && key === null;
 
 /**
- * When other tokens are there, what is pinned follows its word, or is pinned no more if the word is gone.
- * @param {Attention | null} attention  of these settings @param {Settings} settings
+ * When a text has other tokens, what is pinned follows its word, or is pinned no more if the word is gone.
+ * @param {Attention | null} attention  of these settings; null: of no text, or not there yet @param {Settings} settings
  * @param {import("heed/views/hooks.js").Set} set
  */
 function usePins(attention, { model, query, key }, set) {

@@ -1,5 +1,5 @@
 // The part of the page that every source of attention has: tabs, what is drawn and how, the view, the selection.
-import { html, useMemo, useRef } from "vendor/preact.js";
+import { html, useEffect, useMemo, useRef } from "vendor/preact.js";
 import { changedLooks, combinationsOf, Display, Shown } from "heed/page/legibility.js";
 import { useOpen } from "heed/views/hooks.js";
 import { ModelView } from "heed/views/model_view.js";
@@ -104,6 +104,12 @@ export function Workspace({
 function Tabs({ views, selected, set }) {
   const list = useRef(/** @type {HTMLElement | null} */ (null));
   const names = Object.keys(views);
+  useEffect(() => {
+    const tab = list.current?.querySelector("[aria-selected=true]"); // in a narrow window some tabs are out of sight
+    if (list.current && tab instanceof HTMLElement)
+      list.current.scrollLeft =
+        tab.offsetLeft - list.current.offsetLeft - (list.current.clientWidth - tab.offsetWidth) / 2;
+  }, [selected]);
   const move = (/** @type {KeyboardEvent} */ event) => {
     const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
     if (!step) return;

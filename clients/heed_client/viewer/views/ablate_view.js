@@ -151,6 +151,11 @@ function Grid({ attention, changes, shown, settings, set, choose, measured }) {
   const top = changes[0]?.largest ?? 0;
   const { effects, count } = measured;
   const most = effects ? Math.max(...Object.values(effects).flat()) || 1 : 1;
+  const [focused, setFocused] = useState(""); // Tab reaches one picture and one switch, arrow keys the others
+  const [focusedLayer, focusedHead] = focused.split(".").map(Number);
+  const isThere = focused !== "" && focusedLayer < layers && focusedHead < heads;
+  const reached = isThere ? focused : shown ? nameOf(shown) : "0.0";
+  const focus = (/** @type {any} */ { target: { dataset } }) => dataset.place && setFocused(dataset.place);
   const move = (/** @type {KeyboardEvent} */ event) => {
     const step = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] }[event.key];
     const { place, kind } = /** @type {HTMLElement} */ (event.target).dataset;
@@ -166,7 +171,7 @@ function Grid({ attention, changes, shown, settings, set, choose, measured }) {
     ablated.length === 0
       ? `all ${layers * heads} heads are on`
       : `${ablated.length} of ${layers * heads} heads are off${changes.length ? `; the weights of the others change by at most ${format(top)}` : ""}`;
-  return html`<div class="grid-of-heads"><table class="heads" ref=${grid} onKeyDown=${move}>
+  return html`<div class="grid-of-heads"><table class="heads" ref=${grid} onKeyDown=${move} onFocusIn=${focus}>
       <caption><button disabled=${ablated.length === 0} onClick=${() => set({ ablated: [] })}>switch all on</button>${" "}
         ${measured.measure && html`<button disabled=${count !== null} onClick=${measured.measure}>measure every head</button>${" "}`}
         <span role="status">${count === null ? said : `${count} of ${layers * heads} heads are measured`}</span>
@@ -185,9 +190,9 @@ function Grid({ attention, changes, shown, settings, set, choose, measured }) {
           const state = off ? "off" : "on";
           const label = `${state}${effect === null ? "" : ` ${percent(effect)}`}: switch off layer ${layer}, head ${head}`;
           return html`<td>
-            <button class=${`thumbnail ${off ? "is-off" : ""}`} data-kind="change" data-place=${`${layer}.${head}`} aria-pressed=${shown !== null && shown.layer === layer && shown.head === head}
+            <button class=${`thumbnail ${off ? "is-off" : ""}`} data-kind="change" data-place=${`${layer}.${head}`} tabindex=${reached === nameOf({ layer, head }) ? 0 : -1} aria-pressed=${shown !== null && shown.layer === layer && shown.head === head}
               aria-label=${`layer ${layer}, head ${head}${off ? ": is off" : change ? `: changes by at most ${format(change.largest)}` : ""}`}
-              disabled=${off} onClick=${() => choose({ layer, head })}>
+              aria-disabled=${off} onClick=${() => off || choose({ layer, head })}>
               ${
                 whole
                   ? html`<${Picture} matrix=${whole} attention=${attention} settings=${settings}
@@ -196,7 +201,7 @@ function Grid({ attention, changes, shown, settings, set, choose, measured }) {
                     ? html`<${Picture} matrix=${change.matrix} attention=${attention} settings=${settings} top=${Math.max(top, LEAST)} isDifference=${true} />`
                     : html`<canvas aria-hidden="true"></canvas>`
               }</button>
-            <button class="toggle" data-kind="switch" data-place=${`${layer}.${head}`} aria-pressed=${off}
+            <button class="toggle" data-kind="switch" data-place=${`${layer}.${head}`} tabindex=${reached === nameOf({ layer, head }) ? 0 : -1} aria-pressed=${off}
               style=${{ "--share": effect === null ? "0%" : `${(100 * effect) / most}%` }}
               aria-label=${label} onClick=${() => toggle(layer, head)}>${state}${effect !== null && html` <small>${percent(effect)}</small>`}</button></td>`;
         })}</tr>`,
@@ -248,7 +253,7 @@ function Outputs({ labels, before, after }) {
   const colours = palette("auto");
   return html`<section aria-label="change of the output"><h2>Change of the output of each token</h2>
     <p class="note">cos: cosine similarity of its vector before and after, 1 if the direction is the same. max: largest
-      change of one number of the vector, the darker the larger.</p>
+      change of one number of the vector, which gives the colour.</p>
     <ol class="chips">${each.map(
       ({ cosine, largest }, i) => html`<li
       style=${{ background: css(colours, largest / top), color: textOn(colours, largest / top) }}>

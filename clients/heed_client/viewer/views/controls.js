@@ -68,12 +68,37 @@ export const titlesOf = (kinds) => {
 
 /** The arrow keys lead from one of a group's buttons to the next: Tab reaches one of them. @param {any} event */
 export function arrowKeys(event) {
-  const step = { ArrowLeft: -1, ArrowRight: 1 }[/** @type {string} */ (event.key)];
   const buttons = [...event.currentTarget.querySelectorAll("button")];
-  const at = buttons.indexOf(event.target);
-  if (!step || at < 0) return;
-  buttons[at + step]?.focus();
+  const next = neighbour(buttons, buttons.indexOf(event.target), event.key);
+  if (next === null) return;
+  buttons[next].focus();
   event.preventDefault();
+}
+
+/** The element that a key leads to: the next one, or the nearest of the next line; null for other keys.
+ *  @param {HTMLElement[]} elements @param {number} index @param {string} key */
+export function neighbour(elements, index, key) {
+  if (index < 0) return null;
+  if (key === "ArrowLeft") return Math.max(0, index - 1);
+  if (key === "ArrowRight") return Math.min(elements.length - 1, index + 1);
+  if (key === "Home") return 0;
+  if (key === "End") return elements.length - 1;
+  if (key !== "ArrowUp" && key !== "ArrowDown") return null;
+  const step = key === "ArrowUp" ? -1 : 1;
+  const middle = (/** @type {HTMLElement} */ one) => one.offsetLeft + one.offsetWidth / 2;
+  let [line, best] = [-1, index];
+  for (let at = index + step; at >= 0 && at < elements.length; at += step) {
+    const { offsetTop } = elements[at];
+    if (offsetTop === elements[index].offsetTop) continue;
+    if (line < 0) [line, best] = [offsetTop, at];
+    else if (offsetTop !== line) break;
+    if (
+      Math.abs(middle(elements[at]) - middle(elements[index])) <
+      Math.abs(middle(elements[best]) - middle(elements[index]))
+    )
+      best = at;
+  }
+  return best;
 }
 
 /** The options 0, 1, ... of a choice. @param {number} count @returns {Record<string, string>} */

@@ -3,13 +3,12 @@ import { html, useEffect, useId, useLayoutEffect, useMemo, useRef, useState } fr
 import { format } from "heed/data/display.js";
 import { css, palette, textOn } from "heed/data/palettes.js";
 import { FieldError, invalid } from "heed/page/input/field.js";
-import { arrowKeys, NumberField } from "heed/views/controls.js";
+import { arrowKeys, NumberField, neighbour } from "heed/views/controls.js";
 import { useFrame, useTheme } from "heed/views/draw/canvas.js";
 import { Legend } from "heed/views/draw/legend.js";
 import { useShown } from "heed/views/hooks.js";
 import { MatrixView } from "heed/views/matrix_view.js";
 import { Selection } from "heed/views/selection.js";
-import { neighbour } from "heed/views/token_view.js";
 
 /** @typedef {import("heed/data/attention.js").Label} Label */
 /** @typedef {import("heed/data/display.js").Shown} Shown */

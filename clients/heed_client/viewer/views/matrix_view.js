@@ -19,8 +19,11 @@ const PAIR = 72; // px that are above the map as soon as a word is held
 const CLICK = 4; // px: a pointer that moves less has clicked
 const STEP = 1.5; // of a key or a button that zooms
 
-/** @typedef {{top?: number, beside?: import("heed/data/attention.js").Attention | null, masked?: string, height?: number, rows?: string}} Shared
- *    `top` of the global range, another map whose cells begin at the same place, what hatched cells are, the height in
+/** @type {import("heed/data/attention.js").Attention[]} */
+const ALONE = [];
+
+/** @typedef {{top?: number, beside?: import("heed/data/attention.js").Attention[], masked?: string, height?: number, rows?: string}} Shared
+ *    `top` of the global range, other maps whose cells begin at the same place, what hatched cells are, the height in
  *    px, and what rows are */
 
 /** @param {ViewProps & Shared} props */
@@ -36,7 +39,7 @@ function HeatMap({
   settings,
   set,
   shown,
-  beside = null,
+  beside = ALONE,
   masked = "masked",
   height: own = 0,
   rows: what = "queries",
@@ -57,8 +60,8 @@ function HeatMap({
   const words = useMemo(() => new Words(FONT), []);
   const plot = useMemo(() => {
     const of = (/** @type {import("heed/data/attention.js").Label[]} */ labels) => labels.map(({ text }) => text);
-    const [left, above] = beside ? [of(beside.rows), of(beside.columns)] : [[], []];
-    const isAlone = !beside && settings.kind !== "difference"; // then it ends where the window does
+    const [left, above] = [beside.flatMap((one) => of(one.rows)), beside.flatMap((one) => of(one.columns))];
+    const isAlone = beside.length === 0; // then it ends where the window does
     const top = isAlone && frame.current ? frame.current.getBoundingClientRect().top + scrollY : 0;
     const start = top + (settings.query === null && settings.key === null ? PAIR : 0) + BELOW;
     const height = own || (isAlone ? Math.max(innerHeight * LOWEST, innerHeight - start) : innerHeight * TALLEST);

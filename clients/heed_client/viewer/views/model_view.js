@@ -4,6 +4,7 @@ import { poolLabels, visible } from "heed/data/display.js";
 import { POOL } from "heed/data/attention.js";
 import { cellOf, STATISTICS } from "heed/data/matrix.js";
 import { paintSmall, useTheme } from "heed/views/draw/canvas.js";
+import { arrowKeys } from "heed/views/controls.js";
 import { globalMax, usePromise, useReady } from "heed/views/hooks.js";
 
 /** @typedef {import("heed/views/hooks.js").ViewProps} ViewProps */
@@ -73,7 +74,7 @@ export function ModelView({ attention, settings, set }) {
   const isGrid = which < 0;
   return html`${!isGrid && isOfAll && html`<p class="note">includes hidden tokens: for long inputs the server computes these numbers over all tokens</p>`}
     ${received.error && html`<p role="alert">${received.error.message}</p>`}
-    <div class="thumbnails" style=${isGrid ? { gridTemplateColumns: `repeat(${heads}, minmax(2.5rem, 12rem))` } : {}}>
+    <div class="thumbnails" role="group" aria-label="heads" onKeyDown=${arrowKeys} style=${isGrid ? { gridTemplateColumns: `repeat(${heads}, minmax(2.5rem, 12rem))` } : {}}>
       ${places.map(
         ({
           layer,
@@ -130,7 +131,8 @@ function Thumbnail({ attention, settings, layer, head, top, number, isHere, isWh
   const name = attention.layers > 1 ? `${layer}.${head}` : `${head}`;
   const label = attention.layers > 1 ? `${attention.axis} ${layer}, head ${head}` : `head ${head}`;
   const caption = number === null ? name : `${name} ${number.toFixed(2)}`;
-  return html`<button aria-busy=${!isHere} class=${`thumbnail ${isOff ? "off" : ""}`} onClick=${open}
+  const isSelected = layer === settings.layer && head === settings.head; // which Tab reaches
+  return html`<button tabindex=${isSelected ? 0 : -1} aria-busy=${!isHere} class=${`thumbnail ${isOff ? "off" : ""}`} onClick=${open}
     aria-label=${`${caption}: ${label}${number === null ? "" : `, ${number.toFixed(3)}`}${isOff ? ", switched off" : ""}`}>
     <span class="cells-of"><canvas ref=${canvas} aria-hidden="true"></canvas><${Outline} attention=${attention} settings=${settings} /></span><span>${name}${number === null ? "" : html` <b>${number.toFixed(2)}</b>`}</span>
   </button>`;

@@ -57,17 +57,18 @@ export function SideBySide({ first, second, titles, tools = null, missing = null
       },
     [change],
   );
-  const side = (/** @type {One & {set: Set}} */ one, /** @type {typeof other} */ beside) => html`
+  const beside = useMemo(() => [attention, other, change].filter((one) => one !== null), [attention, other, change]);
+  const side = (/** @type {One & {set: Set}} */ one) => html`
     <${MatrixView} ...${one} settings=${shared(one.settings, top)} top=${top ?? undefined} beside=${beside} />
     <${Selection} ...${one} />`;
   return html`<div class="sides">
-    <section aria-label="first"><div class="side-head"><h2>${titles[0]}</h2></div>${side(first, other)}</section>
+    <section aria-label="first"><div class="side-head"><h2>${titles[0]}</h2></div>${side(first)}</section>
     <section aria-label="second"><div class="side-head"><h2>${titles[1]}</h2>${tools}</div>
-      ${second ? side(second, attention) : html`<p class="note" role="status">${missing}</p>`}</section>
+      ${second ? side(second) : html`<p class="note" role="status">${missing}</p>`}</section>
     ${
       change &&
       html`<section aria-label="difference"><div class="side-head"><h2>${titles[2]}</h2></div>
-      <${MatrixView} attention=${change} settings=${ofDifference(settings)} set=${first.set} masked=${pairs?.isWhole ? undefined : "not in both texts"} />
+      <${MatrixView} attention=${change} settings=${ofDifference(settings)} set=${first.set} beside=${beside} masked=${pairs?.isWhole ? undefined : "not in both texts"} />
       ${words?.change === change && html`<${Changes} attention=${change} before=${words.before} change=${words.matrix} settings=${settings} />`}</section>`
     }
   </div>`;

@@ -7,13 +7,14 @@ import { ChipColours } from "heed/views/draw/chips.js";
 import { Legend } from "heed/views/draw/legend.js";
 import { EveryHead } from "heed/views/every_head.js";
 import { useShown } from "heed/views/hooks.js";
-import { Choice } from "heed/views/controls.js";
+import { Choice, neighbour } from "heed/views/controls.js";
 
 /** @typedef {import("heed/data/attention.js").Label} Label */
 /** @typedef {import("heed/views/hooks.js").ViewProps} ViewProps */
 /** @typedef {{direction: "from" | "to", index: number}} Token  a visible query if from, else a visible key */
 
 const LONG = 14; // characters of a token that may be cut
+const LONG_TEXT = 200; // tokens of a text in smaller letters
 const DIRECTIONS = { from: "looks at", to: "is looked at by" };
 const MOST = { from: "looks most at", to: "is looked at most by" };
 
@@ -166,7 +167,7 @@ function Text({ attention, settings, set, shown }) {
   const keys = useMemo(() => (isSelf ? null : chipsOf(attention.columns, columns, "to")), [attention, shown.columns]);
   const text = (/** @type {"from" | "to"} */ side, /** @type {string} */ label, /** @type {unknown} */ chips) =>
     html`<div class="chip-colours" data-text=${side}><canvas aria-hidden="true"></canvas>
-      <div class="token-text" role="group" aria-label=${label} onScroll=${paint}>${chips}</div></div>`;
+      <div class=${`token-text ${Math.max(m, n) > LONG_TEXT ? "long" : ""}`} role="group" aria-label=${label} onScroll=${paint}>${chips}</div></div>`;
   return html`<div class="tools">
       <${Choice} label="a token" value=${direction} options=${DIRECTIONS} onChange=${turn} />
       <span ref=${legends}><${Legend} shown=${shown} table=${table} scale=${settings.scale} />
@@ -188,25 +189,3 @@ const chipsOf = (labels, places, side) =>
     return html`<span role="button" data-side=${side} data-index=${index} tabindex=${index === 0 ? 0 : -1} title=${`${text} (${place})`}
     class=${`chip ${text.length > LONG ? "" : "short"} ${padding ? "padding" : special ? "special" : ""}`}>${text}</span>`;
   });
-
-/** The chip that a key leads to: the next one, or the nearest of the next line; null for other keys.
- *  @param {HTMLElement[]} chips @param {number} index @param {string} key */
-export function neighbour(chips, index, key) {
-  if (key === "ArrowLeft") return Math.max(0, index - 1);
-  if (key === "ArrowRight") return Math.min(chips.length - 1, index + 1);
-  if (key === "Home") return 0;
-  if (key === "End") return chips.length - 1;
-  if (key !== "ArrowUp" && key !== "ArrowDown") return null;
-  const step = key === "ArrowUp" ? -1 : 1;
-  const middle = (/** @type {HTMLElement} */ chip) => chip.offsetLeft + chip.offsetWidth / 2;
-  let [line, best] = [-1, index];
-  for (let at = index + step; at >= 0 && at < chips.length; at += step) {
-    const { offsetTop } = chips[at];
-    if (offsetTop === chips[index].offsetTop) continue;
-    if (line < 0) [line, best] = [offsetTop, at];
-    else if (offsetTop !== line) break;
-    if (Math.abs(middle(chips[at]) - middle(chips[index])) < Math.abs(middle(chips[best]) - middle(chips[index])))
-      best = at;
-  }
-  return best;
-}
