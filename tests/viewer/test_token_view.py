@@ -95,6 +95,7 @@ def test_a_click_holds_and_keys_move_what_is_held(page):
 def test_the_pinned_token_is_shown_in_every_head(open_page, heed):
     weights = heed.attend("bert", text="the cat sat on the mat").weights[0].astype(float)
     page = open_page("model=bert&view=tokens&text=the+cat+sat+on+the+mat&query=2&head=1")
+    expect(page.locator(".chip[tabindex='0']")).to_have_text("cat")
     heads = page.get_by_role("region", name="every head")
     map_ = heads.get_by_role("application")
     largest = heads.locator(".legend small").last

@@ -99,8 +99,9 @@ function Text({ attention, settings, set, shown }) {
     for (const box of /** @type {NodeListOf<HTMLElement>} */ (frame.current?.querySelectorAll("[data-text]"))) {
       const text = new ChipColours(box);
       live.texts[/** @type {"from" | "to"} */ (box.dataset.text)] = text;
+      const isOfHeld = held !== null && (isSelf || box.dataset.text === held.direction);
       text.chips.forEach((chip, index) => {
-        chip.tabIndex = index === 0 ? 0 : -1;
+        chip.tabIndex = index === (isOfHeld ? held.index : 0) ? 0 : -1;
         chip.classList.remove("flipped");
       });
     }
