@@ -40,8 +40,10 @@ class Member:
     def put(self, step: Arrays | Exception) -> None:
         """Add a step, or the error that ends the sequence."""
         self.is_late = False
-        if isinstance(step, Exception) or not self._accept(step):
-            self.sequence.has_ended = True
+        try:
+            self.sequence.has_ended |= isinstance(step, Exception) or not self._accept(step)
+        except Exception as error:  # it is this sequence's, not its group's
+            step, self.sequence.has_ended = error, True
         self._unread.append(step)
         self._arrival.set()
 
@@ -184,6 +186,7 @@ class Scheduler:
 
     async def _run(self, group: Group) -> None:
         """Run steps until no member is left."""
+        failure: Exception = NotReady("the server is shutting down")
         try:
             while ready := await group.ready():
                 ready = self._with_room(group, ready)
@@ -198,12 +201,14 @@ class Scheduler:
                 group.step_s = time.perf_counter() - start
                 for member, step in zip(ready, steps, strict=True):
                     member.put(step)
+        except Exception as error:
+            failure = error
         finally:
             self._remove(group)
             group.extra.release()
             for member in group.all:
                 if not member.sequence.has_ended:
-                    member.put(NotReady("the server is shutting down"))
+                    member.put(failure)
 
     def _with_room(self, group: Group, ready: list[Member]) -> list[Member]:
         """The members of the next run: where memory is short, those that are new get a group of their own."""

@@ -162,6 +162,27 @@ def test_a_sequence_with_an_error_leaves_the_others_as_they_are(sequence, monkey
     assert_same(found, alone(sequence(6, 20)))
 
 
+def test_a_token_that_is_not_accepted_ends_its_sequence_alone(sequence):
+    async def together():
+        async with scheduler() as sharing:
+            broken = sequence(4, 20)
+
+            def accept(_):
+                if broken.length > 12:
+                    raise ValueError("no text")
+                return True
+
+            async def steps():
+                async with aclosing(sharing.steps(broken, accept, None)) as steps:
+                    return [step async for step in steps]
+
+            return await asyncio.gather(steps(), steps_of(sharing, sequence(6, 20)), return_exceptions=True)
+
+    error, found = asyncio.run(together())
+    assert isinstance(error, ValueError)
+    assert_same(found, alone(sequence(6, 20)))
+
+
 def test_each_has_runs_of_its_own_where_memory_is_short(sequence, decoder):
     async def together():
         async with scheduler() as sharing:
