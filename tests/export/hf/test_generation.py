@@ -63,6 +63,7 @@ def test_weights_of_8_bits_are_rounded_by_half_a_scale_or_are_the_largest():
     assert (np.abs(numbers - matrix) <= np.where(is_largest, 1.01, 0.51) * scale).all()
 
 
+@pytest.mark.extended
 def test_steps_of_8_bits_have_their_errors_in_the_description(generating, tmp_path):
     command = ["hf", str(generating / "gpt"), "--repository", str(tmp_path), "--name", "small", "--quantize", "int8"]
     assert main(command) == 0
