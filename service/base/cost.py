@@ -80,13 +80,15 @@ class CostModel:
     def least(self, size: int) -> float:
         """Nanoseconds that work of ``size``, larger than all measured, takes at least; 0 if too little was measured.
 
-        From one of the two largest orders measured to the other, the rate fell by a factor: it goes on falling so.
+        From an order measured to the largest, the rate fell by a factor: it goes on falling so. Orders that are close
+        say nothing: one disturbed measurement, or two sizes beside a border, would have the rate stay as it is.
         """
-        if len(self._rates) < 2 or size.bit_length() <= max(self._rates):
+        larger = max(self._rates, default=0)
+        smaller = max((order for order in self._rates if order <= larger - NEAR_ORDERS), default=None)
+        if smaller is None or size.bit_length() <= larger:
             return 0.0
-        smaller, larger = sorted(self._rates)[-2:]
-        rate = self._rates[larger]
-        falls = min(1.0, rate / self._rates[smaller])
+        rate = min(self._rates[larger], self._rates[smaller])
+        falls = rate / self._rates[smaller]
         return rate * size * math.pow(falls, (size.bit_length() - larger) / (larger - smaller))
 
 

@@ -33,11 +33,20 @@ def test_what_is_larger_than_all_measured_takes_at_least_as_long_as_if_its_rate_
     cost = CostModel()
     cost.learn(1 << 20, 4e6)
     assert cost.least(1 << 40) == 0  # one order says nothing
-    cost.learn(1 << 22, 16e6)  # nearly as much for a unit
+    cost.learn(1 << 21, 8e6)  # nor do two that are close, however much one was disturbed
+    assert cost.least(1 << 40) == 0
+    cost.learn(1 << 23, 32e6)  # as much for a unit
     assert cost.least(1 << 30) == pytest.approx(cost.expected(1 << 30))
-    assert cost.least(1 << 22) == 0
-    cost.learn(1 << 24, 32e6)  # half as much
-    assert cost.least(1 << 30) == pytest.approx(cost.expected(1 << 30) / 8)
+    assert cost.least(1 << 23) == 0
+    cost.learn(1 << 26, 128e6)  # half as much
+    assert cost.least(1 << 32) == pytest.approx(cost.expected(1 << 32) / 4)
+
+
+def test_a_disturbed_measurement_does_not_make_larger_work_take_longer():
+    cost = CostModel()
+    cost.learn(1 << 20, 4e6)
+    cost.learn(1 << 24, 640e6)  # ten times as much for a unit
+    assert cost.least(1 << 30) == pytest.approx(4e6 * (1 << 10))
 
 
 def test_nothing_takes_time_too():
