@@ -1,6 +1,5 @@
 """One loaded version of a model: its graphs, which of them serves a request, and its run."""
 
-import logging
 import math
 import time
 from collections import Counter
@@ -22,10 +21,9 @@ from service.model.spec import BlockSpec, Signature
 from service.ort.failures import RUN_ERRORS
 from service.ort.placement import CUDA, Placement, provider_label
 from service.ort.provider import Provider, shrink_arena
+from service.telemetry.logs import UNRUNNABLE
 from service.tensors.dims import Sizes, symbol
 from service.tensors.spec import TensorSpec
-
-log = logging.getLogger("heed")
 
 OUTPUT = "output"
 
@@ -169,6 +167,6 @@ class Model:
         failure = self.provider.translate(error)
         if failure or self.spec:
             return failure
-        log.info("model %s failed on a request: %s", self.name, error)
+        UNRUNNABLE.info("model %s failed on a request: %s", self.name, error)
         shapes = ", ".join(f"{name} {list(array.shape)}" for name, array in inputs.items())
         return Invalid(f"model '{self.name}' cannot run on these inputs: {shapes}")

@@ -80,16 +80,24 @@ class RateLimited:
 
     def warning(self, message: str, *values: object, **fields: object) -> None:
         """Log a line with ``fields``, unless one was logged in the last second."""
+        self._log(logging.WARNING, message, values, fields)
+
+    def info(self, message: str, *values: object) -> None:
+        """The same for what concerns the client alone."""
+        self._log(logging.INFO, message, values, {})
+
+    def _log(self, level: int, message: str, values: Sequence[object], fields: Mapping[str, object]) -> None:
         now = time.monotonic()
         if now < self._next:
             self._left_out += 1
             return
         extra = {**fields, "left_out": self._left_out} if self._left_out else fields
         self._next, self._left_out = now + 1, 0
-        log.warning(message, *values, extra=extra)
+        log.log(level, message, *values, extra=extra)
 
 
 MALFORMED = RateLimited()  # for requests that are not HTTP
+UNRUNNABLE = RateLimited()  # for requests that a foreign graph cannot run
 
 
 def peer(client: Sequence[object] | None) -> dict[str, object]:
