@@ -212,17 +212,18 @@ def real(nonpad_B111: Tensor, j: Tensor) -> Tensor:
     return (j < nonpad_B111) | (nonpad_B111 < 0)
 
 
-def nan_if_overflowing(query: Tensor, key: Tensor) -> Tensor:
+def nan_if_overflowing(query: Tensor, key: Tensor, x: Tensor | None = None) -> Tensor:
     """``query`` [batch, ..., D], with NaN in each batch row where an inner product with ``key`` could overflow.
 
     A score that overflows to -inf would look like a masked key: a wrong result that looks right. D times the largest
-    number of the queries times the largest of the keys is an upper bound on every sum.
+    number of the queries times the largest of the keys is an upper bound on every sum. With ``x`` it has the NaN.
     """
+    x = query if x is None else x
     if query.dtype == torch.float16:  # summed in float32, where no sum of such products overflows
-        return query
+        return x
     axes = tuple(range(1, query.ndim))
     largest = upcast(query).abs().amax(axes, keepdim=True) * upcast(key).abs().amax(axes, keepdim=True)
-    return query + cast_to(0 * (query.shape[-1] * largest), query.dtype)  # 0 times infinity is NaN
+    return x + cast_to(0 * (query.shape[-1] * largest), x.dtype)  # 0 times infinity is NaN
 
 
 def _join(past: Tensor | None, new: Tensor) -> Tensor:

@@ -8,7 +8,7 @@ import onnx
 from torch import nn
 
 from export.graphs.graph import export_graph, part_of
-from export.kernels.fast_path import JOINT, FastPath
+from export.kernels.fast_path import CAUSAL_TENSORS, JOINT, FastPath
 from export.kernels.functions import DOMAIN, SCALES
 from models.block import Block
 
@@ -34,7 +34,7 @@ def _joint(paths: Sequence[FastPath]) -> FastPath:
     """A path with the inputs of all ``paths``. Its kernel stands for each of theirs, and has the arguments of all."""
     takes = dict.fromkeys(name for path in paths for name in path.takes)
     arguments = dict.fromkeys(name for path in paths for name in path.arguments)
-    return replace(paths[0], kernel=JOINT, takes=tuple(takes), arguments=tuple(arguments), fixes={})
+    return replace(paths[0], kernel=JOINT, takes=tuple(takes), arguments=(*arguments, *CAUSAL_TENSORS), fixes={})
 
 
 def _cut(trace: onnx.ModelProto, joint: FastPath, path: FastPath, block: Block) -> onnx.ModelProto:
@@ -45,6 +45,8 @@ def _cut(trace: onnx.ModelProto, joint: FastPath, path: FastPath, block: Block) 
         if (node.domain, node.op_type) == (DOMAIN, JOINT):
             arguments = dict(zip(joint.arguments, node.input[TENSORS:], strict=True))
             node.op_type = path.kernel
+            if path.kernel == "Causal":
+                node.input[0], node.input[2] = (arguments[name] for name in CAUSAL_TENSORS)
             node.input[TENSORS:] = [arguments[name] for name in path.arguments]
     model = part_of(model, *path.graph(block))
     path.complete(model)

@@ -20,6 +20,7 @@ from models.attention import KERNEL, nan_if_overflowing, scaled
 from models.block import Block
 
 JOINT = "Joint"  # a placeholder for the kernels of several paths in their shared trace; no written graph has it
+CAUSAL_TENSORS = ("query", "marked_value")  # arguments of the placeholder: the first and third input of a causal kernel
 DEFAULTS: dict[str, Tensor] = {
     "attn_mask": torch.zeros(1, 1, 1, 1),
     "is_causal": torch.tensor(False),
@@ -75,10 +76,14 @@ class FastPath:
                 attributes["scale"] = float(options["scale"] or 0)
             else:
                 query = scaled(query, options["scale"])
-            query = nan_if_overflowing(query, key)  # unscaled for SCALES, whose scale is at most 1
+            # NaN where a product may overflow, unscaled for SCALES, whose scale is at most 1. A causal kernel takes a
+            # query of NaN for one that attends to no key, whose output is zero: so it gets values of NaN.
+            marked_query, marked_value = nan_if_overflowing(query, key), nan_if_overflowing(query, key, value)
+            given = {**options, "query": query, "marked_value": marked_value}
+            tensors = [query, key, marked_value] if "Causal" in str(self.kernel) else [marked_query, key, value]
             return torch.onnx.ops.symbolic(
                 f"{DOMAIN}::{self.kernel}",
-                [query, key, value, *(_tensor(name, options[name]) for name in self.arguments)],
+                [*tensors, *(_tensor(name, given[name]) for name in self.arguments)],
                 attributes,
                 dtype=query.dtype,
                 shape=[*query.shape[:3], value.shape[3]],

@@ -173,6 +173,22 @@ def test_an_overflow_stays_in_its_row_of_the_batch(graphs, name):
         assert np.isfinite(outputs["output"][1]).all(), graph
 
 
+@pytest.mark.parametrize("name", INNER_PRODUCTS)
+def test_an_overflow_with_a_later_key_is_no_zero_of_an_earlier_query(graphs, name):
+    """As causal kernels make of a query of NaN: binary answers of V2 had these zeros."""
+    inputs = draw(BLOCKS[name], SIZES["distinct"], ExampleOptions())
+    count = min(inputs["query"].shape[-2], inputs["key"].shape[-2])
+    inputs = {axis: tensor[..., :count, :].copy() for axis, tensor in inputs.items()}
+    inputs["is_causal"] = np.array(True)
+    inputs["key"][0, ..., -1, :] = 3e38
+    causal = 0
+    for graph, outputs in outputs_by(graphs(name), inputs):
+        causal += "causal" in str(graph)
+        assert np.isnan(outputs["output"][0]).all(), graph
+        assert np.isfinite(outputs["output"][1]).all(), graph
+    assert causal
+
+
 @pytest.mark.parametrize(("query", "key"), [(-200, 0), (0, -200), (-200, -90), (1e38, 1e38), (-200, 1e30), (1e20, -99)])
 @pytest.mark.parametrize("lengths", [None, [3, 0]])
 def test_linear_far_from_zero(graphs, query, key, lengths):
