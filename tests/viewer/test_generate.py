@@ -6,6 +6,7 @@ import re
 import shlex
 import shutil
 import subprocess
+import sys
 from urllib.parse import unquote, urlencode
 from xml.etree import ElementTree
 
@@ -227,6 +228,8 @@ def test_temperature_seed_and_length_are_in_the_link_and_in_the_command(open_tex
     same = json.loads(done.stdout)
     assert tokens(same) == tokens(answer)
     assert np.shape(same["generated"][0]["weights"]) == (1, 1, 1, len(PROMPT))
+    done = subprocess.run([sys.executable, "-c", copied(page, "Python")], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout) == (0, answer["text"]), done.stderr
     page.get_by_role("button", name="another seed").click()
     until(lambda: shown(page) != tokens(answer))
 
@@ -403,6 +406,46 @@ def test_another_prompt_forgets_the_choice(open_text, generate):
     expect_words(page, tokens(generate(text="the cat sat")))
     assert "chosen" not in fragment(page)
     assert "token" not in fragment(page)
+
+
+def test_a_model_that_takes_ids(open_page, shared_server, generators, tmp_path_factory):
+    models = tmp_path_factory.mktemp("ids")
+    shutil.copytree(generators / "gpt", models / "gpt")
+    for file in (models / "gpt").glob("*/tokenizer*"):
+        file.unlink()
+    url = shared_server(models).url
+    page = open_page("model=gpt&view=generate&token=2&head=1", url=url)
+    expect_end(page)
+    ids = httpx.get(f"{url}/v1/attention/gpt").json()["example"]["input_ids"][0]
+    body = {"input_ids": ids, "outputs": ["weights"], "layers": 0, "heads": 1}
+    answer = httpx.post(f"{url}/v1/generate/gpt", json=body, timeout=60).json()
+    expect_words(page, [f"#{token['id']}" for token in answer["generated"]])
+    expect_row(page, row(answer["generated"][2]))
+
+
+def test_a_spectrogram_is_sent_as_one_prompt(open_page):
+    """Of a batch its selected row, without the axis of the batch, and the decoder begins with its ids."""
+    page = open_page("model=bert")
+    fields, keys = page.evaluate(
+        """async () => {
+          const { startOf, Generation } = await import("heed/server/generation.js");
+          const { DEFAULTS } = await import("heed/data/state.js");
+          const { tensor } = await import("heed/server/api.js");
+          const tensors = {
+            input_features: tensor("float32", [2, 2, 3], [...Array(12).keys()]),
+            decoder_input_ids: tensor("int64", [2, 2], [5, 6, 7, 8]),
+          };
+          const outputs = [{ name: "cross_weights", shape: [1, "batch", 1, "m", 20] }];
+          const input = { tensors, source: [], target: [], truncated: false };
+          const start = startOf({ tokenizer: null }, { ...DEFAULTS, batch: 1 }, input);
+          const token = { id: 1, token: null, text: "", probability: 1, alternatives: [], isChosen: false };
+          const generation = new Generation({ outputs }, start, [token]);
+          return [start.fields, generation.attention("cross_weights", 1).n];
+        }"""
+    )
+    assert fields["input_features"] == {"shape": [2, 3], "data": [6, 7, 8, 9, 10, 11]}
+    assert fields["decoder_input_ids"] == [7, 8]
+    assert keys == 20
 
 
 def test_only_models_that_generate_have_the_view(open_page):

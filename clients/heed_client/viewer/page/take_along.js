@@ -127,8 +127,8 @@ export function TakeAlong({
     actions.push(
       ["copy link", () => copy("link", location.href)],
       ["copy as curl", () => copy("curl", toCurl(request))],
+      ["copy as Python", () => copy("Python", toPython(request))],
     );
-    if (!request.path) actions.push(["copy as Python", () => copy("Python", toPython(request))]);
     if (!request.texts)
       actions.push([
         "request.json",

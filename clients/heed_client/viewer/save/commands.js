@@ -37,7 +37,7 @@ export function toCurl({ server, model, texts, body, needsKey, path = texts ? "t
 }
 
 /** @param {Request} request */
-export function toPython({ server, model, output, texts, body, needsKey }) {
+export function toPython({ server, model, output, texts, body, needsKey, path }) {
   const key = needsKey ? ', api_key=os.environ["HEED_API_KEY"]' : "";
   const values = Object.entries(texts ? body() : {}).map(([name, value]) => `${name}=${python(value)}`);
   const call = texts
@@ -50,8 +50,9 @@ export function toPython({ server, model, output, texts, body, needsKey }) {
     "from heed_client import Client",
     "",
     `with Client(${python(server)}${key}) as heed:`,
-    `    answer = heed.attend(${call})`,
-    `    print(answer.${output}.shape)`,
+    ...(path === "generate"
+      ? [`    for token in heed.generate(${call}):`, '        print(token.text, end="", flush=True)']
+      : [`    answer = heed.attend(${call})`, `    print(answer.${output}.shape)`]),
     "",
   ].join("\n");
 }

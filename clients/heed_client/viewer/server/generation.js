@@ -51,20 +51,15 @@ export function startOf(model, { text, pair, target, batch }, { tensors, source,
   const begins = idsOf("decoder_input_ids");
   const isDefault = model.tokenizer !== null && !target; // the tokens behind the first are those of the other views
   const ids = isDefault ? begins.slice(0, 1) : begins;
-  /** @type {Record<string, Tensor>} */
-  const inputs = main
-    ? { input_ids: tensor("int64", [1, main.length], main) }
-    : { input_features: tensors.input_features };
-  const features = () => {
-    const { shape, data } = tensors.input_features;
-    return { input_features: { shape, data: Array.from(data, Number) } };
-  };
+  const [, ...shape] = main ? [1, main.length] : tensors.input_features.shape;
+  const data = main ?? Array.from(/** @type {Float32Array} */ (rowOfBatch(tensors.input_features, batch, 0)));
+  const name = main ? "input_ids" : "input_features";
   return {
     ids,
     words: words(targetWords, ids.length).map((label, i) => (i ? label : { ...label, special: true })),
-    source: inputs,
+    source: { [name]: tensor(main ? "int64" : "float32", [1, ...shape], data) },
     sourceWords: main ? words(source.filter(isToken), main.length) : [],
-    fields: { ...(given || (main ? { input_ids: main } : features())), ...(!isDefault && { decoder_input_ids: ids }) },
+    fields: { ...(given || { [name]: main ?? { shape, data } }), ...(!isDefault && { decoder_input_ids: ids }) },
   };
 }
 
@@ -185,7 +180,8 @@ export class Generation {
       model.outputs.find(({ name }) => name === kind)
     );
     const [layers, heads] = [Number(output.shape[0]), Number(output.shape[2])];
-    const n = isCross && keys.length === 0 ? this._keys(kind) : keys.length;
+    const last = output.shape.at(-1); // of a spectrogram, whose positions have no words
+    const n = isCross && keys.length === 0 ? Number(last) || start.source.input_features.shape[1] : keys.length;
     const columns = keys.length === n ? keys : plain(n);
     /** @type {Map<Float32Array[], Matrix>} */
     const made = new Map();
@@ -239,12 +235,6 @@ export class Generation {
         return { numbers, unit: unitOf(answer) };
       },
     });
-  }
-
-  /** How many keys the weights have, where no labels say it: 0 = not known yet. @param {string} kind */
-  _keys(kind) {
-    const known = [...this._rows].find(([key, rows]) => key.startsWith(`${kind} `) && rows.length > 0);
-    return known?.[1][0].length ?? 0;
   }
 
   /** The weights of the first tokens in one run of the model. @param {string} kind @param {object} options
