@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 import httpx
 import pytest
-from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Request, ViewportSize, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Request, ViewportSize, expect, sync_playwright
 
 from heed_client.client import Client
 
@@ -56,6 +56,7 @@ def heed(viewer) -> Iterator[Client]:
 @pytest.fixture(scope="package")
 def browser() -> Iterator[Browser]:
     """Ends with these tests: Playwright keeps an event loop running, and other tests start their own."""
+    expect.set_options(timeout=20_000)  # of a machine under load
     with sync_playwright() as playwright:
         yield playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
 
