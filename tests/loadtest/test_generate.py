@@ -6,7 +6,7 @@ from loadtest import options
 from tests.loadtest.conftest import body_of
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # those of transformers
-FLAGS = ["--block", "gpt", "--generate", 20, "--seconds", 1]
+FLAGS = ["--block", "gpt", "--generate", 5, "--seconds", 1]
 
 
 @pytest.mark.parametrize("prompt", [["--size", "n=8"], ["--set", "text=the cat sat", "--set", "temperature=1"]])
@@ -17,14 +17,12 @@ def test_tokens_are_counted_and_timed(generating, shared_server, measure, tmp_pa
         found = result["generation"]
         assert not result["errors"]
         # Those of the requests that were in progress at both ends are counted in part.
-        assert abs(found["tokens"] - 20 * result["requests"]) <= 20 * connections
+        assert abs(found["tokens"] - 5 * result["requests"]) <= 5 * connections
         assert found["rate"] == pytest.approx(found["tokens"] / result["seconds"])
-        assert 0 < found["first_token"]["p50"] <= found["first_token"]["p99"] <= result["max"]
-        assert 0 < found["per_token"]["mean"] < result["mean"]
-        mean = found["first_token"]["mean"] + 19 * found["per_token"]["mean"]
-        assert mean == pytest.approx(result["mean"], rel=0.5)
+        for times in (found["first_token"], found["per_token"]):
+            assert 0 < times["p50"] <= times["p90"] <= times["p99"]
     (request,) = document["requests"]
-    assert (request["name"], request["path"]) == ("gpt, generate 20", "/v1/generate/gpt")
+    assert (request["name"], request["path"]) == ("gpt, generate 5", "/v1/generate/gpt")
     assert request["shapes"] == ([{"input_ids": [1, 8]}] if prompt[0] == "--size" else [])
     printed = capsys.readouterr().out
     assert "tokens/s first p50 ms first p90 ms first p99 ms each p50 ms each p90 ms each p99 ms" in printed
