@@ -1,5 +1,6 @@
 """Estimates of a run, from the sizes of its inputs: memory, and the size by which its cost is learned."""
 
+import math
 from collections.abc import Collection
 from dataclasses import dataclass
 from math import prod
@@ -7,12 +8,15 @@ from math import prod
 import numpy as np
 
 from service.model.graph import Arrays, Graph
-from service.model.spec import Signature
+from service.model.spec import BlockSpec, Signature
 from service.tensors.dims import Sizes, dim_size
 
 FOREIGN_MEMORY_FACTOR = 3  # bytes that a run of a foreign graph is assumed to need, for each byte of its inputs
 ITEM_BYTES = 4
 PAST, PAST_COPIES = ("past_key", "past_value"), 2  # one joined to the new keys, one as the graph's products take it
+# The fused causal kernel takes one width for keys and values, a multiple of 8, and no groups: other tensors are made as
+# wide before, and narrow again after it.
+CAUSAL_WIDTH, CAUSAL_COPIES = 8, 8
 # Multiply-adds that take as long as a score (its exponential), a number of an input, and a matrix of scores.
 SCORE_SIZE, NUMBER_SIZE, MATRIX_SIZE = 16, 8, 1 << 13
 
@@ -64,7 +68,19 @@ def memory(signature: Signature, graph: Graph, inputs: Arrays, outputs: Collecti
     tensors = sum(prod(dim_size(dim, sizes) for dim in tensor.shape) for tensor in required) + of_outputs
     m, n = (dim_size(dim, sizes) for dim in signature.outputs["weights"].shape[-2:])
     group = prod(sizes[many] // sizes[few] for many, few in spec.multiples.items())
+    if graph.spec.provider == "cpu" and graph.spec.fixes.get("is_causal"):
+        copied += _causal_copies(signature, spec, sizes, group)
     return ITEM_BYTES * (copied + 4 * tensors + 3 * group * min(graph.spec.rows, m) * n)
+
+
+def _causal_copies(signature: Signature, spec: BlockSpec, sizes: Sizes, group: int) -> int:
+    *batch, m, n = (dim_size(dim, sizes) for dim in signature.outputs["weights"].shape)
+    depth = dim_size(spec.depth, sizes)
+    width = sizes.get("d_v", depth)
+    if m == n and group == 1 and width == depth and depth % CAUSAL_WIDTH == 0:
+        return 0
+    wide = CAUSAL_WIDTH * math.ceil(max(depth, width) / CAUSAL_WIDTH)
+    return CAUSAL_COPIES * prod(batch) * min(m, n) * wide
 
 
 def _is_copied(array: np.ndarray, dtype: np.dtype) -> bool:

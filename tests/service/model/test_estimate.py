@@ -5,7 +5,7 @@ import pytest
 
 from service.model.estimate import MATRIX_SIZE, SCORE_SIZE, memory, run_size
 from service.model.graph import Graph
-from service.model.spec import BlockSpec, Signature
+from service.model.spec import BlockSpec, FastPathSpec, Signature
 from service.tensors.spec import TensorSpec
 
 FLOAT = np.dtype(np.float32)
@@ -63,3 +63,24 @@ def test_copies_of_inputs_are_counted():
     assert bytes_with(key=whole.astype(np.float16)) == bytes_with(key=whole[..., ::-1, :]) == least + 4 * numbers
     assert bytes_with(past_key=whole) == least + 2 * 4 * numbers
     assert bytes_with(past_key=whole, past_value=whole.astype(np.float16)) == least + 5 * 4 * numbers
+
+
+@pytest.mark.parametrize(("d_k", "d_v", "kv_heads", "least"), [(1, 1, 4, 20), (9, 9, 4, 5.2), (64, 64, 1, 5.1)])
+def test_copies_of_the_causal_kernel_are_counted(d_k, d_v, kv_heads, least):
+    """``least`` was measured: peaks of memory, in bytes of all tensors."""
+    of_keys = {"key": ("batch", "kv_heads", "n", "d_k"), "value": ("batch", "kv_heads", "n", "d_v")}
+    inputs = {"query": ("batch", "heads", "m", "d_k"), **of_keys}
+    outputs = {"output": ("batch", "heads", "m", "d_v"), "weights": ("batch", "heads", "m", "n")}
+    specs = [{name: TensorSpec(name, FLOAT, shape) for name, shape in tensors.items()} for tensors in (inputs, outputs)]
+    block = BlockSpec.model_construct(depth="d_k", learned=0, rows=None, multiples={"heads": "kv_heads"})
+    fixed = FastPathSpec(fast_path="causal", provider="cpu", fixes={"is_causal": True}, rows=0)
+    graph = Graph(None, frozenset(inputs), frozenset(["output"]), fixed)
+
+    def in_tensors(d_k, d_v, kv_heads):
+        heads = 32 if kv_heads == 1 else kv_heads
+        sizes = {"batch": 1, "heads": heads, "kv_heads": kv_heads, "m": 4096, "n": 4096, "d_k": d_k, "d_v": d_v}
+        numbers = 4096 * (heads + kv_heads) * (d_k + d_v)
+        return memory(Signature(block, *specs), graph, {}, ["output"], sizes) / (4 * numbers)
+
+    assert least <= in_tensors(d_k, d_v, kv_heads) < 2 * least
+    assert in_tensors(64, 64, 4) == 4
