@@ -292,6 +292,10 @@ def _describe(block: Block, as_json: bool) -> None:
     for parameter in block.parameters.values():
         default = "" if parameter.default is None else f" = {json.dumps(parameter.default)}"
         lines += [f"  {parameter.name} {parameter.dtype}{default}", f"      {parameter.description}"]
+    if block.generate is not None:
+        lines += ["", "generates text: --text TEXT --generate N"]
+    elif block.generate_refused:
+        lines += ["", f"does not generate text: {block.generate_refused}"]
     print("\n".join(lines))
 
 

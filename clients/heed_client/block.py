@@ -66,6 +66,8 @@ class Block(BlockSummary):
     providers: tuple[str, ...]
     example: Mapping[str, Any]
     tokenizer: Mapping[str, Any] | None = None  # of a model that takes texts
+    generate: Mapping[str, Any] | None = None  # of a model that generates: how
+    generate_refused: str | None = None  # of a model of transformers that does not: why
 
     def _repr_html_(self) -> str:
         """The formula, and tables of inputs, parameters and outputs, for notebooks."""

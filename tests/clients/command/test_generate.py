@@ -11,6 +11,7 @@ import httpx
 import numpy as np
 import pytest
 
+from heed_client import Client
 from heed_client.__main__ import main
 from heed_client.command.generate import print_text
 from heed_client.command.show import SHADES
@@ -223,6 +224,21 @@ def test_a_mistake_is_named(run, flags, message):
     status, printed, said = run(*flags)
     assert (status, message in said) == (2, True), said
     assert printed == "" or "--at" in flags
+
+
+def test_the_description_says_whether_it_generates(run, url):
+    status, printed, _ = run("--describe")
+    assert (status, printed.splitlines()[-1]) == (0, "generates text: --text TEXT --generate N")
+    with Client(url) as heed:
+        block = heed.describe("gpt")
+    assert (block.generate["two_stacks"], block.generate_refused) == (False, None)
+
+
+@pytest.mark.extended  # it exports the model
+def test_the_description_says_why_not(texts_repository, shared_server, capsys):
+    url = shared_server(texts_repository, "--workers", "1").url
+    assert main(["bert", "--url", url, "--describe"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == "does not generate text: BertModel does not generate"
 
 
 def test_a_model_that_does_not_generate_says_why(shared_server, two_blocks, capsys):
