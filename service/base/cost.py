@@ -40,11 +40,12 @@ class CostModel:
         order = size.bit_length()
         rate = max(nanoseconds / (size or 1), self._min_rate)
         self._learned_ns += min(nanoseconds, LEARN_FIRST_NS / LEARN_EVERY)
-        known = self._rates.get(order)
+        rates = self._rates
+        known = rates.get(order)
         if known is None:
-            self._rates[order] = rate
+            self._rates = {**rates, order: rate}  # not in place: another thread may iterate over it
         else:
-            self._rates[order] = known + (rate - known) * (SLOWER_WEIGHT if rate > known else FASTER_WEIGHT)
+            rates[order] = known + (rate - known) * (SLOWER_WEIGHT if rate > known else FASTER_WEIGHT)
 
     def learn_failure(self, size: int, nanoseconds: float) -> None:
         """Record that work of ``size`` ended in an error after ``nanoseconds``, if it took longer than expected."""
@@ -66,15 +67,15 @@ class CostModel:
         Where no work of its order was measured, the next smaller order's rate counts, or the whole time of the next
         larger order, if that is shorter: both are rather too long than too short, unless a cache overflows.
         """
-        order = size.bit_length()
-        rate = self._rates.get(order)
+        order, rates = size.bit_length(), self._rates
+        rate = rates.get(order)
         if rate is not None:
             return rate * (size or 1)
-        below = max((other for other in self._rates if other < order), default=None)
-        above = min((other for other in self._rates if other > order), default=None)
+        below = max((other for other in rates if other < order), default=None)
+        above = min((other for other in rates if other > order), default=None)
         return min(
-            math.inf if below is None else self._rates[below] * size,
-            math.inf if above is None else self._rates[above] * float(1 << above - 1),
+            math.inf if below is None else rates[below] * size,
+            math.inf if above is None else rates[above] * float(1 << above - 1),
         )
 
     def least(self, size: int) -> float:
@@ -83,12 +84,13 @@ class CostModel:
         From an order measured to the largest, the rate fell by a factor: it goes on falling so. Orders that are close
         say nothing: one disturbed measurement, or two sizes beside a border, would have the rate stay as it is.
         """
-        larger = max(self._rates, default=0)
-        smaller = max((order for order in self._rates if order <= larger - NEAR_ORDERS), default=None)
+        rates = self._rates
+        larger = max(rates, default=0)
+        smaller = max((order for order in rates if order <= larger - NEAR_ORDERS), default=None)
         if smaller is None or size.bit_length() <= larger:
             return 0.0
-        rate = min(self._rates[larger], self._rates[smaller])
-        falls = rate / self._rates[smaller]
+        rate = min(rates[larger], rates[smaller])
+        falls = rate / rates[smaller]
         return rate * size * math.pow(falls, (size.bit_length() - larger) / (larger - smaller))
 
 

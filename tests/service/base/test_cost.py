@@ -1,6 +1,8 @@
 """What is expected of work that was done, that is smaller or larger than any done, and that was disturbed once."""
 
 import math
+import sys
+import threading
 
 import pytest
 
@@ -102,3 +104,20 @@ def test_only_work_of_nearly_the_size_says_how_long_other_work_takes():
     assert not cost.knows(1)
     cost.learn(1 << 10, 1000)
     assert [power for power in range(64) if cost.knows(1 << power)] == [*range(14)]
+
+
+def test_threads_may_learn_new_orders_while_others_ask():
+    """As the event loop does, which otherwise finds that a dictionary changed its size."""
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for _ in range(50):
+            cost = CostModel()
+            learning = threading.Thread(target=lambda of: [of.learn(1 << n, 100) for n in range(200)], args=[cost])
+            learning.start()
+            while learning.is_alive():
+                for ask in (cost.knows, cost.expected, cost.least):
+                    ask(1 << 300)
+            learning.join()
+    finally:
+        sys.setswitchinterval(interval)
