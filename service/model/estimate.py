@@ -75,11 +75,12 @@ def memory(signature: Signature, graph: Graph, inputs: Arrays, outputs: Collecti
 
 def _causal_copies(signature: Signature, spec: BlockSpec, sizes: Sizes, group: int) -> int:
     *batch, m, n = (dim_size(dim, sizes) for dim in signature.outputs["weights"].shape)
-    depth = dim_size(spec.depth, sizes)
-    width = sizes.get("d_v", depth)
-    if m == n and group == 1 and width == depth and depth % CAUSAL_WIDTH == 0:
+    depth = dim_size(spec.depth, sizes)  # of keys and values together
+    width = sizes.get("d_k", depth // 2)
+    of_values = sizes.get("d_v", depth - width)
+    if m == n and group == 1 and width == of_values and width % CAUSAL_WIDTH == 0:
         return 0
-    wide = CAUSAL_WIDTH * math.ceil(max(depth, width) / CAUSAL_WIDTH)
+    wide = CAUSAL_WIDTH * math.ceil(max(width, of_values) / CAUSAL_WIDTH)
     return CAUSAL_COPIES * prod(batch) * min(m, n) * wide
 
 

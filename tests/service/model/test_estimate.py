@@ -72,7 +72,7 @@ def test_copies_of_the_causal_kernel_are_counted(d_k, d_v, kv_heads, least):
     inputs = {"query": ("batch", "heads", "m", "d_k"), **of_keys}
     outputs = {"output": ("batch", "heads", "m", "d_v"), "weights": ("batch", "heads", "m", "n")}
     specs = [{name: TensorSpec(name, FLOAT, shape) for name, shape in tensors.items()} for tensors in (inputs, outputs)]
-    block = BlockSpec.model_construct(depth="d_k", learned=0, rows=None, multiples={"heads": "kv_heads"})
+    block = BlockSpec.model_construct(depth="d_k + d_v", learned=0, rows=None, multiples={"heads": "kv_heads"})
     fixed = FastPathSpec(fast_path="causal", provider="cpu", fixes={"is_causal": True}, rows=0)
     graph = Graph(None, frozenset(inputs), frozenset(["output"]), fixed)
 
