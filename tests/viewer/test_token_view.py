@@ -8,6 +8,7 @@ import pytest
 from PIL import Image
 from playwright.sync_api import Page, expect
 
+from tests.support.waiting import until
 from tests.viewer.pages import SCORES, WORDS, display, drawn, fragment, show, softmax, violations
 
 WATCH_CHANGES = """() => {
@@ -112,6 +113,13 @@ def test_the_pinned_token_is_shown_in_every_head(open_page, heed):
     expect(heads.get_by_role("heading")).to_have_text("How much all tokens look at each, on average, in every head")
     expect(largest).to_have_text(f"{float(f'{weights.mean(1).max():.3g}'):g}")
     assert violations(page) == []
+
+
+def test_each_head_has_its_row_below_a_long_text(open_page):
+    page = open_page('model=multi_head&view=tokens&query=1&random={"seed":1,"sizes":{"batch":1,"m":100,"n":100}}')
+    heads = page.get_by_role("region", name="every head").get_by_role("application")
+    expect(heads).to_be_visible()
+    until(lambda: heads.bounding_box()["height"] > 8 * 24 + 40)
 
 
 def test_two_texts_of_cross_attention(open_page):

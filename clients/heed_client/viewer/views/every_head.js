@@ -67,7 +67,7 @@ export function EveryHead({ attention, settings, set, shown }) {
         : `What “${word}” looks at`;
   return html`<section class="every-head" aria-label="every head">
     <h2>${what} in every head${layers > 1 ? ` of ${axis} ${layer}` : ""}</h2>
-    <${MatrixView} attention=${value.all} settings=${looks} set=${hold} height=${heads * ROW + AROUND} rows="heads" /></section>`;
+    <${MatrixView} attention=${value.all} settings=${looks} set=${hold} height=${heads * ROW + AROUND} lowest=${heads * ROW} rows="heads" /></section>`;
 }
 
 /** What a query looks at in each head. @param {ViewProps["attention"]} attention @param {number} layer @param {number} query */

@@ -22,9 +22,9 @@ const STEP = 1.5; // of a key or a button that zooms
 /** @type {import("heed/data/attention.js").Attention[]} */
 const ALONE = [];
 
-/** @typedef {{top?: number, beside?: import("heed/data/attention.js").Attention[], masked?: string, height?: number, rows?: string}} Shared
+/** @typedef {{top?: number, beside?: import("heed/data/attention.js").Attention[], masked?: string, height?: number, lowest?: number, rows?: string}} Shared
  *    `top` of the global range, other maps whose cells begin at the same place, what hatched cells are, the height in
- *    px, and what rows are */
+ *    px, the least one of the cells, and what rows are */
 
 /** @param {ViewProps & Shared} props */
 export function MatrixView(props) {
@@ -42,6 +42,7 @@ function HeatMap({
   beside = ALONE,
   masked = "masked",
   height: own = 0,
+  lowest = undefined,
   rows: what = "queries",
 }) {
   const frame = useRef(/** @type {HTMLElement | null} */ (null));
@@ -65,8 +66,8 @@ function HeatMap({
     const top = isAlone && frame.current ? frame.current.getBoundingClientRect().top + scrollY : 0;
     const start = top + (settings.query === null && settings.key === null ? PAIR : 0) + BELOW;
     const height = own || (isAlone ? Math.max(innerHeight * LOWEST, innerHeight - start) : innerHeight * TALLEST);
-    return layout(shown, [...rows, ...left], [...columns, ...above], Math.max(1, width), height);
-  }, [rows, columns, width, screen, beside, own]);
+    return layout(shown, [...rows, ...left], [...columns, ...above], Math.max(1, width), height, lowest);
+  }, [rows, columns, width, screen, beside, own, lowest]);
   /** What changes with the pointer, without a new rendering of the page. */
   const { current: live } = useRef({
     port: { x: 0, y: 0, zoom: 1 },

@@ -29,12 +29,20 @@ const WITH_VALUES = 34; // px of a cell that has its value in it
 
 /** Where the cells are, in a canvas of a width. @param {Shown} shown @param {string[]} rows  words that have room
  *  @param {string[]} columns
- *  @param {number} width @param {number} height  most, in CSS pixels */
-export function layout(shown, rows, columns, width, height) {
+ *  @param {number} width @param {number} height  most, in CSS pixels @param {number} [lowest]  px of the cells */
+export function layout(shown, rows, columns, width, height, lowest) {
   const beside = Math.min(WORDS_BESIDE, width * 0.24, 14 + 7 * longest(rows));
   const above = Math.min(WORDS_ABOVE, 14 + 7 * longest(columns));
   const [left, top] = [Math.round(beside + GAP), Math.round(above + GAP)];
-  return fit(shown.m, shown.n, left, top, Math.max(1, width - left - BAR - GAP - 1), Math.max(1, height - top - BELOW));
+  return fit(
+    shown.m,
+    shown.n,
+    left,
+    top,
+    Math.max(1, width - left - BAR - GAP - 1),
+    Math.max(1, height - top - BELOW),
+    lowest,
+  );
 }
 
 /** @param {string[]} words */

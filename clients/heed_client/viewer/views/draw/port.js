@@ -10,17 +10,18 @@
 
 const WIDEST = 192; // px of a cell at zoom 1
 const TALLEST = 96;
-const LOWEST = 128; // px of a map of few queries
+const LOWEST = 128; // px of a map of few rows
 export const LARGEST = 96; // px of a cell at the highest zoom
 
 /**
  * The rectangle of m x n cells that fills a width, cells as high as they are wide as far as a height allows.
  * @param {number} m @param {number} n @param {number} left @param {number} top @param {number} width @param {number} height
+ * @param {number} [lowest]  px
  * @returns {Plot}
  */
-export function fit(m, n, left, top, width, height) {
+export function fit(m, n, left, top, width, height, lowest = LOWEST) {
   const w = Math.min(WIDEST, width / n);
-  const h = Math.min(height / m, TALLEST, Math.max(w, LOWEST / m));
+  const h = Math.min(height / m, TALLEST, Math.max(w, lowest / m));
   return { left, top, width: w * n, height: h * m, w, h, m, n };
 }
 
