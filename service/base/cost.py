@@ -7,6 +7,7 @@ LEARN_EVERY, LEARN_FIRST = 16, 200  # 1 in 16 is timed, and each of the first 20
 LEARN_FIRST_NS = 100_000_000
 # Weights of a measurement in the moving average: disturbances only slow work down.
 SLOWER_WEIGHT, FASTER_WEIGHT = 0.05, 0.3
+APART_ORDERS = 2  # between work of which one takes four times as long or more: by these its growth is told
 NEAR_ORDERS = 3  # smaller work, down to an eighth, of which a measurement also says how long work takes
 
 
@@ -86,7 +87,7 @@ class CostModel:
         """
         rates = self._rates
         larger = max(rates, default=0)
-        smaller = max((order for order in rates if order <= larger - NEAR_ORDERS), default=None)
+        smaller = max((order for order in rates if order <= larger - APART_ORDERS), default=None)
         if smaller is None or size.bit_length() <= larger:
             return 0.0
         rate = min(rates[larger], rates[smaller])

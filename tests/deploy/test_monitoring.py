@@ -11,6 +11,7 @@ from promql_parser import AggregateExpr
 
 from service.settings import Settings
 from service.telemetry.counters import REASONS
+from service.telemetry.families import FAMILIES
 from tests.support import promql
 from tests.support.application import running
 from tests.support.documents import PAGES
@@ -31,7 +32,12 @@ def exported(models) -> dict[str, set[str]]:
     with running(models) as client:
         client.post("/v2/models/adder/infer", content=ADD).raise_for_status()
         families = text_string_to_metric_families(client.get("/metrics").text)
-        return {sample.name: sample.labels.keys() | promql.SCRAPER for family in families for sample in family.samples}
+        found = {sample.name: sample.labels.keys() | promql.SCRAPER for family in families for sample in family.samples}
+    generating = {name: family for name, family in FAMILIES.items() if family.labels == ("model",)}
+    for name, family in generating.items():  # of which this server has no samples
+        for end in ("_bucket", "_count", "_sum") if family.kind == "histogram" else ("_total",):
+            found[name + end] = {"model", *(["le"] if end == "_bucket" else [])} | promql.SCRAPER
+    return found
 
 
 @pytest.mark.parametrize("expression", EXPRESSIONS)

@@ -63,18 +63,19 @@ def test_the_flags_reach_the_export(tiny, tmp_path, monkeypatch, capsys):
     """Without a name it has the directory's; what is not exported leaves a message and no folder."""
     calls = []
 
-    def export_model(pretrained, name, repository, version, force, report):
-        calls.append((pretrained.kind, [path.name for path in pretrained.companions], name, repository, version, force))
+    def export_model(pretrained, name, repository, version, force, report, quantize):
+        companions = [path.name for path in pretrained.companions]
+        calls.append((pretrained.kind, companions, name, repository, version, force, quantize))
         raise ExportError("a check failed")
 
     monkeypatch.setattr("export.hf.artifact.export_model", export_model)
     (directory := changed(tiny, tmp_path / "tiny bert") / "preprocessor_config.json").write_text("{}")
     assert run(directory.parent, "--repository", tmp_path / "models") == 1
-    flags = ["--name", "mine", "--head", "none", "--version", 2, "--force"]
+    flags = ["--name", "mine", "--head", "none", "--version", 2, "--force", "--quantize", "int8"]
     assert run(directory.parent, *flags, "--repository", tmp_path) == 1
     assert calls == [
-        (TINY.model, ["preprocessor_config.json"], "tiny_bert", tmp_path / "models", None, False),
-        (BASE.model, ["preprocessor_config.json"], "mine", tmp_path, 2, True),
+        (TINY.model, ["preprocessor_config.json"], "tiny_bert", tmp_path / "models", None, False, False),
+        (BASE.model, ["preprocessor_config.json"], "mine", tmp_path, 2, True, True),
     ]
     assert "a check failed\nNothing was written for mine.\n" in capsys.readouterr().err
 
