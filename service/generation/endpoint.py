@@ -227,7 +227,7 @@ class GenerateEndpoint:
         fields: GenerateFields = yield Stage(pipeline.reading, len(content), reading)
         if fields.texts is not None:
             context.reservation.add(fields.texts.memory(model))
-        graphs = decoder.names(bool(fields.wanted.of_graph))
+        graphs = decoder.names(bool(fields.wanted.outputs))
         if not decoder.is_open(graphs):
             yield Stage(self._opening, 0, partial(decoder.open, graphs))
         check_outputs(fields.wanted.outputs, decoder)

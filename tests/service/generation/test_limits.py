@@ -116,7 +116,8 @@ def test_an_error_in_a_stream_is_sent_counted_and_logged(generating, steps, capl
     assert any(response.headers["x-request-id"] in message for message in errors.messages)
 
 
-def test_graphs_are_opened_beside_the_event_loop(generating, monkeypatch):
+@pytest.mark.parametrize("outputs", [["weights"], ["logprobs"]])
+def test_graphs_are_opened_beside_the_event_loop(generating, monkeypatch, outputs):
     """To open those of a large model takes seconds."""
     opened, threads = Decoder._opened, {}
 
@@ -127,7 +128,7 @@ def test_graphs_are_opened_beside_the_event_loop(generating, monkeypatch):
     monkeypatch.setattr(Decoder, "_opened", recorded)
     with serving_in_process(generating / "models") as service:
         post(service, max_new_tokens=1)
-        post(service, max_new_tokens=1, outputs=["weights"])
+        post(service, max_new_tokens=1, outputs=outputs)
         assert threads.keys() == {"decode", "decode_output"}
         assert service.thread not in threads.values()
 
