@@ -25,7 +25,6 @@ from export.hf.pooling import Pooling
 from export.hf.pretrained import ModelRefused, Pretrained
 from export.hf.tokenizer import TOKENIZER_FILE
 from export.hf.verification.examples import documented
-from export.hf.verification.float64 import Original
 from export.hf.verification.verifier import ANSWERS, Report, Verifier, sizes_of
 from export.hf.wrapper import Wrapper
 from export.verification.checks import CANONICAL
@@ -78,7 +77,10 @@ def export_model(
         for path_name, several in ways.items():
             if chosen := _fast_path(path_name, several, pretrained.pooling, tracer, verifier, folder):
                 paths[path_name], graphs[path_name] = chosen
-        generation = _generation(block, original, weights, folder, quantize, report)
+        try:
+            generation = generation_graphs(block, original, weights, folder, quantize, report)
+        except ModelRefused as error:
+            generation = Generation({}, {"refused": str(error)})
         report("writing")
         specs = {path_name: {"block": name, "fast_path": path_name} | path.spec() for path_name, path in paths.items()}
         if COMMON in specs:
@@ -91,21 +93,6 @@ def export_model(
         if pretrained.tokenizer:
             (folder / TOKENIZER_FILE).write_text(pretrained.tokenizer)
     return target
-
-
-def _generation(
-    block: Block,
-    original: Original,
-    weights: SharedWeights | None,
-    folder: Path,
-    quantize: bool,
-    report: Report,
-) -> Generation:
-    """The graphs by which the model generates; of one that cannot, no graph and the reason."""
-    try:
-        return generation_graphs(block, original, weights, folder, quantize, report)
-    except ModelRefused as error:
-        return Generation({}, {"refused": str(error)})
 
 
 @dataclass(frozen=True)
