@@ -58,7 +58,7 @@ def generators(once, generating):
         save_tokenizer(folder / "mbart")
         assert main(["hf", str(folder / "mbart"), "--repository", str(folder / "models")]) == 0
 
-    return once("models that generate", fill, keep=True) / "models"
+    return once("models that generate", fill) / "models"
 
 
 @pytest.fixture(scope="session")
