@@ -7,7 +7,7 @@ LEARN_EVERY, LEARN_FIRST = 16, 200  # 1 in 16 is timed, and each of the first 20
 LEARN_FIRST_NS = 100_000_000
 # Weights of a measurement in the moving average: disturbances only slow work down.
 SLOWER_WEIGHT, FASTER_WEIGHT = 0.05, 0.3
-APART_ORDERS = 2  # between work of which one takes four times as long or more: by these its growth is told
+APART_ORDERS = 2  # between the sizes of two measurements from which the growth of the cost is computed
 NEAR_ORDERS = 3  # smaller work, down to an eighth, of which a measurement also says how long work takes
 
 

@@ -41,6 +41,11 @@ class Generation(BaseModel, frozen=True):
     tokens: dict[str, Any] = {}
 
     @property
+    def shares_runs(self) -> bool:
+        """Whether sequences of different lengths share runs: a step of two stacks has no mask of the decoder."""
+        return self.pads_left and not self.two_stacks
+
+    @property
     def ends(self) -> frozenset[int]:
         """The tokens that end a text."""
         return frozenset(listed(self.tokens.get("eos_token_id")))

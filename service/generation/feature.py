@@ -45,9 +45,10 @@ class GenerationFeature(Feature):
             generation = decoder.generation
             model.generate_refused = generation.refused
             if not generation.refused:
-                shares_runs = generation.pads_left and not generation.two_stacks
                 model.generate = GenerateDescription(
-                    two_stacks=generation.two_stacks, shares_runs=shares_runs, quantized=generation.quantized
+                    two_stacks=generation.two_stacks,
+                    shares_runs=generation.shares_runs,
+                    quantized=generation.quantized,
                 )
 
     def documented_routes(self, _core: Core, blocks: dict[str, Model]) -> Sequence[BaseRoute]:

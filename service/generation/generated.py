@@ -62,8 +62,7 @@ class Generated:
             self.finish_reason = "stop"
         offset = min(start, len(self.text)), len(self.text)
         self._unwritten.append({"text": self.text[slice(*offset)], "offset": offset})
-        sequence = self.sequence
-        return self.finish_reason == "length" and sequence.length < sequence.prompt + sequence.most
+        return self.finish_reason == "length" and self.sequence.length < self.sequence.end
 
     def json(self, arrays: Mapping[str, np.ndarray]) -> tuple[str, int, Steps[list[bytes]]]:
         """The next token, whose step has these arrays: its text, how many numbers its JSON has, and the JSON."""

@@ -52,16 +52,15 @@ class SequenceGroup:
     def accepts(self, sequence: GrowingSequence, others: Sequence[GrowingSequence], max_bytes: int) -> bool:
         """Whether ``sequence`` may share runs with ``others``, which may need ``max_bytes``.
 
-        It does if the zeros are fewer bytes than the model's weights, which need not be read for it.
+        It does where the zeros cost less than the weights that need not be read for it.
         """
         together = [*others, sequence]
         longest, count = max(one.length for one in together), len(together)
         zeros = count * longest - sum(one.length for one in together)
         return (
-            self.decoder.generation.pads_left
-            and not self.decoder.generation.two_stacks
+            self.decoder.generation.shares_runs
             and count <= MAX_SHARED
-            and zeros * self.decoder.position_bytes <= self.decoder.learned_bytes
+            and self._are_few(zeros)
             and count * sequence.step_memory(1, longest + sequence.remaining) <= max_bytes
         )
 
@@ -169,8 +168,12 @@ class SequenceGroup:
         return (
             0 <= 2 * free <= len(self._slots)
             and all(one.computed <= past.end <= past.rows - one.remaining for one in members)
-            and (past.slots == 1 or zeros * self.decoder.position_bytes <= self.decoder.learned_bytes)
+            and (past.slots == 1 or self._are_few(zeros))
         )
+
+    def _are_few(self, zeros: int) -> bool:
+        """Whether so many positions of zeros are fewer bytes than the model's weights."""
+        return zeros * self.decoder.position_bytes <= self.decoder.learned_bytes
 
     def _arranged(self, past: Past) -> Past:
         """The past with the members, and with no other sequence."""

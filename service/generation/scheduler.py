@@ -214,7 +214,8 @@ class Scheduler:
         """The members of the next run: where memory is short, those that are new get a group of their own."""
         group.extra.release()
         group.members = [member.sequence for member in ready]
-        if not group.extra.budget.has_room(group.extra_bytes):
+        budget, extra = group.extra.budget, group.extra_bytes
+        if not budget.has_room(extra):
             new = [member for member in ready if member.sequence.past is not None]
             ready = [member for member in ready if member not in new] or [new.pop(0)]
             group.members = [member.sequence for member in ready]
@@ -223,6 +224,7 @@ class Scheduler:
                 own = Group(member.sequence, self._engine)
                 own.past, member.sequence.past = member.sequence.past, None
                 self._begin(member, own)
-        if group.extra.budget.has_room(group.extra_bytes):
-            group.extra.add(group.extra_bytes)
+            extra = group.extra_bytes
+        if budget.has_room(extra):
+            group.extra.add(extra)
         return ready

@@ -65,7 +65,7 @@ class GrowingSequence:
 
     @property
     def end(self) -> int:
-        """The most tokens that it has at its end."""
+        """The largest number of tokens that it can have, with those of its prompt."""
         return self.prompt + self.most
 
     @property

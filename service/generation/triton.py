@@ -71,7 +71,7 @@ def _fields(json: JsonObject, reader: JsonReader, known: Sequence[str], stream: 
 
     Raises:
         Malformed: a field that is unknown or given twice, or no text.
-        Invalid: ``parameters`` is no object, or a parameter asks for more than this server does.
+        Invalid: ``parameters`` is no object, or a parameter has a value that is not supported.
     """
     names = [name for name in known if name not in HIDDEN] + [*ALIASES, *NEUTRAL, "stream"]
     fields = collect(json, [TEXT, PARAMETERS, ID, *names])
