@@ -34,7 +34,7 @@ def darkness(page: Page) -> list[float]:
 
 
 def test_the_colours_are_the_weights_of_the_token_under_the_pointer(page):
-    """No chip changes whose text can be read. Where nobody points, they are the means of all tokens."""
+    """Only tokens whose text needs the other colour change. Without a pointer the colours are means over all tokens."""
     means = softmax(SCORES).mean(0)  # "an" is looked at by "." alone
     assert [*means.round(3)] == [0.141, 0.141, 0.016, *[0.141] * 5]
     dark = darkness(page)

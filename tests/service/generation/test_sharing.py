@@ -1,4 +1,4 @@
-"""Sequences that share runs: the same tokens and weights as alone, whoever joins, leaves or reads slowly meanwhile."""
+"""Sequences that share runs: the same tokens and weights as alone, while others join, leave or are read slowly."""
 
 import asyncio
 from contextlib import aclosing, asynccontextmanager
