@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal
 from fastapi import Body
 from fastapi.routing import APIRoute
 from pydantic import BaseModel, Field, create_model
+from starlette.responses import JSONResponse, Response
 
 from service.generation.decoder import Decoder
 from service.generation.request import DEFAULT_NEW, MAX_STOPS
@@ -17,6 +18,7 @@ from service.v2.openapi import errors
 from service.v2.paths import OF_MODEL, Name
 
 STATUSES = (400, 404, 413, 415, 422, 500, 503, 504, 507)
+EVENTS = "An event for each token; the data of each is the answer of generate, with the token's characters as text"
 Reason = Literal["length", "stop", "eos"]
 
 
@@ -109,7 +111,7 @@ class TritonRequest(TritonParameters):
 
 
 class TritonAnswer(BaseModel):
-    """The text, or in a stream the characters of a token. The last event of a stream says why it ends."""
+    """The text. An event of a stream has the same fields, with a token's characters; the last says why it ends."""
 
     id: str | Absent = None
     model_name: str
@@ -119,6 +121,10 @@ class TritonAnswer(BaseModel):
     usage: Usage | Absent = None
     generated: list[GeneratedToken] | Absent = Field(None, description="where outputs or next_tokens are requested")
     token: GeneratedToken | Absent = Field(None, description="the same in a stream")
+
+
+class EventStream(Response):
+    media_type = "text/event-stream"
 
 
 def triton_routes() -> list[APIRoute]:
@@ -137,13 +143,15 @@ def triton_routes() -> list[APIRoute]:
             summary=summary,
             description="Triton's generate extension: a text in, a text out.",
             operation_id=endpoint.__name__,
-            response_model=TritonAnswer,
-            response_description=answer,
+            response_model=answer,
+            response_class=answer_class,
+            response_description=answer_description,
             responses=errors(400, 404, 500, 503, 504),
+            openapi_extra={"requestBody": {"content": {"application/json": {"example": {"text_input": EXAMPLE}}}}},
         )
-        for path, endpoint, summary, answer in (
-            ("generate", generate_text, "Continue a text", "The text"),
-            ("generate_stream", generate_stream, "Continue a text, as a stream", "An event for each token"),
+        for path, endpoint, summary, answer, answer_class, answer_description in (
+            ("generate", generate_text, "Continue a text", TritonAnswer, JSONResponse, "The text"),
+            ("generate_stream", generate_stream, "Continue a text, as a stream", None, EventStream, EVENTS),
         )
     ]
 

@@ -10,8 +10,7 @@ import httpx
 import pytest
 
 from tests.support.environments import environment
-from tests.support.language_model import write_language_model
-from tests.support.operations import LANGUAGE_MODEL, Call, calls
+from tests.support.operations import Call, calls
 from tests.support.server import serving
 
 GENERATORS = ("openapi-python-client==0.29.1", "openapi-generator-cli==7.26.0", "openapi-spec-validator==0.9.0")
@@ -24,11 +23,11 @@ def generators(request) -> Path:
 
 
 @pytest.fixture(scope="session")
-def all_operations(repository, tmp_path_factory) -> Path:
-    """A repository of every block and a language model."""
+def all_operations(repository, generating, tmp_path_factory) -> Path:
+    """A repository of every block, and a language model that generates."""
     folder = tmp_path_factory.mktemp("repository")
     shutil.copytree(repository, folder, dirs_exist_ok=True)
-    write_language_model(folder / LANGUAGE_MODEL / "1", "GPT2LMHeadModel", "right", 64)
+    shutil.copytree(generating / "models", folder, dirs_exist_ok=True)
     return folder
 
 

@@ -59,9 +59,11 @@ def test_every_call(api, document, every_call, folder):
 def written(call: Call) -> str:
     """One call as an element of the list in calls.ts."""
     path = json.dumps(call.arguments).replace(json.dumps(MEMORY), "memory")
-    options = ([f"params: {{ path: {path} }}"] if call.arguments else []) + (
-        [f"body: {json.dumps(call.body)}"] if call.body is not None else []
-    )
+    options = [
+        *([f"params: {{ path: {path} }}"] if call.arguments else []),
+        *([f"body: {json.dumps(call.body)}"] if call.body is not None else []),
+        *(['parseAs: "text"'] if call.is_text else []),
+    ]
     given = f", {{ {', '.join(options)} }}" if options else ""
     return f'    ["{call.operation}", (memory) => client.{call.method}("{call.path}"{given})],\n'
 

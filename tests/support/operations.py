@@ -6,6 +6,7 @@ from typing import Any
 BLOCK = "dot_product"
 LANGUAGE_MODEL = "gpt"
 MEMORY = "{memory}"  # stands for the id of the memory that an earlier call stored
+GENERATING = ("/generate", "/generate_stream")  # the ends of paths of operations of a language model
 VALUES = {"block": BLOCK, "model": BLOCK, "version": 1, "memory": MEMORY}
 LAST = ("DELETE", "/v2/repository/models/{model}/unload")  # other calls need what these remove
 
@@ -21,6 +22,7 @@ class Call:
     arguments: dict[str, Any]
     body: Any  # None: it takes none
     schema: str  # of the body
+    is_text: bool  # the answer
 
 
 def calls(document: dict[str, Any]) -> list[Call]:
@@ -40,5 +42,8 @@ def _call(document: dict[str, Any], path: str, method: str, operation: dict[str,
         content = operation["requestBody"]["content"]["application/json"]
         body = content["example"] if "example" in content else content["examples"][BLOCK]["value"]
         schema = content["schema"]["$ref"].rpartition("/")[2]
-    arguments = {name: VALUES[name] for name in names}
-    return Call(operation["operationId"], operation["tags"][0], method, path, arguments, body, schema)
+    values = VALUES | ({"model": LANGUAGE_MODEL} if path.endswith(GENERATING) else {})
+    arguments = {name: values[name] for name in names}
+    answers = next(of for status, of in operation["responses"].items() if status.startswith("2")).get("content", {})
+    is_text = any(kind.startswith("text/") for kind in answers)
+    return Call(operation["operationId"], operation["tags"][0], method, path, arguments, body, schema, is_text)
