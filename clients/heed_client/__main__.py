@@ -143,7 +143,7 @@ def _generate(
         generate.print_text(generation)
     if formats:
         try:
-            selection = generate.looked(heed, generation, inputs, drawn, options.at, given)
+            selection = generate.looked(generation, inputs, drawn, options.at, given)
         except ValueError as error:
             raise UsageError(f"--{error}") from None
         matrix, about = selection.all[0], {"model": options.block, "text": str(inputs.get("text", ""))}

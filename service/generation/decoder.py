@@ -152,8 +152,9 @@ class Decoder:
     @property
     def learned_bytes(self) -> int:
         """Of the model's weights, which each run reads."""
-        spec = self.model.spec
-        return ITEM_BYTES * spec.learned if spec else 0
+        spec, quantized = self.model.spec, self.generation.quantized
+        learned = spec.learned if spec else 0
+        return learned * quantized.bits // 8 if quantized else ITEM_BYTES * learned
 
     @property
     def ids(self) -> str:

@@ -194,7 +194,7 @@ class GenerateEndpoint:
         """A token as an event of the stream."""
         return b"event: token\ndata: %b\n\n" % token.json
 
-    def last_event(self, _request: GenerateRequest, generated: Generated, start_ns: int) -> bytes:
+    def last_event(self, request: GenerateRequest, generated: Generated, start_ns: int) -> Pieces:
         """The event that ends a stream."""
         done = {
             "text": generated.text,
@@ -203,7 +203,8 @@ class GenerateEndpoint:
             "first_token_ms": (generated.first_ns - start_ns) / 1e6,
             "total_ms": (time.perf_counter_ns() - start_ns) / 1e6,
         }
-        return b"event: done\ndata: %b\n\n" % orjson.dumps(done)
+        prompt = [b",", *request.prompts.tokens] if request.prompts.tokens else []
+        return [b"event: done\ndata: ", orjson.dumps(done)[:-1], *prompt, b"}\n\n"]
 
     def error_event(self, problem: bytes) -> bytes:
         """The event that ends a stream after an error."""
@@ -291,7 +292,7 @@ class GenerateEndpoint:
                 problem = bytes(error_response(scope["path"], error).body)
                 await send(_body(self.error_event(problem), more=False))
                 raise
-        await send(_body(self.last_event(request, generated, start), more=False))
+        await send(_body(join(self.last_event(request, generated, start)), more=False))
 
     async def _tokens(self, request: GenerateRequest, generated: Generated, row: int = 0) -> AsyncGenerator[Token]:
         """Each token behind the prompt ``row``. Only the first prompt of a request waits for its turn in the queue."""

@@ -58,9 +58,9 @@ class TritonEndpoint(GenerateEndpoint):
         about = _about(request) | {"text_output": token.text}
         return b"data: %b\n\n" % _with(about, b"token", token.json if _has_more(request) else None)
 
-    def last_event(self, request: GenerateRequest, generated: Generated, _start_ns: int) -> bytes:
+    def last_event(self, request: GenerateRequest, generated: Generated, _start_ns: int) -> Pieces:
         ended = {"text_output": "", "finish_reason": generated.finish_reason, "usage": usage([generated])}
-        return b"data: %b\n\n" % orjson.dumps(_about(request) | ended)
+        return [b"data: %b\n\n" % orjson.dumps(_about(request) | ended)]
 
     def error_event(self, problem: bytes) -> bytes:
         return b"data: %b\n\n" % problem

@@ -65,6 +65,7 @@ def test_tokens_come_as_the_server_answers_them(heed, url):
     for name in ("text", "finish_reason", "usage"):
         assert getattr(generation, name) == expected[name]
     assert 0 < generation.first_token_ms <= generation.total_ms
+    assert generation.prompt.tokens == expected["tokens"]
     assert "because" in repr(generation)
 
 

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from heed_client.block import Block
-from heed_client.client import Client
 from heed_client.command import files
 from heed_client.command.matrix import Labels, Matrices, matrices
 from heed_client.generation.generation import Generation
@@ -69,9 +68,7 @@ def _fields(token: Any) -> Any:
     return own | {"logprob": own["logprob"] if np.isfinite(token.logprob) else None} | files.to_lists(token.outputs)
 
 
-def looked(
-    heed: Client, generation: Generation, inputs: Mapping[str, Any], drawn: str, at: Sequence[int], given: Labels
-) -> Matrices:
+def looked(generation: Generation, inputs: Mapping[str, Any], drawn: str, at: Sequence[int], given: Labels) -> Matrices:
     """A matrix with a row for each token: its weights to all tokens before it, or to those of the encoder.
 
     Raises:
@@ -83,7 +80,7 @@ def looked(
         [np.pad(row, [(0, 0)] * (row.ndim - 1) + [(0, count - row.shape[-1])]) for row in rows], -2
     )
     new = [token.token or str(token.id) for token in generation.generated]
-    keys = [*_prompt(heed, generation, inputs), *(new[:-1] if drawn == "weights" else [])]
+    keys = [*_prompt(generation, inputs), *(new[:-1] if drawn == "weights" else [])]
     if len(keys) != count:  # not those of the tokenizer, such as a spectrogram's or pooled ones
         keys = [*map(str, range(count))]
     name = ", ".join([drawn, *(_place(axis, inputs) for axis in REDUCED)])
@@ -99,14 +96,8 @@ def _place(axis: str, inputs: Mapping[str, Any]) -> str:
     return f"{reduction} over {f'all {axis}' if chosen is None else f'{axis} {chosen}'}"
 
 
-def _prompt(heed: Client, generation: Generation, inputs: Mapping[str, Any]) -> list[str]:
-    """The tokens of the prompt, which a stream does not have, or their ids."""
+def _prompt(generation: Generation, inputs: Mapping[str, Any]) -> list[str]:
+    """The tokens of the prompt, or their ids."""
     if generation.prompt is not None:
         return list(generation.prompt.tokens)
-    if "text" not in inputs:
-        return [*map(str, np.ravel(inputs.get("input_ids", ())))]
-    names = ("text", "text_pair", "truncation", "add_special_tokens")
-    tokens: list[str] = heed.tokenize(
-        generation.model, **{name: inputs[name] for name in names if name in inputs}
-    ).tokens
-    return tokens
+    return [*map(str, np.ravel(inputs.get("input_ids", ())))]

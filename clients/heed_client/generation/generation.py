@@ -97,7 +97,8 @@ class _Generation:
                 yield token
             elif name == "done":
                 for key in ("text", "finish_reason", "usage", "first_token_ms", "total_ms"):
-                    setattr(self, key, fields.get(key))
+                    setattr(self, key, fields.pop(key, None))
+                self.prompt = Tokens(self.model, fields) if fields else None
             elif name == "error":
                 raise parse(response, partial(problem, response, fields))
 
@@ -129,9 +130,9 @@ class Generation(_Generation):
     """Tokens behind a prompt. A loop sends the request and yields each token as it comes; ``result`` waits for all.
 
     ``text`` is the text behind the prompt and ``generated`` the list of its tokens, both so far. After the loop
-    ``finish_reason`` is "length", "stop" or "eos", ``usage`` has the numbers of tokens, and ``first_token_ms`` and
-    ``total_ms`` are the times that the server took. A loop that is left closes the connection, and the server stops.
-    Each loop sends the request again.
+    ``finish_reason`` is "length", "stop" or "eos", ``usage`` has the numbers of tokens, ``first_token_ms`` and
+    ``total_ms`` are the times that the server took, and ``prompt`` has the tokens of a text. A loop that is left closes
+    the connection, and the server stops. Each loop sends the request again.
     """
 
     def __iter__(self) -> Iterator[GeneratedToken]:
@@ -148,7 +149,7 @@ class Generation(_Generation):
         """Generate all tokens in one answer, also for a list of prompts, and return this object.
 
         For a list of prompts ``text``, ``generated`` and ``finish_reason`` are lists with an item for each, and
-        ``usage`` is that of all. ``prompt`` has the tokens of the texts. The times are None.
+        ``usage`` is that of all. The times are None.
 
         Raises:
             HeedError: see ``heed_client.errors``.

@@ -148,6 +148,13 @@ def test_a_stream_has_what_the_whole_answer_has(ask, client):
     assert 0 < done["first_token_ms"] <= done["total_ms"]
 
 
+def test_a_stream_ends_with_the_tokens_of_its_text(ask, client):
+    whole = ask(text="the cat sat", max_new_tokens=1)
+    *_, (_, done) = events(client, text="the cat sat", max_new_tokens=1)
+    assert whole["tokens"] == ["<s>", "the", "cat", "sat", "</s>"]
+    assert done.items() >= {name: whole[name] for name in whole.keys() - {"model", "generated"}}.items()
+
+
 def test_a_list_has_the_tokens_of_each_prompt_alone(ask):
     sampled = {"temperature": 1.5, "seed": 3, "max_new_tokens": 6}
     prompts = [PROMPT, [40, 3, 3, 8]]
