@@ -11,7 +11,7 @@ import transformers
 
 from export.__main__ import main
 from export.hf.verification.float64 import in_float64
-from tests.export.hf.generating import check_generation
+from tests.export.hf.generating import check_generation, generation_entry
 from tests.support.families import FAMILIES, REFUSED, save
 from tests.support.server import serving
 from tests.support.texts import TARGETS, TEXTS, save_tokenizer
@@ -212,9 +212,12 @@ def test_answers_are_those_of_transformers(name, tmp_path):
     assert name not in FORMULA or graphs == {"model", "weights", "output"}
     predicts = any(end in FAMILIES[name].model for end in ("CausalLM", "Generation", "LMHead", "MTModel"))
     if predicts:
-        assert check_generation(tmp_path / "model", version, name)["in_place"] == (name not in JOINED)
+        assert generation_entry(version)["in_place"] == (name not in JOINED)
     with serving(tmp_path / "models") as client:
         block = client.get("/v1/attention/mine").json()
+        assert (block["generate"] is not None) == predicts
+        if predicts:
+            check_generation(client, loaded(tmp_path / "model"), name)
         shapes = {spec["name"]: spec["shape"] for spec in block["inputs"]}
         masks = BART if "decoder_input_ids" in shapes else {"head_mask"}
         assert {mask for mask in shapes if "head" in mask} == (set() if name in WITHOUT_MASK else {*masks})
