@@ -1,7 +1,8 @@
 """Write a model of transformers as ONNX files, verified: all of them or none.
 
 ``model.onnx`` has every input and output, ``weights.onnx`` lacks the rare ones. The others lack the weights
-(``export.hf.fused``), or compute a step of generation (``export.hf.generation``).
+(``export.hf.fused``), or compute a step of generation (``export.hf.generation``), or let a request change activations
+(``export.hf.interventions``).
 """
 
 from collections.abc import Sequence
@@ -21,6 +22,7 @@ from export.graphs.shared_weights import SharedWeights
 from export.hf.description import block_of, learned_numbers, rows_of
 from export.hf.fused import TransformersPath, common_path, fast_paths
 from export.hf.generation.graphs import Generation, generation_graphs
+from export.hf.interventions.graphs import Interventions, intervention_graphs
 from export.hf.pooling import Pooling
 from export.hf.pretrained import ModelRefused, Pretrained
 from export.hf.tokenizer import TOKENIZER_FILE
@@ -81,14 +83,20 @@ def export_model(
             generation = generation_graphs(block, original, weights, folder, quantize, report)
         except ModelRefused as error:
             generation = Generation({}, {"refused": str(error)})
+        try:
+            interventions = intervention_graphs(block, original, graphs[CANONICAL], folder, report)
+        except ModelRefused as error:
+            interventions = Interventions({}, {"refused": str(error)})
         report("writing")
         specs = {path_name: {"block": name, "fast_path": path_name} | path.spec() for path_name, path in paths.items()}
         if COMMON in specs:
             specs[COMMON]["is_common"] = True
         specs[CANONICAL] = block_spec(block, int(target.name), learned, results, documented(block.inputs))
-        specs[CANONICAL] |= _own_entries(block, learned) | {"generation": generation.entry}
-        specs |= {step: {"block": name, "step": step} for step in generation.graphs}
-        graphs |= generation.graphs
+        specs[CANONICAL] |= _own_entries(block, learned)
+        specs[CANONICAL] |= {"generation": generation.entry, "interventions": interventions.entry}
+        of_features = generation.graphs | interventions.graphs
+        specs |= {graph: {"block": name, "feature": graph} for graph in of_features}
+        graphs |= of_features
         write_files(folder, graphs, specs, pretrained.companions)
         if pretrained.tokenizer:
             (folder / TOKENIZER_FILE).write_text(pretrained.tokenizer)

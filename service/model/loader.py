@@ -81,7 +81,7 @@ def open_version(folder: Path, provider: Provider, threads: int) -> Model:
         for file in sorted(folder.glob("*.onnx"))
         if file != canonical
     }
-    paths = {file: _fast_path(entry) for file, entry in others.items() if "step" not in entry}
+    paths = {file: _fast_path(entry) for file, entry in others.items() if "feature" not in entry}
     # A session that prepacks has a copy of its weights. Only small requests gain by it: one copy is enough.
     shares_weights = (folder / WEIGHTS_FILE).is_file()
     common = next((file for file, path in paths.items() if path and path.is_common), canonical)

@@ -19,10 +19,10 @@ WEIGHTS_ERROR = 3e-6
 KINDS = {"weights": "decoder_attentions", "cross_weights": "cross_attentions"}
 
 
-def generation_entry(version: Path) -> dict[str, Any]:
-    """How the model of ``version`` generates, as its metadata says."""
+def metadata_entry(version: Path, name: str) -> dict[str, Any]:
+    """How the model of ``version`` generates, or takes interventions, as its metadata says."""
     spec = json.loads(session(version / "model.onnx").get_modelmeta().custom_metadata_map["heed"])
-    entry: dict[str, Any] = spec["generation"]
+    entry: dict[str, Any] = spec[name]
     return entry
 
 

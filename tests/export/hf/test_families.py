@@ -11,7 +11,7 @@ import transformers
 
 from export.__main__ import main
 from export.hf.verification.float64 import in_float64
-from tests.export.hf.generating import check_generation, generation_entry
+from tests.export.hf.generating import check_generation, metadata_entry
 from tests.support.families import FAMILIES, REFUSED, save
 from tests.support.server import serving
 from tests.support.texts import TARGETS, TEXTS, save_tokenizer
@@ -50,6 +50,14 @@ MASKED = {"decoder_head_mask": "weights", "cross_attn_head_mask": "cross_weights
 WITHOUT_MASK = {"bloom", "deberta v2", "deberta v2, relative", "falcon", "gpt j", "gpt neo", "mpnet"}
 OTHER_SCORES = {"t5", "t5, encoder", "mt5", "gemma 2"}  # a bias for the distance; a softcap
 JOINED = {"bloom", "falcon", "gpt j", "gpt neo", "mt5", "t5"}  # steps that copy the past
+SITES = {"weights", "head_output", "hidden", "attention_output", "mlp_output"}
+OF_TWO_STACKS = {
+    *SITES, *(f"encoder_{site}" for site in SITES), "cross_weights", "cross_head_output", "cross_attention_output"
+}  # fmt: skip
+OF_FEATURES = {"decode", "decode_output", "encoder", "interventions", "interventions_output"}
+WITHOUT_SITE = {  # weights of batch and heads in one axis; an MLP of positions and batch in one
+    **dict.fromkeys(("bloom", "deberta v2", "deberta v2, relative"), "head_output"), "opt": "mlp_output"
+}  # fmt: skip
 SCORE_ERROR = 1e-4
 pytestmark = pytest.mark.filterwarnings("ignore")  # those of transformers
 
@@ -208,11 +216,14 @@ def test_answers_are_those_of_transformers(name, tmp_path):
         (tmp_path / "model" / "preprocessor_config.json").write_text(json.dumps(PREPROCESSOR))
     assert main(["hf", str(tmp_path / "model"), "--name", "mine", "--repository", str(tmp_path / "models")]) == 0
     version = tmp_path / "models" / "mine" / "1"
-    graphs = {file.stem for file in version.glob("*.onnx")} - {"decode", "decode_output", "encoder"}
+    graphs = {file.stem for file in version.glob("*.onnx")} - OF_FEATURES
     assert name not in FORMULA or graphs == {"model", "weights", "output"}
     predicts = any(end in FAMILIES[name].model for end in ("CausalLM", "Generation", "LMHead", "MTModel"))
     if predicts:
-        assert generation_entry(version)["in_place"] == (name not in JOINED)
+        assert metadata_entry(version, "generation")["in_place"] == (name not in JOINED)
+    interventions = metadata_entry(version, "interventions")
+    sites = OF_TWO_STACKS if (version / "encoder.onnx").exists() else SITES
+    assert (interventions["left_out"], {*interventions["sites"]}) == ({}, sites - {WITHOUT_SITE.get(name)})
     with serving(tmp_path / "models") as client:
         block = client.get("/v1/attention/mine").json()
         assert (block["generate"] is not None) == predicts

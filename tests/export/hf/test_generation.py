@@ -15,7 +15,7 @@ from export.hf.pretrained import ModelRefused, load
 from export.verification.sessions import session
 from service.model.loader import open_version
 from service.ort.provider import Provider
-from tests.export.hf.generating import generation_entry
+from tests.export.hf.generating import metadata_entry
 from tests.support.server import serving
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # those of transformers
@@ -27,7 +27,7 @@ def described(generating):
 
 
 def test_the_metadata_says_how_a_model_generates(generating):
-    assert generation_entry(generating / "models" / "gpt" / "1") == {
+    assert metadata_entry(generating / "models" / "gpt" / "1", "generation") == {
         "two_stacks": False, "past": [[4, 8]] * 4, "pads_left": True, "in_place": True,
         "tokens": {"bos_token_id": 0, "eos_token_id": 2, "pad_token_id": 1},
     }  # fmt: skip

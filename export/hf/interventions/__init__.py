@@ -1,0 +1,1 @@
+"""The graph of a model whose activations a request may change."""

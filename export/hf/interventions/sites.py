@@ -1,0 +1,221 @@
+"""The activations of a traced model that a request may change, found in its graph.
+
+The graph stacks the weights and the hidden states of all layers to outputs, which tells where they are. Between the
+hidden states of two layers a branch is added to the residual stream: the output of attention if it depends on the
+layer's weights, else that of the MLP (Vaswani et al., 2017; Elhage et al., A mathematical framework for transformer
+circuits, 2021). So no name of a module is needed, and no second trace.
+"""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import onnx_ir as ir
+
+from export.hf.wrapper import HIDDEN, TWO_STACKS
+
+STACKS = {"weights": "", "encoder_weights": "encoder_", "cross_weights": "cross_"}  # the first part of sites' names
+HIDDEN_OF = dict(zip(("weights", "encoder_weights"), HIDDEN, strict=True))
+SAME_NUMBERS = {"Cast", "Identity", "Reshape", "Slice", "Transpose", "Unsqueeze"}  # operators that compute nothing
+MLP = "mlp"
+MAX_STEPS = 8  # operators between a softmax and the weights that are returned
+NORMS = {  # operators of norms and of scales, which leave a stream a stream
+    "Add", "Cast", "Clip", "Div", "Identity", "LayerNormalization", "Max", "Mul", "Pow", "RMSNormalization",
+    "Reciprocal", "ReduceL2", "ReduceMean", "ReduceSum", "Reshape", "SimplifiedLayerNormalization", "Sqrt", "Sub",
+}  # fmt: skip
+Shapes = Mapping[str, tuple[int, ...]]  # of values, by name, in one run
+
+assert STACKS.keys() == TWO_STACKS.keys(), "every output of weights has a prefix"
+
+
+@dataclass(frozen=True)
+class Site:
+    """An activation of every layer: the names of ``values`` of the graph, and their shape in one run."""
+
+    name: str
+    values: tuple[str, ...]
+    shape: tuple[int, ...]
+
+
+def find_sites(graph: ir.Graph, shapes: Shapes) -> Iterator[Site]:
+    """The sites of ``graph``; ``shapes`` are those of ``candidates``.
+
+    ``weights`` [batch, heads, m, n] are behind the softmax, ``head_output`` [batch, heads, m, width] is what a head
+    takes of the values, ``hidden`` goes into a layer, ``attention_output`` and ``mlp_output`` are added to it
+    [batch, m, width]. Those of an encoder beside a decoder and of attention to it have a prefix.
+    """
+    softmaxes = {name: [_softmax(value) for value in stacked(graph, name)] for name in STACKS}
+    places = {value.name: name for name, values in softmaxes.items() for value in values if value is not None}
+    for name, prefix in STACKS.items():
+        weights = [value for value in softmaxes[name] if value is not None]
+        if not weights or len(weights) < len(softmaxes[name]):
+            continue
+        yield _site(f"{prefix}weights", weights, shapes)
+        products = [_product(value) for value in weights]
+        found = [value for value in products if value is not None and len(shapes[_name(value)]) == 4]
+        if len(found) == len(weights):
+            yield _site(f"{prefix}head_output", found, shapes)
+    for name, hidden in HIDDEN_OF.items():
+        states = stacked(graph, hidden)
+        if len(states) < 2:
+            continue
+        prefix = STACKS[name]
+        yield _site(f"{prefix}hidden", states[:-1], shapes)
+        layers = [_Layer(graph, *ends, places, shapes).branches() for ends in pairwise(states)]
+        for kind, first in (("", prefix), ("cross_weights", STACKS["cross_weights"]), (MLP, prefix)):
+            values = [layer.get(kind or name) for layer in layers]
+            branches = [value for value in values if value is not None]
+            if len(branches) == len(layers):
+                yield _site(f"{first}{MLP if kind == MLP else 'attention'}_output", branches, shapes)
+
+
+def candidates(graph: ir.Graph) -> list[ir.Value]:
+    """The values whose shapes ``find_sites`` needs."""
+    sums = [value for node in graph if node.op_type == "Add" for value in (*node.inputs, *node.outputs)]
+    weights = [_softmax(value) for name in STACKS for value in stacked(graph, name)]
+    products = [_product(value) for value in weights if value is not None]
+    hidden = [value for name in HIDDEN for value in stacked(graph, name)]
+    every = (*sums, *weights, *products, *hidden)
+    found = {value.name: value for value in every if value is not None and value.producer() is not None}
+    return [*found.values()]
+
+
+def stacked(graph: ir.Graph, name: str) -> list[ir.Value]:
+    """The values of the layers that the output ``name`` stacks; empty if it is none, or made in another way."""
+    output = next((value for value in graph.outputs if value.name == name), None)
+    node = output.producer() if output is not None else None
+    if output is None or node is None:
+        return []
+    parts = [*node.inputs] if node.op_type == "Concat" else [output]
+    makers = [part.producer() for part in parts if part is not None]
+    values = [maker.inputs[0] for maker in makers if maker is not None and maker.op_type == "Unsqueeze"]
+    layers = [value for value in values if value is not None]
+    return layers if len(layers) == len(parts) else []
+
+
+def _softmax(weights: ir.Value) -> ir.Value | None:
+    """The value behind the softmax of ``weights`` that is multiplied with the layer's values."""
+    path = [weights]
+    for _ in range(MAX_STEPS):
+        node = path[-1].producer()
+        if node is None:
+            return None
+        if node.op_type == "Softmax":
+            return next((value for value in reversed(path) if _product(value) is not None), None)
+        before = node.inputs[0]
+        if before is None:
+            return None
+        path.append(before)
+    return None
+
+
+def _product(weights: ir.Value, steps: int = MAX_STEPS) -> ir.Value | None:
+    """The product of ``weights`` and values."""
+    for node, place in weights.uses():
+        if node.op_type == "MatMul" and place == 0:
+            return node.outputs[0]
+    for node, place in weights.uses() if steps else ():
+        if node.op_type in SAME_NUMBERS and place == 0:
+            product = _product(node.outputs[0], steps - 1)
+            if product is not None:
+                return product
+    return None
+
+
+class _Layer:
+    """The nodes between the hidden states before and after a layer; ``places`` has the names of weights by value."""
+
+    def __init__(
+        self, graph: ir.Graph, start: ir.Value, end: ir.Value, places: Mapping[str | None, str], shapes: Shapes
+    ) -> None:
+        self._places, self._shapes = places, shapes
+        self._shape = shapes[_name(start)]
+        needed = _ancestors(end, start)
+        self._within = {start.name}  # values that depend on the start
+        self._nodes: list[ir.Node] = []
+        for node in graph:
+            if node in needed and self._dynamic(node, self._within):
+                self._nodes.append(node)
+                self._within |= {value.name for value in node.outputs}
+        self._stream: set[str | None] = {start.name}
+
+    def branches(self) -> dict[str, ir.Value]:
+        """What is added to the stream: by the name of the weights that it depends on, or MLP.
+
+        Two branches that are added up before are told apart; those of another number are left out.
+        """
+        added: list[ir.Value] = []
+        for node in self._nodes:
+            inputs = self._dynamic(node, self._within)
+            if self._is_sum(node, inputs):
+                own = [value for value in inputs if value.name not in self._stream]
+                if len(own) == 1:
+                    added += own
+                    self._stream.add(node.outputs[0].name)
+                    continue
+            if node.op_type in NORMS and all(value.name in self._stream for value in inputs):
+                self._stream |= {value.name for value in node.outputs}
+        found: dict[str, list[ir.Value]] = {}
+        for value in (part for branch in added for part in self._parts(branch)):
+            kinds = self._kinds(value)
+            if len(kinds) <= 1:
+                found.setdefault(next(iter(kinds), MLP), []).append(value)
+        return {kind: values[0] for kind, values in found.items() if len(values) == 1}
+
+    def _parts(self, branch: ir.Value) -> list[ir.Value]:
+        """``branch``, or its two parts if it is the sum of one that attends and one that does not."""
+        node = branch.producer()
+        if node is not None:
+            inputs = self._dynamic(node, self._within)
+            if self._is_sum(node, inputs) and len({bool(self._kinds(value)) for value in inputs}) == 2:
+                return inputs
+        return [branch]
+
+    def _is_sum(self, node: ir.Node, inputs: Sequence[ir.Value]) -> bool:
+        """Whether it adds up two tensors of the stream's shape."""
+        return (
+            node.op_type == "Add"
+            and len(inputs) == 2
+            and all(self._shapes.get(_name(value)) == self._shape for value in inputs)
+        )
+
+    def _kinds(self, value: ir.Value) -> set[str]:
+        """The names of the weights on which ``value`` depends otherwise than by the stream."""
+        kinds, seen, todo = set[str](), set[str | None](), [value]
+        while todo:
+            current = todo.pop()
+            if current.name in seen or current.name in self._stream:
+                continue
+            seen.add(current.name)
+            if current.name in self._places:
+                kinds.add(self._places[current.name])
+            node = current.producer()
+            todo += self._dynamic(node, self._within) if node is not None else ()
+        return kinds
+
+    @staticmethod
+    def _dynamic(node: ir.Node, within: Collection[str | None]) -> list[ir.Value]:
+        return [value for value in node.inputs if value is not None and value.name in within]
+
+
+def _ancestors(end: ir.Value, start: ir.Value) -> set[ir.Node]:
+    """The nodes that compute ``end``, without those that compute ``start``."""
+    nodes, todo = set[ir.Node](), [end]
+    while todo:
+        value = todo.pop()
+        node = value.producer()
+        if value is start or node is None or node in nodes:
+            continue
+        nodes.add(node)
+        todo += [value for value in node.inputs if value is not None]
+    return nodes
+
+
+def _site(name: str, values: Sequence[ir.Value], shapes: Shapes) -> Site:
+    names = tuple(map(_name, values))
+    return Site(name, names, shapes[names[0]])
+
+
+def _name(value: ir.Value) -> str:
+    assert value.name is not None, "values of an exported graph have names"
+    return value.name

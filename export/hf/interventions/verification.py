@@ -1,0 +1,131 @@
+"""Compare changed activations of the graph with the same changes in transformers.
+
+In transformers an activation is the first tensor of a run that equals the graph's: so no module is named, and a site
+that no tensor equals fails.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from onnxruntime import InferenceSession
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+
+from export.hf.interventions.graph import ADD, DIRECTION, KEEP, RENORMALIZE, input_name, kinds_of
+from export.hf.interventions.sites import Site
+from export.hf.verification.examples import draw
+from export.hf.verification.float64 import Original
+from export.hf.verification.verifier import budget_of
+from export.verification.budget import largest_error
+from export.verification.sessions import Arrays, run_outputs
+from models.block import Block, Sizes
+
+SIZES: Sizes = {"batch": 2, "n": 7, "m": 5}
+PADDINGS = (None, "right")
+SLACK = 4  # the error of one draw may be so many times the budget of another
+ALIKE = 1e-4  # of the largest number: a tensor that is nearer is the activation
+SHARE = 0.5  # probability that a number is changed
+
+
+def failing(
+    sites: Sequence[Site], run: InferenceSession, plain: InferenceSession, block: Block, original: Original
+) -> dict[str, str]:
+    """Why changes fail, by site. ``run`` has the inputs of all sites, ``plain`` returns their values by name."""
+    failed = {}
+    for index, site in enumerate(sites):
+        for seed, padding in enumerate(PADDINGS):
+            inputs = draw(block.inputs, SIZES, padding, seed)
+            reason = _failure(site, np.random.default_rng([index, seed]), run, plain, inputs, original)
+            if reason is not None:
+                failed[site.name] = reason
+                break
+    return failed
+
+
+def _failure(
+    site: Site, rng: np.random.Generator, run: InferenceSession, plain: InferenceSession, inputs: Arrays,
+    original: Original,
+) -> str | None:  # fmt: skip
+    """Why a change of one layer at random is not that of transformers; None if it is."""
+    layer = int(rng.integers(len(site.values)))
+    activation = run_outputs(plain, [site.values[layer]], inputs)[site.values[layer]]
+    change = {kind: _drawn(kind, activation, rng) for kind in kinds_of(site.name)}
+    own = {input_name(site.name, kind): _of_layer(array, kind, layer, site) for kind, array in change.items()}
+    outputs = run_outputs(run, [output.name for output in run.get_outputs()], {**inputs, **own})
+    answers = []
+    for dtype in (np.float32, np.float64):
+        with _changed(activation, change) as count:
+            answers.append(original(inputs, dtype))
+        if not count:
+            return "no tensor of transformers equals it"
+    rounded, exact = answers
+    for name in outputs.keys() & exact.keys():
+        budget = SLACK * budget_of(rounded[name], exact[name])
+        if not largest_error(outputs[name], exact[name]) <= budget:
+            return f"{name} differs by {largest_error(outputs[name], exact[name]):.2g}, allowed {budget:.2g}"
+    return None
+
+
+def _drawn(kind: str, activation: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """A change of about half of the numbers of an activation."""
+    axes = (*activation.shape[:-1], 1) if kind == RENORMALIZE else activation.shape
+    chosen = rng.random(axes) < SHARE
+    if kind == RENORMALIZE:
+        return chosen.astype(np.float32)
+    size = float(np.abs(activation).mean())
+    values = {
+        KEEP: rng.uniform(0, 2, axes), ADD: size * rng.uniform(0, 1, axes), DIRECTION: rng.normal(0, 0.1, axes)
+    }  # fmt: skip
+    return np.where(chosen, values[kind], kind == KEEP).astype(np.float32)
+
+
+def _of_layer(change: np.ndarray, kind: str, layer: int, site: Site) -> np.ndarray:
+    """The input of all layers that changes one."""
+    whole = np.full((len(site.values), *change.shape), float(kind == KEEP), np.float32)
+    whole[layer] = change
+    return whole
+
+
+def apply(activation: Tensor, change: Mapping[str, np.ndarray]) -> Tensor:
+    """The changed activation, in its own type."""
+    own = {kind: torch.from_numpy(array).to(activation.dtype) for kind, array in change.items()}
+    value = activation * own[KEEP] + own[ADD]
+    if DIRECTION in own:
+        value = value + activation.norm(dim=-1, keepdim=True) * own[DIRECTION]
+    if RENORMALIZE in own:
+        value = torch.where(own[RENORMALIZE] == 1, value / value.sum(-1, keepdim=True), value)
+    return value
+
+
+@contextmanager
+def _changed(activation: np.ndarray, change: Mapping[str, np.ndarray]) -> Iterator[list[int]]:
+    """A context in which the first tensor that equals ``activation`` is changed; the list has an item then."""
+    mode = _Changed(activation, lambda tensor: apply(tensor, change))
+    with mode:
+        yield mode.changed
+
+
+class _Changed(TorchFunctionMode):
+    def __init__(self, activation: np.ndarray, change: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.changed: list[int] = []
+        self._activation = torch.from_numpy(activation)
+        self._change = change
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        result = func(*args, **(kwargs or {}))
+        if not self.changed and isinstance(result, Tensor) and self._is_activation(result):
+            self.changed.append(1)
+            return self._change(result)
+        return result
+
+    def _is_activation(self, tensor: Tensor) -> bool:
+        if tensor.shape != self._activation.shape or not tensor.is_floating_point():
+            return False
+        limit = ALIKE * float(self._activation.abs().max())
+        return bool((tensor.to(torch.float64) - self._activation).abs().max() <= limit)
