@@ -32,6 +32,7 @@ from service.http.envelope import Envelope, RequestIds
 from service.http.fast_path import FastPath
 from service.http.response import error_response
 from service.http.routing import DirectRoutes, Paths
+from service.interventions.feature import InterventionsFeature
 from service.memories.feature import MemoriesFeature
 from service.memories.folder import Folder
 from service.memories.source import Store
@@ -111,7 +112,8 @@ def create_app(
     traces = tracing.create_tracer() if tracing.is_wanted() else None
     if features is None:
         memories = MemoriesFeature(store or open_memories(settings), lambda: auth)
-        features = [memories, TextFeature(), GenerationFeature(settings.intra_op_threads)]
+        interventions = InterventionsFeature(settings.intra_op_threads, settings.max_text_bytes)
+        features = [memories, TextFeature(), GenerationFeature(settings.intra_op_threads), interventions]
     repository, engine = Repository(settings, [feature.load for feature in features]), Engine(settings)
     core = Core(repository, settings, engine, source_of(features))
     clock = EventLoopClock()

@@ -9,7 +9,7 @@ from typing import Any
 from starlette.routing import BaseRoute, Route
 
 from service.engine.engine import Engine
-from service.inference.source import InputSource
+from service.inference.source import InputSource, Sources
 from service.model.model import Model
 from service.repository.repository import Repository
 from service.settings import Settings
@@ -65,5 +65,5 @@ class Feature(ABC):
 
 
 def source_of(features: Iterable[Feature]) -> InputSource[Any]:
-    """The source of the first of ``features`` that has one."""
-    return next((feature.source for feature in features if feature.source is not None), InputSource())
+    """The sources of all ``features`` as one."""
+    return Sources([feature.source for feature in features if feature.source is not None])

@@ -1,8 +1,6 @@
-"""The graphs by which a version generates: opened at the first request, as most models never generate."""
+"""The graphs by which a version generates."""
 
 import json
-import threading
-import weakref
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from math import prod
@@ -12,14 +10,11 @@ from typing import Any
 import numpy as np
 from pydantic import BaseModel
 
-from service.base.errors import Invalid
-from service.model.graph import Graph, MultiThreadedSession
+from service.model.feature_graphs import FeatureGraphs
 from service.model.model import Model
 from service.model.spec import CANONICAL, Signature
 from service.native.schemas import QuantizedDescription
 from service.ort.onnx_metadata import metadata
-from service.ort.provider import open_session
-from service.ort.session import Session
 from service.tensors.dims import dim_size
 from service.tensors.spec import DTYPES, TensorSpec
 
@@ -51,68 +46,16 @@ class Generation(BaseModel, frozen=True):
         return frozenset(listed(self.tokens.get("eos_token_id")))
 
 
-class Decoder:
-    """The graphs of one version. A request has its model; the model is freed after the last one."""
+class Decoder(FeatureGraphs):
+    """The graphs of steps of one version."""
 
     def __init__(self, folder: Path, model: Model, generation: Generation, threads: int) -> None:
+        super().__init__(folder, model, threads)
         self.generation = generation
-        self._folder = folder
-        self._threads = threads
-        self._model = weakref.ref(model)
-        self._lock = threading.Lock()
-        self._graphs: dict[str, Graph] = {}
-
-    @property
-    def model(self) -> Model:
-        """The model, which its caller holds."""
-        model = self._model()
-        assert model is not None, "a request has its model"
-        return model
 
     def names(self, has_outputs: bool) -> list[str]:
         """The graphs of a generation, with outputs of its steps or without."""
         return [OUTPUT, *([DECODE] if has_outputs else []), *([ENCODER] if self.generation.two_stacks else [])]
-
-    def is_open(self, names: Sequence[str]) -> bool:
-        """Whether ``graph`` returns all of these at once."""
-        return self._graphs.keys() >= {*names}
-
-    def open(self, names: Sequence[str]) -> None:
-        """Open these graphs, which takes seconds for a large model.
-
-        Raises:
-            Invalid: as ``graph``.
-        """
-        for name in names:
-            self.graph(name)
-
-    def graph(self, name: str) -> Graph:
-        """The graph of that file name.
-
-        Raises:
-            Invalid: the version's files were removed before its first generation.
-        """
-        graph = self._graphs.get(name)
-        if graph is not None:  # without the lock: a thread holds it while it opens another graph
-            return graph
-        with self._lock:
-            if name not in self._graphs:
-                try:
-                    self._graphs[name] = self._opened(name)
-                except Exception as error:
-                    raise Invalid(f"{name}.onnx of model '{self.model.name}' cannot be opened: {error}") from None
-            return self._graphs[name]
-
-    def _opened(self, name: str) -> Graph:
-        def session(threads: int) -> Session:
-            return Session(open_session(self._folder / f"{name}.onnx", self.model.provider, threads))
-
-        alone = session(1)
-        inputs, outputs = (
-            frozenset(node.name for node in nodes) for nodes in (alone.onnx.get_inputs(), alone.onnx.get_outputs())
-        )
-        several = MultiThreadedSession(lambda: session(self._threads), self._threads) if self._threads > 1 else None
-        return Graph(alone, inputs, outputs, multi_threaded=several)
 
     @cached_property
     def signature(self) -> Signature:

@@ -229,7 +229,7 @@ class GenerateEndpoint:
         if fields.texts is not None:
             context.reservation.add(fields.texts.memory(model))
         graphs = decoder.names(bool(fields.wanted.outputs))
-        if not decoder.is_open(graphs):
+        if not decoder.are_open(graphs):
             yield Stage(self._opening, 0, partial(decoder.open, graphs))
         check_outputs(fields.wanted.outputs, decoder)
         tensors = yield Stage(pipeline.decoding, len(content), read_all(fields.tensors, context.reservation))

@@ -122,17 +122,10 @@ class SequenceGroup:
             sequence.encoded = session.run(sequence.source, names, options)
             if MASK in {node.name for node in self.decoder.graph(OUTPUT).session.onnx.get_inputs()}:
                 sequence.encoded[MASK] = np.ones((1, sequence.source_length), np.int64)
-        logits = np.empty((1, self.decoder.vocabulary), np.float32)
+        logits, of_prompt = np.empty((1, self.decoder.vocabulary), np.float32), self.decoder.beside(graph, OUTPUT)
         while (new := sequence.length - 1 - sequence.computed) > 0:
-            self._compute(self._prefill_graph(graph), past, min(new, PREFILL), {LOGITS: logits}, options)
+            self._compute(of_prompt, past, min(new, PREFILL), {LOGITS: logits}, options)
         return past
-
-    def _prefill_graph(self, graph: Graph) -> Graph:
-        """The graph without weights, with several threads where ``graph`` has them."""
-        of_prefill = self.decoder.graph(OUTPUT)
-        several = of_prefill.multi_threaded
-        is_alone = graph.multi_threaded is not None
-        return of_prefill if several is None or is_alone else several.graph_with(of_prefill)
 
     def _compute(self, graph: Graph, past: Past, new: int, outputs: Arrays, options: RunOptions | None) -> None:
         """Compute ``new`` tokens of each sequence, whose keys and values go to ``past``, and the ``outputs``."""

@@ -1,10 +1,12 @@
 """Sources of inputs outside of request bodies, such as stored memories."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 
+from service.base.errors import Invalid
+from service.codec.json_reader import JsonReader
 from service.engine.task import StoredInputs
 from service.http.direct import RequestContext
 from service.inference.stages import Stages
@@ -13,6 +15,7 @@ from service.model.graph import Arrays
 from service.model.model import Model
 
 FieldDefinitions = Mapping[str, tuple[Any, Any]]  # by name: a pair of annotation and FieldInfo, as pydantic takes it
+NO_FIELDS: FieldDefinitions = {}
 Reference = TypeVar("Reference")
 
 
@@ -52,10 +55,12 @@ class InputSource(Generic[Reference]):
     This one has no fields: all inputs are in the body. A feature's source overrides fields and methods.
     """
 
-    fields: ClassVar[FieldDefinitions] = {}
+    fields: FieldDefinitions = NO_FIELDS
 
-    def read(self, _given: Mapping[str, Any]) -> Reference | None:
+    def read(self, _given: Mapping[str, Any], _model: Model, _reader: JsonReader | None) -> Reference | None:
         """The reference in those of ``fields`` that are given; None where there is none.
+
+        ``_reader`` is that of the request's JSON; V2's parameters, which are numbers and texts, have none.
 
         Raises:
             Invalid: a field of another type, or one that needs another beside it.
@@ -69,3 +74,29 @@ class InputSource(Generic[Reference]):
             NotFound, Gone, Invalid, Conflict: there are none, or they do not fit to the model or the request.
         """
         raise NotImplementedError("no request refers to it")
+
+
+class Sources(InputSource[tuple[InputSource[Any], Any]]):
+    """Several sources, of which a request may use one."""
+
+    def __init__(self, sources: Sequence[InputSource[Any]]) -> None:
+        self._sources = sources
+        self.fields = {name: field for source in sources for name, field in source.fields.items()}
+
+    def read(
+        self, given: Mapping[str, Any], model: Model, reader: JsonReader | None
+    ) -> tuple[InputSource[Any], Any] | None:
+        found: tuple[InputSource[Any], Any] | None = None
+        for source in self._sources:
+            own = {name: given[name] for name in source.fields if name in given}
+            reference = source.read(own, model, reader)
+            if reference is not None and found is not None:
+                raise Invalid(f"cannot be given together with {next(iter(found[0].fields))}", next(iter(own)))
+            found = found if reference is None else (source, reference)
+        return found
+
+    def open(
+        self, reference: tuple[InputSource[Any], Any], model: Model, context: RequestContext
+    ) -> Stages[SourceInputs]:
+        source, own = reference
+        return source.open(own, model, context)

@@ -2,13 +2,14 @@
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, ClassVar, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from pydantic import Field
 
 from service.base.cost import CostModel, UnknownCost
 from service.base.errors import Gone
+from service.codec.json_reader import JsonReader
 from service.http.auth import ApiKeyAuth
 from service.http.body import Headers
 from service.http.direct import RequestContext
@@ -17,6 +18,15 @@ from service.inference.stages import Stage, Stages
 from service.memories.memory import Description
 from service.memories.stored import APPEND, AT, FIELD, Reference, StoredInputs, StoredMemory, read_reference
 from service.model.model import Model
+
+FIELDS: FieldDefinitions = {
+    FIELD: (str | None, Field(None, description="id of a memory to attend to")),
+    APPEND: (
+        bool | None,
+        Field(False, description="append this request's keys and values to the memory first"),
+    ),
+    AT: (int | None, Field(None, ge=0, description="append only if the memory has this many keys")),
+}
 
 
 class Store(Protocol):
@@ -53,14 +63,7 @@ class Store(Protocol):
 class Memories(InputSource[Reference]):
     """The store, and the keys that say to whom a request's memories belong; without keys all belong to everyone."""
 
-    fields: ClassVar[FieldDefinitions] = {
-        FIELD: (str | None, Field(None, description="id of a memory to attend to")),
-        APPEND: (
-            bool | None,
-            Field(False, description="append this request's keys and values to the memory first"),
-        ),
-        AT: (int | None, Field(None, ge=0, description="append only if the memory has this many keys")),
-    }
+    fields = FIELDS
 
     def __init__(self, store: Store, keys: Callable[[], ApiKeyAuth | None]) -> None:
         self.store = store
@@ -81,7 +84,7 @@ class Memories(InputSource[Reference]):
         """Raises NotFound, Gone: as ``MemoryStore.get``."""
         return self.store.get(id, self.seen_by(headers))
 
-    def read(self, given: Mapping[str, Any]) -> Reference | None:
+    def read(self, given: Mapping[str, Any], _model: Model, _reader: JsonReader | None) -> Reference | None:
         return read_reference(given)
 
     def open(self, reference: Reference, model: Model, context: RequestContext) -> Stages[SourceInputs]:

@@ -42,10 +42,12 @@ class Model:
     max_batch_size: int = 0  # rows of a request; 0 = no batch axis
     batched: frozenset[str] = frozenset()  # inputs and outputs whose first axis is the batch
     batching: BatchingRules | None = None  # how requests share a run; None = they never do
-    tokenizer: Any = None  # of a model that takes token ids; features set this and the next four
+    tokenizer: Any = None  # of a model that takes token ids; features set this and the next five
     preprocessor: Any = None  # of a model that takes images
     generate: Any = None  # how it generates, in words of its description
     generate_refused: str | None = None  # why it does not
+    interventions: Any = None  # the shapes of the activations that a request may change
+    interventions_refused: str | None = None  # why it may not
     load_seconds: float = 0.0  # that it took to load
     file_bytes: int = 0  # of all files of the version
 

@@ -232,9 +232,8 @@ def parse_fields(
 def _reference(fields: Mapping[str, Any], reader: JsonReader, model: Model, source: InputSource[Any]) -> Any:
     """The reference to ``source``. Where the model has an input of that name, too, only a text is a reference."""
     given = {name: reader.part(fields[name]) for name in source.fields if name in fields}
-    return source.read(
-        {name: part for name, part in given.items() if name not in model.inputs or isinstance(part, str)}
-    )
+    own = {name: part for name, part in given.items() if name not in model.inputs or isinstance(part, str)}
+    return source.read(own, model, reader)
 
 
 def _plan(

@@ -62,6 +62,8 @@ async def describe_block(block: str, request: Request) -> BlockDescription:
         preprocessor=describe_preprocessor(model),
         generate=model.generate,
         generate_refused=model.generate_refused,
+        interventions=model.interventions,
+        interventions_refused=model.interventions_refused,
         derived=[
             _output(name, "float32", derived_shape(model.signature, output), output.description)
             for name, output in derived

@@ -111,6 +111,10 @@ class BlockDescription(BlockLine):
     )
     generate: GenerateDescription | None = Field(description="null: POST /v1/generate/{block} does not take it")
     generate_refused: str | None = Field(description="why not, of a model of transformers")
+    interventions: dict[str, list[int | str]] | None = Field(
+        description="the shapes of the activations that a request may change, by site; null: none"
+    )
+    interventions_refused: str | None = Field(description="why not, of a model of transformers")
     derived: list[OutputDescription] = Field(description="further outputs, which are computed if a request names them")
     tolerance: dict[str, float] = Field(description="largest absolute error against float64 allowed at export")
     verified: str = Field(description="where and how the export was verified")

@@ -99,8 +99,9 @@ class _Builder:
         value = op("Add", value, own[ADD])
         if RENORMALIZE in own:
             total = op("ReduceSum", value, self._last, keepdims=1)
-            beyond = op("Mul", op("Sub", total, self._one), own[RENORMALIZE])
-            value = op("Div", value, op("Max", op("Add", beyond, self._one), self._tiny))
+            others = op("Sub", self._one, own[RENORMALIZE])
+            divisor = op("Add", op("Mul", total, own[RENORMALIZE]), others)  # the sum, or exactly 1
+            value = op("Div", value, op("Max", divisor, self._tiny))
         value.name = f"{name}_changed"
         self._graph.insert_after(producer, nodes)
         for node, place in uses:

@@ -84,7 +84,7 @@ def parse(
             priority=reserved.get("priority", 0),
             additive_mask=reserved.get(ADDITIVE_MASK, False),
             selection=parameters.selection(others, model),
-            reference=source.read({name: others.get(name) for name in source.fields}) if model.spec else None,
+            reference=source.read(others, model, None) if model.spec else None,
         )
         return asked, tensors, _id(reader.part(request.get("id")))
 

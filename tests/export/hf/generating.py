@@ -16,6 +16,7 @@ from export.verification.sessions import session
 TOKENS = 12
 PROMPT = [7, 40, 23, 11]
 WEIGHTS_ERROR = 3e-6
+SLACK = 4  # of a few numbers, whose largest error is random
 KINDS = {"weights": "decoder_attentions", "cross_weights": "cross_attentions"}
 
 
@@ -29,7 +30,7 @@ def metadata_entry(version: Path, name: str) -> dict[str, Any]:
 def check_generation(client: httpx.Client, model: transformers.PreTrainedModel, family: str) -> None:
     """Check that the server's ``mine`` chooses the tokens of ``generate`` with its weights, also in a stream.
 
-    The weights are within WEIGHTS_ERROR of those in float64, or within twice the error of transformers in float32.
+    Weights are within WEIGHTS_ERROR of those in float64, or within SLACK times the error of transformers in float32.
     """
     two_stacks = model.config.is_encoder_decoder
     start = [model.generation_config.decoder_start_token_id] if two_stacks else []  # generate adds it where it lacks
@@ -53,7 +54,7 @@ def check_generation(client: httpx.Client, model: transformers.PreTrainedModel, 
         own = max(np.abs(one - right).max() for one, right in zip(plain[name], exact[name], strict=True))
         for weights, expected in zip(answered, exact[name], strict=True):
             assert weights.shape == expected.shape
-            assert np.abs(weights - expected).max() <= max(WEIGHTS_ERROR, 2 * own), name
+            assert np.abs(weights - expected).max() <= max(WEIGHTS_ERROR, SLACK * own), name
     events = client.post("/v1/generate/mine", json=body | {"stream": True}).text.strip().split("\n\n")
     streamed = [json.loads(event.partition("data: ")[2]) for event in events]
     assert streamed[:-1] == tokens

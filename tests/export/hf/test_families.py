@@ -12,6 +12,7 @@ import transformers
 from export.__main__ import main
 from export.hf.verification.float64 import in_float64
 from tests.export.hf.generating import check_generation, metadata_entry
+from tests.export.hf.intervening import STACKS, check_interventions
 from tests.support.families import FAMILIES, REFUSED, save
 from tests.support.server import serving
 from tests.support.texts import TARGETS, TEXTS, save_tokenizer
@@ -227,6 +228,9 @@ def test_answers_are_those_of_transformers(name, tmp_path):
     with serving(tmp_path / "models") as client:
         block = client.get("/v1/attention/mine").json()
         assert (block["generate"] is not None) == predicts
+        assert block["interventions"].keys() == interventions["sites"].keys()
+        if name in STACKS:
+            check_interventions(client, loaded(tmp_path / "model"), name, drawn(block, padding=False, seed=0))
         if predicts:
             check_generation(client, loaded(tmp_path / "model"), name)
         shapes = {spec["name"]: spec["shape"] for spec in block["inputs"]}

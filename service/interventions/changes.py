@@ -1,0 +1,140 @@
+"""The inputs of a graph that carry out interventions.
+
+At a site the graph computes x * keep + add + |x| * direction, and divides weights by their sum where renormalize is 1.
+Interventions at one site are composed to one such change, in their order.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import prod
+
+import numpy as np
+
+from service.base.errors import Invalid
+from service.interventions.request import Intervention, within
+from service.interventions.sites import ADD, DIRECTION, KEEP, RENORMALIZE, WEIGHTS, axes_of
+from service.selection.indices import Indices
+
+ITEM_BYTES = 4
+LAST = Indices((-1,))  # position of a steering vector's activations
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Place:
+    """Where an intervention changes a site: indices along each axis of ``shape``; None = all."""
+
+    intervention: Intervention
+    shape: Shape
+    picks: tuple[np.ndarray | None, ...]
+    source_positions: np.ndarray | None  # of the activation that replaces it
+
+    @property
+    def selected(self) -> Shape:
+        """The shape of what is changed."""
+        return tuple(size if pick is None else len(pick) for size, pick in zip(self.shape, self.picks, strict=True))
+
+
+def place_of(intervention: Intervention, shape: Shape, tokens: Sequence[int] | None, source: Shape | None) -> Place:
+    """The place of ``intervention`` at a site of ``shape``; that of the other run has the shape ``source``.
+
+    ``tokens`` are the positions of the tokens that it names, if it names any.
+
+    Raises:
+        Invalid: an index out of range, no such token, or another number of positions on both sides.
+    """
+    at, axes = intervention.at, axes_of(intervention.at)
+    with within(intervention.field):
+        picks = [
+            np.arange(size)[intervention.selected[axis].resolve(axis, size)] if axis in intervention.selected else None
+            for axis, size in zip(axes, shape, strict=True)
+        ]
+        if tokens is not None:
+            picks[axes.index("positions")] = np.asarray(tokens)
+        positions = None
+        run = intervention.source
+        if run is not None and source is not None:
+            along = axes.index("queries" if at.endswith(WEIGHTS) else "positions")
+            if run.positions is not None:
+                positions = np.arange(source[along])[run.positions.resolve("from.positions", source[along])]
+            elif source[along] == shape[along]:
+                positions = picks[along]
+            count = len(picks[along]) if picks[along] is not None else shape[along]  # type: ignore[arg-type]
+            found = source[along] if positions is None else len(positions)
+            if found != count:
+                raise Invalid(f"expected {count} positions, as are changed, got {found}; select positions", "from")
+            if at.endswith(WEIGHTS) and source[-1] != shape[-1]:
+                raise Invalid(f"expected weights to {shape[-1]} keys, got {source[-1]}", "from")
+    return Place(intervention, shape, tuple(picks), positions)
+
+
+@dataclass
+class Change:
+    """The change of one site; an axis has size 1 if all of its numbers are changed alike."""
+
+    shape: Shape
+    places: list[Place] = field(default_factory=list)
+
+    def memory(self) -> int:
+        """Bytes of the arrays."""
+        return 4 * ITEM_BYTES * prod(self.shape)
+
+    def check(self) -> None:
+        """Raises Invalid: an intervention replaces what an earlier one replaces."""
+        replaced = np.zeros(self._size(()), np.int16)
+        for number, place in enumerate(self.places, 1):
+            one = place.intervention
+            if one.replace is None and one.source is None:
+                continue
+            index = self._index(place, replaced.shape)
+            if (replaced[index] != 0).any():
+                first = self.places[int(replaced[index].max()) - 1].intervention
+                raise Invalid(f"replaces what {first.field} replaces", one.field)
+            replaced[index] = number
+
+    def inputs(
+        self, site: str, values: Mapping[Intervention, np.ndarray], kinds: Collection[str]
+    ) -> dict[str, np.ndarray]:
+        """The graph's inputs by kind, of which the site has ``kinds``; ``values`` are what is added or replaces."""
+        size = self._size([value.shape for value in values.values()])
+        arrays = {KEEP: np.ones(size, np.float32), ADD: np.zeros(size, np.float32)}
+        if DIRECTION in kinds:
+            arrays[DIRECTION] = np.zeros(size, np.float32)
+        if RENORMALIZE in kinds:
+            arrays[RENORMALIZE] = np.zeros((*size[:-1], 1), np.float32)
+        for place in self.places:
+            one, index = place.intervention, self._index(place, size)
+            linear = [array for kind, array in arrays.items() if kind != RENORMALIZE]
+            if one.replace is not None or one.source is not None:
+                for array in linear:
+                    array[index] = 0
+                arrays[ADD][index] = values[one]
+            elif one.add is not None:
+                arrays[DIRECTION if one.norm_match else ADD][index] += values[one]
+            else:
+                for array in linear:
+                    array[index] *= one.scale
+                if one.renormalize:
+                    arrays[RENORMALIZE][self._index(place, arrays[RENORMALIZE].shape)] = 1
+        return {f"{site}_{kind}": array for kind, array in arrays.items()}
+
+    def _size(self, values: Collection[Shape]) -> Shape:
+        """The shape of the arrays: 1 along an axis of which nothing is selected, and along which no value varies."""
+        whole = [place.picks for place in self.places]
+        return tuple(
+            size
+            if axis == 0
+            or any(picks[axis] is not None for picks in whole)
+            or any(len(value) >= len(self.shape) - axis and value[axis - len(self.shape)] > 1 for value in values)
+            else 1
+            for axis, size in enumerate(self.shape)
+        )
+
+    @staticmethod
+    def _index(place: Place, size: Shape) -> tuple[np.ndarray, ...]:
+        return np.ix_(
+            *(
+                np.arange(extent) if pick is None or extent == 1 < full else pick
+                for pick, extent, full in zip(place.picks, size, place.shape, strict=True)
+            )
+        )

@@ -1,0 +1,255 @@
+"""The field ``interventions`` of a request: a list of changes, applied in this order."""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from service.base.aliases import name_hint
+from service.base.errors import HeedError, Invalid, Malformed
+from service.codec.json_parser import JsonArray, JsonObject
+from service.codec.json_reader import JsonReader, describe
+from service.codec.long_tensor import LongTensor
+from service.interventions.sites import WEIGHTS, Sites, axes_of
+from service.model.model import Model
+from service.selection.indices import Indices, read_indices
+from service.tensors.spec import TensorSpec
+from service.tokens.request import FIELDS as TEXTS
+from service.tokens.request import TextFields, read_texts
+
+FIELD = "interventions"
+MAX_COUNT = 64
+MAX_TOKENS = 64  # in the list of one intervention
+SELECTING = ("layers", "heads", "positions", "queries", "keys", "tokens")
+ACTIONS = ("add", "scale", "replace", "from")
+FLAGS = {"norm_match": "add", "renormalize": "scale"}  # and the action that each belongs to
+KNOWN = ("at", *SELECTING, *ACTIONS, *FLAGS)
+MEAN = "mean"
+Numbers = np.ndarray | LongTensor
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OtherRun:
+    """Another run of the model, and the positions of its activation; None = those of the intervention."""
+
+    field: str  # in errors
+    texts: TextFields | None
+    tensors: Mapping[str, Numbers]
+    positions: Indices | None
+
+
+@dataclass(frozen=True, slots=True)
+class Vector:
+    """What is added: numbers, or the mean activation of another run, less that of a further one."""
+
+    numbers: Numbers | None
+    plus: OtherRun | None = None
+    minus: OtherRun | None = None
+    scale: float = 1.0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Intervention:
+    """One change. Exactly one of ``add``, ``replace``, ``source`` and ``scale`` says which."""
+
+    field: str  # in errors
+    at: str
+    selected: Mapping[str, Indices]  # by axis; all of the others
+    tokens: Sequence[str]  # in place of positions
+    add: Vector | None = None
+    replace: Numbers | Literal["mean"] | None = None
+    source: OtherRun | None = None
+    scale: float = 1.0
+    norm_match: bool = False
+    renormalize: bool = False
+
+    @property
+    def runs(self) -> list[OtherRun]:
+        """The other runs that it needs."""
+        vector = self.add
+        return [run for run in (self.source, *((vector.plus, vector.minus) if vector else ())) if run is not None]
+
+    @property
+    def numbers(self) -> dict[str, Numbers]:
+        """The tensors that were sent, by their names in errors."""
+        own = {"add": self.add.numbers if self.add else None, "replace": self.replace}
+        sent = {f"{self.field}.{name}": array for name, array in own.items() if isinstance(array, Numbers)}
+        return sent | {f"{run.field}.{name}": array for run in self.runs for name, array in run.tensors.items()}
+
+
+def read_interventions(
+    element: Any, reader: JsonReader, model: Model, sites: Sites, max_text_bytes: int
+) -> list[Intervention]:
+    """The interventions in the JSON ``element``.
+
+    Raises:
+        Malformed: a field that is unknown, given twice, or missing.
+        Invalid: one of another type or out of range, or a site that the model does not have.
+        TooLarge: a text of more than ``max_text_bytes``.
+    """
+    if not isinstance(element, JsonArray):
+        raise Invalid(f"expected a list of objects, got {describe(element)}", FIELD)
+    if not 0 < len(element) <= MAX_COUNT:
+        raise Invalid(f"expected 1 to {MAX_COUNT} interventions, got {len(element)}", FIELD)
+    reader.brackets += 1
+    reading = _Reading(reader, model, sites, max_text_bytes)
+    found = []
+    for index, item in enumerate(element):
+        with within(f"{FIELD}[{index}]") as field:
+            found.append(reading.intervention(reader.part(item), field))
+    return found
+
+
+@contextmanager
+def within(field: str) -> Iterator[str]:
+    """A context that puts ``field`` before the field that an error names."""
+    try:
+        yield field
+    except HeedError as error:
+        inner = error.field
+        if inner is not None and inner.startswith(f"{FIELD}["):
+            raise
+        detail = error.detail.removeprefix(f"{inner}: ")
+        kind = Invalid if isinstance(error, Invalid) else type(error)  # its subclasses take other arguments
+        raise kind(detail, f"{field}.{inner}" if inner else field) from None
+
+
+@dataclass(frozen=True)
+class _Reading:
+    reader: JsonReader
+    model: Model
+    sites: Sites
+    max_text_bytes: int
+
+    def intervention(self, item: Any, field: str) -> Intervention:
+        fields = self._fields(item, KNOWN)
+        at = self._site(fields.get("at"))
+        axes = axes_of(at)
+        for name in SELECTING:
+            if name in fields and name not in (*axes, "tokens"):
+                there = ", ".join(axis for axis in axes if axis in SELECTING)
+                raise Invalid(f"not an axis of {at}, which has {there}", name)
+        selected = {name: self._indices(name, fields[name]) for name in SELECTING[:-1] if name in fields}
+        tokens = self._tokens(fields, at)
+        actions = [name for name in ACTIONS if name in fields and not (name == "scale" and "add" in fields)]
+        if len(actions) != 1:
+            got = f"got {' and '.join(actions)}" if actions else "there is none"
+            raise Malformed(f"expected one of {', '.join(ACTIONS)}; {got}")
+        for flag, action in FLAGS.items():
+            if flag in fields and action not in fields:
+                raise Malformed(f"requires {action}", flag)
+        is_flag = {flag: self._flag(fields, flag) for flag in FLAGS}
+        if is_flag["renormalize"] and not at.endswith(WEIGHTS):
+            raise Invalid(f"not accepted at {at}: only weights have a sum", "renormalize")
+        if is_flag["norm_match"] and (at.endswith(WEIGHTS) or "heads" in axes):
+            raise Invalid(f"not accepted at {at}", "norm_match")
+        scale = self._number("scale", fields.get("scale", 1.0))
+        return Intervention(
+            field,
+            at,
+            selected,
+            tokens,
+            add=self._vector(fields["add"], field, scale) if "add" in fields else None,
+            replace=self._replacement(fields["replace"]) if "replace" in fields else None,
+            source=self._run("from", fields["from"], field) if "from" in fields else None,
+            scale=scale,
+            **is_flag,
+        )
+
+    def _fields(self, item: Any, known: Sequence[str]) -> dict[str, Any]:
+        if not isinstance(item, JsonObject):
+            raise Invalid(f"expected an object, got {describe(item)}")
+        fields: dict[str, Any] = {}
+        for name in item:
+            if name in fields:
+                raise Malformed("given twice", name)
+            if name not in known:
+                raise Malformed(f"unknown field{name_hint(name, known) or '; expected ' + ', '.join(known)}", name)
+            value = self.reader.part(item[name])
+            if value is not None:
+                fields[name] = value
+        return fields
+
+    def _site(self, value: Any) -> str:
+        there = ", ".join(self.sites.sites)
+        if value is None:
+            raise Malformed(f"missing (required); available: {there}", "at")
+        if not isinstance(value, str) or value not in self.sites.sites:
+            raise Invalid(f"expected one of {there}, got {describe(value)}", "at")
+        return value
+
+    def _indices(self, name: str, value: Any) -> Indices:
+        if isinstance(value, JsonArray):
+            self.reader.brackets += 1
+            value = [*value]
+        return read_indices(name, value)
+
+    def _tokens(self, fields: Mapping[str, Any], at: str) -> Sequence[str]:
+        if "tokens" not in fields:
+            return ()
+        if at.endswith(WEIGHTS):
+            raise Invalid("not accepted at weights, which have queries and keys", "tokens")
+        if "positions" in fields:
+            raise Malformed("cannot be given together with positions", "tokens")
+        if self.model.tokenizer is None:
+            raise Invalid(f"requires a tokenizer, which model '{self.model.name}' does not have", "tokens")
+        tokens = self.reader.texts("tokens", fields["tokens"])
+        if not tokens:
+            raise Invalid("expected one or more tokens", "tokens")
+        return tokens
+
+    def _flag(self, fields: Mapping[str, Any], name: str) -> bool:
+        value = fields.get(name, False)
+        if not isinstance(value, bool):
+            raise Invalid(f"expected a boolean, got {describe(value)}", name)
+        return value
+
+    def _number(self, name: str, value: Any) -> float:
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not is_number or not math.isfinite(value) or abs(value) > np.finfo(np.float32).max:
+            raise Invalid(f"expected a finite number, got {describe(value)}", name)
+        return float(value)
+
+    def _numbers(self, name: str, value: Any) -> Numbers:
+        return self.reader.tensor(TensorSpec(name, np.dtype(np.float32), ("width",)), value)
+
+    def _replacement(self, value: Any) -> Numbers | Literal["mean"]:
+        if value == MEAN:
+            return "mean"
+        if isinstance(value, str):
+            raise Invalid(f'expected numbers or "{MEAN}", got {describe(value)}', "replace")
+        return self._numbers("replace", value)
+
+    def _vector(self, value: Any, field: str, scale: float) -> Vector:
+        is_run = isinstance(value, JsonObject) and "data" not in value
+        if not is_run:
+            return Vector(self._numbers("add", value), scale=scale)
+        own = {name: self.reader.part(value[name]) for name in ("minus", "scale") if name in value}
+        minus = own.get("minus")
+        with within(f"{field}.add") as inner:
+            factor = self._number("scale", own.get("scale", 1.0))
+            less = self._run("minus", minus, inner) if minus is not None else None
+        return Vector(None, self._run("add", value, field, ("minus", "scale")), less, scale * factor)
+
+    def _run(self, name: str, value: Any, field: str, others: Sequence[str] = ()) -> OtherRun:
+        """Another run: texts, or the model's own inputs, and the positions of its activation."""
+        with within(f"{field}.{name}") as inner:
+            fields = self._fields(value, (*TEXTS, *self.model.inputs, "positions", *others))
+            given = {key: value for key, value in fields.items() if key not in ("positions", *others)}
+            texts = {key: value for key, value in given.items() if key in TEXTS}
+            read = read_texts(self.reader, texts, self.model, self.max_text_bytes) if texts else None
+            if read is not None and not read.is_single:
+                raise Invalid("expected one text", "text")
+            tensors = {
+                key: self.reader.tensor(self.model.inputs[key], value)
+                for key, value in given.items()
+                if key not in TEXTS
+            }
+            missing = [key for key, tensor in self.model.inputs.items() if tensor.required and key not in tensors]
+            if read is None and missing:
+                raise Malformed("missing (required)", "text" if self.model.tokenizer else missing[0])
+            positions = self._indices("positions", fields["positions"]) if "positions" in fields else None
+            return OtherRun(inner, read, tensors, positions)

@@ -1,0 +1,36 @@
+"""The activations of a version that a request may change, as the metadata of its graph says."""
+
+from collections.abc import Collection
+
+from pydantic import BaseModel
+
+from service.tensors.dims import Sizes, dim_size
+
+WEIGHTS, HEADS = "weights", "head_output"  # ends of the names of sites with heads
+KINDS = KEEP, ADD, DIRECTION, RENORMALIZE = "keep", "add", "direction", "renormalize"  # ends of names of inputs
+RETURNED = {"hidden": "hidden_states", "encoder_hidden": "encoder_hidden_states"}  # sites by another name in outputs
+DECODER_IDS, IDS = "decoder_input_ids", "input_ids"
+
+
+class Sites(BaseModel, frozen=True):
+    """The shape of each site: [layers, batch, heads, queries, keys] of weights, [layers, batch, heads, positions,
+    width] of the outputs of heads, [layers, batch, positions, width] of the others."""
+
+    refused: str | None = None
+    sites: dict[str, tuple[int | str, ...]] = {}
+
+    def shape(self, site: str, sizes: Sizes) -> tuple[int, ...]:
+        """The shape of ``site`` in a run of these sizes."""
+        return tuple(dim_size(dim, sizes) for dim in self.sites[site])
+
+
+def axes_of(site: str) -> tuple[str, ...]:
+    """The axes of a site; a request selects along each but the batch and the width."""
+    if site.endswith(WEIGHTS):
+        return "layers", "batch", "heads", "queries", "keys"
+    return "layers", "batch", *(("heads",) if site.endswith(HEADS) else ()), "positions", "width"
+
+
+def ids_of(site: str, inputs: Collection[str]) -> str:
+    """The one of ``inputs`` whose tokens are the positions of a site."""
+    return DECODER_IDS if DECODER_IDS in inputs and not site.startswith("encoder_") else IDS

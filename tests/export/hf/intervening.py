@@ -1,0 +1,238 @@
+"""Interventions over HTTP, beside hooks on the modules of transformers in float64."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from copy import deepcopy
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+import numpy as np
+import torch
+import transformers
+from torch import Tensor, nn
+
+from export.hf.verification.float64 import in_float64
+
+ERROR = 1e-5  # of the largest number, or of 1
+SLACK = 4  # the largest error of a few numbers is random
+KINDS = ("weights", "head_output", "hidden", "attention_output", "mlp_output")
+LAYER = 1
+POSITIONS, HEAD, KEYS = [1, 3], 1, [0, 2]
+Change = Callable[[Tensor], Tensor]
+
+
+@dataclass(frozen=True)
+class Stack:
+    """The modules of one stack: names in each of ``layers``. ``softmax`` is the place of its first call in a run, after
+    which come those of the next layers, ``step`` apart."""
+
+    layers: str
+    attention: str
+    mlp: str | None
+    projection: str
+    softmax: int = 0
+    step: int = 1
+
+
+LLAMA = Stack("model.layers", "self_attn", "mlp", "self_attn.o_proj")
+BART = ("self_attn", "fc2", "self_attn.out_proj")
+STACKS: dict[str, dict[str, Stack]] = {  # by family, and by the prefix of sites
+    "gpt 2": {"": Stack("transformer.h", "attn", "mlp", "attn.c_proj")},
+    "llama": {"": LLAMA},
+    "qwen 3": {"": LLAMA},
+    "gemma 2": {
+        "": Stack("model.layers", "post_attention_layernorm", "post_feedforward_layernorm", "self_attn.o_proj")
+    },
+    "gpt neox": {"": Stack("gpt_neox.layers", "attention", "mlp", "attention.dense")},
+    "bert": {"": Stack("bert.encoder.layer", "attention.output.dense", "output.dense", "attention.output.dense")},
+    "distilbert": {"": Stack("distilbert.transformer.layer", "attention.out_lin", "ffn", "attention.out_lin")},
+    "vit": {"": Stack("vit.layers", "attention", "mlp", "attention.o_proj")},
+    "t5": {
+        "encoder_": Stack(
+            "encoder.block", "layer.0.SelfAttention", "layer.1.DenseReluDense", "layer.0.SelfAttention.o"
+        ),
+        "": Stack("decoder.block", "layer.0.SelfAttention", "layer.2.DenseReluDense", "layer.0.SelfAttention.o", 2, 2),
+        "cross_": Stack("decoder.block", "layer.1.EncDecAttention", None, "layer.1.EncDecAttention.o", 3, 2),
+    },
+    "bart": {
+        "encoder_": Stack("model.encoder.layers", *BART),
+        "": Stack("model.decoder.layers", *BART, 2, 2),
+        "cross_": Stack("model.decoder.layers", "encoder_attn", None, "encoder_attn.out_proj", 3, 2),
+    },
+}
+
+
+def check_interventions(
+    client: httpx.Client, model: transformers.PreTrainedModel, family: str, inputs: dict[str, np.ndarray]
+) -> None:
+    """Check every kind of change at each site of the server's model ``mine``.
+
+    Outputs are within ERROR of those in float64, or within SLACK times the error of transformers in float32.
+    """
+    sites = client.get("/v1/attention/mine").json()["interventions"]
+    plain, exact = model, deepcopy(model).double()
+    for prefix, stack in STACKS[family].items():
+        for kind in KINDS:
+            if (shape := sites.get(prefix + kind)) is None:
+                continue
+            heads = int(shape[2]) if kind in ("weights", "head_output") else 0
+            width = 0 if kind == "weights" else int(shape[-1])
+            with torch.no_grad():
+                rounded = [*_results(_Reference(plain, stack, kind, heads), inputs, width)]
+                with in_float64():
+                    results = [*_results(_Reference(exact, stack, kind, heads), inputs, width)]
+            for (output, fields), (other, _) in zip(results, rounded, strict=True):
+                answer = client.post(
+                    "/v1/attention/mine",
+                    json={
+                        **{name: array.tolist() for name, array in inputs.items()},
+                        "outputs": ["output"],
+                        "interventions": [{"at": prefix + kind, "layers": LAYER, **fields}],
+                    },
+                )
+                assert answer.status_code == 200, answer.text
+                error = np.abs(np.array(answer.json()["output"]) - output).max()
+                limit = max(ERROR * max(1, np.abs(output).max()), SLACK * np.abs(other - output).max())
+                assert error <= limit, (prefix + kind, fields)
+
+
+def _results(
+    run: "_Reference", inputs: dict[str, np.ndarray], width: int
+) -> Iterator[tuple[np.ndarray, dict[str, Any]]]:
+    """The changed outputs, and the fields that say the same to the server."""
+    other = {name: array[1:] for name, array in inputs.items()}
+    for change, fields in _changes(run, inputs, other, run.kind, width):
+        yield run(inputs, change), fields
+
+
+def _changes(
+    run: "_Reference", inputs: dict[str, np.ndarray], other: dict[str, np.ndarray], kind: str, width: int
+) -> Iterator[tuple[Change, dict[str, Any]]]:
+    """Changes of activations, and the fields that say the same to the server."""
+    if kind == "weights":
+        place = (slice(None), HEAD, POSITIONS[-1], KEYS)
+        fields: dict[str, Any] = {"heads": HEAD, "queries": POSITIONS[-1], "keys": KEYS}
+
+        def removed(x: Tensor) -> Tensor:
+            x[place] = 0
+            return x
+
+        yield removed, {**fields, "scale": 0}
+        yield (
+            lambda x: _put(x, place[:3], (removed(x.clone())[place[:3]] / removed(x.clone())[place[:3]].sum(-1, True))),
+            {**fields, "scale": 0, "renormalize": True},
+        )
+        return
+    axis = (slice(None), HEAD, POSITIONS) if kind == "head_output" else (slice(None), POSITIONS)
+    fields = {"positions": POSITIONS, **({"heads": HEAD} if kind == "head_output" else {})}
+    vector = np.round(np.random.default_rng(0).normal(0, 1, width), 3)
+    given = torch.from_numpy(vector)
+    theirs = run.activation(other)
+    own = run.activation(inputs)
+    first, last = theirs[0], theirs[0, ..., -1:, :]
+    yield lambda x: _put(x, axis, 0.5 * x[axis]), {**fields, "scale": 0.5}
+    yield lambda x: _put(x, axis, x[axis] + given), {**fields, "add": vector.tolist()}
+    yield lambda x: _put(x, axis, given.expand_as(x[axis])), {**fields, "replace": vector.tolist()}
+    mean = own.mean(-2, keepdim=True).expand_as(own)
+    yield lambda x: _put(x, axis, mean[axis]), {**fields, "replace": "mean"}
+    sent = {name: array.tolist() for name, array in other.items()}
+    at = first[axis[1:]]
+    yield lambda x: _put(x, axis, at.expand_as(x[axis])), {**fields, "from": sent}
+    end = last[HEAD] if kind == "head_output" else last
+    yield lambda x: _put(x, axis, x[axis] + 2 * end), {**fields, "add": {**sent, "scale": 2}}
+    if kind != "head_output":
+        unit = given / given.norm()
+        yield (
+            lambda x: _put(x, axis, x[axis] + 0.7 * x[axis].norm(dim=-1, keepdim=True) * unit),
+            {**fields, "add": vector.tolist(), "norm_match": True, "scale": 0.7},
+        )
+
+
+def _put(x: Tensor, place: Any, value: Tensor) -> Tensor:
+    changed = x.clone()
+    changed[place] = value.to(x.dtype)
+    return changed
+
+
+class _Reference:
+    """Runs ``model`` with a change at the site ``kind`` of layer LAYER in ``stack``."""
+
+    def __init__(self, model: transformers.PreTrainedModel, stack: Stack, kind: str, heads: int) -> None:
+        self._model, self._stack, self.kind, self._heads = model, stack, kind, heads
+
+    def __call__(self, inputs: dict[str, np.ndarray], change: Change) -> np.ndarray:
+        tensors = {name: torch.from_numpy(array) for name, array in inputs.items()}
+        dtype = next(self._model.parameters()).dtype
+        tensors = {name: x.to(dtype) if x.is_floating_point() else x for name, x in tensors.items()}
+        options = {} if self._model.config.model_type == "vit" else {"use_cache": False}
+        with self._hooked(change):
+            result = self._model(**tensors, output_attentions=True, **options)
+        if "start_logits" in result:
+            return torch.stack([result.start_logits, result.end_logits], -1).numpy()
+        output: Tensor = result.logits if "logits" in result else result.last_hidden_state
+        return output.numpy()
+
+    def activation(self, inputs: dict[str, np.ndarray]) -> Tensor:
+        found: list[Tensor] = []
+
+        def record(x: Tensor) -> Tensor:
+            found.append(x.clone())
+            return x
+
+        self(inputs, record)
+        return found[0]
+
+    @contextmanager
+    def _hooked(self, change: Change) -> Iterator[None]:
+        if self.kind == "weights":
+            with self._softmax(change):
+                yield
+            return
+        layer = self._model.get_submodule(f"{self._stack.layers}.{LAYER}")
+
+        def after(_: nn.Module, __: Any, output: Any) -> Any:
+            return (change(output[0]), *output[1:]) if isinstance(output, tuple) else change(output)
+
+        def before(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+            if args:
+                return (change(args[0]), *args[1:]), kwargs
+            return args, {**kwargs, "hidden_states": change(kwargs["hidden_states"])}
+
+        def of_heads(_: nn.Module, args: tuple[Tensor]) -> tuple[Tensor]:
+            (merged,) = args
+            split = merged.view(*merged.shape[:2], self._heads, -1).transpose(1, 2)
+            return (change(split).transpose(1, 2).reshape(merged.shape),)
+
+        if self.kind == "hidden":
+            handle = layer.register_forward_pre_hook(before, with_kwargs=True)
+        elif self.kind == "head_output":
+            handle = layer.get_submodule(self._stack.projection).register_forward_pre_hook(of_heads)
+        else:
+            name = self._stack.attention if self.kind == "attention_output" else self._stack.mlp
+            assert name is not None
+            handle = layer.get_submodule(name).register_forward_hook(after)
+        try:
+            yield
+        finally:
+            handle.remove()
+
+    @contextmanager
+    def _softmax(self, change: Change) -> Iterator[None]:
+        softmax, calls, is_inside = nn.functional.softmax, 0, False
+        chosen = self._stack.softmax + LAYER * self._stack.step
+
+        def counted(*args: Any, **kwargs: Any) -> Tensor:
+            nonlocal calls, is_inside
+            if is_inside:  # torch calls it again by its name, for the mode of float64
+                return softmax(*args, **kwargs)
+            is_inside = True
+            weights = softmax(*args, **kwargs)
+            is_inside, calls = False, calls + 1
+            return change(weights.clone()) if calls - 1 == chosen else weights
+
+        nn.functional.softmax = counted
+        try:
+            yield
+        finally:
+            nn.functional.softmax = softmax

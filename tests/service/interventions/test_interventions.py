@@ -1,0 +1,242 @@
+"""The field ``interventions``: changes at their places, composed in their order, and clear errors.
+
+That each kind of change is transformers' own is compared in tests/export/hf/test_families.py.
+"""
+
+from concurrent.futures import ThreadPoolExecutor
+
+import httpx
+import numpy as np
+import pytest
+
+from tests.support.in_process import serving_in_process
+
+ATTENTION, TEXT = "/v1/attention/gpt", "/v1/text/gpt"
+IDS = [7, 40, 23, 11, 9]
+WIDTH = 32
+ERROR = 1e-5
+REMOVED = {"at": "hidden", "layers": 1, "positions": 2, "scale": 0}
+pytestmark = pytest.mark.filterwarnings("ignore")  # those of transformers
+
+
+@pytest.fixture(scope="module")
+def service(generating):
+    with serving_in_process(generating / "models") as service:
+        yield service
+
+
+@pytest.fixture(scope="module")
+def client(service):
+    with httpx.Client(base_url=f"http://127.0.0.1:{service.port}", timeout=60) as client:
+        yield client
+
+
+@pytest.fixture
+def ask(client):
+    """The outputs of a run with these interventions, as arrays."""
+
+    def post(*interventions, ids=IDS, outputs=("output", "weights", "hidden_states"), **fields):
+        body = {"input_ids": ids, "outputs": [*outputs], **fields}
+        response = client.post(ATTENTION, json=body | ({"interventions": [*interventions]} if interventions else {}))
+        assert response.status_code == 200, response.text
+        return {name: np.array(response.json()[name]) for name in outputs}
+
+    return post
+
+
+def assert_close(answer, expected):
+    for name, array in expected.items():
+        assert np.abs(answer[name] - array).max() <= ERROR, name
+
+
+def test_hidden_states_are_those_after_the_change(ask):
+    vector = np.linspace(-1, 1, WIDTH)
+    plain = ask()["hidden_states"]
+    changed = ask({"at": "hidden", "layers": 1, "positions": "1,3", "add": vector.tolist()})["hidden_states"]
+    assert np.abs(changed[0] - plain[0]).max() == 0
+    expected = plain[1].copy()
+    expected[[1, 3]] += vector
+    assert np.abs(changed[1] - expected).max() <= ERROR
+    assert (np.abs(changed[2] - plain[2]).max(-1) > ERROR).tolist() == [False, True, True, True, True]  # causal
+
+
+def test_removed_weights_are_0_and_renormalized_ones_have_the_sum_1(ask):
+    place = {"at": "weights", "layers": 1, "heads": 2, "queries": -1, "keys": [0, 2]}
+    plain, cut, whole = (
+        ask(*changes)["weights"]
+        for changes in ([], [{**place, "scale": 0}], [{**place, "scale": 0, "renormalize": True}])
+    )
+    expected = plain.copy()
+    expected[1, 2, -1, [0, 2]] = 0
+    assert np.abs(cut - expected).max() <= ERROR
+    expected[1, 2, -1] /= expected[1, 2, -1].sum()
+    assert np.abs(whole - expected).max() <= ERROR
+
+
+def test_changes_of_one_place_are_applied_in_their_order(ask):
+    vector = np.linspace(-1, 1, WIDTH).tolist()
+    place = {"at": "mlp_output", "layers": 0, "positions": 3}
+    double, add, replace = ({**place, **one} for one in ({"scale": 2}, {"add": vector}, {"replace": vector}))
+    plain = ask()["hidden_states"][1]
+    fourfold, added_twice = (ask(*changes)["hidden_states"][1] - plain for changes in ([double, double], [add, double]))
+    once = ask(double)["hidden_states"][1] - plain
+    assert np.abs(fourfold - 3 * once).max() <= ERROR
+    expected = once.copy()
+    expected[3] += 2 * np.array(vector)
+    assert np.abs(added_twice - expected).max() <= ERROR
+    assert_close(ask(add, replace), ask(replace))
+    assert_close(ask(replace, add), ask({**place, "replace": (2 * np.array(vector)).tolist()}))
+
+
+def test_changes_of_several_places_are_independent(ask):
+    """A layer in which everything is scaled beside one in which a position of a head is."""
+    both = ask(
+        {"at": "head_output", "layers": 0, "scale": 0.5}, {"at": "head_output", "layers": 1, "heads": 1, "scale": 2}
+    )
+    halved = ask({"at": "head_output", "layers": 0, "scale": 0.5})
+    assert np.abs(both["hidden_states"][1] - halved["hidden_states"][1]).max() <= ERROR
+    assert np.abs(both["output"] - halved["output"]).max() > ERROR
+
+
+def test_an_activation_of_another_run_is_patched(ask):
+    """A layer that is replaced as a whole gives the output of the run from which it is."""
+    other = [9, 9, 3, 50, 4]
+    source = {"at": "hidden", "layers": 1, "from": {"input_ids": other}}
+    assert_close(ask(source, outputs=["output"]), ask(ids=other, outputs=["output"]))
+    last = {"at": "hidden", "layers": 1, "positions": -1, "from": {"input_ids": other[:3], "positions": 2}}
+    hidden = ask(last)["hidden_states"]
+    assert np.abs(hidden[1, -1] - ask(ids=other[:3])["hidden_states"][1, 2]).max() <= ERROR
+    assert np.abs(hidden[1, :-1] - ask()["hidden_states"][1, :-1]).max() <= ERROR
+
+
+def test_weights_of_another_run_are_patched(ask):
+    other = [9, 9, 3, 50, 4]
+    source = {"at": "weights", "layers": 1, "queries": [2, 4], "heads": "1:3", "from": {"input_ids": other}}
+    weights, plain, theirs = ask(source)["weights"], ask()["weights"], ask(ids=other)["weights"]
+    expected = plain.copy()
+    expected[1, 1:3, 2], expected[1, 1:3, 4] = theirs[1, 1:3, 2], theirs[1, 1:3, 4]
+    assert np.abs(weights - expected).max() <= ERROR
+
+
+def test_a_steering_vector_is_the_difference_of_two_texts(ask, client):
+    states = [ask(ids=ids)["hidden_states"][1] for ids in ([9, 9], [3, 4, 5])]
+    vector = 4 * (states[0][-1] - states[1][1:].mean(0))
+    difference = {"input_ids": [9, 9], "minus": {"input_ids": [3, 4, 5], "positions": "1:"}, "scale": 4}
+    place = {"at": "hidden", "layers": 1, "positions": "1:"}
+    assert_close(ask({**place, "add": difference}), ask({**place, "add": vector.tolist()}))
+    unit = vector / np.linalg.norm(vector)
+    found = ask({**place, "add": difference, "norm_match": True, "scale": -0.5})["hidden_states"][1]
+    plain = ask()["hidden_states"][1]
+    lengths = np.linalg.norm(plain, axis=-1, keepdims=True)
+    assert np.abs(found[1:] - (plain - 4 * 0.5 * lengths * unit)[1:]).max() <= 10 * ERROR
+
+
+def test_the_mean_leaves_padding_out(ask):
+    mask = [[1, 1, 1, 1, 1], [1, 1, 1, 0, 0]]
+    rows = [IDS, [8, 30, 2, 0, 0]]
+    mean = {"at": "hidden", "layers": 1, "positions": 1, "replace": "mean"}
+    plain = ask(ids=rows, attention_mask=mask)["hidden_states"]
+    found = ask(mean, ids=rows, attention_mask=mask)["hidden_states"]
+    for row, length in ((0, 5), (1, 3)):
+        assert np.abs(found[1, row, 1] - plain[1, row, :length].mean(0)).max() <= ERROR
+
+
+def test_positions_are_those_of_tokens(client):
+    def ask(**place):
+        body = {"text": "the cat sat", "interventions": [{"at": "hidden", "layers": 1, "scale": 0, **place}]}
+        response = client.post(TEXT, json={**body, "outputs": ["output"], "next_tokens": 3})
+        assert response.status_code == 200, response.text
+        return response.json()
+
+    assert ask(tokens=["cat", "the"]) == ask(positions=[1, 2])
+    assert ask(tokens=["cat"]) != ask(positions=[1, 2])
+
+
+def test_answers_without_interventions_stay_the_same_beside_others(client):
+    bodies = [{"input_ids": IDS}, {"input_ids": IDS, "interventions": [REMOVED]}]
+    alone = [client.post(ATTENTION, json=body).json() for body in bodies]
+    assert alone[0] != alone[1]
+    with ThreadPoolExecutor(8) as pool:
+        answers = [*pool.map(lambda index: client.post(ATTENTION, json=bodies[index % 2]).json(), range(40))]
+    for index, answer in enumerate(answers):
+        for name in ("output", "weights"):
+            assert np.abs(np.array(answer[name]) - np.array(alone[index % 2][name])).max() <= ERROR
+
+
+def test_options_of_the_weights_hold_for_the_changed_run(ask):
+    place = {"at": "hidden", "layers": 1, "positions": 2, "scale": 0}
+    whole = ask(place, outputs=["weights"])["weights"]
+    assert_close(ask(place, outputs=["weights"], layers=1, reduce_heads="mean"), {"weights": whole[[1]].mean(1)})
+
+
+ERRORS = [
+    ("a number", 3, 422, "", "expected a list of objects"),
+    ("an empty list", [], 422, "", "expected 1 to 64"),
+    ("no object", [3], 422, "[0]", "expected an object"),
+    ("no site", [{"scale": 0}], 400, "[0].at", "missing (required); available: weights, head_output, hidden"),
+    ("another site", [{"at": "mlp"}], 422, "[0].at", "expected one of"),
+    ("an unknown field", [REMOVED, {**REMOVED, "layer": 1}], 400, "[1].layer", "did you mean 'layers'"),
+    ("no action", [{"at": "hidden"}], 400, "[0]", "there is none"),
+    ("two actions", [{**REMOVED, "replace": "mean"}], 400, "[0]", "got scale and replace"),
+    ("a layer that is not there", [{**REMOVED, "layers": 2}], 422, "[0].layers", "from -2 to 1, got 2"),
+    ("a position that is not there", [{**REMOVED, "positions": 9}], 422, "[0].positions", "from -5 to 4, got 9"),
+    ("heads without any", [{**REMOVED, "heads": 1}], 422, "[0].heads", "not an axis of hidden"),
+    ("a width that differs", [{"at": "hidden", "add": [1, 2]}], 422, "[0].add", "broadcasts to [2, 5, 32], got [2]"),
+    ("NaN", [{"at": "hidden", "replace": [None] * WIDTH}], 422, "[0].replace", "null"),
+    ("a text", [{"at": "hidden", "replace": "median"}], 422, "[0].replace", 'expected numbers or "mean"'),
+    ("an infinite factor", [{**REMOVED, "scale": 1e300}], 422, "[0].scale", "expected a finite number"),
+    ("two replacements", [{"at": "hidden", "replace": "mean"}, {"at": "hidden", "layers": 1, "replace": [0.0]}],
+     422, "[1]", "replaces what interventions[0] replaces"),
+    ("another length", [{"at": "hidden", "from": {"input_ids": [1, 2]}}], 422, "[0].from", "expected 5 positions"),
+    ("no input", [{"at": "hidden", "from": {}}], 400, "[0].from.text", "missing (required)"),
+    ("several texts", [{"at": "hidden", "from": {"text": ["a", "b"]}}], 422, "[0].from.text", "expected one text"),
+    ("ids that are no tokens", [{"at": "hidden", "from": {"input_ids": [1, 2, 3, 4, 999]}}], 422,
+     "[0].from.input_ids", "999"),
+    ("a vector without direction", [{"at": "hidden", "add": [0.0] * WIDTH, "norm_match": True}], 422, "[0].add",
+     "has no direction"),
+    ("renormalize at hidden", [{**REMOVED, "renormalize": True}], 422, "[0].renormalize", "only weights have a sum"),
+    ("norm_match without add", [{**REMOVED, "norm_match": True}], 400, "[0].norm_match", "requires add"),
+    ("no such token", [{"at": "hidden", "tokens": ["zebra"], "scale": 0}], 422, "[0].tokens", "not a token of the text"),
+    ("tokens and positions", [{**REMOVED, "tokens": ["cat"]}], 400, "[0].tokens", "cannot be given together"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("interventions", "status", "field", "words"), [one[1:] for one in ERRORS], ids=[one[0] for one in ERRORS]
+)
+def test_an_error_names_the_field_and_its_place(client, interventions, status, field, words):
+    response = client.post(ATTENTION, json={"input_ids": IDS, "interventions": interventions})
+    problem = response.json()
+    assert (response.status_code, problem.get("field")) == (status, f"interventions{field}"), problem
+    assert words in problem["detail"]
+
+
+def test_a_model_without_a_graph_of_interventions_says_why(client, two_blocks):
+    with serving_in_process(two_blocks) as service:
+        response = httpx.post(
+            f"http://127.0.0.1:{service.port}/v1/attention/dot_product",
+            json={"query": [[1.0]], "key": [[1.0]], "value": [[1.0]], "interventions": [REMOVED]},
+        )
+    assert response.status_code == 422
+    assert response.json()["detail"] == (
+        "interventions: model 'dot_product' takes no interventions: it was exported without the graph of interventions"
+    )
+
+
+def test_v2_says_where_interventions_are_accepted(client):
+    body = {
+        "inputs": [{"name": "input_ids", "shape": [1, 5], "datatype": "INT64", "data": IDS}],
+        "parameters": {"interventions": "scale"},
+    }
+    response = client.post("/v2/models/gpt/infer", json=body)
+    assert (response.status_code, "POST /v1/attention" in response.json()["error"]) == (400, True), response.text
+
+
+def test_memory_beyond_the_limit_is_refused(generating):
+    with serving_in_process(generating / "models", max_memory_bytes=1 << 18) as service:
+        url = f"http://127.0.0.1:{service.port}{ATTENTION}"
+        place = {"at": "weights", "queries": 40, "keys": 3, "scale": 0}
+        bodies = [{"input_ids": [5] * 48, "outputs": ["output"], **more} for more in ({}, {"interventions": [place]})]
+        plain, response = (httpx.post(url, json=body) for body in bodies)
+    assert plain.status_code == 200
+    assert (response.status_code, "max_memory_bytes" in response.text) == (413, True), response.text
