@@ -12,18 +12,21 @@ from service.base.messages import did_you_mean
 class Alias:
     """A name that other libraries have for a field.
 
-    ``fields`` are the fields that it may mean: the first one that a request accepts counts. Its ``no_ops`` are values
-    that change nothing, and so does true under the condition ``true_if``.
+    ``fields`` are the fields that it may mean: the first one that a request accepts counts. The ``note`` is said where
+    that is the field ``note_for``, always if this is empty. ``no_ops`` are values that change nothing, and so does true
+    under the condition ``true_if``.
     """
 
     fields: tuple[str, ...] = ()
     note: str = ""
     no_ops: tuple[object, ...] = ()
     true_if: str = ""
+    note_for: str = ""
 
 
 QUERY = ("query", "x", "text", "input_ids")
 ALWAYS_ZERO = "there is no dropout in inference: leave it out, or send "
+GENERATES = "POST /v1/generate writes on; next_tokens: 5 returns the 5 most probable next tokens of each text"
 TABLE = {  # aliases -> their meaning
     "q query_states query_layer qs": Alias(QUERY),
     "k key_states key_layer ks": Alias(("key", "memory", "x")),
@@ -76,13 +79,19 @@ TABLE = {  # aliases -> their meaning
     "block model model_name": Alias((), "the path names the block: leave it out"),
     "return_tensors": Alias((), "answers are JSON: leave it out"),
     "padding": Alias((), "texts of a request are padded to the longest: leave it out, or send true", (True, "longest")),
-    "max_length": Alias(("truncation",), "truncation true cuts texts at the model's length"),
-    "top_k topk k_top": Alias(("weights_top_k", "next_tokens")),
-    "temperature top_p max_new_tokens max_tokens": Alias(
-        ("next_tokens",),
-        "Heed does not generate text; next_tokens: 5 returns the 5 most probable next tokens of each text",
+    "max_length": Alias(
+        ("max_new_tokens", "truncation"), "truncation true cuts texts at the model's length", note_for="truncation"
     ),
-    "texts prompt input inputs sentence sentences content": Alias(("text",)),
+    "top_k topk k_top": Alias(("weights_top_k", "next_tokens")),
+    "max_tokens max_completion_tokens n_predict num_predict": Alias(
+        ("max_new_tokens", "next_tokens"), GENERATES, note_for="next_tokens"
+    ),
+    "temperature top_p min_p max_new_tokens": Alias(("next_tokens",), GENERATES),
+    "do_sample": Alias(("temperature",), "above 0 draws tokens, 0 takes the most probable one"),
+    "num_beams beam_width": Alias((), "beams are not searched"),
+    "stop_words stop_sequences stop_strings": Alias(("stop",)),
+    "random_seed": Alias(("seed",)),
+    "texts prompt input inputs sentence sentences content messages": Alias(("text",)),
     "ttl expires expires_in": Alias(("ttl_seconds",)),
     "memory_id memories": Alias(("memory",)),
     "keys k_cache": Alias(("key",)),
@@ -115,7 +124,8 @@ def field_hint(name: str, accepted: Collection[str]) -> str:
     meant = next((field for field in alias.fields if field in accepted), None)
     if meant is None and (alias.fields or not alias.note):
         return did_you_mean(name, accepted)
-    return " ".join(filter(None, (f"; did you mean '{meant}'?" if meant else ";", alias.note)))
+    note = alias.note if alias.note_for in ("", meant) else ""
+    return " ".join(filter(None, (f"; did you mean '{meant}'?" if meant else ";", note)))
 
 
 def canonical_names(name: str) -> tuple[str, ...]:

@@ -17,6 +17,13 @@ def test_only_accepted_names_are_suggested():
     assert name_hint("Flash-Attention", ["scaled_dot_product"]) == "; did you mean 'scaled_dot_product'?"
 
 
+def test_an_alias_of_a_request_that_generates_is_not_explained_as_one_of_texts():
+    assert field_hint("max_tokens", ["text", "max_new_tokens", "next_tokens"]) == "; did you mean 'max_new_tokens'?"
+    assert "POST /v1/generate" in field_hint("max_tokens", ["text", "next_tokens"])
+    assert field_hint("max_length", ["max_new_tokens", "truncation"]) == "; did you mean 'max_new_tokens'?"
+    assert "truncation true" in field_hint("max_length", ["truncation"])
+
+
 @pytest.mark.parametrize("value", [True, False, 0, 0.0, 0.1, 1, "", "longest", None])
 def test_values_of_aliases_that_change_nothing(value):
     taken = {name for name in ALIASES if is_no_op(name, value, {"groups_heads": False, "answers_weights": False})}
