@@ -1,5 +1,6 @@
 """Export a model of the transformers library from its directory: config, weights, tokenizer. Nothing is downloaded."""
 
+import json
 import re
 import sys
 import time
@@ -67,7 +68,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
         f"(after {seconds:.0f} s)",
         soft_wrap=True,
     )
+    if options.quantize:
+        console.print(f"{name}: {_cost(folder)}", soft_wrap=True)
     return 0
+
+
+def _cost(folder: Path) -> str:
+    """The errors of steps with weights of 8 bits, from the metadata of ``folder``, or why there are none."""
+    import onnx
+
+    model = onnx.load(folder / "model.onnx", load_external_data=False)
+    metadata = {entry.key: entry.value for entry in model.metadata_props}
+    generation = json.loads(metadata["heed"])["generation"]
+    if "refused" in generation:
+        return f"--quantize has no effect: {generation['refused']}"
+    errors = dict(generation["quantized"]["errors"])
+    below = errors.pop("tokens", 0.0)
+    largest = ", ".join(f"{output} {error:.3g}" for output, error in errors.items())
+    return (
+        f"generates with weights of 8 bits, whose largest errors against float64 are: {largest}; the logit of a chosen "
+        f"token is at most {below:.3g} below the largest"
+    )
 
 
 def _name_of(directory: Path) -> str:

@@ -4,13 +4,13 @@ A step of one sequence takes about as long as to read the weights, of which thes
 rest of the graph stays float32. ONNX Runtime's MatMulNBits rounds what it multiplies them with to 8 bits, too.
 """
 
+import logging
 from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 import onnx
 from onnx import helper, numpy_helper
-from onnxruntime.quantization.matmul_nbits_quantizer import DefaultWeightOnlyQuantConfig, DefaultWeightOnlyQuantizer
 from onnxscript.optimizer import remove_unused_nodes
 
 from export.graphs.shared_weights import SharedWeights
@@ -71,6 +71,12 @@ def _matrix(node: onnx.NodeProto, constants: Constants, transposed: Constants, f
 
 def _packed(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The numbers [n, blocks, BLOCK], of which 128 is zero, and the scales [n, blocks] of a matrix [k, n]."""
+    logging.basicConfig(level=logging.WARNING)  # else this module logs INFO of all libraries to the terminal
+    from onnxruntime.quantization.matmul_nbits_quantizer import (
+        DefaultWeightOnlyQuantConfig,
+        DefaultWeightOnlyQuantizer,
+    )
+
     config = DefaultWeightOnlyQuantConfig(block_size=BLOCK, is_symmetric=True, bits=BITS)
     packed, scales, _ = DefaultWeightOnlyQuantizer(config).qbits_block_quant(np.ascontiguousarray(matrix))
     return packed, scales

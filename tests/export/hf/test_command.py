@@ -2,6 +2,7 @@
 
 import json
 import re
+import subprocess
 import sys
 from pathlib import Path
 
@@ -78,6 +79,16 @@ def test_the_flags_reach_the_export(tiny, tmp_path, monkeypatch, capsys):
         (BASE.model, ["preprocessor_config.json"], "mine", tmp_path, 2, True, True),
     ]
     assert "a check failed\nNothing was written for mine.\n" in capsys.readouterr().err
+
+
+@pytest.mark.extended
+def test_a_model_that_does_not_generate_says_that_it_is_not_quantized(tiny, tmp_path):
+    """And libraries log nothing to the terminal: a module that quantizes sets up logging where nobody else has."""
+    command = [sys.executable, "-m", "export", "hf", str(tiny), "--name", "mine", "--quantize", "int8"]
+    done = subprocess.run([*command, "--repository", str(tmp_path)], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1].startswith("mine: --quantize has no effect: ")
+    assert all(line.startswith("heed export hf: mine: ") for line in done.stderr.splitlines()), done.stderr
 
 
 def test_an_existing_version_stays(tiny, tmp_path, capsys):

@@ -13,6 +13,7 @@ from export.hf.generation import past, quantized, verification
 from export.hf.generation.graphs import generation_graphs
 from export.hf.pretrained import ModelRefused, load
 from export.verification.sessions import session
+from heed_client.__main__ import main as client_main
 from service.model.loader import open_version
 from service.ort.provider import Provider
 from tests.export.hf.generating import metadata_entry
@@ -64,9 +65,10 @@ def test_weights_of_8_bits_are_rounded_by_half_a_scale_or_are_the_largest():
 
 
 @pytest.mark.extended
-def test_steps_of_8_bits_have_their_errors_in_the_description(generating, tmp_path):
+def test_steps_of_8_bits_have_their_errors_in_the_description(generating, tmp_path, capfd):
     command = ["hf", str(generating / "gpt"), "--repository", str(tmp_path), "--name", "small", "--quantize", "int8"]
     assert main(command) == 0
+    printed = capfd.readouterr().out.splitlines()
     folder = tmp_path / "small" / "1"
     for name in ("decode", "decode_output"):
         nodes = Counter(node.op_type for node in onnx.load(folder / f"{name}.onnx").graph.node)
@@ -79,8 +81,13 @@ def test_steps_of_8_bits_have_their_errors_in_the_description(generating, tmp_pa
     assert errors["output"] < 0.05 * np.ptp(weights)
     assert errors["weights"] < 0.1
     assert errors["tokens"] <= 2 * errors["output"]
+    assert printed[-1].startswith("small: generates with weights of 8 bits")
+    assert f": output {errors['output']:.3g}, " in printed[-1]
     with serving(tmp_path) as client:
         assert client.get("/v1/attention/small").json()["generate"]["quantized"] == entry["quantized"]
+        assert client_main(["small", "--describe", "--url", str(client.base_url)]) == 0
+    errors = f"  with weights of 8 bits; largest errors against float64: output {errors['output']:.3g}, "
+    assert capfd.readouterr().out.splitlines()[-1].startswith(errors)
 
 
 def logits_of(folder, entry):
