@@ -140,7 +140,7 @@ def _generate(
     if out:
         files.write(out, {}, generate.document(generation.result()))
     else:
-        generate.print_text(generation)
+        generate.print_text(generation, "input_ids" in inputs)
     if formats:
         try:
             selection = generate.looked(generation, inputs, drawn, options.at, given)
@@ -293,7 +293,10 @@ def _describe(block: Block, as_json: bool) -> None:
         default = "" if parameter.default is None else f" = {json.dumps(parameter.default)}"
         lines += [f"  {parameter.name} {parameter.dtype}{default}", f"      {parameter.description}"]
     if block.generate is not None:
-        lines += ["", "generates text: --text TEXT --generate N"]
+        lines += ["", f"generates text: {'--text TEXT' if block.tokenizer else '--input-ids FILE'} --generate N"]
+        if quantized := block.generate.get("quantized"):
+            errors = ", ".join(f"{output} {error:.3g}" for output, error in quantized["errors"].items())
+            lines += [f"  with weights of {quantized['bits']} bits; largest errors against float64: {errors}"]
     elif block.generate_refused:
         lines += ["", f"does not generate text: {block.generate_refused}"]
     print("\n".join(lines))

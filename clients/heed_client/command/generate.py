@@ -31,13 +31,18 @@ def with_weights(inputs: Mapping[str, Any], drawn: str) -> dict[str, Any]:
     return {**means, **inputs, "outputs": outputs}
 
 
-def print_text(generation: Generation) -> None:
-    """Print the text as it comes, and on a terminal why it ends and how long it took."""
+def print_text(generation: Generation, has_ids: bool = False) -> None:
+    """Print the text as it comes, and on a terminal why it ends and how long it took.
+
+    Behind a prompt of ids (``has_ids``) tokens without a name are printed as ids: the model may have no tokenizer.
+    """
     is_begun, is_terminal = False, sys.stdout.isatty()
     try:
         for token in generation:
+            is_id = has_ids and token.token is None
+            text = f"{' ' * is_begun}{token.id}" if is_id else token.text
+            print(CONTROL.sub("", text) if is_terminal else text, end="", flush=True)
             is_begun = True
-            print(CONTROL.sub("", token.text) if is_terminal else token.text, end="", flush=True)
     finally:
         if is_begun:
             print(flush=True)

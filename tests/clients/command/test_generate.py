@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -248,3 +249,15 @@ def test_a_model_that_does_not_generate_says_why(shared_server, two_blocks, caps
     assert said.startswith("heed run: model 'dot_product' cannot generate: it was exported without the graphs of steps")
     assert main(["dot_product", "--url", url]) == 2
     assert "--text" not in capsys.readouterr().err
+
+
+def test_tokens_without_a_tokenizer_are_printed_as_ids(run, generating, shared_server, tmp_path):
+    models = tmp_path / "models"
+    shutil.copytree(generating / "models", models, ignore=shutil.ignore_patterns("tokenizer*"))
+    url = shared_server(models).url
+    with Client(url) as heed:
+        expected = heed.generate("gpt", input_ids=[7, 40, 23], max_new_tokens=4).result()
+    status, printed, _ = run("--url", url, "--input-ids", "[7, 40, 23]", "--generate", 4)
+    assert (status, printed) == (0, " ".join(str(token.id) for token in expected.generated) + "\n")
+    status, printed, _ = run("--url", url, "--describe")
+    assert (status, printed.splitlines()[-1]) == (0, "generates text: --input-ids FILE --generate N")
