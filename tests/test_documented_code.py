@@ -80,14 +80,15 @@ def test_it_runs_and_prints_what_is_shown(client, folder, example):
         assert done.stdout.strip() == example.shown.strip()
 
 
-GENERATING = [example for example in EXAMPLES if re.search(r"heed run gpt2|generate\(.gpt2", example.code)]
+GENERATING = [example for example in EXAMPLES if re.search(r"heed run gpt2|generate\(.gpt2|/gpt2", example.code)]
 
 
 @pytest.mark.filterwarnings("ignore")  # those of transformers
 @pytest.mark.parametrize("example", GENERATING, ids=str)
 def test_examples_of_generation_run(shared_server, generating, example):
     """With a small model in place of gpt2."""
-    url, code = shared_server(generating / "models", "--workers", "1").url, example.code.replace("gpt2", "gpt")
+    url = shared_server(generating / "models", "--workers", "1").url
+    code = example.code.replace("gpt2", "gpt").replace("http://127.0.0.1:8000", url)
     command = [sys.executable, "-c", code] if example.language == "python" else ["bash", "-ec", code]
     done = subprocess.run(command, cwd=ROOT, env=ENVIRONMENT | {"HEED_URL": url}, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
