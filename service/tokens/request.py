@@ -152,9 +152,10 @@ def tokenizer_of(model: Model) -> Tokenizer:
         Invalid: it has none.
     """
     if model.tokenizer is None:
+        instead = "; /v1/attention and /v1/generate take token ids as input_ids" if "input_ids" in model.inputs else ""
         raise Invalid(
             f"model '{model.name}' has no tokenizer: it needs tokenizer.json next to its graph, and the service the "
-            "package tokenizers",
+            f"package tokenizers{instead}",
             "text",
         )
     tokenizer: Tokenizer = model.tokenizer

@@ -261,3 +261,6 @@ def test_tokens_without_a_tokenizer_are_printed_as_ids(run, generating, shared_s
     assert (status, printed) == (0, " ".join(str(token.id) for token in expected.generated) + "\n")
     status, printed, _ = run("--url", url, "--describe")
     assert (status, printed.splitlines()[-1]) == (0, "generates text: --input-ids FILE --generate N")
+    status, _, said = run("--url", url, "--text", "the cat", "--generate", 4)
+    assert status == 2
+    assert "/v1/attention and /v1/generate take token ids as input_ids" in said
