@@ -14,7 +14,7 @@ import httpx
 import numpy as np
 import pytest
 from PIL import Image, ImageColor
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Locator, Page, expect
 
 from tests.support.waiting import until
 from tests.viewer.pages import copied, drawn, expect_row, fragment, take, violations
@@ -121,6 +121,10 @@ def darkness(page: Page, words: str) -> np.ndarray:
     return np.array([1 - grey[y, x] / 255 for x, y in places])
 
 
+def heads_by_weight(page: Page) -> Locator:
+    return page.get_by_role("region", name="heads by weight").get_by_role("button")
+
+
 def row(token, output="weights") -> np.ndarray:
     """The weights of a token's step in one head."""
     return np.array(token[output]).ravel()
@@ -155,6 +159,7 @@ def test_tokens_weights_and_alternatives_are_those_of_the_api(open_text, generat
 def test_other_heads_are_asked_for_when_they_are_looked_at(open_text, generate, choices, options):
     """The stream has one head; another comes from a run over the text, within the rounding of float32."""
     page = open_text(token=7)
+    expect(heads_by_weight(page)).to_have_count(8)  # both layers have four
     asked = []
     page.on("request", lambda request: request.method == "POST" and asked.append(request.url.split("/")[-1]))
     for name, value in choices.items():
@@ -192,7 +197,7 @@ def test_an_alternative_goes_on_from_its_place(open_text, generate):
     expect_words(page, words)
     expect(page.locator(".word.chosen")).to_have_text([words[3]])
     expect_end(page)
-    own = page.locator("[aria-current=true]")
+    own = page.get_by_role("region", name="next tokens").locator("[aria-current=true]")
     expect(own.locator(".name")).to_have_text(words[3])  # it stays selected,
     expect(own).to_be_focused()  # and keys go on from it
     page.get_by_role("button", name="Generate", exact=True).click()
@@ -207,7 +212,7 @@ def test_an_alternative_goes_on_from_its_place(open_text, generate):
     expect_words(page, words)  # as the link says
     expect_end(page)
     expect_row(page, row(generate(outputs=["weights"], layers=0, heads=0)["generated"][1]))
-    expect(page.get_by_role("region", name="next tokens")).to_contain_text("is part of the link")
+    expect(page.get_by_role("region", name="next tokens").get_by_role("button")).to_have_count(LISTED)
     page.get_by_role("button", name="undo the choice").click()
     expect_words(page, tokens(first))
 
@@ -232,6 +237,73 @@ def test_temperature_seed_and_length_are_in_the_link_and_in_the_command(open_tex
     assert (done.returncode, done.stdout) == (0, answer["text"]), done.stderr
     page.get_by_role("button", name="another seed").click()
     until(lambda: shown(page) != tokens(answer))
+
+
+def test_options_of_drawing_are_in_the_link_and_in_the_command(open_text, generate):
+    page = open_text(temperature=1.5, seed=3)
+    page.get_by_role("spinbutton", name="top_k").fill("3")
+    expect_words(page, tokens(generate(temperature=1.5, seed=3, top_k=3)))
+    page.get_by_role("spinbutton", name="top_k").fill("")
+    page.get_by_role("spinbutton", name="top_p").fill("0.5")
+    whole = generate(temperature=1.5, seed=3, top_p=0.5)
+    expect_words(page, tokens(whole))
+    stop = next(token["token"] for token in whole["generated"][4:] if token["text"])
+    page.get_by_role("textbox", name="stop").fill(f"{stop}\nno\\nsuch text")
+    answer = generate(temperature=1.5, seed=3, top_p=0.5, stop=[stop, "no\nsuch text"])
+    assert answer["finish_reason"] == "stop"
+    expect_end(page, ", then a text of stop")
+    expect_words(page, tokens(answer))
+    expect(page.locator(".more")).to_have_text(f'top_p 0.5, stop "{stop}" "no\\nsuch text"')
+    page.reload()
+    expect_words(page, tokens(answer))
+    expect(page.get_by_role("textbox", name="stop")).to_have_value(f"{stop}\nno\\nsuch text")
+    body = json.loads(shlex.split(copied(page, "curl").replace("\\\n", ""))[-1])
+    assert {name: body[name] for name in ("top_p", "stop")} == {"top_p": 0.5, "stop": [stop, "no\nsuch text"]}
+    assert "top_k" not in body
+
+
+def test_an_error_of_stop_is_said_beside_its_field(open_text):
+    page = open_text(ended=False, stop=json.dumps(["x"] * 17), expected="422")
+    expect(page.get_by_role("textbox", name="stop")).to_have_attribute("aria-invalid", "true")
+    expect(page.get_by_role("alert")).to_have_text("stop: expected at most 16 texts or token ids, got 17")
+
+
+def test_heads_are_ranked_by_what_the_pinned_word_looked_at(open_text, generate):
+    """Without special tokens, as in the other views; below, every head of the layer in full."""
+    token = generate(outputs=["weights"])["generated"][6]
+    weights = np.array(token["weights"])[:, :, 0]  # [layers, heads, keys]
+    page = open_text(token=6, layer=1)
+    words = [*PROMPT, *tokens(generate())][: weights.shape[-1]]
+    special = [place for place, word in enumerate(words) if re.fullmatch("<.*>", word)]
+    largest = np.delete(weights, special, -1).max(-1)
+    expect(heads_by_weight(page)).to_have_count(largest.size)
+    for button, at in zip(heads_by_weight(page).all(), np.argsort(-largest, axis=None), strict=True):
+        layer, head = divmod(int(at), largest.shape[1])
+        percent = float(re.search(r"([\d.]+) %", button.inner_text())[1])
+        assert button.inner_text().startswith(f"layer {layer}, head {head} ")
+        assert percent == pytest.approx(100 * largest[layer, head], abs=0.51)
+    every = page.get_by_role("region", name="every head")
+    expect(every.get_by_role("application")).to_have_attribute(
+        "aria-label", re.compile(rf"^weights of {largest.shape[1]} .* and {weights.shape[-1]} keys")
+    )
+    heads_by_weight(page).first.click()
+    layer, head = divmod(int(largest.argmax()), largest.shape[1])
+    expect_row(page, weights[layer, head])
+
+
+def test_without_a_pinned_word_the_last_one_is_shown(open_text, generate):
+    answer = generate(outputs=["weights"], layers=0, heads=0)
+    page = open_text()
+    last = answer["generated"][-1]
+    expect(page.locator(".word.active")).to_have_text([tokens(answer)[-1]])
+    assert np.argmax(darkness(page, ".word")[:-1]) == np.argmax(row(last))
+    expect(page.get_by_role("region", name="next tokens").get_by_role("listitem")).to_have_count(LISTED)
+    expect(page.locator(".readout")).to_contain_text(f"{row(last).max():.4f}")
+    chances = [
+        float(word.evaluate("(word) => word.style.getPropertyValue('--chance')").rstrip("%"))
+        for word in page.locator(".word.new").all()
+    ]
+    np.testing.assert_allclose(chances, [100 * np.exp(token["logprob"]) for token in answer["generated"]], rtol=1e-6)
 
 
 def test_stop_keeps_the_words_that_came(open_text, generate):
@@ -290,7 +362,7 @@ def test_the_alignment_of_two_stacks_builds_up(open_text, generate):
     page.evaluate(IN_PARTS)
     page.get_by_role("spinbutton", name="length").fill("12")
     expect_words(page, tokens(answer)[:6])
-    matrix = page.get_by_role("application")
+    matrix = page.get_by_role("region", name="alignment").get_by_role("application")
     expect(matrix).to_have_attribute("aria-label", re.compile(f"^weights of 6 queries.* and {len(PROMPT)} keys"))
     page.evaluate("release()")
     expect(matrix).to_have_attribute("aria-label", re.compile(f"^weights of 12 queries.* and {len(PROMPT)} keys"))
@@ -362,10 +434,12 @@ def test_keys_move_through_the_words(open_text):
     page.keyboard.press("ArrowRight")
     expect(words.nth(5)).to_be_focused()
     assert "token=5" in fragment(page)
-    expect(page.locator(".selection")).to_contain_text(f"“{words.nth(5).inner_text()}” (5) looks at")
+    expect(page.locator(".selection")).to_contain_text(
+        f"“{words.nth(5).inner_text()}” (12) looked at"
+    )  # counted from <s>
     page.keyboard.press("Home")
     expect(page.locator(".word").first).to_be_focused()
-    expect(page.locator(".selection")).to_contain_text("“<s>” (0) is looked at by")
+    expect(page.locator(".selection")).to_contain_text("“<s>” (0) was looked at by")
     page.keyboard.press("Escape")
     assert "token" not in fragment(page)
     page.keyboard.press("End")
@@ -420,6 +494,7 @@ def test_a_model_that_takes_ids(open_page, shared_server, generators, tmp_path_f
     body = {"input_ids": ids, "outputs": ["weights"], "layers": 0, "heads": 1}
     answer = httpx.post(f"{url}/v1/generate/gpt", json=body, timeout=60).json()
     expect_words(page, [f"#{token['id']}" for token in answer["generated"]])
+    expect(page.locator(".word.prompt")).to_have_text([f"#{one}" for one in ids])
     expect_row(page, row(answer["generated"][2]))
 
 

@@ -161,3 +161,19 @@ def test_byte_level_tokens_are_their_characters(open_page):
         "async (tokens) => (await import('heed/data/tokens.js')).wordsOf(tokens)", ["▁café", "naïve", "Ø"]
     )
     assert plain == ["café", "naïve", "Ø"]
+
+
+def test_heads_are_ranked_by_what_the_pinned_token_looks_at(open_page, heed):
+    """Without the token itself and special ones; a click opens the head in this view."""
+    answer = heed.attend("bert", text="the cat sat on the mat", outputs=["weights"])
+    others = [place for place in range(1, len(answer.tokens) - 1) if place != 3]
+    largest = answer.weights[:, :, 3][:, :, others].max(-1)
+    page = open_page("model=bert&text=the+cat+sat+on+the+mat&view=tokens&query=3")
+    ranked = page.get_by_role("region", name="heads by weight").get_by_role("button")
+    heads = [f"head {head} " for head in np.argsort(-largest[0])]
+    expect(ranked).to_have_text([re.compile(f"^{head}") for head in heads])
+    ranked.nth(1).click()
+    expect(ranked.nth(1)).to_have_attribute("aria-current", "true")
+    expect(page.get_by_role("tab", name="Tokens")).to_have_attribute("aria-selected", "true")
+    page.get_by_role("button", name="clear").click()
+    expect(ranked).to_have_count(0)

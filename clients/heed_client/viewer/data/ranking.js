@@ -16,13 +16,14 @@ import { cellOf } from "heed/data/matrix.js";
  * The heads, the largest weight first; of one word the largest is taken, without the word's own, special and hidden ones.
  * For inputs above the size of the small pictures the rows of a query come from the server, and weights to a key are the
  * largest of its cell in the pictures.
- * @param {Attention} attention @param {Settings} settings @returns {Promise<Ranked[]>}
+ * @param {Attention} attention @param {Settings} settings
+ * @param {boolean} [hasSmall]  whether there are small pictures @returns {Promise<Ranked[]>}
  */
-export async function rank(attention, settings) {
+export async function rank(attention, settings, hasSmall = true) {
   const { layers, heads, m, n, isSelf } = attention;
   const { query, key } = settings;
   if (query === null && key === null) return [];
-  const isSmall = m <= POOL && n <= POOL;
+  const isSmall = hasSmall && m <= POOL && n <= POOL;
   const rows = query === null || isSmall ? null : await attention.row(query);
   const [queries, keys] = [visible(attention.rows, settings), visible(attention.columns, settings)];
   const weightOf = (/** @type {number} */ layer, /** @type {number} */ head) => {

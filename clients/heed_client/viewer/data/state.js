@@ -37,6 +37,8 @@
  * @property {Place[]} ablated  heads that are switched off
  * @property {number} length  most tokens that are generated
  * @property {number} temperature  0 = the most probable token @property {number} seed
+ * @property {number} topK  of the most probable tokens one is drawn; 0 = of all @property {number} topP  of those that have this share; 1 = of all
+ * @property {string[]} stop  texts before which it ends
  * @property {[id: number, token: string][]} chosen  the first generated tokens, of which the reader has chosen the last
  * @property {number | null} token  selected one of the generated tokens
  * @property {number | null} seen  selected one of those that they look at
@@ -81,6 +83,9 @@ export const DEFAULTS = Object.freeze({
   length: 20,
   temperature: 0,
   seed: 0,
+  topK: 0,
+  topP: 1,
+  stop: [],
   chosen: [],
   token: null,
   seen: null,
@@ -185,7 +190,7 @@ const isList = (value, check) => Array.isArray(value) && value.every(check);
 
 /** Of settings whose default does not say their type. @type {Record<string, (value: any) => boolean>} */
 const CHECKS = {
-  ...Object.fromEntries(["layer", "head", "batch", "length", "seed"].map((name) => [name, isPlace])),
+  ...Object.fromEntries(["layer", "head", "batch", "length", "seed", "topK"].map((name) => [name, isPlace])),
   ...Object.fromEntries(
     ["query", "key", "token", "seen"].map((name) => [
       name,
@@ -195,6 +200,7 @@ const CHECKS = {
   parameters: isObject,
   heads: (value) => isList(value, isPlace),
   words: (value) => isList(value, (word) => typeof word === "string"),
+  stop: (value) => isList(value, (text) => typeof text === "string"),
   ablated: (value) => isList(value, (place) => isList(place, isPlace) && place.length === 2),
   chosen: (value) => isList(value, (pair) => Array.isArray(pair) && isPlace(pair[0]) && typeof pair[1] === "string"),
   random: (value) => value === null || (isObject(value) && isPlace(value.seed) && isObject(value.sizes)),

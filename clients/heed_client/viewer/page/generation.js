@@ -15,7 +15,7 @@ import { bodyOf, chosenTokens, generatedKinds, Generation, labelsOf, startOf } f
  * @property {import("heed/server/generation.js").Status} status
  * @property {number} firstMs  until the first token @property {number} totalMs @property {number} fresh  tokens in that time
  */
-/** @typedef {{error: Error | null, stop: () => void, again: () => void, choose: (place: number, next: import("heed/server/generation.js").NextToken) => void}} Actions  on a server */
+/** @typedef {{error: Error | null, stop: () => void, again: () => void, choose: (place: number, next: import("heed/server/generation.js").NextToken) => void, ask: (place: number) => Promise<void>}} Actions  on a server */
 
 const PAUSE = 250; // ms without a change before it is generated
 const CELLS_PER_MS = 20_000; // of the matrix, which is made anew as tokens come
@@ -54,8 +54,9 @@ export function useGeneration(answer, settings, set) {
     [isShown, answer?.input],
   );
   const prompt = start && JSON.stringify([answer?.model.block, answer?.model.version, start.fields, start.ids]);
-  const { length, temperature, seed, chosen } = settings;
-  const asked = start && JSON.stringify([prompt, length, temperature, temperature ? seed : 0, chosen]);
+  const { length, temperature, seed, topK, topP, stop, chosen } = settings;
+  const asked =
+    start && JSON.stringify([prompt, length, temperature, temperature ? [seed, topK, topP] : 0, stop, chosen]);
   const [attempt, setAttempt] = useState(0);
   const [state, setState] = useState({ generation: /** @type {Generation | null} */ (null), count: 0, status: "" });
   const live = useRef({
@@ -124,6 +125,10 @@ export function useGeneration(answer, settings, set) {
       live.isChosen = true;
       set({ chosen: pairsOf(live.branch.tokens), token: place, seen: null });
     },
+    ask: async (/** @type {number} */ place) => {
+      await generation?.ask(place);
+      setState((before) => (before.generation === generation ? { ...before } : before));
+    },
   };
   const server = location.origin + location.pathname.replace(/\/$/, "");
   const body = () => bodyOf(answer.model, start, within);
@@ -137,10 +142,12 @@ export function useGeneration(answer, settings, set) {
     body,
     needsKey: hasKey(),
   };
-  const how = temperature ? `temperature ${temperature}, seed ${seed}` : "always the most probable";
+  const drawnFrom = `${topK ? `, top_k ${topK}` : ""}${topP < 1 ? `, top_p ${topP}` : ""}`;
+  const how = temperature ? `temperature ${temperature}, seed ${seed}${drawnFrom}` : "always the most probable";
+  const until = stop.length ? `, until ${stop.map((text) => JSON.stringify(text)).join(" or ")}` : "";
   const quantized = answer.model.generate?.quantized;
   const about = {
-    generated: `${count} tokens, ${how}${chosen.length ? `, ${chosen.length} of them begun by hand` : ""}`,
+    generated: `${count} tokens, ${how}${until}${chosen.length ? `, ${chosen.length} of them begun by hand` : ""}`,
     ...(quantized && {
       precision: `weights of ${quantized.bits} bits: attention up to ${quantized.errors.weights?.toPrecision(2)} from float64`,
     }),

@@ -4,6 +4,7 @@ import * as api from "heed/server/api.js";
 import { toJson } from "heed/save/commands.js";
 import { openingToken, start } from "heed/server/start.js";
 import { hasHeadMask, headMask, inputOf, kindsOf, modelOf, neededFor, openingKind, run } from "heed/server/run.js";
+import { DRAWING } from "heed/server/generation.js";
 import { patchesOf, seenBy } from "heed/server/picture.js";
 import { hasNeurons } from "heed/server/neurons.js";
 import { hasSteps } from "heed/server/steps.js";
@@ -69,6 +70,7 @@ export function ServerApp() {
   const source = useMemo(() => (shown ? aboutOf(shown, server.value) : {}), [shown, server.value]);
   const generated = useGeneration(shown, drawn, set);
   const about = { ...source, ...generated?.about };
+  const undrawn = /** @type {any} */ (generated?.generation.actions.error);
   const needed = current ? neededFor(current, settings, request) : "";
   const second = useSecond(models.value ?? [], settings, set, request, shown, attempt, setAttempt);
   const error = models.error ?? opening.error ?? model.error ?? answer.error;
@@ -92,7 +94,7 @@ export function ServerApp() {
       ${
         current &&
         html`<${InputPanel} model=${current} settings=${settings} set=${set} request=${request} setRequest=${setRequest} isOpen=${isOpen} setOpen=${setOpen}
-        error=${answer.error} isBusy=${answer.isBusy} answer=${shown} />`
+        error=${answer.error ?? (DRAWING.includes(undrawn?.field) ? undrawn : null)} isBusy=${answer.isBusy} answer=${shown} />`
       }
       ${
         shown

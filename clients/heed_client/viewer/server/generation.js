@@ -1,6 +1,6 @@
 // Tokens behind a prompt, one after the other, and what each looked at: the stream of POST v1/generate/{model}, and runs of
 // the model for the weights that it was not asked for.
-import { events, infer, ServerError, tensor } from "heed/server/api.js";
+import { events, infer, post, ServerError, tensor } from "heed/server/api.js";
 import { Attention } from "heed/data/attention.js";
 import { toMatrix } from "heed/data/matrix.js";
 import { beginsWord, wordsOf } from "heed/data/tokens.js";
@@ -29,12 +29,14 @@ import { EXACT, kindsOf, rowOfBatch, unitOf } from "heed/server/run.js";
 /** @typedef {"running" | "length" | "eos" | "stop" | "stopped" | "failed"} Status */
 
 const LISTED = 8; // alternatives
+/** Fields of a request that are among the options of the page. */
+export const DRAWING = ["top_k", "top_p", "stop"];
 
 /** Outputs of a step that are attention. @param {Model} model */
 export const generatedKinds = (model) => kindsOf(model).filter((kind) => /^(cross_)?weights$/.test(kind));
 
 /** @param {Model} model @param {Settings} settings @param {import("heed/server/run.js").Input} input @returns {Start} */
-export function startOf(model, { text, pair, target, batch }, { tensors, source, target: targetWords }) {
+export function startOf(model, { text, pair, target, batch, words: own }, { tensors, source, target: targetWords }) {
   const hasTwo = "decoder_input_ids" in tensors;
   const idsOf = (/** @type {string} */ name) => Array.from(rowOfBatch(tensors[name], batch, 0), Number);
   const mask = tensors.attention_mask && idsOf("attention_mask");
@@ -45,7 +47,9 @@ export function startOf(model, { text, pair, target, batch }, { tensors, source,
     Array.from({ length: count }, (_, i) => known[i] ?? { text: String(i), special: false, padding: false, part: 0 });
   if (!hasTwo) {
     const ids = main ?? [];
-    const labels = words(source.filter(isToken), ids.length);
+    const places = words(source.filter(isToken), ids.length);
+    const hasWords = model.tokenizer !== null || own.length > 0;
+    const labels = hasWords ? places : places.map((label, i) => ({ ...label, text: `#${ids[i]}` })); // as those behind them
     return { ids, words: labels, source: {}, sourceWords: null, fields: given || { input_ids: ids } };
   }
   const begins = idsOf("decoder_input_ids");
@@ -72,18 +76,27 @@ export function selectionOf({ combine, layer, head }) {
 
 /** The body of a request whose answer has what is shown. @param {Model} model @param {Start} start @param {Settings} settings */
 export function bodyOf(model, start, settings) {
-  const { length, temperature, seed, chosen, kind } = settings;
-  const ids = [...start.ids, ...chosen.map(([id]) => id)];
-  const begun = start.sourceWords ? { ...start.fields, decoder_input_ids: ids } : { input_ids: ids };
+  const { length, temperature, seed, topK, topP, stop, chosen, kind } = settings;
   return {
-    ...(chosen.length ? begun : start.fields),
+    ...promptOf(start, chosen),
     ...(length !== DEFAULT_LENGTH && { max_new_tokens: length }),
-    ...(temperature !== 0 && { temperature, seed }),
-    next_tokens: Math.min(LISTED, Number(model.config.vocab_size) || LISTED),
+    ...(temperature !== 0 && { temperature, seed, ...(topK && { top_k: topK }), ...(topP < 1 && { top_p: topP }) }),
+    ...(stop.length && { stop }),
+    next_tokens: listed(model),
     outputs: [kind],
     ...selectionOf(settings),
   };
 }
+
+/** The prompt, and tokens that follow it. @param {Start} start @param {Settings["chosen"]} chosen */
+function promptOf({ ids, fields, sourceWords }, chosen) {
+  if (!chosen.length) return fields;
+  const all = [...ids, ...chosen.map(([id]) => id)];
+  return sourceWords ? { ...fields, decoder_input_ids: all } : { input_ids: all };
+}
+
+/** @param {Model} model */
+const listed = (model) => Math.min(LISTED, Number(model.config.vocab_size) || LISTED);
 
 const DEFAULT_LENGTH = 20; // of the server, which takes fewer where the model has fewer positions left
 
@@ -205,6 +218,17 @@ export class Generation {
         rows[i] ??= /** @type {Float32Array} */ (data.slice(i * n, i * n + (isCross ? n : start.ids.length + i)));
       return /** @type {Matrix} */ (peek(settings));
     };
+    /** @type {Map<number, Promise<import("heed/data/attention.js").Whole>>} */
+    const ofQueries = new Map();
+    const row = async (/** @type {number} */ query) => {
+      await this._ended.promise;
+      const own = (await this._run(kind, {}, query + 1, true))[kind];
+      const width = Number(own.shape.at(-1)); // up to the query
+      const numbers = new Float32Array(layers * heads * n);
+      for (let i = 0; i < layers * heads; i++)
+        numbers.set(/** @type {Float32Array} */ (own.data).subarray(i * width, (i + 1) * width), i * n);
+      return { numbers, unit: 1 };
+    };
     const one = (/** @type {number} */ layer, /** @type {number} */ head) =>
       /** @type {Settings} */ ({ layer, head, combine: "none" });
     return new Attention({
@@ -224,6 +248,11 @@ export class Generation {
       peek,
       load: (layer, head) => load(one(layer, head)),
       combine: load,
+      row: (query) => {
+        const known = ofQueries.get(query) ?? row(query);
+        ofQueries.set(query, known);
+        return known;
+      },
       all: async () => {
         await this._ended.promise;
         const size = layers * heads * count * n;
@@ -237,14 +266,29 @@ export class Generation {
     });
   }
 
-  /** The weights of the first tokens in one run of the model. @param {string} kind @param {object} options
-   *  @param {number} count */
-  _run(kind, options, count) {
+  /** The weights of the first tokens, or of the last of them alone, in one run of the model.
+   *  @param {string} kind @param {object} options @param {number} count @param {boolean} [isLastAlone] */
+  _run(kind, options, count, isLastAlone = false) {
     const { ids, source } = this.start;
     const all = [...ids, ...this.tokens.slice(0, count - 1).map(({ id }) => id)];
     const name = this.start.sourceWords ? "decoder_input_ids" : "input_ids";
     const inputs = { ...source, [name]: tensor("int64", [1, all.length], all) };
-    return infer(this.model.block, inputs, [kind], { ...options, queries: `${ids.length - 1}:${all.length}` });
+    return infer(this.model.block, inputs, [kind], {
+      ...options,
+      queries: isLastAlone ? String(all.length - 1) : `${ids.length - 1}:${all.length}`,
+    });
+  }
+
+  /** Asks for the tokens that were probable at a place that a link began with. @param {number} place */
+  async ask(place) {
+    const { model, start, tokens } = this;
+    const before = tokens.slice(0, place).map(({ id, token }) => /** @type {[number, string]} */ ([id, token ?? ""]));
+    const body = { ...promptOf(start, before), max_new_tokens: 1, ignore_eos: true, next_tokens: listed(model) };
+    const answer = await post(`v1/generate/${encodeURIComponent(model.block)}`, body);
+    const { next_tokens } = answer.generated[0];
+    const own = tokens[place];
+    const known = next_tokens.find((/** @type {NextToken} */ { id }) => id === own.id);
+    tokens[place] = { ...own, alternatives: next_tokens, probability: known?.probability ?? own.probability };
   }
 }
 

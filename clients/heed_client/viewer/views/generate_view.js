@@ -3,11 +3,14 @@ import { html, useEffect, useId, useLayoutEffect, useMemo, useRef, useState } fr
 import { format } from "heed/data/display.js";
 import { css, palette, textOn } from "heed/data/palettes.js";
 import { FieldError, invalid } from "heed/page/input/field.js";
+import { DRAWING } from "heed/server/generation.js";
 import { arrowKeys, NumberField, neighbour } from "heed/views/controls.js";
 import { useFrame, useTheme } from "heed/views/draw/canvas.js";
 import { Legend } from "heed/views/draw/legend.js";
-import { useShown } from "heed/views/hooks.js";
+import { EveryHead } from "heed/views/every_head.js";
+import { usePromise, useShown } from "heed/views/hooks.js";
 import { MatrixView } from "heed/views/matrix_view.js";
+import { RankedHeads } from "heed/views/pair_finder.js";
 import { Selection } from "heed/views/selection.js";
 
 /** @typedef {import("heed/data/attention.js").Label} Label */
@@ -22,7 +25,7 @@ import { Selection } from "heed/views/selection.js";
 /** What ended the text. @type {Record<string, string>} */
 const ENDS = {
   eos: ", then the model’s end",
-  stop: "",
+  stop: ", then a text of stop",
   stopped: ", then stopped",
   failed: ", then an error",
   length: "",
@@ -45,20 +48,21 @@ export function GenerateView({ attention, settings, set, generation: { text, act
   useEffect(() => {
     if (isRunning) setPointed(null); // the newest word is looked at
   }, [isRunning]);
-  const own = isDrawn ? (settings.query ?? pointed?.row ?? (isRunning ? count - 1 : null)) : null;
-  const place = own !== null && own < count ? own : null;
+  const isHeld = settings.query !== null || settings.key !== null;
+  const own = isHeld ? settings.query : pointed ? pointed.row : count - 1; // of no other word it is the last one
+  const place = isDrawn && own !== null && own < count ? own : null;
   return html`
     ${
       actions &&
       html`<${Parameters} settings=${settings} set=${set} actions=${actions} isRunning=${isRunning}>
       ${text && html`<${Ending} text=${text} />`}<//>`
     }
-    ${actions?.error && !FIELDS.includes(/** @type {any} */ (actions.error).field) && html`<p role="alert">${count ? `It ended after ${count} tokens: ` : ""}${actions.error.message}</p>`}
+    ${actions?.error && ![...FIELDS, ...DRAWING].includes(/** @type {any} */ (actions.error).field) && html`<p role="alert">${count ? `It ended after ${count} tokens: ` : ""}${actions.error.message}</p>`}
     ${
       text &&
       html`<div class="generation">
       <${Passage} text=${text} attention=${isDrawn ? attention : null} settings=${settings} set=${set} pointed=${pointed} setPointed=${setPointed} />
-      <${Alternatives} text=${text} place=${place} choose=${actions?.choose ?? null} isWarm=${settings.temperature > 0} />
+      <${Alternatives} text=${text} place=${place} actions=${actions} isWarm=${settings.temperature > 0} />
       ${
         isDrawn &&
         settings.kind === "cross_weights" &&
@@ -66,13 +70,36 @@ export function GenerateView({ attention, settings, set, generation: { text, act
         <${MatrixView} attention=${attention} settings=${settings} set=${set} height=${Math.min(innerHeight * TALLEST, attention.m * LINE + AROUND)} /></section>`
       }</div>`
     }
-    ${isDrawn && html`<${Selection} attention=${attention} settings=${settings} set=${set} hint="" />`}`;
+    ${isDrawn && html`<${Selection} attention=${attention} settings=${settings} set=${set} hint="" />`}
+    ${isDrawn && !isRunning && settings.query !== null && html`<${Heads} attention=${attention} settings=${settings} set=${set} />`}`;
+}
+
+/** What the pinned word looked at in other heads: all of them by the largest weight, and those of the layer in full.
+ *  @param {ViewProps} props */
+function Heads({ attention, settings, set }) {
+  const { query, key, kind } = settings;
+  const { m, n, columns } = attention;
+  const { shown } = useShown(attention, settings);
+  const before = kind === "cross_weights" ? n : n - m + Number(query) + 1; // it looked at no later words
+  const seen = useMemo(
+    () => shown && { ...shown, columns: shown.columns.filter((place) => place < before) },
+    [shown?.columns, before],
+  );
+  const to = key === null ? "one word" : `“${columns[key].text}”`;
+  if (!seen) return null;
+  return html`<${RankedHeads} attention=${attention} settings=${settings} set=${set} title=${`Heads that looked most at ${to}`} hasSmall=${false} />
+    <${EveryHead} attention=${attention} settings=${settings} set=${set} shown=${seen} />`;
 }
 
 /** Length, temperature and seed. @param {{settings: ViewProps["settings"], set: ViewProps["set"], actions: Actions, isRunning: boolean, children?: unknown}} props */
 function Parameters({ settings, set, actions, isRunning, children }) {
   const id = useId();
-  const { temperature, chosen } = settings;
+  const { temperature, chosen, topK, topP, stop } = settings;
+  const more = [
+    temperature > 0 && topK > 0 && `top_k ${topK}`,
+    temperature > 0 && topP < 1 && `top_p ${topP}`,
+    stop.length > 0 && `stop ${stop.map((text) => JSON.stringify(text)).join(" ")}`,
+  ].filter(Boolean);
   const { field, message } = /** @type {{field?: string, message?: string}} */ (actions.error ?? {});
   const errors = field && FIELDS.includes(field) ? { [field]: message ?? "" } : {};
   const isCount = (/** @type {number} */ number) => Number.isSafeInteger(number) && number >= 0;
@@ -88,6 +115,7 @@ function Parameters({ settings, set, actions, isRunning, children }) {
         html`${input("seed", "seed", {})}
         <button onClick=${() => set({ seed: Math.floor(Math.random() * 1e6) })}>another seed</button>`
       }
+      ${more.length > 0 && html`<span class="more">${more.join(", ")}</span>`}
       ${
         isRunning
           ? html`<button class="main" key="main" onClick=${actions.stop}>Stop</button>`
@@ -138,7 +166,7 @@ function Words({ text, attention, settings, set, pointed, setPointed, shown }) {
   const { source, prompt, words, status } = text;
   const isRunning = status === "running";
   const held = settings.query !== null || settings.key !== null ? { row: settings.query, column: settings.key } : null;
-  const last = isRunning && words.length > 0 ? { row: words.length - 1, column: null } : null;
+  const last = words.length > 0 ? { row: words.length - 1, column: null } : null;
   const active = held ?? pointed ?? last;
   const index = (/** @type {number[]} */ places, /** @type {number | null} */ place) =>
     place === null ? -1 : places.indexOf(place);
@@ -241,7 +269,13 @@ function Words({ text, attention, settings, set, pointed, setPointed, shown }) {
   const generatedWords = useMemo(
     () =>
       words.map((label, i) =>
-        wordSpan(label, i, isCross ? null : prompt.length + i, text.tokens[i].isChosen ? "new chosen" : "new"),
+        wordSpan(
+          label,
+          i,
+          isCross ? null : prompt.length + i,
+          text.tokens[i].isChosen ? "new chosen" : "new",
+          text.tokens[i].probability ?? undefined,
+        ),
       ),
     [text, isCross],
   );
@@ -253,29 +287,44 @@ function Words({ text, attention, settings, set, pointed, setPointed, shown }) {
       ${shown && !isCross && html`<${Legend} shown=${{ ...shown, levels: NO_LEVELS }} table=${table} scale=${settings.scale} />`}
       <span class="readout">${sentence(text, attention, active, other, shown)}</span>
     </div>
+    ${words.length > 0 && html`<p class="note">Point at a word; a click, or Enter, pins it. The stronger the line below a word, the more probable it was.</p>`}
   </div>`;
 }
 
 /** @param {GeneratedText} text @param {ViewProps["attention"] | null} attention @param {Word | null} active
  *  @param {{text: string, value: number} | null} other @param {Shown | null} shown */
 function sentence({ words }, attention, active, other, shown) {
-  if (!active || !attention)
-    return "Point at a generated word to see what it looked at; click, or press Enter, to pin it.";
+  if (!active || !attention) return "";
   const isFrom = active.row !== null && active.row < words.length;
   const own = isFrom ? words[Number(active.row)].text : attention.columns[active.column ?? -1]?.text;
   if (own === undefined) return "";
   const start = `“${own}” ${isFrom ? "looked at" : "was looked at by"}`;
-  return other ? `${start} “${other.text}”: ${format(other.value, shown?.error)}` : `${start} …`;
+  if (other) return `${start} “${other.text}”: ${format(other.value, shown?.error)}`;
+  const most = isFrom && shown ? largest(shown, Number(active.row)) : null;
+  return most
+    ? `“${own}” looked most at “${attention.columns[most.column].text}”: ${format(most.value, shown?.error)}`
+    : `${start} …`;
+}
+
+/** The largest weight of a word that is shown. @param {Shown} shown @param {number} place */
+function largest({ n, rows, columns, values }, place) {
+  const row = rows.indexOf(place);
+  if (row < 0 || n === 0) return null;
+  const weights = values.subarray(row * n, (row + 1) * n);
+  const best = weights.reduce((best, value, i) => (value > weights[best] ? i : best), 0);
+  return Number.isFinite(weights[best]) ? { column: columns[best], value: weights[best] } : null;
 }
 
 /** A word of running text; a blank is before it unless it continues a word.
- *  @param {Label} label @param {number | null} row @param {number | null} column @param {string} kind */
-function wordSpan({ text, special, joined }, row, column, kind) {
+ *  @param {Label} label @param {number | null} row @param {number | null} column @param {string} kind
+ *  @param {number} [probability] */
+function wordSpan({ text, special, joined }, row, column, kind, probability) {
   const look = `word ${kind} ${special ? "special" : ""}`;
   const word =
     row === null && column === null
       ? html`<span class=${look}>${text}</span>`
-      : html`<span role="button" tabindex="-1" data-word="" data-row=${row} data-column=${column} class=${look}>${text}</span>`;
+      : html`<span role="button" tabindex="-1" data-word="" data-row=${row} data-column=${column} class=${look}
+          style=${probability === undefined ? null : { "--chance": `${100 * probability}%` }}>${text}</span>`;
   return html`${joined ? "" : " "}${word}${text.includes("⏎") ? html`<br />` : ""}`;
 }
 
@@ -289,16 +338,26 @@ const placeOf = ({ dataset }, name) => (dataset[name] === undefined ? null : Num
 
 /**
  * The most probable tokens at the place of one; a click on another goes on from there.
- * @param {{text: GeneratedText, place: number | null, choose: Actions["choose"] | null, isWarm: boolean}} props  `isWarm`: not
+ * @param {{text: GeneratedText, place: number | null, actions: Actions | null, isWarm: boolean}} props  `isWarm`: not
  *   always the most probable one is taken
  */
-function Alternatives({ text: { tokens, words }, place, choose, isWarm }) {
+function Alternatives({ text: { tokens, words }, place, actions, isWarm }) {
   const title = html`<h2>Next tokens</h2>`;
+  const choose = actions?.choose;
+  const isUnknown = place !== null && tokens[place]?.alternatives.length === 0;
+  const asked = usePromise(
+    async () => isUnknown && actions?.ask(place),
+    [isUnknown, isUnknown && tokens[place].id, place],
+  );
   if (place === null || !tokens[place])
     return html`<section class="alternatives" aria-label="next tokens">${title}<p class="note">The tokens that were probable at the place of a generated word, once you point at one.</p></section>`;
   const { id, token, probability, alternatives } = tokens[place];
-  if (alternatives.length === 0)
-    return html`<section class="alternatives" aria-label="next tokens">${title}<p class="note">“${words[place].text}” is part of the link; which tokens were probable here is not known.</p></section>`;
+  if (isUnknown) {
+    const why =
+      asked.error?.message ??
+      (actions ? "…" : `Which tokens were probable in place of “${words[place].text}” is not known.`);
+    return html`<section class="alternatives" aria-label="next tokens">${title}<p class="note">${why}</p></section>`;
+  }
   const isListed = alternatives.some((one) => one.id === id);
   const all = isListed ? alternatives : [...alternatives, { id, token, probability: probability ?? 0 }];
   const top = Math.max(...all.map((one) => one.probability), Number.MIN_VALUE);
@@ -306,7 +365,7 @@ function Alternatives({ text: { tokens, words }, place, choose, isWarm }) {
     <ol onKeyDown=${arrowKeys}>${all.map((one) => {
       const isOwn = one.id === id;
       const name = html`<span class="name">${one.token === null ? `#${one.id}` : visible(one.token)}</span><span class="chance" style=${{ width: `${(100 * one.probability) / top}%` }}></span>
-        <b>${percent(one.probability)}</b>`;
+        <b>${isOwn && !isListed && probability === null ? `< ${percent(alternatives.at(-1)?.probability ?? 0)}` : percent(one.probability)}</b>`;
       const isFirst = one === all[0];
       return html`<li key=${one.id}>${
         choose
@@ -315,7 +374,7 @@ function Alternatives({ text: { tokens, words }, place, choose, isWarm }) {
           : html`<span class="row" aria-current=${isOwn}>${name}</span>`
       }</li>`;
     })}</ol>
-    <p class="note">${choose && "A click on another token continues from there."}${isWarm && " Probabilities before temperature."}</p></section>`;
+    <p class="note">${choose && "In place of this word. A click on another one continues from there."}${isWarm && " Probabilities before temperature."}</p></section>`;
 }
 
 /** A token without the mark of a tokenizer. @param {string} token */

@@ -23,10 +23,9 @@ export function PairFinder({ attention, settings, set }) {
     [attention, attention.isWhole, query, key, ready, hideSpecial, hideFirst, hidePadding],
   );
   const isCurrent = value?.attention === attention && value.query === query && value.key === key;
-  const heads = isCurrent ? value.heads.slice(0, LISTED) : [];
+  const heads = isCurrent ? value.heads : [];
   if (Math.max(attention.m, attention.n) > MOST_WORDS && query === null && key === null) return null;
-  const number = (/** @type {number} */ weight, error = 0) =>
-    kind.endsWith("weights") ? percent(weight) : format(weight, error);
+  const number = numberOf(kind);
   return html`<section class="pair" aria-label="find a pair">
     <${Words} attention=${attention} settings=${settings} set=${set} />
     ${
@@ -36,8 +35,32 @@ export function PairFinder({ attention, settings, set }) {
     ${
       attention.layers * attention.heads > 1 &&
       (query !== null || key !== null) &&
-      html`<ol class="ranking" aria-label=${`heads by weight${query === null ? "" : ` from “${attention.rows[query].text}”`}${key === null ? "" : ` to “${attention.columns[key].text}”`}`}>
-      ${heads.map(
+      html`<${Ranking} attention=${attention} settings=${settings} set=${set} heads=${heads} />`
+    }
+  </section>`;
+}
+
+/** All heads by the weight of what is held, below a title.
+ *  @param {ViewProps & {title: string, hasSmall?: boolean}} props  `hasSmall`: whether there are small pictures */
+export function RankedHeads({ attention, settings, set, title, hasSmall = true }) {
+  const { query, key, hideSpecial, hideFirst, hidePadding } = settings;
+  const { isWhole, layers, heads } = attention;
+  const { value, error } = usePromise(
+    async () => ({ attention, query, key, ranked: isWhole ? await rank(attention, settings, hasSmall) : [] }),
+    [attention, isWhole, query, key, hideSpecial, hideFirst, hidePadding],
+  );
+  if (error) return html`<p role="alert">${error.message}</p>`;
+  if (layers * heads === 1) return null;
+  const isCurrent = value?.attention === attention && value.query === query && value.key === key;
+  return html`<section class="heads-by-weight" aria-label="heads by weight"><h2>${title}</h2>
+    <${Ranking} attention=${attention} settings=${settings} set=${set} heads=${isCurrent ? value.ranked : []} /></section>`;
+}
+
+/** Heads by the weight of what is held. @param {ViewProps & {heads: Ranked[]}} props */
+function Ranking({ attention, settings, set, heads }) {
+  const { query, key, kind } = settings;
+  return html`<ol class="ranking" aria-label=${`heads by weight${query === null ? "" : ` from “${attention.rows[query].text}”`}${key === null ? "" : ` to “${attention.columns[key].text}”`}`}>
+      ${heads.slice(0, LISTED).map(
         ({
           layer,
           head,
@@ -45,15 +68,19 @@ export function PairFinder({ attention, settings, set }) {
           other,
         }) => html`<li><button aria-current=${layer === settings.layer && head === settings.head}
         onClick=${() => set({ layer, head, heads: [], combine: "none", view: settings.view === "model" ? "head" : settings.view })}>
-        ${attention.layers > 1 ? `layer ${layer}, ` : ""}head ${head} <b>${number(weight)}</b>${
+        ${attention.layers > 1 ? `layer ${layer}, ` : ""}head ${head} <b>${numberOf(kind)(weight)}</b>${
           other === null
             ? ""
             : ` ${query === null ? "from" : "to"} “${(query === null ? attention.rows : attention.columns)[other].text}”`
         }</button></li>`,
-      )}</ol>`
-    }
-  </section>`;
+      )}</ol>`;
 }
+
+/** How the weights of an output are written. @param {string} kind */
+const numberOf =
+  (kind) =>
+  (/** @type {number} */ weight, error = 0) =>
+    kind.endsWith("weights") ? percent(weight) : format(weight, error);
 
 /** The weight of the held pair: of the open head, or of the one that is first where all heads are shown.
  *  @param {Omit<ViewProps, "set"> & {best: Ranked | null, number: (weight: number, error?: number) => string}} props */

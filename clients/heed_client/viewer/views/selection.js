@@ -16,7 +16,17 @@ export function Selection({ attention, settings, set, hint = "Point at a token o
     direction === "from" ? [attention.rows, attention.columns] : [attention.columns, attention.rows];
   const listed = place === null || !shown ? null : weightsOf(shown, settings, place);
   const most = Math.max(...(listed ?? []).map(({ value }) => value));
-  const verb = direction === "from" ? "looks at" : "is looked at by";
+  const isGenerated = settings.view === "generate";
+  const verb = isGenerated
+    ? direction === "from"
+      ? "looked at"
+      : "was looked at by"
+    : direction === "from"
+      ? "looks at"
+      : "is looked at by";
+  // Of a text that goes on the first query is its last token, which predicts the first generated one: places count from the text's start.
+  const first = isGenerated && settings.kind === "weights" ? attention.n - attention.m + 1 : 0;
+  const [ownFirst, otherFirst] = direction === "from" ? [first, 0] : [0, first];
   const own = place === null ? "" : owns[place].text;
   const said = listed?.length
     ? `“${own}” ${verb} “${labels[listed[0].other].text}”: ${format(listed[0].value, shown?.error)}`
@@ -28,8 +38,8 @@ export function Selection({ attention, settings, set, hint = "Point at a token o
     ${
       listed &&
       listed.length > 0 &&
-      html`<b>“${own}”</b> ${`(${place}) ${verb} `}
-    <ol>${listed.map(({ other, value }) => html`<li style=${{ "--share": `${Math.max(0, (100 * value) / most) || 0}%` }}>“${labels[other].text}” (${other})${" "}<span class="value">${format(value, shown?.error)}</span></li>`)}</ol>
+      html`<b>“${own}”</b> ${`(${Number(place) + ownFirst}) ${verb} `}
+    <ol>${listed.map(({ other, value }) => html`<li style=${{ "--share": `${Math.max(0, (100 * value) / most) || 0}%` }}>“${labels[other].text}” (${other + otherFirst})${" "}<span class="value">${format(value, shown?.error)}</span></li>`)}</ol>
     <button onClick=${() => {
       set({ query: null, key: null });
       /** @type {HTMLElement | null} */ (document.querySelector("[role=tab][aria-selected=true]"))?.focus();

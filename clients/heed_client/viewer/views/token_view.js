@@ -5,6 +5,7 @@ import { css, isDark, palette, textOn } from "heed/data/palettes.js";
 import { themeColours, useFrame, useSize, useTheme } from "heed/views/draw/canvas.js";
 import { ChipColours } from "heed/views/draw/chips.js";
 import { Legend } from "heed/views/draw/legend.js";
+import { RankedHeads } from "heed/views/pair_finder.js";
 import { EveryHead } from "heed/views/every_head.js";
 import { useShown } from "heed/views/hooks.js";
 import { Choice, neighbour } from "heed/views/controls.js";
@@ -180,6 +181,11 @@ function Text({ attention, settings, set, shown }) {
       ${text("from", keys ? "queries" : "tokens", queries)}
       ${keys && html`<h2>keys</h2>${text("to", "keys", keys)}`}
     </div>
+    ${
+      place !== null &&
+      html`<${RankedHeads} attention=${attention} settings=${settings} set=${set}
+      title=${direction === "from" ? `Heads in which “${attention.rows[place].text}” looks most at one token` : `Heads in which one token looks most at “${attention.columns[place].text}”`} />`
+    }
     <${EveryHead} attention=${attention} settings=${settings} set=${set} shown=${shown} />`;
 }
 

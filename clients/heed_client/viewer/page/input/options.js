@@ -1,5 +1,5 @@
 // What is looked at, and the model's parameters: every change is answered at once.
-import { html } from "vendor/preact.js";
+import { html, useState } from "vendor/preact.js";
 import { kindsOf } from "heed/server/run.js";
 import { FieldError, invalid } from "heed/page/input/field.js";
 import { Choice, NumberField, Switch, titlesOf } from "heed/views/controls.js";
@@ -36,12 +36,38 @@ export function Options({ id, model, settings, set, answer, errors, isSecond = f
       options=${Object.fromEntries(Array.from({ length: rows }, (_, i) => [i, String(i)]))}
       onChange=${(/** @type {string} */ batch) => set({ batch: Number(batch) })} />`
     }
+    ${model.generate && settings.view === "generate" && !isSecond && html`<${Drawing} id=${id} settings=${settings} set=${set} errors=${errors} />`}
     ${model.parameters.map(
       (parameter) => html`<${Parameter} key=${parameter.name} id=${id} parameter=${parameter}
       value=${settings.parameters[parameter.name]} onChange=${(/** @type {unknown} */ value) => change(parameter.name, value)} errors=${errors} />`,
     )}
   </div>`;
 }
+
+/** From which tokens the next one is drawn, and which texts end it; length, temperature and seed are above the text.
+ *  @param {Pick<import("heed/page/input/panel.js").PartProps, "id" | "settings" | "set" | "errors">} props */
+function Drawing({ id, settings, set, errors }) {
+  const { topK, topP, stop, temperature } = settings;
+  const [draft, setDraft] = useState(/** @type {string | null} */ (null));
+  const written = stop.map((text) => text.replaceAll("\\", "\\\\").replaceAll("\n", "\\n")).join("\n");
+  const write = (/** @type {any} */ { currentTarget: { value } }) => {
+    setDraft(value);
+    set({ stop: value.split("\n").filter(Boolean).map(unescaped) });
+  };
+  return html`<div class="parameter"><label><code>top_k</code> <${NumberField} min="1" step="1" value=${topK || ""} placeholder="all tokens" ...${invalid(id, "top_k", errors)}
+      isAllowed=${(/** @type {number} */ number) => Number.isSafeInteger(number) && number > 0} onNumber=${(/** @type {number | undefined} */ number) => set({ topK: number ?? 0 })} /></label>
+      <${FieldError} id=${id} name="top_k" errors=${errors} /></div>
+    <div class="parameter"><label><code>top_p</code> <${NumberField} min="0" max="1" step="0.05" value=${topP < 1 ? topP : ""} placeholder="all tokens" ...${invalid(id, "top_p", errors)}
+      isAllowed=${(/** @type {number} */ number) => number > 0 && number <= 1} onNumber=${(/** @type {number | undefined} */ number) => set({ topP: number ?? 1 })} /></label>
+      <${FieldError} id=${id} name="top_p" errors=${errors} /></div>
+    ${temperature === 0 && html`<p class="note"><code>top_k</code> and <code>top_p</code> count with a temperature above 0.</p>`}
+    <div class="text"><label><code>stop</code>, a text in each line <textarea rows="2" value=${draft ?? written} placeholder="none; \\n is a new line" ...${invalid(id, "stop", errors)}
+      onInput=${write} onBlur=${() => setDraft(null)}></textarea></label>
+      <${FieldError} id=${id} name="stop" errors=${errors} /></div>`;
+}
+
+/** @param {string} line */
+const unescaped = (line) => line.replace(/\\([n\\])/g, (_, letter) => (letter === "n" ? "\n" : letter));
 
 /** @param {{id: string, parameter: ParameterDescription, value: unknown, onChange: (value: unknown) => void, errors: Record<string, string>}} props */
 function Parameter({ id, parameter, value, onChange, errors }) {

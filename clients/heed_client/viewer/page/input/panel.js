@@ -1,6 +1,7 @@
 // What the model is run on: texts or tensors, and the model's options.
 import { html, useId, useState } from "vendor/preact.js";
 import { shortened } from "heed/server/api.js";
+import { DRAWING } from "heed/server/generation.js";
 import { neededFor } from "heed/server/run.js";
 import { Options } from "heed/page/input/options.js";
 import { Tensors } from "heed/page/input/tensors.js";
@@ -34,6 +35,7 @@ export function InputPanel(props) {
   const names = [
     ...(model.tokenizer ? TEXTS : model.inputs.map(({ name }) => name)),
     ...model.parameters.map(({ name }) => name),
+    ...(model.generate && props.settings.view === "generate" ? DRAWING : []),
   ];
   const isPlaced = names.includes(field); // the message stands beside its field
   const errors = failed && isPlaced ? { [field]: failed.message } : {};
