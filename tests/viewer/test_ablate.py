@@ -1,5 +1,6 @@
 """The view Ablate: heads are switched off, and what changes is compared with the server's own answers."""
 
+import json
 import re
 from xml.etree import ElementTree
 
@@ -33,13 +34,13 @@ def numbers(text):
 def test_what_a_head_changes(open_page, answers):
     (before, output), (after, other) = answers
     page = open_page(f"{MODEL}&layer=0&head=1")
-    expect(page.get_by_role("table")).to_contain_text("all 8 heads are on")
+    expect(page.locator(".heads-tools")).to_contain_text("all 8 heads are on")
     expect(page.get_by_role("region", name="selected head")).to_have_count(0)
     off(page, 0, 1).click()
     expect(off(page, 0, 1)).to_have_attribute("aria-pressed", "true")
     change = np.abs(after - before).max((-1, -2))
     said = f"1 of 8 heads are off; the weights of the others change by at most {change[1].max():.4f}"
-    expect(page.get_by_role("table")).to_contain_text(said)
+    expect(page.locator(".heads-tools")).to_contain_text(said)
     for (layer, head), largest in np.ndenumerate(change):
         what = "is off" if (layer, head) == (0, 1) else f"changes by at most {largest:.4f}"
         expect(page.get_by_role("button", name=f"layer {layer}, head {head}: {what}")).to_be_visible()
@@ -88,19 +89,51 @@ def test_every_head_is_measured(open_page, heed):
     output = heed.attend("encoder", **request, head_mask=np.ones((2, 4))).output[0].astype(float)
     page = open_page(MODEL)
     page.get_by_role("button", name="measure every head").click()
+    shares = np.zeros((2, 4))
     for layer, head in np.ndindex(2, 4):
         mask = np.ones((2, 4))
         mask[layer, head] = 0
         other = heed.attend("encoder", **request, head_mask=mask).output[0].astype(float)
-        share = np.linalg.norm(other - output) / np.linalg.norm(output)
+        shares[layer, head] = share = np.linalg.norm(other - output) / np.linalg.norm(output)
         said = f"on {100 * share:.{0 if share >= 0.0995 else 1}f} %: switch off layer {layer}, head {head}"
         expect(page.get_by_role("button", name=said)).to_be_visible()
-    expect(page.get_by_role("table")).to_contain_text("if this head alone is off")
+    expect(page.locator(".heads-tools")).to_contain_text("if this head alone is off")
+    ranked = page.get_by_role("list", name="heads by effect").get_by_role("button")
+    order = [f"layer {at // 4}, head {at % 4} " for at in np.argsort(-shares, axis=None)]
+    expect(ranked).to_have_text([re.compile(f"^{name}") for name in order])
+    ranked.nth(1).click()
+    expect(ranked.nth(1)).to_have_attribute("aria-pressed", "true")
+    layer, head = divmod(int(np.argsort(-shares, axis=None)[1]), 4)
+    expect(off(page, layer, head)).to_have_attribute("aria-pressed", "true")
+    expect(page.get_by_role("region", name="change of the output")).to_be_visible()
+    table = np.array([line.split(",") for line in take(page, "CSV").path().read_text().split()])
+    assert [*table[0]] == ["layer", "head", "off", "largest_change", "effect"]
+    np.testing.assert_allclose(table[1:, 4].astype(float), shares.ravel(), rtol=1e-5)
+
+
+def test_the_numbers_are_saved(open_page, answers):
+    (before, output), (after, other) = answers
+    page = open_page(f"{MODEL}&ablated=[[0,1]]")
+    expect(page.locator(".heads-tools")).to_contain_text("change by at most")
+    header, *lines = take(page, "CSV").path().read_text().split()
+    assert header == "layer,head,off,largest_change,effect"
+    change = np.abs(after - before).max((-1, -2))
+    for line, (layer, head) in zip(lines, np.ndindex(2, 4), strict=True):
+        is_off = (layer, head) == (0, 1)
+        *names, largest, effect = line.split(",")
+        assert (names, effect) == ([str(layer), str(head), str(is_off).lower()], "")
+        assert largest == "" if is_off else float(largest) == pytest.approx(change[layer, head], abs=1e-6)
+    saved = json.loads(take(page, "JSON").path().read_text())
+    assert (saved["model"], saved["ablated"], saved["next_tokens"]) == ("encoder", [[0, 1]], None)
+    assert [(head["layer"], head["head"]) for head in saved["heads"] if head["off"]] == [(0, 1)]
+    found = [(token["cosine"], token["largest_change"]) for token in saved["tokens"]]
+    cosines = (output * other).sum(-1) / np.linalg.norm(output, axis=-1) / np.linalg.norm(other, axis=-1)
+    np.testing.assert_allclose(found, np.stack([cosines, np.abs(other - output).max(-1)], -1), atol=1e-6)
 
 
 def test_with_the_keyboard_and_by_layer(open_page):
     page = open_page(MODEL)
-    table = page.get_by_role("table")
+    table = page.locator(".heads-tools")
     off(page, 0, 0).focus()
     page.keyboard.press("ArrowRight")
     page.keyboard.press("ArrowDown")
@@ -121,7 +154,7 @@ def test_with_the_keyboard_and_by_layer(open_page):
 
 def test_only_answers_of_the_same_heads_are_compared(open_page):
     page = open_page(f"{MODEL}&ablated=[[0,1]]")
-    table = page.get_by_role("table")
+    table = page.locator(".heads-tools")
     expect(table).to_contain_text("change by at most")
     chips = page.get_by_role("region", name="change of the output")
     expect(chips).to_be_visible()
@@ -137,7 +170,7 @@ def test_a_block_of_one_layer(open_page):
     page = open_page("model=multi_head&view=ablate")
     for head in range(8):
         off(page, 0, head).click()
-    expect(page.get_by_role("table")).to_contain_text("8 of 8 heads are off")
+    expect(page.locator(".heads-tools")).to_contain_text("8 of 8 heads are off")
     chips = page.get_by_role("region", name="change of the output").get_by_role("listitem")
     expect(chips.first).not_to_contain_text("0.0000")
 
@@ -155,7 +188,7 @@ def test_the_next_tokens_of_a_language_model(open_page, shared_server, tmp_path_
     likely = np.argsort(-chances)[:10]
     likeliest = rows.all()[:10]
     for row, index in zip(likeliest, likely, strict=True):
-        expect(row.get_by_role("rowheader")).to_have_text(tokens[index] if index < len(tokens) else str(index))
+        expect(row.get_by_role("rowheader")).to_have_text(tokens[index] if index < len(tokens) else f"#{index}")
         assert numbers(row.locator("td").first.inner_text()) == pytest.approx([chances[index]], abs=6e-5)
     widths = [row.locator(".chance").first.bounding_box()["width"] for row in likeliest]
     np.testing.assert_allclose(np.array(widths) / widths[0], chances[likely] / chances[likely[0]], atol=0.02)
@@ -165,7 +198,7 @@ def test_the_next_tokens_of_a_language_model(open_page, shared_server, tmp_path_
 def test_the_picture_shows_the_head_that_changes_most(open_page, answers):
     (before, _), (after, _) = answers
     page = open_page(f"{MODEL}&layer=0&head=1&ablated=[[0,1]]")
-    expect(page.get_by_role("table")).to_contain_text("change by at most")
+    expect(page.locator(".heads-tools")).to_contain_text("change by at most")
     svg = ElementTree.fromstring(take(page, "SVG").path().read_text())
     most = int(np.abs(after - before)[1].max((-1, -2)).argmax())
     assert ["".join(panel.find("{*}text").itertext()) for panel in svg.findall("{*}g")] == [

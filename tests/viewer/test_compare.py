@@ -1,12 +1,16 @@
 """Two sides: texts, options, models; and the difference between them."""
 
+import json
 import re
+import shlex
+import subprocess
 from xml.etree import ElementTree
 
+import numpy as np
 import pytest
 from playwright.sync_api import expect
 
-from tests.viewer.pages import fragment, paste, take, violations
+from tests.viewer.pages import copied, fragment, paste, take, violations
 
 PAGE = "model=bert&text=the+cat+sat&view=compare"
 LONG = "the+dog+sat+on+the+mat+and+the+cat+was"
@@ -157,3 +161,18 @@ def test_both_sides_have_one_scale_and_one_layout(open_page, heed):
     assert violations(page) == []
     page.get_by_role("combobox", name="colour range").select_option("each row")
     expect(legends.nth(0)).to_contain_text("of the row’s largest")
+
+
+def test_the_request_of_the_second_side_is_copied(open_page, heed):
+    page = open_page(PAGE + "&head=1")
+    second_text(page).fill("the dog ran")
+    page.get_by_role("combobox", name="second head").select_option("3")
+    expect(page.locator(".sides h2").nth(1)).to_have_text("Second: “the dog ran”, head 3")
+    curl = shlex.split(copied(page, "second as curl").replace("\\\n", ""))
+    done = subprocess.run([*curl, "--silent"], capture_output=True, text=True, timeout=60, check=True)
+    answer = json.loads(done.stdout)
+    expected = heed.attend("bert", text="the dog ran", outputs=["weights"]).weights[:1, 3:4]
+    np.testing.assert_allclose(np.squeeze(answer["weights"]), np.squeeze(expected), atol=1e-6)
+    assert '"the dog ran"' in copied(page, "second as Python")
+    page.get_by_role("tab", name="Head").click()
+    expect(page.get_by_role("button", name="copy second as curl")).to_have_count(0)

@@ -272,6 +272,7 @@ function useSecond(models, settings, set, request, first, attempt, setAttempt) {
     error,
     settings: within,
     set: setOther,
+    request: found && asRequest(found, { ...within, view: settings.view }),
     isSame,
     panel,
   };

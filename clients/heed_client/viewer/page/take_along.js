@@ -1,5 +1,6 @@
 // Export: pictures, numbers, a page of its own, and the request as curl or Python.
 import { html, useState } from "vendor/preact.js";
+import { ablationCsv, ablationOf } from "heed/save/ablation_table.js";
 import { toDocument } from "heed/save/document.js";
 import { heatMaps, toPng, toSvg } from "heed/save/drawing.js";
 import { toTextSvg } from "heed/save/text_drawing.js";
@@ -96,27 +97,32 @@ export function TakeAlong({
     if (settings.view === "ablate" && run && settings.ablated.length) return heatMaps(await ablated(run, settings));
     return toSvg(attention, shown, settings, title, globalMax(attention, settings));
   };
-  const json = () =>
+  const isAblated = settings.view === "ablate" && run !== null;
+  const csv = async () => (isAblated ? ablationCsv(await ablationOf(run)) : toCsv(attention, shown));
+  const json = async () =>
     JSON.stringify({
       ...(request && { model: request.model }),
       output: settings.kind,
-      layer: settings.layer,
-      head: settings.head,
-      combine: settings.combine,
-      queries: shown.rows.map((place) => attention.rows[place].text),
-      keys: shown.columns.map((place) => attention.columns[place].text),
-      weights: shown.rows.map((_, i) =>
-        Array.from(shown.values.subarray(i * shown.n, (i + 1) * shown.n), (value) =>
-          Number.isFinite(value) ? value : null,
-        ),
-      ),
+      ...(isAblated ? { ablated: settings.ablated, ...(await ablationOf(run)) } : matrix()),
     });
+  const matrix = () => ({
+    layer: settings.layer,
+    head: settings.head,
+    combine: settings.combine,
+    queries: shown.rows.map((place) => attention.rows[place].text),
+    keys: shown.columns.map((place) => attention.columns[place].text),
+    weights: shown.rows.map((_, i) =>
+      Array.from(shown.values.subarray(i * shown.n, (i + 1) * shown.n), (value) =>
+        Number.isFinite(value) ? value : null,
+      ),
+    ),
+  });
   /** @type {[string, () => unknown][]} */
   const actions = [
     ["SVG", async () => text("svg", "image/svg+xml", await drawing())],
     ["PNG", async () => download(`${name}.png`, await toPng(await drawing()))],
-    ["CSV", () => text("csv", "text/csv", toCsv(attention, shown))],
-    ["JSON", () => text("json", "application/json", json())],
+    ["CSV", async () => text("csv", "text/csv", await csv())],
+    ["JSON", async () => text("json", "application/json", await json())],
     [
       "HTML page",
       async () =>
@@ -129,11 +135,17 @@ export function TakeAlong({
       ["copy as curl", () => copy("curl", toCurl(request))],
       ["copy as Python", () => copy("Python", toPython(request))],
     );
-    if (!request.texts)
-      actions.push([
-        "request.json",
-        () => download("request.json", new Blob([JSON.stringify(request.body())], { type: "application/json" })),
-      ]);
+    const saveRequest = (/** @type {import("heed/save/commands.js").Request} */ { body }) =>
+      download("request.json", new Blob([JSON.stringify(body())], { type: "application/json" }));
+    if (!request.texts) actions.push(["request.json", () => saveRequest(request)]);
+    const other = settings.view === "compare" ? second?.request : null;
+    if (other) {
+      actions.push(
+        ["copy second as curl", () => copy("second as curl", toCurl(other))],
+        ["copy second as Python", () => copy("second as Python", toPython(other))],
+      );
+      if (!other.texts) actions.push(["second request.json", () => saveRequest(other)]);
+    }
   }
   const act = (/** @type {() => unknown} */ action) => async () => {
     setMessage("");

@@ -88,6 +88,33 @@ export async function effectsOf(model, settings, input, layers, heads, before, s
   return effects;
 }
 
+/** What is run, but for the heads that are off.
+ *  @param {Settings} settings */
+export const withoutHeads = ({ text, pair, target, random, sentence, kind, batch, parameters }) => [
+  text,
+  pair,
+  target,
+  random,
+  sentence,
+  kind,
+  batch,
+  parameters,
+];
+
+/** @typedef {Pick<import("heed/views/hooks.js").Run, "model" | "settings" | "request">} Measured */
+/** The effects that were measured last. @type {WeakMap<Model, {request: unknown, of: string, effects: number[][]}>} */
+const kept = new WeakMap();
+
+/** @param {Measured} run @param {number[][]} effects */
+export const keepEffects = ({ model, settings, request }, effects) =>
+  kept.set(model, { request, of: JSON.stringify(withoutHeads(settings)), effects });
+
+/** The effects of each head, if they were measured for what is run. @param {Measured} run @returns {number[][] | null} */
+export function measuredEffects({ model, settings, request }) {
+  const known = kept.get(model);
+  return known?.request === request && known.of === JSON.stringify(withoutHeads(settings)) ? known.effects : null;
+}
+
 /** @param {Output} before @param {Output} after */
 function moved(before, after) {
   let [change, whole] = [0, 0];

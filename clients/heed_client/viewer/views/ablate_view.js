@@ -5,10 +5,12 @@ import {
   changesOf,
   distance,
   effectsOf,
+  keepEffects,
   LEAST,
   nextTokens,
   outputOf,
   runWhole,
+  withoutHeads,
 } from "heed/server/ablation.js";
 import { format } from "heed/data/display.js";
 import { largestChange } from "heed/data/matrix.js";
@@ -89,7 +91,7 @@ const nameOf = ({ layer, head }) => `${layer}.${head}`;
 /** Measures on demand what each head alone does to the output; until the input changes.
  *  @param {import("heed/views/hooks.js").Run} run @param {Attention} attention
  *  @param {import("heed/server/ablation.js").Output | null} before @param {unknown} of  what the numbers are of */
-function useEffects({ model, input, settings }, attention, before, of) {
+function useEffects({ model, input, settings, request }, attention, before, of) {
   const [state, setState] = useState(
     /** @type {{of: unknown, effects: Effects | null, count: number, error: Error | null}} */ ({
       of: null,
@@ -109,7 +111,9 @@ function useEffects({ model, input, settings }, attention, before, of) {
     try {
       const { layers, heads } = attention;
       const count = (/** @type {number} */ count) => tell({ count });
-      tell({ effects: await effectsOf(model, settings, input, layers, heads, before, signal, count), count: -1 });
+      const effects = await effectsOf(model, settings, input, layers, heads, before, signal, count);
+      keepEffects({ model, settings, request }, effects);
+      tell({ effects, count: -1 });
     } catch (error) {
       tell({ error, count: -1 });
     }
@@ -122,19 +126,6 @@ function useEffects({ model, input, settings }, attention, before, of) {
     error: isOwn ? state.error : null,
   };
 }
-
-/** What is run, but for the heads that are off.
- *  @param {Settings} settings */
-const withoutHeads = ({ text, pair, target, random, sentence, kind, batch, parameters }) => [
-  text,
-  pair,
-  target,
-  random,
-  sentence,
-  kind,
-  batch,
-  parameters,
-];
 
 /** Layers x heads: a picture of what changes, and a switch.
  *  @param {ViewProps & {changes: Change[], shown: Change | null, choose: (place: {layer: number, head: number}) => void, measured: ReturnType<typeof useEffects>}} props */
@@ -171,11 +162,21 @@ function Grid({ attention, changes, shown, settings, set, choose, measured }) {
     ablated.length === 0
       ? `all ${layers * heads} heads are on`
       : `${ablated.length} of ${layers * heads} heads are off${changes.length ? `; the weights of the others change by at most ${format(top)}` : ""}`;
-  return html`<div class="grid-of-heads"><table class="heads" ref=${grid} onKeyDown=${move} onFocusIn=${focus}>
-      <caption><button disabled=${ablated.length === 0} onClick=${() => set({ ablated: [] })}>switch all on</button>${" "}
+  const strongest = effects
+    ? Object.values(effects)
+        .flatMap((row, layer) => row.map((effect, head) => ({ layer, head, effect })))
+        .sort((one, other) => other.effect - one.effect)
+        .slice(0, LISTED)
+    : null;
+  return html`<div class="heads-tools"><button disabled=${ablated.length === 0} onClick=${() => set({ ablated: [] })}>switch all on</button>${" "}
         ${measured.measure && html`<button disabled=${count !== null} onClick=${measured.measure}>measure every head</button>${" "}`}
         <span role="status">${count === null ? said : `${count} of ${layers * heads} heads are measured`}</span>
-        ${effects && html`<p class="note">Per cent: how far the output moves if this head alone is off (the length of the change, of that of the output).</p>`}</caption>
+        ${
+          effects &&
+          html`<p class="note">Per cent: how far the output moves if this head alone is off (the length of the change, of that of the output). A click switches a head off.</p>
+        <ol class="ranking" aria-label="heads by effect">${strongest?.map(({ layer, head, effect }) => html`<li><button aria-pressed=${isOff(layer, head)} onClick=${() => toggle(layer, head)}>${layers > 1 ? `layer ${layer}, ` : ""}head ${head} <b>${percent(effect)}</b></button></li>`)}</ol>`
+        }</div>
+    <div class="grid-of-heads"><table class="heads" ref=${grid} onKeyDown=${move} onFocusIn=${focus}>
       <thead><tr><th scope="col">head</th>${all(heads).map((head) => html`<th scope="col">${head}</th>`)}</tr></thead>
       <tbody>${all(layers).map(
         (layer) => html`<tr>
@@ -274,6 +275,6 @@ function NextTokens({ before, after }) {
   };
   return html`<section aria-label="next tokens"><h2>Next token</h2><table class="chances">
     <thead><tr><th scope="col">token</th><th scope="col">all heads on</th><th scope="col">some off</th></tr></thead>
-    <tbody>${[...tokens].map(([id, token]) => html`<tr><th scope="row">${token ?? id}</th>${bar(before, id)}${bar(after, id)}</tr>`)}</tbody>
+    <tbody>${[...tokens].map(([id, token]) => html`<tr><th scope="row">${token ?? `#${id}`}</th>${bar(before, id)}${bar(after, id)}</tr>`)}</tbody>
   </table></section>`;
 }

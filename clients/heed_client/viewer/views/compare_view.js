@@ -11,6 +11,7 @@ import { SideBySide } from "heed/views/side_by_side.js";
  * @typedef {object} Side  the second side
  * @property {Attention | null} attention @property {string} [reason]  why there is none
  * @property {Settings} settings @property {ViewProps["set"]} set  undefined = as the first has it
+ * @property {import("heed/save/commands.js").Request | null} [request]  on a server
  * @property {boolean} isSame  whether it is of the same answer @property {unknown} [panel]  asks for its input
  */
 
