@@ -93,6 +93,7 @@ def test_examples_of_generation_run(shared_server, generating, example):
     done = subprocess.run(command, cwd=ROOT, env=ENVIRONMENT | {"HEED_URL": url}, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout
+    assert not re.search(r'"(error|title)":', done.stdout)  # curl succeeds with any status
 
 
 @pytest.mark.parametrize("example", CHECKED, ids=str)
