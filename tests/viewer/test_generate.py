@@ -425,6 +425,9 @@ def test_the_picture_has_the_words_in_the_colours_of_the_weights(open_text, gene
     assert np.argmin(greys) == np.argmax(weights)
     assert (greys[len(weights) :] == 255).all()
     assert len(take(page, "PNG").path().read_bytes()) > 1000
+    page.get_by_role("button", name="clear").click()
+    last = ElementTree.fromstring(take(page, "SVG").path().read_text()).findall("{*}text")[-1].text
+    assert last == f"gpt, layer 0, head 0: what “{words[-1]}” looked at"  # as in the view
 
 
 def test_keys_move_through_the_words(open_text):

@@ -7,6 +7,7 @@ import { placeOf } from "heed/views/comparison.js";
 const EDGE = 8;
 const LINE = 24; // height of a line
 const LETTER = 0.58 * FONT; // mean width
+const BOLD = 0.66 * FONT; // of a generated word
 const BLANK = 4;
 
 /** @param {import("heed/data/attention.js").Attention} attention @param {import("heed/data/display.js").Shown} shown
@@ -14,7 +15,8 @@ const BLANK = 4;
  *  @param {import("heed/page/generation.js").Text} text */
 export function toTextSvg(attention, shown, settings, title, { prompt, words }) {
   const table = palette(settings.palette, false);
-  const { query, key } = settings;
+  const { key } = settings;
+  const query = settings.query ?? (key === null ? words.length - 1 : null); // as in the view, the last word
   const [row, column] = [shown.rows.indexOf(query ?? -1), query === null ? shown.columns.indexOf(key ?? -1) : -1];
   const level = (/** @type {number} */ place) => {
     const [i, j] = row >= 0 ? [row, shown.columns.indexOf(place)] : [shown.rows.indexOf(place - prompt.length), column];
@@ -25,7 +27,7 @@ export function toTextSvg(attention, shown, settings, title, { prompt, words }) 
   const all = [...prompt, ...words];
   let [x, y] = [EDGE, TITLE];
   const parts = all.map(({ text, joined }, place) => {
-    const width = 4 + LETTER * Math.max(1, text.length);
+    const width = 4 + (place < prompt.length ? LETTER : BOLD) * Math.max(1, text.length);
     if (!joined && x > EDGE) x += BLANK;
     if (x > EDGE && x + width > PAGE - EDGE) [x, y] = [EDGE, y + LINE];
     const own = level(place);
