@@ -130,8 +130,9 @@ def _generate(
         raise UsageError("--text: several texts need --json or --out FILE.json, and no heat maps")
     if hidden := [name for name in ("outputs", "next_tokens") if inputs.get(name) and not out]:
         raise UsageError(f"--{hidden[0].replace('_', '-')}: needs --json or --out FILE.json")
-    if options.compare:
-        raise UsageError("--compare: cannot be combined with --generate")
+    for flag, given in (("compare", options.compare), ("intervene", options.interventions)):
+        if given:
+            raise UsageError(f"--{flag}: cannot be combined with --generate")
     if "text_target" in inputs:
         inputs["decoder_text"] = inputs.pop("text_target")
     drawn = generate.drawn_output(heed.describe(options.block)) if formats else ""
@@ -240,7 +241,17 @@ def _inputs(options: argparse.Namespace) -> dict[str, Any]:
             raise UsageError(f"--{name.replace('_', '-')} {error}") from None
     flags = {
         name: getattr(options, name)
-        for name in (*TEXTS, *FLAGS, *GENERATION, "next_tokens", "outputs", "binary", *OPTIONS, *NUMBERS)
+        for name in (
+            *TEXTS,
+            *FLAGS,
+            *GENERATION,
+            "next_tokens",
+            "interventions",
+            "outputs",
+            "binary",
+            *OPTIONS,
+            *NUMBERS,
+        )
     }
     flags |= {"layers": options.layers if "layers" not in paths else None} | dict(options.set)
     for name in TEXTS:
@@ -299,6 +310,9 @@ def _describe(block: Block, as_json: bool) -> None:
             lines += [f"  with weights of {quantized['bits']} bits; largest errors against float64: {errors}"]
     elif block.generate_refused:
         lines += ["", f"does not generate text: {block.generate_refused}"]
+    if block.interventions is not None:
+        lines += ["", "activations that --intervene changes"]
+        lines += [f"  {site} [{', '.join(map(str, shape))}]" for site, shape in block.interventions.items()]
     print("\n".join(lines))
 
 

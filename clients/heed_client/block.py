@@ -68,6 +68,8 @@ class Block(BlockSummary):
     tokenizer: Mapping[str, Any] | None = None  # of a model that takes texts
     generate: Mapping[str, Any] | None = None  # of a model that generates: how
     generate_refused: str | None = None  # of a model of transformers that does not: why
+    interventions: Mapping[str, Any] | None = None  # the shapes of the activations that a request may change, by site
+    interventions_refused: str | None = None  # why it may not, of a model of transformers
 
     def _repr_html_(self) -> str:
         """The formula, and tables of inputs, parameters and outputs, for notebooks."""

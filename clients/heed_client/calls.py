@@ -82,8 +82,8 @@ class Calls:
             inputs = {**_tensors(tokens, block), **inputs}
         arrays = {key: array(key, tensor) for key, tensor in inputs.items() if tensor is not None}
         options = normalized(choices) | stored
-        if prefer_binary is None and choices.get("decimals") is not None:
-            prefer_binary = False  # bytes are never rounded
+        if choices.get("interventions") is not None or (prefer_binary is None and choices.get("decimals") is not None):
+            prefer_binary = False  # V2 takes no interventions, and bytes are never rounded
         if prefer_binary is not False:
             block = self._blocks.get(name) or (yield from self.describe(name))
             own = {key: np.asarray(options[key]) for key in block.inputs if isinstance(options.get(key), list)}

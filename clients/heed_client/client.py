@@ -4,7 +4,7 @@
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -13,6 +13,7 @@ from typing import Any, Literal, Self, TypeVar
 import httpx
 import numpy as np
 
+from heed_client import native
 from heed_client.answer import Answer, Tokens
 from heed_client.arrays import TensorLike, array
 from heed_client.block import Block, BlockSummary
@@ -119,6 +120,7 @@ class Client:
         quantized: bool = False,
         additive_mask: bool = False,
         next_tokens: int | None = None,
+        interventions: Sequence[Mapping[str, Any]] | None = None,
         binary: bool | None = None,
         **inputs: TensorLike,
     ) -> Answer:
@@ -147,6 +149,9 @@ class Client:
         ``next_tokens=5`` asks for the 5 most probable next tokens of each text: ``answer.next_tokens`` is a list of
         {"id", "token", "probability"}, of several texts a list for each.
 
+        ``interventions`` change activations of the run of a model of transformers, one after the other:
+        [{"at": "weights", "layers": 3, "heads": 1, "scale": 0}] removes a head. Their tensors may be arrays.
+
         ``memory`` may be the id of a stored memory, with ``memory_append`` and ``memory_at``, as ``Memory`` sends them.
 
         Raises:
@@ -168,6 +173,7 @@ class Client:
             "decimals": decimals,
             "additive_mask": additive_mask,
             "next_tokens": next_tokens,
+            "interventions": None if interventions is None else native.nested(list(interventions)),
         }
         named = named_inputs(query, key, value, inputs)
         call = self._calls.attend(block, named, outputs, choices, quantized, binary)

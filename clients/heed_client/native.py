@@ -25,6 +25,19 @@ def encode_tensor(name: str, array: np.ndarray) -> Any:
     return {"shape": array.shape, "dtype": array.dtype.name, "base64": text}
 
 
+def nested(value: Any) -> Any:
+    """Lists and mappings with the arrays in them as JSON values."""
+    if isinstance(value, Mapping):
+        return {name: nested(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [nested(item) for item in value]
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, np.ndarray) or hasattr(value, "__array__"):
+        return encode_tensor("interventions", np.asarray(value))
+    return value
+
+
 def parse(content: bytes) -> dict[str, Any]:
     """The outputs in a response body, as JSON values."""
     document: dict[str, Any] = json.loads(content)

@@ -224,7 +224,7 @@ class _Reading:
         return self._numbers("replace", value)
 
     def _vector(self, value: Any, field: str, scale: float) -> Vector:
-        is_run = isinstance(value, JsonObject) and "data" not in value
+        is_run = isinstance(value, JsonObject) and "shape" not in value  # that a tensor has
         if not is_run:
             return Vector(self._numbers("add", value), scale=scale)
         own = {name: self.reader.part(value[name]) for name in ("minus", "scale") if name in value}

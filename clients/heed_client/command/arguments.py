@@ -106,6 +106,11 @@ def parser() -> Parser:
     add("--seed", type=int, metavar="N", help="the same seed draws the same tokens")
     add("--stop", action="append", metavar="TEXT", help="end before this text; may be repeated")
 
+    add = root.add_argument_group("changes of the run, of a model of transformers").add_argument
+    add("--intervene", action="append", type=_object, metavar="JSON", dest="interventions",
+        help='change an activation: \'{"at": "weights", "layers": 3, "heads": 1, "scale": 0}\' removes a head; repeat '
+        "it for further changes; --describe lists the sites")  # fmt: skip
+
     parameters = root.add_argument_group("parameters", "--describe lists a block's parameters with their defaults.")
     add = parameters.add_argument
     add("--is-causal", action="store_true", default=None, help="each query attends only to keys at or before it")
@@ -179,6 +184,16 @@ def _setting(text: str) -> tuple[str, Any]:
         return name, json.loads(value)
     except ValueError:
         raise argparse.ArgumentTypeError(f"expected NAME=VALUE with a JSON value, got {text!r}") from None
+
+
+def _object(text: str) -> dict[str, Any]:
+    try:
+        value = json.loads(text)
+    except ValueError:
+        value = None
+    if not isinstance(value, dict):
+        raise argparse.ArgumentTypeError(f"expected a JSON object, got {text!r}")
+    return value
 
 
 def _index(text: str) -> tuple[int, ...]:

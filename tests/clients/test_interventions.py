@@ -1,0 +1,49 @@
+"""``attend(..., interventions=...)``: sent as they are, with arrays in them."""
+
+import numpy as np
+import pytest
+
+from heed_client import BadRequest
+from tests.support.in_process import serving_in_process
+
+IDS = [[7, 40, 23, 11, 9]]
+pytestmark = pytest.mark.filterwarnings("ignore")  # those of transformers
+
+
+@pytest.fixture(scope="module")
+def url(generating):
+    with serving_in_process(generating / "models") as service:
+        yield f"http://127.0.0.1:{service.port}"
+
+
+@pytest.fixture
+def heed(url, connect):
+    return connect(url)
+
+
+@pytest.mark.parametrize("vector", [np.linspace(-1, 1, 32), np.linspace(-1, 1, 32).tolist()], ids=["array", "list"])
+def test_an_activation_is_replaced(heed, vector):
+    place = {"at": "hidden", "layers": np.int64(1), "positions": (1, 2), "replace": vector}
+    answer = heed.attend("gpt", input_ids=IDS, outputs="hidden_states", interventions=[place])
+    assert np.abs(answer.hidden_states[1, 0, 1:3] - np.float32(np.linspace(-1, 1, 32))).max() <= 1e-6
+
+
+def test_interventions_beside_texts(heed):
+    removed = [{"at": "weights", "heads": 2, "scale": 0}]
+    for more in ({}, {"next_tokens": 2}):
+        answer = heed.attend("gpt", text="the cat sat", interventions=removed, **more)
+        assert answer.tokens == ["<s>", "the", "cat", "sat", "</s>"]
+        assert np.abs(answer.weights[:, 2]).max() == 0
+        assert np.abs(answer.weights[:, 1]).max() > 0
+
+
+def test_an_error_names_the_place(heed):
+    with pytest.raises(BadRequest) as caught:
+        heed.attend("gpt", input_ids=IDS, interventions=[{"at": "hidden", "layers": 9, "scale": 0}])
+    assert caught.value.field == "interventions[0].layers"
+
+
+def test_the_description_has_the_sites(heed):
+    block = heed.describe("gpt")
+    assert block.interventions["hidden"] == [2, "batch", "n", 32]
+    assert block.interventions_refused is None
