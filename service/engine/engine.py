@@ -8,6 +8,7 @@ short tasks never wait behind it.
 """
 
 import asyncio
+import logging
 import math
 import threading
 import time
@@ -25,6 +26,8 @@ from service.engine.task import InferenceTask
 from service.model.graph import Graph
 from service.settings import Settings
 from service.telemetry.counters import RequestCounters
+
+log = logging.getLogger("heed")
 
 LONG_RUN_NS = 50e6  # forecast above which a task is of the lane for long ones
 MEASURED_HOPS = 50  # at the start, of which the median counts
@@ -212,19 +215,20 @@ class Engine:
         """The next run of this lane, its tasks taken from the queue; None if none waits or memory is short."""
         waiting = lane.waiting
         while waiting:
-            run = Run(waiting.first())
-            first = run.tasks[0]
+            first = waiting.first()
             if first.is_late:
                 waiting.drop(first)
                 self._resolve([(first, self._too_late(first))])
                 continue
-            free = int(self._max_run_bytes) - self._run_bytes
-            if run.memory > free and self._run_bytes:
+            try:
+                run = self._planned(first, lane)
+            except Exception as error:  # it would end this thread, and the next one that takes the task
+                log.exception("a run could not be planned")
+                waiting.drop(first)
+                self._resolve([(first, error)])
+                continue
+            if run is None:
                 return None
-            share, saved = math.ceil(len(waiting) / self._threads_per_lane), self._saved_ns(first.graph)
-            if first.graph.shared:  # a task saves a run of its own
-                share, saved = len(waiting), saved + first.forecast_ns
-            run.stack(waiting.batch_candidates(first), share, free, saved)
             now = time.perf_counter_ns()
             for task in run.tasks:
                 waiting.drop(task)
@@ -236,6 +240,18 @@ class Engine:
             self._in_progress.add(run)
             return run
         return None
+
+    def _planned(self, first: InferenceTask, lane: Lane) -> Run | None:
+        """The run of ``first`` with the tasks that may share it; None if memory is short."""
+        run, waiting = Run(first), lane.waiting
+        free = int(self._max_run_bytes) - self._run_bytes
+        if run.memory > free and self._run_bytes:
+            return None
+        share, saved = math.ceil(len(waiting) / self._threads_per_lane), self._saved_ns(first.graph)
+        if first.graph.shared:  # a task saves a run of its own
+            share, saved = len(waiting), saved + first.forecast_ns
+        run.stack(waiting.batch_candidates(first), share, free, saved)
+        return run
 
     def _has_free_cpus(self, lane: Lane) -> bool:
         """Whether a run that begins now may use several threads: there are at most half as many runs as CPUs.
@@ -250,7 +266,11 @@ class Engine:
 
     def _execute(self, run: Run, own: Lane) -> None:
         start = time.perf_counter_ns()
-        outcomes = run.execute()
+        try:
+            outcomes = run.execute()
+        except BaseException as error:  # it would end this thread, while the tasks wait
+            log.exception("a run ended in an error of the engine")
+            outcomes = [(task, error) for task in run.tasks]
         with self._lock:
             own.learn(run.tasks, time.perf_counter_ns() - start)
             own.running -= 1

@@ -10,7 +10,7 @@ import pytest
 from service.base.cost import CostModel
 from service.base.errors import Invalid, NotReady, Overloaded, TimedOut
 from service.engine.engine import MAX_SHARED_HOPS, Engine
-from service.engine.run import run_alone
+from service.engine.run import Run, run_alone
 from service.settings import Settings
 from tests.support import graphs
 from tests.support.batching import foreign_task
@@ -94,6 +94,26 @@ def test_a_member_that_fails_harms_no_neighbour(tmp_path, monkeypatch):
     assert (good["y"].tolist(), other["y"].tolist()) == ([[10.0]], [[20.0]])
     assert isinstance(bad, Invalid)
     assert [len(inputs["ids"]) for inputs in gate.ran] == [1, 3, 1, 1, 1]
+
+
+@pytest.mark.parametrize("method", ["stack", "execute"])
+async def test_an_error_of_the_engine_is_that_of_its_task_and_ends_no_thread(model, monkeypatch, caplog, method):
+    """One that ended a thread would leave its lane without any, and the tasks there without an answer."""
+    broken, real = simple(model), getattr(Run, method)
+
+    def failing(run, *arguments):
+        if broken in run.tasks:
+            raise AssertionError("of a task's own method")
+        return real(run, *arguments)
+
+    monkeypatch.setattr(Run, method, failing)
+    async with open_engine() as engine, asyncio.timeout(60):
+        for _ in range(3):
+            with pytest.raises(AssertionError):
+                await engine.run(broken)
+        answer = await engine.run(simple(model))
+    assert answer.keys() == {"output", "weights"}
+    assert caplog.text.count("Traceback") == 3
 
 
 async def test_short_tasks_do_not_stand_behind_long(tmp_path, model, monkeypatch):
