@@ -20,11 +20,16 @@ OUTSIDE = ("missing", "../../secret", "nested/../../../secret", "/secret", "link
 
 
 def write(folder: Path, location: str = WEIGHTS_FILE, place: str = "initializer", side: int = SIDE) -> None:
-    """y = x @ w, w [side, side] being the file at ``location``: an initializer, or in a constant or a branch."""
+    """y = x @ w, w [side, side] being the file at ``location``: an initializer, transposed, a constant, in a branch."""
     w = TensorProto(name="w", data_type=TensorProto.FLOAT, dims=[side, side], data_location=TensorProto.EXTERNAL)
     w.external_data.add(key="location", value=location)
     product = helper.make_node("MatMul", ["x", "w"], ["y"])
     initializers, nodes = [w], [product]
+    if place == "transposed":
+        nodes = [
+            helper.make_node("Transpose", ["w"], ["t"], perm=[1, 0]),
+            helper.make_node("MatMul", ["x", "t"], ["y"]),
+        ]
     if place == "constant":
         initializers, nodes = [], [helper.make_node("Constant", [], ["w"], value=w), product]
     if place == "branch":
@@ -123,10 +128,11 @@ print(len(model.graphs), private() - before)
 
 
 @pytest.mark.skipif(not Path("/proc/self/smaps_rollup").exists(), reason="no /proc/self/smaps_rollup here: use Linux")
-def test_one_copy_at_most_of_what_the_graphs_share(tmp_path):
+@pytest.mark.parametrize("place", ["initializer", "transposed"])  # as tied embeddings are
+def test_one_copy_at_most_of_what_the_graphs_share(tmp_path, place):
     """Four graphs of 16 MB each: the canonical one's own layout, and pages that every process maps alike."""
     folder = tmp_path / "product" / "1"
-    write(folder, side=LARGE_SIDE)
+    write(folder, place=place, side=LARGE_SIDE)
     for name in ("one", "two", "three"):
         shutil.copy(folder / "model.onnx", folder / f"{name}.onnx")
     fill(folder / WEIGHTS_FILE, 1, LARGE_SIDE)
