@@ -1,7 +1,7 @@
 """The scheduler between decoded requests and ONNX Runtime: a bounded queue, and threads that run its tasks.
 
-A task that comes while a thread is free begins at once. While all threads are busy, tasks wait, the most urgent and
-then the earliest first, and a thread that gets free takes all tasks that are faster in one run than apart (run.py).
+A task that comes while a thread is free begins at once. While all threads are busy, tasks wait, the most urgent first
+(queue.py), and a thread that gets free takes all tasks that are faster in one run than apart (run.py).
 
 There are two lanes of threads. A task that is expected to take long, or whose kind never ran, has its own lane, so that
 short tasks never wait behind it.

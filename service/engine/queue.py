@@ -4,7 +4,7 @@ from collections.abc import Collection, Hashable, Sequence
 from math import inf
 from queue import SimpleQueue
 
-from service.engine.task import InferenceTask
+from service.engine.task import InferenceTask, TaskKind
 
 SLOWDOWN_WEIGHT = 0.1  # of a run in the moving average of a lane's slowdown
 
@@ -12,10 +12,15 @@ Tasks = dict[InferenceTask, None]  # in the order of their arrival
 
 
 class Queue:
-    """Of equally urgent tasks the one that came first is first. Not thread-safe: its user has a lock."""
+    """Equally urgent tasks of the three kinds take turns, and of a kind the one that came first is first.
+
+    A step of a generation would otherwise wait for all prompts of other clients, and a new request for all prompts of
+    a list, and for a step of each generation. Not thread-safe: its user has a lock.
+    """
 
     def __init__(self) -> None:
-        self._tasks: dict[int, Tasks] = {}  # by priority level
+        self._tasks: dict[tuple[int, TaskKind], Tasks] = {}  # by priority level
+        self._turns = [*TaskKind]  # whose task was taken last is last
         self._candidates: dict[tuple[int, Hashable], Tasks] = {}  # by priority level, and stack key
         self._forecasts: dict[int, float] = {}  # by priority level: nanoseconds that its tasks will take, about
 
@@ -27,7 +32,7 @@ class Queue:
 
     def put(self, task: InferenceTask) -> None:
         level = task.priority_level
-        self._tasks.setdefault(level, {})[task] = None
+        self._tasks.setdefault((level, task.kind), {})[task] = None
         if task.stack_key is not None:
             self._candidates.setdefault((level, task.stack_key), {})[task] = None
         self._forecasts[level] = self._forecasts.get(level, 0) + _known_ns(task)
@@ -35,13 +40,18 @@ class Queue:
     def drop(self, task: InferenceTask) -> bool:
         """Remove the task; False where it is not in the queue."""
         level = task.priority_level
-        tasks = self._tasks.get(level, {})
+        kind = level, task.kind
+        tasks = self._tasks.get(kind, {})
         if task not in tasks:
             return False
         del tasks[task]
+        self._turns.remove(task.kind)
+        self._turns.append(task.kind)
         self._forecasts[level] -= _known_ns(task)
         if not tasks:
-            del self._tasks[level], self._forecasts[level]
+            del self._tasks[kind]
+            if all(other != level for other, _ in self._tasks):
+                del self._forecasts[level]
         if task.stack_key is not None:
             candidates = self._candidates[level, task.stack_key]
             del candidates[task]
@@ -55,7 +65,8 @@ class Queue:
 
     def first(self) -> InferenceTask:
         """Raises ValueError where the queue is empty."""
-        return next(iter(self._tasks[min(self._tasks)]))
+        level, kind = min(self._tasks, key=lambda kind: (kind[0], self._turns.index(kind[1])))
+        return next(iter(self._tasks[level, kind]))
 
     def batch_candidates(self, task: InferenceTask) -> Collection[InferenceTask]:
         """The tasks as urgent as ``task`` with its stack key; none where it is None."""

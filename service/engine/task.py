@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import Protocol
 
 import numpy as np
@@ -45,6 +46,14 @@ class StoredInputs(Protocol):
         """
 
 
+class TaskKind(Enum):
+    """Tasks that take turns in the queue: of new requests, further prompts of a list, steps of a generation."""
+
+    NEW = 0
+    FURTHER = 1
+    STEP = 2
+
+
 @dataclass(slots=True, eq=False)
 class InferenceTask:
     """A run that a request needs. The engine fills in the fields without an argument; moments are of
@@ -59,6 +68,7 @@ class InferenceTask:
     deadline: int | None = None  # the moment after which its run is not begun
     stored: StoredInputs | None = None  # such tasks share a run only where it is one pass over the same keys
     is_accepted: bool = False  # a further run of a request that was accepted: it waits even if the queue is full
+    is_step: bool = False  # of a generation that was begun
 
     queued_at_ns: int = field(init=False, default=0)  # the moment when it was queued
     queue_ns: int = field(init=False, default=0)  # time in the queue
@@ -91,6 +101,11 @@ class InferenceTask:
     def batch(self) -> int:
         """The size of its batch axis. V2 counts no rows where that is not the first axis of every tensor."""
         return self.sizes["batch"] if self.model.spec else self.rows
+
+    @property
+    def kind(self) -> TaskKind:
+        """By which it takes turns with others in the queue."""
+        return TaskKind.STEP if self.is_step else TaskKind.FURTHER if self.is_accepted else TaskKind.NEW
 
     @property
     def priority_level(self) -> int:

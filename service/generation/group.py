@@ -47,7 +47,16 @@ class SequenceGroup:
         graph = self.decoder.graph(DECODE if any(one.wanted.of_graph for one in self.members) else OUTPUT)
         size, memory = slots * lead.step_size(new, end + new), slots * lead.step_memory(new, end + new)
         estimate = RunEstimate({"batch": slots, "m": new, "n": end}, graph, size, memory)
-        return InferenceTask(model, estimate, {}, (), deadline=deadline, stored=self, is_accepted=is_accepted)
+        return InferenceTask(
+            model,
+            estimate,
+            {},
+            (),
+            deadline=deadline,
+            stored=self,
+            is_accepted=is_accepted,
+            is_step=self.past is not None,
+        )
 
     def accepts(self, sequence: GrowingSequence, others: Sequence[GrowingSequence], max_bytes: int) -> bool:
         """Whether ``sequence`` may share runs with ``others``, which may need ``max_bytes``.

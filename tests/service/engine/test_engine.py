@@ -83,6 +83,15 @@ def test_the_urgent_go_first_then_the_earlier(model, gate):
     assert [inputs["x"].shape[1] for inputs in gate.ran[1:]] == [8, 11, 10, 5, 7, 9, 6]
 
 
+def test_new_requests_prompts_of_lists_and_steps_take_turns(model, gate):
+    """Else a step would wait for all prompts of others, and a request for a list and a step of each generation."""
+    new, further, step = {}, {"is_accepted": True}, {"is_accepted": True, "is_step": True}
+    kinds = enumerate([new, new, further, further, further, step, step, new], start=5)
+    tasks = [simple(model, length, **kind) for length, kind in kinds]
+    run_behind(gate, simple(model), tasks, batching="off")
+    assert [inputs["x"].shape[1] for inputs in gate.ran[1:]] == [7, 10, 5, 8, 11, 6, 9, 12]
+
+
 def test_a_member_that_fails_harms_no_neighbour(tmp_path, monkeypatch):
     """A number that is in no table makes the shared run fail; alone, only its own does."""
     graphs.lookup(tmp_path / "lookup" / "1")
