@@ -8,7 +8,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from service.base.errors import HeedError
 from service.engine.task import Execute, InferenceTask
 from service.generation.decoder import DECODE, ENCODER, LOGITS, OUTPUT, Decoder
 from service.generation.past import Past
@@ -21,7 +20,7 @@ from service.ort.io_binding import run_into
 MASK = "attention_mask"
 KEYS = "n + m"  # the dimension of an output that has all keys
 MAX_SHARED = 32  # sequences in a run: with more, a step is no longer bound by reading the model's weights
-Step = Arrays | HeedError
+Step = Arrays | Exception
 
 
 class SequenceGroup:
@@ -111,7 +110,7 @@ class SequenceGroup:
         try:
             of_slot = {name: self._of_slot(name, outputs[name], slot, sequence) for name in sequence.graph_outputs}
             return sequence.grow(logits, of_slot)
-        except HeedError as error:
+        except Exception as error:  # it is this sequence's, not its group's
             return error
 
     def _of_slot(self, name: str, array: np.ndarray, slot: int, sequence: GrowingSequence) -> np.ndarray:
