@@ -196,7 +196,7 @@ ERRORS = [
      "has no direction"),
     ("renormalize at hidden", [{**REMOVED, "renormalize": True}], 422, "[0].renormalize", "only weights have a sum"),
     ("norm_match without add", [{**REMOVED, "norm_match": True}], 400, "[0].norm_match", "requires add"),
-    ("no such token", [{"at": "hidden", "tokens": ["zebra"], "scale": 0}], 422, "[0].tokens", "not a token of the text"),
+    ("no such token", [{"at": "hidden", "tokens": ["zebra"], "scale": 0}], 422, "[0].tokens", "not a token of"),
     ("tokens and positions", [{**REMOVED, "tokens": ["cat"]}], 400, "[0].tokens", "cannot be given together"),
 ]  # fmt: skip
 
