@@ -1,14 +1,15 @@
 """Which sequences share runs, and when: each group of sequences runs one step after the other.
 
-A step begins as soon as the one before has ended, while its tokens are written. A sequence whose client reads too
-slowly leaves its group, which does not wait for it.
+A step begins as soon as the one before has ended, while its tokens are written. It waits for prompts that are being
+run, so that their sequences share it, too: else each group of requests would need more steps than its longest sequence.
+A sequence whose client reads too slowly leaves its group, which does not wait for it.
 """
 
 import asyncio
 import time
 from collections import deque
-from collections.abc import AsyncGenerator, Callable
-from contextlib import suppress
+from collections.abc import AsyncGenerator, Callable, Iterator
+from contextlib import contextmanager, suppress
 
 from service.base.budget import Reservation
 from service.base.errors import NotReady
@@ -18,6 +19,8 @@ from service.generation.decoder import Decoder
 from service.generation.group import SequenceGroup
 from service.generation.sequence import Arrays, GrowingSequence
 
+MAX_PAUSE_S = 0.5  # of a group, for prompts
+PAUSE_SHARE = 0.25  # of the time of its steps, for which it may pause again
 MAX_UNREAD = 2  # steps of a sequence that are not read yet; its next one is not begun before
 
 
@@ -74,6 +77,7 @@ class Group(SequenceGroup):
         self.change = asyncio.Event()  # set when a step was read
         self.extra = Reservation(engine.budget)
         self.step_s = 0.0  # time of the last step
+        self.pause_s = MAX_PAUSE_S  # that are left
         self.runs: asyncio.Task[None] | None = None
 
     def add(self, member: Member) -> None:
@@ -119,6 +123,7 @@ class Scheduler:
         self._is_sharing = is_sharing
         self._max_bytes = max_bytes
         self._groups: dict[Decoder, list[Group]] = {}
+        self._prompts: dict[GrowingSequence, asyncio.Future[None]] = {}  # whose runs are queued or in progress
 
     async def steps(
         self,
@@ -138,21 +143,48 @@ class Scheduler:
         """
         member, own = Member(sequence, accept), Group(sequence, self._engine)
         try:
-            await self._engine.run(own.task(deadline, is_accepted))
-            member.put(own.steps[sequence])
-            if not sequence.has_ended:
-                group = self._group_for(sequence)
-                if group is None:
-                    self._begin(member, own)
-                else:
-                    sequence.past = own.past
-                    group.add(member)
+            with self._beginning(sequence):
+                await self._engine.run(own.task(deadline, is_accepted))
+                member.put(own.steps[sequence])
+                if not sequence.has_ended:
+                    group = self._group_for(sequence)
+                    if group is None:
+                        self._begin(member, own)
+                    else:
+                        sequence.past = own.past
+                        group.add(member)
             async for step in member.steps():
                 yield step
         finally:
             sequence.has_ended = True
             if member.group is not None:
                 self._leave(member.group)
+
+    @contextmanager
+    def _beginning(self, sequence: GrowingSequence) -> Iterator[None]:
+        """The prompt of ``sequence`` is being run, until it has joined a group."""
+        self._prompts[sequence] = end = asyncio.get_running_loop().create_future()
+        try:
+            yield
+        finally:
+            del self._prompts[sequence]
+            end.set_result(None)
+
+    async def _await_prompts(self, group: Group) -> None:
+        """Wait until each sequence that could share the next run of ``group`` has joined, for ``pause_s`` at most."""
+        while self._is_sharing and group.pause_s > 0:
+            members = [member.sequence for member in group.all]
+            prompts = [
+                end
+                for one, end in self._prompts.items()
+                if one.most > 1 and one.decoder is group.decoder and group.accepts(one, members, self._max_bytes)
+            ]
+            if not prompts or not members:
+                return
+            start = time.perf_counter()
+            await asyncio.wait(prompts, timeout=group.pause_s, return_when=asyncio.FIRST_COMPLETED)
+            group.pause_s -= time.perf_counter() - start
+            group.drop_ended()
 
     def _group_for(self, sequence: GrowingSequence) -> Group | None:
         """A group with which ``sequence`` may share runs."""
@@ -188,6 +220,7 @@ class Scheduler:
         """Run steps until no member is left."""
         failure: Exception = NotReady("the server is shutting down")
         try:
+            await self._await_prompts(group)
             while ready := await group.ready():
                 ready = self._with_room(group, ready)
                 start = time.perf_counter()
@@ -199,8 +232,10 @@ class Scheduler:
                 else:
                     self.counters.observe_step(len(ready))
                 group.step_s = time.perf_counter() - start
+                group.pause_s = min(MAX_PAUSE_S, group.pause_s + PAUSE_SHARE * group.step_s)
                 for member, step in zip(ready, steps, strict=True):
                     member.put(step)
+                await self._await_prompts(group)
         except Exception as error:
             failure = error
         finally:

@@ -240,3 +240,39 @@ def test_options_of_the_weights_are_each_sequences_own(sequence):
 
     for found, one in zip(asyncio.run(together()), made(), strict=True):
         assert_same(found, alone(one))
+
+
+@pytest.mark.parametrize(("pause_s", "most", "is_paused"), [(60, 8, True), (0, 8, False), (60, 1, False)])
+def test_a_group_waits_for_prompts_whose_sequences_can_share_its_next_step(
+    sequence, monkeypatch, pause_s, most, is_paused
+):
+    """Not after its pause, nor for a prompt of which one token is wanted: its sequence shares no step."""
+    monkeypatch.setattr("service.generation.scheduler.MAX_PAUSE_S", pause_s)
+
+    async def ask():
+        async with scheduler() as sharing:
+            first, second = sequence(4, 30), sequence(9, most)
+            run, has_prompt, may_run = sharing._engine.run, asyncio.Event(), asyncio.Event()
+
+            async def delayed(task):
+                if second in task.stored.members and task.stored.past is None:
+                    has_prompt.set()
+                    await may_run.wait()
+                return await run(task)
+
+            sharing._engine.run = delayed
+            tasks = [asyncio.create_task(steps_of(sharing, second))]
+            await has_prompt.wait()
+            tasks.append(asyncio.create_task(steps_of(sharing, first)))
+            if is_paused:
+                await until_async(lambda: any(group.all for groups in sharing._groups.values() for group in groups))
+                for _ in range(100):
+                    await asyncio.sleep(0)
+                assert len(sharing.runs) == 1  # the prompt of the first
+            else:
+                await tasks[1]
+            may_run.set()
+            await asyncio.gather(*tasks)
+            return max(map(len, sharing.runs))
+
+    assert asyncio.run(ask()) == (2 if is_paused else 1)
