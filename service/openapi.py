@@ -56,7 +56,7 @@ class OpenApi:
     def _build(self, blocks: dict[str, Model]) -> bytes:
         app, auth = self._app, self._auth
         apis = [
-            *native_openapi.routes(blocks, self._core.source.fields),
+            *native_openapi.routes(blocks, self._core.source),
             *(route for feature in self._features for route in feature.documented_routes(self._core, blocks)),
             *v2_openapi.routes(blocks),
         ]

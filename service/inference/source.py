@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Generic, Protocol, TypeVar
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -57,6 +58,10 @@ class InputSource(Generic[Reference]):
 
     fields: FieldDefinitions = NO_FIELDS
 
+    def fields_for(self, _model: Model) -> FieldDefinitions:
+        """Those of ``fields`` that requests to a model may have."""
+        return self.fields
+
     def read(self, _given: Mapping[str, Any], _model: Model, _reader: JsonReader | None) -> Reference | None:
         """The reference in those of ``fields`` that are given; None where there is none.
 
@@ -81,17 +86,26 @@ class Sources(InputSource[tuple[InputSource[Any], Any]]):
 
     def __init__(self, sources: Sequence[InputSource[Any]]) -> None:
         self._sources = sources
-        self.fields = {name: field for source in sources for name, field in source.fields.items()}
+        self._fields: WeakKeyDictionary[Model, FieldDefinitions] = WeakKeyDictionary()
+
+    def fields_for(self, model: Model) -> FieldDefinitions:
+        fields = self._fields.get(model)
+        if fields is None:
+            fields = {name: field for source in self._sources for name, field in source.fields_for(model).items()}
+            self._fields[model] = fields
+        return fields
 
     def read(
         self, given: Mapping[str, Any], model: Model, reader: JsonReader | None
     ) -> tuple[InputSource[Any], Any] | None:
         found: tuple[InputSource[Any], Any] | None = None
         for source in self._sources:
-            own = {name: given[name] for name in source.fields if name in given}
+            own = {name: given[name] for name in source.fields_for(model) if name in given}
             reference = source.read(own, model, reader)
             if reference is not None and found is not None:
-                raise Invalid(f"cannot be given together with {next(iter(found[0].fields))}", next(iter(own)))
+                raise Invalid(
+                    f"cannot be given together with {next(iter(found[0].fields_for(model)))}", next(iter(own))
+                )
             found = found if reference is None else (source, reference)
         return found
 

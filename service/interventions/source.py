@@ -14,7 +14,7 @@ from service.base.errors import Invalid
 from service.codec.json_reader import JsonReader
 from service.codec.long_tensor import read_all
 from service.http.direct import RequestContext
-from service.inference.source import FieldDefinitions, InputSource, SourceInputs
+from service.inference.source import NO_FIELDS, FieldDefinitions, InputSource, SourceInputs
 from service.inference.stages import Stage, Stages
 from service.interventions.intervened import OUTPUT, WHOLE, Intervened
 from service.interventions.request import FIELD, Intervention, OtherRun, read_interventions, within
@@ -45,17 +45,19 @@ class InterventionSource(InputSource[Sequence[Intervention]]):
         self._max_text_bytes = max_text_bytes
         self._reading, self._tokenizing, self._opening = CostModel(), CostModel(), UnknownCost()
 
+    def fields_for(self, model: Model) -> FieldDefinitions:
+        return self.fields if model in self.versions else NO_FIELDS
+
     def read(self, given: Mapping[str, Any], model: Model, reader: JsonReader | None) -> Sequence[Intervention] | None:
         element = given.get(FIELD)
         if element is None:
             return None
         if reader is None:
             raise Invalid("not accepted in V2: POST /v1/attention or /v1/text takes interventions", FIELD)
-        version = self.versions.get(model)
-        refused = version.sites.refused if version else "it was exported without the graph of interventions"
-        if version is None or refused:
-            raise Invalid(f"model '{model.name}' takes no interventions: {refused}", FIELD)
-        return read_interventions(element, reader, model, version.sites, self._max_text_bytes)
+        sites = self.versions[model].sites
+        if sites.refused:
+            raise Invalid(f"model '{model.name}' takes no interventions: {sites.refused}", FIELD)
+        return read_interventions(element, reader, model, sites, self._max_text_bytes)
 
     def open(self, reference: Sequence[Intervention], model: Model, context: RequestContext) -> Stages[SourceInputs]:
         version = self.versions[model]

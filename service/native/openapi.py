@@ -9,7 +9,7 @@ from pydantic.config import JsonDict
 from pydantic.json_schema import SkipJsonSchema
 
 from service.base.errors import codes, meaning
-from service.inference.source import FieldDefinitions
+from service.inference.source import FieldDefinitions, InputSource
 from service.model.masks import ADDITIVE_MASK, FLAG, describe_input
 from service.model.model import Model
 from service.native.request import DEFAULT_OUTPUTS
@@ -119,12 +119,12 @@ def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
     return {status: {"description": meaning(status), "content": content} for status in statuses}
 
 
-def routes(blocks: dict[str, Model], others: FieldDefinitions) -> list[APIRoute]:
+def routes(blocks: dict[str, Model], source: InputSource[Any]) -> list[APIRoute]:
     """A documented route for each of ``blocks``, and one for any; one undocumented route answers them all.
 
-    ``others`` are fields beside inputs and options.
+    The fields of ``source`` stand beside inputs and options.
     """
-    return [*(_route(model, others) for model in blocks.values()), _any_block(blocks)]
+    return [*(_route(model, source.fields_for(model)) for model in blocks.values()), _any_block(blocks)]
 
 
 def _any_block(blocks: dict[str, Model]) -> APIRoute:

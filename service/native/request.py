@@ -144,7 +144,7 @@ def read_fields(
         Malformed: another field, or one that is given twice.
     """
     assert model.spec is not None
-    choices = (*others, *CHOICES, *source.fields, *([ADDITIVE_MASK] if model.masks else ()))
+    choices = (*others, *CHOICES, *source.fields_for(model), *([ADDITIVE_MASK] if model.masks else ()))
     fields, names = {}, set()
     for name in json:
         if name in names:
@@ -213,9 +213,10 @@ def parse_fields(
     }
     selection = read_selection(options) if options else NO_SELECTION
     tensors: dict[str, np.ndarray | LongTensor] = {}
-    reference = None if fields.keys().isdisjoint(source.fields) else _reference(fields, reader, model, source)
+    own = source.fields_for(model)
+    reference = None if fields.keys().isdisjoint(own) else _reference(fields, reader, model, source)
     for name, tensor in model.inputs.items():
-        if reference is not None and name in source.fields:
+        if reference is not None and name in own:
             continue
         if name in fields and not (fields[name] is None and not tensor.required):
             indices = index_input(model.signature, name, reader.part(fields[name])) if name in AXES else None
@@ -231,7 +232,7 @@ def parse_fields(
 
 def _reference(fields: Mapping[str, Any], reader: JsonReader, model: Model, source: InputSource[Any]) -> Any:
     """The reference to ``source``. Where the model has an input of that name, too, only a text is a reference."""
-    given = {name: reader.part(fields[name]) for name in source.fields if name in fields}
+    given = {name: reader.part(fields[name]) for name in source.fields_for(model) if name in fields}
     own = {name: part for name, part in given.items() if name not in model.inputs or isinstance(part, str)}
     return source.read(own, model, reader)
 

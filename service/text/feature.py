@@ -34,4 +34,4 @@ class TextFeature(Feature):
             model.preprocessor = load_preprocessor(folder)
 
     def documented_routes(self, core: Core, blocks: dict[str, Model]) -> Sequence[BaseRoute]:
-        return openapi.routes(blocks, core.source.fields)
+        return openapi.routes(blocks, core.source)

@@ -6,7 +6,7 @@ from fastapi import Body
 from fastapi.routing import APIRoute
 from pydantic import BaseModel, Field, create_model
 
-from service.inference.source import FieldDefinitions
+from service.inference.source import FieldDefinitions, InputSource
 from service.model.model import Model
 from service.native.openapi import Absent, Integers, answer_fields, choices_of, model_class, problems
 from service.native.text_schemas import EXAMPLE, NextToken, Texts, Tokens
@@ -39,10 +39,10 @@ class AllTokens(Tokens):
     target_sequence_ids: list[Any] | Absent = None
 
 
-def routes(blocks: dict[str, Model], others: FieldDefinitions) -> list[APIRoute]:
+def routes(blocks: dict[str, Model], source: InputSource[Any]) -> list[APIRoute]:
     """Two documented routes for each of ``blocks`` that has a tokenizer."""
     models = [model for model in blocks.values() if model.tokenizer]
-    return [route for model in models for route in (_run(model, others), _tokenize(model))]
+    return [route for model in models for route in (_run(model, source.fields_for(model)), _tokenize(model))]
 
 
 def _run(model: Model, others: FieldDefinitions) -> APIRoute:

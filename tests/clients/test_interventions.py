@@ -1,9 +1,12 @@
 """``attend(..., interventions=...)``: sent as they are, with arrays in them."""
 
+import json
+
 import numpy as np
 import pytest
 
 from heed_client import BadRequest
+from heed_client.__main__ import main
 from tests.support.in_process import serving_in_process
 
 IDS = [[7, 40, 23, 11, 9]]
@@ -47,3 +50,40 @@ def test_the_description_has_the_sites(heed):
     block = heed.describe("gpt")
     assert block.interventions["hidden"] == [2, "batch", "n", 32]
     assert block.interventions_refused is None
+
+
+def run(url, capsys, *flags):
+    try:
+        status = main(["gpt", "--url", url, *flags])
+    except SystemExit as error:
+        status = error.code
+    return status, *capsys.readouterr()
+
+
+def test_the_command_sends_them_in_their_order(url, capsys):
+    changes = [{"at": "hidden", "layers": 1, "scale": 0}, {"at": "hidden", "layers": 1, "positions": 1, "add": [0.5]}]
+    flags = [flag for change in changes for flag in ("--intervene", json.dumps(change))]
+    status, printed, wrong = run(url, capsys, "--text", "the cat sat", "--outputs", "hidden_states", "--json", *flags)
+    assert status == 0, wrong
+    hidden = np.array(json.loads(printed)["hidden_states"])[1]
+    expected = np.zeros_like(hidden)
+    expected[1] = 0.5
+    np.testing.assert_array_equal(hidden, expected)
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (["--intervene", "[1]"], "--intervene: expected a JSON object, got '[1]'"),
+        (["--intervene", '{"at": "mlp"}'], "interventions[0].at"),
+        (["--intervene", "{}", "--generate", "3"], "--intervene: cannot be combined with --generate"),
+    ],
+)
+def test_the_command_says_what_is_wrong(url, capsys, flags, words):
+    status, _, wrong = run(url, capsys, "--text", "the cat sat", *flags)
+    assert (status, words in wrong) == (2, True), wrong
+
+
+def test_the_command_lists_the_sites(url, capsys):
+    _, printed, _ = run(url, capsys, "--describe")
+    assert "  head_output [2, batch, 4, n, 8]" in printed

@@ -69,7 +69,7 @@ def parse(
         if request.get("inputs") is None:
             _check_protocol(request, model)
         tensors, json_inputs, binary_inputs = _inputs(request.get("inputs"), reader, model)
-        own = parameters.own(others, model, source.fields)
+        own = parameters.own(others, model, source.fields_for(model))
         for name in own:
             if name in tensors or any(name == binary.name for binary in binary_inputs):
                 raise Malformed(f"'{name}' is given both as an input and as a parameter")

@@ -3,10 +3,13 @@
 That each kind of change is transformers' own is compared in tests/export/hf/test_families.py.
 """
 
+import json
+import shutil
 from concurrent.futures import ThreadPoolExecutor
 
 import httpx
 import numpy as np
+import onnx
 import pytest
 
 from tests.support.in_process import serving_in_process
@@ -20,8 +23,17 @@ pytestmark = pytest.mark.filterwarnings("ignore")  # those of transformers
 
 
 @pytest.fixture(scope="module")
-def service(generating):
-    with serving_in_process(generating / "models") as service:
+def service(generating, tmp_path_factory):
+    """Of the small GPT-2, and of one that was refused at export."""
+    folder = tmp_path_factory.mktemp("models")
+    for name in ("gpt", "refused"):
+        shutil.copytree(generating / "models" / "gpt", folder / name)
+    path = folder / "refused" / "1" / "model.onnx"
+    model = onnx.load(path)
+    spec = json.loads(model.metadata_props[0].value)
+    onnx.helper.set_model_props(model, {"heed": json.dumps(spec | {"interventions": {"refused": "it has no layers"}})})
+    onnx.save(model, path)
+    with serving_in_process(folder) as service:
         yield service
 
 
@@ -211,16 +223,23 @@ def test_an_error_names_the_field_and_its_place(client, interventions, status, f
     assert words in problem["detail"]
 
 
-def test_a_model_without_a_graph_of_interventions_says_why(client, two_blocks):
-    with serving_in_process(two_blocks) as service:
-        response = httpx.post(
-            f"http://127.0.0.1:{service.port}/v1/attention/dot_product",
-            json={"query": [[1.0]], "key": [[1.0]], "value": [[1.0]], "interventions": [REMOVED]},
-        )
+def test_a_model_that_cannot_be_changed_says_why(client):
+    response = client.post("/v1/attention/refused", json={"input_ids": IDS, "interventions": [REMOVED]})
     assert response.status_code == 422
-    assert response.json()["detail"] == (
-        "interventions: model 'dot_product' takes no interventions: it was exported without the graph of interventions"
-    )
+    assert response.json()["detail"] == "interventions: model 'refused' takes no interventions: it has no layers"
+    description = client.get("/v1/attention/refused").json()
+    assert (description["interventions"], description["interventions_refused"]) == (None, "it has no layers")
+
+
+def test_a_block_does_not_have_the_field(client, two_blocks):
+    models = client.get("/openapi.json").json()["components"]["schemas"]
+    assert "interventions" in models["gpt_request"]["properties"]
+    assert "interventions" in models["gpt_text_request"]["properties"]
+    with serving_in_process(two_blocks) as service:
+        url = f"http://127.0.0.1:{service.port}/v1/attention/dot_product"
+        body = {"query": [[1.0]], "key": [[1.0]], "value": [[1.0]], "interventions": [REMOVED]}
+        problem = httpx.post(url, json=body).json()
+    assert (problem["status"], problem["field"]) == (400, "interventions")
 
 
 def test_v2_says_where_interventions_are_accepted(client):
