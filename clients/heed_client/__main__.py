@@ -130,8 +130,8 @@ def _generate(
         raise UsageError("--text: several texts need --json or --out FILE.json, and no heat maps")
     if hidden := [name for name in ("outputs", "next_tokens") if inputs.get(name) and not out]:
         raise UsageError(f"--{hidden[0].replace('_', '-')}: needs --json or --out FILE.json")
-    for flag, given in (("compare", options.compare), ("intervene", options.interventions)):
-        if given:
+    for flag, value in (("compare", options.compare), ("intervene", options.interventions)):
+        if value:
             raise UsageError(f"--{flag}: cannot be combined with --generate")
     if "text_target" in inputs:
         inputs["decoder_text"] = inputs.pop("text_target")
@@ -303,6 +303,9 @@ def _describe(block: Block, as_json: bool) -> None:
     for parameter in block.parameters.values():
         default = "" if parameter.default is None else f" = {json.dumps(parameter.default)}"
         lines += [f"  {parameter.name} {parameter.dtype}{default}", f"      {parameter.description}"]
+    if block.interventions is not None:
+        lines += ["", "activations that --intervene changes"]
+        lines += [f"  {site} [{', '.join(map(str, shape))}]" for site, shape in block.interventions.items()]
     if block.generate is not None:
         lines += ["", f"generates text: {'--text TEXT' if block.tokenizer else '--input-ids FILE'} --generate N"]
         if quantized := block.generate.get("quantized"):
@@ -310,9 +313,6 @@ def _describe(block: Block, as_json: bool) -> None:
             lines += [f"  with weights of {quantized['bits']} bits; largest errors against float64: {errors}"]
     elif block.generate_refused:
         lines += ["", f"does not generate text: {block.generate_refused}"]
-    if block.interventions is not None:
-        lines += ["", "activations that --intervene changes"]
-        lines += [f"  {site} [{', '.join(map(str, shape))}]" for site, shape in block.interventions.items()]
     print("\n".join(lines))
 
 

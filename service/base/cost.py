@@ -82,17 +82,20 @@ class CostModel:
     def least(self, size: int) -> float:
         """Nanoseconds that work of ``size``, larger than all measured, takes at least; 0 if too little was measured.
 
-        From an order measured to the largest, the rate fell by a factor: it goes on falling so. Orders that are close
-        say nothing: one disturbed measurement, or two sizes beside a border, would have the rate stay as it is.
+        From an order measured to the largest, the rate fell by a factor: it goes on falling so. Of several orders the
+        one counts from which it fell least, as a disturbed measurement makes the fall larger. Orders that are close to
+        the largest say nothing: a disturbed one of the largest, or two sizes beside a border, would have the rate stay.
         """
         rates = self._rates
         larger = max(rates, default=0)
-        smaller = max((order for order in rates if order <= larger - APART_ORDERS), default=None)
-        if smaller is None or size.bit_length() <= larger:
+        beyond = size.bit_length() - larger
+        if beyond <= 0:
             return 0.0
-        rate = min(rates[larger], rates[smaller])
-        falls = rate / rates[smaller]
-        return rate * size * math.pow(falls, (size.bit_length() - larger) / (larger - smaller))
+        bounds = []
+        for smaller in [order for order in rates if order <= larger - APART_ORDERS]:
+            rate = min(rates[larger], rates[smaller])
+            bounds.append(rate * size * math.pow(rate / rates[smaller], beyond / (larger - smaller)))
+        return max(bounds, default=0.0)
 
 
 class UnknownCost(CostModel):

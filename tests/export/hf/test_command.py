@@ -23,7 +23,10 @@ from tests.support.families import FAMILIES, IMAGE, TEXT, Family, build, save
 pytestmark = pytest.mark.filterwarnings("ignore")  # those of transformers
 TINY = Family("BertForSequenceClassification", {**TEXT, "num_hidden_layers": 1, "hidden_size": 8})
 BASE = Family("BertModel", TINY.config)
-GRAPHS = {"model.onnx", "weights.onnx", "output.onnx", "fused.onnx", "masked.onnx"}
+GRAPHS = {
+    "model.onnx", "weights.onnx", "output.onnx", "fused.onnx", "masked.onnx", "interventions.onnx",
+    "interventions_output.onnx",
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")

@@ -40,8 +40,20 @@ def test_what_is_larger_than_all_measured_takes_at_least_as_long_as_if_its_rate_
     cost.learn(1 << 23, 32e6)  # as much for a unit
     assert cost.least(1 << 30) == pytest.approx(cost.expected(1 << 30))
     assert cost.least(1 << 23) == 0
-    cost.learn(1 << 26, 128e6)  # half as much
-    assert cost.least(1 << 32) == pytest.approx(cost.expected(1 << 32) / 4)
+    cost.learn(1 << 26, 128e6)  # half as much as six orders before
+    assert cost.least(1 << 32) == pytest.approx(cost.expected(1 << 32) / 2)
+
+
+def test_one_slow_measurement_of_small_work_does_not_make_large_work_seem_short():
+    cost = CostModel()
+    for order in (10, 14, 16, 18):
+        cost.learn(1 << order, 1000 + (1 << order))
+    undisturbed = cost.least(1 << 55)
+    disturbed = CostModel()
+    for order in (10, 14, 16, 18):
+        disturbed.learn(1 << order, (1000 + (1 << order)) * (100 if order == 16 else 1))
+    assert disturbed.least(1 << 55) >= undisturbed / 100 > 1e12
+
 
 
 def test_a_disturbed_measurement_does_not_make_larger_work_take_longer():

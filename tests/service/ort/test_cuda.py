@@ -66,7 +66,7 @@ def test_cuda_that_falls_back_is_no_cuda(monkeypatch):
     monkeypatch.setattr(cuda, "missing_library", lambda: None)
     real, asked = onnxruntime.InferenceSession, []
 
-    def fallen(model, options, providers, enable_fallback):
+    def fallen(model, options, providers, enable_fallback, **_):
         asked.append((providers, enable_fallback))
         return real(model, options, providers=[CPU])
 
