@@ -74,5 +74,5 @@ def test_a_site_whose_changes_differ_from_those_of_transformers_is_left_out(made
 
 
 def test_a_model_without_a_site_is_refused(made, monkeypatch):
-    with pytest.raises(ModelRefused, match="weights: .* differs by"):
+    with pytest.raises(ModelRefused, match=r"weights: .* differs by"):
         made(monkeypatch, reversed_layers("all"))
