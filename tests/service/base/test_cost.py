@@ -55,7 +55,6 @@ def test_one_slow_measurement_of_small_work_does_not_make_large_work_seem_short(
     assert disturbed.least(1 << 55) >= undisturbed / 100 > 1e12
 
 
-
 def test_a_disturbed_measurement_does_not_make_larger_work_take_longer():
     cost = CostModel()
     cost.learn(1 << 20, 4e6)
