@@ -6,6 +6,7 @@ Interventions at one site are composed to one such change, in their order.
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import combinations
 from math import prod
 
 import numpy as np
@@ -33,6 +34,11 @@ class Place:
     def selected(self) -> Shape:
         """The shape of what is changed."""
         return tuple(size if pick is None else len(pick) for size, pick in zip(self.shape, self.picks, strict=True))
+
+    def meets(self, other: "Place") -> bool:
+        """Whether both change the same number."""
+        pairs = zip(self.picks, other.picks, strict=True)
+        return all(one is None or two is None or not {*one}.isdisjoint(two) for one, two in pairs)
 
 
 def place_of(intervention: Intervention, shape: Shape, tokens: Sequence[int] | None, source: Shape | None) -> Place:
@@ -81,16 +87,10 @@ class Change:
 
     def check(self) -> None:
         """Raises Invalid: an intervention replaces what an earlier one replaces."""
-        replaced = np.zeros(self._size(()), np.int16)
-        for number, place in enumerate(self.places, 1):
-            one = place.intervention
-            if one.replace is None and one.source is None:
-                continue
-            index = self._index(place, replaced.shape)
-            if (replaced[index] != 0).any():
-                first = self.places[int(replaced[index].max()) - 1].intervention
-                raise Invalid(f"replaces what {first.field} replaces", one.field)
-            replaced[index] = number
+        replacing = [place for place in self.places if place.intervention.replaces]
+        for first, second in combinations(replacing, 2):
+            if first.meets(second):
+                raise Invalid(f"replaces what {first.intervention.field} replaces", second.intervention.field)
 
     def inputs(
         self, site: str, values: Mapping[Intervention, np.ndarray], kinds: Collection[str]
@@ -105,7 +105,7 @@ class Change:
         for place in self.places:
             one, index = place.intervention, self._index(place, size)
             linear = [array for kind, array in arrays.items() if kind != RENORMALIZE]
-            if one.replace is not None or one.source is not None:
+            if one.replaces:
                 for array in linear:
                     array[index] = 0
                 arrays[ADD][index] = values[one]

@@ -49,9 +49,9 @@ class Intervened:
 
     @property
     def cache_key(self) -> object:
-        """Its changes have memory of their own, of which a plan knows."""
+        """Equal for changes of the same sites beside runs of the same sizes: a plan has their memory and time."""
         others = tuple(tuple(sizes.items()) for sizes in self._sizes.values())
-        return FIELD, others, tuple((site, change.memory()) for site, change in self._changes.items())
+        return FIELD, others, self._has_mean, tuple(sorted({one.at for one in self._interventions}))
 
     @property
     def _has_mean(self) -> bool:
@@ -129,7 +129,7 @@ class Intervened:
             values = {
                 place.intervention: self._value(place, found, unchanged)
                 for place in change.places
-                if place.intervention.add or place.intervention.source or place.intervention.replace is not None
+                if place.intervention.add or place.intervention.replaces
             }
             kinds = [kind for kind in KINDS if f"{site}_{kind}" in graph.inputs]
             changes |= change.inputs(site, values, kinds)

@@ -67,6 +67,11 @@ class Intervention:
     renormalize: bool = False
 
     @property
+    def replaces(self) -> bool:
+        """Whether nothing is left of what it changes."""
+        return self.replace is not None or self.source is not None
+
+    @property
     def runs(self) -> list[OtherRun]:
         """The other runs that it needs."""
         vector = self.add

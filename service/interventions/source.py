@@ -7,7 +7,6 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
-from pydantic import Field
 
 from service.base.cost import CostModel, UnknownCost
 from service.base.errors import Invalid
@@ -18,13 +17,11 @@ from service.inference.source import NO_FIELDS, FieldDefinitions, InputSource, S
 from service.inference.stages import Stage, Stages
 from service.interventions.intervened import OUTPUT, WHOLE, Intervened
 from service.interventions.request import FIELD, Intervention, OtherRun, read_interventions, within
+from service.interventions.schemas import FIELDS
 from service.interventions.sites import Sites
 from service.model.feature_graphs import FeatureGraphs
 from service.model.model import Model
 from service.tokens.request import tensors_of, tokenize
-
-DESCRIPTION = "changes of activations, applied in this order; see the page on interventions"
-FIELDS: FieldDefinitions = {FIELD: (list[dict[str, Any]] | None, Field(None, description=DESCRIPTION))}
 
 
 @dataclass(frozen=True)

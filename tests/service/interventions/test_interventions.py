@@ -110,6 +110,16 @@ def test_changes_of_several_places_are_independent(ask):
     assert np.abs(both["output"] - halved["output"]).max() > ERROR
 
 
+def test_replacements_of_other_places_are_no_contradiction(ask):
+    zeros = [
+        {"at": "hidden", "layers": layer, "positions": position, "replace": [0.0]}
+        for layer, position in ((1, 2), (1, 3), (0, 2))
+    ]
+    hidden = ask(*zeros)["hidden_states"]
+    assert [np.abs(hidden[place]).max() for place in ((1, 2), (1, 3), (0, 2))] == [0, 0, 0]
+    assert np.abs(hidden[0, 3]).max() > 0
+
+
 def test_an_activation_of_another_run_is_patched(ask):
     """A layer that is replaced as a whole gives the output of the run from which it is."""
     other = [9, 9, 3, 50, 4]
@@ -255,7 +265,11 @@ def test_memory_beyond_the_limit_is_refused(generating):
     with serving_in_process(generating / "models", max_memory_bytes=1 << 18) as service:
         url = f"http://127.0.0.1:{service.port}{ATTENTION}"
         place = {"at": "weights", "queries": 40, "keys": 3, "scale": 0}
-        bodies = [{"input_ids": [5] * 48, "outputs": ["output"], **more} for more in ({}, {"interventions": [place]})]
-        plain, response = (httpx.post(url, json=body) for body in bodies)
-    assert plain.status_code == 200
+        hidden = {"at": "hidden", "scale": 0}
+        bodies = [
+            {"input_ids": [5] * 48, "outputs": ["output"], **more}
+            for more in ({}, {"interventions": [hidden]}, {"interventions": [place]})
+        ]
+        *others, response = (httpx.post(url, json=body) for body in bodies)
+    assert [other.status_code for other in others] == [200, 200]
     assert (response.status_code, "max_memory_bytes" in response.text) == (413, True), response.text
