@@ -13,7 +13,7 @@ import numpy as np
 
 from service.base.errors import Invalid
 from service.interventions.request import Intervention, within
-from service.interventions.sites import ADD, DIRECTION, KEEP, RENORMALIZE, WEIGHTS, axes_of
+from service.interventions.sites import ADD, DIRECTION, KEEP, RENORMALIZE, WEIGHTS, along_of, axes_of
 from service.selection.indices import Indices
 
 ITEM_BYTES = 4
@@ -60,7 +60,7 @@ def place_of(intervention: Intervention, shape: Shape, tokens: Sequence[int] | N
         positions = None
         run = intervention.source
         if run is not None and source is not None:
-            along = axes.index("queries" if at.endswith(WEIGHTS) else "positions")
+            along = along_of(at)
             if run.positions is not None:
                 positions = np.arange(source[along])[run.positions.resolve("from.positions", source[along])]
             elif source[along] == shape[along]:
@@ -123,9 +123,7 @@ class Change:
         whole = [place.picks for place in self.places]
         return tuple(
             size
-            if axis == 0
-            or any(picks[axis] is not None for picks in whole)
-            or any(len(value) >= len(self.shape) - axis and value[axis - len(self.shape)] > 1 for value in values)
+            if axis == 0 or any(picks[axis] is not None for picks in whole) or any(value[axis] > 1 for value in values)
             else 1
             for axis, size in enumerate(self.shape)
         )

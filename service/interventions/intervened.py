@@ -11,7 +11,7 @@ from service.base.messages import sizes_words
 from service.engine.task import Execute
 from service.interventions.changes import ITEM_BYTES, LAST, Change, Place, place_of
 from service.interventions.request import FIELD, Intervention, OtherRun, within
-from service.interventions.sites import KINDS, RETURNED, WEIGHTS, Sites, axes_of, ids_of
+from service.interventions.sites import KINDS, RETURNED, Sites, along_of, ids_of
 from service.model.estimate import RunEstimate
 from service.model.feature_graphs import FeatureGraphs
 from service.model.graph import Arrays, Graph, RunOptions
@@ -162,9 +162,7 @@ class Intervened:
         if one.source is not None:
             activation = found[one.source][one.at]
             picks = [*place.picks]
-            picks[axes_of(one.at).index("queries" if one.at.endswith(WEIGHTS) else "positions")] = (
-                place.source_positions
-            )
+            picks[along_of(one.at)] = place.source_positions
             return _picked(activation, picks)
         if isinstance(one.replace, str):
             return self._mean(place, unchanged[one.at])
@@ -189,7 +187,7 @@ class Intervened:
     ) -> np.ndarray:
         """The mean over its positions, by default the last one, of the activation of ``run``."""
         assert run is not None, "a vector has numbers or a run"
-        activation, along = found[run][place.intervention.at], _along(place)
+        activation, along = found[run][place.intervention.at], along_of(place.intervention.at)
         size = activation.shape[along]
         positions = np.arange(size)[(run.positions or LAST).resolve(f"{run.field}.positions", size)]
         picks = [*place.picks]
@@ -199,7 +197,7 @@ class Intervened:
 
     def _mean(self, place: Place, activation: np.ndarray) -> np.ndarray:
         """The mean over the positions that are no padding."""
-        along = _along(place)
+        along = along_of(place.intervention.at)
         prefix = "decoder_" if ids_of(place.intervention.at, self._own.keys()).startswith("decoder_") else ""
         mask = self._own.get(f"{prefix}attention_mask")
         weights = np.ones((activation.shape[BATCH], activation.shape[along])) if mask is None else np.asarray(mask)
@@ -220,11 +218,11 @@ class Intervened:
             raise Invalid(f"requires one text, got {len(ids)}", f"{one.field}.tokens")
         tokenizer = self._model.tokenizer
         words = [_word(tokenizer.token(int(token)) or "") for token in ids[0]]
-        places = [place for place, word in enumerate(words) if word in {_word(token) for token in one.tokens}]
-        missing = [token for token in one.tokens if _word(token) not in words]
+        named = {_word(token): token for token in one.tokens}
+        missing = [token for word, token in named.items() if word not in words]
         if missing:
             raise Invalid(f"{missing[0]!r} is not a token of the text", f"{one.field}.tokens")
-        return places
+        return [place for place, word in enumerate(words) if word in named]
 
     def _check_numbers(self, place: Place) -> None:
         """Raises Invalid: the numbers that were sent do not fit to what they change."""
@@ -242,10 +240,6 @@ class Intervened:
 def _sizes(run: OtherRun, inputs: Arrays, model: Model) -> Sizes:
     with within(run.field):
         return model.bind(inputs)
-
-
-def _along(place: Place) -> int:
-    return axes_of(place.intervention.at).index("queries" if place.intervention.at.endswith(WEIGHTS) else "positions")
 
 
 def _picked(activation: np.ndarray, picks: Sequence[np.ndarray | None]) -> np.ndarray:

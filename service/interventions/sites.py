@@ -31,6 +31,11 @@ def axes_of(site: str) -> tuple[str, ...]:
     return "layers", "batch", *(("heads",) if site.endswith(HEADS) else ()), "positions", "width"
 
 
+def along_of(site: str) -> int:
+    """The place of the axis of positions, or of queries, in ``axes_of``."""
+    return axes_of(site).index("queries" if site.endswith(WEIGHTS) else "positions")
+
+
 def ids_of(site: str, inputs: Collection[str]) -> str:
     """The one of ``inputs`` whose tokens are the positions of a site."""
     return DECODER_IDS if DECODER_IDS in inputs and not site.startswith("encoder_") else IDS

@@ -81,10 +81,12 @@ def _inputs_of(
             if run.texts is not None:
                 own |= tensors_of(tokenize(run.texts, model), True, model)
             for name, array in own.items():
-                rank = len(model.inputs[name].shape)
-                if array.ndim == rank - 1 and "batch" in str(model.inputs[name].shape[0]):
+                shape = model.inputs[name].shape
+                if "batch" not in str(shape[0]):
+                    continue
+                if array.ndim == len(shape) - 1:
                     own[name] = array[None]
-                elif array.ndim == rank and array.shape[0] != 1 and "batch" in str(model.inputs[name].shape[0]):
+                elif array.ndim == len(shape) and array.shape[0] != 1:
                     raise Invalid(f"expected one row, got {array.shape[0]}", name)
             inputs[run] = {name: own[name] for name in model.inputs if name in own}
     return inputs

@@ -142,7 +142,7 @@ class _Layer:
     def branches(self) -> dict[str, ir.Value]:
         """What is added to the stream: by the name of the weights that it depends on, or MLP.
 
-        Two branches that are added up before are told apart; those of another number are left out.
+        A sum of two branches counts as both. A kind of which a layer has several branches is left out.
         """
         added: list[ir.Value] = []
         for node in self._nodes:

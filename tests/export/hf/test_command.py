@@ -86,7 +86,7 @@ def test_the_flags_reach_the_export(tiny, tmp_path, monkeypatch, capsys):
 
 @pytest.mark.extended
 def test_a_model_that_does_not_generate_says_that_it_is_not_quantized(tiny, tmp_path):
-    """And libraries log nothing to the terminal: a module that quantizes sets up logging where nobody else has."""
+    """The libraries of the export log nothing to the terminal. One that quantizes configures logging when imported."""
     command = [sys.executable, "-m", "export", "hf", str(tiny), "--name", "mine", "--quantize", "int8"]
     done = subprocess.run([*command, "--repository", str(tmp_path)], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
