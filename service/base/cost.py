@@ -85,13 +85,14 @@ class CostModel:
         From an order measured to the largest, the rate fell by a factor: it goes on falling so. Of several orders the
         one counts from which it fell least, as a disturbed measurement makes the fall larger. Orders that are close to
         the largest say nothing: a disturbed one of the largest, or two sizes beside a border, would have the rate stay.
+        It never falls below ``min_rate``.
         """
         rates = self._rates
         larger = max(rates, default=0)
         beyond = size.bit_length() - larger
         if beyond <= 0:
             return 0.0
-        bounds = []
+        bounds = [self._min_rate * size] if rates else []
         for smaller in [order for order in rates if order <= larger - APART_ORDERS]:
             rate = min(rates[larger], rates[smaller])
             bounds.append(rate * size * math.pow(rate / rates[smaller], beyond / (larger - smaller)))

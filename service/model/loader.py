@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from service.base.cost import CostModel
 from service.model.batch_axis import BatchAxis, batch_axis
 from service.model.batching import BatchingRules
 from service.model.calibration import calibrate
@@ -24,6 +25,8 @@ from service.ort.session import BoundSession, OnnxNode, OnnxSession, Session
 from service.tensors.spec import DTYPES, TensorSpec
 
 log = logging.getLogger("heed")
+
+MIN_PAIR_NS = 1e-3  # of a multiply-add in a thread of a CPU, where every pair of query and key is one in memory
 
 
 def load_version(
@@ -112,6 +115,7 @@ def open_version(folder: Path, provider: Provider, threads: int) -> Model:
             spec,
             paths.get(file),
             spec is not None or is_predictable(placements[file]),
+            providers[0] != CUDA,
             with_more_threads(file) if has_threads else None,
         )
         for file, session in sessions.items()
@@ -174,6 +178,7 @@ def _graph(
     spec: BlockSpec | None,
     path: FastPathSpec | None,
     predictable: bool,
+    on_cpu: bool,
     multi_threaded: MultiThreadedSession | None,
 ) -> Graph:
     onnx = session.onnx
@@ -181,7 +186,9 @@ def _graph(
     outputs = frozenset(node.name for node in onnx.get_outputs())
     defaults = {name: one.default for name, one in spec.inputs.items() if one.default is not None} if spec else {}
     fixed = {name: value for name, value in defaults.items() if name not in inputs} | (path.fixes if path else {})
-    return Graph(session, inputs, outputs, path, fixed, predictable, multi_threaded=multi_threaded)
+    has_pairs = spec is not None and (path is None or path.rows is None)
+    cost = CostModel(MIN_PAIR_NS) if has_pairs and on_cpu else CostModel()
+    return Graph(session, inputs, outputs, path, fixed, predictable, cost, multi_threaded)
 
 
 def log_placement(model: Model) -> None:

@@ -99,6 +99,7 @@ def test_no_measurement_undercuts_the_least_rate():
     cost = CostModel(min_rate=2.0)
     cost.learn(1000, 1)
     assert cost.expected(1000) == 2000
+    assert cost.least(1 << 40) == 2 << 40
 
 
 def test_a_bound_only_makes_work_cheaper():

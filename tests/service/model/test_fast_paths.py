@@ -236,8 +236,8 @@ def test_the_time_of_a_longer_run_is_known_after_calibration(outputs, repository
 
 
 def test_every_graph_with_a_number_for_each_pair_knows_that_a_huge_run_takes_hours(repository):
-    of = model(repository)
-    assert all(graph.cost.least(1 << 55) > 1e12 for graph in calibrate(of))
+    pairwise = [graph for graph in calibrate(model(repository)) if graph.spec is None or graph.spec.rows is None]
+    assert [graph.cost.least(1 << 55) > 1e12 for graph in pairwise] == [True] * 4
 
 
 def test_the_canonical_graph_has_to_work(repository, tmp_path):
