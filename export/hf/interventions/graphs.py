@@ -1,20 +1,26 @@
 """The graphs with interventions, verified: sites whose changes are not those of transformers are left out."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import onnx
 import onnx_ir as ir
+from onnxruntime import InferenceSession
 
 from export.graphs.graph import part_of
 from export.hf.interventions.graph import with_interventions
-from export.hf.interventions.sites import Site, candidates, find_sites
-from export.hf.interventions.verification import PADDINGS, SIZES, failing
+from export.hf.interventions.part_sessions import PartSessions
+from export.hf.interventions.parts import HEAD, Cuts
+from export.hf.interventions.sites import SITES, Site, candidates, find_cuts, find_sites
+from export.hf.interventions.verification import PADDINGS, failures, head_failure
+from export.hf.interventions.verification import SIZES as VERIFIED
 from export.hf.pretrained import ModelRefused
 from export.hf.verification.examples import draw
 from export.hf.verification.float64 import Original
 from export.hf.verification.verifier import ANSWERS, Report
+from export.hf.wrapper import HIDDEN
 from export.verification.sessions import run_outputs, session
 from models.block import Block
 
@@ -38,33 +44,82 @@ def intervention_graphs(
         ModelRefused: no activation can be changed as in transformers.
     """
     report(f"finding the activations of {WHOLE}.onnx")
-    plain, sites = _sites(block, canonical, folder)
+    traced = _traced(block, canonical, folder)
+    sites = traced.sites
     whole = with_interventions(canonical, sites)
+    parts = traced.parts(sites)
     report(f"verifying {WHOLE}.onnx")
-    changing, returning = (session(graph, folder, prepack=False) for graph in (whole.SerializeToString(), plain))
-    failed = failing(sites, changing, returning, block, original)
-    if failed:
-        sites = [site for site in sites if site.name not in failed]
+    changing = session(whole.SerializeToString(), folder, prepack=False)
+    layered = parts.sessions(folder) if parts and parts.layers else None
+    failed = failures(sites, changing, traced.plain, layered, block, original)
+    if failed.sites:
+        sites = [site for site in sites if site.name not in failed.sites]
         whole = with_interventions(canonical, sites)
+        parts = traced.parts(sites)
     if not sites:
-        raise ModelRefused("; ".join(f"{name}: {reason}" for name, reason in failed.items()) or "it has no layers")
+        reasons = "; ".join(f"{name}: {reason}" for name, reason in failed.sites.items())
+        raise ModelRefused(reasons or "it has no layers")
     answers = [output.name for output in whole.graph.output if output.name in ANSWERS]
     graphs = {WHOLE: whole, OUTPUT: part_of(whole, [value.name for value in whole.graph.input], answers)}
-    entry = {"sites": {site.name: [len(site.values), *_dims(site, block)] for site in sites}, "left_out": failed}
+    entry: dict[str, Any] = {
+        "sites": {site.name: [len(site.values), *_dims(site, block)] for site in sites}, "left_out": failed.sites
+    }  # fmt: skip
+    if parts and not head_failure(run := parts.sessions(folder), traced.plain, block, original):
+        inputs = draw(block.inputs, VERIFIED, PADDINGS[0])
+        positions = str(block.outputs[HIDDEN[0]].shape[2])
+        entry["head"] = {"is_positionwise": run.is_positionwise(traced.plain, inputs, block.inputs, positions)}
+        entry["has_layers"] = bool(parts.layers) and failed.parts is None
+        graphs |= {HEAD: parts.head, **(parts.layers if entry["has_layers"] else {})}
     return Interventions(graphs, entry)
 
 
-def _sites(block: Block, canonical: onnx.ModelProto, folder: Path) -> tuple[bytes, list[Site]]:
-    """The graph with the outputs of all candidates, and the sites among these."""
+@dataclass(frozen=True)
+class _Traced:
+    """The activations of the ``canonical`` graph, of which ``plain`` is a session that returns all candidates."""
+
+    canonical: onnx.ModelProto
+    plain: InferenceSession
+    sites: list[Site]
+    cuts: Cuts | None
+
+    def parts(self, sites: Sequence[Site]) -> "_Parts | None":
+        """The graphs of the parts with inputs that change ``sites``; of the head alone if there are two stacks."""
+        if self.cuts is None:
+            return None
+        has_layers = all(site.name in SITES for site in sites) and "hidden" in {site.name for site in sites}
+        return _Parts(self.cuts, self.cuts.head(), (self.cuts.layers(sites) if has_layers else None) or {})
+
+
+@dataclass(frozen=True)
+class _Parts:
+    cuts: Cuts
+    head: onnx.ModelProto
+    layers: dict[str, onnx.ModelProto]
+
+    def sessions(self, folder: Path) -> PartSessions:
+        head, *layers = (
+            session(graph.SerializeToString(), folder, prepack=False) for graph in (self.head, *self.layers.values())
+        )
+        return PartSessions(self.cuts.values, head, layers)
+
+
+def _traced(block: Block, canonical: onnx.ModelProto, folder: Path) -> _Traced:
     graph = ir.from_proto(canonical).graph
     names = [str(value.name) for value in candidates(graph)]
     known = {output.name for output in canonical.graph.output}
     extended = onnx.ModelProto()
     extended.CopyFrom(canonical)
     extended.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names if name not in known)
-    content = extended.SerializeToString()
-    values = run_outputs(session(content, folder, prepack=False), names, draw(block.inputs, SIZES, PADDINGS[0]))
-    return content, [*find_sites(graph, {name: value.shape for name, value in values.items()})]
+    plain = session(extended.SerializeToString(), folder, prepack=False)
+    values = run_outputs(plain, names, draw(block.inputs, VERIFIED, PADDINGS[0]))
+    shapes = {name: value.shape for name, value in values.items()}
+    cuts = find_cuts(graph, shapes)
+    return _Traced(
+        canonical,
+        plain,
+        [*find_sites(graph, shapes)],
+        Cuts(canonical, cuts, block.outputs[HIDDEN[0]].shape[1:]) if cuts else None,
+    )
 
 
 def _dims(site: Site, block: Block) -> list[Any]:

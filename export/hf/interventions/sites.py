@@ -17,6 +17,7 @@ from export.hf.wrapper import HIDDEN, TWO_STACKS
 STACKS = {"weights": "", "encoder_weights": "encoder_", "cross_weights": "cross_"}  # the first part of sites' names
 HIDDEN_OF = dict(zip(("weights", "encoder_weights"), HIDDEN, strict=True))
 SAME_NUMBERS = {"Cast", "Identity", "Reshape", "Slice", "Transpose", "Unsqueeze"}  # operators that compute nothing
+SITES = ("weights", "head_output", "hidden", "attention_output", "mlp_output")  # of a model with one stack
 MLP = "mlp"
 MAX_STEPS = 8  # operators between a softmax and the weights that are returned
 NORMS = {  # operators of norms and of scales, which leave a stream a stream
@@ -67,6 +68,19 @@ def find_sites(graph: ir.Graph, shapes: Shapes) -> Iterator[Site]:
             branches = [value for value in values if value is not None]
             if len(branches) == len(layers):
                 yield _site(f"{first}{MLP if kind == MLP else 'attention'}_output", branches, shapes)
+
+
+def find_cuts(graph: ir.Graph, shapes: Shapes) -> tuple[str, ...]:
+    """The values between the layers: the hidden states, and in place of the last ones, which a norm may have followed,
+    the last sum of the residual stream; where the stream has norms (Vaswani et al., 2017), the last hidden states.
+
+    Empty if the graph does not return hidden states.
+    """
+    states = stacked(graph, HIDDEN[0])
+    if len(states) < 2:
+        return ()
+    last = _Layer(graph, states[-2], states[-1], {}, shapes).last_sum or states[-1]
+    return tuple(map(_name, [*states[:-1], last]))
 
 
 def candidates(graph: ir.Graph) -> list[ir.Value]:
@@ -123,7 +137,12 @@ def _product(weights: ir.Value, steps: int = MAX_STEPS) -> ir.Value | None:
 
 
 class _Layer:
-    """The nodes between the hidden states before and after a layer; ``places`` has the names of weights by value."""
+    """The nodes between the hidden states before and after a layer; ``places`` has the names of weights by value.
+
+    ``last_sum`` is the last sum of the residual stream if no norm precedes it in the stream.
+    """
+
+    last_sum: ir.Value | None
 
     def __init__(
         self, graph: ir.Graph, start: ir.Value, end: ir.Value, places: Mapping[str | None, str], shapes: Shapes
@@ -138,25 +157,32 @@ class _Layer:
                 self._nodes.append(node)
                 self._within |= {value.name for value in node.outputs}
         self._stream: set[str | None] = {start.name}
+        self._added: list[ir.Value] = []
+        unnormalized, self.last_sum = {start.name}, None
+        for node in self._nodes:
+            inputs = self._dynamic(node, self._within)
+            if self._is_sum(node, inputs):
+                own = [value for value in inputs if value.name not in self._stream]
+                if len(own) == 1:
+                    self._added += own
+                    (total,) = node.outputs
+                    self._stream.add(total.name)
+                    if any(value.name in unnormalized for value in inputs):
+                        unnormalized.add(total.name)
+                        self.last_sum = total
+                    else:
+                        self.last_sum = None
+                    continue
+            if node.op_type in NORMS and all(value.name in self._stream for value in inputs):
+                self._stream |= {value.name for value in node.outputs}
 
     def branches(self) -> dict[str, ir.Value]:
         """What is added to the stream: by the name of the weights that it depends on, or MLP.
 
         A sum of two branches counts as both. A kind of which a layer has several branches is left out.
         """
-        added: list[ir.Value] = []
-        for node in self._nodes:
-            inputs = self._dynamic(node, self._within)
-            if self._is_sum(node, inputs):
-                own = [value for value in inputs if value.name not in self._stream]
-                if len(own) == 1:
-                    added += own
-                    self._stream.add(node.outputs[0].name)
-                    continue
-            if node.op_type in NORMS and all(value.name in self._stream for value in inputs):
-                self._stream |= {value.name for value in node.outputs}
         found: dict[str, list[ir.Value]] = {}
-        for value in (part for branch in added for part in self._parts(branch)):
+        for value in (part for branch in self._added for part in self._parts(branch)):
             kinds = self._kinds(value)
             if len(kinds) <= 1:
                 found.setdefault(next(iter(kinds), MLP), []).append(value)

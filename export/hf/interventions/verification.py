@@ -6,6 +6,7 @@ that no tensor equals fails.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from export.hf.interventions.graph import ADD, DIRECTION, KEEP, RENORMALIZE, input_name, kinds_of
+from export.hf.interventions.part_sessions import PartSessions
 from export.hf.interventions.sites import Site
 from export.hf.verification.examples import draw
 from export.hf.verification.float64 import Original
@@ -30,26 +32,52 @@ ALIKE = 1e-4  # of the largest number: a tensor that is nearer is the activation
 SHARE = 0.5  # probability that a number is changed
 
 
-def failing(
-    sites: Sequence[Site], run: InferenceSession, plain: InferenceSession, block: Block, original: Original
-) -> dict[str, str]:
-    """Why changes fail, by site. ``run`` has the inputs of all sites, ``plain`` returns their values by name."""
-    failed = {}
+@dataclass
+class Failures:
+    """Why changes fail, by site; and why a run in parts does."""
+
+    sites: dict[str, str] = field(default_factory=dict)
+    parts: str | None = None
+
+
+def failures(
+    sites: Sequence[Site],
+    run: InferenceSession,
+    plain: InferenceSession,
+    parts: PartSessions | None,
+    block: Block,
+    original: Original,
+) -> Failures:
+    """Where changes fail. ``run`` has the inputs of all sites, ``parts`` those of its layers' sites, ``plain`` returns
+    the values of all sites by name."""
+    failed = Failures()
     for index, site in enumerate(sites):
         for seed, padding in enumerate(PADDINGS):
-            inputs = draw(block.inputs, SIZES, padding, seed)
-            reason = _failure(site, np.random.default_rng([index, seed]), run, plain, inputs, original)
-            if reason is not None:
-                failed[site.name] = reason
+            inputs, rng = draw(block.inputs, SIZES, padding, seed), np.random.default_rng([index, seed])
+            found = _failures(site, rng, run, plain, parts, inputs, original)
+            failed.sites |= found.sites
+            failed.parts = failed.parts or found.parts
+            if found.sites:
                 break
     return failed
 
 
-def _failure(
-    site: Site, rng: np.random.Generator, run: InferenceSession, plain: InferenceSession, inputs: Arrays,
-    original: Original,
-) -> str | None:  # fmt: skip
-    """Why a change of one layer at random is not that of transformers; None if it is."""
+def head_failure(parts: PartSessions, plain: InferenceSession, block: Block, original: Original) -> str | None:
+    """Why the head's answers are not those of the model; None if they are."""
+    for seed, padding in enumerate(PADDINGS):
+        inputs = draw(block.inputs, SIZES, padding, seed)
+        answers = parts.head(parts.hidden(plain, -1, inputs), inputs)
+        reason = _difference(answers, original(inputs, np.float32), original(inputs, np.float64))
+        if reason is not None:
+            return reason
+    return None
+
+
+def _failures(
+    site: Site, rng: np.random.Generator, run: InferenceSession, plain: InferenceSession, parts: PartSessions | None,
+    inputs: Arrays, original: Original,
+) -> Failures:  # fmt: skip
+    """Where a change of one layer at random is not that of transformers."""
     layer = int(rng.integers(len(site.values)))
     activation = run_outputs(plain, [site.values[layer]], inputs)[site.values[layer]]
     change = {kind: _drawn(kind, activation, rng) for kind in kinds_of(site.name)}
@@ -60,8 +88,17 @@ def _failure(
         with _changed(activation, change) as count:
             answers.append(original(inputs, dtype))
         if not count:
-            return "no tensor of transformers equals it"
-    rounded, exact = answers
+            return Failures({site.name: "no tensor of transformers equals it"})
+    reason = _difference(outputs, *answers)
+    if reason is not None:
+        return Failures({site.name: reason})
+    if parts is None:
+        return Failures()
+    own = {input_name(site.name, kind): array[None] for kind, array in change.items()}
+    return Failures({}, _difference(parts.changed(plain, layer, inputs, own), *answers))
+
+
+def _difference(outputs: Arrays, rounded: Arrays, exact: Arrays) -> str | None:
     for name in outputs.keys() & exact.keys():
         budget = SLACK * budget_of(rounded[name], exact[name])
         if not largest_error(outputs[name], exact[name]) <= budget:

@@ -9,8 +9,9 @@ import pytest
 from export.hf.description import block_of
 from export.hf.interventions import graphs
 from export.hf.interventions.graph import with_interventions
+from export.hf.interventions.parts import Cuts
 from export.hf.pretrained import ModelRefused, load
-from export.verification.sessions import run_outputs, session
+from export.verification.sessions import input_names, run_outputs, session
 from tests.export.hf.generating import metadata_entry
 
 SITES = ["weights", "head_output", "hidden", "attention_output", "mlp_output"]
@@ -24,17 +25,26 @@ def version(generating):
 
 
 @pytest.fixture
-def made(generating, version, tmp_path):
-    """The interventions of a small GPT-2, whose graph ``wrong`` makes of other sites."""
+def make(generating, version, tmp_path):
+    """Makes the interventions of a small GPT-2."""
 
-    def make(monkeypatch, wrong):
-        monkeypatch.setattr(graphs, "with_interventions", lambda model, sites: with_interventions(model, wrong(sites)))
+    def make():
         block, original = block_of(load(generating / "gpt"), "gpt")
-        return graphs.intervention_graphs(
-            block, original, onnx.load(version / "model.onnx"), tmp_path, lambda _: None
-        ).entry
+        canonical = onnx.load(version / "model.onnx")
+        return graphs.intervention_graphs(block, original, canonical, tmp_path, lambda _: None)
 
     return make
+
+
+@pytest.fixture
+def made(make):
+    """The entry of interventions whose graph ``wrong`` makes of other sites."""
+
+    def made(monkeypatch, wrong):
+        monkeypatch.setattr(graphs, "with_interventions", lambda model, sites: with_interventions(model, wrong(sites)))
+        return make().entry
+
+    return made
 
 
 def reversed_layers(name):
@@ -53,8 +63,43 @@ def test_the_metadata_has_the_activations_of_each_layer(version):
             "weights": [2, "batch", 4, "n", "n"], "head_output": [2, "batch", 4, "n", 8], "hidden": hidden,
             "attention_output": hidden, "mlp_output": hidden,
         },
-        "left_out": {},
+        "left_out": {}, "head": {"is_positionwise": True}, "has_layers": True,
     }  # fmt: skip
+
+
+def test_the_layers_one_after_the_other_and_the_head_compute_the_model(version):
+    names = ["output", "hidden_states"]
+    expected = run_outputs(session(version / "model.onnx"), names, IDS)
+    hidden = expected["hidden_states"][0]
+    for layer in range(2):
+        (hidden,) = run_part(version / f"layer_{layer}.onnx", ["hidden_out"], hidden)
+        if layer == 0:
+            np.testing.assert_allclose(hidden, expected["hidden_states"][1], rtol=0, atol=1e-6)
+    (output,) = run_part(version / "head.onnx", ["output"], hidden)
+    np.testing.assert_allclose(output, expected["output"], rtol=0, atol=1e-6)
+
+
+def run_part(path, names, hidden):
+    run = session(path)
+    own = {name: array for name, array in IDS.items() if name in input_names(run)}
+    return run_outputs(run, names, {**own, "hidden_in": hidden}).values()
+
+
+@pytest.mark.parametrize(
+    ("part", "first", "last", "left"), [("layers", 1, 3, {"head"}), ("head", 0, 2, set())], ids=["layers", "head"]
+)
+def test_parts_that_differ_from_transformers_are_left_out(make, monkeypatch, part, first, last, left):
+    """The layers begin with the hidden states of another one, or the head is that of the layer before."""
+    compute = getattr(Cuts, part)
+
+    def wrong(cuts, *arguments):
+        values = (*cuts.values[first : first + 1] * (first + 1), *cuts.values[first + 1 : last])
+        return compute(replace(cuts, values=values), *arguments)
+
+    monkeypatch.setattr(Cuts, part, wrong)
+    found = make()
+    assert {name for name in found.graphs if name.startswith(("head", "layer"))} == left
+    assert ("head" in found.entry, found.entry.get("has_layers", False)) == ("head" in left, False)
 
 
 @pytest.mark.parametrize("name", ["interventions", "interventions_output"])

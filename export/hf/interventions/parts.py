@@ -1,0 +1,76 @@
+"""A model in parts: each layer, from its hidden states to those of the next one, and the head behind the last layer.
+
+A sweep computes nothing below a change again, and the hidden states of every layer can be put through the head.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+import onnx
+
+from export.graphs.graph import part_of
+from export.hf.interventions.graph import with_interventions
+from export.hf.interventions.sites import Site
+from export.hf.verification.verifier import ANSWERS
+from models.block import Dim
+
+HEAD = "head"  # file name
+START, END = "hidden_in", "hidden_out"  # input and output of parts
+
+
+def layer_name(layer: int) -> str:
+    """The file name of the graph of a layer."""
+    return f"layer_{layer}"
+
+
+@dataclass(frozen=True)
+class Cuts:
+    """The values of ``model`` between its parts: before each layer and behind the last one, [batch, n, width]."""
+
+    model: onnx.ModelProto
+    values: tuple[str, ...]
+    shape: tuple[Dim, ...]
+
+    def head(self) -> onnx.ModelProto:
+        """The answers from the values behind the last layer."""
+        answers = [output.name for output in self.model.graph.output if output.name in ANSWERS]
+        return self._part(self.model, self.values[-1], {name: name for name in answers})
+
+    def layers(self, sites: Sequence[Site]) -> dict[str, onnx.ModelProto] | None:
+        """The graphs of the layers by file name, each with inputs that change its own ``sites``.
+
+        None if a layer takes anything of earlier ones but its hidden states.
+        """
+        graphs = {}
+        for layer, (start, end) in enumerate(pairwise(self.values)):
+            own = [replace(site, values=(site.values[layer],)) for site in sites]
+            part = self._part(with_interventions(self.model, own), start, {end: END})
+            made = {name for node in part.graph.node for name in node.output}
+            if made & {*self.values[: layer + 1]}:
+                return None
+            graphs[layer_name(layer)] = part
+        return graphs
+
+    def _part(self, model: onnx.ModelProto, start: str, outputs: Mapping[str, str]) -> onnx.ModelProto:
+        """The nodes between the value ``start`` and ``outputs``, whose values are renamed to these."""
+        part = onnx.ModelProto()
+        part.CopyFrom(model)
+        graph = part.graph
+        for node in graph.node:
+            node.input[:] = [START if name == start else outputs.get(name, name) for name in node.input]
+            node.output[:] = [f"{name}_before" if name == start else outputs.get(name, name) for name in node.output]
+        if start in outputs:  # the answer is the hidden states of the last layer
+            graph.node.append(onnx.helper.make_node("Identity", [START], [outputs[start]]))
+        graph.input.append(self._value(START))
+        if END in outputs.values():
+            graph.output.append(self._value(END))
+        part = part_of(part, [value.name for value in graph.input], [*outputs.values()])
+        used = {name for node in part.graph.node for name in node.input}
+        inputs = [value for value in part.graph.input if value.name in used]
+        del part.graph.input[:]
+        part.graph.input.extend(inputs)
+        return part
+
+    def _value(self, name: str) -> onnx.ValueInfoProto:
+        return onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, self.shape)
