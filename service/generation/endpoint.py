@@ -2,20 +2,17 @@
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Awaitable, Mapping, Sequence
-from contextlib import aclosing, suppress
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 import orjson
-from starlette.requests import ClientDisconnect
-from starlette.types import Receive, Scope, Send
 
-from service.base.budget import Reservation
 from service.base.cost import CostModel, UnknownCost
-from service.base.errors import HeedError, Invalid, TooMuchMemory
+from service.base.errors import Invalid, TooMuchMemory
 from service.base.messages import sizes_words
 from service.codec.json_slices import LongList, LongText
 from service.codec.long_tensor import read_all
@@ -23,21 +20,20 @@ from service.generation.counters import GenerationCounters
 from service.generation.decoder import Decoder, listed
 from service.generation.generated import Generated
 from service.generation.prompts import Prompt, Prompts, prompts_of
-from service.generation.request import GenerateFields, check_outputs, collect, read
+from service.generation.request import GenerateFields, check_outputs, read
 from service.generation.sampling import Sampler
 from service.generation.scheduler import MAX_UNREAD, Scheduler
 from service.generation.sequence import GrowingSequence
-from service.http.body import CountedReceive
 from service.http.direct import RequestContext
-from service.http.response import JSON, Pieces, error_response, failure, join, respond
+from service.http.response import Pieces, join
 from service.inference.stages import Stage, Stages, run_stages
 from service.model.model import Model
 from service.native.endpoint import AttentionEndpoint
-from service.telemetry.counters import NO_MODEL
+from service.native.many_runs import ManyRunsEndpoint, event
+from service.native.request import collect
 
 AT_ONCE = 16  # prompts of a list that are generated at the same time
 PIECE_BYTES = 1 << 18  # of an answer: its tokens are joined to pieces of about this size
-EVENTS = [(b"content-type", b"text/event-stream"), (b"cache-control", b"no-store")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +46,11 @@ class GenerateRequest:
     decoder: Decoder
     deadline: int | None
     arrival_ns: int
+
+    @property
+    def stream(self) -> bool:
+        """Whether it is answered as a stream."""
+        return self.fields.stream
 
     def sequence(self, row: int) -> GrowingSequence:
         """That of the prompt ``row``, whose random numbers are the same alone and in a list."""
@@ -102,64 +103,20 @@ class Token(NamedTuple):
     json: bytes
 
 
-class GenerateEndpoint:
-    """Generates with a model from the prompts of the body.
+class GenerateEndpoint(ManyRunsEndpoint[GenerateRequest]):
+    """Generates with a model from the prompts of the body. ``decoders`` has the graphs of each version."""
 
-    ``pipeline`` receives and cuts bodies; ``decoders`` has the graphs of each version.
-    """
-
-    api = "generate"  # in metrics
-    is_v2 = False
+    api = "generate"
 
     def __init__(self, pipeline: AttentionEndpoint, decoders: Mapping[Model, Decoder], scheduler: Scheduler) -> None:
-        self._pipeline = pipeline
+        super().__init__(pipeline)
         self._decoders = decoders
         self._scheduler = scheduler
-        self._engine = pipeline.engine
         self._opening, self._planning = UnknownCost(), CostModel()
         self._tokenizing, self._writing = CostModel(), CostModel()
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        state, counts = scope["state"], self._engine.counts
-        reservation = Reservation(self._engine.budget)
-        version = NO_MODEL
-        context = RequestContext(state["headers"], state["timing"], reservation)
-        timing = context.timing
-        counts.in_flight += 1
-        try:
-            model = self.model(scope["path_params"])
-            version = model.name, model.version
-            decoder = self._decoder(model)
-            self._engine.check_queue()
-            counted = CountedReceive(receive, reservation)
-            content, _ = await self._pipeline.receive(counted, context)
-            decoding = self._decode(content, decoder, scope["path"], context)
-            try:
-                request = await run_stages(decoding, self._engine.offload)
-            except HeedError as error:
-                raise self.named(error) from None
-            timing.lap("decode")
-            if request.fields.stream:
-                await self._unless_disconnected(self._stream(request, scope, send), counted)
-            else:
-                pieces = await self._unless_disconnected(self._answer(request), counted)
-                await respond(send, pieces, JSON)
-            timing.lap("compute")
-        except Exception as error:
-            counts.observe_failure(version, self.api, *failure(error, self.is_v2))
-            raise
-        finally:
-            counts.in_flight -= 1
-            reservation.release()
-        counts.observe(version, self.api, timing)
-
-    def model(self, path_params: Mapping[str, Any]) -> Model:
-        """The model that the path names.
-
-        Raises:
-            NotFound, NotReady: there is none, or not yet.
-        """
-        return self._pipeline.model(path_params)
+    def check(self, model: Model) -> None:
+        self._decoder(model)
 
     def read(
         self, content: bytes, parts: Sequence[LongText | LongList], decoder: Decoder, _path: str
@@ -169,14 +126,10 @@ class GenerateEndpoint:
         Raises:
             Malformed, Invalid: a field is wrong.
         """
-        limit = self._pipeline.settings.max_text_bytes
+        limit = self.pipeline.settings.max_text_bytes
         return read(content, parts, decoder, limit, lambda json, _, known: collect(json, known))
 
-    def named(self, error: HeedError) -> HeedError:
-        """``error`` with this API's name of its field."""
-        return error
-
-    def answer(self, request: GenerateRequest, rows: Sequence[Generated], tokens: Sequence[list[bytes]]) -> Pieces:
+    def whole(self, request: GenerateRequest, rows: Sequence[Generated], tokens: Sequence[list[bytes]]) -> Pieces:
         """The whole answer; ``tokens`` has those of each row as a list of JSON, in pieces."""
         single = request.prompts.is_single
         texts, reasons = [row.text for row in rows], [row.finish_reason for row in rows]
@@ -190,11 +143,11 @@ class GenerateEndpoint:
         pieces.append(b'%b,"finish_reason":%b' % (b"]" * (not single), reason))
         return [*pieces, b',"usage":%b}' % orjson.dumps(usage(rows))]
 
-    def event(self, _request: GenerateRequest, token: Token) -> bytes:
+    def token_event(self, _request: GenerateRequest, token: Token) -> bytes:
         """A token as an event of the stream."""
-        return b"event: token\ndata: %b\n\n" % token.json
+        return event("token", token.json)
 
-    def last_event(self, request: GenerateRequest, generated: Generated, start_ns: int) -> Pieces:
+    def last_event(self, request: GenerateRequest, generated: Generated, start_ns: int) -> bytes:
         """The event that ends a stream."""
         done = {
             "text": generated.text,
@@ -204,11 +157,7 @@ class GenerateEndpoint:
             "total_ms": (time.perf_counter_ns() - start_ns) / 1e6,
         }
         prompt = [b",", *request.prompts.tokens] if request.prompts.tokens else []
-        return [b"event: done\ndata: ", orjson.dumps(done)[:-1], *prompt, b"}\n\n"]
-
-    def error_event(self, problem: bytes) -> bytes:
-        """The event that ends a stream after an error."""
-        return b"event: error\ndata: %b\n\n" % problem
+        return event("done", b"".join([orjson.dumps(done)[:-1], *prompt, b"}"]))
 
     def _decoder(self, model: Model) -> Decoder:
         decoder = self._decoders.get(model)
@@ -221,8 +170,8 @@ class GenerateEndpoint:
             raise Invalid(f"model '{model.name}' cannot generate: {reason}")
         return decoder
 
-    def _decode(self, content: bytes, decoder: Decoder, path: str, context: RequestContext) -> Stages[GenerateRequest]:
-        model, pipeline = decoder.model, self._pipeline
+    def decode(self, model: Model, content: bytes, path: str, context: RequestContext) -> Stages[GenerateRequest]:
+        decoder, pipeline = self._decoder(model), self.pipeline
         rest, parts = yield from pipeline.cut(content)
         reading = partial(self.read, rest, parts, decoder, path)
         fields: GenerateFields = yield Stage(pipeline.reading, len(content), reading)
@@ -243,7 +192,7 @@ class GenerateEndpoint:
         context.reservation.add((yield Stage(self._planning, len(prompts.rows), needed)))
         return request
 
-    async def _answer(self, request: GenerateRequest) -> Pieces:
+    async def answer(self, request: GenerateRequest) -> Pieces:
         """The whole answer, of which AT_ONCE sequences are generated at a time."""
         places = iter(range(len(request.prompts.rows)))
         rows: dict[int, tuple[Generated, list[bytes]]] = {}
@@ -259,7 +208,7 @@ class GenerateEndpoint:
         except BaseExceptionGroup as errors:
             raise errors.exceptions[0] from None
         found = [rows[row] for row in range(len(rows))]
-        return self.answer(request, [generated for generated, _ in found], [pieces for _, pieces in found])
+        return self.whole(request, [generated for generated, _ in found], [pieces for _, pieces in found])
 
     async def _row(self, request: GenerateRequest, row: int) -> tuple[Generated, list[bytes]]:
         """The list of the tokens behind the prompt ``row``, as JSON in pieces of about ``PIECE_BYTES``."""
@@ -274,25 +223,12 @@ class GenerateEndpoint:
                     piece, size = [], 0
         return generated, [*pieces, join([*piece, b"]"])]
 
-    async def _stream(self, request: GenerateRequest, scope: Scope, send: Send) -> None:
-        """An event for each token, and a last one.
-
-        Raises:
-            Exception, CancelledError: also after its event was sent: it is counted, and logged.
-        """
+    async def events(self, request: GenerateRequest) -> AsyncGenerator[bytes]:
         start, generated = time.perf_counter_ns(), request.generated(0, self._scheduler.counters)
         async with aclosing(self._tokens(request, generated)) as tokens:
-            first = await anext(tokens)  # an error before it is an ordinary answer
-            await send({"type": "http.response.start", "status": 200, "headers": [*EVENTS]})
-            await send(_body(self.event(request, first)))
-            try:
-                async for token in tokens:
-                    await send(_body(self.event(request, token)))
-            except (Exception, asyncio.CancelledError) as error:  # also where the server ends
-                problem = bytes(error_response(scope["path"], error).body)
-                await send(_body(self.error_event(problem), more=False))
-                raise
-        await send(_body(join(self.last_event(request, generated, start)), more=False))
+            async for token in tokens:
+                yield self.token_event(request, token)
+        yield self.last_event(request, generated, start)
 
     async def _tokens(self, request: GenerateRequest, generated: Generated, row: int = 0) -> AsyncGenerator[Token]:
         """Each token behind the prompt ``row``. Only the first prompt of a request waits for its turn in the queue."""
@@ -300,45 +236,17 @@ class GenerateEndpoint:
         steps = self._scheduler.steps(generated.sequence, generated.accept, deadline, is_accepted=row > 0)
         async with aclosing(steps) as tokens:
             async for arrays in tokens:
-                yield await run_stages(self._token(generated, arrays), self._engine.offload)
+                yield await run_stages(self._token(generated, arrays), self.engine.offload)
 
     def _token(self, generated: Generated, arrays: Mapping[str, np.ndarray]) -> Stages[Token]:
         text, count, writing = generated.json(arrays)
         pieces: list[bytes] = yield Stage(self._writing, count, writing)
         return Token(text, join([*pieces]))
 
-    async def _unless_disconnected(self, work: Awaitable[Any], receive: Receive) -> Any:
-        """The result of ``work``, which is cancelled if the client disconnects.
-
-        Raises:
-            ClientDisconnect: it did.
-        """
-        working = asyncio.ensure_future(work)
-        watching = asyncio.ensure_future(_disconnect(receive))
-        try:
-            await asyncio.wait({working, watching}, return_when=asyncio.FIRST_COMPLETED)
-            if working.done():
-                return working.result()
-            raise ClientDisconnect
-        finally:
-            for task in (working, watching):
-                task.cancel()
-                with suppress(asyncio.CancelledError, Exception):
-                    await task
-
-
-async def _disconnect(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
-
 
 def _is_start(prompt: Prompt, tokens: Mapping[str, Any]) -> bool:
     """Whether a token is forced behind the prompt, which is the decoder's start token alone."""
     return tokens.get("forced_bos_token_id") is not None and len(prompt.ids) == 1
-
-
-def _body(content: bytes, more: bool = True) -> dict[str, Any]:
-    return {"type": "http.response.body", "body": content, "more_body": more}
 
 
 def usage(rows: Sequence[Generated]) -> dict[str, int]:

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 
-from service.base.aliases import field_hint
 from service.base.errors import Invalid, Malformed
 from service.codec.json_parser import JsonArray, JsonObject, parse_object
 from service.codec.json_reader import JsonReader, describe
@@ -50,23 +49,6 @@ class GenerateFields:
     stream: bool
     wanted: Wanted = field(default_factory=Wanted)
     id: str | None = None  # that the answer repeats
-
-
-def collect(json: JsonObject, known: Sequence[str]) -> dict[str, Any]:
-    """The fields of ``json``, all of which are ``known``.
-
-    Raises:
-        Malformed: a field that is unknown, or given twice.
-    """
-    fields: dict[str, Any] = {}
-    for name in json:
-        if name in fields:
-            raise Malformed("given twice", name)
-        if name not in known:
-            hint = field_hint(name, known) or f"; expected {', '.join(known)}"
-            raise Malformed(f"unknown field{hint}", name)
-        fields[name] = json[name]
-    return fields
 
 
 def read(

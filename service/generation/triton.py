@@ -16,9 +16,10 @@ from service.codec.json_slices import LongList, LongText
 from service.generation.decoder import Decoder
 from service.generation.endpoint import GenerateEndpoint, GenerateRequest, Token, usage
 from service.generation.generated import Generated
-from service.generation.request import ID, MAX_NEW, GenerateFields, collect, read
+from service.generation.request import ID, MAX_NEW, GenerateFields, read
 from service.http.response import Pieces
 from service.model.model import Model
+from service.native.request import collect
 
 GENERATE, STREAM = "generate", "generate_stream"
 TEXT, PARAMETERS = "text_input", "parameters"
@@ -36,31 +37,31 @@ class TritonEndpoint(GenerateEndpoint):
     is_v2 = True
 
     def model(self, path_params: Mapping[str, Any]) -> Model:
-        return self._pipeline.repository.model(path_params["model"], path_params.get("version"))
+        return self.pipeline.repository.model(path_params["model"], path_params.get("version"))
 
     def read(self, content: bytes, parts: Sequence[LongText | LongList], decoder: Decoder, path: str) -> GenerateFields:
         def fields_of(json: JsonObject, reader: JsonReader, known: Sequence[str]) -> dict[str, Any]:
             return _fields(json, reader, known, path.endswith(STREAM))
 
-        return read(content, parts, decoder, self._pipeline.settings.max_text_bytes, fields_of)
+        return read(content, parts, decoder, self.pipeline.settings.max_text_bytes, fields_of)
 
     def named(self, error: HeedError) -> HeedError:
         if error.field not in NAMES:
             return error
         return type(error)(error.detail.removeprefix(f"{error.field}: "), NAMES[error.field])
 
-    def answer(self, request: GenerateRequest, rows: Sequence[Generated], tokens: Sequence[list[bytes]]) -> Pieces:
+    def whole(self, request: GenerateRequest, rows: Sequence[Generated], tokens: Sequence[list[bytes]]) -> Pieces:
         row = rows[0]
         about = _about(request) | {"text_output": row.text, "finish_reason": row.finish_reason, "usage": usage(rows)}
         return [_with(about, b"generated", b"".join(tokens[0]) if _has_more(request) else None)]
 
-    def event(self, request: GenerateRequest, token: Token) -> bytes:
+    def token_event(self, request: GenerateRequest, token: Token) -> bytes:
         about = _about(request) | {"text_output": token.text}
         return b"data: %b\n\n" % _with(about, b"token", token.json if _has_more(request) else None)
 
-    def last_event(self, request: GenerateRequest, generated: Generated, _start_ns: int) -> Pieces:
+    def last_event(self, request: GenerateRequest, generated: Generated, _start_ns: int) -> bytes:
         ended = {"text_output": "", "finish_reason": generated.finish_reason, "usage": usage([generated])}
-        return [b"data: %b\n\n" % orjson.dumps(_about(request) | ended)]
+        return b"data: %b\n\n" % orjson.dumps(_about(request) | ended)
 
     def error_event(self, problem: bytes) -> bytes:
         return b"data: %b\n\n" % problem

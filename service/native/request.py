@@ -135,6 +135,23 @@ def complete(
     return AttentionRequest(task, plan)
 
 
+def collect(json: JsonObject, known: Sequence[str]) -> dict[str, Any]:
+    """The fields of ``json``, all of which are ``known``.
+
+    Raises:
+        Malformed: a field that is unknown, or given twice.
+    """
+    fields: dict[str, Any] = {}
+    for name in json:
+        if name in fields:
+            raise Malformed("given twice", name)
+        if name not in known:
+            hint = field_hint(name, known) or f"; expected {', '.join(known)}"
+            raise Malformed(f"unknown field{hint}", name)
+        fields[name] = json[name]
+    return fields
+
+
 def read_fields(
     json: JsonObject, model: Model, source: InputSource[Any], others: Collection[str] = ()
 ) -> dict[str, Any]:
